@@ -1,0 +1,358 @@
+/* binary.c - arithmetic of two tensors with broadcasting, and the sum that undoes a broadcast. */
+#include <string.h>
+
+#include "internal.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Two operands walked together over a common shape; a stretched dimension has stride 0. Adjacent
+** dimensions that both operands walk evenly are merged, so most shapes become one or two loops. */
+typedef struct walk {
+    int     ndim; /* at least 1; the last is the inner loop */
+    int64_t dims[TL_MAXDIMS], a[TL_MAXDIMS], b[TL_MAXDIMS]; /* sizes and strides in elements */
+} walk;
+
+static tl_status broadcast(tl_ctx *ctx, const char *op, const tl_tensor *a, const tl_tensor *b,
+                           int *out_ndim, int64_t *out)
+{
+    int ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
+    for (int i = 0; i < ndim; i++) {
+        int64_t p = tl_tensor_dim(a, i - ndim), q = tl_tensor_dim(b, i - ndim);
+        if (i - ndim + a->ndim < 0) p = 1;
+        if (i - ndim + b->ndim < 0) q = 1;
+        if (p != q && p != 1 && q != 1)
+            return tl_fail(ctx, TL_ESHAPE, "%s: a is %s, b is %s", op, SHAPE(a), SHAPE(b));
+        out[i] = p == 1 ? q : p;
+    }
+    *out_ndim = ndim;
+    return TL_OK;
+}
+
+/* Strides of t stretched to dims. */
+static void strides(const tl_tensor *t, int ndim, const int64_t *dims, int64_t *out)
+{
+    int64_t step = 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        int     j = i - ndim + t->ndim;
+        int64_t size = j >= 0 ? t->dims[j] : 1;
+        out[i] = size == 1 && dims[i] != 1 ? 0 : step;
+        step *= size;
+    }
+}
+
+static walk plan(const tl_tensor *a, const tl_tensor *b, int ndim, const int64_t *dims)
+{
+    walk    w = {.ndim = 0};
+    int64_t sa[TL_MAXDIMS] = {0}, sb[TL_MAXDIMS] = {0};
+    strides(a, ndim, dims, sa);
+    strides(b, ndim, dims, sb);
+    for (int i = 0; i < ndim; i++) {
+        int last = w.ndim - 1;
+        if (dims[i] == 1) continue;
+        if (last >= 0 && w.a[last] == sa[i] * dims[i] && w.b[last] == sb[i] * dims[i]) {
+            w.dims[last] *= dims[i];
+            w.a[last] = sa[i];
+            w.b[last] = sb[i];
+        } else {
+            w.dims[w.ndim] = dims[i];
+            w.a[w.ndim] = sa[i];
+            w.b[w.ndim++] = sb[i];
+        }
+    }
+    if (w.ndim == 0) { /* one element */
+        w.ndim = 1;
+        w.dims[0] = 1;
+        w.a[0] = w.b[0] = 1;
+    }
+    return w;
+}
+
+/* Offsets into a and b of outer iteration row (all dimensions but the last). */
+static void offsets(const walk *w, int64_t row, int64_t *a, int64_t *b)
+{
+    *a = *b = 0;
+    for (int i = w->ndim - 2; i >= 0; i--) {
+        int64_t k = row % w->dims[i];
+        row /= w->dims[i];
+        *a += k * w->a[i];
+        *b += k * w->b[i];
+    }
+}
+
+/* ---- Arithmetic ---------------------------------------------------------------------------------- */
+
+INLINE float apply(tl_binary_kind kind, float a, float b)
+{
+    switch (kind) {
+    case TL_ADD: return a + b;
+    case TL_SUB: return a - b;
+    case TL_MUL: return a * b;
+    case TL_DIV: return a / b;
+    case TL_MAX: return a >= b || a != a ? a : b;
+    case TL_MIN: return a <= b || a != a ? a : b;
+    }
+    return a;
+}
+
+/* Strides are 0 or 1 in the common cases: those loops vectorise. */
+INLINE void inner(tl_binary_kind kind, int64_t n, const float *a, int64_t sa, const float *b,
+                  int64_t sb, float *restrict y)
+{
+    if (sa == 1 && sb == 1)
+        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[i], b[i]);
+    else if (sa == 1 && sb == 0)
+        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[i], b[0]);
+    else if (sa == 0 && sb == 1)
+        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[0], b[i]);
+    else
+        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[i * sa], b[i * sb]);
+}
+
+typedef struct job {
+    tl_binary_kind kind;
+    const walk    *w;
+    const float   *a, *b;
+    float         *y;
+} job;
+
+static void span(const job *j, int64_t n, const float *a, int64_t sa, const float *b, int64_t sb,
+                 float *y)
+{
+    switch (j->kind) {
+    case TL_ADD: inner(TL_ADD, n, a, sa, b, sb, y); break;
+    case TL_SUB: inner(TL_SUB, n, a, sa, b, sb, y); break;
+    case TL_MUL: inner(TL_MUL, n, a, sa, b, sb, y); break;
+    case TL_DIV: inner(TL_DIV, n, a, sa, b, sb, y); break;
+    case TL_MAX: inner(TL_MAX, n, a, sa, b, sb, y); break;
+    case TL_MIN: inner(TL_MIN, n, a, sa, b, sb, y); break;
+    }
+}
+
+static void rows_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    int        last = j->w->ndim - 1;
+    int64_t    n = j->w->dims[last], a, b;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        offsets(j->w, row, &a, &b);
+        span(j, n, j->a + a, j->w->a[last], j->b + b, j->w->b[last], j->y + row * n);
+    }
+}
+
+static void flat_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    span(j, end - begin, j->a + begin * j->w->a[0], j->w->a[0], j->b + begin * j->w->b[0],
+         j->w->b[0], j->y + begin);
+}
+
+/* out[0] = in[0] op in[1], op = i[0]; out's shape is the broadcast one */
+static tl_status binary_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *y = a->out[0];
+    if (y->len == 0) return TL_OK;
+    walk    w = plan(a->in[0], a->in[1], y->ndim, y->dims);
+    job     j = {(tl_binary_kind)a->i[0], &w, F32(a->in[0]), F32(a->in[1]), F32(y)};
+    int64_t n = w.dims[w.ndim - 1];
+    if (w.ndim == 1)
+        tl_parallel(ctx, n, 16384, flat_body, &j);
+    else
+        tl_parallel(ctx, y->len / n, 1 + 16384 / n, rows_body, &j);
+    return TL_OK;
+}
+
+/* out[0] = in[2] where in[0], stretched, equals in[1], else 0 */
+static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
+{
+    const tl_tensor *y = args->in[1];
+    const float     *dy = F32(args->in[2]);
+    float           *da = F32(args->out[0]);
+    if (y->len == 0) return TL_OK;
+    walk    w = plan(args->in[0], y, y->ndim, y->dims);
+    int64_t n = w.dims[w.ndim - 1], step = w.a[w.ndim - 1], a, b;
+    (void)ctx;
+    for (int64_t row = 0; row < y->len / n; row++) {
+        offsets(&w, row, &a, &b);
+        for (int64_t i = 0, k = row * n; i < n; i++, k++)
+            da[k] = F32(args->in[0])[a + i * step] == F32(y)[k] ? dy[k] : 0.0f;
+    }
+    return TL_OK;
+}
+
+/* ---- Undoing a broadcast ------------------------------------------------------------------------- */
+
+typedef struct columns {
+    const float *x;
+    float       *y;
+    int64_t      rows, cols;
+} columns;
+
+#define STRIP 64
+
+/* y[c] = sum over rows of x[row,c], in float64, a strip of columns at a time. */
+static void columns_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const columns *j = user;
+    (void)thread;
+    for (int64_t c = begin; c < end; c += STRIP) {
+        int64_t n = end - c < STRIP ? end - c : STRIP;
+        double  sum[STRIP] = {0};
+        for (int64_t r = 0; r < j->rows; r++)
+            for (int64_t i = 0; i < n; i++) sum[i] += j->x[r * j->cols + c + i];
+        for (int64_t i = 0; i < n; i++) j->y[c + i] = (float)sum[i];
+    }
+}
+
+/* Any stretched dimensions, element by element in x's order. */
+static tl_status scatter(tl_ctx *ctx, const tl_tensor *x, tl_tensor *y)
+{
+    size_t  bytes = (size_t)y->len * sizeof(double);
+    double *sum = tl_alloc(ctx, bytes);
+    if (!sum) return TL_ENOMEM;
+    memset(sum, 0, bytes);
+    walk    w = plan(y, x, x->ndim, x->dims);
+    int     last = w.ndim - 1;
+    int64_t n = w.dims[last], a, b;
+    for (int64_t row = 0; row < x->len / n; row++) {
+        offsets(&w, row, &a, &b);
+        for (int64_t i = 0; i < n; i++) sum[a + i * w.a[last]] += F32(x)[row * n + i];
+    }
+    for (int64_t i = 0; i < y->len; i++) F32(y)[i] = (float)sum[i];
+    tl_release(ctx, sum);
+    return TL_OK;
+}
+
+/* Whether y's dimensions are x's last ones: then x is a matrix of rows, each of y's length. */
+static int is_suffix(const tl_tensor *x, const tl_tensor *y)
+{
+    for (int i = 1; i <= x->ndim; i++) {
+        int64_t size = i <= y->ndim ? y->dims[y->ndim - i] : 1;
+        if (size != x->dims[x->ndim - i]) {
+            for (; i <= y->ndim; i++)
+                if (y->dims[y->ndim - i] != 1) return 0;
+            return 1;
+        }
+    }
+    return 1;
+}
+
+/* out[0] = in[0] summed over the dimensions along which out[0] was stretched to in[0]'s shape */
+static tl_status reduce_to_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *x = a->in[0];
+    tl_tensor       *y = a->out[0];
+    if (x->len == 0) return tl_tensor_fill(y, 0);
+    if (!is_suffix(x, y)) return scatter(ctx, x, y);
+    columns j = {F32(x), F32(y), x->len / y->len, y->len};
+    tl_parallel(ctx, y->len, STRIP, columns_body, &j);
+    return TL_OK;
+}
+
+/* ---- Public function and its gradient ------------------------------------------------------------ */
+
+/* Takes g over and gives it, summed to like's shape (NULL: it has it already), to slot. */
+static tl_status give(tl_ctx *ctx, tl_slot *slot, tl_tensor *g, const tl_tensor *like)
+{
+    tl_args a = {.in = {g}};
+    if (!like || tl_same_shape(g, like)) return tl_accumulate(ctx, slot, g);
+    tl_status st = tl_new_like(like, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_to, &a);
+    tl_tensor_free(g);
+    if (st == TL_OK) return tl_accumulate(ctx, slot, a.out[0]);
+    tl_tensor_free(a.out[0]);
+    return st;
+}
+
+/* da = dy where y is a's value (so a tie goes to a), else 0; db = the rest. */
+static tl_status taken(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor *dy,
+                       tl_tensor **out_da, tl_tensor **out_db)
+{
+    tl_args   args = {.in = {a, NULL, dy}};
+    tl_status st = tl_binary(kind, a, b, &args.in[1]);
+    if (st == TL_OK) st = tl_new_like(dy, &args.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_pick, &args);
+    if (st == TL_OK) st = tl_binary(TL_SUB, dy, args.out[0], out_db);
+    tl_tensor_free(args.in[1]);
+    return tl_finish(st, args.out[0], out_da);
+}
+
+/* da and db of the operand shapes' broadcast, not yet summed. */
+static tl_status parts(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor *b,
+                       tl_tensor *dy, const tl_node *node, tl_tensor **da, tl_tensor **db)
+{
+    tl_status  st = TL_OK;
+    tl_tensor *q = NULL;
+    switch (kind) {
+    case TL_ADD:
+        *da = tl_tensor_retain(dy);
+        *db = tl_tensor_retain(dy);
+        break;
+    case TL_SUB:
+        *da = tl_tensor_retain(dy);
+        if (node->in[1]) st = tl_affine(dy, -1, 0, db);
+        break;
+    case TL_MUL:
+        if (node->in[0]) st = tl_binary(TL_MUL, dy, b, da);
+        if (node->in[1] && st == TL_OK) st = tl_binary(TL_MUL, dy, a, db);
+        break;
+    case TL_DIV:
+        st = tl_binary(TL_DIV, dy, b, da);
+        if (node->in[1] && st == TL_OK) {
+            st = tl_binary(TL_DIV, a, b, &q);
+            if (st == TL_OK) st = tl_binary(TL_MUL, *da, q, db);
+            tl_tensor_free(q);
+            q = *db;
+            *db = NULL;
+            if (st == TL_OK) st = tl_affine(q, -1, 0, db);
+            tl_tensor_free(q);
+        }
+        break;
+    case TL_MAX:
+    case TL_MIN: st = taken(ctx, kind, a, b, dy, da, db); break;
+    }
+    return st;
+}
+
+static tl_status binary_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_tensor *a = node->saved.in[0], *b = node->saved.in[1], *da = NULL, *db = NULL;
+    tl_status  st = parts(ctx, (tl_binary_kind)node->saved.i[0], a, b, dy, node, &da, &db);
+    if (st == TL_OK && da && node->in[0]) {
+        st = give(ctx, node->in[0], da, a);
+        da = NULL;
+    }
+    if (st == TL_OK && db && node->in[1]) {
+        st = give(ctx, node->in[1], db, b);
+        db = NULL;
+    }
+    tl_tensor_free(da);
+    tl_tensor_free(db);
+    return st;
+}
+
+tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y)
+{
+    static const char *const names[] = {"add", "sub", "mul", "div", "max", "min"};
+    tl_ctx *ctx = a->ctx;
+    int     ndim = 0;
+    int64_t dims[TL_MAXDIMS];
+    if ((int)kind < 0 || kind > TL_MIN)
+        return tl_fail(ctx, TL_EINVAL, "binary: no operation %d", (int)kind);
+    if (a->type != TL_F32 || b->type != TL_F32)
+        return tl_fail(ctx, TL_ETYPE, "%s: operands are not both float32", names[kind]);
+    tl_status st = broadcast(ctx, names[kind], a, b, &ndim, dims);
+    if (st != TL_OK) return st;
+    tl_args args = {.in = {a, b}, .i = {kind}}, saved = args;
+    if (kind <= TL_SUB && tl_same_shape(a, b)) saved.in[0] = saved.in[1] = NULL; /* not needed */
+    st = tl_new(ctx, TL_F32, ndim, dims, &args.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_binary, &args);
+    if (st == TL_OK)
+        st = tl_record(ctx, args.out[0], binary_grad, (tl_tensor *[]){a, b}, 2, &saved, NULL);
+    return tl_finish(st, args.out[0], out_y);
+}
+
+const tl_kernel_row tl_cpu_binary[] = {
+    {TL_OP_binary, binary_kernel}, {TL_OP_pick, pick_kernel}, {TL_OP_reduce_to, reduce_to_kernel},
+    {0}};

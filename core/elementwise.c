@@ -1,0 +1,334 @@
+/* elementwise.c - functions of one and of two tensors, element by element. */
+#include <math.h>
+
+#include "internal.h"
+#include "vecmath.h"
+
+#define GRAIN 16384 /* elements: less is not worth a second thread */
+#define INLINE static inline __attribute__((always_inline))
+
+/* ---- One tensor ---------------------------------------------------------------------------------- */
+
+/* kind is a constant wherever this is used, so each loop over it is compiled for its own formula. */
+INLINE float value(tl_unary_kind kind, float x)
+{
+    switch (kind) {
+    case TL_UNARY_identity: return x;
+    case TL_UNARY_neg: return -x;
+    case TL_UNARY_abs: return fabsf(x);
+    case TL_UNARY_square: return x * x;
+    case TL_UNARY_sqrt: return sqrtf(x);
+    case TL_UNARY_rsqrt: return 1.0f / sqrtf(x);
+    case TL_UNARY_reciprocal: return 1.0f / x;
+    case TL_UNARY_exp: return tl_expf(x);
+    case TL_UNARY_log: return logf(x);
+    case TL_UNARY_sin: return sinf(x);
+    case TL_UNARY_cos: return cosf(x);
+    case TL_UNARY_tanh: return tl_tanhf(x);
+    case TL_UNARY_sigmoid: return tl_sigmoidf(x);
+    case TL_UNARY_relu: return x > 0 ? x : x != x ? x : 0.0f;
+    case TL_UNARY_relu2: return x > 0 ? x * x : x != x ? x : 0.0f;
+    case TL_UNARY_leaky_relu: return x > 0 ? x : 0.01f * x;
+    case TL_UNARY_elu: return x > 0 ? x : tl_expf(x) - 1.0f;
+    case TL_UNARY_elu1: return x > 0 ? x + 1.0f : tl_expf(x);
+    case TL_UNARY_silu: return x * tl_sigmoidf(x);
+    case TL_UNARY_gelu: return 0.5f * x * (1.0f + erff(x * 0.707106781f));
+    case TL_UNARY_gelu_tanh:
+        return 0.5f * x * (1.0f + tl_tanhf(0.797884561f * (x + 0.044715f * x * x * x)));
+    case TL_UNARY_softplus: return (x > 0 ? x : 0.0f) + log1pf(tl_expf(-fabsf(x)));
+    case TL_UNARY_KINDS: break;
+    }
+    return x;
+}
+
+/* Derivatives that several kinds share or that need more than an expression. */
+INLINE float silu_slope(float x)
+{
+    float s = tl_sigmoidf(x);
+    return s * (1.0f + x * (1.0f - s));
+}
+
+INLINE float gelu_tanh_slope(float x)
+{
+    float u = 0.797884561f * (x + 0.044715f * x * x * x), t = tl_tanhf(u);
+    return 0.5f * (1.0f + t) +
+           0.5f * x * (1.0f - t * t) * 0.797884561f * (1.0f + 3.0f * 0.044715f * x * x);
+}
+
+INLINE float slope(tl_unary_kind kind, float x)
+{
+    switch (kind) {
+    case TL_UNARY_identity: return 1.0f;
+    case TL_UNARY_neg: return -1.0f;
+    case TL_UNARY_abs: return x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f;
+    case TL_UNARY_square: return 2.0f * x;
+    case TL_UNARY_sqrt: return 0.5f / sqrtf(x);
+    case TL_UNARY_rsqrt: return -0.5f / (x * sqrtf(x));
+    case TL_UNARY_reciprocal: return -1.0f / (x * x);
+    case TL_UNARY_exp: return tl_expf(x);
+    case TL_UNARY_log: return 1.0f / x;
+    case TL_UNARY_sin: return cosf(x);
+    case TL_UNARY_cos: return -sinf(x);
+    case TL_UNARY_tanh: return 1.0f - tl_tanhf(x) * tl_tanhf(x);
+    case TL_UNARY_sigmoid: return tl_sigmoidf(x) * (1.0f - tl_sigmoidf(x));
+    case TL_UNARY_relu: return x > 0 ? 1.0f : 0.0f;
+    case TL_UNARY_relu2: return x > 0 ? 2.0f * x : 0.0f;
+    case TL_UNARY_leaky_relu: return x > 0 ? 1.0f : 0.01f;
+    case TL_UNARY_elu:
+    case TL_UNARY_elu1: return x > 0 ? 1.0f : tl_expf(x);
+    case TL_UNARY_silu: return silu_slope(x);
+    case TL_UNARY_gelu:
+        return 0.5f * (1.0f + erff(x * 0.707106781f)) + x * 0.398942280f * tl_expf(-0.5f * x * x);
+    case TL_UNARY_gelu_tanh: return gelu_tanh_slope(x);
+    case TL_UNARY_softplus: return tl_sigmoidf(x);
+    case TL_UNARY_KINDS: break;
+    }
+    return 1.0f;
+}
+
+typedef struct map { /* the operands of one parallel loop */
+    tl_unary_kind kind;
+    const float  *x, *a, *b, *dy;
+    float        *y, *da, *db;
+    float         scale, shift;
+} map;
+
+INLINE void value_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t end)
+{
+    const float *restrict x = m->x;
+    float *restrict y = m->y;
+    for (int64_t i = begin; i < end; i++) y[i] = value(kind, x[i]);
+}
+
+INLINE void slope_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t end)
+{
+    const float *restrict x = m->x, *restrict dy = m->dy;
+    float *restrict y = m->y;
+    for (int64_t i = begin; i < end; i++) y[i] = dy[i] * slope(kind, x[i]);
+}
+
+INLINE void gate_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t end)
+{
+    const float *restrict a = m->a, *restrict b = m->b;
+    float *restrict y = m->y;
+    for (int64_t i = begin; i < end; i++) y[i] = value(kind, a[i]) * b[i];
+}
+
+INLINE void gate_slope_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t end)
+{
+    const float *restrict a = m->a, *restrict b = m->b, *restrict dy = m->dy;
+    float *restrict da = m->da, *restrict db = m->db;
+    for (int64_t i = begin; i < end; i++) {
+        float g = dy[i];
+        da[i] = g * b[i] * slope(kind, a[i]);
+        db[i] = g * value(kind, a[i]);
+    }
+}
+
+/* One case per kind, so that the loop called has it as a constant. */
+#define EVERY_KIND(loop)                                                                           \
+    switch (m->kind) {                                                                             \
+        TL_UNARY_MAP(loop)                                                                         \
+    case TL_UNARY_KINDS: break;                                                                    \
+    }
+
+static void unary_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const map *m = user;
+    (void)thread;
+#define X(name, text) \
+    case TL_UNARY_##name: value_loop(TL_UNARY_##name, m, begin, end); break;
+    EVERY_KIND(X)
+#undef X
+}
+
+static void unary_grad_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const map *m = user;
+    (void)thread;
+#define X(name, text) \
+    case TL_UNARY_##name: slope_loop(TL_UNARY_##name, m, begin, end); break;
+    EVERY_KIND(X)
+#undef X
+}
+
+static void gate_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const map *m = user;
+    (void)thread;
+#define X(name, text) \
+    case TL_UNARY_##name: gate_loop(TL_UNARY_##name, m, begin, end); break;
+    EVERY_KIND(X)
+#undef X
+}
+
+static void gate_grad_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const map *m = user;
+    (void)thread;
+#define X(name, text) \
+    case TL_UNARY_##name: gate_slope_loop(TL_UNARY_##name, m, begin, end); break;
+    EVERY_KIND(X)
+#undef X
+}
+
+/* out[0] = f(in[0]), f = i[0] */
+static tl_status unary_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    map m = {.kind = (tl_unary_kind)a->i[0], .x = F32(a->in[0]), .y = F32(a->out[0])};
+    tl_parallel(ctx, a->out[0]->len, GRAIN, unary_body, &m);
+    return TL_OK;
+}
+
+/* out[0] = in[1] f'(in[0]), f = i[0] */
+static tl_status unary_grad_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    map m = {.kind = (tl_unary_kind)a->i[0], .x = F32(a->in[0]), .dy = F32(a->in[1]),
+             .y = F32(a->out[0])};
+    tl_parallel(ctx, a->out[0]->len, GRAIN, unary_grad_body, &m);
+    return TL_OK;
+}
+
+/* out[0] = f(in[0]) in[1], f = i[0] */
+static tl_status gate_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    map m = {.kind = (tl_unary_kind)a->i[0], .a = F32(a->in[0]), .b = F32(a->in[1]),
+             .y = F32(a->out[0])};
+    tl_parallel(ctx, a->out[0]->len, GRAIN, gate_body, &m);
+    return TL_OK;
+}
+
+/* out[0], out[1] = gradients of f(in[0]) in[1] for upstream in[2], f = i[0] */
+static tl_status gate_grad_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    map m = {.kind = (tl_unary_kind)a->i[0], .a = F32(a->in[0]), .b = F32(a->in[1]),
+             .dy = F32(a->in[2]), .da = F32(a->out[0]), .db = F32(a->out[1])};
+    tl_parallel(ctx, a->out[0]->len, GRAIN, gate_grad_body, &m);
+    return TL_OK;
+}
+
+static void affine_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const map *m = user;
+    const float *restrict x = m->x;
+    float *restrict y = m->y;
+    float scale = m->scale, shift = m->shift;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) y[i] = scale * x[i] + shift;
+}
+
+static void axpy_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const map *m = user;
+    const float *restrict x = m->x;
+    float *restrict y = m->y;
+    float scale = m->scale;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) y[i] += scale * x[i];
+}
+
+/* out[0] = f[0] in[0] + f[1] */
+static tl_status affine_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    map m = {.x = F32(a->in[0]), .y = F32(a->out[0]), .scale = (float)a->f[0],
+             .shift = (float)a->f[1]};
+    tl_parallel(ctx, a->out[0]->len, GRAIN, affine_body, &m);
+    return TL_OK;
+}
+
+/* out[0] += f[0] in[0] */
+static tl_status axpy_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    map m = {.x = F32(a->in[0]), .y = F32(a->out[0]), .scale = (float)a->f[0]};
+    tl_parallel(ctx, a->out[0]->len, GRAIN, axpy_body, &m);
+    return TL_OK;
+}
+
+/* ---- Public functions ---------------------------------------------------------------------------- */
+
+const char *tl_unary_name(tl_unary_kind kind)
+{
+    static const char *const names[] = {
+#define X(name, text) #name,
+        TL_UNARY_MAP(X)
+#undef X
+    };
+    return kind >= 0 && kind < TL_UNARY_KINDS ? names[kind] : NULL;
+}
+
+static tl_status unary_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_args    a = {.in = {node->saved.in[0], dy}, .i = {node->saved.i[0]}};
+    tl_status  st = tl_new_like(dy, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_unary_grad, &a);
+    if (st == TL_OK) return tl_accumulate(ctx, node->in[0], a.out[0]);
+    tl_tensor_free(a.out[0]);
+    return st;
+}
+
+tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y)
+{
+    tl_ctx *ctx = x->ctx;
+    if (!tl_unary_name(kind)) return tl_fail(ctx, TL_EINVAL, "unary: no function %d", (int)kind);
+    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "%s: x is int32", tl_unary_name(kind));
+    tl_args   a = {.in = {x}, .i = {kind}};
+    tl_status st = tl_new_like(x, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_unary, &a);
+    if (st == TL_OK) st = tl_record(ctx, a.out[0], unary_grad, &x, 1, &a, NULL);
+    return tl_finish(st, a.out[0], out_y);
+}
+
+static tl_status affine_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_tensor *dx;
+    tl_status  st = tl_affine(dy, node->saved.f[0], 0, &dx);
+    return st == TL_OK ? tl_accumulate(ctx, node->in[0], dx) : st;
+}
+
+tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y)
+{
+    tl_ctx *ctx = x->ctx;
+    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "affine: x is int32");
+    tl_args   a = {.in = {x}, .f = {scale, shift}}, saved = {.f = {scale}};
+    tl_status st = tl_new_like(x, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_affine, &a);
+    if (st == TL_OK) st = tl_record(ctx, a.out[0], affine_grad, &x, 1, &saved, NULL);
+    return tl_finish(st, a.out[0], out_y);
+}
+
+static tl_status gate_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_args a = {.in = {node->saved.in[0], node->saved.in[1], dy}, .i = {node->saved.i[0]}};
+    tl_status st = tl_new_like(dy, &a.out[0]);
+    if (st == TL_OK) st = tl_new_like(dy, &a.out[1]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_gate_grad, &a);
+    if (st != TL_OK) {
+        tl_tensor_free(a.out[0]);
+        tl_tensor_free(a.out[1]);
+        return st;
+    }
+    st = tl_accumulate(ctx, node->in[0], a.out[0]);
+    tl_status second = tl_accumulate(ctx, node->in[1], a.out[1]);
+    return st != TL_OK ? st : second;
+}
+
+tl_status tl_gate(tl_unary_kind kind, tl_tensor *x, tl_tensor *b, tl_tensor **out_y)
+{
+    tl_ctx *ctx = x->ctx;
+    if (!tl_unary_name(kind)) return tl_fail(ctx, TL_EINVAL, "gate: no function %d", (int)kind);
+    if (x->type != TL_F32 || b->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "gate: int32 given");
+    if (!tl_same_shape(x, b))
+        return tl_fail(ctx, TL_ESHAPE, "gate: a is %s, b is %s", SHAPE(x), SHAPE(b));
+    tl_args   a = {.in = {x, b}, .i = {kind}};
+    tl_status st = tl_new_like(x, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_gate, &a);
+    if (st == TL_OK) st = tl_record(ctx, a.out[0], gate_grad, (tl_tensor *[]){x, b}, 2, &a, NULL);
+    return tl_finish(st, a.out[0], out_y);
+}
+
+const tl_kernel_row tl_cpu_elementwise[] = {
+    {TL_OP_unary, unary_kernel},   {TL_OP_unary_grad, unary_grad_kernel},
+    {TL_OP_gate, gate_kernel},     {TL_OP_gate_grad, gate_grad_kernel},
+    {TL_OP_affine, affine_kernel}, {TL_OP_axpy, axpy_kernel},
+    {0},
+};

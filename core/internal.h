@@ -1,0 +1,196 @@
+/* internal.h - what the files of core share: the structs behind the opaque types, and the way
+** every operator works.
+**
+** An operator is three things, side by side in one file:
+**   1. the public function: checks shapes, makes the output, launches a kernel, records itself;
+**   2. kernels: one per device, listed in that device's table, so that a new device fills a
+**   table and changes nothing here;
+**   3. a gradient function: launches kernels or calls other operators, hands each result to
+**   tl_accumulate.
+** */
+#ifndef TL_INTERNAL_H
+#define TL_INTERNAL_H
+
+#include "backend.h"
+#include "toeplab.h"
+
+/* ---- Tensors --------------------------------------------------------------------------------- */
+
+typedef struct tl_storage { /* refcounted memory, shared by views */
+    int refs;
+    tl_device device;
+    size_t bytes;
+    void *data;
+} tl_storage;
+
+/* where the gradient of a tensor gathers; shared by the tensor and the tape */
+typedef struct tl_slot {
+    int refs;
+    int leaf;
+    tl_tensor *grad; /* NULL until something arrived */
+} tl_slot;
+
+struct tl_tensor {
+    int refs;
+    tl_ctx *ctx;
+    tl_storage *storage;
+    void *data; /* storage->data + offset */
+    tl_type type;
+    int ndim;
+    int64_t dims[TL_MAXDIMS];
+    int64_t len;
+    tl_slot *slot; /* NULL: wants no gradient */
+};
+
+#define F32(t) ((float *)(t)->data)
+#define I32(t) ((int32_t *)(t)->data)
+
+/* As tl_tensor_new, but not cleared: for outputs that a kernel writes whole. */
+tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t);
+/* float32 of x's shape, not cleared */
+tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t);
+int tl_same_shape(const tl_tensor *a, const tl_tensor *b);
+int64_t tl_rows(const tl_tensor *x); /* product of all dimensions but the last; 1 for a number */
+int64_t tl_cols(const tl_tensor *x); /* the last dimension; 1 for a number */
+/* TL_OK with axis made non-negative, or TL_EINVAL naming op. */
+tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis);
+/* x seen as [outer, dim(axis), inner]. */
+void tl_split(const tl_tensor *x, int axis, int64_t *outer, int64_t *size, int64_t *inner);
+
+#define TL_SHAPE_MAX 96
+/* Text of a shape for messages; valid until the end of the enclosing block. */
+#define SHAPE(t) tl_tensor_shape((t), (char[TL_SHAPE_MAX]){0}, TL_SHAPE_MAX)
+
+/* ---- Kernels --------------------------------------------------------------------------------- */
+
+/* clang-format off */
+#define TL_OP_MAP(X) \
+    X(none) X(copy) X(fill) X(unary) X(unary_grad) X(binary) X(pick) X(reduce_to) X(affine) \
+    X(axpy) X(gate) X(gate_grad) X(matmul) X(add_bias) X(reduce) X(reduce_grad) X(argmax) \
+    X(cumsum) X(transpose) X(slice) X(slice_grad) X(concat) X(gather) X(gather_grad) \
+    X(softmax) X(softmax_grad) X(log_softmax) X(log_softmax_grad) X(cross_entropy) X(norm) \
+    X(norm_grad) X(batch_norm) X(batch_norm_grad) X(conv) X(conv_grad) X(transform) X(uniform) \
+    X(normal) X(dropout) X(adam) X(sgd) X(norm2) X(tno) X(tno_grad) X(decay) X(decay_grad) \
+    X(windows)
+/* clang-format on */
+
+typedef enum tl_op {
+#define X(name) TL_OP_##name,
+    TL_OP_MAP(X)
+#undef X
+    TL_OPS
+} tl_op;
+
+#define TL_ARGS 8
+/* What a kernel gets. Which entry means what is written above each kernel. NULL and 0 where
+** unused. */
+typedef struct tl_args {
+    tl_tensor *in[TL_ARGS];
+    tl_tensor *out[TL_ARGS];
+    int64_t i[TL_ARGS];
+    double f[TL_ARGS];
+    void *p; /* anything else, e.g. a tl_tno */
+} tl_args;
+
+typedef tl_status (*tl_kernel)(tl_ctx *ctx, const tl_args *a);
+typedef struct tl_kernel_row { /* tables of rows are ended by {0} */
+    tl_op op;
+    tl_kernel run;
+} tl_kernel_row;
+
+/* Runs op on the device of its operands. TL_EDEVICE if they differ or the device lacks op. */
+tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
+
+/* The CPU's tables, one per file of operators; context.c lists them. */
+extern const tl_kernel_row tl_cpu_tensor[], tl_cpu_elementwise[], tl_cpu_binary[], tl_cpu_matmul[],
+    tl_cpu_reduce[], tl_cpu_shape[], tl_cpu_gather[], tl_cpu_softmax[], tl_cpu_norm[],
+    tl_cpu_conv[], tl_cpu_transform[], tl_cpu_random[], tl_cpu_optim[], tl_cpu_tno[], tl_cpu_text[];
+
+/* ---- The tape -------------------------------------------------------------------------------- */
+
+typedef struct tl_node tl_node;
+/* Computes the gradients of node's inputs from dy and gives each to tl_accumulate(ctx,
+** node->in[k], grad). */
+typedef tl_status (*tl_grad_fn)(tl_ctx *ctx, tl_node *node, tl_tensor *dy);
+
+struct tl_node {
+    tl_grad_fn grad;
+    tl_slot *out;
+    tl_slot *in[TL_ARGS];     /* NULL: that input wants no gradient */
+    tl_args saved;            /* in[]: tensors kept for the gradient; i, f, p: numbers */
+    void (*release)(void *p); /* frees saved.p; NULL: nothing to free */
+};
+
+/* Whether an operator on t (may be NULL) has to be recorded. */
+int tl_wants(const tl_ctx *ctx, const tl_tensor *t);
+/* Makes out a recorded result of inputs (NULLs allowed) if any of them wants a gradient, else
+** does nothing. saved's tensors in[] are retained; saved->p is taken over together with release
+** (which runs at once if nothing is recorded). */
+tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *inputs,
+                    int count, const tl_args *saved, void (*release)(void *p));
+/* The end of an operator: hands t to *out if st is TL_OK, else frees it; returns st. */
+tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
+void tl_slot_free(tl_slot *slot); /* drops one of refs; NULL is harmless */
+/* Adds g to slot (NULL: only frees g). Takes g over, also on failure. */
+tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g);
+
+/* ---- Context --------------------------------------------------------------------------------- */
+
+typedef struct tl_plugin tl_plugin; /* plugin.c */
+typedef struct tl_cache tl_cache;   /* memory.c */
+
+struct tl_ctx {
+    int refs; /* the caller's and one per storage */
+    int threads;
+    int recording;
+    char message[1024];
+    tl_cache *cache;
+    tl_kernel kernels[TL_DEVICES][TL_OPS];
+    tl_node *tape;
+    int64_t tape_len, tape_cap;
+    tl_host host;       /* what plugins are given; host.self is this context */
+    tl_plugin *plugins; /* list, in order of loading; owned */
+    /* plugin files that could not be used: NUL-ended strings, ended by an empty one */
+    char *problems;
+    char *info;            /* text of tl_build_info */
+    void *transform_plans; /* transform.c's cache */
+};
+
+void tl_ctx_unref(tl_ctx *ctx); /* drops one of refs */
+
+/* Memory: counted, 64-byte aligned, kept for reuse by size; large blocks ask for huge pages. */
+tl_status tl_memory_open(tl_ctx *ctx);
+void tl_memory_close(tl_ctx *ctx);
+void *tl_alloc(tl_ctx *ctx, size_t bytes); /* NULL: out of memory, and the message is set */
+void tl_release(tl_ctx *ctx, void *p);
+void tl_count_tensor(tl_ctx *ctx, int by);
+/* For tests: the n-th allocation from now on and all later ones fail; n < 0 ends it. */
+void tl_alloc_fail_after(tl_ctx *ctx, int64_t n);
+
+/* Threads: static contiguous split of 0..count-1, at least grain each, so that results depend on
+** the thread count only. */
+void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, void *user);
+
+/* c [m,n] = alpha op(a) op(b) + beta c, row-major. tl_gemm uses all threads; tl_gemm_serial the
+** calling one. */
+void tl_gemm(const tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+             float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+             float *c, int64_t ldc);
+void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
+                    const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                    int64_t ldc);
+
+void tl_blas_open(void); /* one thread per call (gemm.c) */
+const char *tl_blas_name(void);
+const char *tl_hdf5_version(void);   /* h5.c */
+const char *tl_sqlite_version(void); /* store.c */
+
+tl_status tl_plugins_open(tl_ctx *ctx); /* loads the search path (plugin.c) */
+void tl_plugins_close(tl_ctx *ctx);
+const tl_transforms *tl_find_transforms(const tl_ctx *ctx); /* NULL: no loaded plugin has any */
+void tl_transforms_close(tl_ctx *ctx);                      /* frees transform.c's plans */
+
+/* Philox4x32-10: block number counter of the stream key, four 32-bit numbers (random.c). */
+void tl_philox(uint64_t key, uint64_t counter, uint32_t out[4]);
+
+#endif

@@ -1,0 +1,220 @@
+/* tape.c - reverse-mode differentiation over a list of recorded operators.
+**
+** A tensor that wants a gradient has a slot, where its gradient gathers. The tape's nodes hold slots
+** and the tensors that gradients need, never the tensors' handles: what a script forgets and no
+** gradient needs is freed at once. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+static tl_slot *slot_new(int leaf)
+{
+    tl_slot *s = malloc(sizeof *s);
+    if (s) *s = (tl_slot){.refs = 1, .leaf = leaf};
+    return s;
+}
+
+static tl_slot *slot_retain(tl_slot *s)
+{
+    if (s) s->refs++;
+    return s;
+}
+
+void tl_slot_free(tl_slot *s)
+{
+    if (!s || --s->refs > 0) return;
+    tl_tensor_free(s->grad);
+    free(s);
+}
+
+/* ---- Leaves -------------------------------------------------------------------------------------- */
+
+tl_status tl_require_grad(tl_tensor *t, int on)
+{
+    if (t->type != TL_F32)
+        return tl_fail(t->ctx, TL_ETYPE, "require_grad: only float32 tensors have gradients");
+    if (on && t->slot && !t->slot->leaf)
+        return tl_fail(t->ctx, TL_EINVAL, "require_grad: %s is a result, not a leaf", SHAPE(t));
+    if (!on) {
+        tl_slot_free(t->slot);
+        t->slot = NULL;
+    } else if (!t->slot) {
+        t->slot = slot_new(1);
+        if (!t->slot) return tl_fail(t->ctx, TL_ENOMEM, "out of memory");
+    }
+    return TL_OK;
+}
+
+int tl_requires_grad(const tl_tensor *t) { return t->slot != NULL; }
+
+tl_tensor *tl_grad(const tl_tensor *t) { return t->slot ? t->slot->grad : NULL; }
+
+tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad)
+{
+    if (!t->slot || !t->slot->leaf)
+        return grad ? tl_fail(t->ctx, TL_EINVAL, "grad: %s is not a leaf", SHAPE(t)) : TL_OK;
+    if (grad && (!tl_same_shape(t, grad) || grad->type != TL_F32))
+        return tl_fail(t->ctx, TL_ESHAPE, "grad: %s for a tensor %s", SHAPE(grad), SHAPE(t));
+    if (grad) tl_tensor_retain(grad);
+    tl_tensor_free(t->slot->grad);
+    t->slot->grad = grad;
+    return TL_OK;
+}
+
+/* ---- Recording ----------------------------------------------------------------------------------- */
+
+int tl_recording(tl_ctx *ctx, int on)
+{
+    int was = ctx->recording;
+    ctx->recording = on != 0;
+    return was;
+}
+
+int tl_wants(const tl_ctx *ctx, const tl_tensor *t) { return ctx->recording && t && t->slot; }
+
+int64_t tl_tape_len(const tl_ctx *ctx) { return ctx->tape_len; }
+
+static tl_status grow(tl_ctx *ctx)
+{
+    if (ctx->tape_len < ctx->tape_cap) return TL_OK;
+    int64_t  cap = ctx->tape_cap ? 2 * ctx->tape_cap : 256;
+    tl_node *tape = realloc(ctx->tape, (size_t)cap * sizeof *tape);
+    if (!tape) return tl_fail(ctx, TL_ENOMEM, "out of memory: a tape of %lld operators",
+                              (long long)cap);
+    ctx->tape = tape;
+    ctx->tape_cap = cap;
+    return TL_OK;
+}
+
+static void node_clear(tl_node *node)
+{
+    tl_slot_free(node->out);
+    for (int i = 0; i < TL_ARGS; i++) {
+        tl_slot_free(node->in[i]);
+        tl_tensor_free(node->saved.in[i]);
+    }
+    if (node->release) node->release(node->saved.p);
+}
+
+tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *inputs,
+                    int count, const tl_args *saved, void (*release)(void *p))
+{
+    int       wanted = 0;
+    tl_status st = TL_OK;
+    for (int i = 0; i < count; i++) wanted |= tl_wants(ctx, inputs[i]);
+    if (!wanted) goto done;
+    if ((st = grow(ctx)) != TL_OK) goto done;
+    tl_slot *slot = slot_new(0);
+    if (!slot) {
+        st = tl_fail(ctx, TL_ENOMEM, "out of memory");
+        goto done;
+    }
+    tl_node *node = &ctx->tape[ctx->tape_len++];
+    *node = (tl_node){.grad = grad, .out = slot, .release = release};
+    if (saved) node->saved = *saved;
+    for (int i = 0; i < count; i++) node->in[i] = inputs[i] ? slot_retain(inputs[i]->slot) : NULL;
+    for (int i = 0; i < TL_ARGS; i++)
+        if (node->saved.in[i]) tl_tensor_retain(node->saved.in[i]);
+    out->slot = slot_retain(slot);
+    return TL_OK;
+done:
+    if (release && saved) release(saved->p);
+    return st;
+}
+
+tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out)
+{
+    if (st == TL_OK)
+        *out = t;
+    else
+        tl_tensor_free(t);
+    return st;
+}
+
+void tl_tape_clear(tl_ctx *ctx)
+{
+    while (ctx->tape_len > 0) {
+        tl_node node = ctx->tape[--ctx->tape_len];
+        node_clear(&node);
+    }
+}
+
+/* ---- Backward ------------------------------------------------------------------------------------ */
+
+static int alone(const tl_tensor *t) { return t->refs == 1 && t->storage->refs == 1; }
+
+tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g)
+{
+    if (!slot) {
+        tl_tensor_free(g);
+        return TL_OK;
+    }
+    if (!slot->grad) {
+        slot->grad = g;
+        return TL_OK;
+    }
+    tl_tensor *old = slot->grad;
+    if (!alone(old) && alone(g)) { /* add into whichever nobody else holds */
+        slot->grad = g;
+        g = old;
+        old = slot->grad;
+    }
+    tl_tensor *sum = old;
+    tl_status  st = TL_OK;
+    if (!alone(old)) {
+        st = tl_new_like(old, &sum);
+        if (st == TL_OK) st = tl_tensor_copy(sum, old);
+    }
+    if (st == TL_OK) {
+        tl_args a = {.in = {g}, .out = {sum}, .f = {1.0}};
+        st = tl_launch(ctx, TL_OP_axpy, &a); /* sum += g */
+    }
+    if (sum != old) {
+        if (st == TL_OK) {
+            tl_tensor_free(old);
+            slot->grad = sum;
+        } else {
+            tl_tensor_free(sum);
+        }
+    }
+    tl_tensor_free(g);
+    return st;
+}
+
+static tl_status walk(tl_ctx *ctx)
+{
+    tl_status st = TL_OK;
+    while (ctx->tape_len > 0 && st == TL_OK) {
+        tl_node node = ctx->tape[--ctx->tape_len];
+        if (node.out->grad) {
+            tl_tensor *dy = node.out->grad;
+            node.out->grad = NULL;
+            st = node.grad(ctx, &node, dy);
+            tl_tensor_free(dy);
+        }
+        node_clear(&node);
+    }
+    return st;
+}
+
+tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss)
+{
+    tl_tensor *one;
+    if (!loss->slot || loss->slot->leaf)
+        return tl_fail(ctx, TL_EINVAL, "backward: the loss was not recorded (no input of it wants a "
+                                       "gradient, or recording was off)");
+    if (loss->len != 1)
+        return tl_fail(ctx, TL_EINVAL, "backward: the loss is %s, not one number", SHAPE(loss));
+    tl_status st = tl_new_like(loss, &one);
+    if (st == TL_OK) {
+        st = tl_tensor_fill(one, 1);
+        if (st != TL_OK) tl_tensor_free(one);
+    }
+    int recording = tl_recording(ctx, 0); /* gradients are made of operators too */
+    if (st == TL_OK) st = tl_accumulate(ctx, loss->slot, one);
+    if (st == TL_OK) st = walk(ctx);
+    tl_tape_clear(ctx);
+    (void)tl_recording(ctx, recording);
+    return st;
+}

@@ -1,0 +1,247 @@
+/* tensor.c - dense tensors on shared, refcounted storage. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* ---- Storage ------------------------------------------------------------------------------------- */
+
+static tl_status storage_new(tl_ctx *ctx, size_t bytes, tl_storage **out)
+{
+    tl_storage *s = malloc(sizeof *s);
+    if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    *s = (tl_storage){.refs = 1, .device = TL_CPU, .bytes = bytes};
+    s->data = tl_alloc(ctx, bytes);
+    if (!s->data) {
+        free(s);
+        return TL_ENOMEM;
+    }
+    ctx->refs++;
+    *out = s;
+    return TL_OK;
+}
+
+static void storage_free(tl_ctx *ctx, tl_storage *s)
+{
+    if (--s->refs > 0) return;
+    tl_release(ctx, s->data);
+    free(s);
+    tl_ctx_unref(ctx);
+}
+
+/* ---- Tensors ------------------------------------------------------------------------------------- */
+
+static tl_status length(tl_ctx *ctx, int ndim, const int64_t *dims, int64_t *out_len)
+{
+    int64_t len = 1;
+    if (ndim < 0 || ndim > TL_MAXDIMS)
+        return tl_fail(ctx, TL_ESHAPE, "a tensor has 0 to %d dimensions, not %d", TL_MAXDIMS, ndim);
+    for (int i = 0; i < ndim; i++) {
+        if (dims[i] < 0)
+            return tl_fail(ctx, TL_ESHAPE, "dimension %d is negative: %lld", i + 1,
+                           (long long)dims[i]);
+        if (__builtin_mul_overflow(len, dims[i], &len) || len > INT64_MAX / 8)
+            return tl_fail(ctx, TL_ENOMEM, "out of memory: a tensor of more than 2^60 elements");
+    }
+    *out_len = len;
+    return TL_OK;
+}
+
+/* A tensor around storage (one reference taken over), data at element offset. */
+static tl_status wrap(tl_ctx *ctx, tl_storage *s, tl_type type, int64_t offset, int ndim,
+                      const int64_t *dims, int64_t len, tl_tensor **out_t)
+{
+    tl_tensor *t = calloc(1, sizeof *t);
+    if (!t) {
+        storage_free(ctx, s);
+        return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    }
+    t->refs = 1;
+    t->ctx = ctx;
+    t->storage = s;
+    t->data = (char *)s->data + offset * 4;
+    t->type = type;
+    t->ndim = ndim;
+    t->len = len;
+    for (int i = 0; i < ndim; i++) t->dims[i] = dims[i];
+    tl_count_tensor(ctx, 1);
+    *out_t = t;
+    return TL_OK;
+}
+
+tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t)
+{
+    int64_t     len = 0;
+    tl_storage *s = NULL;
+    tl_status   st = length(ctx, ndim, dims, &len);
+    if (st == TL_OK) st = storage_new(ctx, (size_t)len * 4, &s);
+    if (st == TL_OK) st = wrap(ctx, s, type, 0, ndim, dims, len, out_t);
+    return st;
+}
+
+tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t)
+{
+    return tl_new(x->ctx, TL_F32, x->ndim, x->dims, out_t);
+}
+
+tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
+                        tl_tensor **out_t)
+{
+    tl_tensor *t;
+    tl_status  st = tl_new(ctx, type, ndim, dims, &t);
+    if (st != TL_OK) return st;
+    st = tl_tensor_fill(t, 0);
+    if (st != TL_OK) {
+        tl_tensor_free(t);
+        return st;
+    }
+    *out_t = t;
+    return TL_OK;
+}
+
+tl_status tl_tensor_view(tl_tensor *t, int64_t offset, int ndim, const int64_t *dims,
+                         tl_tensor **out_t)
+{
+    int64_t   len = 0;
+    tl_status st = length(t->ctx, ndim, dims, &len);
+    if (st != TL_OK) return st;
+    if (offset < 0 || offset > t->len || len > t->len - offset)
+        return tl_fail(t->ctx, TL_ESHAPE, "view: %lld elements from %lld do not fit in %s",
+                       (long long)len, (long long)offset, SHAPE(t));
+    int64_t base = ((char *)t->data - (char *)t->storage->data) / 4;
+    t->storage->refs++;
+    return wrap(t->ctx, t->storage, t->type, base + offset, ndim, dims, len, out_t);
+}
+
+tl_tensor *tl_tensor_retain(tl_tensor *t)
+{
+    t->refs++;
+    return t;
+}
+
+void tl_tensor_free(tl_tensor *t)
+{
+    if (!t || --t->refs > 0) return;
+    tl_ctx *ctx = t->ctx;
+    tl_slot_free(t->slot);
+    tl_count_tensor(ctx, -1);
+    storage_free(ctx, t->storage); /* may end the context */
+    free(t);
+}
+
+/* ---- Questions ----------------------------------------------------------------------------------- */
+
+tl_ctx *tl_tensor_ctx(const tl_tensor *t) { return t->ctx; }
+tl_type tl_tensor_type(const tl_tensor *t) { return t->type; }
+tl_device tl_tensor_device(const tl_tensor *t) { return t->storage->device; }
+int tl_tensor_ndim(const tl_tensor *t) { return t->ndim; }
+int64_t tl_tensor_len(const tl_tensor *t) { return t->len; }
+
+int64_t tl_tensor_dim(const tl_tensor *t, int axis)
+{
+    if (axis < 0) axis += t->ndim;
+    return axis >= 0 && axis < t->ndim ? t->dims[axis] : 1;
+}
+
+static void *host_data(const tl_tensor *t, tl_type type)
+{
+    return t->type == type && t->storage->device == TL_CPU ? t->data : NULL;
+}
+
+float *tl_tensor_f32(tl_tensor *t) { return host_data(t, TL_F32); }
+const float *tl_tensor_cf32(const tl_tensor *t) { return host_data(t, TL_F32); }
+int32_t *tl_tensor_i32(tl_tensor *t) { return host_data(t, TL_I32); }
+const int32_t *tl_tensor_ci32(const tl_tensor *t) { return host_data(t, TL_I32); }
+
+const char *tl_tensor_shape(const tl_tensor *t, char *buf, size_t size)
+{
+    size_t n = 0;
+    if (size == 0) return buf;
+    buf[0] = 0;
+    for (int i = 0; i <= t->ndim && n < size; i++) {
+        int w = i < t->ndim
+                    ? snprintf(buf + n, size - n, "%s%lld", i ? "," : "[", (long long)t->dims[i])
+                    : snprintf(buf + n, size - n, "%s]", i ? "" : "[");
+        n += w > 0 ? (size_t)w : 0;
+    }
+    return buf;
+}
+
+int tl_same_shape(const tl_tensor *a, const tl_tensor *b)
+{
+    if (a->ndim != b->ndim) return 0;
+    for (int i = 0; i < a->ndim; i++)
+        if (a->dims[i] != b->dims[i]) return 0;
+    return 1;
+}
+
+int64_t tl_cols(const tl_tensor *x) { return x->ndim > 0 ? x->dims[x->ndim - 1] : 1; }
+
+int64_t tl_rows(const tl_tensor *x)
+{
+    int64_t rows = 1;
+    for (int i = 0; i < x->ndim - 1; i++) rows *= x->dims[i];
+    return rows;
+}
+
+tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis)
+{
+    int a = *axis < 0 ? *axis + x->ndim : *axis;
+    if (a < 0 || a >= x->ndim)
+        return tl_fail(ctx, TL_EINVAL, "%s: %s has no axis %d", op, SHAPE(x),
+                       *axis < 0 ? *axis : *axis + 1);
+    *axis = a;
+    return TL_OK;
+}
+
+void tl_split(const tl_tensor *x, int axis, int64_t *outer, int64_t *size, int64_t *inner)
+{
+    *outer = *inner = 1;
+    for (int i = 0; i < axis; i++) *outer *= x->dims[i];
+    for (int i = axis + 1; i < x->ndim; i++) *inner *= x->dims[i];
+    *size = x->dims[axis];
+}
+
+/* ---- Copy and fill ------------------------------------------------------------------------------- */
+
+tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src)
+{
+    if (dst->type != src->type)
+        return tl_fail(dst->ctx, TL_ETYPE, "copy: float32 and int32 do not mix");
+    if (!tl_same_shape(dst, src))
+        return tl_fail(dst->ctx, TL_ESHAPE, "copy: from %s to %s", SHAPE(src), SHAPE(dst));
+    tl_args a = {.in = {(tl_tensor *)src}, .out = {dst}};
+    return tl_launch(dst->ctx, TL_OP_copy, &a);
+}
+
+tl_status tl_tensor_fill(tl_tensor *t, double value)
+{
+    tl_args a = {.out = {t}, .f = {value}};
+    return tl_launch(t->ctx, TL_OP_fill, &a);
+}
+
+/* out[0] = in[0] */
+static tl_status copy(tl_ctx *ctx, const tl_args *a)
+{
+    (void)ctx;
+    if (a->out[0]->len) memmove(a->out[0]->data, a->in[0]->data, (size_t)a->out[0]->len * 4);
+    return TL_OK;
+}
+
+/* out[0] = f[0] */
+static tl_status fill(tl_ctx *ctx, const tl_args *a)
+{
+    (void)ctx;
+    tl_tensor *t = a->out[0];
+    if (a->f[0] == 0 && t->len) {
+        memset(t->data, 0, (size_t)t->len * 4);
+    } else if (t->type == TL_F32) {
+        for (int64_t i = 0; i < t->len; i++) F32(t)[i] = (float)a->f[0];
+    } else {
+        for (int64_t i = 0; i < t->len; i++) I32(t)[i] = (int32_t)a->f[0];
+    }
+    return TL_OK;
+}
+
+const tl_kernel_row tl_cpu_tensor[] = {{TL_OP_copy, copy}, {TL_OP_fill, fill}, {0}};

@@ -1,0 +1,452 @@
+/* toeplab.h - the whole public API of libtoeplab, the engine of Toeplab.
+**
+** What it is: dense tensors, operators with gradients, optimisers, random streams, Toeplitz
+** neural operators run by plugins (backend.h), text, and the store of runs. What it is not: no
+** layers, no models, no training loop, no Lua.
+**
+** Conventions, true of every function unless its comment says otherwise
+**   - A fallible function returns tl_status; the message, with the numbers in it, is
+**     tl_errmsg(ctx).
+**   - out_x is written only on TL_OK and is then owned by the caller: release it with the
+**     matching _free.
+**   - _free(NULL) is harmless. Inputs are never changed. _retain adds an owner. _view shares
+**     storage.
+**   - A tensor is dense and row-major, float32 or int32, of 0 to TL_MAXDIMS dimensions (0: one
+**     number). Every dimension is at least 0; an operator says when it needs at least 1.
+**   - Letters: b batch, n length, d channels, h heads, r inducing points, m taps, v vocabulary,
+**     p points.
+**   - An operator with a float32 input that wants gradients is recorded on the context's tape
+**     (see Gradients).
+**   - Errors that any operator may return and comments do not repeat: TL_ENOMEM, TL_ESHAPE
+**     (shapes do not agree), TL_ETYPE (float32 given for int32 or the reverse), TL_EDEVICE
+**     (operands on different devices, or the operator is missing on theirs).
+**   - A context and all that belongs to it is used by one thread at a time; it runs its own
+**     threads inside. */
+#ifndef TOEPLAB_H
+#define TOEPLAB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend.h" /* tl_device and tl_status; programs need nothing else of it */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TL_VERSION "0.1.0"
+
+/* ---- Status (the codes are in status.h) ------------------------------------------------------ */
+
+const char *tl_status_name(tl_status st); /* "ENOMEM" */
+const char *tl_status_text(tl_status st); /* "out of memory" */
+
+/* ---- Context --------------------------------------------------------------------------------- */
+
+/* owns threads, memory cache, tape, loaded backends; outlives its last tensor */
+typedef struct tl_ctx tl_ctx;
+
+/* threads: 0 takes the number of processors. Results are bitwise repeatable for one thread count
+** on one machine. */
+tl_status tl_ctx_new(int threads, tl_ctx **out_ctx);
+void tl_ctx_free(tl_ctx *ctx);
+/* the last failure, e.g. "matmul: a is [4,3], b is [2,5]" */
+const char *tl_errmsg(const tl_ctx *ctx);
+int tl_threads(const tl_ctx *ctx);
+
+/* Records st and a printf-style message on ctx and returns st, so that callers write: return
+** tl_fail(ctx, ...). */
+tl_status tl_fail(tl_ctx *ctx, tl_status st, const char *format, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 3, 4)))
+#endif
+    ;
+
+typedef struct tl_memory {
+    size_t live;     /* bytes of tensors and scratch in use */
+    size_t peak;     /* largest live since tl_memory_reset_peak */
+    size_t cached;   /* bytes kept for reuse */
+    int64_t tensors; /* tensors not yet freed */
+} tl_memory;
+
+tl_memory tl_memory_info(const tl_ctx *ctx);
+void tl_memory_reset_peak(tl_ctx *ctx);
+void tl_memory_trim(tl_ctx *ctx); /* gives cached bytes back to the system */
+
+/* What was compiled in and what it runs on, one "name value" line each: compiler, blas, hdf5,
+** sqlite, cpu, threads. */
+const char *tl_build_info(tl_ctx *ctx);
+
+/* ---- Tensors --------------------------------------------------------------------------------- */
+
+#define TL_MAXDIMS 6
+
+typedef enum tl_type { TL_F32, TL_I32 } tl_type;
+typedef struct tl_tensor tl_tensor;
+
+/* zeros */
+tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
+                        tl_tensor **out_t);
+/* Shares t's storage from element offset on. TL_ESHAPE if it does not fit. Gradients do not
+** flow: see tl_reshape. */
+tl_status tl_tensor_view(tl_tensor *t, int64_t offset, int ndim, const int64_t *dims,
+                         tl_tensor **out_t);
+tl_tensor *tl_tensor_retain(tl_tensor *t);
+void tl_tensor_free(tl_tensor *t);
+
+tl_ctx *tl_tensor_ctx(const tl_tensor *t);
+tl_type tl_tensor_type(const tl_tensor *t);
+tl_device tl_tensor_device(const tl_tensor *t);
+int tl_tensor_ndim(const tl_tensor *t);
+/* axis -1 is the last; 1 if there is no such axis */
+int64_t tl_tensor_dim(const tl_tensor *t, int axis);
+int64_t tl_tensor_len(const tl_tensor *t); /* number of elements */
+/* storage, borrowed; NULL if not float32 or not on the CPU */
+float *tl_tensor_f32(tl_tensor *t);
+const float *tl_tensor_cf32(const tl_tensor *t);
+int32_t *tl_tensor_i32(tl_tensor *t);
+const int32_t *tl_tensor_ci32(const tl_tensor *t);
+/* writes "[2,3]" and returns buf */
+const char *tl_tensor_shape(const tl_tensor *t, char *buf, size_t size);
+
+/* same shape and type; copies the elements, no gradient */
+tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src);
+tl_status tl_tensor_fill(tl_tensor *t, double value);
+
+/* ---- Gradients ------------------------------------------------------------------------------- */
+/* The context's tape lists the recorded operators in order and owns what their gradients need.
+** tl_backward walks it once, last to first, adds d loss / d leaf to every leaf that wants a
+** gradient, and leaves the tape empty. */
+
+/* a leaf; TL_ETYPE if t is not float32 */
+tl_status tl_require_grad(tl_tensor *t, int on);
+int tl_requires_grad(const tl_tensor *t);
+/* borrowed; NULL before the first backward */
+tl_tensor *tl_grad(const tl_tensor *t);
+/* NULL clears it; same shape otherwise */
+tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad);
+/* switches recording; returns what it was */
+int tl_recording(tl_ctx *ctx, int on);
+/* loss has one element; TL_EINVAL if not recorded */
+tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss);
+void tl_tape_clear(tl_ctx *ctx); /* forgets what was recorded */
+int64_t tl_tape_len(const tl_ctx *ctx);
+
+/* ---- Elementwise ----------------------------------------------------------------------------- */
+
+/* clang-format off */
+#define TL_UNARY_MAP(X) \
+    X(identity, "x") X(neg, "-x") X(abs, "|x|") X(square, "x^2") X(sqrt, "sqrt x") \
+    X(rsqrt, "x^-1/2") X(reciprocal, "1/x") X(exp, "e^x") X(log, "ln x") X(sin, "sin x") \
+    X(cos, "cos x") X(tanh, "tanh x") X(sigmoid, "1/(1+e^-x)") \
+    X(relu, "max(x,0), slope 0 at 0") X(relu2, "max(x,0)^2") \
+    X(leaky_relu, "x, 0.01 x below 0") X(elu, "x, e^x-1 below 0") X(elu1, "1+elu(x)") \
+    X(silu, "x sigmoid(x)") X(gelu, "x Phi(x)") X(gelu_tanh, "gelu by tanh") \
+    X(softplus, "ln(1+e^x)")
+/* clang-format on */
+
+typedef enum tl_unary_kind {
+#define X(name, text) TL_UNARY_##name,
+    TL_UNARY_MAP(X)
+#undef X
+        TL_UNARY_KINDS
+} tl_unary_kind;
+
+const char *tl_unary_name(tl_unary_kind kind);                           /* "silu" */
+tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y); /* y = f(x) */
+
+typedef enum tl_binary_kind { TL_ADD, TL_SUB, TL_MUL, TL_DIV, TL_MAX, TL_MIN } tl_binary_kind;
+/* y = a op b, dimensions aligned at the right, 1 stretches (numpy's rule). At a tie TL_MAX and
+** TL_MIN follow a. */
+tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
+/* y = scale x + shift */
+tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y);
+/* y = f(a) b, same shapes; fused */
+tl_status tl_gate(tl_unary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+/* y = op(a) op(b) on the last two axes, op transposing them if trans_. Leading axes of a and b
+** are equal, or b has none (then a's are folded into rows, and trans_a must be 0). [..,m,k] x
+** [..,k,n] -> [..,m,n] */
+tl_status tl_matmul(tl_tensor *a, int trans_a, tl_tensor *b, int trans_b, tl_tensor **out_y);
+/* y = x w^T + bias.   x [..,k]   w [o,k]   bias [o] or NULL   y [..,o] */
+tl_status tl_linear(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor **out_y);
+
+/* ---- Reductions ------------------------------------------------------------------------------ */
+
+typedef enum tl_reduce_kind { TL_SUM, TL_MEAN, TL_AMAX } tl_reduce_kind;
+#define TL_ALL (-128)
+/* Over one axis (negative counts from the end; keep leaves it as 1), or TL_ALL: y is one number.
+** float64 accumulation over an axis of float32. TL_AMAX's gradient goes to the first maximum. */
+tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_tensor **out_y);
+/* last axis; int32; the first maximum */
+tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index);
+/* y_i = sum over j <= i of x_j */
+tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y);
+
+/* ---- Shape ----------------------------------------------------------------------------------- */
+
+/* one dim may be -1; shares storage */
+tl_status tl_reshape(tl_tensor *x, int ndim, const int64_t *dims, tl_tensor **out_y);
+/* y axis i is x axis axes[i]; copies */
+tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y);
+/* copies */
+tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tensor **out_y);
+tl_status tl_concat(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y);
+/* y = x at index along axis 0.   x [p,..]   index [..] int32   y [index..,..]. TL_EINVAL names
+** an index out of range. With x [v,d] this is an embedding; its gradient adds rows in index
+** order, so it is repeatable. */
+tl_status tl_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y);
+
+/* ---- Softmax and losses ---------------------------------------------------------------------- */
+
+/* Over the last axis. causal: x [..,n,n] and entries j > i get weight 0. */
+tl_status tl_softmax(tl_tensor *x, int causal, tl_tensor **out_y);
+tl_status tl_log_softmax(tl_tensor *x, tl_tensor **out_y);
+/* Cross entropy in nats: the mean over targets that are not ignore of -log
+** softmax(logits)[target].
+**   logits [..,v]   targets [..] int32   loss: one number, 0 if all are ignored.   TL_EINVAL: a
+**   target outside 0..v-1 */
+tl_status tl_cross_entropy(tl_tensor *logits, tl_tensor *targets, int32_t ignore,
+                           tl_tensor **out_loss);
+/* The same with logits = x w^T (+ bias or NULL), made and consumed a block of rows at a time:
+** they are never all stored.
+**   x [..,d]   w [v,d]   bias [v] */
+tl_status tl_linear_cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor *targets,
+                                  int32_t ignore, tl_tensor **out_loss);
+
+/* ---- Norms (over the last axis, of size d) --------------------------------------------------- */
+
+tl_status tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps,
+                        tl_tensor **out_y);
+/* (x - mean)/sqrt(var + eps) weight + bias; weight,
+                                            ** bias [d] or NULL */
+tl_status tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y);
+/* x / sqrt(mean x^2 + eps) weight; weight [d] or
+                                            ** NULL */
+tl_status tl_simple_rms_norm(tl_tensor *x, double eps, tl_tensor **out_y);
+/* x / (||x||/sqrt d + eps): eps outside the root
+                                            ** (TNN code); 0 -> 0 */
+tl_status tl_scale_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y);
+/* weight x / max(||x||/sqrt d, eps); weight: one
+                                            ** number */
+/* Per channel over all other axes. training: batch statistics, and running <- (1-momentum)
+** running + momentum batch (unbiased variance, as PyTorch); else the running ones. weight, bias,
+** running_mean, running_var [d]. */
+tl_status tl_batch_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, tl_tensor *running_mean,
+                        tl_tensor *running_var, int training, double momentum, double eps,
+                        tl_tensor **out_y);
+
+/* ---- Convolution and transforms -------------------------------------------------------------- */
+
+/* Depthwise: y[b,i,c] = sum over k of taps[k,c] x[b, i - (k - origin), c], zero outside 0..n-1.
+**   x, y [b,n,d]   taps [m,d]   origin: the tap of lag 0 (0: causal; m/2 rounded down: centred) */
+tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin, tl_tensor **out_y);
+
+/* Discrete Fourier transforms along one axis; a complex tensor has a last axis of size 2 (real,
+** imaginary) that does not count as an axis here. Unscaled forward, 1/n inverse. TL_EBACKEND if
+** no loaded backend provides transforms.
+**   fft, ifft: complex n -> complex n     rfft: real n -> complex n/2+1     irfft: complex n/2+1
+**   -> real n */
+tl_status tl_fft(tl_tensor *x, int axis, int inverse, tl_tensor **out_y);
+tl_status tl_rfft(tl_tensor *x, int axis, tl_tensor **out_y);
+tl_status tl_irfft(tl_tensor *x, int axis, int64_t n, tl_tensor **out_y);
+
+/* ---- Random streams -------------------------------------------------------------------------- */
+/* Philox4x32-10 (Salmon et al. 2011): number i of a stream depends on (seed, purpose, i) alone,
+** so a stream is resumed by storing two numbers and gives the same values for any thread count.
+** One stream per purpose. */
+
+typedef struct tl_stream {
+    uint64_t key;    /* from seed and purpose */
+    uint64_t offset; /* 128-bit blocks used so far */
+} tl_stream;
+
+tl_stream tl_stream_new(uint64_t seed, const char *purpose); /* e.g. "init", "dropout", "data" */
+uint32_t tl_random_u32(tl_stream *s);
+double tl_random_unit(tl_stream *s);                  /* [0,1), 53 bits */
+int64_t tl_random_below(tl_stream *s, int64_t bound); /* 0..bound-1, unbiased; bound >= 1 */
+/* fills a float32 tensor */
+tl_status tl_random_uniform(tl_tensor *t, tl_stream *s, double low, double high);
+tl_status tl_random_normal(tl_tensor *t, tl_stream *s, double mean, double deviation);
+/* fills int32 [n] with 0..n-1 shuffled */
+tl_status tl_random_permutation(tl_tensor *t, tl_stream *s);
+/* y = x keep / (1-p), keep ~ Bernoulli(1-p); no mask is stored, backward draws it again. 0 <= p
+** < 1. */
+tl_status tl_dropout(tl_tensor *x, double p, tl_stream *s, tl_tensor **out_y);
+/* One draw from softmax(logits / temperature) of logits [v], among the top_k largest (0: all).
+** temperature 0: argmax. */
+tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_stream *s,
+                    int32_t *out_id);
+
+/* ---- Optimisers ------------------------------------------------------------------------------ */
+
+typedef enum tl_adam_kind {
+    TL_ADAM,  /* weight decay added to the gradient (coupled; Kingma & Ba with L2) */
+    TL_ADAMW, /* p -= lr wd p, then the step (Loshchilov & Hutter); PyTorch's AdamW */
+    /* fairseq "adam": p -= lr wd p before the step; eps outside, bias correction in the step
+    ** size */
+    TL_ADAM_FAIRSEQ
+} tl_adam_kind;
+
+typedef struct tl_adam_options {
+    tl_adam_kind kind;
+    double lr, beta1, beta2, eps, weight_decay;
+    int64_t step; /* 1 for the first update */
+} tl_adam_options;
+
+/* One update of params[i] from its gradient scaled by grad_scale, with moments m[i], v[i] of the
+** same shape. A parameter without a gradient is left alone. */
+tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
+                       int count, const tl_adam_options *opt, double grad_scale);
+/* buf[i]: momentum buffers or NULL when momentum is 0.  g += wd p; buf = momentum buf + g; p -=
+** lr (buf or g) */
+tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count, double lr,
+                      double momentum, double weight_decay, double grad_scale);
+/* sqrt of the sum over params of |grad|^2, in float64, in the order given. */
+tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_norm);
+
+/* ---- Toeplitz neural operators --------------------------------------------------------------- */
+/* An encoder gives coefficients at the points that a backend names; the backend mixes tokens
+** with them (DESIGN.md). Time-domain backends take lags: causal 0..n-1, row k is lag k; else
+** -(n-1)..n-1, row n-1 is lag 0. */
+
+/* a backend, its options and its plan for one (n, d, causal); belongs to the context */
+typedef struct tl_tno tl_tno;
+
+/* options: "key=value" strings ended by NULL, or NULL for defaults; checked against the
+** backend's table. TL_EBACKEND: no such backend (the message lists those present), or it does
+** not take this problem (and why). TL_EINVAL: an option unknown, of the wrong type or out of
+** range. n, d >= 1. */
+tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int causal,
+                     const char *const *options, tl_tno **out_tno);
+void tl_tno_free(tl_tno *tno);
+/* [p] float32: where to evaluate the encoder */
+tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points);
+/* numbers per point and channel: 1 or 2 */
+int tl_tno_width(const tl_tno *tno);
+/* "lag", "warp" or "frequency": what a point is */
+const char *tl_tno_domain(const tl_tno *tno);
+/* the backend's own parameters */
+int tl_tno_param_count(const tl_tno *tno);
+tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
+                       int64_t out_dims[TL_MAXDIMS], const char **out_init);
+/* y = T(coef, params) x per channel (TNN, Eq. 4).   coef [p, width d]   x, y [b,n,d] */
+tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
+                       tl_tensor **out_y);
+/* T [d,n,n], no gradient */
+tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor **out_t);
+
+/* coef_k <- coef_k gamma^|k| (TNN, Eq. 8).   coef [p,d]   lags [p]   gamma [d] or one number,
+** each in (0,1]; gradients to coef, and to gamma if it wants one. */
+tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor **out_coef);
+
+/* Loading. tl_ctx_new looks in the build or install folder and then in TOEPLAB_BACKENDS (folders
+** separated by ':'). A file that cannot be used is remembered with its reason and is no error:
+** tl_backend_problem tells. */
+/* TL_EBACKEND with dlerror's text or the ABI numbers */
+tl_status tl_backend_load(tl_ctx *ctx, const char *path);
+int tl_backend_count(const tl_ctx *ctx);
+const char *tl_backend_name(const tl_ctx *ctx, int i);
+const char *tl_backend_summary(const tl_ctx *ctx, int i);
+const char *tl_backend_path(const tl_ctx *ctx, int i);
+int tl_backend_problem_count(const tl_ctx *ctx);
+const char *tl_backend_problem(const tl_ctx *ctx, int i); /* "PATH: why" */
+/* Option j of backend i: 0 and nothing written when there is none. All strings borrowed. */
+int tl_backend_option(const tl_ctx *ctx, int i, int j, const char **out_name, const char **out_type,
+                      const char **out_default, const char **out_range, const char **out_help);
+
+/* ---- Text ------------------------------------------------------------------------------------ */
+
+typedef struct tl_vocab tl_vocab; /* token strings by id */
+
+tl_status tl_vocab_bytes(tl_ctx *ctx, tl_vocab **out_v); /* 256 tokens, id = byte */
+/* The distinct UTF-8 characters of text in code point order. TL_EINVAL names the offset of a
+** byte that is not UTF-8. */
+tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab **out_v);
+void tl_vocab_free(tl_vocab *v);
+int32_t tl_vocab_size(const tl_vocab *v);
+/* borrowed; NULL if out of range */
+const char *tl_vocab_token(const tl_vocab *v, int32_t id, size_t *out_bytes);
+/* text -> ids [n]. TL_ENOTFOUND names the first character that the vocabulary lacks, and where
+** it is. */
+tl_status tl_vocab_encode(const tl_vocab *v, const char *text, size_t bytes, tl_tensor **out_ids);
+/* rows[i] = ids[starts[i] .. starts[i]+n-1].   ids [t] int32   starts [b] int32   rows [b,n].
+** TL_EINVAL: outside ids */
+tl_status tl_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **out_rows);
+/* Bits per token that an interpolated Witten-Bell model of the given order (1: unigram), trained
+** on train [t], gives test, each token predicted from those before it (the last of train
+** included). v: vocabulary size; order 0 is uniform 1/v. */
+tl_status tl_ngram_bits(tl_tensor *train, tl_tensor *test, int order, int32_t v, double *out_bits);
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+/* SHA-256 as 64 hex digits and a NUL. */
+void tl_sha256(const void *data, size_t bytes, char out_hex[65]);
+tl_status tl_sha256_file(tl_ctx *ctx, const char *path, char out_hex[65]);
+
+typedef struct tl_attr {
+    const char *name;
+    char kind; /* 'i' integer, 'f' number, 's' text */
+    int64_t i;
+    double f;
+    const char *s;
+} tl_attr;
+
+/* Writes a new HDF5 file with one dataset per tensor (names may hold '/') and attributes on its
+** root: to a temporary name in the same folder, closed, synced, renamed to path, folder synced;
+** so path holds the old or the new content, whole. TL_ENOSPC if the disk cannot hold it (nothing
+** is left behind). Large datasets carry a Fletcher32 checksum. */
+tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *const *names,
+                      tl_tensor *const *tensors, int attr_count, const tl_attr *attrs);
+
+/* an HDF5 file open for reading; nothing of it is kept after tl_h5_close */
+typedef struct tl_h5 tl_h5;
+
+/* TL_ENOTFOUND, TL_ECORRUPT */
+tl_status tl_h5_open(tl_ctx *ctx, const char *path, tl_h5 **out_file);
+void tl_h5_close(tl_h5 *file);
+/* Child i of group in name order: its name (valid until the next call) and 'g' group or 'd'
+** dataset. TL_ENOTFOUND: no more */
+tl_status tl_h5_child(tl_h5 *file, const char *group, int64_t i, const char **out_name,
+                      char *out_kind);
+/* Attribute i of object in name order; strings valid until the next call. Booleans read as
+** integers. TL_ENOTFOUND: no more */
+tl_status tl_h5_attr(tl_h5 *file, const char *object, int64_t i, tl_attr *out_attr);
+/* A dataset of floats (any width) as float32, of integers as int32. TL_ENOTFOUND, TL_ECORRUPT */
+tl_status tl_h5_read(tl_h5 *file, const char *name, tl_tensor **out_t);
+
+/* ---- The store of runs ----------------------------------------------------------------------- */
+/* One SQLite file, runs.db, in a results folder. The schema and its public views (v_trials,
+** v_metrics, v_last, v_artifacts) are in core/schema.sql; PRAGMA user_version numbers it. One
+** writer at a time, held by a lock file. */
+
+typedef struct tl_store tl_store;
+
+typedef enum tl_store_mode { TL_STORE_READ, TL_STORE_WRITE } tl_store_mode;
+
+typedef struct tl_value { /* an SQL value */
+    char kind;            /* 'n' null, 'i', 'f', 's' */
+    int64_t i;
+    double f;
+    const char *s;
+    size_t bytes; /* of s */
+} tl_value;
+
+/* WRITE makes the folder and the file if need be, takes the lock and migrates an older schema
+** (after a backup). TL_ELOCKED: another process writes there (its pid is in the message).
+** TL_ECORRUPT: not our file, or a newer schema. */
+tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_store **out_store);
+void tl_store_close(tl_store *store); /* commits nothing: an open transaction is rolled back */
+/* Runs one statement with its ? parameters; each row is handed to row (may be NULL), which
+** returns 0 to go on. Strings given to row are valid during the call. */
+typedef int (*tl_row)(void *user, int columns, const char *const *names, const tl_value *values);
+tl_status tl_store_exec(tl_store *store, const char *sql, int count, const tl_value *values,
+                        tl_row row, void *user);
+int64_t tl_store_last_id(const tl_store *store); /* rowid of the last INSERT */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
