@@ -54,7 +54,8 @@ static const char *const op_names[TL_OPS] = {
 
 static const tl_kernel_row *const cpu_tables[] = {
     tl_cpu_tensor,  tl_cpu_elementwise, tl_cpu_binary, tl_cpu_matmul,    tl_cpu_reduce,
-    tl_cpu_shape,   tl_cpu_gather,      tl_cpu_softmax,   tl_cpu_norm,   tl_cpu_conv,      tl_cpu_transform,
+    tl_cpu_shape,   tl_cpu_gather,      tl_cpu_softmax, tl_cpu_norm,      tl_cpu_batch_norm,
+    tl_cpu_conv,    tl_cpu_transform,
     tl_cpu_random,  tl_cpu_optim,       tl_cpu_tno,    tl_cpu_text,
 };
 
@@ -139,6 +140,7 @@ tl_status tl_ctx_new(int threads, tl_ctx **out_ctx)
     fill_kernels(ctx);
     fill_host(ctx);
     tl_status st = tl_memory_open(ctx);
+    if (st == TL_OK) st = tl_threads_open(ctx);
     if (st == TL_OK) st = tl_plugins_open(ctx);
     if (st != TL_OK) {
         tl_ctx_free(ctx);
@@ -154,6 +156,7 @@ void tl_ctx_unref(tl_ctx *ctx)
     tl_transforms_close(ctx);
     tl_plugins_close(ctx);
     tl_memory_close(ctx);
+    tl_threads_close(ctx);
     free(ctx->tape);
     free(ctx->info);
     free(ctx);

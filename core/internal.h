@@ -104,7 +104,8 @@ tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
 /* The CPU's tables, one per file of operators; context.c lists them. */
 extern const tl_kernel_row tl_cpu_tensor[], tl_cpu_elementwise[], tl_cpu_binary[], tl_cpu_matmul[],
     tl_cpu_reduce[], tl_cpu_shape[], tl_cpu_gather[], tl_cpu_softmax[], tl_cpu_norm[],
-    tl_cpu_conv[], tl_cpu_transform[], tl_cpu_random[], tl_cpu_optim[], tl_cpu_tno[], tl_cpu_text[];
+    tl_cpu_batch_norm[], tl_cpu_conv[], tl_cpu_transform[], tl_cpu_random[], tl_cpu_optim[],
+    tl_cpu_tno[], tl_cpu_text[];
 
 /* ---- The tape -------------------------------------------------------------------------------- */
 
@@ -144,6 +145,7 @@ struct tl_ctx {
     int threads;
     int recording;
     char message[1024];
+    struct tl_pool *pool; /* threads.c */
     tl_cache *cache;
     tl_kernel kernels[TL_DEVICES][TL_OPS];
     tl_node *tape;
@@ -167,6 +169,8 @@ void tl_count_tensor(tl_ctx *ctx, int by);
 /* For tests: the n-th allocation from now on and all later ones fail; n < 0 ends it. */
 void tl_alloc_fail_after(tl_ctx *ctx, int64_t n);
 
+tl_status tl_threads_open(tl_ctx *ctx); /* starts ctx->threads - 1 threads */
+void tl_threads_close(tl_ctx *ctx);
 /* Threads: static contiguous split of 0..count-1, at least grain each, so that results depend on
 ** the thread count only. */
 void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, void *user);
@@ -189,6 +193,24 @@ tl_status tl_plugins_open(tl_ctx *ctx); /* loads the search path (plugin.c) */
 void tl_plugins_close(tl_ctx *ctx);
 const tl_transforms *tl_find_transforms(const tl_ctx *ctx); /* NULL: no loaded plugin has any */
 void tl_transforms_close(tl_ctx *ctx);                      /* frees transform.c's plans */
+
+/* Files (file.c). The failure that errno tells, with what failed and where; every kind of full is
+** TL_ENOSPC. */
+tl_status tl_fail_errno(tl_ctx *ctx, const char *what, const char *path);
+tl_status tl_file_folders(tl_ctx *ctx, const char *folder); /* mkdir -p */
+typedef struct tl_part {
+    const void *data;
+    size_t bytes;
+} tl_part;
+/* The parts become the whole content of path: written to a temporary beside it, synced, renamed,
+** folder synced. On failure path is as it was and the temporary is gone. */
+tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_part *parts, int count);
+
+/* The checksum behind our HDF5 files (trailer.c). */
+#define TL_TRAILER 24
+void tl_trailer(unsigned char out[TL_TRAILER], const unsigned char *data, size_t bytes);
+/* TL_ECORRUPT if path has a trailer and it does not fit, or is no plain file. */
+tl_status tl_trailer_verify(tl_ctx *ctx, const char *path);
 
 /* Philox4x32-10: block number counter of the stream key, four 32-bit numbers (random.c). */
 void tl_philox(uint64_t key, uint64_t counter, uint32_t out[4]);

@@ -1,0 +1,178 @@
+/* plan.c - FFTW plans, measured once per machine and remembered as FFTW's wisdom. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "fft.h"
+
+#define PATH 4096
+
+/* FFTW has one planner per process, which is not thread-safe (running a plan is). */
+static pthread_mutex_t planner = PTHREAD_MUTEX_INITIALIZER;
+
+typedef struct request {
+    tl_transform_kind kind;
+    int               n;
+    float            *in, *out; /* to be overwritten by measuring */
+} request;
+
+static fftwf_plan make(const request *r, unsigned flags)
+{
+    fftwf_complex *in = (fftwf_complex *)r->in, *out = (fftwf_complex *)r->out;
+    switch (r->kind) {
+    case TL_C2C_FORWARD: return fftwf_plan_dft_1d(r->n, in, out, FFTW_FORWARD, flags);
+    case TL_C2C_BACKWARD: return fftwf_plan_dft_1d(r->n, in, out, FFTW_BACKWARD, flags);
+    case TL_R2C: return fftwf_plan_dft_r2c_1d(r->n, r->in, out, flags);
+    case TL_C2R: return fftwf_plan_dft_c2r_1d(r->n, in, r->out, flags | FFTW_PRESERVE_INPUT);
+    }
+    return NULL;
+}
+
+/* ---- Wisdom ---------------------------------------------------------------------------------- */
+
+/* Writes all of text to a new file and then gives it the name path. 1: done */
+static int replace(const char *path, const char *text)
+{
+    char   temporary[PATH + 32];
+    size_t left = strlen(text);
+    (void)snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
+    int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file < 0) return 0;
+    while (left > 0) {
+        ssize_t n = write(file, text, left);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        text += n;
+        left -= (size_t)n;
+    }
+    int whole = left == 0 && fsync(file) == 0;
+    whole = close(file) == 0 && whole;
+    if (whole && rename(temporary, path) == 0) return 1;
+    (void)unlink(temporary);
+    return 0;
+}
+
+static int save(const char *path)
+{
+    char *text = fftwf_export_wisdom_to_string();
+    int   saved = text && replace(path, text);
+    free(text);
+    return saved;
+}
+
+/* The plan that the file at path describes, or NULL. */
+static fftwf_plan recall(const request *r, const char *path)
+{
+    fftwf_forget_wisdom();
+    if (!fftwf_import_wisdom_from_filename(path)) return NULL;
+    return make(r, FFTW_MEASURE | FFTW_WISDOM_ONLY);
+}
+
+/* The remembered plan, or a new one: measured, saved, and made again from the file, as a restarted
+** run will make it. NULL: nothing can be remembered. The lock lets one process at a time measure,
+** so that two never use different plans for the same problem. */
+static fftwf_plan measured(const request *r, const char *folder)
+{
+    char path[PATH], guard[PATH];
+    int  n = snprintf(path, sizeof path, "%s/fftw3f.wisdom", folder);
+    int  m = snprintf(guard, sizeof guard, "%s/fftw3f.lock", folder);
+    if (n < 0 || n >= PATH || m < 0 || m >= PATH) return NULL;
+    int lock = open(guard, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (lock < 0) return NULL;
+    while (flock(lock, LOCK_EX) != 0) {
+        if (errno == EINTR) continue;
+        (void)close(lock);
+        return NULL;
+    }
+    fftwf_plan plan = recall(r, path);
+    if (!plan) {
+        fftwf_plan trial = make(r, FFTW_MEASURE);
+        if (trial && save(path)) plan = recall(r, path);
+        if (trial) fftwf_destroy_plan(trial);
+    }
+    (void)close(lock);
+    return plan;
+}
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+tl_status fft_plan(const tl_host *h, tl_transform_kind kind, int64_t n, int measure,
+                   fftwf_plan *out_plan)
+{
+    fftwf_plan plan = NULL;
+    if (n < 1 || n > INT_MAX / 2)
+        return h->fail(h, TL_EINVAL, "fft: a transform of length %lld", (long long)n);
+    size_t  bytes = ((size_t)n + 2) * 2 * sizeof(float);
+    request r = {kind, (int)n, h->alloc(h, bytes), h->alloc(h, bytes)};
+    if (r.in && r.out) {
+        (void)pthread_mutex_lock(&planner);
+        if (measure && h->cache_dir) plan = measured(&r, h->cache_dir);
+        if (!plan) {
+            fftwf_forget_wisdom(); /* an estimate would use it */
+            plan = make(&r, FFTW_ESTIMATE);
+        }
+        (void)pthread_mutex_unlock(&planner);
+    }
+    h->free(h, r.in);
+    h->free(h, r.out);
+    if (!plan) return h->fail(h, TL_ENOMEM, "fft: no memory for a plan of %lld", (long long)n);
+    *out_plan = plan;
+    return TL_OK;
+}
+
+void fft_plan_free(fftwf_plan plan)
+{
+    if (!plan) return;
+    (void)pthread_mutex_lock(&planner); /* plans share tables with the planner */
+    fftwf_destroy_plan(plan);
+    (void)pthread_mutex_unlock(&planner);
+}
+
+/* ---- For the host ---------------------------------------------------------------------------- */
+
+typedef struct shared { /* what the host holds: a plan and how to run it */
+    const tl_host    *h;
+    tl_transform_kind kind;
+    fftwf_plan        plan;
+} shared;
+
+static tl_status plan_shared(const tl_host *h, tl_transform_kind kind, int64_t n, void **out_plan)
+{
+    shared *s = h->alloc(h, sizeof *s);
+    if (!s) return TL_ENOMEM;
+    *s = (shared){h, kind, NULL};
+    tl_status st = fft_plan(h, kind, n, 1, &s->plan);
+    if (st == TL_OK)
+        *out_plan = s;
+    else
+        h->free(h, s);
+    return st;
+}
+
+static void run_shared(const void *plan, const float *in, float *out)
+{
+    const shared  *s = plan;
+    float         *from = (float *)in; /* not written: out of place, and FFTW_PRESERVE_INPUT */
+    fftwf_complex *a = (fftwf_complex *)from, *b = (fftwf_complex *)out;
+    if (s->kind == TL_R2C)
+        fftwf_execute_dft_r2c(s->plan, from, b);
+    else if (s->kind == TL_C2R)
+        fftwf_execute_dft_c2r(s->plan, a, out);
+    else
+        fftwf_execute_dft(s->plan, a, b);
+}
+
+static void release_shared(void *plan)
+{
+    shared *s = plan;
+    fft_plan_free(s->plan);
+    s->h->free(s->h, s);
+}
+
+const tl_transforms fft_transforms = {fftwf_version, plan_shared, run_shared, release_shared};

@@ -1,0 +1,36 @@
+/* lag.h - what the backends of the time domain share: a point is a lag, and T[i,j] is the
+** coefficient of lag i - j. Causal problems have the lags 0..n-1, others -(n-1)..n-1. */
+#ifndef LAG_H
+#define LAG_H
+
+#include "backend.h"
+
+static inline int lag_accepts(const tl_tno_problem *p, char *why, size_t size)
+{
+    static const char reason[] = "it runs on the CPU only";
+    int cpu = p->device == TL_CPU;
+    for (size_t i = 0; !cpu && i < size && i < sizeof reason; i++) why[i] = reason[i];
+    return cpu;
+}
+
+/* The row of coef that holds lag 0. */
+static inline int64_t lag_zero(const tl_tno_problem *p) { return p->causal ? 0 : p->n - 1; }
+
+static inline int64_t lag_points(const tl_tno_problem *p, double *out)
+{
+    int64_t zero = lag_zero(p), count = zero + p->n;
+    for (int64_t k = 0; out && k < count; k++) out[k] = (double)(k - zero);
+    return count;
+}
+
+/* T [d,n,n] from coef [p,d]. */
+static inline void lag_dense(int64_t n, int64_t d, int causal, const float *coef, float *dense)
+{
+    int64_t zero = causal ? 0 : n - 1;
+    for (int64_t c = 0; c < d; c++)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++)
+                dense[(c * n + i) * n + j] = j > i && causal ? 0 : coef[(zero + i - j) * d + c];
+}
+
+#endif

@@ -1,0 +1,178 @@
+/* file.c - files that are whole or absent: written under a temporary name, synced, renamed.
+**
+** A temporary is ".NAME.tmp.PID" beside NAME. One whose process is gone was left by a kill and is
+** removed by the next write into that folder. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+tl_status tl_fail_errno(tl_ctx *ctx, const char *what, const char *path)
+{
+    int error = errno;
+    tl_status st = TL_EIO;
+    if (error == ENOSPC || error == EDQUOT || error == EFBIG) st = TL_ENOSPC;
+    if (error == ENOENT || error == ENOTDIR) st = TL_ENOTFOUND;
+    if (error == ENOMEM) st = TL_ENOMEM;
+    return tl_fail(ctx, st, "%s: %s failed: %s", path, what, strerror(error));
+}
+
+static tl_status make_folder(tl_ctx *ctx, const char *path)
+{
+    struct stat s;
+    if (mkdir(path, 0777) == 0) return TL_OK;
+    int error = errno; /* on a read-only disk it need not say that the folder exists */
+    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode)) return TL_OK;
+    errno = error;
+    return tl_fail_errno(ctx, "mkdir", path);
+}
+
+tl_status tl_file_folders(tl_ctx *ctx, const char *folder)
+{
+    if (!*folder) return tl_fail(ctx, TL_EINVAL, "the name of a folder is empty");
+    char *path = strdup(folder);
+    if (!path) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    tl_status st = TL_OK;
+    for (char *p = path + 1; st == TL_OK && *p; p++) {
+        if (*p != '/') continue;
+        *p = '\0';
+        st = make_folder(ctx, path);
+        *p = '/';
+    }
+    if (st == TL_OK) st = make_folder(ctx, path);
+    free(path);
+    return st;
+}
+
+/* ---- Stale temporaries ----------------------------------------------------------------------- */
+
+/* The process that a temporary's name ends with; 0 if name is no temporary. */
+static pid_t owner(const char *name)
+{
+    const char *last = NULL;
+    if (name[0] != '.') return 0;
+    for (const char *p = strstr(name, ".tmp."); p; p = strstr(p + 1, ".tmp.")) last = p + 5;
+    if (!last || !*last || strlen(last) > 9 || strspn(last, "0123456789") != strlen(last)) return 0;
+    return (pid_t)atol(last);
+}
+
+static void sweep(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    if (!dir) return; /* opening the temporary will tell */
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
+        pid_t pid = owner(e->d_name);
+        if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
+            (void)unlinkat(dirfd(dir), e->d_name, 0); /* garbage either way */
+    }
+    (void)closedir(dir);
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+/* The folder of path and the temporary's path; both to be freed. */
+static tl_status temporary(tl_ctx *ctx, const char *path, char **out_folder, char **out_temp)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    size_t room = strlen(path) + 40;
+    char *folder = malloc(room), *temp = malloc(room);
+    if (!*name) {
+        free(folder);
+        free(temp);
+        return tl_fail(ctx, TL_EINVAL, "'%s' does not name a file", path);
+    }
+    if (!folder || !temp) {
+        free(folder);
+        free(temp);
+        return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    }
+    (void)snprintf(folder, room, "%.*s", slash ? (int)(slash - path) + 1 : 2, slash ? path : "./");
+    (void)snprintf(temp, room, "%s.%s.tmp.%ld", folder, name, (long)getpid());
+    *out_folder = folder;
+    *out_temp = temp;
+    return TL_OK;
+}
+
+static tl_status enough(tl_ctx *ctx, const char *folder, const char *path, size_t bytes)
+{
+    struct statvfs s;
+    if (statvfs(folder, &s) != 0) return tl_fail_errno(ctx, "statvfs", folder);
+    double left = (double)s.f_bavail * (double)s.f_frsize;
+    if (left >= 2.0 * (double)bytes) return TL_OK;
+    return tl_fail(ctx, TL_ENOSPC, "%s: needs twice %.1f MB of free disk, %.1f MB are left", path,
+                   (double)bytes / 1e6, left / 1e6);
+}
+
+static int write_all(int fd, const char *data, size_t bytes)
+{
+    while (bytes) {
+        ssize_t n = write(fd, data, bytes < (1u << 30) ? bytes : 1u << 30);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return -1;
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+static tl_status sync_folder(tl_ctx *ctx, const char *folder)
+{
+    tl_status st = TL_OK;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return tl_fail_errno(ctx, "open", folder);
+    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS) /* EINVAL: cannot be synced */
+        st = tl_fail_errno(ctx, "fsync", folder);
+    (void)close(fd);
+    return st;
+}
+
+/* Creates temp. What stands there bears our own pid, so it is a dead namesake's. */
+static int create(const char *temp)
+{
+    int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    int fd = open(temp, flags, 0666);
+    if (fd < 0 && errno == EEXIST && unlink(temp) == 0) fd = open(temp, flags, 0666);
+    return fd;
+}
+
+tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_part *parts, int count)
+{
+    char *folder = NULL, *temp = NULL;
+    int fd = -1;
+    size_t bytes = 0;
+    tl_status st = temporary(ctx, path, &folder, &temp);
+    if (st != TL_OK) return st;
+    for (int i = 0; i < count; i++) bytes += parts[i].bytes;
+    sweep(folder);
+    st = enough(ctx, folder, path, bytes);
+    if (st != TL_OK) goto done;
+    fd = create(temp);
+    if (fd < 0) {
+        st = tl_fail_errno(ctx, "create", temp);
+        goto done;
+    }
+    for (int i = 0; st == TL_OK && i < count; i++)
+        if (write_all(fd, parts[i].data, parts[i].bytes) != 0)
+            st = tl_fail_errno(ctx, "write", path);
+    if (st == TL_OK && fsync(fd) != 0) st = tl_fail_errno(ctx, "fsync", path);
+    if (close(fd) != 0 && st == TL_OK) st = tl_fail_errno(ctx, "close", path);
+    if (st == TL_OK && rename(temp, path) != 0) st = tl_fail_errno(ctx, "rename", path);
+    if (st != TL_OK) {
+        (void)unlink(temp); /* the failure is reported already */
+    } else {
+        st = sync_folder(ctx, folder);
+    }
+done:
+    free(folder);
+    free(temp);
+    return st;
+}

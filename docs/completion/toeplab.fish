@@ -1,0 +1,33 @@
+# fish completion for toeplab: verbs, options and ids are asked of the program itself.
+function __toeplab_verbs
+    toeplab help 2>/dev/null | string replace -rf '^  ([a-z]+)  +' '$1\t'
+end
+
+function __toeplab_options
+    set -l verb (commandline -opc)[2]
+    toeplab $verb --help 2>/dev/null | string replace -rf '^ *(?:-[a-z], )?(--[a-z-]+)[ A-Z]*  ' '$1\t'
+end
+
+function __toeplab_words
+    switch (commandline -opc)[2]
+        case show
+            echo @last
+            toeplab ls --csv 2>/dev/null | string replace -rf '^([0-9a-f]+),([^,]*),.*' '$1\t$2'
+        case ls
+            toeplab ls --csv 2>/dev/null | string replace -rf '^[0-9a-f]+,([^,]*),.*' '$1' | sort -u
+        case export
+            echo @last
+            toeplab ls --csv 2>/dev/null | string replace -rf '^([0-9a-f]+),([^,]*),.*' '$1\t$2'
+        case data
+            toeplab data 2>/dev/null | string match -r '^[a-z][a-z0-9-]+(?= +\d)'
+        case model
+            toeplab model 2>&1 | string replace -r '.*: ' '' | string split ', '
+        case help
+            printf '%s\n' exit-codes environment
+            __toeplab_verbs
+    end
+end
+
+complete -c toeplab -n 'test (count (commandline -opc)) -eq 1' -f -a '(__toeplab_verbs)'
+complete -c toeplab -n 'string match -q -- "-*" (commandline -ct)' -f -a '(__toeplab_options)'
+complete -c toeplab -n 'test (count (commandline -opc)) -gt 1' -a '(__toeplab_words)'

@@ -1,0 +1,57 @@
+-- custom-mixer.lua: can a token mixer of one's own take the place of the TNN's? Yes, and this is how.
+local tl = require "toeplab"
+local nn = tl.nn
+
+-- A gated short convolution: y = Wo(silu(Wu x) * conv(silu(Wv x))), with one causal filter of taps
+-- numbers per channel. Options are declared with their defaults and checked; what build assigns to
+-- self is registered: tensors are parameters, modules are parts. Gradients need nothing more.
+local GatedConv = nn.class("GatedConv", { dim = "int", taps = 8, expand = 2 }, { "dim" })
+
+function GatedConv:build(o)
+  local width = o.expand * o.dim
+  self.u, self.v = nn.Linear(o.dim, width), nn.Linear(o.dim, width)
+  self.o = nn.Linear(width, o.dim)
+  self.taps = nn.parameter(nn.init.normal(tl.zeros(o.taps, width), 0, o.taps ^ -0.5))
+end
+
+function GatedConv:forward(x)                                           -- x [b,n,dim] -> [b,n,dim]
+  local mixed = tl.depthwise_conv(nn.act.silu(self.v(x)), self.taps, 0) -- tap k weighs k tokens ago
+  return self.o(nn.act.silu(self.u(x)) * mixed)
+end
+
+-- Any function dim -> module can be the mixer of tl.models.tnn_lm; without one it is the GTU.
+local mixers = {
+  conv = function(c) return function(dim) return GatedConv(dim, { taps = c.taps }) end end,
+  gtu = function() return nil end,
+}
+
+return tl.experiment "custom-mixer" {
+  fixed = {
+    corpus = "bible-kjv", layers = 2, dim = 64, taps = 8, length = 128, batch = 16, steps = 300,
+    lr = 3e-3,
+  },
+  grid = { mixer = { "conv", "gtu" } },
+  scale = {
+    smoke = {
+      layers = 1, dim = 16, length = 32, batch = 4, steps = 20,
+      corpus = "text:" .. ("the quick brown fox jumps over the lazy dog. "):rep(60),
+    },
+  },
+
+  trial = function(t, c)
+    local data = tl.corpus(c.corpus, { length = c.length, batch = c.batch })
+    local model = tl.models.tnn_lm {
+      vocab = data.vocab:size(), layers = c.layers, dim = c.dim, expand = 2, rpe_dim = 16,
+      rpe_layers = 1, mixer = mixers[c.mixer](c),
+    }
+    local opt = tl.optim.adam(model, { lr = c.lr, clip = 1.0, schedule = "cosine", steps = c.steps,
+      warmup = c.steps // 10 })
+    for step in t:steps(c.steps, model, opt, data) do
+      t:log { loss = tl.train.lm_step(model, opt, data:batch(step)) }
+    end
+    t:log { bits = tl.eval.bits_per_token(model, data.test, c.length, { before = data.test_before }),
+      parameters = model:count() }
+  end,
+
+  report = { rows = "mixer", columns = { "parameters", "loss", "bits" } },
+}

@@ -1,0 +1,95 @@
+-- quickstart.lua: how well does a small causal TNN, trained for three minutes, predict English
+-- characters, at the length it was trained at and at lengths it never saw?
+local tl = require "toeplab"
+
+local function ngram_orders(c)
+  local orders = {}
+  for order = c.ngram_first, c.ngram_last do orders[#orders + 1] = order end
+  return orders
+end
+
+return tl.experiment "quickstart" {
+  fixed = {
+    corpus = "bible-kjv",
+    layers = 4, dim = 192, expand = 2, glu_dim = 384, rpe_dim = 32, rpe_layers = 3, decay = 0.99,
+    backend = "fft",
+    length = 256, batch = 16, steps = 1200,
+    lr = 3e-3, warmup = 100, weight_decay = 0.1, clip = 1.0,
+    lengths = { 256, 512, 1024, 2048 },        -- where the trained model is evaluated
+    ngram_first = 4, ngram_last = 6,           -- orders of the n-grams beside it
+    prompt = "In the beginning", sample = 500, -- characters to write
+    temperature = 0.8,
+  },
+
+  scale = {
+    smoke = {
+      layers = 1, dim = 16, glu_dim = 16, rpe_dim = 8, rpe_layers = 1, length = 32, batch = 4,
+      steps = 20, warmup = 5, lengths = { 32, 64 }, ngram_last = 4, sample = 40,
+      corpus = "text:" .. ("In the beginning was the word, and the word was with us. "):rep(60),
+    },
+  },
+
+  checkpoint = { seconds = 30 },
+
+  check = function(c)
+    for _, key in ipairs { "layers", "dim", "length", "batch", "steps" } do
+      if c[key] < 1 then error(("%s must be at least 1, not %d"):format(key, c[key]), 0) end
+    end
+  end,
+
+  trial = function(t, c)
+    local n = c.length
+    local data = tl.corpus(c.corpus, { length = n, batch = c.batch, valid = 0.0, test = 0.05 })
+
+    local model = tl.models.tnn_lm {
+      vocab = data.vocab:size(), layers = c.layers, dim = c.dim, expand = c.expand,
+      glu_dim = c.glu_dim, rpe_dim = c.rpe_dim, rpe_layers = c.rpe_layers, decay = c.decay,
+      backend = c.backend,
+    }
+    local opt = tl.optim.adam(model, {
+      kind = "adamw", betas = { 0.9, 0.98 }, lr = c.lr, weight_decay = c.weight_decay, clip = c.clip,
+      schedule = "cosine", warmup = c.warmup, steps = c.steps, end_lr = 0.02 * c.lr,
+    })
+    t:say("%d characters to train on, %d to test on; %d parameters", data.train:numel(),
+      data.test:numel(), model:count())
+
+    -- The training loop. After a kill it goes on from the last checkpoint, bit for bit.
+    for step in t:steps(c.steps, model, opt, data) do
+      local ids = data:batch(step)                            -- [batch, n+1]
+      local inputs, targets = ids:narrow(2, 1, n), ids:narrow(2, 2, n)
+      opt:zero_grad()
+      local loss = model:loss(inputs, targets)                -- nats per character
+      loss:backward()
+      local update = opt:step()
+      t:log { loss = loss:item(), lr = update.lr, grad_norm = update.grad_norm }
+    end
+
+    for _, length in ipairs(c.lengths) do
+      t:say("evaluating at length %d", length)
+      t:log { ["bits@" .. length] = tl.eval.bits_per_token(model, data.test, length,
+        { before = data.test_before, batch_tokens = 8192 }) }
+    end
+    for _, order in ipairs(ngram_orders(c)) do
+      t:log { ["bits of n-gram " .. order] =
+        tl.ngram_bits(data.train, data.test, order, data.vocab:size()) }
+    end
+    t:text("sample", tl.generate(model, data.vocab, c.prompt,
+      { tokens = c.sample, temperature = c.temperature, window = n }))
+  end,
+
+  -- Bits per character on the last 5 % of the text, and what the model writes.
+  report = function(trials, report)
+    for _, t in ipairs(trials) do
+      local c, rows = t.config, {}
+      for _, length in ipairs(c.lengths) do
+        local name = ("TNN at %d%s"):format(length, length == c.length and ", as trained" or "")
+        rows[#rows + 1] = { name, t.metrics["bits@" .. length] }
+      end
+      for _, order in ipairs(ngram_orders(c)) do
+        rows[#rows + 1] = { ("n-gram of order %d"):format(order), t.metrics["bits of n-gram " .. order] }
+      end
+      report.print({ "model", "bits per character" }, rows)
+      print("\n" .. t.texts.sample .. "\n")
+    end
+  end,
+}

@@ -1,0 +1,109 @@
+/* core.c - module toeplab.core: joins the tables of the other files. */
+#include <string.h>
+
+#include "glue.h"
+
+/* ---- The context ----------------------------------------------------------------------------- */
+
+static void set_integer(lua_State *L, const char *name, lua_Integer value)
+{
+    lua_pushinteger(L, value);
+    lua_setfield(L, -2, name);
+}
+
+static int memory(lua_State *L)
+{
+    tl_memory m = tl_memory_info(glue_ctx(L));
+    lua_createtable(L, 0, 4);
+    set_integer(L, "live", (lua_Integer)m.live);
+    set_integer(L, "peak", (lua_Integer)m.peak);
+    set_integer(L, "cached", (lua_Integer)m.cached);
+    set_integer(L, "tensors", m.tensors);
+    return 1;
+}
+
+static int memory_reset_peak(lua_State *L)
+{
+    tl_memory_reset_peak(glue_ctx(L));
+    return 0;
+}
+
+static int memory_trim(lua_State *L)
+{
+    tl_memory_trim(glue_ctx(L));
+    return 0;
+}
+
+static int threads(lua_State *L)
+{
+    lua_pushinteger(L, tl_threads(glue_ctx(L)));
+    return 1;
+}
+
+/* "name value" lines become fields. */
+static int build_info(lua_State *L)
+{
+    const char *line = tl_build_info(glue_ctx(L));
+    lua_newtable(L);
+    while (*line) {
+        size_t length = strcspn(line, "\n"), name = strcspn(line, " \n");
+        size_t value = name < length ? name + 1 : name;
+        lua_pushlstring(L, line, name);
+        lua_pushlstring(L, line + value, length - value);
+        lua_rawset(L, -3);
+        line += length + (line[length] == '\n');
+    }
+    return 1;
+}
+
+/* ---- The module ------------------------------------------------------------------------------ */
+
+static void open_tensor_class(lua_State *L)
+{
+    glue_class_open(L, &glue_tensor_class);
+    luaL_getmetatable(L, glue_tensor_class.name);
+    glue_arithmetic_open(L);
+    lua_getfield(L, -1, "__index");
+    glue_set(L, glue_grad_methods);
+    glue_set(L, glue_ops_methods);
+    glue_reduce_open(L);
+    glue_unary_open(L);
+    lua_pop(L, 2);
+}
+
+static void open_classes(lua_State *L)
+{
+    static const glue_class *const classes[] = {&glue_tno_class, &glue_vocab_class, &glue_h5_class,
+                                                &glue_store_class};
+    open_tensor_class(L);
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) glue_class_open(L, classes[i]);
+    glue_grad_open(L);
+    glue_random_open(L);
+    glue_sys_open(L);
+}
+
+static const luaL_Reg functions[] = {
+    {"memory", memory},   {"memory_reset_peak", memory_reset_peak}, {"memory_trim", memory_trim},
+    {"threads", threads}, {"build_info", build_info},               {NULL, NULL},
+};
+
+int luaopen_toeplab_core(lua_State *L)
+{
+    static const luaL_Reg *const lists[] = {
+        functions,            glue_tensor_functions, glue_grad_functions, glue_ops_functions,
+        glue_nn_functions,    glue_optim_functions,  glue_random_functions, glue_tno_functions,
+        glue_text_functions,  glue_files_functions,  glue_store_functions,
+    };
+    luaL_checkversion(L);
+    open_classes(L);
+    lua_newtable(L);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) glue_set(L, lists[i]);
+    glue_unary_open(L);
+    glue_binary_open(L);
+    lua_newtable(L);
+    glue_set(L, glue_sys_functions);
+    lua_setfield(L, -2, "sys");
+    lua_pushliteral(L, TL_VERSION);
+    lua_setfield(L, -2, "version");
+    return 1;
+}

@@ -1,0 +1,177 @@
+/* files.c - checksums and HDF5 files in Lua. */
+#include "glue.h"
+
+static void release(glue_box *b) { tl_h5_close(b->as.h5); }
+
+static tl_h5 *h5(lua_State *L) { return glue_open_box(L, 1, &glue_h5_class)->as.h5; }
+
+/* ---- Checksums ------------------------------------------------------------------------------- */
+
+static int sha256(lua_State *L)
+{
+    char        hex[65];
+    size_t      bytes;
+    const char *data = luaL_checklstring(L, 1, &bytes);
+    tl_sha256(data, bytes, hex);
+    lua_pushstring(L, hex);
+    return 1;
+}
+
+static int sha256_file(lua_State *L)
+{
+    char hex[65];
+    glue_check(L, tl_sha256_file(glue_ctx(L), luaL_checkstring(L, 1), hex));
+    lua_pushstring(L, hex);
+    return 1;
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+/* Names and tensors of {{name, tensor}, ...} at argument 2, in blocks that are pushed. */
+static int entries(lua_State *L, const char ***out_names, tl_tensor ***out_tensors)
+{
+    luaL_checktype(L, 2, LUA_TTABLE);
+    luaL_argcheck(L, lua_rawlen(L, 2) < 1 << 24, 2, "too many tensors");
+    int          count = (int)lua_rawlen(L, 2);
+    const char **names = lua_newuserdatauv(L, (size_t)count * sizeof *names + 1, 0);
+    tl_tensor  **tensors = lua_newuserdatauv(L, (size_t)count * sizeof *tensors + 1, 0);
+    for (int i = 0; i < count; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        if (!lua_istable(L, -1)) glue_argerror(L, 2, "entry %d is no {name, tensor}", i + 1);
+        lua_rawgeti(L, -1, 1);
+        lua_rawgeti(L, -2, 2);
+        const glue_box *b = luaL_testudata(L, -1, glue_tensor_class.name);
+        if (lua_type(L, -2) != LUA_TSTRING || !b || !b->as.any)
+            glue_argerror(L, 2, "entry %d is {%s, %s}, not a name and an open tensor", i + 1,
+                          luaL_typename(L, -2), luaL_typename(L, -1));
+        names[i] = lua_tostring(L, -2); /* the table keeps both alive */
+        tensors[i] = b->as.tensor;
+        lua_pop(L, 3);
+    }
+    *out_names = names;
+    *out_tensors = tensors;
+    return count;
+}
+
+/* The value at the top as an attribute; text stays with the table it came from. */
+static tl_attr attribute(lua_State *L, int arg, const char *name)
+{
+    tl_attr a = {.name = name};
+    int     type = lua_type(L, -1);
+    if (type == LUA_TBOOLEAN || lua_isinteger(L, -1)) {
+        a.kind = 'i';
+        a.i = type == LUA_TBOOLEAN ? lua_toboolean(L, -1) : lua_tointeger(L, -1);
+    } else if (type == LUA_TNUMBER) {
+        a.kind = 'f';
+        a.f = lua_tonumber(L, -1);
+    } else if (type == LUA_TSTRING) {
+        a.kind = 's';
+        a.s = lua_tostring(L, -1);
+    } else {
+        glue_argerror(L, arg, "attribute '%s' is a %s", name, luaL_typename(L, -1));
+    }
+    return a;
+}
+
+/* The attributes of the table at arg in name order, in a block that is pushed. */
+static tl_attr *attributes(lua_State *L, int arg, int *out_count)
+{
+    *out_count = 0;
+    if (lua_isnoneornil(L, arg)) return NULL;
+    glue_sorted_keys(L, arg);
+    luaL_argcheck(L, lua_rawlen(L, -1) < 1 << 20, arg, "too many attributes");
+    int      count = (int)lua_rawlen(L, -1);
+    tl_attr *list = lua_newuserdatauv(L, (size_t)count * sizeof *list + 1, 0);
+    for (int i = 0; i < count; i++) {
+        lua_rawgeti(L, -2, i + 1);
+        const char *name = lua_tostring(L, -1);
+        lua_rawget(L, arg);
+        list[i] = attribute(L, arg, name);
+        lua_pop(L, 1);
+    }
+    *out_count = count;
+    return list;
+}
+
+static int h5_write(lua_State *L)
+{
+    const char  *path = luaL_checkstring(L, 1), **names;
+    tl_tensor  **tensors;
+    lua_settop(L, 3); /* what is pushed below is no argument */
+    int          attr_count, count = entries(L, &names, &tensors);
+    tl_attr     *attrs = attributes(L, 3, &attr_count);
+    glue_check(L, tl_h5_write(glue_ctx(L), path, count, names, tensors, attr_count, attrs));
+    return 0;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+static int h5_open(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    glue_box   *b = glue_push(L, &glue_h5_class);
+    glue_check(L, tl_h5_open(glue_ctx(L), path, &b->as.h5));
+    return 1;
+}
+
+static int children(lua_State *L)
+{
+    tl_h5      *f = h5(L);
+    const char *group = luaL_checkstring(L, 2), *name;
+    char        kind;
+    tl_status   st;
+    lua_newtable(L);
+    for (int64_t i = 0; (st = tl_h5_child(f, group, i, &name, &kind)) == TL_OK; i++) {
+        lua_createtable(L, 0, 2);
+        lua_pushstring(L, name);
+        lua_setfield(L, -2, "name");
+        lua_pushstring(L, kind == 'g' ? "group" : "dataset");
+        lua_setfield(L, -2, "kind");
+        lua_rawseti(L, -2, i + 1);
+    }
+    if (st != TL_ENOTFOUND) glue_check(L, st);
+    return 1;
+}
+
+static void push_attribute(lua_State *L, const tl_attr *a)
+{
+    switch (a->kind) {
+    case 'i': lua_pushinteger(L, a->i); break;
+    case 'f': lua_pushnumber(L, a->f); break;
+    default: lua_pushstring(L, a->s); break;
+    }
+}
+
+static int attrs(lua_State *L)
+{
+    tl_h5      *f = h5(L);
+    const char *object = luaL_checkstring(L, 2);
+    tl_attr     a;
+    tl_status   st;
+    lua_newtable(L);
+    for (int64_t i = 0; (st = tl_h5_attr(f, object, i, &a)) == TL_OK; i++) {
+        lua_pushstring(L, a.name);
+        push_attribute(L, &a);
+        lua_rawset(L, -3);
+    }
+    if (st != TL_ENOTFOUND) glue_check(L, st);
+    return 1;
+}
+
+static int read(lua_State *L)
+{
+    tl_h5      *f = h5(L);
+    const char *name = luaL_checkstring(L, 2);
+    tl_tensor **t = glue_push_tensor(L);
+    return glue_result(L, tl_h5_read(f, name, t));
+}
+
+const luaL_Reg glue_files_functions[] = {
+    {"sha256", sha256}, {"sha256_file", sha256_file}, {"h5_write", h5_write},
+    {"h5_open", h5_open}, {NULL, NULL},
+};
+
+static const luaL_Reg methods[] = {
+    {"children", children}, {"attrs", attrs}, {"read", read}, {NULL, NULL}};
+
+const glue_class glue_h5_class = {"toeplab.h5", release, methods, NULL};

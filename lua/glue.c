@@ -1,0 +1,255 @@
+/* glue.c - boxes that own engine objects, the way from a status to a Lua error, and arguments. */
+#include <limits.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "glue.h"
+
+/* ---- Context and errors ---------------------------------------------------------------------- */
+
+tl_ctx *glue_ctx(lua_State *L) { return lua_touserdata(L, lua_upvalueindex(1)); }
+
+void glue_check(lua_State *L, tl_status st)
+{
+    if (st == TL_OK) return;
+    const char *message = tl_errmsg(glue_ctx(L));
+    luaL_error(L, "%s", *message ? message : tl_status_text(st));
+}
+
+int glue_argerror(lua_State *L, int arg, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const char *message = lua_pushvfstring(L, format, args);
+    va_end(args);
+    return luaL_argerror(L, arg, message);
+}
+
+void glue_set(lua_State *L, const luaL_Reg *list)
+{
+    lua_pushvalue(L, lua_upvalueindex(1));
+    luaL_setfuncs(L, list, 1);
+}
+
+void glue_set_kind(lua_State *L, const char *name, lua_CFunction f, int kind)
+{
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_pushinteger(L, kind);
+    lua_pushcclosure(L, f, 2);
+    lua_setfield(L, -2, name);
+}
+
+/* ---- Boxes ----------------------------------------------------------------------------------- */
+
+/* What messages call an object of class: "tensor". */
+static const char *what(const glue_class *class) { return class->name + sizeof "toeplab." - 1; }
+
+/* __gc, __close and close; upvalue 2 is the class. */
+static int close_box(lua_State *L)
+{
+    const glue_class *class = lua_touserdata(L, lua_upvalueindex(2));
+    glue_box         *b = luaL_checkudata(L, 1, class->name);
+    if (b->busy) return luaL_error(L, "close: the %s is in use", what(class));
+    if (b->as.any) {
+        glue_box old = *b;
+        b->as.any = NULL;
+        class->release(&old);
+    }
+    return 0;
+}
+
+static void set_close(lua_State *L, const char *name, const glue_class *class)
+{
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_pushlightuserdata(L, (void *)class);
+    lua_pushcclosure(L, close_box, 2);
+    lua_setfield(L, -2, name);
+}
+
+void glue_class_open(lua_State *L, const glue_class *class)
+{
+    if (luaL_newmetatable(L, class->name)) {
+        set_close(L, "__gc", class);
+        set_close(L, "__close", class);
+        if (class->meta) glue_set(L, class->meta);
+        lua_newtable(L);
+        set_close(L, "close", class);
+        glue_set(L, class->methods);
+        lua_setfield(L, -2, "__index");
+    }
+    lua_pop(L, 1);
+}
+
+glue_box *glue_push(lua_State *L, const glue_class *class)
+{
+    glue_box *b = lua_newuserdatauv(L, sizeof *b, 0);
+    b->as.any = NULL;
+    b->busy = 0;
+    luaL_setmetatable(L, class->name);
+    return b;
+}
+
+glue_box *glue_open_box(lua_State *L, int arg, const glue_class *class)
+{
+    glue_box *b = luaL_checkudata(L, arg, class->name);
+    if (!b->as.any) glue_argerror(L, arg, "%s is closed", what(class));
+    return b;
+}
+
+/* ---- Tensors --------------------------------------------------------------------------------- */
+
+tl_tensor *glue_tensor(lua_State *L, int arg)
+{
+    return glue_open_box(L, arg, &glue_tensor_class)->as.tensor;
+}
+
+tl_tensor *glue_opt_tensor(lua_State *L, int arg)
+{
+    return lua_isnoneornil(L, arg) ? NULL : glue_tensor(L, arg);
+}
+
+int glue_is_tensor(lua_State *L, int arg)
+{
+    return luaL_testudata(L, arg, glue_tensor_class.name) != NULL;
+}
+
+tl_tensor **glue_push_tensor(lua_State *L) { return &glue_push(L, &glue_tensor_class)->as.tensor; }
+
+int glue_result(lua_State *L, tl_status st)
+{
+    glue_check(L, st);
+    /* The collector sees a box of 16 bytes and would let gigabytes gather behind such boxes. */
+    const glue_box *b = lua_touserdata(L, -1);
+    int64_t         kib = tl_tensor_len(b->as.tensor) * 4 / 1024;
+    if (kib > 0) lua_gc(L, LUA_GCSTEP, kib < INT_MAX ? (int)kib : INT_MAX); /* 0: a whole step */
+    return 1;
+}
+
+tl_tensor **glue_tensors(lua_State *L, int arg, int *out_count)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    lua_Unsigned count = lua_rawlen(L, arg);
+    luaL_argcheck(L, count < INT_MAX, arg, "too many tensors");
+    tl_tensor **list = lua_newuserdatauv(L, (size_t)count * sizeof *list + 1, 0);
+    for (int i = 0; i < (int)count; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        const glue_box *b = luaL_testudata(L, -1, glue_tensor_class.name);
+        if (!b || !b->as.any)
+            glue_argerror(L, arg, "element %d is %s, not an open tensor", i + 1,
+                          b ? "a closed one" : luaL_typename(L, -1));
+        list[i] = b->as.tensor;
+        lua_pop(L, 1);
+    }
+    *out_count = (int)count;
+    return list;
+}
+
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+int glue_int(lua_State *L, int arg, int min, int max)
+{
+    lua_Integer i = luaL_checkinteger(L, arg);
+    if (i < min || i > max) glue_argerror(L, arg, "%I is not in %d..%d", i, min, max);
+    return (int)i;
+}
+
+int glue_opt_int(lua_State *L, int arg, int preset, int min, int max)
+{
+    return lua_isnoneornil(L, arg) ? preset : glue_int(L, arg, min, max);
+}
+
+int glue_axis(lua_State *L, int arg, int ndim)
+{
+    lua_Integer axis = luaL_checkinteger(L, arg);
+    if (axis == 0 || axis < -ndim || axis > ndim)
+        glue_argerror(L, arg, "axis %I, where there are %d", axis, ndim);
+    return (int)(axis > 0 ? axis - 1 : axis + ndim);
+}
+
+/* Number i (from 1) of the dimensions given at arg. */
+static lua_Integer dimension(lua_State *L, int arg, int table, int i)
+{
+    int         whole;
+    lua_Integer dim;
+    if (!table) return luaL_checkinteger(L, arg + i - 1);
+    lua_rawgeti(L, arg, i);
+    dim = lua_tointegerx(L, -1, &whole);
+    if (!whole)
+        glue_argerror(L, arg, "dimension %d is no integer (%s)", i, luaL_typename(L, -1));
+    lua_pop(L, 1);
+    return dim;
+}
+
+int glue_dims(lua_State *L, int arg, int64_t dims[TL_MAXDIMS])
+{
+    int         table = lua_istable(L, arg);
+    lua_Integer count = table ? (lua_Integer)lua_rawlen(L, arg) : lua_gettop(L) - arg + 1;
+    if (count > TL_MAXDIMS)
+        glue_argerror(L, arg, "%I dimensions, at most %d", count, TL_MAXDIMS);
+    for (int i = 0; i < count; i++) dims[i] = dimension(L, arg, table, i + 1);
+    return count > 0 ? (int)count : 0;
+}
+
+int glue_unary_kind(lua_State *L, int arg)
+{
+    const char *name = luaL_checkstring(L, arg);
+    for (int kind = 0; kind < TL_UNARY_KINDS; kind++)
+        if (strcmp(name, tl_unary_name((tl_unary_kind)kind)) == 0) return kind;
+    return glue_argerror(L, arg, "no function '%s'; unary_names() lists them", name);
+}
+
+/* ---- Option tables --------------------------------------------------------------------------- */
+
+void glue_known(lua_State *L, int arg, const char *const *names)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    for (lua_pushnil(L); lua_next(L, arg); lua_pop(L, 1)) {
+        const char *key = luaL_tolstring(L, -2, NULL);
+        int         known = 0;
+        for (int i = 0; names[i] && !known; i++) known = strcmp(key, names[i]) == 0;
+        if (!known) glue_argerror(L, arg, "unknown option '%s'", key);
+        lua_pop(L, 1);
+    }
+}
+
+double glue_number_field(lua_State *L, int arg, const char *name, const double *preset)
+{
+    int    number;
+    double value;
+    lua_pushstring(L, name);
+    lua_rawget(L, arg);
+    value = lua_tonumberx(L, -1, &number);
+    if (lua_isnil(L, -1) && preset) {
+        value = *preset;
+    } else if (!number) {
+        glue_argerror(L, arg, "option '%s' is no number (%s)", name, luaL_typename(L, -1));
+    }
+    lua_pop(L, 1);
+    return value;
+}
+
+void glue_sort(lua_State *L)
+{
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_getfield(L, -1, LUA_TABLIBNAME);
+    lua_getfield(L, -1, "sort");
+    lua_pushvalue(L, -4);
+    lua_call(L, 1, 0);
+    lua_pop(L, 2);
+}
+
+void glue_sorted_keys(lua_State *L, int arg)
+{
+    int count = 0;
+    luaL_checktype(L, arg, LUA_TTABLE);
+    lua_newtable(L);
+    lua_pushnil(L);
+    while (lua_next(L, arg)) {
+        lua_pop(L, 1);
+        if (lua_type(L, -1) != LUA_TSTRING)
+            glue_argerror(L, arg, "key '%s' is no string", luaL_tolstring(L, -1, NULL));
+        lua_pushvalue(L, -1);
+        lua_rawseti(L, -3, ++count);
+    }
+    glue_sort(L);
+}

@@ -1,0 +1,110 @@
+/* glue.h - what the files of lua/ share: how C objects live in Lua, and how arguments are read.
+**
+** The rules of every function of the glue
+**   - The context is upvalue 1. A function of a family (silu, relu, ...) has its kind as upvalue 2.
+**   - Arguments are checked first, boxes are pushed second, the engine is called last: a Lua error
+**     (memory can run out at any push) then finds every object in a box whose __gc releases it.
+**   - glue_check is the only place where a status becomes a Lua error.
+**   - Axes and positions count from 1 in Lua, negative axes from the end; token ids and indices are
+**     data and count from 0. */
+#ifndef TL_GLUE_H
+#define TL_GLUE_H
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+
+#include "toeplab.h"
+
+/* ---- Modules and classes --------------------------------------------------------------------- */
+
+/* Opens toeplab.core. Upvalue 1 is the context, a light userdata that outlives the Lua state. */
+int luaopen_toeplab_core(lua_State *L);
+
+tl_ctx *glue_ctx(lua_State *L);
+void    glue_check(lua_State *L, tl_status st); /* raises tl_errmsg unless st is TL_OK */
+/* As luaL_argerror, with a format of lua_pushfstring. */
+int     glue_argerror(lua_State *L, int arg, const char *format, ...);
+/* Sets functions of list in the table at the top, each with the context as upvalue 1. */
+void    glue_set(lua_State *L, const luaL_Reg *list);
+/* Sets field name of the table at the top to function f with upvalues context and kind. */
+void    glue_set_kind(lua_State *L, const char *name, lua_CFunction f, int kind);
+
+/* A full userdata that owns one object of the engine; empty before that is made and once closed. */
+typedef struct glue_box {
+    union {
+        void      *any;
+        tl_tensor *tensor;
+        tl_tno    *tno;
+        tl_vocab  *vocab;
+        tl_h5     *h5;
+        tl_store  *store;
+    } as;
+    int busy; /* > 0: in use further down the stack, may not be closed */
+} glue_box;
+
+typedef struct glue_class {
+    const char     *name;              /* of the metatable: "toeplab.tensor" */
+    void          (*release)(glue_box *b);
+    const luaL_Reg *methods;           /* close is added to them */
+    const luaL_Reg *meta;              /* __gc and __close are added; NULL: none */
+} glue_class;
+
+extern const glue_class glue_tensor_class, glue_tno_class, glue_vocab_class, glue_h5_class,
+    glue_store_class;
+
+void      glue_class_open(lua_State *L, const glue_class *class); /* makes the metatable */
+glue_box *glue_push(lua_State *L, const glue_class *class);       /* pushes an empty box */
+/* The box at arg; raises if it is of another class or closed. */
+glue_box *glue_open_box(lua_State *L, int arg, const glue_class *class);
+
+/* ---- Tensors --------------------------------------------------------------------------------- */
+
+tl_tensor *glue_tensor(lua_State *L, int arg);
+tl_tensor *glue_opt_tensor(lua_State *L, int arg); /* NULL for nil or none */
+int        glue_is_tensor(lua_State *L, int arg);
+/* The tensors of the array at arg, in a block that is pushed. */
+tl_tensor **glue_tensors(lua_State *L, int arg, int *out_count);
+
+tl_tensor **glue_push_tensor(lua_State *L); /* pushes an empty box, for an operator's result */
+/* Ends a function whose result is the tensor box at the top: raises if st is bad, tells Lua's
+** collector how much memory hangs on the box, returns 1. */
+int         glue_result(lua_State *L, tl_status st);
+
+/* ---- Arguments ------------------------------------------------------------------------------- */
+
+int glue_int(lua_State *L, int arg, int min, int max);
+int glue_opt_int(lua_State *L, int arg, int preset, int min, int max);
+/* The axis at arg of something with ndim axes, as the engine counts: 0..ndim-1. */
+int glue_axis(lua_State *L, int arg, int ndim);
+/* Dimensions given as a table at arg or as the numbers from arg on; returns how many. */
+int glue_dims(lua_State *L, int arg, int64_t dims[TL_MAXDIMS]);
+int glue_unary_kind(lua_State *L, int arg);
+/* Raises unless every key of the option table at arg is among names (ended by NULL). */
+void   glue_known(lua_State *L, int arg, const char *const *names);
+/* Option name of the table at arg; a preset of NULL makes it required. */
+double glue_number_field(lua_State *L, int arg, const char *name, const double *preset);
+/* Pushes an array of the string keys of the table at arg, sorted. Raises if a key is no string. */
+void glue_sorted_keys(lua_State *L, int arg);
+void glue_sort(lua_State *L); /* sorts the array at the top */
+
+/* ---- The parts of the module ----------------------------------------------------------------- */
+
+extern const luaL_Reg glue_tensor_functions[], glue_grad_functions[], glue_ops_functions[],
+    glue_nn_functions[], glue_optim_functions[], glue_random_functions[], glue_tno_functions[],
+    glue_text_functions[], glue_files_functions[], glue_store_functions[], glue_sys_functions[];
+extern const luaL_Reg glue_grad_methods[], glue_ops_methods[];
+
+/* Functions that differ in their kind are added to the table at the top: */
+void glue_unary_open(lua_State *L);      /* silu, exp, ... (the module and tensors' methods) */
+void glue_reduce_open(lua_State *L);     /* sum, mean, amax (tensors' methods) */
+void glue_binary_open(lua_State *L);     /* max, min (the module) */
+void glue_arithmetic_open(lua_State *L); /* __add .. __unm (tensors' metatable) */
+/* Metatables that are no glue_class are made; stack unchanged. */
+void glue_grad_open(lua_State *L);
+void glue_random_open(lua_State *L);
+void glue_sys_open(lua_State *L);
+
+int glue_executable(char *path, size_t size); /* this program's file; 0: unknown, see errno */
+
+#endif

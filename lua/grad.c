@@ -1,0 +1,106 @@
+/* grad.c - gradients in Lua: which tensors want one, the tape, and running without it. */
+#include "glue.h"
+
+#define GUARD "toeplab.recording"
+
+static int require_grad(lua_State *L)
+{
+    tl_tensor *t = glue_tensor(L, 1);
+    glue_check(L, tl_require_grad(t, lua_isnoneornil(L, 2) || lua_toboolean(L, 2)));
+    lua_settop(L, 1);
+    return 1;
+}
+
+static int requires_grad(lua_State *L)
+{
+    lua_pushboolean(L, tl_requires_grad(glue_tensor(L, 1)));
+    return 1;
+}
+
+static int grad(lua_State *L)
+{
+    tl_tensor *t = glue_tensor(L, 1);
+    if (!tl_grad(t)) {
+        lua_pushnil(L);
+        return 1;
+    }
+    tl_tensor **g = glue_push_tensor(L);
+    *g = tl_tensor_retain(tl_grad(t));
+    return 1;
+}
+
+static int set_grad(lua_State *L)
+{
+    tl_tensor *t = glue_tensor(L, 1);
+    glue_check(L, tl_grad_set(t, glue_opt_tensor(L, 2)));
+    return 0;
+}
+
+static int backward(lua_State *L)
+{
+    glue_check(L, tl_backward(glue_ctx(L), glue_tensor(L, 1)));
+    return 0;
+}
+
+/* ---- Recording ------------------------------------------------------------------------------- */
+
+static int restore(lua_State *L)
+{
+    const int *was = luaL_checkudata(L, 1, GUARD);
+    (void)tl_recording(glue_ctx(L), *was);
+    return 0;
+}
+
+/* The guard is closed when this function is left, by an error too; no pcall cuts its traceback. */
+static int no_grad(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    int *was = lua_newuserdatauv(L, sizeof *was, 0);
+    *was = tl_recording(glue_ctx(L), 1);
+    (void)tl_recording(glue_ctx(L), *was);
+    luaL_setmetatable(L, GUARD);
+    lua_insert(L, 1);
+    lua_toclose(L, 1);
+    (void)tl_recording(glue_ctx(L), 0);
+    lua_call(L, lua_gettop(L) - 2, LUA_MULTRET);
+    return lua_gettop(L) - 1;
+}
+
+static int recording(lua_State *L)
+{
+    int given = !lua_isnoneornil(L, 1);
+    int was = tl_recording(glue_ctx(L), lua_toboolean(L, 1));
+    if (!given) (void)tl_recording(glue_ctx(L), was);
+    lua_pushboolean(L, was);
+    return 1;
+}
+
+static int tape_clear(lua_State *L)
+{
+    tl_tape_clear(glue_ctx(L));
+    return 0;
+}
+
+static int tape_length(lua_State *L)
+{
+    lua_pushinteger(L, tl_tape_len(glue_ctx(L)));
+    return 1;
+}
+
+void glue_grad_open(lua_State *L)
+{
+    static const luaL_Reg meta[] = {{"__close", restore}, {NULL, NULL}};
+    luaL_newmetatable(L, GUARD);
+    glue_set(L, meta);
+    lua_pop(L, 1);
+}
+
+const luaL_Reg glue_grad_functions[] = {
+    {"no_grad", no_grad},         {"recording", recording}, {"tape_clear", tape_clear},
+    {"tape_length", tape_length}, {NULL, NULL},
+};
+
+const luaL_Reg glue_grad_methods[] = {
+    {"require_grad", require_grad}, {"requires_grad", requires_grad}, {"grad", grad},
+    {"set_grad", set_grad},         {"backward", backward},           {NULL, NULL},
+};

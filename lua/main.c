@@ -1,0 +1,259 @@
+/* main.c - the toeplab program: makes the engine's context and a Lua state, finds the Lua library
+** and runs its commands.
+**
+**   toeplab [--threads N] VERB [ARGUMENTS]   module toeplab.commands does the rest
+**   toeplab lua [FILE [ARGUMENTS]]           runs a Lua script (standard input without FILE), with
+**                                            its folder and the library in package.path
+**
+** TOEPLAB_THREADS, TOEPLAB_LUA and TOEPLAB_TRACEBACK are read here. */
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "glue.h"
+
+#define USAGE 2
+
+typedef struct start { /* what the protected part is given */
+    tl_ctx *ctx;
+    int     argc;
+    char  **argv; /* from the verb on, ended by NULL */
+} start;
+
+/* ---- Options before the verb ----------------------------------------------------------------- */
+
+/* The number of threads that --threads N or --threads=N (taken from the words) says, or else
+** TOEPLAB_THREADS; 0: neither does; -1: it is no such number, which was told. */
+static int take_threads(int *argc, char ***argv)
+{
+    static const char option[] = "--threads";
+    const char       *text = getenv("TOEPLAB_THREADS"), *word = *argc > 0 ? **argv : "";
+    size_t            length = sizeof option - 1;
+    if (text && !*text) text = NULL;
+    if (strncmp(word, option, length) == 0 && (word[length] == '=' || word[length] == '\0')) {
+        int words = word[length] == '=' || *argc < 2 ? 1 : 2;
+        text = words == 2 ? (*argv)[1] : word[length] == '=' ? word + length + 1 : "";
+        *argc -= words;
+        *argv += words;
+    }
+    if (!text) return 0;
+    char *end;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    if (end != text && *end == '\0' && errno == 0 && n >= 1 && n <= 4096) return (int)n;
+    (void)fprintf(stderr, "toeplab: the number of threads is 1 to 4096, not '%s'\n", text);
+    return -1;
+}
+
+/* ---- The Lua library ------------------------------------------------------------------------- */
+
+/* Whether the folder whose name is at the top holds the library. */
+static int holds_library(lua_State *L)
+{
+    const char *file = lua_pushfstring(L, "%s/toeplab/init.lua", lua_tostring(L, -1));
+    int         found = access(file, R_OK) == 0;
+    lua_pop(L, 1);
+    return found;
+}
+
+/* Pushes the folder that holds toeplab/init.lua: TOEPLAB_LUA, or that of an installation, or that of
+** the source tree. Returns whether it is there; if not, the folder is one that was tried. */
+static int find_library(lua_State *L)
+{
+    char        program[PATH_MAX];
+    const char *given = getenv("TOEPLAB_LUA");
+    if (given && *given) {
+        lua_pushstring(L, given);
+        return holds_library(L);
+    }
+    char *slash = glue_executable(program, sizeof program) ? strrchr(program, '/') : NULL;
+    if (slash) *slash = '\0';
+    lua_pushfstring(L, "%s/../share/toeplab/lua", slash ? program : "");
+#ifdef TL_LUA_DIR
+    if (holds_library(L)) return 1;
+    lua_pushliteral(L, TL_LUA_DIR);
+    if (holds_library(L)) return 1;
+    lua_pop(L, 1);
+#endif
+    return holds_library(L);
+}
+
+/* Puts folder first in package.path. */
+static void add_path(lua_State *L, const char *folder)
+{
+    lua_getglobal(L, LUA_LOADLIBNAME);
+    lua_getfield(L, -1, "path");
+    lua_pushfstring(L, "%s/?.lua;%s/?/init.lua;%s", folder, folder, lua_tostring(L, -1));
+    lua_setfield(L, -3, "path");
+    lua_pop(L, 2);
+}
+
+static void preload(lua_State *L, tl_ctx *ctx)
+{
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+    lua_pushlightuserdata(L, ctx);
+    lua_pushcclosure(L, luaopen_toeplab_core, 1);
+    lua_setfield(L, -2, "toeplab.core");
+    lua_pop(L, 1);
+}
+
+/* ---- Verbs ----------------------------------------------------------------------------------- */
+
+/* Raises the message at the top as an error that ends the program with USAGE. */
+static int usage_error(lua_State *L)
+{
+    lua_createtable(L, 0, 2);
+    lua_insert(L, -2);
+    lua_setfield(L, -2, "message");
+    lua_pushinteger(L, USAGE);
+    lua_setfield(L, -2, "exit");
+    return lua_error(L);
+}
+
+/* Pushes the words as a table: that at index first gets 1, those before it 0, -1, ... */
+static void push_words(lua_State *L, const start *s, int first)
+{
+    lua_createtable(L, s->argc, 1);
+    for (int i = 0; i < s->argc; i++) {
+        lua_pushstring(L, s->argv[i]);
+        lua_rawseti(L, -2, i - first + 1);
+    }
+}
+
+/* toeplab lua FILE ARGUMENTS: as `lua FILE ARGUMENTS`, with `arg` and `...`. */
+static int run_script(lua_State *L, const start *s)
+{
+    char        folder[PATH_MAX];
+    const char *file = s->argc > 1 && strcmp(s->argv[1], "-") != 0 ? s->argv[1] : NULL;
+    const char *slash = file ? strrchr(file, '/') : NULL;
+    int         length = slash ? (int)(slash - file) : 1;
+    (void)snprintf(folder, sizeof folder, "%.*s", length, slash ? file : ".");
+    add_path(L, folder);
+    push_words(L, s, 2);
+    lua_setglobal(L, "arg");
+    if (luaL_loadfile(L, file) != LUA_OK) return usage_error(L);
+    int given = s->argc > 2 ? s->argc - 2 : 0;
+    luaL_checkstack(L, given, "arguments");
+    for (int i = 0; i < given; i++) lua_pushstring(L, s->argv[i + 2]);
+    lua_call(L, given, 0);
+    lua_pushinteger(L, 0);
+    return 1;
+}
+
+static int run_command(lua_State *L, const start *s)
+{
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "toeplab.commands");
+    lua_call(L, 1, 1);
+    lua_getfield(L, -1, "main");
+    push_words(L, s, 0);
+    lua_call(L, 1, 1);
+    return 1;
+}
+
+/* Protected: pushes the exit code. */
+static int run(lua_State *L)
+{
+    const start *s = lua_touserdata(L, 1);
+    luaL_openlibs(L);
+    preload(L, s->ctx);
+    int         found = find_library(L);
+    const char *library = lua_tostring(L, -1);
+    if (found) add_path(L, library);
+    if (s->argc > 0 && strcmp(s->argv[0], "lua") == 0) return run_script(L, s);
+    if (!found) {
+        lua_pushfstring(L, "no Lua library in %s; set TOEPLAB_LUA to its folder", library);
+        return usage_error(L);
+    }
+    return run_command(L, s);
+}
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+static int traceback(lua_State *L)
+{
+    const char *wanted = getenv("TOEPLAB_TRACEBACK");
+    const char *message = lua_tostring(L, 1);
+    if (message && wanted && *wanted) luaL_traceback(L, L, message, 1);
+    return 1;
+}
+
+/* Protected: replaces an error object, {exit=, message=} or any other, by its text and code. The
+** text is made one line unless it is a traceback. */
+static int explain(lua_State *L)
+{
+    const char *wanted = getenv("TOEPLAB_TRACEBACK");
+    lua_Integer code = 1;
+    if (lua_istable(L, 1)) {
+        lua_getfield(L, 1, "exit");
+        code = luaL_optinteger(L, -1, 1);
+        lua_getfield(L, 1, "message");
+        if (lua_isstring(L, -1)) lua_replace(L, 1);
+    }
+    const char *text = luaL_tolstring(L, 1, NULL);
+    if (!wanted || !*wanted) (void)luaL_gsub(L, luaL_gsub(L, text, "\n\t", " "), "\n", " ");
+    lua_pushinteger(L, code);
+    return 2;
+}
+
+/* Prints "toeplab: MESSAGE" for the error object at the top and returns the exit code. */
+static int report(lua_State *L)
+{
+    const char *text = "out of memory";
+    int         code = 1;
+    lua_pushcfunction(L, explain);
+    lua_insert(L, -2);
+    if (lua_pcall(L, 1, 2, 0) == LUA_OK) {
+        text = lua_tostring(L, -2);
+        code = (int)lua_tointeger(L, -1);
+    }
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "toeplab: %s\n", text);
+    return code;
+}
+
+/* ---- Start and end --------------------------------------------------------------------------- */
+
+static int run_lua(start *s)
+{
+    int        code = 1;
+    lua_State *L = luaL_newstate();
+    if (!L) {
+        (void)fputs("toeplab: out of memory\n", stderr);
+        return code;
+    }
+    lua_pushcfunction(L, traceback);
+    lua_pushcfunction(L, run);
+    lua_pushlightuserdata(L, s);
+    if (lua_pcall(L, 1, 1, 1) == LUA_OK) {
+        code = lua_isinteger(L, -1) ? (int)lua_tointeger(L, -1) : 0;
+    } else {
+        code = report(L);
+    }
+    lua_close(L);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    start s = {.argc = argc > 0 ? argc - 1 : 0, .argv = argc > 0 ? argv + 1 : argv};
+    (void)signal(SIGPIPE, SIG_DFL); /* even if the parent ignores it: `| head` ends us silently */
+    int threads = take_threads(&s.argc, &s.argv);
+    if (threads < 0) return USAGE;
+    tl_status st = tl_ctx_new(threads, &s.ctx);
+    if (st != TL_OK) {
+        (void)fprintf(stderr, "toeplab: the engine does not start: %s\n", tl_status_text(st));
+        return 1;
+    }
+    int code = run_lua(&s);
+    tl_ctx_free(s.ctx);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        (void)fprintf(stderr, "toeplab: standard output: %s\n", strerror(errno));
+        if (code == 0) code = 1;
+    }
+    return code;
+}

@@ -1,0 +1,255 @@
+/* ops.c - operators in Lua: arithmetic, unary functions, products, reductions and shapes. */
+#include "glue.h"
+
+#define KIND(L) ((int)lua_tointeger(L, lua_upvalueindex(2)))
+
+/* ---- Elementwise ----------------------------------------------------------------------------- */
+
+/* silu(x), exp(x), ... and x:silu(); upvalue 2 is the kind. */
+static int unary_kind(lua_State *L)
+{
+    tl_tensor  *x = glue_tensor(L, 1);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_unary((tl_unary_kind)KIND(L), x, y));
+}
+
+static int unary(lua_State *L)
+{
+    tl_unary_kind kind = (tl_unary_kind)glue_unary_kind(L, 1);
+    tl_tensor    *x = glue_tensor(L, 2);
+    tl_tensor   **y = glue_push_tensor(L);
+    return glue_result(L, tl_unary(kind, x, y));
+}
+
+static int unary_names(lua_State *L)
+{
+    lua_createtable(L, TL_UNARY_KINDS, 0);
+    for (int kind = 0; kind < TL_UNARY_KINDS; kind++) {
+        lua_pushstring(L, tl_unary_name((tl_unary_kind)kind));
+        lua_rawseti(L, -2, kind + 1);
+    }
+    return 1;
+}
+
+static int gate(lua_State *L)
+{
+    tl_unary_kind kind = (tl_unary_kind)glue_unary_kind(L, 1);
+    tl_tensor    *a = glue_tensor(L, 2), *b = glue_tensor(L, 3);
+    tl_tensor   **y = glue_push_tensor(L);
+    return glue_result(L, tl_gate(kind, a, b, y));
+}
+
+static int affine(lua_State *L)
+{
+    tl_tensor  *x = glue_tensor(L, 1);
+    double      scale = luaL_checknumber(L, 2), shift = luaL_checknumber(L, 3);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_affine(x, scale, shift, y));
+}
+
+/* Where the number in `tensor op number` or `number op tensor` goes: scale x + shift with
+** scale = s + t v and shift = u v for the number v. */
+static const struct form {
+    double s, t, u;
+} forms[][2] = {
+    [TL_ADD] = {{1, 0, 1}, {1, 0, 1}},
+    [TL_SUB] = {{1, 0, -1}, {-1, 0, 1}}, /* x - v and v - x */
+    [TL_MUL] = {{0, 1, 0}, {0, 1, 0}},
+};
+
+static int with_number(lua_State *L, int number)
+{
+    const struct form *f = &forms[KIND(L)][number == 1];
+    double             v = luaL_checknumber(L, number);
+    tl_tensor         *x = glue_tensor(L, 3 - number);
+    tl_tensor        **y = glue_push_tensor(L);
+    return glue_result(L, tl_affine(x, f->s + f->t * v, f->u * v, y));
+}
+
+/* The operand at arg; a number is replaced by a tensor of no dimensions. */
+static tl_tensor *operand(lua_State *L, int arg)
+{
+    if (lua_type(L, arg) != LUA_TNUMBER) return glue_tensor(L, arg);
+    double      v = lua_tonumber(L, arg);
+    tl_tensor **t = glue_push_tensor(L);
+    glue_result(L, tl_tensor_new(glue_ctx(L), TL_F32, 0, NULL, t));
+    glue_check(L, tl_tensor_fill(*t, v));
+    lua_replace(L, arg);
+    return *t;
+}
+
+/* a + b, max(a, b), ... of two tensors, or a tensor and a number; upvalue 2 is the kind. */
+static int arithmetic(lua_State *L)
+{
+    int kind = KIND(L), number = lua_type(L, 1) == LUA_TNUMBER ? 1 : 2;
+    lua_settop(L, 2);
+    if (lua_type(L, number) == LUA_TNUMBER) {
+        (void)glue_tensor(L, 3 - number);
+        if (kind <= TL_MUL) return with_number(L, number);
+    }
+    tl_tensor  *a = operand(L, 1), *b = operand(L, 2);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_binary((tl_binary_kind)kind, a, b, y));
+}
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+static int matmul(lua_State *L)
+{
+    tl_tensor  *a = glue_tensor(L, 1), *b = glue_tensor(L, 2);
+    int         trans_a = lua_toboolean(L, 3), trans_b = lua_toboolean(L, 4);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_matmul(a, trans_a, b, trans_b, y));
+}
+
+static int linear(lua_State *L)
+{
+    tl_tensor  *x = glue_tensor(L, 1), *w = glue_tensor(L, 2), *bias = glue_opt_tensor(L, 3);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_linear(x, w, bias, y));
+}
+
+/* ---- Reductions ------------------------------------------------------------------------------ */
+
+/* x:sum([axis[, keep]]), x:mean, x:amax; upvalue 2 is the kind. */
+static int reduce(lua_State *L)
+{
+    tl_tensor  *x = glue_tensor(L, 1);
+    int         axis = lua_isnoneornil(L, 2) ? TL_ALL : glue_axis(L, 2, tl_tensor_ndim(x));
+    int         keep = lua_toboolean(L, 3);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_reduce((tl_reduce_kind)KIND(L), x, axis, keep, y));
+}
+
+static int argmax(lua_State *L)
+{
+    tl_tensor  *x = glue_tensor(L, 1);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_argmax(x, y));
+}
+
+static int cumsum(lua_State *L)
+{
+    tl_tensor  *x = glue_tensor(L, 1);
+    int         axis = glue_axis(L, 2, tl_tensor_ndim(x));
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_cumsum(x, axis, y));
+}
+
+/* ---- Shape ----------------------------------------------------------------------------------- */
+
+static int reshape(lua_State *L)
+{
+    tl_tensor  *x = glue_tensor(L, 1);
+    int64_t     dims[TL_MAXDIMS];
+    int         ndim = glue_dims(L, 2, dims);
+    tl_tensor **y = glue_push_tensor(L);
+    glue_check(L, tl_reshape(x, ndim, dims, y)); /* shares memory: nothing for the collector */
+    return 1;
+}
+
+static int transpose(lua_State *L)
+{
+    tl_tensor *x = glue_tensor(L, 1);
+    int        a = glue_axis(L, 2, tl_tensor_ndim(x)), b = glue_axis(L, 3, tl_tensor_ndim(x));
+    int        axes[TL_MAXDIMS] = {0, 1, 2, 3, 4, 5};
+    axes[a] = b;
+    axes[b] = a;
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_transpose(x, axes, y));
+}
+
+static int permute(lua_State *L)
+{
+    tl_tensor *x = glue_tensor(L, 1);
+    int        ndim = tl_tensor_ndim(x), axes[TL_MAXDIMS];
+    int64_t    given[TL_MAXDIMS];
+    luaL_checktype(L, 2, LUA_TTABLE);
+    luaL_argcheck(L, glue_dims(L, 2, given) == ndim, 2, "not one entry per axis");
+    for (int i = 0; i < ndim; i++) {
+        lua_pushinteger(L, given[i]);
+        lua_replace(L, 2);
+        axes[i] = glue_axis(L, 2, ndim);
+    }
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_transpose(x, axes, y));
+}
+
+static int narrow(lua_State *L)
+{
+    tl_tensor  *x = glue_tensor(L, 1);
+    int         axis = glue_axis(L, 2, tl_tensor_ndim(x));
+    lua_Integer size = tl_tensor_dim(x, axis);
+    lua_Integer first = luaL_checkinteger(L, 3), count = luaL_checkinteger(L, 4);
+    if (first < 1 || first > size + 1) glue_argerror(L, 3, "position %I of %I", first, size);
+    if (count < 0 || count > size - first + 1)
+        glue_argerror(L, 4, "%I elements from position %I of %I", count, first, size);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_slice(x, axis, first - 1, count, y));
+}
+
+static int concat(lua_State *L)
+{
+    int         count;
+    lua_settop(L, 2); /* what is pushed below is no argument */
+    tl_tensor **xs = glue_tensors(L, 1, &count);
+    luaL_argcheck(L, count > 0, 1, "no tensors");
+    int         axis = glue_axis(L, 2, tl_tensor_ndim(xs[0]));
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_concat(xs, count, axis, y));
+}
+
+static int gather(lua_State *L)
+{
+    tl_tensor  *x = glue_tensor(L, 1), *index = glue_tensor(L, 2);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_gather(x, index, y));
+}
+
+/* ---- Tables ---------------------------------------------------------------------------------- */
+
+typedef struct family { /* functions that differ in upvalue 2; ended by {0} */
+    const char   *name;
+    lua_CFunction f;
+    int           kind;
+} family;
+
+static void set_family(lua_State *L, const family *list)
+{
+    for (; list->name; list++) glue_set_kind(L, list->name, list->f, list->kind);
+}
+
+void glue_unary_open(lua_State *L)
+{
+    for (int kind = 0; kind < TL_UNARY_KINDS; kind++)
+        glue_set_kind(L, tl_unary_name((tl_unary_kind)kind), unary_kind, kind);
+}
+
+void glue_binary_open(lua_State *L)
+{
+    set_family(L, (const family[]){{"max", arithmetic, TL_MAX}, {"min", arithmetic, TL_MIN}, {0}});
+}
+
+void glue_reduce_open(lua_State *L)
+{
+    set_family(L, (const family[]){
+        {"sum", reduce, TL_SUM}, {"mean", reduce, TL_MEAN}, {"amax", reduce, TL_AMAX}, {0}});
+}
+
+void glue_arithmetic_open(lua_State *L)
+{
+    set_family(L, (const family[]){
+        {"__add", arithmetic, TL_ADD}, {"__sub", arithmetic, TL_SUB}, {"__mul", arithmetic, TL_MUL},
+        {"__div", arithmetic, TL_DIV}, {"__unm", unary_kind, TL_UNARY_neg}, {0}});
+}
+
+const luaL_Reg glue_ops_functions[] = {
+    {"unary", unary},   {"unary_names", unary_names}, {"gate", gate},     {"affine", affine},
+    {"matmul", matmul}, {"linear", linear},           {"concat", concat}, {NULL, NULL},
+};
+
+const luaL_Reg glue_ops_methods[] = {
+    {"argmax", argmax},       {"cumsum", cumsum},   {"reshape", reshape},
+    {"transpose", transpose}, {"permute", permute}, {"narrow", narrow},
+    {"gather", gather},       {NULL, NULL},
+};

@@ -1,0 +1,363 @@
+/* system.c - what scripts need of the system and standard Lua lacks: clocks, terminals, signals,
+** folders, whole files.
+**
+** File functions return nil, "PATH: reason" and errno's number on failure, as Lua's own. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "glue.h"
+
+/* ---- Clocks and process ---------------------------------------------------------------------- */
+
+static double seconds(clockid_t clock)
+{
+    struct timespec t;
+    if (clock_gettime(clock, &t) != 0) return 0;
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int now(lua_State *L)
+{
+    lua_pushnumber(L, seconds(CLOCK_REALTIME));
+    return 1;
+}
+
+static int monotonic(lua_State *L)
+{
+    lua_pushnumber(L, seconds(CLOCK_MONOTONIC));
+    return 1;
+}
+
+/* A signal ends it early: who sleeps wants to see it. */
+static int sleep_for(lua_State *L)
+{
+    double s = luaL_checknumber(L, 1);
+    luaL_argcheck(L, s >= 0 && s < 1e9, 1, "not in 0..1e9 seconds");
+    struct timespec t = {.tv_sec = (time_t)s, .tv_nsec = (long)((s - (double)(time_t)s) * 1e9)};
+    (void)nanosleep(&t, NULL);
+    return 0;
+}
+
+static int process_id(lua_State *L)
+{
+    lua_pushinteger(L, getpid());
+    return 1;
+}
+
+static int hostname(lua_State *L)
+{
+    char name[256] = "";
+    if (gethostname(name, sizeof name - 1) != 0) return luaL_fileresult(L, 0, "hostname");
+    lua_pushstring(L, name);
+    return 1;
+}
+
+static int executable(lua_State *L)
+{
+    char path[PATH_MAX];
+    if (!glue_executable(path, sizeof path)) return luaL_fileresult(L, 0, "/proc/self/exe");
+    lua_pushstring(L, path);
+    return 1;
+}
+
+int glue_executable(char *path, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", path, size - 1);
+    if (n < 0) return 0;
+    path[n] = '\0';
+    return 1;
+}
+
+/* $XDG_CACHE_HOME/toeplab, else ~/.cache/toeplab; it need not exist. */
+static int cache_dir(lua_State *L)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && *cache == '/') {
+        lua_pushfstring(L, "%s/toeplab", cache);
+    } else if (home && *home == '/') {
+        lua_pushfstring(L, "%s/.cache/toeplab", home);
+    } else {
+        lua_pushnil(L);
+        lua_pushliteral(L, "neither XDG_CACHE_HOME nor HOME is set");
+        return 2;
+    }
+    return 1;
+}
+
+/* ---- Terminal -------------------------------------------------------------------------------- */
+
+static int is_terminal(lua_State *L)
+{
+    lua_pushboolean(L, isatty(glue_int(L, 1, 0, INT_MAX)));
+    return 1;
+}
+
+/* COLUMNS, else the width of the terminal behind stdout or stderr, else 80. */
+static int columns(lua_State *L)
+{
+    const char    *text = getenv("COLUMNS");
+    long           n = text ? strtol(text, NULL, 10) : 0;
+    struct winsize w;
+    for (int fd = 1; n <= 0 && fd <= 2; fd++)
+        if (ioctl(fd, TIOCGWINSZ, &w) == 0) n = w.ws_col;
+    lua_pushinteger(L, n > 0 && n < 100000 ? n : 80);
+    return 1;
+}
+
+/* ---- Signals --------------------------------------------------------------------------------- */
+
+/* The only mutable globals: a signal handler can reach nothing else. */
+static volatile sig_atomic_t interrupts, ending;
+
+static void on_signal(int number)
+{
+    if (number == SIGINT) {
+        if (interrupts < SIG_ATOMIC_MAX) interrupts++;
+        if (interrupts >= 2) (void)signal(SIGINT, SIG_DFL); /* the third one ends the process */
+    } else {
+        ending = number;
+    }
+}
+
+static int catch_signals(lua_State *L)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR2};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    (void)sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction old;
+        if (sigaction(numbers[i], NULL, &old) != 0) continue;
+        if (old.sa_handler == SIG_IGN) continue; /* nohup, or a job in the background */
+        if (sigaction(numbers[i], &action, NULL) != 0)
+            return luaL_error(L, "catch_signals: %s", strerror(errno));
+    }
+    return 0;
+}
+
+static int interrupted(lua_State *L)
+{
+    int number = ending;
+    lua_pushinteger(L, interrupts);
+    if (number == 0) return 1;
+    lua_pushstring(L, number == SIGTERM ? "TERM" : number == SIGHUP ? "HUP" : "USR2");
+    return 2;
+}
+
+/* ---- Folders and files ----------------------------------------------------------------------- */
+
+static int is_folder(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+static int make_folder(const char *path)
+{
+    if (mkdir(path, 0777) == 0) return 1;
+    int error = errno; /* need not be EEXIST if it is there: the disk may be read-only */
+    if (is_folder(path)) return 1;
+    errno = error;
+    return 0;
+}
+
+static int make_folders(lua_State *L)
+{
+    size_t      size;
+    const char *given = luaL_checklstring(L, 1, &size);
+    char       *path = lua_newuserdatauv(L, size + 1, 0);
+    memcpy(path, given, size + 1);
+    luaL_argcheck(L, size > 0, 1, "empty path");
+    for (char *p = path + 1; *p; p++) {
+        if (*p != '/') continue;
+        *p = '\0';
+        if (!make_folder(path)) return luaL_fileresult(L, 0, path);
+        *p = '/';
+    }
+    return luaL_fileresult(L, make_folder(path), given);
+}
+
+/* A folder being read, in a box so that an error closes it. */
+#define FOLDER "toeplab.folder"
+
+static int close_folder(lua_State *L)
+{
+    DIR **d = luaL_checkudata(L, 1, FOLDER);
+    if (*d) (void)closedir(*d);
+    *d = NULL;
+    return 0;
+}
+
+static int list(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    DIR       **d = lua_newuserdatauv(L, sizeof(DIR *), 0);
+    *d = NULL;
+    luaL_setmetatable(L, FOLDER);
+    lua_toclose(L, -1);
+    *d = opendir(path);
+    if (!*d) return luaL_fileresult(L, 0, path);
+    lua_newtable(L);
+    int count = 0;
+    errno = 0;
+    for (const struct dirent *e = readdir(*d); e; e = readdir(*d)) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        lua_pushstring(L, e->d_name);
+        lua_rawseti(L, -2, ++count);
+        errno = 0;
+    }
+    if (errno) return luaL_fileresult(L, 0, path);
+    glue_sort(L);
+    return 1;
+}
+
+static int exists(lua_State *L)
+{
+    struct stat s;
+    lua_pushboolean(L, stat(luaL_checkstring(L, 1), &s) == 0);
+    return 1;
+}
+
+static int free_space(lua_State *L)
+{
+    struct statvfs s;
+    const char    *path = luaL_checkstring(L, 1);
+    if (statvfs(path, &s) != 0) return luaL_fileresult(L, 0, path);
+    lua_pushinteger(L, (lua_Integer)s.f_bavail * (lua_Integer)s.f_frsize);
+    return 1;
+}
+
+static int rename_file(lua_State *L)
+{
+    const char *from = luaL_checkstring(L, 1), *to = luaL_checkstring(L, 2);
+    return luaL_fileresult(L, rename(from, to) == 0, from);
+}
+
+static int remove_file(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    return luaL_fileresult(L, remove(path) == 0, path);
+}
+
+/* The file is in a box of Lua's own io library, so that an error closes it. */
+static int close_stream(lua_State *L)
+{
+    luaL_Stream *s = luaL_checkudata(L, 1, LUA_FILEHANDLE);
+    return luaL_fileresult(L, fclose(s->f) == 0, NULL);
+}
+
+static int read_file(lua_State *L)
+{
+    const char  *path = luaL_checkstring(L, 1);
+    luaL_Stream *s = lua_newuserdatauv(L, sizeof *s, 0);
+    luaL_Buffer  text;
+    s->closef = NULL;
+    luaL_setmetatable(L, LUA_FILEHANDLE);
+    lua_toclose(L, -1);
+    s->f = fopen(path, "rb");
+    if (!s->f) return luaL_fileresult(L, 0, path);
+    s->closef = close_stream;
+    luaL_buffinit(L, &text);
+    for (size_t n = 1; n > 0;) {
+        n = fread(luaL_prepbuffer(&text), 1, LUAL_BUFFERSIZE, s->f);
+        luaL_addsize(&text, n);
+    }
+    luaL_pushresult(&text);
+    return ferror(s->f) ? luaL_fileresult(L, 0, path) : 1;
+}
+
+static int write_all(int fd, const char *text, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = write(fd, text, size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return 0;
+        text += n;
+        size -= (size_t)n;
+    }
+    return 1;
+}
+
+/* Makes a rename in folder last; some file systems cannot, which is no failure. */
+static void sync_folder(const char *folder)
+{
+    int fd = open(*folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    (void)fsync(fd);
+    (void)close(fd);
+}
+
+static int write_synced(const char *path, const char *text, size_t size)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return 0;
+    int fine = write_all(fd, text, size) && fsync(fd) == 0;
+    int error = errno;
+    if (close(fd) == 0) errno = error;
+    else fine = 0;
+    return fine;
+}
+
+/* path holds the old content or the new one, whole, at any moment. The temporary's name is of the
+** form that the engine sweeps away if its process is gone. */
+static int write_file(lua_State *L)
+{
+    size_t      size;
+    const char *path = luaL_checkstring(L, 1), *text = luaL_checklstring(L, 2, &size);
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *folder = lua_pushlstring(L, path, (size_t)(name - path));
+    const char *temporary = lua_pushfstring(L, "%s.%s.tmp.%d", folder, name, (int)getpid());
+    int fine = write_synced(temporary, text, size) && rename(temporary, path) == 0;
+    if (fine) {
+        sync_folder(folder);
+    } else {
+        int error = errno;
+        (void)unlink(temporary);
+        errno = error;
+    }
+    return luaL_fileresult(L, fine, path);
+}
+
+/* ---- Tables ---------------------------------------------------------------------------------- */
+
+void glue_sys_open(lua_State *L)
+{
+    static const luaL_Reg meta[] = {
+        {"__gc", close_folder}, {"__close", close_folder}, {NULL, NULL}};
+    luaL_newmetatable(L, FOLDER);
+    glue_set(L, meta);
+    lua_pop(L, 1);
+}
+
+const luaL_Reg glue_sys_functions[] = {
+    {"now", now},
+    {"clock", monotonic},
+    {"sleep", sleep_for},
+    {"getpid", process_id},
+    {"hostname", hostname},
+    {"executable", executable},
+    {"cache_dir", cache_dir},
+    {"isatty", is_terminal},
+    {"columns", columns},
+    {"catch_signals", catch_signals},
+    {"interrupted", interrupted},
+    {"mkdir", make_folders},
+    {"list", list},
+    {"exists", exists},
+    {"free_space", free_space},
+    {"rename", rename_file},
+    {"remove", remove_file},
+    {"read_file", read_file},
+    {"write_file", write_file},
+    {NULL, NULL},
+};

@@ -1,0 +1,112 @@
+-- export.lua: toeplab export: trials or metrics for other programs.
+local core = require "toeplab.core"
+local json = require "toeplab.json"
+local records = require "toeplab.records"
+local report = require "toeplab.report"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+
+local export = {
+  example = "toeplab export quickstart --csv -o trials.csv\n"
+    .. "  toeplab export @last --metrics --json",
+  usage = "toeplab export [ID or EXPERIMENT...]",
+  about = "Writes one row per trial with its configuration and last metrics, or with --metrics one\n"
+    .. "row per logged value. Without names: all trials.",
+  options = {
+    { name = "metrics", short = "m", help = "every logged value instead of one row per trial" },
+    { name = "csv", help = "CSV (the default)" },
+    { name = "json", help = "JSON, one object a line" },
+    { name = "output", short = "o", value = "FILE", help = "write to FILE instead of standard output" },
+    { name = "dir", short = "C", value = "DIR", help = "the results folder" },
+  },
+}
+
+-- The rows of v_trials that the words name, in order of experiment and start.
+local function chosen(store, words)
+  local sql = "SELECT * FROM v_trials WHERE ?1 IS NULL OR experiment = ?1 ORDER BY experiment, created, id"
+  if #words == 0 then return store:rows(sql, { nil, n = 1 }) end
+  local list = {}
+  for _, word in ipairs(words) do
+    local rows = store:rows(sql, { word })
+    if #rows == 0 then rows = { store:find(word) } end
+    table.move(rows, 1, #rows, #list + 1, list)
+  end
+  return list
+end
+
+local fixed = { "id", "experiment", "status", "seed", "attempt", "step", "started", "seconds", "host",
+  "git_commit", "git_dirty", "code_hash", "data_hash", "command", "error" }
+
+-- One flat record per trial: its columns, config.KEY and metric.NAME.
+local function trial_record(store, row)
+  local record = {}
+  for _, name in ipairs(fixed) do record[name] = row[name] end
+  for key, value in pairs(store:decode(row.config)) do
+    record["config." .. key] = type(value) == "table" and json.encode(value) or value
+  end
+  for _, m in ipairs(store:rows("SELECT name, value FROM v_last WHERE trial = ?", { row.id })) do
+    record["metric." .. m.name] = m.value
+  end
+  return record
+end
+
+-- The columns of records: the fixed ones, then the others by name.
+local function columns(list)
+  local set, header = {}, {}
+  for _, record in ipairs(list) do
+    for name in pairs(record) do set[name] = true end
+  end
+  for _, name in ipairs(fixed) do
+    header[#header + 1], set[name] = name, nil
+  end
+  for _, name in ipairs(suggest.keys(set)) do header[#header + 1] = name end
+  return header
+end
+
+local function trials(store, rows, write, as_json)
+  local list = {}
+  for i, row in ipairs(rows) do list[i] = trial_record(store, row) end
+  if as_json then
+    for _, record in ipairs(list) do write(json.encode(record) .. "\n") end
+    return
+  end
+  local header, table_rows = columns(list), {}
+  for i, record in ipairs(list) do
+    table_rows[i] = {}
+    for c, name in ipairs(header) do table_rows[i][c] = record[name] end
+  end
+  write(report.csv(header, table_rows))
+end
+
+local function metrics(store, rows, write, as_json)
+  local header = { "trial", "experiment", "seed", "name", "step", "value" }
+  if not as_json then write(report.csv(header, {})) end
+  for _, row in ipairs(rows) do
+    local sql = "SELECT name, step, value FROM v_metrics WHERE trial = ? ORDER BY name, step"
+    store.store:each(sql, { row.id }, function(m)
+      if as_json then
+        write(json.encode { trial = row.id, experiment = row.experiment, seed = row.seed,
+          name = m.name, step = m.step, value = m.value } .. "\n")
+      else
+        local line = { row.id, row.experiment, row.seed, m.name, m.step, m.value or 0 / 0 }
+        write(report.csv(line, {}))
+      end
+    end)
+  end
+end
+
+function export.run(set, words)
+  if set.csv and set.json then stop.usage("export: choose one of --csv and --json") end
+  local store <close> = records.open(records.folder(set.dir), "r")
+  local rows, parts = chosen(store, words), {}
+  local write = set.output and function(s) parts[#parts + 1] = s end or function(s) io.write(s) end
+  local dump = set.metrics and metrics or trials
+  dump(store, rows, write, set.json)
+  if set.output then
+    local ok, why = core.sys.write_file(set.output, table.concat(parts))
+    if not ok then stop.raise(stop.storage_full(why) and stop.STORAGE or stop.FAILED, "%s", why) end
+  end
+  return stop.DONE
+end
+
+return export

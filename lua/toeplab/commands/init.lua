@@ -1,0 +1,157 @@
+-- init.lua: the verbs of the toeplab program; main runs one and returns its exit code.
+local arguments = require "toeplab.commands.arguments"
+local core = require "toeplab.core"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+
+local commands = {}
+
+-- In the order of the help. A verb without a module is done by the program itself.
+local verbs = {
+  { "run", "run an experiment: start it, continue it, repair it" },
+  { "ls", "list the trials of the results folder" },
+  { "show", "show all that is known of a trial" },
+  { "export", "write trials or metrics as CSV or JSON" },
+  { "verify", "put backends and layers through reference cases" },
+  { "model", "show a model: its tree, parameters and memory" },
+  { "backends", "list the operator backends and their options" },
+  { "data", "list the data sets, and how to get those that are not here" },
+  { "lua", "run a Lua script with the engine and the library at hand", program = true },
+  { "help", "help on a verb, on exit-codes or on environment" },
+  { "version", "print the version and what was compiled in" },
+}
+
+local topics = {}
+
+topics["exit-codes"] = [[
+Exit codes
+  0    all done
+  1    at least one trial failed
+  2    wrong usage, configuration or script; nothing was started
+  4    a check failed (verify)
+  5    another process is writing to the results folder
+  6    the storage is damaged or full
+  130  stopped by SIGINT (129: SIGHUP, 143: SIGTERM, SIGUSR2): the same command continues]]
+
+topics.environment = [[
+Environment
+  TOEPLAB_DIR        the results folder (default: results)
+  TOEPLAB_DATA       the folder of the data sets
+  TOEPLAB_BACKENDS   folders with further backends, separated by ':'
+  TOEPLAB_THREADS    the number of threads, as --threads N before the verb
+  TOEPLAB_LUA        the folder of the Lua library, if not the installed one
+  TOEPLAB_TRACEBACK  set: errors in scripts show where they came from
+  NO_COLOR           set: no colour; FORCE_COLOR: colour also without a terminal
+  OMP_NUM_THREADS, COLUMNS, TERM, XDG_CACHE_HOME   as usual]]
+
+local function names()
+  local list = {}
+  for i, verb in ipairs(verbs) do list[i] = verb[1] end
+  return list
+end
+
+local function overview()
+  local lines = {
+    "toeplab run experiments/quickstart.lua", "",
+    "usage: toeplab [--threads N] VERB [ARGUMENTS]      toeplab VERB --help tells more", "",
+  }
+  for _, verb in ipairs(verbs) do lines[#lines + 1] = ("  %-9s %s"):format(verb[1], verb[2]) end
+  lines[#lines + 1] = "\nmore help: toeplab help exit-codes, toeplab help environment"
+  return table.concat(lines, "\n")
+end
+
+local lua_help = [==[
+toeplab lua script.lua
+
+usage: toeplab lua [FILE [ARGUMENTS]]
+
+Runs FILE, or standard input, as Lua; require "toeplab" gives the library.]==]
+
+-- The help of a verb's module: an example first.
+local function help_of(command)
+  local lines = { command.example, "", "usage: " .. command.usage, "", command.about }
+  if #command.options > 0 then lines[#lines + 1] = "" end
+  for _, o in ipairs(command.options) do
+    local left = (o.short and "-" .. o.short .. ", " or "    ") .. "--" .. o.name
+      .. (o.value and " " .. o.value or "")
+    lines[#lines + 1] = ("  %-28s %s"):format(left, o.help)
+  end
+  return table.concat(lines, "\n")
+end
+
+local function find(name)
+  for _, verb in ipairs(verbs) do
+    if verb[1] == name then return verb end
+  end
+  stop.usage("unknown verb '%s'%s (see toeplab help)", name, suggest.hint(name, names()))
+end
+
+local function show_help(topic)
+  if not topic then
+    print(overview())
+  elseif topics[topic] then
+    print(topics[topic])
+  else
+    local verb = find(topic)
+    if verb.program then
+      print(lua_help)
+    elseif topic == "help" or topic == "version" then
+      print(("toeplab %s\n\n%s"):format(topic, verb[2]))
+    else
+      print(help_of(require("toeplab.commands." .. topic)))
+    end
+  end
+  return stop.DONE
+end
+
+local function show_version()
+  print("toeplab " .. core.version)
+  local info = core.build_info()
+  for _, name in ipairs(suggest.keys(info)) do print(("  %-10s %s"):format(name, info[name])) end
+  return stop.DONE
+end
+
+local function wants_help(words)
+  for _, word in ipairs(words) do
+    if word == "--" then return false end
+    if word == "--help" or word == "-h" then return true end
+  end
+  return false
+end
+
+local function dispatch(words)
+  local name = words[1]
+  local rest = table.move(words, 2, #words, 1, {})
+  if not name or name == "--help" or name == "-h" then return show_help() end
+  if name == "--version" then return show_version() end
+  if name:find("^%-") then stop.usage("unknown option '%s' (see toeplab help)", name) end
+  local verb = find(name)
+  if name == "help" then return show_help(rest[1]) end
+  if wants_help(rest) or verb.program then return show_help(name) end
+  if name == "version" then return show_version() end
+  local command = require("toeplab.commands." .. name)
+  local set, others = arguments.parse(name, command.options, rest)
+  return command.run(set, others, words) or stop.DONE
+end
+
+local function complain(message)
+  io.stderr:write("toeplab: ", message, "\n")
+end
+
+-- Errors that are not of class stop are the program's or a script's own: they keep their trace.
+local function handler(e)
+  if stop.is(e) then return e end
+  local message = tostring(e)
+  local trace = os.getenv("TOEPLAB_TRACEBACK") and debug.traceback(message, 2) or message
+  return { message = trace, code = stop.storage_full(message) and stop.STORAGE or stop.FAILED }
+end
+
+-- Runs the verb in words (the program's arguments without its name); returns the exit code.
+function commands.main(words)
+  local ok, result = xpcall(dispatch, handler, words)
+  if ok then return result end
+  if result.message ~= "" then complain(result.message) end
+  return result.code
+end
+
+return commands

@@ -1,0 +1,86 @@
+-- model.lua: toeplab model: what a model is made of and what it needs.
+local models = require "toeplab.models"
+local options = require "toeplab.options"
+local report = require "toeplab.report"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+local tree = require "toeplab.tree"
+
+local model = {
+  example = "toeplab model tnn_lm layers=7 dim=512 batch=8 length=512",
+  usage = "toeplab model NAME [key=value...]",
+  about = "Shows the tree of a model with its parameters, and an estimate of the memory that\n"
+    .. "training takes for batch sequences of a length (defaults: 1 and 512). Without keys it is\n"
+    .. "the published causal language model; vocab defaults to its 50264.",
+  options = { { name = "keys", short = "k", help = "list the keys of the model" } },
+}
+
+local own = { batch = 1, length = 512, vocab = 50264 }
+
+-- Takes batch= and length= out of the words; the rest are the model's.
+local function split(words)
+  local sizes, rest = { batch = own.batch, length = own.length }, {}
+  local vocab = false
+  for _, word in ipairs(words) do
+    local key, text = word:match("^([%w_]+)=(.*)$")
+    if key == "batch" or key == "length" then
+      sizes[key] = math.tointeger(tonumber(text))
+      if not sizes[key] or sizes[key] < 1 then
+        stop.usage("model: %s takes an integer of at least 1, got '%s'", key, text)
+      end
+    else
+      rest[#rest + 1] = word
+      vocab = vocab or key == "vocab"
+    end
+  end
+  if not vocab then rest[#rest + 1] = "vocab=" .. own.vocab end
+  return sizes, rest
+end
+
+local function show_keys(name)
+  local rows = {}
+  for i, o in ipairs(options.describe(models.options(name))) do
+    rows[i] = { "  " .. o.name, o.type, o.default, o.range, o.help }
+  end
+  print(name .. ": key=value with")
+  report.print({ "  key", "type", "default", "range", "" }, rows)
+end
+
+local function mebibytes(bytes)
+  return ("%10.1f MiB"):format(bytes / 2 ^ 20)
+end
+
+local function show_memory(e, sizes)
+  print(("\nmemory to train, batch %d x length %d, by formula"):format(sizes.batch, sizes.length))
+  print("  parameters      " .. mebibytes(e.parameter_bytes))
+  print("  gradients       " .. mebibytes(e.gradient_bytes))
+  print("  Adam's moments  " .. mebibytes(e.optimizer_bytes))
+  print("  activations     " .. mebibytes(e.activation_bytes))
+  print("  total           " .. mebibytes(e.total_bytes))
+end
+
+function model.run(set, words)
+  local name = table.remove(words, 1)
+  local names = models.names()
+  if not name then stop.usage("model: which one? Known: %s", table.concat(names, ", ")) end
+  local known = false
+  for _, other in ipairs(names) do known = known or other == name end
+  if not known then stop.usage("unknown model '%s'%s", name, suggest.hint(name, names)) end
+  if set.keys then
+    show_keys(name)
+    return stop.DONE
+  end
+  local sizes, rest = split(words)
+  local ok, built = pcall(function()
+    return models.describe(name, options.parse(name, models.options(name), rest))
+  end)
+  if not ok then stop.usage("%s", tostring(built)) end
+  print(tostring(built))
+  local parameters, trained = built:count()
+  print(("\nparameters %s, of which %s are trained"):format(tree.thousands(parameters),
+    tree.thousands(trained)))
+  show_memory(models.estimate(built, sizes.length, sizes.batch), sizes)
+  return stop.DONE
+end
+
+return model

@@ -1,0 +1,36 @@
+-- run.lua: toeplab run: the trials of an experiment.
+local arguments = require "toeplab.commands.arguments"
+local runner = require "toeplab.runner"
+local stop = require "toeplab.stop"
+
+local run = {
+  example = "toeplab run experiments/quickstart.lua\n"
+    .. "  toeplab run experiments/quickstart.lua scale=smoke steps=20 seeds=3",
+  usage = "toeplab run FILE [key=value...]",
+  about = "Runs every trial of an experiment that is not done yet. The same command continues after\n"
+    .. "an interruption of any kind, and repeats only what failed. key=value sets a key of the\n"
+    .. "experiment (a,b,c: the values of an axis); scale=NAME takes one of its scales; seeds=N or\n"
+    .. "seed=N sets the seeds. Results go to standard output, progress to standard error.",
+  options = {
+    { name = "dry-run", short = "n", help = "list the trials and how they stand; run nothing" },
+    { name = "dir", short = "C", value = "DIR", help = "the results folder" },
+    { name = "quiet", short = "q", help = "no progress" },
+    { name = "checkpoint-steps", value = "N", help = "a checkpoint every N steps" },
+    { name = "checkpoint-seconds", value = "S", help = "a checkpoint every S seconds" },
+  },
+}
+
+function run.run(set, words, command)
+  local path = table.remove(words, 1)
+  if not path then stop.usage("run: which experiment? Give the path of its file") end
+  if path:find("=") then stop.usage("run: the file comes first, then key=value; got '%s'", path) end
+  local options = {
+    dir = set.dir, quiet = set.quiet, command = { "toeplab", table.unpack(command) },
+    steps = arguments.integer("run", set, "checkpoint-steps", 1),
+    seconds = arguments.number("run", set, "checkpoint-seconds", 0),
+  }
+  if set["dry-run"] then return runner.list(path, words, options) end
+  return runner.run(path, words, options)
+end
+
+return run

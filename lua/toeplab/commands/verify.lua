@@ -1,0 +1,125 @@
+-- verify.lua: toeplab verify: reference cases, and a backend beside the definition.
+local conformance = require "toeplab.conformance"
+local core = require "toeplab.core"
+local progress = require "toeplab.progress"
+local reference = require "toeplab.reference"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+
+local verify = {
+  example = "toeplab verify --backend fft reference/operators.h5\n  toeplab verify mybackend",
+  usage = "toeplab verify [--backend NAME]... FILE.h5...\n       toeplab verify NAME...",
+  about = "Runs the cases of reference files and prints the worst relative error of each output,\n"
+    .. "max |got - want| / max |want|. NAME: compares a backend with naive, the definition, over\n"
+    .. "a table of shapes. Exit code 4 if an error is above tolerance (1e-5; for the parameters\n"
+    .. "after a training run 1e-4), or if nothing was compared.",
+  options = {
+    { name = "backend", short = "b", value = "NAME", many = true, help = "only this one; may be repeated" },
+    { name = "all", short = "a", help = "print the gradient of each parameter, not only the worst" },
+    { name = "quiet", short = "q", help = "print failures and the summary of each file" },
+  },
+}
+
+local function known_backends()
+  local names = {}
+  for i, backend in ipairs(core.backends()) do names[i] = backend.name end
+  return names
+end
+
+local function check_backend(name, names)
+  for _, known in ipairs(names) do
+    if known == name then return end
+  end
+  stop.usage("there is no backend '%s'%s (present: %s)", name, suggest.hint(name, names),
+    table.concat(names, ", "))
+end
+
+-- Gradients of many parameters as their worst one.
+local function shorten(results)
+  local short, worst, count = {}, nil, 0
+  for _, r in ipairs(results) do
+    if r.grad then
+      count = count + 1
+      if not worst or r.error > worst.error then worst = r end
+    else
+      short[#short + 1] = r
+    end
+  end
+  if worst then
+    short[#short + 1] = { name = ("grads(%d)"):format(count), error = worst.error, at = worst.name }
+  end
+  return short
+end
+
+local function tolerance(r) return r.tolerance or reference.tolerance end
+
+local function line_of(name, backend, results, good, all)
+  local parts = {}
+  for _, r in ipairs(all and results or shorten(results)) do
+    local bad = not (r.error <= tolerance(r))
+    parts[#parts + 1] = ("%s %.1e%s"):format(r.name, r.error, bad and "!" or "")
+    if bad and r.at then parts[#parts + 1] = "(" .. r.at .. ")" end
+    if r.why then parts[#parts + 1] = "(" .. r.why .. ")" end
+  end
+  return ("%-6s %-34s %-7s %s"):format(good and "ok" or "FAILED", name, backend,
+    table.concat(parts, "  "))
+end
+
+-- Counts and prints what one file or backend gave.
+local function tally(set)
+  local t = { passed = 0, failed = 0, skipped = 0, worst = 0.0, reasons = {} }
+  function t.found(name, kind, backend, results, why)
+    if not results then
+      t.skipped = t.skipped + 1
+      t.reasons[why] = (t.reasons[why] or 0) + 1
+      if not set.quiet then
+        print(("%-6s %-34s %-7s %s: %s"):format("-", name, backend or "-", kind or "?", why))
+      end
+      return
+    end
+    local good = #results > 0
+    for _, r in ipairs(results) do
+      good = good and r.error <= tolerance(r)
+      if r.error > t.worst and not r.tolerance then t.worst, t.at = r.error, name .. " " .. r.name end
+    end
+    t[good and "passed" or "failed"] = t[good and "passed" or "failed"] + 1
+    if not good or not set.quiet then print(line_of(name, backend, results, good, set.all)) end
+  end
+  return t
+end
+
+local function summary(title, t)
+  local good = t.failed == 0 and t.passed > 0
+  local colour = progress.colour(1) and (good and "\27[32m%s\27[0m" or "\27[31m%s\27[0m") or "%s"
+  local text = ("%s: %d passed, %d failed, %d skipped"):format(title, t.passed, t.failed, t.skipped)
+  if t.at then text = text .. (", worst %.1e (%s)"):format(t.worst, t.at) end
+  print(colour:format(text))
+  for _, why in ipairs(suggest.keys(t.reasons)) do
+    print(("  skipped: %d x %s"):format(t.reasons[why], why))
+  end
+  if t.passed + t.failed == 0 then print("  nothing was compared, which is a failure") end
+  return good
+end
+
+function verify.run(set, words)
+  if #words == 0 then stop.usage("verify: give reference files, or the name of a backend") end
+  local names, good = known_backends(), true
+  local chosen = set.backend or names
+  for _, name in ipairs(chosen) do check_backend(name, names) end
+  for _, word in ipairs(words) do
+    if not word:find("[./]") then check_backend(word, names) end
+  end
+  for _, word in ipairs(words) do
+    local t = tally(set)
+    if word:find("[./]") then
+      if not core.sys.exists(word) then stop.usage("%s: there is no such file", word) end
+      reference.run(word, chosen, t.found)
+    else
+      conformance.run(word, t.found)
+    end
+    good = summary(word, t) and good
+  end
+  return good and stop.DONE or stop.CHECK
+end
+
+return verify

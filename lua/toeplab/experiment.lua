@@ -1,0 +1,229 @@
+-- experiment.lua: what an experiment file declares, checked, and the trials it stands for.
+--
+-- tl.experiment "name" {
+--   answers    = "tnn/table10",                     -- which published table it answers (optional)
+--   fixed      = { layers = 6 },                    -- keys with one value
+--   grid       = { decay = {0.99, "learnable"} },   -- keys with several: every combination is a trial
+--   seeds      = 3,                                 -- 1..3, or a list of seeds
+--   scale      = { smoke = { layers = 1 }, ... },   -- named sets of values: the same question, other budgets
+--   data       = { "corpus" },                      -- keys that name a corpus (default: corpus, where declared)
+--   check      = function(c) ... end,               -- raises on a configuration that makes no sense
+--   checkpoint = { steps = 500, seconds = 60 },     -- when t:steps saves (default: every 60 seconds)
+--   trial      = function(t, c) ... end,            -- what one trial does
+--   report     = { rows = "decay", columns = {"loss"} } or function(trials, report) ... end,
+-- }
+local config = require "toeplab.config"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+
+local experiment = {}
+
+local fields = {
+  answers = { "string" }, fixed = { "table" }, grid = { "table" }, seeds = { "number", "table" }, scale = { "table" },
+  data = { "table" }, check = { "function" }, checkpoint = { "table" }, trial = { "function" },
+  report = { "table", "function" },
+}
+local checkpoint_fields = { steps = true, seconds = true }
+local reserved = { seed = true, seeds = true, scale = true }
+
+local Experiment = {}
+Experiment.__index = Experiment
+
+-- "FILE:LINE" of the line that declares key, as far as the text of the script tells; else of the declaration's start.
+function Experiment:where(key)
+  local number, pattern = 0, "%f[%w_]" .. key:gsub("%p", "%%%0") .. "%f[^%w_][\"'%]]*%s*=[^=]"
+  for line in (self.text .. "\n"):gmatch("(.-)\n") do
+    number = number + 1
+    if number >= self.line and (line:gsub("%-%-.*", "") .. " "):find(pattern) then
+      return ("%s:%d"):format(self.file, number)
+    end
+  end
+  return ("%s:%d"):format(self.file, self.line)
+end
+
+local function complain(self, key, format, ...)
+  stop.usage("%s: %s", self:where(key), format:format(...))
+end
+
+local function check_fields(self, spec)
+  for _, key in ipairs(config.keys(spec)) do
+    local kinds = fields[key]
+    if not kinds then
+      complain(self, key, "an experiment has no field '%s'%s", key, suggest.hint(key, config.keys(fields)))
+    end
+    local fits = false
+    for _, kind in ipairs(kinds) do fits = fits or type(spec[key]) == kind end
+    if not fits then
+      complain(self, key, "%s must be a %s, not a %s", key, table.concat(kinds, " or a "), type(spec[key]))
+    end
+  end
+  if not spec.trial then complain(self, self.name, "experiment '%s' has no trial = function(t, c) ... end", self.name) end
+end
+
+local function is_list(v)
+  return type(v) == "table" and (next(v) == nil or v[1] ~= nil)
+end
+
+local function check_value(self, key, value)
+  if type(key) ~= "string" or not key:find("^[%a_][%w_]*$") then
+    complain(self, tostring(key), "'%s' cannot be a key: use letters, digits and _", tostring(key))
+  end
+  if reserved[key] then complain(self, key, "the key '%s' is set by the runner; choose another name", key) end
+  local kind = type(value)
+  if kind == "table" and not is_list(value) then
+    complain(self, key, "%s must be a number, a text, true, false or a list of these", key)
+  elseif kind == "table" then
+    for _, item in ipairs(value) do check_value(self, key, item) end
+  elseif kind ~= "number" and kind ~= "string" and kind ~= "boolean" then
+    complain(self, key, "%s must be a number, a text, true, false or a list of these, not a %s", key, kind)
+  end
+end
+
+local function check_grid(self)
+  for _, key in ipairs(config.keys(self.grid)) do
+    local axis = self.grid[key]
+    if not is_list(axis) or #axis == 0 then complain(self, key, "grid: %s must be a list of at least one value", key) end
+    if self.fixed[key] ~= nil then complain(self, key, "%s is declared twice, in fixed and in grid", key) end
+    check_value(self, key, axis)
+  end
+end
+
+-- Whether all of at least two scales give key: it is then declared by them.
+local function in_all_scales(self, names, key)
+  for _, name in ipairs(names) do
+    if self.scale[name][key] == nil then return false end
+  end
+  return #names > 1
+end
+
+local function near(self, key)
+  local names = config.keys(self.fixed)
+  local axes = config.keys(self.grid)
+  return suggest.hint(key, table.move(axes, 1, #axes, #names + 1, names))
+end
+
+local function check_scale(self, names, name)
+  for _, key in ipairs(config.keys(self.scale[name])) do
+    local value = self.scale[name][key]
+    check_value(self, key, value)
+    if self.fixed[key] == nil and self.grid[key] == nil and not in_all_scales(self, names, key) then
+      complain(self, key, "scale %s sets '%s', which is declared in neither fixed nor grid, nor in "
+        .. "every scale%s", name, key, near(self, key))
+    end
+    if self.grid[key] and not is_list(value) then
+      complain(self, key, "scale %s: %s is an axis of the grid and needs a list", name, key)
+    end
+  end
+end
+
+local function check_scales(self)
+  local names = config.keys(self.scale)
+  for _, name in ipairs(names) do
+    if type(self.scale[name]) ~= "table" then
+      complain(self, name, "scale: %s must be a table of values", name)
+    end
+  end
+  for _, name in ipairs(names) do check_scale(self, names, name) end
+end
+
+local function check_seeds(self, seeds)
+  if math.type(seeds) == "integer" and seeds >= 1 then
+    local list = {}
+    for i = 1, seeds do list[i] = i end
+    return list
+  end
+  local good = is_list(seeds) and #seeds > 0
+  for _, seed in ipairs(good and seeds or {}) do good = good and math.type(seed) == "integer" and seed >= 0 end
+  if not good then complain(self, "seeds", "seeds must be a count of at least 1 or a list of integers from 0 up") end
+  return seeds
+end
+
+local function check_checkpoint(self)
+  for _, key in ipairs(config.keys(self.checkpoint)) do
+    if not checkpoint_fields[key] then
+      complain(self, key, "checkpoint has no field '%s'%s", key, suggest.hint(key, config.keys(checkpoint_fields)))
+    end
+    if type(self.checkpoint[key]) ~= "number" or self.checkpoint[key] <= 0 then
+      complain(self, key, "checkpoint: %s must be a number above 0", key)
+    end
+  end
+end
+
+-- All declared keys, sorted.
+function Experiment:keys()
+  local set = {}
+  for key in pairs(self.fixed) do set[key] = true end
+  for key in pairs(self.grid) do set[key] = true end
+  for _, values in pairs(self.scale) do
+    for key in pairs(values) do set[key] = true end
+  end
+  return config.keys(set)
+end
+
+local function source(level)
+  local info = debug.getinfo(level + 1, "Sl")
+  local path = info.source:match("^@(.*)")
+  local file = path and io.open(path, "rb")
+  local text = file and file:read("a") or info.source
+  if file then file:close() end
+  return path or info.short_src, text, info.currentline
+end
+
+-- tl.experiment "name" { ... }; level: that of the script on the call stack, seen from here.
+function experiment.define(name, level)
+  if type(name) ~= "string" or not name:find("^[%w][%w_%-]*$") then
+    stop.usage("an experiment needs a name of letters, digits, _ and -")
+  end
+  local file, text, line = source(level or 2)
+  return function(spec)
+    local self = setmetatable({ name = name, file = file, text = text, line = line }, Experiment)
+    if type(spec) ~= "table" then stop.usage("%s:%d: experiment '%s' needs a table", file, line, name) end
+    check_fields(self, spec)
+    for key, value in pairs(spec) do self[key] = value end
+    for _, key in ipairs { "fixed", "grid", "scale", "checkpoint" } do self[key] = self[key] or {} end
+    for _, key in ipairs(config.keys(self.fixed)) do check_value(self, key, self.fixed[key]) end
+    check_grid(self)
+    check_scales(self)
+    check_checkpoint(self)
+    self.seeds = check_seeds(self, self.seeds or 1)
+    return self
+  end
+end
+
+function experiment.is(v) return getmetatable(v) == Experiment end
+
+-- Runs the script at path, which returns an experiment. It may use every global but make none.
+function experiment.load(path)
+  local file, why = io.open(path, "rb")
+  if not file then stop.usage("%s", why) end
+  local text = file:read("a")
+  file:close()
+  if not text then stop.usage("%s: is not a file that can be read", path) end
+  local strict = setmetatable({}, {
+    __index = function(_, key)
+      local value = _G[key]
+      if value == nil then error(("'%s' is not declared%s"):format(key, suggest.hint(key, config.keys(_G))), 2) end
+      return value
+    end,
+    __newindex = function(_, key) error(("global '%s' is not allowed; write: local %s"):format(key, key), 2) end,
+  })
+  local chunk, problem = load(text:gsub("^#[^\n]*", ""), "@" .. path, "t", strict)
+  if not chunk then stop.usage("%s", problem) end
+  local ok, value = xpcall(chunk, function(e)
+    return stop.is(e) and e or { message = tostring(e), trace = debug.traceback(tostring(e), 2) }
+  end)
+  if not ok and stop.is(value) then error(value, 0) end
+  if not ok then stop.usage("%s", os.getenv("TOEPLAB_TRACEBACK") and value.trace or value.message) end
+  if not experiment.is(value) then
+    stop.usage('%s: an experiment file ends with: return tl.experiment "name" { ... }', path)
+  end
+  value.text = text
+  return value
+end
+
+return setmetatable(experiment, {
+  __call = function(_, name)
+    local maker = experiment.define(name, 3)
+    return maker
+  end,
+})

@@ -1,0 +1,49 @@
+-- generate.lua -- text from a causal language model, one token at a time.
+
+local core = require "toeplab.core"
+local eval = require "toeplab.eval"
+local options = require "toeplab.options"
+local streams = require "toeplab.streams"
+
+local spec = options.set {
+  { "tokens", options.field { default = 200, min = 0 }, "how many to add" },
+  { "temperature", options.field { default = 1.0, min = 0 },
+    "of the softmax; 0: always the likeliest" },
+  { "top_k", options.field { default = 0, min = 0 }, "draw among the likeliest k; 0: among all" },
+  { "window", options.field { default = 256, min = 1 }, "the model sees this many last tokens" },
+  { "stream", options.field { type = "any", optional = true },
+    "random stream (default: the one named sample)" },
+}
+
+-- The logits after the last of ids (a Lua array), seen through a window of fixed length: shorter
+-- texts are filled up at the right, which a causal model cannot see.
+local function next_logits(model, ids, window)
+  local seen = math.min(#ids, window)
+  local row = {}
+  for i = 1, window do row[i] = i <= seen and ids[#ids - seen + i] or 0 end
+  local x = core.ids { row }
+  local last
+  if model.hidden then
+    last = model:logits(model:hidden(x):narrow(2, seen, 1))
+  else
+    last = model(x):narrow(2, seen, 1)
+  end
+  return last:reshape(-1)
+end
+
+-- prompt and what the model adds to it, as text.   vocab: encode and decode (tl.vocab_chars, ...)
+local function generate(model, vocab, prompt, given)
+  local o = options.check("generate", spec, given)
+  local stream = o.stream or streams.get "sample"
+  local ids = vocab:encode(prompt):totable()
+  if #ids == 0 then error("generate: the prompt needs at least one token", 2) end
+  if model.causal == false then error("generate: the model is not causal", 2) end
+  eval.evaluating(model, function()
+    for _ = 1, o.tokens do
+      ids[#ids + 1] = stream:sample(next_logits(model, ids, o.window), o.temperature, o.top_k)
+    end
+  end)
+  return vocab:decode(ids)
+end
+
+return generate

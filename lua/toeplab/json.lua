@@ -1,0 +1,55 @@
+-- json.lua: canonical JSON. Equal values give equal text (keys sorted, one form per number), so that the text can be
+-- hashed. There is no decoder: the store's JSON functions read what is written here.
+local json = {}
+
+local escapes = {
+  ['"'] = '\\"', ["\\"] = "\\\\", ["\b"] = "\\b", ["\f"] = "\\f", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t",
+}
+
+local function quote(s)
+  return '"' .. s:gsub('[%c"\\]', function(c)
+    return escapes[c] or ("\\u%04x"):format(c:byte())
+  end) .. '"'
+end
+
+-- The shortest decimal text that reads back as x; a float keeps a point or an exponent, so 1.0 stays a float.
+function json.number(x)
+  if math.type(x) == "integer" then return ("%d"):format(x) end
+  if x ~= x or x == math.huge or x == -math.huge then error("JSON has no " .. tostring(x), 0) end
+  for digits = 14, 17 do
+    local s = ("%%.%dg"):format(digits):format(x):gsub(",", ".")
+    if tonumber(s) == x then return s:find("[.e]") and s or s .. ".0" end
+  end
+end
+
+local encode
+
+local function object(t)
+  local keys = {}
+  for k in pairs(t) do
+    if type(k) ~= "string" then error("a JSON object needs text keys, got " .. tostring(k), 0) end
+    keys[#keys + 1] = k
+  end
+  table.sort(keys)
+  for i, k in ipairs(keys) do keys[i] = quote(k) .. ":" .. encode(t[k]) end
+  return "{" .. table.concat(keys, ",") .. "}"
+end
+
+local function array(t)
+  local items = {}
+  for i = 1, #t do items[i] = encode(t[i]) end
+  return "[" .. table.concat(items, ",") .. "]"
+end
+
+function encode(v)
+  local kind = type(v)
+  if kind == "string" then return quote(v) end
+  if kind == "number" then return json.number(v) end
+  if kind == "boolean" then return tostring(v) end
+  if kind == "nil" then return "null" end
+  if kind ~= "table" then error("JSON cannot hold a " .. kind, 0) end
+  return #v > 0 and array(v) or object(v)
+end
+
+json.encode = encode
+return json

@@ -1,0 +1,69 @@
+-- nn/block.lua -- Block: a token mixer and a channel mixer, with norms and shortcuts.
+
+local class = require("toeplab.class").class
+local Dropout = require("toeplab.nn.dropout").Dropout
+local norms = require "toeplab.nn.norm"
+local options = require "toeplab.options"
+local suggest = require "toeplab.suggest"
+
+-- How a mixer f stands in the residual stream. The published codes differ, and so do results:
+--   A          x + drop(f(norm(x)))                   the released TNN language model
+--   B          x + drop(norm(x) + f(norm(norm(x))))   ablations of TNN's Tables 7-10; GLU as in A
+--   C-fairseq  norm(x + drop(f(x)))                   the bidirectional TNN (RoBERTa)
+--   C-tnn      x + norm(drop(f(x)))                   tnn-pytorch's and the images' "postnorm"
+local layouts = {}
+
+function layouts.A(x, f, norm, drop)
+  return x + drop(f(norm(x)))
+end
+
+function layouts.B(x, f, norm, drop, inner)
+  local y = norm(x)
+  return x + drop(y + f(inner(y)))
+end
+
+layouts["C-fairseq"] = function(x, f, norm, drop)
+  return norm(x + drop(f(x)))
+end
+
+layouts["C-tnn"] = function(x, f, norm, drop)
+  return x + norm(drop(f(x)))
+end
+
+local function layout_option(default)
+  return options.field { default = default, choices = suggest.keys(layouts) }
+end
+
+-- x <- layout(x, token), then x <- layout(x, feature) if there is a channel mixer.   x [b,n,dim]
+local Block = class("Block", {
+  dim = options.field { type = "int", min = 1 },
+  token = "module",
+  feature = options.field { type = "module", optional = true },
+  layout = layout_option "A",
+  norm = norms.norm_option "simplermsnorm",
+  dropout = options.field { default = 0.0, min = 0, max = 0.999 },
+}, { "dim", "token", "feature" })
+
+function Block:build(o)
+  self.token_norm = norms.norm(o.norm, o.dim)
+  if o.layout == "B" then self.token_inner = norms.norm(o.norm, o.dim) end
+  self.token = o.token
+  if o.feature then
+    self.feature_norm = norms.norm(o.norm, o.dim)
+    self.feature = o.feature
+  end
+  self.drop = Dropout(o.dropout)
+end
+
+function Block:forward(x)
+  local o = self.opt
+  x = layouts[o.layout](x, self.token, self.token_norm, self.drop, self.token_inner)
+  if not self.feature then return x end
+  return layouts[o.layout == "B" and "A" or o.layout](x, self.feature, self.feature_norm, self.drop)
+end
+
+function Block:brief()
+  return "layout " .. self.opt.layout
+end
+
+return { Block = Block, layouts = layouts, layout_option = layout_option }

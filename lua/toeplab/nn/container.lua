@@ -1,0 +1,47 @@
+-- nn/container.lua -- Sequential and ModuleList: modules in an order, named by number.
+
+local class = require("toeplab.class")
+
+-- Modules or functions, one after the other:
+--   nn.Sequential { nn.Linear(4, 8), tl.relu, nn.Linear(8, 2) }
+local Sequential = class.class("Sequential", {}, { "..." })
+
+local function callable(v)
+  return type(v) == "function" or class.ismodule(v)
+end
+
+function Sequential:build(_, ...)
+  self.steps = select("#", ...)
+  for i, step in ipairs { ... } do
+    if not callable(step) then
+      error(("Sequential: value #%d is a %s, not a module or a function"):format(i, type(step)), 0)
+    end
+    self[i] = step
+  end
+end
+
+function Sequential:forward(x)
+  for i = 1, self.steps do x = self[i](x) end
+  return x
+end
+
+-- A list of modules that are parts of another: self.layers = nn.ModuleList {...}, self.layers[1].
+local ModuleList = class.class("ModuleList", {}, { "..." })
+
+function ModuleList:build(_, ...)
+  for i, module in ipairs { ... } do self:append(module, i) end
+end
+
+function ModuleList:append(module)
+  if not class.ismodule(module) then
+    error(("ModuleList: value #%d is a %s, not a module"):format(#self + 1, type(module)), 0)
+  end
+  self[#self + 1] = module
+end
+
+-- Modules in order, for loops: for i, layer in self.layers:each() do ... end
+function ModuleList:each()
+  return ipairs(self)
+end
+
+return { Sequential = Sequential, ModuleList = ModuleList }

@@ -1,0 +1,21 @@
+-- nn/dropout.lua -- Dropout: zeroes a random share of the numbers while training.
+
+local class = require("toeplab.class").class
+local options = require "toeplab.options"
+local streams = require "toeplab.streams"
+
+-- y = x keep / (1-p), keep ~ Bernoulli(1-p), from the stream "dropout"; in evaluation y = x.
+local Dropout = class("Dropout", {
+  p = options.field { type = "number", default = 0.1, min = 0, max = 0.999 },
+}, { "p" })
+
+function Dropout:forward(x)
+  if not self.training or self.opt.p == 0 then return x end
+  return streams.get("dropout"):dropout(x, self.opt.p)
+end
+
+function Dropout:brief()
+  return ("p=%g"):format(self.opt.p)
+end
+
+return { Dropout = Dropout }

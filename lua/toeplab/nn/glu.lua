@@ -1,0 +1,33 @@
+-- nn/glu.lua -- GLU, the channel mixer of a TNN.
+
+local class = require("toeplab.class").class
+local act = require "toeplab.nn.act"
+local Dropout = require("toeplab.nn.dropout").Dropout
+local Linear = require("toeplab.nn.linear").Linear
+local options = require "toeplab.options"
+
+-- y = (drop(act(x W1 + b1)) * (x W2 + b2)) W3 + b3 (TNN, Sec. 3.3; Shazeer 2020).   x, y [..,dim]
+-- hidden: width inside, dim unless given. dropout: on the gate (LRA only).
+local GLU = class("GLU", {
+  dim = options.field { type = "int", min = 1 },
+  hidden = options.field { type = "int", min = 1, optional = true },
+  act = act.act_option "silu",
+  dropout = options.field { default = 0.0, min = 0, max = 0.999 },
+  init = options.field { type = "function|string", default = "torch" },
+}, { "dim" })
+
+function GLU:build(o)
+  local hidden = o.hidden or o.dim
+  self.l1 = Linear(o.dim, hidden, { init = o.init })
+  self.l2 = Linear(o.dim, hidden, { init = o.init })
+  self.l3 = Linear(hidden, o.dim, { init = o.init })
+  if o.dropout > 0 then self.drop = Dropout(o.dropout) end
+end
+
+function GLU:forward(x)
+  local a, b = self.l1(x), self.l2(x)
+  if self.drop then return self.l3(self.drop(act.act[self.opt.act](a)) * b) end
+  return self.l3(act.gate(self.opt.act, a, b))
+end
+
+return { GLU = GLU }

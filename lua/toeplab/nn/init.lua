@@ -1,0 +1,42 @@
+-- nn/init.lua -- the layers: nn.class makes new kinds; nn.Linear, nn.GTU, ... have a file each.
+
+local class = require "toeplab.class"
+local streams = require "toeplab.streams"
+local suggest = require "toeplab.suggest"
+
+local files = {
+  act = "act", Activation = "act",
+  init = "initial", parameter = "initial", without_init = "initial",
+  Linear = "linear", Embedding = "embedding", Dropout = "dropout",
+  Sequential = "container", ModuleList = "container",
+  norm_option = "norm", decay_option = "decay", act_option = "act", layout_option = "block",
+  norm = "norm", LayerNorm = "norm", RMSNorm = "norm", SimpleRMSNorm = "norm", ScaleNorm = "norm",
+  BatchNorm = "norm",
+  GLU = "glu", GTU = "gtu", RPE = "rpe", Table = "table", Decay = "decay",
+  TNO = "tno", cached = "tno",
+  Attention = "attention", GatedAttention = "attention",
+  Sinusoidal = "position", alibi_slopes = "position",
+  Conv = "conv", Block = "block", layouts = "block",
+}
+
+local nn = {
+  class = class.class, Module = class.Module, ismodule = class.ismodule, istensor = class.istensor,
+}
+
+-- The random stream that initialises parameters; tl.seed starts it afresh.
+function nn.init_stream()
+  return streams.get "init"
+end
+
+return setmetatable(nn, {
+  __index = function(_, name)
+    local file = files[name]
+    if not file then
+      local names = suggest.keys(files)
+      for own in pairs(nn) do names[#names + 1] = own end
+      error(("nn has no '%s'%s"):format(tostring(name), suggest.hint(name, names)), 2)
+    end
+    for key, value in pairs(require("toeplab.nn." .. file)) do rawset(nn, key, value) end
+    return rawget(nn, name)
+  end,
+})

@@ -1,0 +1,33 @@
+-- nn/linear.lua -- Linear: y = x W^T + b.
+
+local core = require "toeplab.core"
+local class = require("toeplab.class").class
+local initial = require "toeplab.nn.initial"
+local options = require "toeplab.options"
+
+-- y = x W^T + b.   x [..,inputs]   weight [outputs,inputs]   bias [outputs]   y [..,outputs]
+-- init: "torch" (default), "normal", "bert" (initial.lua), or a function of (weight, bias).
+local Linear = class("Linear", {
+  inputs = options.field { type = "int", min = 1 },
+  outputs = options.field { type = "int", min = 1 },
+  bias = true,
+  init = options.field { type = "function|string", default = "torch" },
+}, { "inputs", "outputs" })
+
+function Linear:build(o)
+  self.weight = initial.parameter(core.zeros(o.outputs, o.inputs))
+  if o.bias then self.bias = initial.parameter(core.zeros(o.outputs)) end
+  local init = type(o.init) == "function" and o.init or initial.init.linear[o.init]
+  init(self.weight, self.bias)
+end
+
+function Linear:forward(x)
+  return core.linear(x, self.weight, self.bias)
+end
+
+function Linear:brief()
+  local o = self.opt
+  return ("%d -> %d%s"):format(o.inputs, o.outputs, o.bias and "" or " no bias")
+end
+
+return { Linear = Linear }

@@ -1,0 +1,92 @@
+-- nn/rpe.lua -- RPE, the relative position encoder: a small network from a lag to coefficients.
+
+local core = require "toeplab.core"
+local class = require("toeplab.class").class
+local act = require "toeplab.nn.act"
+local container = require "toeplab.nn.container"
+local Linear = require("toeplab.nn.linear").Linear
+local norms = require "toeplab.nn.norm"
+local options = require "toeplab.options"
+local suggest = require "toeplab.suggest"
+
+-- What the network is given for points [p] at length n: [p, features]. The three types of the
+-- published code, and sin/cos.
+local inputs = {}
+
+-- The lag k itself.
+function inputs.integer(points)
+  return points:reshape(-1, 1)
+end
+
+-- k / (n-1), and 0 for n = 1.
+function inputs.normalised(points, n)
+  return core.affine(points, 1 / math.max(n - 1, 1), 0):reshape(-1, 1)
+end
+
+-- exp(k / (n-1)); causal only, because no form for negative lags is defined.
+function inputs.exp(points, n)
+  if points:dim(1) ~= n then
+    error("RPE: input 'exp' is defined for lags 0 and more only: make the TNO causal", 0)
+  end
+  return core.exp(inputs.normalised(points, n))
+end
+
+-- [sin(k f_0), .. sin(k f_m-1), cos(k f_0), ..],  f_i = 10000^(-2i/2m), m = frequencies.
+function inputs.sincos(points, _, frequencies)
+  local f = {}
+  for i = 1, frequencies do f[i] = 10000 ^ (-(i - 1) / frequencies) end
+  local angle = points:reshape(-1, 1) * core.tensor(f):reshape(1, -1)
+  return core.concat({ core.sin(angle), core.cos(angle) }, 2)
+end
+
+-- y = Linear(act(norm(x))).
+local NormActLinear = class("NormActLinear", {
+  inputs = "int", outputs = "int",
+  norm = norms.norm_option "simplermsnorm", act = act.act_option "relu",
+  init = options.field { type = "function|string", default = "torch" },
+}, { "inputs", "outputs" })
+
+function NormActLinear:build(o)
+  self.norm = norms.norm(o.norm, o.inputs)
+  self.linear = Linear(o.inputs, o.outputs, { init = o.init })
+end
+
+function NormActLinear:forward(x)
+  return self.linear(act.act[self.opt.act](self.norm(x)))
+end
+
+-- coef = RPE(points, n) (TNN, Sec. 3.2).   points [p]   coef [p,dim]
+--   x = Linear(input(points)); layers times x <- Linear(act(norm(x))), or x + that if residual;
+--   coef = Linear(act(norm(x)))
+local RPE = class("RPE", {
+  { "dim", options.field { type = "int", min = 1 }, "numbers per point" },
+  { "hidden", options.field { default = 64, min = 1 }, "width inside" },
+  { "layers", options.field { default = 6, min = 0 },
+    "hidden layers, besides the input and output maps" },
+  { "act", act.act_option "relu", "activation" },
+  { "norm", norms.norm_option "simplermsnorm", "norm before each activation" },
+  { "input", options.field { default = "integer", choices = suggest.keys(inputs) },
+    "what a point becomes" },
+  { "frequencies", options.field { default = 10, min = 1 }, "of input sincos" },
+  { "residual", false, "add the input of each hidden layer to its output" },
+  { "init", options.field { type = "function|string", default = "torch" }, "of the linear maps" },
+}, { "dim" })
+
+function RPE:build(o)
+  local rest = { norm = o.norm, act = o.act, init = o.init }
+  self.input = Linear(o.input == "sincos" and 2 * o.frequencies or 1, o.hidden, { init = o.init })
+  self.layers = container.ModuleList()
+  for _ = 1, o.layers do self.layers:append(NormActLinear(o.hidden, o.hidden, rest)) end
+  self.output = NormActLinear(o.hidden, o.dim, rest)
+end
+
+function RPE:forward(points, n)
+  local x = self.input(inputs[self.opt.input](points, n, self.opt.frequencies))
+  for _, layer in self.layers:each() do
+    local y = layer(x)
+    x = self.opt.residual and x + y or y
+  end
+  return self.output(x)
+end
+
+return { RPE = RPE }

@@ -1,0 +1,158 @@
+-- nn/tno.lua -- TNO, the Toeplitz neural operator: an encoder, a decay, and a backend.
+
+local core = require "toeplab.core"
+local class = require("toeplab.class")
+local act = require "toeplab.nn.act"
+local decays = require "toeplab.nn.decay"
+local initial = require "toeplab.nn.initial"
+local options = require "toeplab.options"
+local RPE = require("toeplab.nn.rpe").RPE
+local suggest = require "toeplab.suggest"
+local Table = require("toeplab.nn.table").Table
+
+-- Plans in use by any layer, by problem: equal layers share one. A layer keeps those of its last
+-- few lengths.
+local plans = setmetatable({}, { __mode = "v" })
+local KEPT = 4
+
+local function problem(o, n)
+  local words = { o.backend, n, o.dim, tostring(o.causal) }
+  for _, name in ipairs(suggest.keys(o.backend_options)) do
+    words[#words + 1] = name .. "=" .. tostring(o.backend_options[name])
+  end
+  return table.concat(words, " ")
+end
+
+local function plan(o, n)
+  local key = problem(o, n)
+  if not plans[key] then
+    local operator = core.tno(o.backend, n, o.dim, o.causal, o.backend_options)
+    plans[key] = { operator = operator, points = operator:points() }
+  end
+  return plans[key]
+end
+
+local kept -- while nn.cached runs: module -> length -> coefficients
+
+-- Runs fn(...), in which no parameter may change, and computes the coefficients of each TNO once
+-- per length as long as nothing is recorded. For evaluation and generation.
+local function cached(fn, ...)
+  local outer = kept
+  kept = kept or setmetatable({}, { __mode = "k" })
+  local results = table.pack(pcall(fn, ...))
+  kept = outer
+  if not results[1] then error(results[2], 0) end
+  return table.unpack(results, 2, results.n)
+end
+
+-- y = T x per channel,  T_ij = t_(i-j),  t_k = act(encoder(k) gamma^|k|) (TNN, Eq. 4 and 8).
+--   x, y [b,n,dim]
+-- The encoder is asked at the points that the backend names, for as many numbers as it wants per
+-- channel: "mlp" (nn.RPE with the options rpe), "table" (nn.Table), or a module or a function of
+-- (points [p], n) -> [p,dim]. Channels are head-major; heads matter only to the decay "alibi".
+local TNO = class.class("TNO", {
+  { "dim", options.field { type = "int", min = 1 }, "channels" },
+  { "causal", true, "position i sees only j <= i" },
+  { "heads", options.field { default = 1, min = 1 }, "heads" },
+  { "backend", "fft", "which plugin applies the operator" },
+  { "backend_options", {}, "options of the plugin" },
+  { "encoder", options.field { type = "function|module|string", default = "mlp",
+    choices = { "mlp", "table" } }, "points -> coefficients" },
+  { "rpe", {}, "options of encoder mlp" },
+  { "table_length", options.field { default = 512, min = 2 }, "lags of encoder table" },
+  { "decay", decays.decay_option(0.99, "none"), "a number, a list, or one of the words" },
+  { "decay_mean", 3.0, "of the decay learnable" },
+  { "decay_floor", 0.0, "of the decay learnable" },
+  { "act", act.act_option "none", "of the coefficients, after the decay" },
+}, { "dim" })
+
+local function encoder(o, width)
+  if o.encoder == "mlp" then return RPE(width, o.rpe) end
+  if o.encoder == "table" then return Table(width, o.table_length) end
+  return o.encoder
+end
+
+local function decay(o, domain)
+  if o.decay == "none" then return nil end
+  if domain ~= "lag" then
+    error(("TNO: backend '%s' takes coefficients by %s and a decay acts on lags: use "
+      .. "decay = 'none'"):format(o.backend, domain), 0)
+  end
+  return decays.Decay(o.dim, {
+    kind = o.decay, heads = o.heads, mean = o.decay_mean, floor = o.decay_floor,
+  })
+end
+
+local fills = {
+  normal = function(t) return initial.init.normal(t, 0, 1) end,
+  uniform = function(t) return initial.init.uniform(t, -1, 1) end,
+  zeros = function(t) return t:fill(0) end,
+  ones = function(t) return t:fill(1) end,
+}
+
+function TNO:build(o)
+  if o.dim % o.heads ~= 0 then
+    error(("TNO: %d channels do not divide into %d heads"):format(o.dim, o.heads), 0)
+  end
+  self.plans, self.lengths, self.own = {}, {}, {}
+  local operator = plan(o, 2).operator -- a small one, to learn what the backend wants
+  self.encoder = encoder(o, operator:width() * o.dim)
+  self.decay = decay(o, operator:domain())
+  for i, p in ipairs(operator:params()) do
+    local t = core.zeros(p.shape)
+    fills[p.init](t)
+    self["backend_" .. p.name] = initial.parameter(t)
+    self.own[i] = "backend_" .. p.name
+  end
+end
+
+-- The plan for length n: {operator=, points=}.
+function TNO:plan(n)
+  if not self.plans[n] then
+    self.plans[n] = plan(self.opt, n)
+    table.insert(self.lengths, n)
+    if #self.lengths > KEPT then self.plans[table.remove(self.lengths, 1)] = nil end
+  end
+  return self.plans[n]
+end
+
+-- The coefficients at length n: [p, width dim], rows as the backend's points.
+function TNO:coefficients(n)
+  local store = kept and not core.recording() and kept or nil
+  if store and not store[self] then store[self] = {} end
+  if store and store[self][n] then return store[self][n] end
+  local points = self:plan(n).points
+  local coef = self.encoder(points, n)
+  if self.decay then coef = self.decay(coef, points) end
+  coef = act.act[self.opt.act](coef)
+  if store then store[self][n] = coef end
+  return coef
+end
+
+local function parameters(self)
+  local list = {}
+  for i, name in ipairs(self.own) do list[i] = self[name] end
+  return list
+end
+
+function TNO:forward(x)
+  if x:ndim() ~= 3 then
+    error(("TNO: x is %s, wanted [b,n,%d]"):format(tostring(x), self.opt.dim), 0)
+  end
+  local n = x:dim(2)
+  return self:plan(n).operator:apply(self:coefficients(n), parameters(self), x)
+end
+
+-- The matrices T [dim,n,n] at length n, for looking at them: no gradient.
+function TNO:dense(n)
+  return core.no_grad(function()
+    return self:plan(n).operator:dense(self:coefficients(n), parameters(self))
+  end)
+end
+
+function TNO:brief()
+  local o = self.opt
+  return ("%d channels, %s, %s"):format(o.dim, o.causal and "causal" or "bidirectional", o.backend)
+end
+
+return { TNO = TNO, cached = cached }

@@ -1,0 +1,162 @@
+-- plan.lua: from an experiment and the words of a command line to the list of its trials, before anything runs.
+local config = require "toeplab.config"
+local json = require "toeplab.json"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+
+local plan = {}
+
+local function integer_list(word, text, least)
+  local list = config.parse_list(text, { 1 })
+  for _, seed in ipairs(list or {}) do
+    if seed < least then list = nil break end
+  end
+  if not list then stop.usage("%s takes integers from %d up, got '%s'", word, least, text) end
+  return list
+end
+
+local function set_seeds(values, word, text)
+  local list = integer_list(word, text, word == "seed" and 0 or 1)
+  if word == "seeds" and #list == 1 then
+    local count = list[1]
+    for i = 1, count do list[i] = i end
+  end
+  values.seeds = list
+end
+
+local function set_scale(exp, values, name)
+  local set = exp.scale[name]
+  if not set then
+    local names = config.keys(exp.scale)
+    if #names == 0 then stop.usage("%s declares no scales", exp.file) end
+    stop.usage("%s: there is no scale '%s'%s", exp:where("scale"), name, suggest.hint(name, names))
+  end
+  for key, value in pairs(set) do
+    if exp.grid[key] then values.axes[key] = value else values.fixed[key] = value end
+  end
+end
+
+-- A value that shows the type of key: the declared one, or that of a scale.
+local function declared(exp, key)
+  if exp.fixed[key] ~= nil then return exp.fixed[key] end
+  for _, name in ipairs(config.keys(exp.scale)) do
+    if exp.scale[name][key] ~= nil then return exp.scale[name][key] end
+  end
+end
+
+local function set_key(exp, values, key, text)
+  if exp.grid[key] then
+    local list, expected = config.parse_list(text, exp.grid[key])
+    if not list then stop.usage("%s: %s takes %s, got '%s'", exp:where(key), key, expected, text) end
+    values.axes[key] = list
+    return
+  end
+  local like = declared(exp, key)
+  if like == nil then
+    local names = exp:keys()
+    table.move({ "seed", "seeds", "scale" }, 1, 3, #names + 1, names)
+    local near = suggest.nearest(key, names)
+    stop.usage("%s: unknown key '%s' on the command line%s", near and exp:where(near) or exp.file, key,
+      suggest.hint(key, names))
+  end
+  local value, expected = config.parse(text, like)
+  if value == nil then stop.usage("%s: %s takes %s, got '%s'", exp:where(key), key, expected, text) end
+  values.fixed[key] = value
+end
+
+local function settle(exp, words)
+  local values = { fixed = config.copy(exp.fixed), axes = config.copy(exp.grid), seeds = exp.seeds }
+  local pairs_ = {}
+  for _, word in ipairs(words) do
+    local key, text = word:match("^([^=]+)=(.*)$")
+    if not key then stop.usage("'%s' is not an override; write key=value", word) end
+    if key == "scale" then set_scale(exp, values, text) else pairs_[#pairs_ + 1] = { key, text } end
+  end
+  for _, pair in ipairs(pairs_) do
+    if pair[1] == "seed" or pair[1] == "seeds" then
+      set_seeds(values, pair[1], pair[2])
+    else
+      set_key(exp, values, pair[1], pair[2])
+    end
+  end
+  for _, key in ipairs(exp:keys()) do
+    if values.fixed[key] == nil and values.axes[key] == nil then
+      stop.usage("%s: '%s' has a value only in a scale: add scale=%s", exp:where(key), key,
+        table.concat(config.keys(exp.scale), " or scale="))
+    end
+  end
+  return values
+end
+
+local SHOWN = 60
+
+-- Text of a value for labels: decay=0.99, lengths=64,128; long texts are cut.
+local function show(v)
+  if type(v) == "string" and #v > SHOWN then
+    return ("%s... (%d bytes)"):format(v:sub(1, SHOWN - 20), #v)
+  end
+  if type(v) ~= "table" then return tostring(v) end
+  local items = {}
+  for i, x in ipairs(v) do items[i] = show(x) end
+  return table.concat(items, ",")
+end
+
+plan.show = show
+
+-- All points of the grid, the last key (in name order) fastest.
+local function points(axes)
+  local list = { {} }
+  for _, key in ipairs(config.keys(axes)) do
+    local longer = {}
+    for _, point in ipairs(list) do
+      for _, value in ipairs(axes[key]) do
+        local next_point = config.copy(point)
+        next_point[key] = value
+        longer[#longer + 1] = next_point
+      end
+    end
+    list = longer
+  end
+  return list
+end
+
+local function label(point, seed, many)
+  local parts = {}
+  for _, key in ipairs(config.keys(point)) do parts[#parts + 1] = key .. "=" .. show(point[key]) end
+  if many or #parts == 0 then parts[#parts + 1] = "seed=" .. seed end
+  return table.concat(parts, " ")
+end
+
+-- The trials of exp under the overrides in words ("key=value", "scale=NAME", "seeds=N", "seed=N"), in an order that
+-- depends on the declaration alone: each {config=, point=, seed=, label=}. Second result: the names of the axes.
+-- Raises a usage error for whatever does not fit.
+function plan.trials(exp, words)
+  local values = settle(exp, words)
+  local trials = {}
+  for _, point in ipairs(points(values.axes)) do
+    for _, seed in ipairs(values.seeds) do
+      local resolved = config.copy(values.fixed)
+      for key, value in pairs(point) do resolved[key] = config.copy(value) end
+      resolved.seed = seed
+      trials[#trials + 1] = { config = resolved, point = point, seed = seed, label = label(point, seed, #values.seeds > 1) }
+    end
+  end
+  plan.check(exp, trials)
+  return trials, config.keys(values.axes)
+end
+
+-- Equal trials would be one trial twice; and the experiment's own check has its say.
+function plan.check(exp, trials)
+  local seen = {}
+  for _, trial in ipairs(trials) do
+    local text = json.encode(trial.config)
+    if seen[text] then stop.usage("%s: %s appears twice among the trials", exp.file, trial.label) end
+    seen[text] = true
+    if exp.check then
+      local ok, why = pcall(exp.check, config.new(trial.config))
+      if not ok then stop.usage("%s", tostring(why)) end
+    end
+  end
+end
+
+return plan

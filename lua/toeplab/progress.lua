@@ -1,0 +1,121 @@
+-- progress.lua: where a run is, on stderr: one rewritten line on a terminal, a line every few
+-- seconds elsewhere. Colour follows NO_COLOR, FORCE_COLOR, TERM.
+local core = require "toeplab.core"
+
+local progress = {}
+
+local Progress = {}
+Progress.__index = Progress
+
+local function set(name)
+  local value = os.getenv(name)
+  return value ~= nil and value ~= ""
+end
+
+-- Whether text to file descriptor fd may be coloured.
+function progress.colour(fd)
+  if set("NO_COLOR") then return false end
+  if set("FORCE_COLOR") or set("CLICOLOR_FORCE") then return true end
+  return os.getenv("TERM") ~= "dumb" and core.sys.isatty(fd)
+end
+
+-- Seconds as 9s, 1m05s, 2h03m.
+function progress.duration(seconds)
+  local s = math.max(0, math.floor(seconds + 0.5))
+  if s < 60 then return ("%ds"):format(s) end
+  if s < 3600 then return ("%dm%02ds"):format(s // 60, s % 60) end
+  return ("%dh%02dm"):format(s // 3600, s // 60 % 60)
+end
+
+-- options: quiet (nothing but messages), every (seconds between plain lines), out (a file; stderr).
+function progress.new(options)
+  local o = options or {}
+  local out = o.out or io.stderr
+  local tty = not o.quiet and o.out == nil and core.sys.isatty(2) and os.getenv("TERM") ~= "dumb"
+  return setmetatable({
+    quiet = o.quiet, every = o.every or 5, out = out, tty = tty, colour = progress.colour(2),
+    prefix = "", shown = false, last = -math.huge,
+  }, Progress)
+end
+
+-- Starts the line of a trial: "[2/6] decay=0.99 seed=1".
+function Progress:start(prefix)
+  self:clear()
+  self.prefix, self.last, self.marks = prefix, -math.huge, {}
+end
+
+function Progress:clear()
+  if self.shown then self.out:write("\r\27[K") end
+  self.shown = false
+end
+
+-- A message that stays, on a line of its own.
+function Progress:say(format, ...)
+  self:clear()
+  self.out:write(select("#", ...) > 0 and format:format(...) or format, "\n")
+  self.out:flush()
+end
+
+-- The same, unless quiet.
+function Progress:note(format, ...)
+  if not self.quiet then self:say(format, ...) end
+end
+
+function Progress:warn(format, ...)
+  local head = self.colour and "\27[33mwarning:\27[0m " or "warning: "
+  self:say("%s%s", head, select("#", ...) > 0 and format:format(...) or format)
+end
+
+-- Steps per second over about the last 20 seconds; nil at the beginning.
+local function rate(self, step, now)
+  local marks = self.marks
+  marks[#marks + 1] = { step, now }
+  while #marks > 2 and now - marks[1][2] > 20 do table.remove(marks, 1) end
+  local steps, seconds = step - marks[1][1], now - marks[1][2]
+  return seconds > 0 and steps > 0 and steps / seconds or nil
+end
+
+local function bar(done, width)
+  local full = math.floor(done * width + 0.5)
+  return "[" .. ("#"):rep(full) .. ("."):rep(width - full) .. "]"
+end
+
+-- The parts of the line from left to right; those that do not fit are left out from the right.
+local function line(self, step, total, speed, values, columns)
+  local done = total > 0 and step / total or 1
+  local parts = { ("step %d/%d"):format(step, total) }
+  if values then parts[#parts + 1] = values end
+  if speed then
+    parts[#parts + 1] = ("eta %s"):format(progress.duration((total - step) / speed))
+    parts[#parts + 1] = (speed < 100 and "%.3g steps/s" or "%.0f steps/s"):format(speed)
+  end
+  local text = parts[1]
+  for i = 2, #parts do
+    if #text + 2 + #parts[i] <= columns then text = text .. "  " .. parts[i] end
+  end
+  local spare = columns - #text - 1
+  if self.tty and spare >= 12 then text = bar(done, math.min(spare - 2, 24)) .. " " .. text end
+  if self.prefix ~= "" and #text + #self.prefix + 2 <= columns then
+    text = self.prefix .. "  " .. text
+  end
+  return text:sub(1, columns)
+end
+
+-- Shows step of total with values, a short text such as "loss 1.234"; cheap to call at every step.
+function Progress:update(step, total, values)
+  if self.quiet then return end
+  local now = core.sys.clock()
+  local due = self.tty and 0.1 or self.every
+  if now - self.last < due and step < total then return end
+  self.last = now
+  local speed = rate(self, step, now)
+  if self.tty then
+    self.out:write("\r", line(self, step, total, speed, values, core.sys.columns() - 1), "\27[K")
+    self.shown = true
+  else
+    self.out:write(line(self, step, total, speed, values, 200), "\n")
+  end
+  self.out:flush()
+end
+
+return progress

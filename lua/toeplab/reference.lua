@@ -1,0 +1,226 @@
+-- reference.lua: runs the cases of a reference file (HDF5, one group per case) and measures how far
+-- each output is from what is expected. Kinds: time, tno, tno_multi, layer, train.
+local core = require "toeplab.core"
+local optim = require "toeplab.optim"
+local published = require "toeplab.published"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+local train = require "toeplab.train"
+
+local reference = { tolerance = 1e-5, parameter_tolerance = 1e-4 }
+
+-- Kinds of cases for operators that a backend of this name would have to compute.
+local own_backend = { ski = "ski", fd_causal = "fd", fd_bidir = "fd" }
+
+-- The largest magnitude in t; infinity if there is a NaN in it.
+local function largest(t)
+  local sum = core.abs(t):sum():item()
+  if sum ~= sum then return math.huge end
+  return core.abs(t):amax():item()
+end
+
+-- max |got - want| / max |want|; the numerator alone where the expected values are all 0.
+local function distance(got, want)
+  local size = largest(want)
+  local error_ = largest(got:reshape(-1) - want:reshape(-1))
+  return size > 0 and error_ / size or error_
+end
+
+-- ---- Kinds --------------------------------------------------------------------------------------
+-- Each is a function of a case and a backend's name that returns {{name=, error=, tolerance=}, ...},
+-- or nil and why the case does not concern the backend.
+
+local kinds = {}
+
+-- A plan, or nil and why the backend refuses.
+local function operator(backend, n, d, causal)
+  local ok, o = pcall(core.tno, backend, n, d, causal)
+  if ok then return o end
+  if o:find("does not take", 1, true) then return nil, o end
+  error(o, 0)
+end
+
+function kinds.time(case, backend)
+  local a = case.attributes
+  local x, t = case:read "x", case:read "t"
+  local n, causal = x:dim(2), a.causal
+  local o, why = operator(backend, n, x:dim(3), causal)
+  if not o then return nil, why end
+  if o:domain() ~= "lag" then return nil, "its coefficients are not by lag" end
+  x:require_grad()
+  t:require_grad()
+  local coef = causal and t:narrow(1, n, n) or t
+  if a.gamma and a.gamma >= 0 then
+    coef = core.decay(coef, o:points(), core.full({ x:dim(3) }, a.gamma))
+  end
+  local y = o:apply(coef, {}, x);
+  (y * case:read "dy"):sum():backward()
+  return {
+    { name = "y", error = distance(y, case:read "y") },
+    { name = "dt", error = distance(t:grad(), case:read "dt") },
+    { name = "dx", error = distance(x:grad(), case:read "dx") },
+  }
+end
+
+-- Compares the gradients of module's parameters with the group grad; published names.
+local function add_gradients(case, kind, module, results)
+  local named = module:named()
+  for _, name in ipairs(case:children "grad") do
+    local want, own = case:read("grad/" .. name), named[published.ours(kind, name)]
+    local got = own and own:grad()
+    results[#results + 1] = { name = "grad " .. name, grad = true,
+      error = got and distance(got, want) or math.huge }
+  end
+end
+
+local function dictionary(case, group)
+  local dict = {}
+  for _, name in ipairs(case:children(group)) do dict[name] = case:read(group .. "/" .. name) end
+  return dict
+end
+
+-- The module of the case with its parameters, or nil and why the backend does not take it.
+local function module_of(case, kind, backend)
+  local ok, module = pcall(published.module, kind, case.attributes, dictionary(case, "param"),
+    { backend = backend })
+  if ok then return module end
+  local refused = module:find("does not take", 1, true) or module:find("a decay acts on lags", 1, true)
+  if refused then return nil, module end
+  error(module, 0)
+end
+
+-- x [b,h,n,w] <-> [b,n,h w], heads first among the channels.
+local function merge_heads(x)
+  local s = x:shape()
+  return x:permute { 1, 3, 2, 4 }:reshape(s[1], s[3], s[2] * s[4])
+end
+
+local function run_module(case, kind, backend, merge)
+  local module, why = module_of(case, kind, backend)
+  if not module then return nil, why end
+  local x = merge(case:read "x"):clone()
+  x:require_grad()
+  local y = module(x);
+  (y * merge(case:read "dy")):sum():backward()
+  local results = {
+    { name = "y", error = distance(y, merge(case:read "y")) },
+    { name = "dx", error = distance(x:grad(), merge(case:read "dx")) },
+  }
+  add_gradients(case, kind, module, results)
+  return results
+end
+
+function kinds.tno(case, backend) return run_module(case, "tno", backend, merge_heads) end
+
+function kinds.tno_multi(case, backend) return run_module(case, "tno_multi", backend, merge_heads) end
+
+function kinds.layer(case, backend)
+  return run_module(case, "layer", backend, function(x) return x end)
+end
+
+-- The largest relative error of a series, number by number.
+local function series_error(got, want)
+  local worst = 0.0
+  for i, w in ipairs(want:totable()) do
+    local e = math.abs(got[i] - w) / math.max(math.abs(w), 1e-30)
+    worst = e == e and math.max(worst, e) or math.huge
+  end
+  return worst
+end
+
+function kinds.train(case, backend)
+  local a = case.attributes
+  local model, why = module_of(case, "train", backend)
+  if not model then return nil, why end
+  local opt = optim.adam(model, {
+    kind = "fairseq", lr = a.lr, betas = { a.beta1, a.beta2 }, eps = a.eps, clip = a.clip + 0.0,
+    weight_decay = a.weight_decay, schedule = "inverse_sqrt", warmup = a.warmup,
+    warmup_init_lr = a.warmup_init_lr,
+  })
+  local ids, series = case:read "ids", { loss = {}, grad_norm = {}, lr = {} }
+  for step = 1, a.steps do
+    local batch = ids:narrow(1, step, 1):reshape(ids:dim(2), ids:dim(3))
+    local loss, info = train.lm_step(model, opt, batch)
+    series.loss[step], series.grad_norm[step], series.lr[step] = loss, info.grad_norm, info.lr
+  end
+  local results, worst, named = {}, 0.0, model:named()
+  for _, name in ipairs { "loss", "lr", "grad_norm" } do
+    results[#results + 1] = { name = name, error = series_error(series[name], case:read(name)),
+      tolerance = name == "grad_norm" and reference.parameter_tolerance or nil }
+  end
+  for _, name in ipairs(case:children "final") do
+    worst = math.max(worst, distance(named[published.ours("train", name)], case:read("final/" .. name)))
+  end
+  results[#results + 1] = { name = "final", error = worst, tolerance = reference.parameter_tolerance }
+  return results
+end
+
+-- ---- Files --------------------------------------------------------------------------------------
+
+local Case = {}
+Case.__index = Case
+
+function Case:read(name) return self.file:read("/" .. self.name .. "/" .. name) end
+
+-- The names of the datasets of a group of the case.
+function Case:children(group)
+  local names = {}
+  for _, child in ipairs(self.file:children("/" .. self.name .. "/" .. group)) do
+    names[#names + 1] = child.name
+  end
+  return names
+end
+
+local booleans = { causal = true, tied = true }
+
+local function attributes(file, name)
+  local a = file:attrs("/" .. name)
+  for key, value in pairs(a) do
+    if booleans[key] then a[key] = value ~= 0 end
+  end
+  if a.kind ~= "time" and a.gamma and a.gamma < 0 then a.gamma = "none" end
+  return a
+end
+
+-- Why no backend at all can be asked: nil if one can.
+local function no_backend(kind)
+  local wanted = own_backend[kind]
+  return wanted and ("no backend (%s)"):format(wanted)
+end
+
+local function run_case(case, backend)
+  local kind = case.attributes.kind
+  if not kinds[kind] then return nil, ("kind '%s' is not known"):format(tostring(kind)) end
+  local ok, results, why = pcall(kinds[kind], case, backend)
+  core.tape_clear()
+  if not ok then return { { name = "run", error = math.huge, why = tostring(results) } } end
+  return results, why
+end
+
+-- Runs the cases of the file at path for each of backends; found(name, kind, backend, results, why)
+-- is called for each, results being nil where the case is left out and why says the reason.
+function reference.run(path, backends, found)
+  local opened, file_or_why = pcall(core.h5_open, path)
+  if not opened then stop.usage("%s", file_or_why) end
+  local file <close> = file_or_why
+  for _, child in ipairs(file:children("/")) do
+    if child.kind == "group" then
+      local case = setmetatable({ file = file, name = child.name }, Case)
+      case.attributes = attributes(file, child.name)
+      local kind = case.attributes.kind
+      local missing = no_backend(kind)
+      if missing then
+        found(case.name, kind, nil, nil, missing)
+      else
+        for _, backend in ipairs(backends) do
+          found(case.name, kind, backend, run_case(case, backend))
+        end
+      end
+      collectgarbage()
+    end
+  end
+end
+
+reference.distance = distance
+
+return suggest.strict("reference", reference)

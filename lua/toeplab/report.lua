@@ -1,0 +1,111 @@
+-- report.lua: tables as aligned text, CSV and JSON, and the table that an experiment asks for.
+local json = require "toeplab.json"
+local plan = require "toeplab.plan"
+
+local report = {}
+
+-- The number of characters of a UTF-8 text; of bytes where it is none.
+local function width(s)
+  return utf8.len(s) or #s
+end
+
+-- A cell as text: floats with 4 decimals; very small and large ones with 3 significant digits; large
+-- whole ones as they are.
+function report.cell(v)
+  if v == nil then return "-" end
+  if math.type(v) == "float" then
+    if v ~= v then return "nan" end
+    local size = math.abs(v)
+    if size >= 1000 and size < 1e15 and v == math.floor(v) then return ("%d"):format(v) end
+    if size ~= 0 and (size < 1e-3 or size >= 1e6) then return ("%.3g"):format(v) end
+    return ("%.4f"):format(v)
+  end
+  return tostring(v)
+end
+
+-- Lines of a table: header is a list of names, rows lists of values. Numbers are set to the right.
+function report.lines(header, rows)
+  local cells, right, widths = { header }, {}, {}
+  for r, row in ipairs(rows) do
+    cells[r + 1] = {}
+    for c = 1, #header do
+      cells[r + 1][c] = report.cell(row[c])
+      right[c] = (right[c] == nil or right[c]) and (type(row[c]) == "number" or row[c] == nil)
+    end
+  end
+  for c = 1, #header do
+    widths[c] = 0
+    for _, row in ipairs(cells) do widths[c] = math.max(widths[c], width(row[c])) end
+  end
+  local lines = {}
+  for r, row in ipairs(cells) do
+    local parts = {}
+    for c = 1, #header do
+      local space = (" "):rep(widths[c] - width(row[c]))
+      parts[c] = right[c] and space .. row[c] or row[c] .. space
+    end
+    lines[r] = table.concat(parts, "  "):gsub("%s+$", "")
+  end
+  return lines
+end
+
+function report.print(header, rows)
+  for _, text in ipairs(report.lines(header, rows)) do print(text) end
+end
+
+local function csv_cell(v)
+  if v == nil then return "" end
+  if type(v) == "number" then return v ~= v and "nan" or json.number(v) end
+  local s = tostring(v)
+  return s:find('[",\r\n]') and '"' .. s:gsub('"', '""') .. '"' or s
+end
+
+-- RFC 4180, one header line.
+function report.csv(header, rows)
+  local lines = {}
+  for r = 0, #rows do
+    local row, parts = rows[r] or header, {}
+    for c = 1, #header do parts[c] = csv_cell(row[c]) end
+    lines[#lines + 1] = table.concat(parts, ",")
+  end
+  return table.concat(lines, "\n") .. "\n"
+end
+
+-- Mean and number of the finite values.
+local function mean(values)
+  local sum, count = 0.0, 0
+  for _, v in ipairs(values) do
+    if v == v then sum, count = sum + v, count + 1 end
+  end
+  return count > 0 and sum / count or nil, count
+end
+
+-- The table { rows = "key", columns = {"metric", ...} } over trials with .config and .metrics: one
+-- line per value of the key, each cell the mean of the metric over the seeds.
+function report.by(spec, trials)
+  local header, groups, order = { spec.rows }, {}, {}
+  for _, name in ipairs(spec.columns) do header[#header + 1] = name end
+  header[#header + 1] = "trials"
+  for _, trial in ipairs(trials) do
+    local key = plan.show(trial.config[spec.rows])
+    if not groups[key] then
+      groups[key], order[#order + 1] = {}, key
+    end
+    table.insert(groups[key], trial)
+  end
+  local rows = {}
+  for _, key in ipairs(order) do
+    local row = { key }
+    for _, name in ipairs(spec.columns) do
+      local values = {}
+      for _, trial in ipairs(groups[key]) do values[#values + 1] = trial.metrics[name] end
+      row[#row + 1] = mean(values) or false
+    end
+    row[#row + 1] = #groups[key]
+    for c = 1, #row do if row[c] == false then row[c] = nil end end
+    rows[#rows + 1] = row
+  end
+  return header, rows
+end
+
+return report

@@ -1,0 +1,232 @@
+-- trial.lua: what a trial is given as t: the loop that survives a kill at any moment, and the log.
+--
+--   for step in t:steps(1000, model, opt, data) do   resumes after the last checkpoint
+--     t:log { loss = ... }                           committed within 200 ms, and with each checkpoint
+--   end
+--   t:text("sample", text)                           a text that belongs to the result
+local checkpoint = require "toeplab.checkpoint"
+local core = require "toeplab.core"
+local stop = require "toeplab.stop"
+local streams = require "toeplab.streams"
+
+local trial = {}
+
+local Trial = {}
+Trial.__index = Trial
+
+local COMMIT_ROWS, COMMIT_SECONDS, KEEP = 50, 0.2, 2
+
+-- o: records (the row of this trial in the store), folder (of the results), path (of the trial,
+-- below folder), checkpoint ({steps=, seconds=}), progress, seed.
+function trial.new(o)
+  return setmetatable({
+    records = o.records, folder = o.folder, path = o.path, progress = o.progress, seed = o.seed,
+    every_steps = o.checkpoint.steps, every_seconds = o.checkpoint.seconds,
+    step = 0, buffer = {}, flushed = core.sys.clock(), busy = false, looping = false,
+  }, Trial)
+end
+
+-- ---- The log ----------------------------------------------------------------------------------
+
+local function number(name, value)
+  if type(value) == "userdata" then value = value:item() end
+  if type(value) ~= "number" then
+    error(("log: '%s' must be a number, got a %s"):format(tostring(name), type(value)), 3)
+  end
+  return value + 0.0
+end
+
+-- Logs metrics of the current step (after the loop: of the last step): name -> number or tensor of
+-- one element. A name logged twice at one step keeps the last value.
+function Trial:log(values)
+  local names = {}
+  for name in pairs(values) do
+    if type(name) ~= "string" then error("log: takes a table { name = number }", 2) end
+    names[#names + 1] = name
+  end
+  table.sort(names)
+  local shown = {}
+  for _, name in ipairs(names) do
+    local value = number(name, values[name])
+    self.buffer[#self.buffer + 1] = { step = self.step, name = name, value = value }
+    shown[#shown + 1] = ("%s %.4g"):format(name, value)
+  end
+  self.shown = values.loss and ("loss %.4f"):format(number("loss", values.loss)) or shown[1]
+  self:flush_if_due()
+end
+
+function Trial:flush_if_due()
+  local due = #self.buffer >= COMMIT_ROWS or core.sys.clock() - self.flushed >= COMMIT_SECONDS
+  if due then self:flush() end
+end
+
+-- Commits what was logged.
+function Trial:flush()
+  self.busy = true
+  if #self.buffer > 0 then self.records:add_metrics(self.buffer) end
+  self.buffer, self.flushed = {}, core.sys.clock()
+  self.busy = false
+end
+
+-- Stores a text with the trial, e.g. a sample; name ends up in a file name.
+function Trial:text(name, text)
+  local good = type(name) == "string" and name:find("^[%w_%-]+$") and name ~= "checkpoint"
+  if not good or type(text) ~= "string" then
+    error("text: takes a name of letters, digits, _ and -, and a text", 2)
+  end
+  self.busy = true
+  local path = ("%s/%s.txt"):format(self.path, name)
+  local ok, why = core.sys.write_file(self.folder .. "/" .. path, text)
+  if not ok then error(why, 0) end
+  self.records:add_artifact { kind = name, step = self.step, path = path, bytes = #text,
+    sha256 = core.sha256(text) }
+  self.busy = false
+end
+
+-- A line for who watches.
+function Trial:say(format, ...)
+  self.progress:note(format, ...)
+end
+
+-- ---- Checkpoints ------------------------------------------------------------------------------
+
+local function checkpoint_name(step)
+  return ("step-%08d.h5"):format(step)
+end
+
+local function size_of(file)
+  local handle <close> = assert(io.open(file, "rb"))
+  return handle:seek("end")
+end
+
+local function state_of(self)
+  local state = { step = self.step, streams = {} }
+  for name, part in pairs(self.parts) do state[name] = part:state() end
+  for _, s in ipairs(streams.list()) do
+    local key, offset = s.stream:state()
+    state.streams[s.name] = { key = key, offset = offset }
+  end
+  return state
+end
+
+local function apply(self, state)
+  for name, part in pairs(self.parts) do
+    if state[name] == nil then error(("it holds no state of '%s'"):format(name), 0) end
+    part:load(state[name])
+  end
+  for name, s in pairs(state.streams or {}) do streams.get(name):set_state(s.key, s.offset) end
+end
+
+-- Writes a checkpoint of the current step. The row in the store commits it, together with the log
+-- up to here; then the older ones but KEEP - 1 go.
+function Trial:save()
+  self.busy = true
+  local path = self.path .. "/" .. checkpoint_name(self.step)
+  local file = self.folder .. "/" .. path
+  checkpoint.write(file, state_of(self))
+  local old = self.records:add_checkpoint({ kind = "checkpoint", step = self.step, path = path,
+    bytes = size_of(file), sha256 = core.sha256_file(file) }, self.buffer, KEEP)
+  self.buffer, self.flushed = {}, core.sys.clock()
+  for _, row in ipairs(old) do core.sys.remove(self.folder .. "/" .. row.path) end
+  self.saved_step, self.saved_time = self.step, core.sys.clock()
+  self.busy = false
+end
+
+-- The state in a checkpoint's file, or nil and why it cannot be used.
+local function read_checked(self, row)
+  local file = self.folder .. "/" .. row.path
+  if not core.sys.exists(file) then return nil, "is missing" end
+  local ok, hash = pcall(core.sha256_file, file)
+  if not ok then return nil, "cannot be read: " .. tostring(hash) end
+  if hash ~= row.sha256 then return nil, "is damaged (its sha256 is not the one it was stored with)" end
+  local good, state = pcall(checkpoint.read, file)
+  if not good then return nil, "cannot be read: " .. tostring(state) end
+  return state
+end
+
+-- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.
+local function restore(self)
+  local found = 0
+  for _, row in ipairs(self.records:checkpoints()) do
+    local state, why = read_checked(self, row)
+    if state then
+      apply(self, state)
+      found = state.step
+      break
+    end
+    self.progress:warn("checkpoint %s/%s %s; trying the one before it", self.folder, row.path,
+      why)
+    self.records:drop_artifact(row)
+  end
+  self.records:forget_after(found)
+  return found
+end
+
+-- ---- The loop ---------------------------------------------------------------------------------
+
+local exit_codes = { INT = stop.INTERRUPT, TERM = stop.TERMINATE, USR2 = stop.TERMINATE,
+  HUP = stop.HANGUP }
+
+-- Raises what ends the run if a signal has come. Between steps a checkpoint is written first;
+-- outside the loop nothing is lost by stopping at any moment; a second SIGINT does not wait.
+function Trial:check_signals(inside_step)
+  local count, name = core.sys.interrupted()
+  if count == 0 and not name then return end
+  local hurry = count > 1
+  if self.busy or inside_step and self.looping and not hurry then return end
+  if self.looping and not hurry then self:save() end
+  stop.raise(exit_codes[name or "INT"], "stopped by SIG%s after step %d", name or "INT",
+    self.saved_step or 0)
+end
+
+local function after_step(self)
+  self.progress:update(self.step, self.total, self.shown)
+  self:check_signals()
+  local steps, seconds = self.every_steps, self.every_seconds
+  local due = steps and self.step % steps == 0
+    or seconds and core.sys.clock() - self.saved_time >= seconds
+  if self.step == self.total or due then self:save() else self:flush_if_due() end
+end
+
+local function check_parts(parts)
+  for name, part in pairs(parts) do
+    if type(part.state) ~= "function" or type(part.load) ~= "function" then
+      error(("steps: '%s' needs methods state() and load(state)"):format(name), 3)
+    end
+  end
+end
+
+-- Whether a data object has a state to save.
+local function stateful(data)
+  return type(data) == "table" and type(data.state) == "function" and type(data.load) == "function"
+end
+
+-- Iterates over the steps that are still to do, up to n, after restoring everything from the last
+-- good checkpoint. model, opt: have state() and load(); data: may have; extra: name -> more of them.
+function Trial:steps(n, model, opt, data, extra)
+  if self.parts then error("steps: a trial has one loop of steps", 2) end
+  if math.type(n) ~= "integer" or n < 0 then error("steps: takes an integer from 0 up", 2) end
+  self.parts = { model = model, optim = opt }
+  if stateful(data) then self.parts.data = data end
+  for name, part in pairs(extra or {}) do self.parts[name] = part end
+  check_parts(self.parts)
+  self.busy = true
+  self.total, self.step = n, restore(self)
+  self.saved_step, self.saved_time = self.step, core.sys.clock()
+  if self.step > n then error(("steps: the checkpoint is after step %d"):format(self.step), 2) end
+  if self.step > 0 then self.progress:note("resumed after step %d of %d", self.step, n) end
+  self.looping, self.busy = true, false
+  local started = false
+  return function()
+    if started then after_step(self) end
+    started = self.step < n
+    if not started then
+      self.looping = false
+      return nil
+    end
+    self.step = self.step + 1
+    return self.step
+  end
+end
+
+return trial

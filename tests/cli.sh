@@ -1,0 +1,237 @@
+#!/bin/sh
+# cli.sh - what the program says and returns: each wrong use gets one clear message and exit code, and
+# leaves nothing half-written.
+# cli.sh TOEPLAB SOURCE
+set -eu
+
+toeplab=$1
+source=$2
+top=$(mktemp -d)
+trap 'rm -rf "$top"' EXIT
+passed=0
+failed=0
+unset TOEPLAB_DATA TOEPLAB_BACKENDS TOEPLAB_TRACEBACK FORCE_COLOR
+export TOEPLAB_DIR="$top/results" TOEPLAB_LUA="$source/lua" NO_COLOR=1
+quick="$source/experiments/quickstart.lua"
+
+result() { # NAME: the test of which was just true or false ($?)
+    if [ "$1" -eq 0 ]; then
+        passed=$((passed + 1))
+        echo "ok $2"
+    else
+        failed=$((failed + 1))
+        echo "not ok $2"
+        sed 's/^/  /' "$top/out" "$top/err"
+    fi
+}
+
+# expect NAME CODE PATTERN COMMAND...: COMMAND ends with CODE; PATTERN (basic) is in what it prints.
+expect() {
+    name=$1 code=$2 pattern=$3
+    shift 3
+    got=0
+    "$@" >"$top/out" 2>"$top/err" || got=$?
+    good=0
+    [ "$got" -eq "$code" ] || { good=1; echo "exit code $got, not $code" >>"$top/err"; }
+    cat "$top/out" "$top/err" | grep -q -e "$pattern" || good=1
+    result "$good" "$name"
+}
+
+# refuse NAME CODE PATTERN COMMAND...: as expect; and there is one line, on standard error only.
+refuse() {
+    expect "$@"
+    good=0
+    [ ! -s "$top/out" ] && [ "$(grep -c . "$top/err")" -eq 1 ] || good=1
+    result "$good" "$1: one line"
+}
+
+# check NAME COMMAND...: COMMAND succeeds.
+check() {
+    name=$1
+    shift
+    good=0
+    "$@" >"$top/out" 2>"$top/err" || good=1
+    result "$good" "$name"
+}
+
+absent() { [ ! -e "$1" ]; }
+
+# ---- Help ----------------------------------------------------------------------------------------
+
+expect "help lists the verbs" 0 "^  verify " "$toeplab" --help
+expect "no verb: the same" 0 "^  verify " "$toeplab"
+for verb in run ls show export verify model backends data; do
+    expect "$verb --help begins with an example" 0 "^usage: toeplab $verb" "$toeplab" "$verb" --help
+    check "$verb: an example first" sh -c "'$toeplab' help $verb | head -1 | grep -q '^toeplab $verb'"
+done
+expect "exit codes" 0 "storage is damaged or full" "$toeplab" help exit-codes
+expect "environment" 0 "TOEPLAB_DATA" "$toeplab" help environment
+expect "version" 0 "^toeplab [0-9]" "$toeplab" --version
+expect "backends" 0 "^naive" "$toeplab" backends
+expect "data" 0 "^wikitext-2  *13175278" "$toeplab" data
+expect "data of one set" 0 "728c77e87e176af4730f9a80fc6008bc" "$toeplab" data wikitext-2
+expect "model" 0 "48,677,376" "$toeplab" model tnn_lm
+expect "model with 3 layers of the encoder" 0 "48,590,016" "$toeplab" model tnn_lm rpe_layers=3
+
+# ---- Wrong words ---------------------------------------------------------------------------------
+
+refuse "unknown verb" 2 "unknown verb 'rnu'; did you mean 'run'" "$toeplab" rnu
+refuse "unknown option" 2 "unknown option '--quite'; did you mean '--quiet'" "$toeplab" run --quite x
+refuse "no file" 2 "which experiment" "$toeplab" run
+refuse "a file that is not there" 2 "none.lua: No such file" "$toeplab" run none.lua
+refuse "unknown model" 2 "unknown model 'tnn_ml'; did you mean 'tnn_lm'" "$toeplab" model tnn_ml
+refuse "model with an unknown key" 2 "layrs.*did you mean 'layers'" "$toeplab" model tnn_lm layrs=3
+refuse "model with a wrong type" 2 "layers.*must be an integer" "$toeplab" model tnn_lm layers=x
+refuse "model of length 0" 2 "length takes an integer of at least 1" "$toeplab" model tnn_lm length=0
+refuse "unknown data set" 2 "did you mean 'wikitext-2'" "$toeplab" data wikitext2
+refuse "nothing stored yet" 2 "holds no runs" "$toeplab" ls
+refuse "verify without a file" 2 "give reference files" "$toeplab" verify
+refuse "verify with a file that is not there" 2 "no such file" "$toeplab" verify none.h5
+refuse "verify with an unknown backend" 2 "no backend 'ftf'; did you mean 'fft'" \
+    "$toeplab" verify -b ftf none.h5
+
+# ---- Wrong configurations: nothing is started ----------------------------------------------------
+
+smoke="scale=smoke"
+refuse "misspelt key" 2 "quickstart.lua:[0-9]*: unknown key 'layrs'.*did you mean 'layers'" \
+    "$toeplab" run "$quick" $smoke layrs=3
+refuse "wrong type" 2 "quickstart.lua:[0-9]*: layers takes an integer, got 'two'" \
+    "$toeplab" run "$quick" $smoke layers=two
+refuse "unknown scale" 2 "no scale 'smok'; did you mean 'smoke'" "$toeplab" run "$quick" scale=smok
+refuse "n = 0" 2 "length must be at least 1" "$toeplab" run "$quick" $smoke length=0
+refuse "unknown backend" 2 "no backend 'ftf'; did you mean 'fft'.*present: .*naive" \
+    "$toeplab" run "$quick" $smoke backend=ftf
+refuse "missing file of a corpus" 2 "none.txt: No such file" \
+    "$toeplab" run "$quick" $smoke corpus=none.txt
+refuse "misspelt corpus" 2 "unknown corpus 'bible-kvj'; did you mean 'bible-kjv'" \
+    "$toeplab" run "$quick" $smoke corpus=bible-kvj
+mkdir "$top/empty"
+expect "missing program of a corpus" 2 "apt install bible-kjv" \
+    env PATH="$top/empty" "$toeplab" run "$quick" $smoke corpus=bible-kjv
+expect "... and the other way to get it" 2 "TOEPLAB_DATA" \
+    env PATH="$top/empty" "$toeplab" run "$quick" $smoke corpus=bible-kjv
+check "nothing was started" absent "$top/results"
+
+echo 'return require("toeplab").experiment "x" { trail = print }' >"$top/typo.lua"
+refuse "misspelt field" 2 "typo.lua:1: .*no field 'trail'; did you mean 'trial'" "$toeplab" run "$top/typo.lua"
+echo 'retrun 1' >"$top/syntax.lua"
+refuse "syntax error" 2 "syntax.lua:1: " "$toeplab" run "$top/syntax.lua"
+
+# ---- Runs ----------------------------------------------------------------------------------------
+
+expect "a dry run lists the trials" 0 "new .*mixer=gtu" \
+    "$toeplab" run -n "$source/experiments/custom-mixer.lua" $smoke
+check "a dry run stores nothing" absent "$top/results"
+expect "quickstart, smoke" 0 "n-gram of order 4" "$toeplab" run "$quick" $smoke
+cp "$top/out" "$top/first"
+expect "again: nothing to do" 0 "1 already done" "$toeplab" run "$quick" $smoke
+cp "$top/out" "$top/second"
+check "again: the same table" cmp "$top/second" "$top/first"
+expect "custom mixer, smoke" 0 "^conv " "$toeplab" run "$source/experiments/custom-mixer.lua" $smoke
+expect "ls" 0 "quickstart  *seed=1  *done" "$toeplab" ls
+expect "ls --json" 0 '"experiment":"quickstart"' "$toeplab" ls --json
+expect "show" 0 "layers = 1" "$toeplab" show @last
+refuse "show of what is not there" 2 "not the id of a trial" "$toeplab" show xyz
+expect "export" 0 "^id,experiment,.*,metric.loss" "$toeplab" export
+expect "export of metrics" 0 ',quickstart,1,loss,20,' "$toeplab" export quickstart --metrics
+check "export -o" "$toeplab" export -o "$top/all.csv"
+check "export -o wrote it" grep -q custom-mixer "$top/all.csv"
+check "ls into a closed pipe is silent" sh -c "'$toeplab' ls 2>&1 >/dev/null | head -1 | grep -q . && exit 1 || exit 0"
+expect "a folder named as an option" 0 "n-gram" "$toeplab" run -C "$top/other" "$quick" $smoke
+check "... is used" test -s "$top/other/runs.db"
+
+cat >"$top/fails.lua" <<'END'
+return require("toeplab").experiment "fails" {
+  grid = { width = { 1, 2 } },
+  trial = function(t, c)
+    if c.width == 1 then error("too narrow") end
+    t:log { loss = 1 }
+  end,
+}
+END
+expect "a failed trial: exit code 1, the others go on" 1 "2 trials: 1 done, 1 failed" \
+    "$toeplab" run "$top/fails.lua"
+expect "... and its message is stored" 0 "failed: .*fails.lua:4: too narrow" \
+    sh -c "'$toeplab' show \$('$toeplab' ls --status failed --csv | tail -1 | cut -d, -f1)"
+expect "... and it is tried again" 1 "1 already done, 1 failed" "$toeplab" run "$top/fails.lua"
+
+# ---- Two at once, signals ------------------------------------------------------------------------
+
+cat >"$top/slow.lua" <<'END'
+local tl = require "toeplab"
+return tl.experiment "slow" {
+  fixed = { steps = 100000 },
+  trial = function(t, c)
+    local data = tl.corpus("text:" .. ("some text "):rep(50), { batch = 1, length = 8 })
+    local model = tl.models.tnn_lm { vocab = data.vocab:size(), layers = 1, dim = 4, rpe_dim = 4, rpe_layers = 0 }
+    local opt = tl.optim.adam(model, {})
+    for step in t:steps(c.steps, model, opt, data) do
+      t:log { loss = tl.train.lm_step(model, opt, data:batch(step)) }
+      tl.sys.sleep(0.01)
+    end
+  end,
+}
+END
+
+running() { # waits until the run in the background has logged something
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        "$toeplab" export slow --metrics 2>/dev/null | grep -q ',loss,1,' && return 0
+        sleep 0.25
+    done
+    return 1
+}
+
+"$toeplab" run "$top/slow.lua" >"$top/out2" 2>"$top/err2" &
+pid=$!
+check "a long run is under way" running
+refuse "a second writer is refused" 5 "process $pid" "$toeplab" run "$top/slow.lua"
+expect "readers are not" 0 "slow .*running" "$toeplab" ls
+kill -TERM $pid
+got=0
+wait $pid || got=$?
+cp "$top/err2" "$top/err"
+check "SIGTERM: exit code 143" test "$got" -eq 143
+check "... and it says how to go on" grep -q "stopped by SIGTERM after step .*same command continues" "$top/err2"
+expect "... and the trial is interrupted, with a checkpoint" 0 "slow .*interrupted  *[1-9]" "$toeplab" ls
+expect "SIGINT: exit code 130" 130 "resumed after step" \
+    timeout --preserve-status -s INT 2 "$toeplab" run "$top/slow.lua"
+cp "$top/err" "$top/err2"
+check "... and it says so" grep -q "stopped by SIGINT after step" "$top/err2"
+
+# ---- Storage -------------------------------------------------------------------------------------
+
+cat >"$top/big.lua" <<'END'
+local tl = require "toeplab"
+return tl.experiment "big" {
+  fixed = { steps = 30 },
+  checkpoint = { steps = 10 },
+  trial = function(t, c)
+    local data = tl.corpus("text:" .. ("some text "):rep(50), { batch = 1, length = 8 })
+    local model = tl.models.tnn_lm { vocab = data.vocab:size(), layers = 1, dim = 64 }
+    local opt = tl.optim.adam(model, {})
+    for step in t:steps(c.steps, model, opt, data) do
+      t:log { loss = tl.train.lm_step(model, opt, data:batch(step)) }
+    end
+  end,
+}
+END
+
+# No file may grow beyond 500 KB: the store fits, a checkpoint does not.
+expect "a full disk: exit code 6, and what to do" 6 "free some space and give the same command again" \
+    sh -c "trap '' XFSZ; ulimit -f 1000; exec '$toeplab' run -C '$top/full' '$top/big.lua'"
+check "... and no half file is left" sh -c "! find '$top/full/runs' -type f | grep ."
+expect "... and the trial is told as interrupted" 0 "big .*interrupted" "$toeplab" ls -C "$top/full"
+expect "... and with space it goes on" 0 "1 done" "$toeplab" run -C "$top/full" "$top/big.lua"
+
+mkdir "$top/broken"
+echo "this is no database, it is a text of some length, longer than a header" >"$top/broken/runs.db"
+refuse "a damaged store: exit code 6" 6 "runs.db" "$toeplab" run -C "$top/broken" "$quick" $smoke
+check "... and it is left as it was" grep -q "this is no database" "$top/broken/runs.db"
+echo "no file" >"$top/file"
+expect "a results folder that cannot be" 6 "file" "$toeplab" run -C "$top/file" "$quick" $smoke
+
+echo "not HDF5" >"$top/bad.h5"
+refuse "verify of what is no HDF5 file" 2 "bad.h5" "$toeplab" verify "$top/bad.h5"
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

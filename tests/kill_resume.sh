@@ -1,0 +1,96 @@
+#!/bin/sh
+# kill_resume.sh - a run that is killed again and again, at random moments, ends with the same metrics
+# and the same parameters, bit for bit, as one that nothing disturbed.
+# kill_resume.sh TOEPLAB SOURCE [KILLS [SEED]]
+set -eu
+
+toeplab=$1
+source=$2
+kills=${3:-5}
+seed=${4:-$(date +%s)}
+top=$(mktemp -d)
+trap 'rm -rf "$top"' EXIT
+unset TOEPLAB_DIR TOEPLAB_TRACEBACK
+export TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS="${TOEPLAB_THREADS:-1}"
+
+echo "seed $seed"
+
+run() { # DIR: the run, in the folder DIR; dropout, so that a lost random stream would show
+    exec "$toeplab" run -C "$1" --checkpoint-steps 20 "$top/trial.lua"
+}
+
+cat >"$top/trial.lua" <<'END'
+local tl = require "toeplab"
+return tl.experiment "kill" {
+  fixed = { steps = 300 },
+  trial = function(t, c)
+    local data = tl.corpus("text:" .. ("how now brown cow, said he; "):rep(90), { batch = 4, length = 32 })
+    local model = tl.models.tnn_lm { vocab = data.vocab:size(), layers = 2, dim = 24, rpe_dim = 8,
+      rpe_layers = 1, dropout = 0.1 }
+    local opt = tl.optim.adam(model, { lr = 0.003, clip = 1.0, schedule = "cosine", steps = c.steps })
+    for step in t:steps(c.steps, model, opt, data) do
+      local loss, info = tl.train.lm_step(model, opt, data:batch(step))
+      t:log { loss = loss, grad_norm = info.grad_norm }
+      tl.sys.sleep(0.005)
+    end
+    t:log { bits = tl.eval.bits_per_token(model, data.test, 32) }
+  end,
+}
+END
+
+# The log and the final state in DIR as text, bit for bit.
+print_result() {
+    "$toeplab" export -C "$1" --metrics --csv
+    "$toeplab" lua - "$1" <<'END'
+local checkpoint = require "toeplab.checkpoint"
+local core = require "toeplab.core"
+local store = core.store(arg[1], "r")
+local row = store:exec("SELECT path FROM v_artifacts ORDER BY step DESC LIMIT 1")[1]
+local lines = {}
+local function walk(value, path)
+  if type(value) == "table" then
+    for key, item in pairs(value) do walk(item, path .. "/" .. tostring(key)) end
+  elseif type(value) == "userdata" then
+    local bits = {}
+    for i, x in ipairs(value:reshape(-1):totable()) do bits[i] = ("%a"):format(x) end
+    lines[#lines + 1] = path .. " " .. core.sha256(table.concat(bits, " "))
+  else
+    lines[#lines + 1] = path .. " " .. tostring(value)
+  end
+end
+walk(checkpoint.read(arg[1] .. "/" .. row.path), "")
+table.sort(lines)
+print(table.concat(lines, "\n"))
+END
+}
+
+(run "$top/straight") >"$top/out" 2>&1 || { cat "$top/out"; echo "not ok the undisturbed run"; exit 1; }
+print_result "$top/straight" >"$top/want"
+
+resumed=0
+for kill in $(seq "$kills"); do
+    delay=$(awk -v seed="$seed" -v kill="$kill" 'BEGIN { srand(seed + kill); printf "%.3f", 0.25 + 0.9 * rand() }')
+    (run "$top/killed") >"$top/out" 2>&1 &
+    pid=$!
+    sleep "$delay"
+    kill -KILL "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+    if grep -q 'resumed after step' "$top/out"; then resumed=$((resumed + 1)); fi
+    grep -h 'resumed after step' "$top/out" || true
+done
+(run "$top/killed") >"$top/out" 2>&1 || { cat "$top/out"; echo "not ok the last run"; exit 1; }
+grep -h 'resumed after step' "$top/out" || true
+print_result "$top/killed" >"$top/got"
+
+if [ "$resumed" -eq 0 ]; then
+    echo "not ok no run was resumed: nothing was tested"
+    exit 1
+fi
+if ! cmp "$top/want" "$top/got"; then
+    diff "$top/want" "$top/got" | head -20
+    echo "not ok $kills kills: the results differ"
+    exit 1
+fi
+lines=$(wc -l <"$top/want")
+[ "$lines" -gt 600 ] || { echo "not ok only $lines lines were compared"; exit 1; }
+echo "ok $kills kills, $resumed runs resumed, $lines lines are equal"

@@ -1,0 +1,74 @@
+#!/bin/sh
+# lab.sh - the script lab, on a program of one line in a folder with a space in its name. lab.sh SOURCE
+set -eu
+
+source=$1
+top=$(mktemp -d)
+trap 'chmod -R u+w "$top"; rm -rf "$top"' EXIT
+tree="$top/a tree"
+mkdir -p "$tree/core" "$tree/backends" "$tree/lua"
+cp "$source/lab" "$tree/lab"
+cat >"$tree/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.22)
+project(tiny LANGUAGES C)
+file(GLOB CORE CONFIGURE_DEPENDS core/*.c)
+add_executable(toeplab ${CORE})
+enable_testing()
+add_test(NAME tiny COMMAND toeplab)
+END
+cat >"$tree/core/main.c" <<'END'
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) printf("[%s]", argv[i]);
+    return 0;
+}
+END
+unset CC CFLAGS TOEPLAB_BUILD TOEPLAB_CMAKE
+cd "$top"
+passed=0
+failed=0
+
+# check NAME STATUS OUTPUT MESSAGE ARGUMENTS...: what lab prints on each stream; MESSAGE is a pattern, or - for none.
+check() {
+    name=$1 status=$2 output=$3 message=$4 got=0
+    shift 4
+    "$tree/lab" "$@" >out 2>err || got=$?
+    if [ "$message" = - ]; then message='^$'; fi
+    if [ "$got" = "$status" ] && [ "$(cat out)" = "$output" ] &&
+        { [ "$message" = '^$' ] && ! [ -s err ] || grep -q "$message" err; }; then
+        passed=$((passed + 1))
+        echo "ok $name"
+    else
+        failed=$((failed + 1))
+        printf 'not ok %s: status %s\n' "$name" "$got"
+        cat out err
+    fi
+}
+
+check "the first start builds" 0 "[run][a b]" "^lab: building" run "a b"
+check "the second only starts" 0 "[x]" - x
+touch "$tree/core/main.c"
+check "an edit is built" 0 "[x]" "^lab: building" x
+echo "int f(void) { return nothing; }" >"$tree/core/f.c"
+check "the compiler's first error is shown" 2 "" "core/f.c:1:22: error: .nothing. undeclared" x
+check "and again" 2 "" "^lab: failed: building" x
+rm "$tree/core/f.c"
+check "a removed file is noticed" 0 "[x]" "^lab: building" x
+cp -R "$tree" "$top/moved"
+tree="$top/moved"
+check "a moved tree is configured anew" 0 "[x]" "^lab: configuring" x
+TOEPLAB_BUILD="$top/else where"
+export TOEPLAB_BUILD
+check "another build folder" 0 "[x]" "^lab: building in $TOEPLAB_BUILD" x
+check "is kept" 0 "[x]" - x
+TOEPLAB_BUILD=/proc/build
+check "a folder that cannot be written" 2 "" "^lab: cannot write to /proc/build: " x
+unset TOEPLAB_BUILD
+check "clean" 0 "" - clean
+check "nothing is left to start" 0 "[x]" "^lab: configuring" x
+echo "nonsense()" >>"$tree/CMakeLists.txt"
+check "CMake's error is shown" 2 "" "CMake Error at CMakeLists.txt:7" x
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,392 @@
+-- layers.lua -- the rooms of the house, the direction through them, and style that can be checked.
+-- lua5.4 tests/layers.lua [FOLDER]: checks the tree, then itself on planted faults.
+
+local ROOT = arg[1] or arg[0]:match("^(.*)/tests/[^/]*$") or "."
+local MAX = { columns = 100, lines = 400, body = 60 }
+local LINES = { ["core/toeplab.h"] = 500 } -- the whole public API is one file
+
+-- ---- What each room may use ----
+
+local may_include = { -- header -> the only files that may include it
+  { "^lua%.h$",       "^lua/", "^tests/lua_oom%.c$" },
+  { "^lauxlib%.h$",   "^lua/", "^tests/lua_oom%.c$" },
+  { "^lualib%.h$",    "^lua/", "^tests/lua_oom%.c$" },
+  { "^sqlite3",       "^core/store%.c$" },
+  { "^hdf5",          "^core/h5%w*%.[ch]$" },
+  { "^dlfcn%.h$",     "^core/plugin%.c$" },
+  { "^fftw3",         "^backends/fft/" },
+  { "^cblas",         "^core/gemm%.c$" },
+  { "^openblas",      "^core/gemm%.c$" },
+  { "^internal%.h$",  "^core/", "^tests/" },
+  { "^backend%.h$",   "^core/", "^backends/", "^tests/" },
+  { "^toeplab%.h$",   "^core/", "^lua/", "^tests/" },
+}
+
+local may_quote = { -- room -> what its files include in quotes, beside their own folder
+  { "^core/" },
+  { "^backends/",      "^core/backend%.h$", "^core/status%.h$", "^backends/[^/]+$" },
+  { "^lua/",           "^core/toeplab%.h$" },
+  { "^tests/plugin/",  "^core/backend%.h$" },
+  { "^tests/",         "^core/", "^lua/glue%.h$" },
+}
+
+local may_require = { -- Lua room -> the modules it may ask for
+  { "^lua/",         "^toeplab$", "^toeplab%." },
+  { "^experiments/", "^toeplab$" },
+  { "^tests/",       "^toeplab$", "^toeplab%.", "^harness$", "^beside$" },
+}
+
+local known = {} -- the globals that Lua files may read
+for name in ([[_G _VERSION arg assert collectgarbage coroutine debug dofile error getmetatable io
+  ipairs load loadfile math next os package pairs pcall print rawequal rawget rawlen rawset require
+  select setmetatable string table tonumber tostring type utf8 warn xpcall]]):gmatch "%S+" do
+  known[name] = true
+end
+
+local voice = { -- functions that print or end the process
+  "printf", "vprintf", "puts", "putchar", "perror", "exit", "_exit", "_Exit", "quick_exit", "abort",
+}
+
+-- ---- Reading ----
+
+local function matches(path, row)
+  for i = 2, #row do
+    if path:find(row[i]) then return true end
+  end
+  return false
+end
+
+local function room(rows, path)
+  for _, row in ipairs(rows) do
+    if path:find(row[1]) then return row end
+  end
+end
+
+local function each_line(text)
+  local n = 0
+  return coroutine.wrap(function()
+    for line in (text:sub(-1) == "\n" and text or text .. "\n"):gmatch "(.-)\n" do
+      n = n + 1
+      coroutine.yield(n, line)
+    end
+  end)
+end
+
+-- C text with comments and the insides of strings blanked, line by line as it was.
+local function bare(text)
+  local out, at = {}, 1
+  local function blank(s) return (s:gsub("[^\n]", " ")) end
+  while at <= #text do
+    local start = text:find("[/\"']", at)
+    if not start then break end
+    out[#out + 1] = text:sub(at, start - 1)
+    local two, stop = text:sub(start, start + 1), start
+    if two == "/*" then
+      stop = select(2, text:find("*/", start + 2, true)) or #text
+    elseif two == "//" then
+      stop = (text:find("\n", start, true) or #text + 1) - 1
+    elseif two:sub(1, 1) ~= "/" then
+      local quote = two:sub(1, 1)
+      stop = start + 1
+      while stop < #text and text:sub(stop, stop) ~= quote do
+        stop = stop + (text:sub(stop, stop) == "\\" and 2 or 1)
+      end
+    end
+    out[#out + 1] = stop == start and text:sub(start, start) or blank(text:sub(start, stop))
+    at = stop + 1
+  end
+  out[#out + 1] = text:sub(at)
+  return table.concat(out)
+end
+
+local function is_c(path) return path:find "%.[ch]$" ~= nil end
+local function is_lua(path) return path:find "%.lua$" ~= nil end
+
+-- ---- The rules: a name, and a function (path, text, fault) that calls fault(line, message) ----
+
+local rules = {}
+local function rule(name, check) rules[#rules + 1] = { name = name, check = check } end
+
+rule("a header is included only where its concept lives", function(path, text, fault)
+  if not is_c(path) then return end
+  for n, line in each_line(text) do
+    local header = line:match "^%s*#%s*include%s*[<\"]([^>\"]+)[>\"]"
+    for _, row in ipairs(header and may_include or {}) do
+      if header:find(row[1]) and not matches(path, row) then
+        fault(n, header .. " does not belong here")
+      end
+    end
+  end
+end)
+
+-- The file that #include "name" in path means: the one beside path, else that in core or lua. A
+-- header that is made from SQL counts as that.
+local function included(path, name, exists)
+  local beside = path:match "^(.*)/" .. "/" .. name
+  while beside:find "[^/]+/%.%./" do beside = beside:gsub("[^/]+/%.%./", "", 1) end
+  local made = "core/" .. name:gsub("%.h$", ".sql")
+  for _, file in ipairs { beside, "core/" .. name, "lua/" .. name, made } do
+    if exists(file) then return file end
+  end
+end
+
+rule("a room includes files of rooms below it", function(path, text, fault, exists)
+  local row = is_c(path) and room(may_quote, path)
+  if not row then return end
+  for n, line in each_line(text) do
+    local name = line:match "^%s*#%s*include%s*\"([^\"]+)\""
+    local file = name and included(path, name, exists)
+    local same = file and file:match "^(.*)/" == path:match "^(.*)/"
+    if name and not (same or file and matches(file, row)) then
+      fault(n, name .. " is not in a room that this one may use")
+    end
+  end
+end)
+
+rule("Lua asks only for the modules of its room", function(path, text, fault)
+  local row = is_lua(path) and room(may_require, path)
+  if not row then return end
+  for n, line in each_line(text) do
+    local code = line:gsub("^%s*%-%-.*", "")
+    for name in code:gmatch "require%s*%(?%s*[\"']([^\"']+)[\"']" do
+      if not matches(name, row) then fault(n, "requires " .. name) end
+    end
+  end
+end)
+
+-- Global reads and writes of Lua code, from the compiler's own listing.
+rule("no Lua global is made, and only standard ones are read", function(path, text, fault)
+  if not is_lua(path) then return end
+  local name = os.tmpname()
+  local file = assert(io.open(name, "w"))
+  file:write(text)
+  file:close()
+  local pipe = assert(io.popen("luac5.4 -l -p '" .. name .. "' 2>&1"))
+  local listing = pipe:read "a"
+  local ok = pipe:close()
+  os.remove(name)
+  if not ok then return fault(1, "luac5.4: " .. listing:gsub(name, path)) end
+  local instruction = "%[(%d+)%]%s+([GS]ETTABUP)[^\n]-; _ENV \"([^\"\n]*)\""
+  for line, op, global in listing:gmatch(instruction) do
+    if op == "SETTABUP" then fault(tonumber(line), "sets the global " .. global) end
+    if op == "GETTABUP" and not known[global] then
+      fault(tonumber(line), "reads the global " .. global)
+    end
+  end
+end)
+
+rule("the engine and its plugins are silent and never end the process", function(path, text, fault)
+  if not (is_c(path) and (path:find "^core/" or path:find "^backends/")) then return end
+  for n, line in each_line(bare(text)) do
+    for _, name in ipairs(voice) do
+      if line:find("%f[%w_]" .. name .. "%s*%(") then fault(n, "calls " .. name) end
+    end
+    local stream = line:match "%f[%w_]std(%l+)%f[^%w_]"
+    if stream == "out" or stream == "err" then fault(n, "uses std" .. stream) end
+  end
+end)
+
+-- A variable definition at the margin, or after static, whose type does not say const. A lock is
+-- let through: it guards what a library below has but one of.
+local function mutable(line)
+  local head = line:match "^%s*static%s+([^=;({]+)[=;]"
+    or line:match "^([%a_][%w_ *]*[ *][%w_]+[%[%]%w_]*)%s*[=;]"
+  if not head or head:find "%f[%w_]const%f[^%w_]" then return nil end
+  for _, word in ipairs { "typedef", "struct%s+[%w_]+$", "union%s+[%w_]+$", "extern", "inline",
+    "pthread_mutex_t" } do
+    if head:find("^" .. word) then return nil end
+  end
+  return head:gsub("%b[]", ""):match "([%w_]+)%s*$"
+end
+
+rule("the engine and its plugins have no mutable globals", function(path, text, fault)
+  if not (is_c(path) and (path:find "^core/" or path:find "^backends/")) then return end
+  for n, line in each_line(bare(text)) do
+    local name = mutable(line)
+    if name then fault(n, name .. " is a mutable global") end
+  end
+end)
+
+rule("lines and files are short", function(path, text, fault)
+  if not (is_c(path) or is_lua(path) or path == "lab" or path == "CMakeLists.txt") then return end
+  local most, count = LINES[path] or path == "CMakeLists.txt" and 120 or MAX.lines, 0
+  for n, line in each_line(text) do
+    count = n
+    local columns = utf8.len(line) or #line
+    if columns > MAX.columns then fault(n, columns .. " columns") end
+  end
+  if count > most then fault(count, count .. " lines, " .. most .. " are allowed") end
+end)
+
+-- From the line that opens a function to its end: C's at the margin, Lua's in the column it began.
+rule("functions are short", function(path, text, fault)
+  local open = {}
+  for n, line in each_line(is_c(path) and bare(text) or is_lua(path) and text or "") do
+    local indent = line:match "^%s*"
+    if is_c(path) then
+      if line == "{" then open[""] = n end
+      if line:find "^}" and open[""] then indent = "" else indent = nil end
+    elseif line:find "%f[%w_]function[%s%w_.:]*%b()%s*$" then
+      open[indent], indent = n, nil
+    elseif not line:find "^%s*end%f[^%w_]" then
+      indent = nil
+    end
+    if indent and open[indent] then
+      local length = n - open[indent] + 1
+      if length > MAX.body then fault(open[indent], "a function of " .. length .. " lines") end
+      open[indent] = nil
+    end
+  end
+end)
+
+rule("a source file begins by saying what it is", function(path, text, fault)
+  if is_lua(path) and not text:find "^#?[^\n]*%-%- " then fault(1, "no comment") end
+  if is_c(path) and not text:find "^/%*" then fault(1, "no comment") end
+end)
+
+rule("nothing names a folder of one machine, or is left undone", function(path, text, fault)
+  if path == "tests/layers.lua" then return end
+  for n, line in each_line(text) do
+    for _, folder in ipairs { "work", "root", "home", "Users" } do
+      if (" " .. line):find("[^%w_.$}]/" .. folder .. "/%w") then fault(n, "an absolute path") end
+    end
+    for _, word in ipairs { "TODO", "FIXME", "XXX" } do
+      if line:find("%f[%w_]" .. word .. "%f[^%w_]") then fault(n, word) end
+    end
+  end
+end)
+
+-- ---- The tree ----
+
+local function files()
+  local quoted = "'" .. ROOT:gsub("'", "'\\''") .. "'"
+  local where = "core backends lua experiments tests docs lab .ci README.md CMakeLists.txt"
+  local pipe = assert(io.popen("cd " .. quoted .. " && find " .. where ..
+    " -type f ! -name '*.h5' 2>/dev/null | LC_ALL=C sort"))
+  local list = {}
+  for path in pipe:lines() do list[#list + 1] = path end
+  pipe:close()
+  return list
+end
+
+local function exists(path)
+  local file = io.open(ROOT .. "/" .. path)
+  return file ~= nil and file:close()
+end
+
+local function check(path, text, report)
+  for _, r in ipairs(rules) do
+    local function fault(line, message) report(r, ("%s:%d: %s"):format(path, line, message)) end
+    r.check(path, text, fault, exists)
+  end
+end
+
+-- ---- Planted faults: each must be found, by its rule and no other ----
+
+local function c(line) return "/* x.c - planted. */\n" .. line .. "\n" end
+local function lua(line) return "-- x.lua -- planted.\n" .. line .. "\n" end
+local function body(lines) return "int f(void)\n{\n" .. ("    g();\n"):rep(lines - 2) .. "}" end
+
+local planted = { -- rule, path, text
+  { 1, "core/x.c",        c "#include <lua.h>" },
+  { 1, "core/x.c",        c "#include <sqlite3.h>" },
+  { 1, "core/store.c",    c "# include <hdf5.h>" },
+  { 1, "backends/fft/x.c", c "#include <dlfcn.h>" },
+  { 1, "backends/naive/x.c", c "#include <fftw3.h>" },
+  { 1, "core/x.c",        c "#include <cblas.h>" },
+  { 1, "lua/x.c",         c "#include <internal.h>" },
+  { 1, "lua/x.c",         c "#include <hdf5.h>" },
+  { 1, "backends/naive/x.c", c "#include <toeplab.h>" },
+  { 2, "core/x.c",        c "#include \"../tests/test.h\"" },
+  { 2, "backends/naive/x.c", c "#include \"vecmath.h\"" },
+  { 2, "backends/fft/x.c", c "#include \"../naive/naive.c\"" },
+  { 2, "lua/x.c",         c "#include \"vecmath.h\"" },
+  { 3, "experiments/x.lua", lua "local a = require \"decay\"" },
+  { 3, "experiments/x.lua", lua "local a = require(\"toeplab.core\")" },
+  { 3, "lua/toeplab/x.lua", lua "local a = require \"lfs\"" },
+  { 3, "lua/toeplab/x.lua", lua "local a = require \"harness\"" },
+  { 4, "lua/toeplab/x.lua", lua "count = 1" },
+  { 4, "experiments/x.lua", lua "local function f() total = total end" },
+  { 4, "tests/lua/x.lua", lua "local a = pirnt" },
+  { 4, "tests/lua/x.lua", lua "local = 1" },
+  { 5, "core/x.c",        c "void f(void) { printf(\"x\"); }" },
+  { 5, "core/x.c",        c "void f(void) { fprintf(stderr, \"x\"); }" },
+  { 5, "backends/naive/x.c", c "void f(void) { if (g()) abort(); }" },
+  { 5, "core/x.c",        c "void f(void) { exit (1); }" },
+  { 6, "core/x.c",        c "static int counter;" },
+  { 6, "core/x.c",        c "void f(void) { }\n    static float table[8] = {0};" },
+  { 6, "backends/naive/x.c", c "int64_t calls = 0;" },
+  { 7, "core/x.c",        c("/* " .. ("x"):rep(95) .. " */") },
+  { 7, "core/x.c",        c(("int a;\n"):rep(400)):gsub("int a;", "/* */") },
+  { 7, "lua/toeplab/x.lua", lua(("-- \n"):rep(400)) },
+  { 8, "core/x.c",        c(body(61)) },
+  { 8, "lua/toeplab/x.lua",
+    lua("local function f()\n" .. ("  print()\n"):rep(59) .. "end") },
+  { 8, "experiments/x.lua",
+    lua("return {\n  trial = function(t)\n" .. ("    print(t)\n"):rep(60) .. "  end,\n}") },
+  { 9, "core/x.c",        "int f(void);\n" },
+  { 9, "lua/toeplab/x.lua", "local x\n" },
+  { 10, "README.md",      "see /" .. "work/main" },
+  { 10, "core/x.c",       c("/* TO" .. "DO: everything */") },
+}
+
+local clean = { -- path, text: near misses, in which nothing may be found
+  { "core/x.c", c "/* printf(x), exit(1) */ int f(char *s) { snprintf(s, 1, \"abort()\"); }" },
+  { "core/x.c", c "static const int a[] = {1};\nstatic int f(void);\ntypedef struct x y;" },
+  { "core/x.c", c "const int z = 1;\nconst char quotes[2] = {'\\'', '\"'}; /* exit(1) */" },
+  { "core/x.c", c(body(60)) },
+  { "core/x.c", c("/* " .. ("é"):rep(94) .. " */") },
+  { "core/store.c", c "#include <sqlite3.h>\n#include \"internal.h\"" },
+  { "lua/x.c", c "#include <lua.h>\n#include \"toeplab.h\"" },
+  { "backends/naive/x.c", c "#include \"backend.h\"\n#include \"../lag.h\"\n#include <stdlib.h>" },
+  { "lua/toeplab/x.lua", lua "local M = {}\nfunction M.f() return require \"toeplab.nn\" end" },
+  { "experiments/x.lua", lua "-- require \"decay\"\nlocal tl = require \"toeplab\"" },
+}
+
+local passed, failed = 0, 0
+local function result(ok, name)
+  passed, failed = passed + (ok and 1 or 0), failed + (ok and 0 or 1)
+  print((ok and "ok " or "not ok ") .. name)
+end
+
+local faults, read = {}, {} -- faults of each rule, files of each room
+for _, path in ipairs(files()) do
+  local file = assert(io.open(ROOT .. "/" .. path, "rb"))
+  local text = file:read "a"
+  file:close()
+  local name = path:match "^[^/]+"
+  read[name] = (read[name] or 0) + 1
+  check(path, text, function(r, message)
+    faults[r] = (faults[r] or 0) + 1
+    print(message)
+  end)
+end
+for _, r in ipairs(rules) do result(not faults[r], r.name) end
+for _, name in ipairs { "core", "backends", "lua", "tests", "experiments" } do
+  result(read[name], ("%d files read in %s"):format(read[name] or 0, name))
+end
+
+local missed = 0
+for i, p in ipairs(planted) do
+  local found, other = false, false
+  check(p[2], p[3], function(r)
+    if r == rules[p[1]] then found = true else other = true end
+  end)
+  if not found or other then
+    missed = missed + 1
+    local told = "planted fault %d, rule %d, found %s, other rules %s: %s"
+    print(told:format(i, p[1], found, other, p[3]))
+  end
+end
+result(missed == 0, #planted .. " planted faults are found, each by its rule alone")
+
+local wrong = 0
+for _, p in ipairs(clean) do
+  check(p[1], p[2], function(_, message)
+    wrong = wrong + 1
+    print("in a sound file: " .. message)
+  end)
+end
+result(wrong == 0, "nothing is found in " .. #clean .. " sound files")
+print(("%d passed, %d failed"):format(passed, failed))
+os.exit(failed == 0)

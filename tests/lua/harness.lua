@@ -1,0 +1,113 @@
+-- harness.lua: what every Lua test file is made of; run one with `toeplab lua tests/lua/test_x.lua [name pattern]`.
+--
+--   local t = require "harness"
+--   t.test("sums", function() t.eq(1 + 1, 2) end)
+--   t.done()
+--
+-- Tests run in the order they are written. After each one the garbage is collected, the tape cleared, and every tensor
+-- that the test made must be gone; no test may create a global. done() prints "N passed, N failed" and ends the program,
+-- with status 1 if a test failed or none ran.
+local core = require "toeplab.core"
+
+local harness = {}
+local tests, names = {}, {}
+local pattern = arg and arg[1] or ""
+
+function harness.test(name, fn)
+  if names[name] then error("two tests are named '" .. name .. "'", 2) end
+  names[name] = true
+  tests[#tests + 1] = { name = name, fn = fn }
+end
+
+-- ---- Comparisons ----------------------------------------------------------------------------------------------------
+
+local function plain(x)
+  if type(x) == "userdata" and getmetatable(x).__name == "toeplab.tensor" then return x:totable() end
+  return x
+end
+
+-- nil, or where and how a and b differ. Numbers may differ by tol; NaN equals nothing.
+local function difference(a, b, tol, where)
+  a, b = plain(a), plain(b)
+  if type(a) == "table" and type(b) == "table" then
+    for k in pairs(b) do
+      if a[k] == nil then return where .. "[" .. tostring(k) .. "] is missing" end
+    end
+    for k, v in pairs(a) do
+      local d = difference(v, b[k], tol, where .. "[" .. tostring(k) .. "]")
+      if d then return d end
+    end
+  elseif type(a) == "number" and type(b) == "number" then
+    if not (a == b or math.abs(a - b) <= tol) then return ("%s: %.9g is not %.9g"):format(where, a, b) end
+  elseif a ~= b then
+    return ("%s: %s is not %s"):format(where, tostring(a), tostring(b))
+  end
+end
+
+-- a equals b: numbers within tol (default 0), strings, and tensors or nested tables of them.
+function harness.eq(a, b, tol)
+  local d = difference(a, b, tol or 0, "value")
+  if d then error(d, 2) end
+end
+
+function harness.ok(condition, message)
+  if not condition then error(message or "condition is false", 2) end
+end
+
+-- fn(...) raises an error whose text matches the Lua pattern.
+function harness.raises(fn, want, ...)
+  local fine, message = pcall(fn, ...)
+  if fine then error("no error, wanted '" .. want .. "'", 2) end
+  if not tostring(message):find(want) then
+    error(("error '%s' does not match '%s'"):format(tostring(message), want), 2)
+  end
+end
+
+-- ---- Running --------------------------------------------------------------------------------------------------------
+
+local function globals()
+  local set = {}
+  for name in pairs(_G) do set[name] = true end
+  return set
+end
+
+local function live()
+  core.tape_clear()
+  collectgarbage()
+  collectgarbage()
+  return core.memory().tensors
+end
+
+-- nil, or why the test failed.
+local function failure(test)
+  local before, known = live(), globals()
+  local fine, message = xpcall(test.fn, debug.traceback)
+  if not fine then return message end
+  for name in pairs(_G) do
+    if not known[name] then return "global '" .. tostring(name) .. "' was created" end
+  end
+  local leaked = live() - before
+  if leaked ~= 0 then return leaked .. " tensors are left over" end
+end
+
+function harness.done()
+  local passed, failed = 0, 0
+  for _, test in ipairs(tests) do
+    if test.name:find(pattern) then
+      local why = failure(test)
+      if why then
+        failed = failed + 1
+        print("not ok " .. test.name)
+        print("  " .. why:gsub("\n", "\n  "))
+      else
+        passed = passed + 1
+        print("ok " .. test.name)
+      end
+      io.stdout:flush()
+    end
+  end
+  print(("%d passed, %d failed"):format(passed, failed))
+  os.exit(failed == 0 and passed > 0)
+end
+
+return harness

@@ -1,0 +1,37 @@
+-- tensors.lua: for lua_oom; tensors, operators, gradients, streams, optimisers, vocabularies, operators of backends.
+local core = require "toeplab.core"
+
+local stream = core.stream(1, "test")
+local x = core.tensor { { 1, 2, 3 }, { 4, 5, 6 } }
+local w = stream:normal(core.zeros(4, 3), 0, 0.1):require_grad()
+local b = core.zeros { 4 }:require_grad()
+local ids = core.ids { 0, 3 }
+
+local hidden = core.linear(x, w, b):silu() * 2 + 1 / core.full({ 4 }, 3)
+hidden = core.layer_norm(hidden, nil, nil, 1e-5)
+hidden = core.concat({ hidden:narrow(2, 1, 2), hidden:narrow(2, 3, 2) }, 2):reshape(2, -1)
+hidden = hidden:transpose(1, 2):permute { 2, 1 }
+local loss = core.cross_entropy(stream:dropout(hidden, 0.5), ids)
+loss:backward()
+assert(w:grad():shape()[1] == 4 and core.grad_norm { w, b } > 0)
+core.adam_step({ w, b }, { core.zeros(4, 3), core.zeros(4) }, { core.zeros(4, 3), core.zeros(4) }, { lr = 0.1, step = 1 })
+core.no_grad(function()
+  local kept <close> = x:clone()
+  assert(core.unary("exp", kept):sum():item() > 0 and x:argmax():get(1) == 2)
+end)
+assert(#x:totable() == 2 and tostring(x) == "tensor [2,3] float32")
+assert(not pcall(core.matmul, x, x))
+
+local vocab = core.vocab_chars "hello"
+assert(vocab:decode(vocab:encode "hole") == "hole")
+assert(core.windows(vocab:encode "hello", core.ids { 0, 1 }, 2):dim(1) == 2)
+assert(stream:permutation(3):numel() == 3)
+
+for _, backend in ipairs { "naive", "matrix", "fft" } do
+  local tno = core.tno(backend, 4, 2, true)
+  local coef = core.ones(tno:points():numel(), 2):require_grad()
+  local y = tno:apply(core.decay(coef, tno:points(), core.full({}, 0.9)), nil, core.ones(1, 4, 2))
+  y:sum():backward()
+  assert(tno:dense(coef):dim(1) == 2 and #tno:params() == 0)
+end
+assert(#core.backends() >= 3 and core.build_info().version == core.version)

@@ -1,0 +1,211 @@
+-- test_core_ops.lua: the glue of operators: that each one is reached with its arguments in order, and says what is wrong.
+-- The numbers of the operators themselves are tested in C.
+local core = require "toeplab.core"
+local t = require "harness"
+local eq, ok, raises, test = t.eq, t.ok, t.raises, t.test
+
+local x = { { 1, 2, 3 }, { 4, 5, 6 } }
+local function m() return core.tensor(x) end
+
+-- ---- Elementwise ----------------------------------------------------------------------------------------------------
+
+test("arithmetic", function()
+  local a, b = core.tensor { 1, 2, 4 }, core.tensor { 2, 0.5, -4 }
+  eq(a + b, { 3, 2.5, 0 })
+  eq(a - b, { -1, 1.5, 8 })
+  eq(a * b, { 2, 1, -16 })
+  eq(a / b, { 0.5, 4, -1 })
+  eq(-a, { -1, -2, -4 })
+  eq(a + 1, { 2, 3, 5 })
+  eq(1 + a, { 2, 3, 5 })
+  eq(a - 1, { 0, 1, 3 })
+  eq(1 - a, { 0, -1, -3 })
+  eq(a * 3, { 3, 6, 12 })
+  eq(3 * a, { 3, 6, 12 })
+  eq(a / 4, { 0.25, 0.5, 1 })
+  eq(4 / a, { 4, 2, 1 })
+  eq(core.max(a, b), { 2, 2, 4 })
+  eq(core.min(a, b), { 1, 0.5, -4 })
+  eq(core.max(a, 2), { 2, 2, 4 })
+  eq(core.min(2, a), { 1, 2, 2 })
+  eq(m() + core.tensor { 10, 20, 30 }, { { 11, 22, 33 }, { 14, 25, 36 } })
+  eq(m() * core.tensor { { 1 }, { 2 } }, { { 1, 2, 3 }, { 8, 10, 12 } })
+  raises(function() return a + core.ones(2) end, "%[3%].*%[2%]")
+  raises(function() return a + "x" end, "bad argument #2")
+  raises(function() return {} * a end, "bad argument #1")
+  raises(core.max, "bad argument #2 to '.*max'", 1, 2)
+  raises(core.min, "bad argument #2 to '.*min'", a)
+end)
+
+test("gradients of arithmetic with numbers", function()
+  local cases = {
+    { function(a) return 3 - a end, -1 }, { function(a) return a - 3 end, 1 }, { function(a) return a * 3 end, 3 },
+    { function(a) return a / 4 end, 0.25 }, { function(a) return 8 / a end, -2 }, { function(a) return -a end, -1 },
+    { function(a) return core.max(a, 1) end, 1 }, { function(a) return core.min(1, a) end, 0 },
+  }
+  for i, case in ipairs(cases) do
+    local a = core.full({ 1 }, 2):require_grad()
+    case[1](a):sum():backward()
+    ok(a:grad():item() == case[2], "case " .. i)
+  end
+end)
+
+test("unary functions", function()
+  local a = core.tensor { -1, 0.25, 4 }
+  local want = {
+    identity = function(v) return v end, neg = function(v) return -v end, abs = math.abs,
+    square = function(v) return v * v end, exp = math.exp, sin = math.sin, cos = math.cos,
+    relu = function(v) return math.max(v, 0) end, sigmoid = function(v) return 1 / (1 + math.exp(-v)) end,
+    silu = function(v) return v / (1 + math.exp(-v)) end, softplus = function(v) return math.log(1 + math.exp(v)) end,
+  }
+  for name, f in pairs(want) do
+    local y = {}
+    for i, v in ipairs(a:totable()) do y[i] = f(v) end
+    eq(core[name](a), y, 1e-5)
+    eq(a[name](a), y, 1e-5)
+    eq(core.unary(name, a), y, 1e-5)
+  end
+  eq(#core.unary_names(), 22)
+  eq(core.tensor({ 4, 0.25 }):sqrt(), { 2, 0.5 })
+  eq(core.tensor({ 4, 0.25 }):rsqrt(), { 0.5, 2 }, 1e-6)
+  eq(core.tensor({ 4, 0.25 }):reciprocal(), { 0.25, 4 })
+  eq(core.tensor({ 1 }):log(), { 0 })
+  raises(core.unary, "bad argument #1 to '.*unary' %(no function 'silo'", "silo", a)
+  raises(core.unary, "bad argument #2 to '.*unary'", "silu", 3)
+  raises(core.relu, ".", core.ids { 1 })
+end)
+
+test("gate and affine", function()
+  eq(core.gate("relu", core.tensor { -1, 2 }, core.tensor { 3, 4 }), { 0, 8 })
+  eq(core.affine(core.tensor { 1, 2 }, 2, -1), { 1, 3 })
+  raises(core.gate, "bad argument #1 to '.*gate'", "no", core.ones(1), core.ones(1))
+  raises(core.gate, "%[2%].*%[1%]", "relu", core.ones(2), core.ones(1))
+  raises(core.affine, "bad argument #3 to '.*affine'", core.ones(1), 2)
+end)
+
+-- ---- Products and reductions ----------------------------------------------------------------------------------------
+
+test("matmul and linear", function()
+  local a, b = m(), core.tensor { { 1, 0 }, { 0, 1 }, { 1, 1 } }
+  eq(core.matmul(a, b), { { 4, 5 }, { 10, 11 } })
+  eq(core.matmul(a, a, false, true), { { 14, 32 }, { 32, 77 } })
+  eq(core.matmul(a, a, true), { { 17, 22, 27 }, { 22, 29, 36 }, { 27, 36, 45 } })
+  eq(core.linear(a, core.tensor { { 1, 0, 1 } }, core.tensor { 10 }), { { 14 }, { 20 } })
+  eq(core.linear(a, core.tensor { { 1, 0, 1 } }), { { 4 }, { 10 } })
+  raises(core.matmul, "matmul: .*%[2,3%].*%[2,3%]", a, a)
+  raises(core.linear, "bad argument #3 to '.*linear'", a, b, 3)
+end)
+
+test("reductions", function()
+  eq(m():sum():item(), 21)
+  eq(m():sum(1), { 5, 7, 9 })
+  eq(m():sum(-1), { 6, 15 })
+  eq(m():sum(2, true), { { 6 }, { 15 } })
+  eq(m():mean(2), { 2, 5 })
+  eq(m():mean():shape(), {})
+  eq(m():amax(1), { 4, 5, 6 })
+  eq(core.tensor({ { 1, 9, 9 }, { 3, 2, 1 } }):argmax(), { 1, 0 })
+  eq(m():argmax():type(), "int32")
+  eq(m():cumsum(1), { { 1, 2, 3 }, { 5, 7, 9 } })
+  eq(m():cumsum(2), { { 1, 3, 6 }, { 4, 9, 15 } })
+  raises(function() m():sum(3) end, "bad argument #1 to '.*sum' %(axis 3, where there are 2%)")
+  raises(function() m():cumsum() end, "bad argument #1 to '.*cumsum'")
+end)
+
+-- ---- Shape ----------------------------------------------------------------------------------------------------------
+
+test("reshape, transpose, permute", function()
+  eq(m():reshape(3, 2), { { 1, 2 }, { 3, 4 }, { 5, 6 } })
+  eq(m():reshape { -1 }, { 1, 2, 3, 4, 5, 6 })
+  eq(m():reshape(1, -1, 2):shape(), { 1, 3, 2 })
+  eq(m():transpose(1, 2), { { 1, 4 }, { 2, 5 }, { 3, 6 } })
+  eq(m():transpose(-1, 1), { { 1, 4 }, { 2, 5 }, { 3, 6 } })
+  eq(m():transpose(2, 2), x)
+  local p = m():reshape(2, 3, 1):permute { 3, 1, 2 }
+  eq(p, { x })
+  raises(function() m():reshape(4, 2) end, "%[2,3%]")
+  raises(function() m():transpose(1, 3) end, "bad argument #2 to '.*transpose' %(axis 3, where there are 2%)")
+  raises(function() m():permute { 1 } end, "bad argument #1 to '.*permute' %(not one entry per axis%)")
+  raises(function() m():permute { 1, 1 } end, ".")
+  raises(function() m():permute { 1, 3 } end, "axis 3, where there are 2")
+end)
+
+test("narrow, concat, gather", function()
+  eq(m():narrow(2, 2, 2), { { 2, 3 }, { 5, 6 } })
+  eq(m():narrow(1, 2, 1), { { 4, 5, 6 } })
+  eq(m():narrow(-1, 4, 0):shape(), { 2, 0 })
+  eq(core.concat({ m(), m():narrow(2, 1, 1) }, 2), { { 1, 2, 3, 1 }, { 4, 5, 6, 4 } })
+  eq(core.concat({ m(), core.zeros(1, 3) }, 1), { { 1, 2, 3 }, { 4, 5, 6 }, { 0, 0, 0 } })
+  eq(m():gather(core.ids { 1, 0, 1 }), { x[2], x[1], x[2] })
+  eq(m():gather(core.ids { { 1 } }):shape(), { 1, 1, 3 })
+  raises(function() m():narrow(2, 0, 1) end, "bad argument #2 to '.*narrow' %(position 0 of 3%)")
+  raises(function() m():narrow(2, 2, 3) end, "bad argument #3 to '.*narrow' %(3 elements from position 2 of 3%)")
+  raises(core.concat, "bad argument #1 to '.*concat' %(no tensors%)", {}, 1)
+  raises(core.concat, "bad argument #1 to '.*concat' %(table expected", m(), 1)
+  raises(core.concat, ".", { m(), core.zeros(1, 2) }, 1)
+  raises(function() m():gather(core.ids { 2 }) end, "2")
+  raises(function() m():gather(m()) end, "int32")
+end)
+
+-- ---- Softmax, losses, norms -----------------------------------------------------------------------------------------
+
+test("softmax and losses", function()
+  local l3 = math.log(3)
+  eq(core.softmax(core.zeros(1, 4)), { { 0.25, 0.25, 0.25, 0.25 } }, 1e-7)
+  eq(core.softmax(core.zeros(2, 2), true), { { 1, 0 }, { 0.5, 0.5 } }, 1e-7)
+  eq(core.log_softmax(core.zeros(1, 3)), { { -l3, -l3, -l3 } }, 1e-6)
+  eq(core.cross_entropy(core.zeros(2, 3), core.ids { 0, 2 }):item(), l3, 1e-6)
+  local sharp = core.tensor { { 100, 0, 0 }, { 0, 0, 0 } }
+  eq(core.cross_entropy(sharp, core.ids { 0, 1 }):item(), l3 / 2, 1e-6)
+  eq(core.cross_entropy(sharp, core.ids { 0, 1 }, 0):item(), l3, 1e-6)
+  eq(core.linear_cross_entropy(core.ones(2, 4), core.zeros(3, 4), nil, core.ids { 0, 2 }):item(), l3, 1e-6)
+  eq(core.linear_cross_entropy(core.ones(1, 4), core.zeros(2, 4), core.tensor { 50, 0 }, core.ids { 0 }):item(), 0, 1e-6)
+  eq(core.linear_cross_entropy(core.ones(1, 4), core.zeros(2, 4), nil, core.ids { 1 }, 1):item(), 0)
+  raises(core.cross_entropy, "3", core.zeros(1, 3), core.ids { 3 })
+  raises(core.cross_entropy, "%-1", core.zeros(1, 3), core.ids { -1 })
+  raises(core.cross_entropy, "bad argument #3 .*not in", core.zeros(1, 3), core.ids { 0 }, 1 << 40)
+end)
+
+test("norms", function()
+  local a, r2 = core.tensor { { 3, 4 } }, math.sqrt(2)
+  eq(core.layer_norm(a, nil, nil, 0), { { -1, 1 } }, 1e-6)
+  eq(core.layer_norm(a, core.tensor { 2, 3 }, core.tensor { 10, 20 }, 0), { { 8, 23 } }, 1e-5)
+  eq(core.rms_norm(a, nil, 0), { { 3 * r2 / 5, 4 * r2 / 5 } }, 1e-6)
+  eq(core.rms_norm(a, core.tensor { 1, 2 }, 0), { { 3 * r2 / 5, 8 * r2 / 5 } }, 1e-6)
+  eq(core.simple_rms_norm(a, 0), { { 3 * r2 / 5, 4 * r2 / 5 } }, 1e-6)
+  eq(core.scale_norm(a, core.full({}, 2), 0), { { 6 * r2 / 5, 8 * r2 / 5 } }, 1e-6)
+  local mean, var = core.zeros(2), core.ones(2)
+  local b = core.tensor { { 1, 10 }, { 3, 30 } }
+  eq(core.batch_norm(b, core.ones(2), core.zeros(2), mean, var, true, 0.5, 0), { { -1, -1 }, { 1, 1 } }, 1e-5)
+  eq(mean, { 1, 10 }, 1e-6)
+  eq(var, { 1.5, 100.5 }, 1e-4)
+  eq(core.batch_norm(b, core.ones(2), core.zeros(2), core.zeros(2), core.ones(2), false, 0.5, 0), b, 1e-5)
+  raises(core.layer_norm, "bad argument #4 to '.*layer_norm'", a, nil, nil)
+  raises(core.rms_norm, "%[3%]", a, core.ones(3), 0)
+end)
+
+-- ---- Convolution, transforms ----------------------------------------------------------------------------------------
+
+test("depthwise convolution", function()
+  local a = core.tensor { { { 1 }, { 2 }, { 3 } } }
+  local taps = core.tensor { { 1 }, { 10 } }
+  eq(core.depthwise_conv(a, taps, 0), { { { 1 }, { 12 }, { 23 } } })
+  eq(core.depthwise_conv(a, taps, 1), { { { 12 }, { 23 }, { 30 } } })
+  raises(core.depthwise_conv, "bad argument #3 to '.*depthwise_conv'", a, taps)
+end)
+
+test("Fourier transforms", function()
+  local a = core.tensor { 1, 2, 3, 4 }
+  local spectrum = { { 10, 0 }, { -2, 2 }, { -2, 0 } }
+  eq(core.rfft(a, 1), spectrum, 1e-5)
+  eq(core.irfft(core.rfft(a, -1), 1, 4), a, 1e-6)
+  local z = core.tensor { { 1, 0 }, { 0, 1 }, { -1, 0 } }
+  eq(core.ifft(core.fft(z, 1), -1), z, 1e-6)
+  eq(core.fft(z, 1):get(1, 2), 1, 1e-6)
+  eq(core.rfft(m(), 1), { { { 5, 0 }, { 7, 0 }, { 9, 0 } }, { { -3, 0 }, { -3, 0 }, { -3, 0 } } }, 1e-5)
+  raises(core.fft, "axis 2, where there are 1", z, 2)
+  raises(core.irfft, "bad argument #3 to '.*irfft'", z, 1)
+  raises(core.irfft, "n 7 needs 4", core.rfft(a, 1), 1, 7)
+end)
+
+t.done()

@@ -1,0 +1,238 @@
+-- test_experiment.lua: declarations, their trials, overrides; configurations, JSON, tables, corpora.
+local t = require "harness"
+local config = require "toeplab.config"
+local corpus = require "toeplab.corpus"
+local experiment = require "toeplab.experiment"
+local json = require "toeplab.json"
+local plan = require "toeplab.plan"
+local progress = require "toeplab.progress"
+local report = require "toeplab.report"
+
+-- The experiment in text, loaded from a file of a known name; what fails is raised as text.
+local function declare(text)
+  local path = os.tmpname()
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+  local ok, result = pcall(experiment.load, path)
+  os.remove(path)
+  if not ok then error((tostring(result):gsub(path:gsub("%p", "%%%0"), "x.lua")), 0) end
+  return result, path
+end
+
+local good = [[
+local tl = require "toeplab"
+return tl.experiment "test" {
+  fixed = { layers = 2, rate = 0.5, name = "a", on = true, sizes = { 1, 2 } },
+  grid = {
+    decay = { 0.99, 1, "learnable" },
+    width = { 8, 16 },
+  },
+  seeds = 2,
+  scale = { small = { layers = 1, width = { 4 } } },
+  trial = function(t, c) end,
+}
+]]
+
+local function refused(old, new, want)
+  local place, last = good:find(old, 1, true)
+  t.ok(place, "the text has no " .. old)
+  t.raises(declare, want, good:sub(1, place - 1) .. new .. good:sub(last + 1))
+end
+
+t.test("a misspelt field is an error with its line and a suggestion", function()
+  refused("fixed =", "fixd =", "x%.lua:3: an experiment has no field 'fixd'; did you mean 'fixed'%?")
+  refused("seeds = 2", "seeds = 0", "x%.lua:8: seeds must be")
+  refused("width = { 8, 16 }", "width = 8", "x%.lua:6: grid: width must be a list")
+  refused("width = { 8, 16 }", "layers = { 8 }", "layers is declared twice")
+  refused("layers = 1,", "layrs = 1,", "x%.lua:9: .*'layrs'.*did you mean 'layers'")
+  refused("trial = function(t, c) end,", "", "has no trial")
+  refused("on = true", "seed = 3", "x%.lua:3: the key 'seed' is set by the runner")
+  refused("on = true", "on = print", "x%.lua:3: on must be .*not a function")
+end)
+
+t.test("a script cannot make or use an undeclared global", function()
+  t.raises(declare, "x%.lua:1: global 'y' is not allowed", "y = 1\n" .. good)
+  t.raises(declare, "x%.lua:1: 'prnt' is not declared; did you mean 'print'", "prnt(1)\n" .. good)
+  t.raises(declare, "ends with: return tl%.experiment", "return 3")
+  t.raises(declare, "x%.lua:1: .*expected", "return return")
+end)
+
+t.test("trials are all combinations with each seed, in an order of their own", function()
+  local trials, axes = plan.trials(declare(good), {})
+  t.eq(#trials, 12)
+  t.eq(axes, { "decay", "width" })
+  t.eq(trials[1].label, "decay=0.99 width=8 seed=1")
+  t.eq(trials[2].label, "decay=0.99 width=8 seed=2")
+  t.eq(trials[3].label, "decay=0.99 width=16 seed=1")
+  t.eq(trials[12].label, "decay=learnable width=16 seed=2")
+  t.eq(trials[12].config, { layers = 2, rate = 0.5, name = "a", on = true, sizes = { 1, 2 },
+    decay = "learnable", width = 16, seed = 2 })
+end)
+
+t.test("overrides take the type of what is declared", function()
+  local exp = declare(good)
+  local trials = plan.trials(exp, { "layers=3", "rate=2", "name=b=c", "on=false", "sizes=4,5,6",
+    "decay=learnable,0.5", "width=32", "seed=7" })
+  t.eq(#trials, 2)
+  t.eq(trials[1].config, { layers = 3, rate = 2.0, name = "b=c", on = false, sizes = { 4, 5, 6 },
+    decay = "learnable", width = 32, seed = 7 })
+  t.eq(math.type(trials[1].config.rate), "float")
+  t.eq(trials[2].config.decay, 0.5)
+  t.eq(#plan.trials(exp, { "seeds=3" }), 18)
+  t.eq(plan.trials(exp, { "layers=1e1" })[1].config.layers, 10)
+end)
+
+t.test("a scale sets values, and words after it still win", function()
+  local exp = declare(good)
+  local trials = plan.trials(exp, { "scale=small", "decay=1" })
+  t.eq(#trials, 2)
+  t.eq({ trials[1].config.layers, trials[1].config.width }, { 1, 4 })
+  t.eq(plan.trials(exp, { "layers=5", "scale=small" })[1].config.layers, 5)
+end)
+
+t.test("overrides that do not fit are errors that name the line", function()
+  local exp = declare(good)
+  local function refuse(want, ...) t.raises(plan.trials, want, exp, { ... }) end
+  refuse(":3: unknown key 'layrs' on the command line; did you mean 'layers'%?", "layrs=3")
+  refuse(":3: layers takes an integer, got 'two'", "layers=two")
+  refuse(":3: layers takes an integer, got '2.5'", "layers=2.5")
+  refuse(":3: on takes true or false, got 'yes'", "on=yes")
+  refuse(":6: width takes an integer in each place", "width=8,x")
+  refuse(":9: there is no scale 'smal'; did you mean 'small'", "scale=smal")
+  refuse("seeds takes integers from 1 up, got '0'", "seeds=0")
+  refuse("'layers' is not an override", "layers")
+end)
+
+t.test("a key that only scales give needs a scale", function()
+  local exp = declare((good:gsub("small = {", "large = { steps = 9 }, small = { steps = 1,")))
+  t.raises(plan.trials, ":9: 'steps' has a value only in a scale: add scale=large or scale=small",
+    exp, {})
+  t.eq(plan.trials(exp, { "scale=small", "steps=4" })[1].config.steps, 4)
+end)
+
+t.test("an experiment's check runs before anything", function()
+  local exp = declare((good:gsub("seeds = 2,",
+    'seeds = 2, check = function(c) assert(c.width > 8, "width is small") end,')))
+  t.raises(plan.trials, "width is small", exp, {})
+  t.eq(#plan.trials(exp, { "width=9" }), 6)
+end)
+
+t.test("reading an undeclared key is an error, writing too", function()
+  local c = config.new { layers = 2, sizes = { 1 } }
+  t.raises(function() return c.layer end, "no 'layer'; did you mean 'layers'")
+  t.raises(function() c.layers = 3 end, "cannot be changed")
+  local reads = {}
+  t.eq(c.layers, 2)
+  config.add_reads(c, reads)
+  t.eq(reads, { layers = true })
+end)
+
+t.test("JSON is canonical", function()
+  t.eq(json.encode { b = { 1, 2.0, 0.1 }, a = { y = true, x = "q\"\n\1" } },
+    '{"a":{"x":"q\\"\\n\\u0001","y":true},"b":[1,2.0,0.1]}')
+  for _, x in ipairs { 1e-7, 1 / 3, -2.5e300, 5e-324, 123456789.125 } do
+    t.eq(tonumber(json.number(x)), x)
+  end
+  t.raises(json.encode, "has no", { 0 / 0 })
+  t.raises(json.encode, "cannot hold a function", { print })
+end)
+
+t.test("tables are aligned, CSV is quoted", function()
+  t.eq(report.lines({ "name", "x" }, { { "a", 1.5 }, { "bé", 22 } }),
+    { "name       x", "a     1.5000", "bé        22" })
+  t.eq(report.csv({ "a", "b" }, { { 'say "x"', 1.5 }, { "p,q", nil } }),
+    'a,b\n"say ""x""",1.5\n"p,q",\n')
+end)
+
+t.test("means over seeds, one line per value", function()
+  local trials = {}
+  for i, loss in ipairs { 1.0, 3.0, 5.0 } do
+    trials[i] = { config = { width = i < 3 and 8 or 16 }, metrics = { loss = loss } }
+  end
+  local header, rows = report.by({ rows = "width", columns = { "loss" } }, trials)
+  t.eq(header, { "width", "loss", "trials" })
+  t.eq(rows, { { "8", 2.0, 2 }, { "16", 5.0, 1 } })
+end)
+
+t.test("progress off a terminal is plain lines, and quiet is silent", function()
+  local lines = {}
+  local out = { write = function(_, ...) lines[#lines + 1] = table.concat { ... } end, flush = function() end }
+  local p = progress.new { out = out, every = 0 }
+  p:start("[1/2] a")
+  p:update(1, 2, "loss 1.5")
+  p:update(2, 2, "loss 1.4")
+  t.eq(lines[1], "[1/2] a  step 1/2  loss 1.5\n")
+  t.ok(lines[2]:find("step 2/2  loss 1.4", 1, true) and not lines[2]:find("\27"), lines[2])
+  lines = {}
+  p = progress.new { out = out, quiet = true }
+  p:start("")
+  p:update(1, 2, "x")
+  t.eq(#lines, 0)
+  t.eq(progress.duration(59.2), "59s")
+  t.eq(progress.duration(3599), "59m59s")
+  t.eq(progress.duration(3723), "1h02m")
+end)
+
+-- ---- Corpora ------------------------------------------------------------------------------------
+
+local letters = {}
+for i = 0, 999 do letters[i + 1] = string.char(97 + i % 23) end
+local text = "text:" .. table.concat(letters)
+
+t.test("a corpus is split in order: train, valid, test", function()
+  local data = corpus(text, { valid = 0.1, test = 0.05 })
+  t.eq({ data.train:numel(), data.valid:numel(), data.test:numel() }, { 850, 100, 50 })
+  t.eq(data.vocab:size(), 23)
+  t.eq(data.vocab:decode(data.test), data.text:sub(951))
+  t.eq(data.test_before, data.ids:get(950))
+  t.eq(data.hash, require("toeplab.core").sha256(data.text))
+end)
+
+t.test("each epoch takes every block once, in an order of seed and epoch", function()
+  local numbers = {}
+  for i = 1, 250 do numbers[i] = ("%03d "):format(i) end
+  local text = "text:" .. table.concat(numbers)
+  local data = corpus(text, { valid = 0.0, test = 0.0, batch = 3, length = 11, seed = 5 })
+  local blocks, orders = (1000 - 1) // 11, {}
+  t.eq(blocks % 3, 0)
+  for epoch = 1, 2 do
+    local seen, order = {}, {}
+    for step = 1, blocks // 3 do
+      local ids = data:batch((epoch - 1) * (blocks // 3) + step)
+      t.eq(ids:shape(), { 3, 12 })
+      for _, row in ipairs(ids:totable()) do
+        order[#order + 1] = table.concat(row, " ")
+        t.ok(not seen[order[#order]], "a block came twice")
+        seen[order[#order]] = true
+      end
+    end
+    orders[epoch] = table.concat(order, "|")
+  end
+  t.ok(orders[1] ~= orders[2], "both epochs have one order")
+  local again = corpus(text, { valid = 0.0, test = 0.0, batch = 3, length = 11, seed = 5 })
+  local other = corpus(text, { valid = 0.0, test = 0.0, batch = 3, length = 11, seed = 6 })
+  t.eq(again:batch(17), data:batch(17))
+  t.ok(table.concat(other:batch(17):totable()[1]) ~= table.concat(data:batch(17):totable()[1]))
+end)
+
+t.test("targets are the inputs one token on, also in random order", function()
+  for _, order in ipairs { "blocks", "random" } do
+    local data = corpus(text, { order = order, batch = 4, length = 7, seed = 1 })
+    for _, row in ipairs(data:batch(3):totable()) do
+      for i = 2, #row do t.eq(row[i], (row[i - 1] + 1) % 23) end
+    end
+  end
+end)
+
+t.test("corpora say what is wrong with them", function()
+  t.raises(corpus, "unknown option 'lenght'; did you mean 'length'", text, { lenght = 3 })
+  t.raises(corpus, "unknown corpus 'bible%-kvj'; did you mean 'bible%-kjv'", "bible-kvj")
+  t.raises(corpus, "no/such/file.txt: No such file", "no/such/file.txt")
+  t.raises(corpus, "gpt2%-bpe is a data set but not a plain text", "gpt2-bpe")
+  local short = corpus("text:abcdefgh", { batch = 1, length = 8, valid = 0.0, test = 0.0 })
+  t.raises(short.batch, "8 training tokens are fewer than length %+ 1 = 9", short, 1)
+  t.raises(corpus, "at least 1", text, { length = 0 })
+end)
+
+t.done()

@@ -1,0 +1,283 @@
+-- test_runner.lua: trials that end, fail, stop and go on; checkpoints good and damaged; the store.
+local t = require "harness"
+local checkpoint = require "toeplab.checkpoint"
+local core = require "toeplab.core"
+local records = require "toeplab.records"
+local runner = require "toeplab.runner"
+local stop = require "toeplab.stop"
+
+local function read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read("a")
+  file:close()
+  return text
+end
+
+local function write(path, text)
+  local file = assert(io.open(path, "wb"))
+  file:write(text)
+  file:close()
+end
+
+local function remove_all(path)
+  for _, name in ipairs(core.sys.list(path) or {}) do remove_all(path .. "/" .. name) end
+  os.remove(path)
+end
+
+-- Runs fn with the name of an empty folder, which is removed after it.
+local function in_folder(fn)
+  local path = os.tmpname()
+  os.remove(path)
+  assert(core.sys.mkdir(path))
+  local ok, why = xpcall(fn, debug.traceback, path)
+  remove_all(path)
+  if not ok then error(why, 0) end
+end
+
+-- A model with dropout, so that a lost stream would show.
+local script = [[
+local tl = require "toeplab"
+return tl.experiment "test" {
+  fixed = { steps = 12, fail_at = 0, flag = "", corpus = "text:" .. ("a bc def ghij "):rep(20) },
+  grid = { width = { 4 } },
+  checkpoint = { steps = 4 },
+  trial = function(t, c)
+    local data = tl.corpus(c.corpus, { batch = 2, length = 8 })
+    local model = tl.models.tnn_lm { vocab = data.vocab:size(), layers = 1, dim = c.width,
+      rpe_dim = 4, rpe_layers = 1, dropout = 0.2, backend = "naive" }
+    local opt = tl.optim.adam(model, { lr = 0.01 })
+    t:log { start = 1 }
+    for step in t:steps(c.steps, model, opt, data) do
+      t:log { loss = tl.train.lm_step(model, opt, data:batch(step)), step = step }
+      local flag = step == c.fail_at and io.open(c.flag)
+      if flag then flag:close() error("broken at " .. step) end
+    end
+    t:log { bits = tl.eval.bits_per_token(model, data.test, 8) }
+    t:text("sample", "some text")
+  end,
+  report = function(trials)
+    for _, trial in ipairs(trials) do assert(trial.metrics.bits and trial.texts.sample) end
+  end,
+}
+]]
+
+-- Runs the script in folder; returns the exit code, or the stop that was raised, and what was said.
+local function run(folder, words, text)
+  local said = {}
+  local out = { write = function(_, ...) said[#said + 1] = table.concat { ... } end,
+    flush = function() end }
+  write(folder .. "/x.lua", text or script)
+  local ok, code = pcall(runner.run, folder .. "/x.lua", words or {},
+    { dir = folder .. "/results", out = out, command = { "toeplab", "run" } })
+  if not ok and not stop.is(code) then error(code, 0) end
+  return ok and code or code.code, table.concat(said)
+end
+
+local function query(folder, sql)
+  local store <close> = records.open(folder .. "/results", "r")
+  return store:rows(sql)
+end
+
+local function metrics(folder)
+  local lines = {}
+  for i, m in ipairs(query(folder, "SELECT name, step, value FROM v_metrics ORDER BY name, step")) do
+    lines[i] = ("%s %d %a"):format(m.name, m.step, m.value)
+  end
+  return table.concat(lines, "\n")
+end
+
+-- The tensors of the newest checkpoint as text, bit for bit.
+local function final_state(folder)
+  local row = query(folder, [[SELECT path FROM v_artifacts WHERE kind = 'checkpoint'
+    ORDER BY step DESC LIMIT 1]])[1]
+  local state, lines = checkpoint.read(folder .. "/results/" .. row.path), {}
+  local function walk(value, path)
+    if type(value) == "table" then
+      for key, item in pairs(value) do walk(item, path .. "/" .. tostring(key)) end
+    elseif type(value) == "userdata" then
+      local bits = {}
+      for i, x in ipairs(value:reshape(-1):totable()) do bits[i] = ("%a"):format(x) end
+      lines[#lines + 1] = path .. " " .. table.concat(bits, " ")
+    else
+      lines[#lines + 1] = path .. " " .. tostring(value)
+    end
+  end
+  walk(state, "")
+  table.sort(lines)
+  return table.concat(lines, "\n")
+end
+
+t.test("a state of tensors, numbers, texts and booleans survives a checkpoint", function()
+  in_folder(function(folder)
+    local path = folder .. "/a.h5"
+    checkpoint.write(path, { step = 3, x = { on = true, off = false, name = "n", rate = 0.1, none = {},
+      list = { 5, 6 }, ["a.b"] = core.tensor { 1.5, -0.0 }, ids = core.ids { 7, 8 } } })
+    local s = checkpoint.read(path)
+    t.eq(s.step, 3)
+    t.eq({ s.x.on, s.x.off, s.x.name, s.x.rate, s.x.none, s.x.list },
+      { true, false, "n", 0.1, {}, { 5, 6 } })
+    t.eq(s.x["a.b"], { 1.5, 0.0 })
+    t.eq(s.x.ids, { 7, 8 })
+    t.raises(checkpoint.write, "the state at 'f' is a function", path, { f = print })
+    t.raises(checkpoint.write, "cannot be the name of a state", path, { ["a/b"] = 1 })
+  end)
+end)
+
+t.test("a trial that is done is not run again", function()
+  in_folder(function(folder)
+    t.eq(run(folder), 0)
+    local before = metrics(folder)
+    t.eq(run(folder), 0)
+    t.eq(metrics(folder), before)
+    local row = query(folder, "SELECT * FROM v_trials")
+    t.eq(#row, 1)
+    t.eq({ row[1].status, row[1].attempt, row[1].step, row[1].experiment }, { "done", 1, 12, "test" })
+    t.eq(#query(folder, "SELECT 1 FROM v_metrics WHERE name = 'loss'"), 12)
+    t.eq(#query(folder, "SELECT 1 FROM v_metrics WHERE name = 'start' AND step = 0"), 1)
+    t.eq(#query(folder, "SELECT 1 FROM v_metrics WHERE name = 'bits' AND step = 12"), 1)
+  end)
+end)
+
+t.test("another value, seed or text of the script is another trial", function()
+  in_folder(function(folder)
+    t.eq(run(folder), 0)
+    t.eq(run(folder, { "steps=5" }), 0)
+    t.eq(run(folder, { "seed=2" }), 0)
+    t.eq(run(folder, {}, "-- changed\n" .. script), 0)
+    t.eq(#query(folder, "SELECT DISTINCT id FROM v_trials"), 4)
+  end)
+end)
+
+t.test("the last two checkpoints are kept, as rows and as files", function()
+  in_folder(function(folder)
+    t.eq(run(folder), 0)
+    local rows = query(folder, [[SELECT path, bytes, sha256 FROM v_artifacts
+      WHERE kind = 'checkpoint' ORDER BY step]])
+    t.eq(#rows, 2)
+    local run_folder = folder .. "/results/" .. rows[1].path:match("^(.*)/")
+    t.eq(core.sys.list(run_folder), { "sample.txt", "step-00000008.h5", "step-00000012.h5" })
+    for _, row in ipairs(rows) do
+      local text = read(folder .. "/results/" .. row.path)
+      t.eq({ #text, core.sha256(text) }, { row.bytes, row.sha256 })
+    end
+  end)
+end)
+
+-- Breaks the run at step 10, applies damage to its folder, and goes on.
+local function broken_run(folder, damage)
+  local flag = folder .. "/flag"
+  write(flag, "")
+  local words = { "fail_at=10", "flag=" .. flag }
+  local code, said = run(folder, words)
+  t.eq(code, 1)
+  t.ok(said:find("width=4 failed: .*x%.lua:%d+: broken at 10"), said)
+  os.remove(flag)
+  local id = query(folder, "SELECT id FROM v_trials")[1].id
+  if damage then damage(folder .. "/results/runs/" .. id:sub(1, 12)) end
+  return run(folder, words)
+end
+
+-- A run of the same trial that nothing breaks: the flag is never there.
+local function straight_run(folder)
+  t.eq(run(folder, { "fail_at=10", "flag=none" }), 0)
+  return metrics(folder), final_state(folder)
+end
+
+local function goes_on(damage, check)
+  in_folder(function(folder)
+    local code, said = broken_run(folder, damage)
+    t.eq(code, 0)
+    local got_metrics, got_state = metrics(folder), final_state(folder)
+    t.eq(query(folder, "SELECT attempt FROM v_trials")[1].attempt, 2)
+    in_folder(function(other)
+      local want_metrics, want_state = straight_run(other)
+      t.eq(got_metrics, want_metrics)
+      t.eq(got_state, want_state)
+    end)
+    check(said)
+  end)
+end
+
+t.test("a broken run goes on from its checkpoint to the same bits", function()
+  goes_on(nil, function(said) t.ok(said:find("resumed after step 8 of 12"), said) end)
+end)
+
+t.test("a damaged checkpoint is told and the one before it taken", function()
+  goes_on(function(folder)
+    local path = folder .. "/step-00000008.h5"
+    local text = read(path)
+    write(path, text:sub(1, 600) .. string.char(text:byte(601) ~ 1) .. text:sub(602))
+  end, function(said)
+    t.ok(said:find("checkpoint .*step%-00000008%.h5 is damaged"), said)
+    t.ok(said:find("resumed after step 4 of 12"), said)
+  end)
+end)
+
+t.test("a truncated and a missing checkpoint: from the beginning", function()
+  goes_on(function(folder)
+    write(folder .. "/step-00000008.h5", "short")
+    os.remove(folder .. "/step-00000004.h5")
+  end, function(said)
+    t.ok(said:find("step%-00000008%.h5 is damaged"), said)
+    t.ok(said:find("step%-00000004%.h5 is missing"), said)
+    t.ok(not said:find("resumed"), said)
+  end)
+end)
+
+t.test("files that no row knows are removed", function()
+  goes_on(function(folder)
+    write(folder .. "/step-00000009.h5", "an orphan")
+    write(folder .. "/.step-00000010.h5.tmp.1", "half a file")
+  end, function() end)
+end)
+
+t.test("one failure does not stop the others; the exit code tells", function()
+  in_folder(function(folder)
+    local text = script:gsub("width = { 4 }", "width = { 4, 0, 6 }"):gsub("steps = 12", "steps = 2")
+    local code, said = run(folder, {}, text)
+    t.eq(code, 1)
+    t.ok(said:find("width=0 failed: .*x%.lua:%d+: .*'dim' = 0 must be at least 1"), said)
+    t.ok(said:find("3 trials: 2 done, 1 failed"), said)
+    local rows = query(folder, "SELECT status, error FROM v_trials ORDER BY status")
+    t.eq({ rows[1].status, rows[2].status, rows[3].status }, { "done", "done", "failed" })
+    t.ok(rows[3].error:find("must be at least 1"))
+  end)
+end)
+
+t.test("an axis that no trial reads is reported", function()
+  in_folder(function(folder)
+    local text = script:gsub("width = { 4 }", "width = { 4 }, other = { 1 }"):gsub("steps = 12", "steps = 1")
+    local code, said = run(folder, {}, text)
+    t.eq(code, 0)
+    t.ok(said:find("x%.lua:4: no trial read 'other'"), said)
+    t.ok(not said:find("'width'"), said)
+  end)
+end)
+
+t.test("what a trial asks of t wrongly is an error", function()
+  in_folder(function(folder)
+    local function fails(body, want)
+      local text = script:gsub("trial = function%(t, c%).-\n  end,\n", function()
+        return "trial = function(t, c) " .. body .. " end,\n"
+      end)
+      local code, said = run(folder, {}, text)
+      t.eq(code, 1)
+      t.ok(said:find(want), said)
+    end
+    fails("t:log { loss = 'x' }", "x%.lua:6: log: 'loss' must be a number, got a string")
+    fails("t:steps(-1)", "x%.lua:6: steps: takes an integer from 0 up")
+    fails("t:steps(3, {}, {})", "x%.lua:6: steps: '[mo]%l+' needs methods state%(%) and load")
+    fails("t:text('a b', '')", "x%.lua:6: text: takes a name")
+    fails("local _ = c.wdth", "x%.lua:6: .*'wdth'; did you mean 'width'")
+  end)
+end)
+
+t.test("nothing is started on a wrong word", function()
+  in_folder(function(folder)
+    t.eq(run(folder, { "widht=3" }), 2)
+    t.eq(run(folder, { "corpus=none.txt" }), 2)
+    t.ok(not core.sys.exists(folder .. "/results"))
+  end)
+end)
+
+t.done()

@@ -1,0 +1,132 @@
+/* operations.h - the differentiable operators in the one form that tables of test cases call. */
+#ifndef TL_OPERATIONS_H
+#define TL_OPERATIONS_H
+
+#include "gradients.h"
+
+#define RUN(name) \
+    static inline tl_status name(const gradient_case *c, tl_tensor *const *in, tl_tensor **out)
+
+/* An int32 tensor of values i * 7 % bound, or -1 where i % 3 is 2 and holes are wanted. */
+static inline tl_status indices(tl_ctx *ctx, int ndim, const int64_t *dims, int64_t bound,
+                                int holes, tl_tensor **out)
+{
+    tl_status st = tl_tensor_new(ctx, TL_I32, ndim, dims, out);
+    for (int64_t i = 0; st == TL_OK && i < tl_tensor_len(*out); i++)
+        tl_tensor_i32(*out)[i] = holes && i % 3 == 2 ? -1 : (int32_t)(i * 7 % bound);
+    return st;
+}
+
+RUN(unary) { return tl_unary((tl_unary_kind)c->i[0], in[0], out); }
+RUN(binary) { return tl_binary((tl_binary_kind)c->i[0], in[0], in[1], out); }
+RUN(affine) { return tl_affine(in[0], c->f[0], c->f[1], out); }
+RUN(gate) { return tl_gate((tl_unary_kind)c->i[0], in[0], in[1], out); }
+RUN(matmul) { return tl_matmul(in[0], (int)c->i[0], in[1], (int)c->i[1], out); }
+RUN(linear) { return tl_linear(in[0], in[1], c->inputs > 2 ? in[2] : NULL, out); }
+RUN(cumsum) { return tl_cumsum(in[0], (int)c->i[0], out); }
+RUN(softmax) { return tl_softmax(in[0], (int)c->i[0], out); }
+RUN(log_softmax) { return (void)c, tl_log_softmax(in[0], out); }
+RUN(rms_norm) { return tl_rms_norm(in[0], c->inputs > 1 ? in[1] : NULL, c->f[0], out); }
+RUN(simple_rms_norm) { return tl_simple_rms_norm(in[0], c->f[0], out); }
+RUN(scale_norm) { return tl_scale_norm(in[0], in[1], c->f[0], out); }
+RUN(conv) { return tl_depthwise_conv(in[0], in[1], c->i[0], out); }
+RUN(concat) { return tl_concat(in, c->inputs, (int)c->i[0], out); }
+RUN(slice) { return tl_slice(in[0], (int)c->i[0], c->i[1], c->i[2], out); }
+RUN(fft) { return tl_fft(in[0], (int)c->i[0], (int)c->i[1], out); }
+RUN(rfft) { return tl_rfft(in[0], (int)c->i[0], out); }
+RUN(irfft) { return tl_irfft(in[0], (int)c->i[0], c->i[1], out); }
+
+RUN(layer_norm)
+{
+    return tl_layer_norm(in[0], c->inputs > 1 ? in[1] : NULL, c->inputs > 2 ? in[2] : NULL,
+                         c->f[0], out);
+}
+
+RUN(reduce)
+{
+    return tl_reduce((tl_reduce_kind)c->i[0], in[0], (int)c->i[1], (int)c->i[2], out);
+}
+
+/* i: the new dimensions, ended by 0 */
+RUN(reshape)
+{
+    int ndim = 0;
+    while (ndim < 4 && c->i[ndim] != 0) ndim++;
+    return tl_reshape(in[0], ndim, c->i, out);
+}
+
+RUN(transpose)
+{
+    int axes[4];
+    for (int i = 0; i < 4; i++) axes[i] = (int)c->i[i];
+    return tl_transpose(in[0], axes, out);
+}
+
+/* i: the dimensions of the index, 0: one less */
+RUN(gather)
+{
+    tl_tensor *index = NULL;
+    tl_status  st = indices(tl_tensor_ctx(in[0]), c->i[1] ? 2 : 1, c->i, tl_tensor_dim(in[0], 0), 0,
+                            &index);
+    if (st == TL_OK) st = tl_gather(in[0], index, out);
+    tl_tensor_free(index);
+    return st;
+}
+
+/* i: whether some rows are ignored; one input: logits; more: x, w and perhaps bias */
+RUN(cross_entropy)
+{
+    tl_tensor *x = in[0], *targets = NULL;
+    int64_t    dims[TL_MAXDIMS], v = c->inputs > 1 ? tl_tensor_dim(in[1], 0) : tl_tensor_dim(x, -1);
+    int        ndim = tl_tensor_ndim(x) - 1;
+    for (int i = 0; i < ndim; i++) dims[i] = tl_tensor_dim(x, i);
+    tl_status st = indices(tl_tensor_ctx(x), ndim, dims, v, c->i[0] != 0, &targets);
+    if (st == TL_OK && c->inputs == 1) st = tl_cross_entropy(x, targets, -1, out);
+    if (st == TL_OK && c->inputs > 1)
+        st = tl_linear_cross_entropy(x, in[1], c->inputs > 2 ? in[2] : NULL, targets, -1, out);
+    tl_tensor_free(targets);
+    return st;
+}
+
+/* i: training; the running statistics are the same at each call */
+RUN(batch_norm)
+{
+    tl_ctx    *ctx = tl_tensor_ctx(in[0]);
+    tl_tensor *mean = NULL, *var = NULL;
+    int64_t    d = tl_tensor_dim(in[0], -1);
+    tl_status  st = tl_tensor_new(ctx, TL_F32, 1, &d, &mean);
+    if (st == TL_OK) st = tl_tensor_new(ctx, TL_F32, 1, &d, &var);
+    if (st == TL_OK) st = tl_tensor_fill(mean, 0.25);
+    if (st == TL_OK) st = tl_tensor_fill(var, 2);
+    if (st == TL_OK)
+        st = tl_batch_norm(in[0], c->inputs > 1 ? in[1] : NULL, c->inputs > 2 ? in[2] : NULL, mean,
+                           var, (int)c->i[0], 0.1, 0.1, out);
+    tl_tensor_free(mean);
+    tl_tensor_free(var);
+    return st;
+}
+
+RUN(dropout)
+{
+    tl_stream s = tl_stream_new(3, "dropout");
+    return tl_dropout(in[0], c->f[0], &s, out);
+}
+
+/* coef, gamma; the lags are -1, 0, 1, .. */
+RUN(decay)
+{
+    tl_ctx    *ctx = tl_tensor_ctx(in[0]);
+    int64_t    p = tl_tensor_dim(in[0], 0);
+    tl_tensor *lags = NULL;
+    tl_status  st = tl_tensor_new(ctx, TL_F32, 1, &p, &lags);
+    for (int64_t i = 0; st == TL_OK && i < p; i++) tl_tensor_f32(lags)[i] = (float)(i - 1);
+    if (st == TL_OK) st = tl_decay(in[0], lags, in[1], out);
+    (void)c;
+    tl_tensor_free(lags);
+    return st;
+}
+
+/* p: the operator; inputs: x, coef, its own parameters */
+RUN(tno) { return tl_tno_apply(c->p, in[1], in + 2, in[0], out); }
+
+#endif

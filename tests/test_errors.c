@@ -1,0 +1,169 @@
+/* test_errors.c - wrong shapes and types are refused with a status and a message that says which;
+** tensors without elements are not. */
+#include "gradients.h"
+#include "operations.h"
+
+typedef struct refusal { /* tables are ended by {0} */
+    gradient_case c;
+    tl_status     status;
+    const char   *text; /* part of the message */
+} refusal;
+
+#define OF(...) .in = {__VA_ARGS__}
+
+static const refusal refusals[] = {
+    {{"unary of ids", unary, 1, OF({INTEGERS, 1, {3}})}, TL_ETYPE, "int32"},
+    {{"no such function", unary, 1, OF({ANY, 1, {3}}), .i = {TL_UNARY_KINDS}}, TL_EINVAL, "22"},
+    {{"add", binary, 2, OF({ANY, 2, {2, 3}}, {ANY, 2, {2, 4}})}, TL_ESHAPE, "[2,3], b is [2,4]"},
+    {{"add ids", binary, 2, OF({ANY, 1, {3}}, {INTEGERS, 1, {3}})}, TL_ETYPE, "float32"},
+    {{"gate", gate, 2, OF({ANY, 2, {2, 3}}, {ANY, 1, {3}})}, TL_ESHAPE, "[2,3], b is [3]"},
+    {{"matmul", matmul, 2, OF({ANY, 2, {4, 3}}, {ANY, 2, {2, 5}})}, TL_ESHAPE, "[4,3]"},
+    {{"matmul batch", matmul, 2, OF({ANY, 3, {2, 4, 3}}, {ANY, 3, {3, 3, 5}})}, TL_ESHAPE,
+     "[3,3,5]"},
+    {{"matmul of a vector", matmul, 2, OF({ANY, 1, {4}}, {ANY, 2, {4, 5}})}, TL_ESHAPE, "[4]"},
+    {{"linear", linear, 2, OF({ANY, 2, {4, 3}}, {ANY, 2, {5, 4}})}, TL_ESHAPE, "[5,4]"},
+    {{"linear bias", linear, 3, OF({ANY, 2, {4, 3}}, {ANY, 2, {5, 3}}, {ANY, 1, {4}})}, TL_ESHAPE,
+     "[4]"},
+    {{"sum axis", reduce, 1, OF({ANY, 2, {2, 3}}), .i = {TL_SUM, 2}}, TL_EINVAL, "[2,3]"},
+    {{"sum of ids", reduce, 1, OF({INTEGERS, 2, {2, 3}}), .i = {TL_SUM, 0}}, TL_ETYPE, "int32"},
+    {{"cumsum axis", cumsum, 1, OF({ANY, 2, {2, 3}}), .i = {-3}}, TL_EINVAL, "[2,3]"},
+    {{"reshape", reshape, 1, OF({ANY, 2, {2, 3}}), .i = {4, 2}}, TL_ESHAPE, "[2,3]"},
+    {{"reshape twice -1", reshape, 1, OF({ANY, 2, {2, 3}}), .i = {-1, -1}}, TL_ESHAPE, "-1"},
+    {{"transpose", transpose, 1, OF({ANY, 2, {2, 3}}), .i = {0, 0}}, TL_EINVAL, "[2,3]"},
+    {{"slice", slice, 1, OF({ANY, 2, {2, 3}}), .i = {1, 2, 2}}, TL_ESHAPE, "[2,3]"},
+    {{"concat", concat, 2, OF({ANY, 2, {2, 3}}, {ANY, 2, {2, 4}})}, TL_ESHAPE, "[2,4]"},
+    {{"softmax of ids", softmax, 1, OF({INTEGERS, 1, {3}})}, TL_ETYPE, "int32"},
+    {{"causal softmax", softmax, 1, OF({ANY, 2, {2, 3}}), .i = {1}}, TL_ESHAPE, "[2,3]"},
+    {{"linear cross entropy", cross_entropy, 2, OF({ANY, 2, {2, 3}}, {ANY, 2, {5, 4}})}, TL_ESHAPE,
+     "[5,4]"},
+    {{"linear cross entropy bias", cross_entropy, 3,
+      OF({ANY, 2, {2, 3}}, {ANY, 2, {5, 3}}, {ANY, 1, {3}})}, TL_ESHAPE, "bias is [3]"},
+    {{"layer_norm", layer_norm, 2, OF({ANY, 2, {2, 3}}, {ANY, 1, {2}})}, TL_ESHAPE,
+     "weight is [2]"},
+    {{"layer_norm bias", layer_norm, 3, OF({ANY, 2, {2, 3}}, {ANY, 1, {3}}, {ANY, 2, {3, 1}})},
+     TL_ESHAPE, "bias is [3,1]"},
+    {{"layer_norm eps", layer_norm, 1, OF({ANY, 2, {2, 3}}), .f = {-1}}, TL_EINVAL, "-1"},
+    {{"rms_norm of a number", rms_norm, 1, OF({ANY, 0, {0}})}, TL_ESHAPE, "[]"},
+    {{"rms_norm of no channel", rms_norm, 1, OF({ANY, 2, {2, 0}})}, TL_ESHAPE, "[2,0]"},
+    {{"simple_rms_norm of ids", simple_rms_norm, 1, OF({INTEGERS, 1, {3}})}, TL_ETYPE, "int32"},
+    {{"scale_norm", scale_norm, 2, OF({ANY, 2, {2, 3}}, {ANY, 1, {3}})}, TL_ESHAPE,
+     "weight is [3]"},
+    {{"batch_norm", batch_norm, 2, OF({ANY, 2, {2, 3}}, {ANY, 1, {2}})}, TL_ESHAPE,
+     "weight is [2]"},
+    {{"batch_norm of one row", batch_norm, 1, OF({ANY, 2, {1, 3}}), .i = {1}}, TL_EINVAL, "[1,3]"},
+    {{"conv", conv, 2, OF({ANY, 3, {2, 3, 4}}, {ANY, 2, {2, 3}})}, TL_ESHAPE, "taps are [2,3]"},
+    {{"conv of a matrix", conv, 2, OF({ANY, 2, {3, 4}}, {ANY, 2, {2, 4}})}, TL_ESHAPE, "[3,4]"},
+    {{"conv origin", conv, 2, OF({ANY, 3, {2, 3, 4}}, {ANY, 2, {2, 4}}), .i = {2}}, TL_EINVAL, "2"},
+    {{"dropout of ids", dropout, 1, OF({INTEGERS, 1, {3}})}, TL_ETYPE, "float32"},
+    {{"dropout", dropout, 1, OF({ANY, 1, {3}}), .f = {1}}, TL_EINVAL, "1"},
+    {{"decay", decay, 2, OF({ANY, 2, {4, 3}}, {FRACTION, 1, {2}})}, TL_ESHAPE, "[2]"},
+    {{"fft of real", fft, 1, OF({ANY, 2, {4, 3}})}, TL_ESHAPE, "[4,3]"},
+    {{"fft axis", fft, 1, OF({ANY, 2, {4, 2}}), .i = {1, 0}}, TL_EINVAL, "[4,2]"},
+    {{"irfft length", irfft, 1, OF({ANY, 2, {4, 2}}), .i = {0, 9}}, TL_ESHAPE, "9"},
+    {{0}, TL_OK, NULL},
+};
+
+/* Fails as it should, leaves out_y alone, records nothing and loses no memory. */
+static void refuses(void)
+{
+    tl_ctx *ctx = NULL;
+    CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
+    for (const refusal *r = refusals; r->c.name; r++) {
+        tl_stream  s = tl_stream_new(1, r->c.name);
+        tl_tensor *in[TL_ARGS] = {NULL}, *y = NULL;
+        for (int k = 0; k < r->c.inputs; k++) {
+            CHECK_STATUS(make_operand(ctx, r->c.in + k, &s, in + k), TL_OK);
+            if (tl_tensor_type(in[k]) == TL_F32) CHECK_STATUS(tl_require_grad(in[k], 1), TL_OK);
+        }
+        tl_status st = r->c.run(&r->c, in, &y);
+        int       told = st != TL_OK && strstr(tl_errmsg(ctx), r->text) != NULL;
+        if (st != r->status || !told)
+            printf("%s: %s, \"%s\"\n", r->c.name, tl_status_name(st), tl_errmsg(ctx));
+        CHECK_STATUS(st, r->status);
+        CHECK(told && y == NULL && tl_tape_len(ctx) == 0);
+        free_all(in, r->c.inputs);
+        CHECK(tl_memory_info(ctx).tensors == 0);
+    }
+    tl_ctx_free(ctx);
+}
+
+/* Targets and indices out of range are named. */
+static void indices_out_of_range(void)
+{
+    tl_ctx       *ctx = NULL;
+    const int64_t three = 3, dims[2] = {3, 4};
+    tl_tensor    *x = NULL, *ids = NULL, *y = NULL;
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 2, dims, &x), TL_OK);
+    CHECK_STATUS(tl_tensor_new(ctx, TL_I32, 1, &three, &ids), TL_OK);
+    tl_tensor_i32(ids)[1] = 4;
+    CHECK_STATUS(tl_cross_entropy(x, ids, -100, &y), TL_EINVAL);
+    CHECK(strstr(tl_errmsg(ctx), "target 4 in row 1 is not in 0..3") != NULL);
+    CHECK_STATUS(tl_gather(x, ids, &y), TL_EINVAL);
+    CHECK(strstr(tl_errmsg(ctx), "4") != NULL);
+    tl_tensor_i32(ids)[1] = -1;
+    CHECK_STATUS(tl_cross_entropy(x, ids, -100, &y), TL_EINVAL);
+    CHECK_STATUS(tl_gather(x, ids, &y), TL_EINVAL);
+    CHECK_STATUS(tl_cross_entropy(ids, x, -100, &y), TL_ETYPE);
+    CHECK_STATUS(tl_cross_entropy(x, x, -100, &y), TL_ETYPE);
+    CHECK_STATUS(tl_gather(x, x, &y), TL_ETYPE);
+    CHECK_STATUS(tl_random_uniform(ids, &(tl_stream){0}, 0, 1), TL_ETYPE);
+    CHECK_STATUS(tl_random_permutation(x, &(tl_stream){0}), TL_ETYPE);
+    CHECK(y == NULL);
+    tl_tensor_free(x);
+    tl_tensor_free(ids);
+    tl_ctx_free(ctx);
+}
+
+static const gradient_case empties[] = {
+    {"unary", unary, 1, OF({ANY, 2, {0, 3}})},
+    {"binary", binary, 2, OF({ANY, 2, {0, 3}}, {ANY, 1, {3}})},
+    {"binary empty suffix", binary, 2, OF({ANY, 2, {2, 0}}, {ANY, 1, {0}})},
+    {"binary of a number", binary, 2, OF({ANY, 0, {0}}, {ANY, 1, {0}})},
+    {"affine", affine, 1, OF({ANY, 1, {0}}), .f = {2, 1}},
+    {"gate", gate, 2, OF({ANY, 2, {3, 0}}, {ANY, 2, {3, 0}})},
+    {"matmul rows", matmul, 2, OF({ANY, 2, {0, 3}}, {ANY, 2, {3, 4}})},
+    {"matmul inner", matmul, 2, OF({ANY, 2, {2, 0}}, {ANY, 2, {0, 4}})},
+    {"matmul batch", matmul, 2, OF({ANY, 3, {0, 2, 3}}, {ANY, 3, {0, 3, 4}})},
+    {"linear", linear, 3, OF({ANY, 2, {0, 3}}, {ANY, 2, {4, 3}}, {ANY, 1, {4}})},
+    {"sum", reduce, 1, OF({ANY, 2, {0, 3}}), .i = {TL_SUM, TL_ALL}},
+    {"sum of empty rows", reduce, 1, OF({ANY, 2, {3, 0}}), .i = {TL_SUM, 1}},
+    {"cumsum", cumsum, 1, OF({ANY, 2, {3, 0}}), .i = {1}},
+    {"transpose", transpose, 1, OF({ANY, 2, {3, 0}}), .i = {1, 0}},
+    {"slice", slice, 1, OF({ANY, 2, {3, 2}}), .i = {0, 1, 0}},
+    {"concat", concat, 2, OF({ANY, 2, {0, 2}}, {ANY, 2, {3, 2}})},
+    {"softmax", softmax, 1, OF({ANY, 2, {0, 3}})},
+    {"softmax of empty rows", softmax, 1, OF({ANY, 2, {3, 0}})},
+    {"log_softmax", log_softmax, 1, OF({ANY, 2, {3, 0}})},
+    {"cross_entropy", cross_entropy, 1, OF({ANY, 2, {0, 3}})},
+    {"linear_cross_entropy", cross_entropy, 2, OF({ANY, 2, {0, 3}}, {ANY, 2, {4, 3}})},
+    {"layer_norm", layer_norm, 3, OF({ANY, 2, {0, 3}}, {ANY, 1, {3}}, {ANY, 1, {3}})},
+    {"simple_rms_norm", simple_rms_norm, 1, OF({ANY, 2, {0, 3}})},
+    {"batch_norm", batch_norm, 3, OF({ANY, 2, {0, 3}}, {ANY, 1, {3}}, {ANY, 1, {3}})},
+    {"conv", conv, 2, OF({ANY, 3, {2, 0, 3}}, {ANY, 2, {4, 3}})},
+    {"dropout", dropout, 1, OF({ANY, 1, {0}}), .f = {0.5}},
+    {"decay", decay, 2, OF({ANY, 2, {0, 3}}, {FRACTION, 1, {3}})},
+    {0},
+};
+
+/* Gradients of operators on nothing are 0, of the right shape. */
+static void empty_tensors(void)
+{
+    tl_ctx *ctx = NULL;
+    CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
+    for (const gradient_case *c = empties; c->name; c++) {
+        double error = gradient_error(ctx, c);
+        if (error > 0.01) printf("%s: %g\n", c->name, error);
+        CHECK(error <= 0.01);
+    }
+    CHECK(tl_memory_info(ctx).tensors == 0);
+    tl_ctx_free(ctx);
+}
+
+int main(void)
+{
+    return run_tests((const test[]){{"wrong shapes and types", refuses},
+                                    {"indices out of range", indices_out_of_range},
+                                    {"empty tensors", empty_tensors},
+                                    {0}});
+}

@@ -1,0 +1,346 @@
+/* test_store.c - the store of runs: what is committed stays, one writer, readers beside it. */
+
+#include "scratch.h"
+#include "test.h"
+
+static tl_ctx *ctx;
+
+/* ---- Shorthands ---- */
+
+#define TEXT(text)                                                                                 \
+    {                                                                                              \
+        .kind = 's', .s = (text), .bytes = strlen(text)                                            \
+    }
+#define INT(x)                                                                                     \
+    {                                                                                              \
+        .kind = 'i', .i = (x)                                                                      \
+    }
+#define REAL(x)                                                                                    \
+    {                                                                                              \
+        .kind = 'f', .f = (x)                                                                      \
+    }
+
+static tl_store *open_store(const char *folder, tl_store_mode mode)
+{
+    tl_store *s = NULL;
+    CHECK_STATUS(tl_store_open(ctx, folder, mode, &s), TL_OK);
+    if (!s) (void)printf("  %s\n", tl_errmsg(ctx));
+    return s;
+}
+
+static tl_status run(tl_store *s, const char *sql)
+{
+    return tl_store_exec(s, sql, 0, NULL, NULL, NULL);
+}
+
+static int keep(void *user, int columns, const char *const *names, const tl_value *values)
+{
+    (void)columns, (void)names;
+    *(tl_value *)user = values[0];
+    return 0;
+}
+
+static double real(tl_store *s, const char *sql)
+{
+    tl_value v = {.kind = '?'};
+    CHECK_STATUS(tl_store_exec(s, sql, 0, NULL, keep, &v), TL_OK);
+    return v.kind == 'i' ? (double)v.i : v.kind == 'f' ? v.f : NAN;
+}
+
+static tl_status trial(tl_store *s, const char *id)
+{
+    return tl_store_exec(s, "INSERT INTO trials (id, experiment) VALUES (?, 'e')", 1,
+                         (tl_value[]){TEXT(id)}, NULL, NULL);
+}
+
+static tl_status metric(tl_store *s, const char *id, const char *name, int64_t step, double value)
+{
+    return tl_store_exec(s, "INSERT INTO metrics VALUES (?, ?, ?, ?)", 4,
+                         (tl_value[]){TEXT(id), TEXT(name), INT(step), REAL(value)}, NULL, NULL);
+}
+
+/* ---- Schema ---- */
+
+typedef struct names {
+    char text[1024];
+} names;
+
+static int list_names(void *user, int columns, const char *const *column, const tl_value *values)
+{
+    names *n = user;
+    (void)values;
+    for (int i = 0; i < columns; i++) {
+        (void)strncat(n->text, column[i], sizeof n->text - strlen(n->text) - 2);
+        (void)strcat(n->text, " ");
+    }
+    return 1;
+}
+
+static void views_have_their_columns(void)
+{
+    static const struct {
+        const char *sql, *columns;
+    } views[] = {{"SELECT * FROM v_trials",
+                  "id experiment sweep status seed attempt step created started finished seconds "
+                  "host error command git_commit git_dirty code_hash data_hash config provenance "
+                  "tags notes "},
+                 {"SELECT * FROM v_metrics", "trial name step value "},
+                 {"SELECT * FROM v_last", "trial name step value "},
+                 {"SELECT * FROM v_artifacts", "trial kind step path bytes sha256 created "}};
+    tl_store *s = open_store(scratch("a/b/results"), TL_STORE_WRITE);
+    CHECK_STATUS(trial(s, "t"), TL_OK);
+    CHECK_STATUS(metric(s, "t", "loss", 1, 0.5), TL_OK);
+    CHECK_STATUS(run(s, "INSERT INTO artifacts (trial, kind, step, path, bytes, sha256) VALUES "
+                        "('t', 'checkpoint', 1, 'x.h5', 3, hex(zeroblob(32)))"),
+                 TL_OK);
+    for (int i = 0; i < 4; i++) {
+        names n = {""};
+        CHECK_STATUS(tl_store_exec(s, views[i].sql, 0, NULL, list_names, &n), TL_OK);
+        CHECK(!strcmp(n.text, views[i].columns));
+    }
+    tl_store_close(s);
+}
+
+static void rows_that_make_no_sense_are_refused(void)
+{
+    static const char *const bad[] = {
+        "INSERT INTO trials (id, experiment, status) VALUES ('u', 'e', 'finished')",
+        "INSERT INTO trials (id, experiment, config) VALUES ('u', 'e', '{a}')",
+        "INSERT INTO trials (id, experiment) VALUES ('t', 'twice')",
+        "INSERT INTO metrics VALUES ('nobody', 'loss', 1, 1.0)",
+        "INSERT INTO metrics VALUES ('t', 'loss', 'x', 1.0)",
+        "INSERT INTO metrics VALUES ('t', 'loss', 1, 'high')",
+        "INSERT INTO artifacts (trial, kind, path, bytes, sha256) VALUES ('t', 'c', 'p', 1, 'abc')",
+        "UPDATE metrics SET step = 3 WHERE trial = 't'"};
+    tl_store *s = open_store(scratch("sense"), TL_STORE_WRITE);
+    CHECK_STATUS(trial(s, "t"), TL_OK);
+    CHECK_STATUS(metric(s, "t", "loss", 1, 1), TL_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) CHECK_STATUS(run(s, bad[i]), TL_EINVAL);
+    CHECK(real(s, "SELECT count(*) FROM metrics") == 1);
+    tl_store_close(s);
+}
+
+static void last_follows_the_metrics(void)
+{
+    const char *last = "SELECT value FROM v_last WHERE trial = 't' AND name = 'loss'";
+    tl_store *s = open_store(scratch("last"), TL_STORE_WRITE);
+    CHECK_STATUS(trial(s, "t"), TL_OK);
+    for (int step = 1; step <= 9; step++)
+        CHECK_STATUS(metric(s, "t", "loss", step, 10 + step), TL_OK);
+    CHECK(real(s, last) == 19);
+    CHECK_STATUS(run(s, "INSERT OR REPLACE INTO metrics VALUES ('t', 'loss', 4, 1.0)"), TL_OK);
+    CHECK(real(s, last) == 19);
+    CHECK_STATUS(run(s, "INSERT OR REPLACE INTO metrics VALUES ('t', 'loss', 9, 2.0)"), TL_OK);
+    CHECK(real(s, last) == 2);
+    CHECK_STATUS(run(s, "INSERT INTO metrics VALUES ('t', 'loss', 9, 3.0) "
+                        "ON CONFLICT DO UPDATE SET value = excluded.value"),
+                 TL_OK);
+    CHECK(real(s, last) == 3);
+    CHECK_STATUS(run(s, "DELETE FROM metrics WHERE step > 5"), TL_OK);
+    CHECK(real(s, last) == 15 && real(s, "SELECT step FROM v_last") == 5);
+    CHECK_STATUS(metric(s, "t", "loss", 6, NAN), TL_OK); /* kept as NULL */
+    CHECK(real(s, "SELECT value IS NULL FROM v_last") == 1);
+    CHECK_STATUS(run(s, "DELETE FROM trials"), TL_OK);
+    CHECK(real(s, "SELECT (SELECT count(*) FROM metrics) + (SELECT count(*) FROM v_last)") == 0);
+    tl_store_close(s);
+}
+
+/* ---- Values ---- */
+
+static int take_row(void *user, int columns, const char *const *column, const tl_value *values)
+{
+    tl_value *out = user;
+    CHECK(columns == 6 && !strcmp(column[1], "two"));
+    CHECK(values[0].kind == 'i' && values[0].i == INT64_MIN);
+    CHECK(values[1].kind == 'f' && values[1].f == 0.1);
+    CHECK(values[2].kind == 's' && values[2].bytes == 3 && !memcmp(values[2].s, "a\0b", 4));
+    CHECK(values[3].kind == 'n');
+    CHECK(values[4].kind == 's' && values[4].bytes == 0 && values[4].s[0] == '\0');
+    CHECK(values[5].kind == 's' && values[5].bytes == 2 && !memcmp(values[5].s, "\1\2", 2));
+    *out = values[0];
+    return 0;
+}
+
+static void values_come_back_as_bound(void)
+{
+    tl_value seen = {.kind = '?'};
+    const tl_value in[] = {INT(INT64_MIN),
+                           REAL(0.1),
+                           {.kind = 's', .s = "a\0b", .bytes = 3},
+                           {.kind = 'n'},
+                           {.kind = 's'}};
+    tl_store *s = open_store(scratch("values"), TL_STORE_WRITE);
+    CHECK_STATUS(tl_store_exec(s, "SELECT ?, ? AS two, ?, ?, ?, x'0102'", 5, in, take_row, &seen),
+                 TL_OK);
+    CHECK(seen.kind == 'i');
+    tl_store_close(s);
+}
+
+static int stop_at_three(void *user, int columns, const char *const *column, const tl_value *values)
+{
+    (void)columns, (void)column, (void)values;
+    return ++*(int *)user == 3;
+}
+
+static void statements_and_their_errors(void)
+{
+    int rows = 0;
+    tl_value one = INT(1), odd = {.kind = 'x'};
+    tl_store *s = open_store(scratch("errors"), TL_STORE_WRITE);
+    CHECK_STATUS(run(s, "SELEC 1"), TL_EINVAL);
+    CHECK(strstr(tl_errmsg(ctx), "SELEC") != NULL);
+    CHECK_STATUS(run(s, ""), TL_EINVAL);
+    CHECK_STATUS(run(s, "SELECT 1; SELECT 2"), TL_EINVAL);
+    CHECK_STATUS(run(s, "SELECT 1; -- the end\n"), TL_OK);
+    CHECK_STATUS(run(s, "SELECT ?"), TL_EINVAL);
+    CHECK_STATUS(tl_store_exec(s, "SELECT 1", 1, &one, NULL, NULL), TL_EINVAL);
+    CHECK_STATUS(tl_store_exec(s, "SELECT ?", 1, &odd, NULL, NULL), TL_EINVAL);
+    CHECK_STATUS(tl_store_exec(s, "VALUES (1), (2), (3), (4)", 0, NULL, stop_at_three, &rows),
+                 TL_OK);
+    CHECK(rows == 3);
+    CHECK_STATUS(run(s, "INSERT INTO sweeps (id, experiment, script, sha256, source, command) "
+                        "VALUES (42, 'e', 's', '', '', '')"),
+                 TL_OK);
+    CHECK(tl_store_last_id(s) == 42);
+    tl_store_close(s);
+}
+
+static void close_rolls_back(void)
+{
+    tl_store *s = open_store(scratch("back"), TL_STORE_WRITE);
+    CHECK_STATUS(trial(s, "kept"), TL_OK);
+    CHECK_STATUS(run(s, "BEGIN IMMEDIATE"), TL_OK);
+    CHECK_STATUS(trial(s, "lost"), TL_OK);
+    tl_store_close(s);
+    s = open_store(scratch("back"), TL_STORE_READ);
+    CHECK(real(s, "SELECT count(*) FROM v_trials") == 1);
+    tl_store_close(s);
+}
+
+/* ---- Two at once ---- */
+
+static void a_second_writer_is_told_who_writes(void)
+{
+    char pid[32], host[256] = "";
+    int to_child[2], from_child[2];
+    char byte;
+    CHECK(pipe(to_child) == 0 && pipe(from_child) == 0);
+    pid_t child = fork();
+    if (child == 0) { /* holds the store until told */
+        tl_ctx *own;
+        tl_store *held;
+        (void)close(to_child[1]); /* or the end of the parent would not be seen */
+        int ok = tl_ctx_new(1, &own) == TL_OK &&
+                 tl_store_open(own, scratch("lock"), TL_STORE_WRITE, &held) == TL_OK;
+        ok = ok && write(from_child[1], "+", 1) == 1 && read(to_child[0], &byte, 1) >= 0;
+        _exit(!ok);
+    }
+    (void)close(from_child[1]);
+    CHECK(read(from_child[0], &byte, 1) == 1);
+    tl_store *s = NULL;
+    CHECK_STATUS(tl_store_open(ctx, scratch("lock"), TL_STORE_WRITE, &s), TL_ELOCKED);
+    (void)snprintf(pid, sizeof pid, " %ld ", (long)child);
+    (void)gethostname(host, sizeof host - 1);
+    CHECK(strstr(tl_errmsg(ctx), pid) && strstr(tl_errmsg(ctx), host));
+    tl_store_close(open_store(scratch("lock"), TL_STORE_READ)); /* a reader needs no lock */
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    tl_store_close(open_store(scratch("lock"), TL_STORE_WRITE)); /* the lock died with it */
+    (void)close(to_child[0]), (void)close(to_child[1]), (void)close(from_child[0]);
+}
+
+static void one_process_counts_too(void)
+{
+    tl_store *first = open_store(scratch("own"), TL_STORE_WRITE), *second = NULL;
+    CHECK_STATUS(tl_store_open(ctx, scratch("own"), TL_STORE_WRITE, &second), TL_ELOCKED);
+    tl_store_close(first);
+    tl_store_close(open_store(scratch("own"), TL_STORE_WRITE));
+}
+
+static void readers_read_while_one_writes(void)
+{
+    tl_store *w = open_store(scratch("both"), TL_STORE_WRITE);
+    CHECK_STATUS(trial(w, "one"), TL_OK);
+    tl_store *r = open_store(scratch("both"), TL_STORE_READ);
+    CHECK_STATUS(run(w, "BEGIN IMMEDIATE"), TL_OK);
+    CHECK_STATUS(trial(w, "two"), TL_OK);
+    CHECK(real(r, "SELECT count(*) FROM v_trials") == 1);
+    CHECK_STATUS(run(w, "COMMIT"), TL_OK);
+    CHECK(real(r, "SELECT count(*) FROM v_trials") == 2);
+    CHECK_STATUS(run(r, "BEGIN"), TL_OK); /* a reader that lingers stops nobody */
+    CHECK(real(r, "SELECT count(*) FROM v_trials") == 2);
+    CHECK_STATUS(trial(w, "three"), TL_OK);
+    CHECK(real(r, "SELECT count(*) FROM v_trials") == 2);
+    CHECK_STATUS(trial(r, "four"), TL_EINVAL); /* it may not write */
+    tl_store_close(r);
+    tl_store_close(w);
+}
+
+/* ---- Other files ---- */
+
+static void what_is_not_ours_is_refused(void)
+{
+    tl_store *s = NULL;
+    CHECK_STATUS(tl_store_open(ctx, scratch("nowhere"), TL_STORE_READ, &s), TL_ENOTFOUND);
+    CHECK_STATUS(tl_store_open(ctx, "", TL_STORE_WRITE, &s), TL_EINVAL);
+    s = open_store(scratch("new"), TL_STORE_WRITE);
+    CHECK_STATUS(run(s, "PRAGMA user_version = 99"), TL_OK);
+    tl_store_close(s);
+    CHECK_STATUS(tl_store_open(ctx, scratch("new"), TL_STORE_WRITE, &s), TL_ECORRUPT);
+    CHECK(strstr(tl_errmsg(ctx), "99") && strstr(tl_errmsg(ctx), "newer"));
+    CHECK_STATUS(tl_store_open(ctx, scratch("new"), TL_STORE_READ, &s), TL_ECORRUPT);
+    s = open_store(scratch("other"), TL_STORE_WRITE);
+    CHECK_STATUS(run(s, "PRAGMA application_id = 7"), TL_OK);
+    tl_store_close(s);
+    CHECK_STATUS(tl_store_open(ctx, scratch("other"), TL_STORE_WRITE, &s), TL_ECORRUPT);
+    CHECK(mkdir(scratch("junk"), 0777) == 0);
+    CHECK(scratch_write(scratch("junk/runs.db"), "this is no database, whatever it is named", 41));
+    CHECK_STATUS(tl_store_open(ctx, scratch("junk"), TL_STORE_WRITE, &s), TL_ECORRUPT);
+    CHECK_STATUS(tl_store_open(ctx, scratch("junk"), TL_STORE_READ, &s), TL_ECORRUPT);
+    CHECK(scratch_write(scratch("junk/runs.db"), "", 0)); /* an empty file is a new store */
+    CHECK_STATUS(tl_store_open(ctx, scratch("junk"), TL_STORE_READ, &s), TL_ENOTFOUND);
+    tl_store_close(open_store(scratch("junk"), TL_STORE_WRITE));
+}
+
+static void old_schemas_are_backed_up_and_upgraded(void)
+{
+    tl_store *s = open_store(scratch("old"), TL_STORE_WRITE);
+    CHECK_STATUS(trial(s, "t"), TL_OK);
+    CHECK_STATUS(run(s, "DROP VIEW v_trials"), TL_OK); /* as version 1 was: no views */
+    CHECK_STATUS(run(s, "DROP VIEW v_metrics"), TL_OK);
+    CHECK_STATUS(run(s, "DROP VIEW v_last"), TL_OK);
+    CHECK_STATUS(run(s, "DROP VIEW v_artifacts"), TL_OK);
+    CHECK_STATUS(run(s, "PRAGMA user_version = 1"), TL_OK);
+    tl_store_close(s);
+    CHECK_STATUS(tl_store_open(ctx, scratch("old"), TL_STORE_READ, &s), TL_ECORRUPT);
+    s = open_store(scratch("old"), TL_STORE_WRITE);
+    CHECK(real(s, "SELECT count(*) FROM v_trials") == 1);
+    CHECK(real(s, "PRAGMA user_version") == 2);
+    tl_store_close(s);
+    CHECK(mkdir(scratch("backup"), 0777) == 0);
+    CHECK(rename(scratch("old/runs.db.v1"), scratch("backup/runs.db")) == 0);
+    s = open_store(scratch("backup"), TL_STORE_WRITE); /* the copy is a whole store of version 1 */
+    CHECK(real(s, "SELECT count(*) FROM v_trials") == 1);
+    CHECK(scratch_count(scratch("backup"), "runs.db.v1") == 1);
+    tl_store_close(s);
+}
+
+int main(void)
+{
+    if (!scratch_new() || tl_ctx_new(1, &ctx) != TL_OK) return 1;
+    int status = run_tests((const test[]){
+        {"views_have_their_columns", views_have_their_columns},
+        {"rows_that_make_no_sense_are_refused", rows_that_make_no_sense_are_refused},
+        {"last_follows_the_metrics", last_follows_the_metrics},
+        {"values_come_back_as_bound", values_come_back_as_bound},
+        {"statements_and_their_errors", statements_and_their_errors},
+        {"close_rolls_back", close_rolls_back},
+        {"a_second_writer_is_told_who_writes", a_second_writer_is_told_who_writes},
+        {"one_process_counts_too", one_process_counts_too},
+        {"readers_read_while_one_writes", readers_read_while_one_writes},
+        {"what_is_not_ours_is_refused", what_is_not_ours_is_refused},
+        {"old_schemas_are_backed_up_and_upgraded", old_schemas_are_backed_up_and_upgraded},
+        {0}});
+    tl_ctx_free(ctx);
+    scratch_free();
+    return status;
+}

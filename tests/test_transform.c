@@ -1,0 +1,275 @@
+/* test_transform.c - Fourier transforms against their definition, and what their tuning leaves on
+** disk. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "test.h"
+
+#define TOLERANCE 1e-6 /* of the largest entry */
+#define TWO_PI    6.283185307179586477
+
+static tl_ctx *ctx;
+
+static const int64_t lengths[] = {1, 2, 3, 4, 5, 8, 15, 16, 31, 64, 97, 100, 210, 257, 1024};
+#define LENGTHS ((int)(sizeof lengths / sizeof *lengths))
+
+static tl_tensor *randoms(int ndim, const int64_t *dims, uint64_t seed)
+{
+    tl_tensor *t = NULL;
+    tl_stream  s = tl_stream_new(seed, "test");
+    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, ndim, dims, &t), TL_OK);
+    if (!t) exit(1); /* nothing below can be said */
+    CHECK_STATUS(tl_random_uniform(t, &s, -1, 1), TL_OK);
+    return t;
+}
+
+/* max |a - b| / max |b|; infinite if the sizes differ or a NaN is met. */
+static double distance(const tl_tensor *a, const tl_tensor *b)
+{
+    double worst = 0, largest = 1e-300;
+    if (tl_tensor_len(a) != tl_tensor_len(b)) return INFINITY;
+    for (int64_t k = 0; k < tl_tensor_len(a); k++) {
+        double difference = fabs((double)tl_tensor_cf32(a)[k] - tl_tensor_cf32(b)[k]);
+        if (!(difference <= 1e30)) return INFINITY;
+        worst = fmax(worst, difference);
+        largest = fmax(largest, fabs((double)tl_tensor_cf32(b)[k]));
+    }
+    return worst / largest;
+}
+
+/* The definition for x [outer,n,inner,2], in float64; sign -1: forward. */
+static tl_tensor *slow(const tl_tensor *x, int sign, double scale)
+{
+    int64_t      dims[] = {tl_tensor_dim(x, 0), tl_tensor_dim(x, 1), tl_tensor_dim(x, 2), 2};
+    tl_tensor   *y = randoms(4, dims, 0);
+    const float *from = tl_tensor_cf32(x);
+    for (int64_t o = 0; o < dims[0]; o++)
+        for (int64_t k = 0; k < dims[1]; k++)
+            for (int64_t v = 0; v < dims[2]; v++) {
+                double re = 0, im = 0;
+                for (int64_t j = 0; j < dims[1]; j++) {
+                    double       turn = (double)(j * k % dims[1]) / (double)dims[1];
+                    double       angle = sign * TWO_PI * turn;
+                    const float *z = from + ((o * dims[1] + j) * dims[2] + v) * 2;
+                    re += z[0] * cos(angle) - z[1] * sin(angle);
+                    im += z[0] * sin(angle) + z[1] * cos(angle);
+                }
+                float *z = tl_tensor_f32(y) + ((o * dims[1] + k) * dims[2] + v) * 2;
+                z[0] = (float)(scale * re);
+                z[1] = (float)(scale * im);
+            }
+    return y;
+}
+
+static void equal_the_definition(void)
+{
+    for (int i = 0; i < LENGTHS; i++) {
+        int64_t    n = lengths[i], inner = n < 300 ? 11 : 2;
+        tl_tensor *x = randoms(4, (int64_t[]){2, n, inner, 2}, 1), *y = NULL, *z = NULL;
+        tl_tensor *want = slow(x, -1, 1), *inverse = slow(x, 1, 1.0 / (double)n);
+        CHECK_STATUS(tl_fft(x, 1, 0, &y), TL_OK);
+        CHECK(distance(y, want) < TOLERANCE);
+        CHECK_STATUS(tl_fft(x, -2, 1, &z), TL_OK);
+        CHECK(distance(z, inverse) < TOLERANCE);
+        tl_tensor_f32(want)[0] += 1e-4f * (float)n; /* a planted fault is seen */
+        CHECK(distance(y, want) > TOLERANCE);
+        tl_tensor *all[] = {x, y, z, want, inverse};
+        for (int k = 0; k < 5; k++) tl_tensor_free(all[k]);
+    }
+}
+
+/* rfft is the first half of fft, along the last axis, and irfft undoes it. */
+static void real_ones_are_halves(void)
+{
+    for (int i = 0; i < LENGTHS; i++) {
+        int64_t    n = lengths[i], bins = n / 2 + 1;
+        tl_tensor *x = randoms(2, (int64_t[]){3, n}, 2);
+        tl_tensor *whole = randoms(3, (int64_t[]){3, n, 2}, 0);
+        tl_tensor *y = NULL, *half = NULL, *back = NULL, *first = NULL;
+        for (int64_t k = 0; k < 3 * n; k++) {
+            tl_tensor_f32(whole)[2 * k] = tl_tensor_cf32(x)[k];
+            tl_tensor_f32(whole)[2 * k + 1] = 0;
+        }
+        CHECK_STATUS(tl_fft(whole, 1, 0, &y), TL_OK);
+        CHECK_STATUS(tl_slice(y, 1, 0, bins, &first), TL_OK);
+        CHECK_STATUS(tl_rfft(x, -1, &half), TL_OK);
+        CHECK(tl_tensor_ndim(half) == 3 && tl_tensor_dim(half, 1) == bins);
+        CHECK(distance(half, first) < TOLERANCE);
+        CHECK_STATUS(tl_irfft(half, 1, n, &back), TL_OK);
+        CHECK(tl_tensor_ndim(back) == 2 && distance(back, x) < TOLERANCE);
+        tl_tensor *all[] = {x, whole, y, half, back, first};
+        for (int k = 0; k < 6; k++) tl_tensor_free(all[k]);
+    }
+}
+
+static void round_trips_return(void)
+{
+    for (int axis = 0; axis < 3; axis++) {
+        tl_tensor *x = randoms(4, (int64_t[]){6, 35, 20, 2}, 3), *y = NULL, *z = NULL;
+        CHECK_STATUS(tl_fft(x, axis, 0, &y), TL_OK);
+        CHECK_STATUS(tl_fft(y, axis, 1, &z), TL_OK);
+        CHECK(distance(z, x) < TOLERANCE);
+        CHECK(distance(y, x) > 0.1);
+        tl_tensor_free(x);
+        tl_tensor_free(y);
+        tl_tensor_free(z);
+    }
+}
+
+/* ---- Gradients ------------------------------------------------------------------------------- */
+
+enum { FFT, IFFT, RFFT, IRFFT };
+
+static tl_status apply(int kind, tl_tensor *x, int64_t n, tl_tensor **out_y)
+{
+    if (kind == RFFT) return tl_rfft(x, 1, out_y);
+    return kind == IRFFT ? tl_irfft(x, 1, n, out_y) : tl_fft(x, 1, kind == IFFT, out_y);
+}
+
+static double dot(const tl_tensor *a, const tl_tensor *b)
+{
+    double sum = 0;
+    if (tl_tensor_len(a) != tl_tensor_len(b)) return NAN;
+    for (int64_t k = 0; k < tl_tensor_len(a); k++)
+        sum += (double)tl_tensor_cf32(a)[k] * tl_tensor_cf32(b)[k];
+    return sum;
+}
+
+/* The gradient of <A x, dy> is A' dy: <A u, dy> = <u, A' dy> for any u. */
+static void adjoint(int kind, int64_t n)
+{
+    int64_t    rows = kind == IRFFT ? n / 2 + 1 : n;
+    int        ndim = kind == RFFT ? 3 : 4;
+    tl_tensor *x = randoms(ndim, (int64_t[]){2, rows, 5, 2}, 4), *y = NULL, *au = NULL;
+    tl_tensor *u = randoms(ndim, (int64_t[]){2, rows, 5, 2}, 5), *product = NULL, *loss = NULL;
+    CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
+    CHECK_STATUS(apply(kind, x, n, &y), TL_OK);
+    CHECK_STATUS(apply(kind, u, n, &au), TL_OK);
+    int64_t dims[TL_MAXDIMS];
+    for (int k = 0; k < tl_tensor_ndim(y); k++) dims[k] = tl_tensor_dim(y, k);
+    tl_tensor *dy = randoms(tl_tensor_ndim(y), dims, 6);
+    CHECK_STATUS(tl_binary(TL_MUL, y, dy, &product), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
+    double size = sqrt(dot(au, au) * dot(dy, dy));
+    CHECK_NEAR(dot(au, dy), dot(u, tl_grad(x)), 1e-6 * size);
+    CHECK(size > 0);
+    tl_tensor *all[] = {x, y, au, u, product, loss, dy};
+    for (int k = 0; k < 7; k++) tl_tensor_free(all[k]);
+}
+
+static void gradients_are_adjoints(void)
+{
+    for (int i = 0; i < LENGTHS; i++)
+        for (int kind = FFT; kind <= IRFFT; kind++) adjoint(kind, lengths[i]);
+}
+
+static void wrong_arguments_are_refused(void)
+{
+    tl_tensor *x = randoms(3, (int64_t[]){2, 5, 2}, 7), *y = NULL;
+    tl_tensor *real = randoms(2, (int64_t[]){4, 3}, 8), *none = randoms(2, (int64_t[]){0, 2}, 9);
+    CHECK_STATUS(tl_fft(x, 2, 0, &y), TL_EINVAL);
+    CHECK_STATUS(tl_fft(real, 0, 0, &y), TL_ESHAPE);
+    CHECK(strcmp(tl_errmsg(ctx), "fft: x is [4,3], a complex tensor is [..,2]") == 0);
+    CHECK_STATUS(tl_irfft(x, 1, 7, &y), TL_ESHAPE);
+    CHECK_STATUS(tl_irfft(x, 1, 10, &y), TL_ESHAPE);
+    CHECK_STATUS(tl_fft(none, 0, 0, &y), TL_ESHAPE);
+    CHECK(y == NULL);
+    tl_tensor_free(x);
+    tl_tensor_free(real);
+    tl_tensor_free(none);
+}
+
+/* ---- Tuning ---------------------------------------------------------------------------------- */
+
+static char folder[512], wisdom[544];
+
+/* y of one operator in a context of its own, which measures. */
+static tl_tensor *tuned(int64_t n)
+{
+    tl_tensor *y = NULL, *coef, *x;
+    tl_tno    *tno = NULL;
+    tl_ctx    *kept = ctx;
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    coef = randoms(2, (int64_t[]){n, 3}, 10);
+    x = randoms(3, (int64_t[]){1, n, 3}, 11);
+    CHECK_STATUS(tl_tno_new(ctx, "fft", n, 3, 1, NULL, &tno), TL_OK);
+    if (tno) CHECK_STATUS(tl_tno_apply(tno, coef, NULL, x, &y), TL_OK);
+    tl_tensor_free(coef);
+    tl_tensor_free(x);
+    tl_tno_free(tno);
+    tl_ctx_free(ctx);
+    ctx = kept;
+    if (!y) exit(1);
+    return y;
+}
+
+static long size_of(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 ? (long)s.st_size : -1;
+}
+
+/* A second run finds what the first one measured, changes nothing and computes the same. */
+static void tuning_is_remembered(void)
+{
+    CHECK(size_of(wisdom) == -1);
+    tl_tensor *first = tuned(750);
+    long       size = size_of(wisdom);
+    CHECK(size > 0);
+    tl_tensor *again = tuned(750);
+    CHECK(size_of(wisdom) == size);
+    CHECK(distance(again, first) == 0);
+    tl_tensor *other = tuned(441);
+    CHECK(size_of(wisdom) > size); /* kept with what was there */
+    tl_tensor_free(first);
+    tl_tensor_free(again);
+    tl_tensor_free(other);
+}
+
+static void bad_tuning_is_replaced(void)
+{
+    CHECK(truncate(wisdom, 40) == 0);
+    tl_tensor_free(tuned(750));
+    CHECK(size_of(wisdom) > 40);
+}
+
+/* Where nothing can be written FFTW does not measure, so that runs still repeat. */
+static void no_folder_is_no_error(void)
+{
+    CHECK(setenv("TOEPLAB_CACHE", wisdom, 1) == 0); /* a file where a folder should be */
+    tl_tensor *first = tuned(750), *again = tuned(750);
+    CHECK(distance(again, first) == 0);
+    tl_tensor_free(first);
+    tl_tensor_free(again);
+}
+
+int main(void)
+{
+    char lock[544];
+    (void)snprintf(folder, sizeof folder, "%s/toeplab-cache-XXXXXX",
+                   getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    (void)setenv("TOEPLAB_CACHE", "", 1);
+    if (!mkdtemp(folder) || tl_ctx_new(2, &ctx) != TL_OK) return 1;
+    (void)snprintf(wisdom, sizeof wisdom, "%s/fftw3f.wisdom", folder);
+    (void)snprintf(lock, sizeof lock, "%s/fftw3f.lock", folder);
+    (void)setenv("TOEPLAB_CACHE", folder, 1); /* for the contexts of the tuning cases */
+    int failed = run_tests((const test[]){
+        {"transforms equal the definition", equal_the_definition},
+        {"real transforms are halves of complex ones", real_ones_are_halves},
+        {"round trips return", round_trips_return},
+        {"gradients are adjoints", gradients_are_adjoints},
+        {"wrong arguments are refused", wrong_arguments_are_refused},
+        {"tuning is remembered", tuning_is_remembered},
+        {"bad tuning is replaced", bad_tuning_is_replaced},
+        {"no folder for tuning is no error", no_folder_is_no_error},
+        {0},
+    });
+    tl_ctx_free(ctx);
+    (void)remove(wisdom);
+    (void)remove(lock);
+    (void)rmdir(folder);
+    return failed;
+}
