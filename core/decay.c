@@ -1,5 +1,6 @@
 /* decay.c - coef_k gamma^|k|, with gradients to coef and gamma. */
 #include <math.h>
+#include <string.h>
 
 #include "tno.h"
 #include "vecmath.h"

@@ -99,9 +99,8 @@ static char kind_of(hid_t group, const char *name)
     hid_t child = H5Oopen(group, name, H5P_DEFAULT);
     H5I_type_t type = child < 0 ? H5I_BADID : H5Iget_type(child);
     if (child >= 0) (void)H5Oclose(child);
-    return type == H5I_GROUP     ? 'g'
-           : type == H5I_DATASET ? 'd'
-                                 : '?'; /* ?: a dangling link, a type */
+    if (type == H5I_GROUP) return 'g';
+    return type == H5I_DATASET ? 'd' : '?'; /* ?: a dangling link, or a named type */
 }
 
 tl_status tl_h5_child(tl_h5 *f, const char *group, int64_t i, const char **out_name, char *out_kind)
@@ -122,7 +121,8 @@ tl_status tl_h5_child(tl_h5 *f, const char *group, int64_t i, const char **out_n
         if (n > 0) st = room(f, &f->name, (size_t)n);
         if (st == TL_OK && n > 0)
             n = H5Lget_name_by_idx(g, ".", by, up, (hsize_t)i, f->name, (size_t)n + 1, H5P_DEFAULT);
-        if (st == TL_OK && n <= 0) st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "list", group);
+        if (st == TL_OK && n <= 0) /* group may have been f->name and be gone */
+            st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read", "the name of a child");
     }
     if (st == TL_OK) {
         *out_name = f->name;
@@ -204,7 +204,8 @@ tl_status tl_h5_attr(tl_h5 *f, const char *object, int64_t i, tl_attr *out_attr)
         if (attr >= 0) n = H5Aget_name(attr, 0, NULL);
         if (n >= 0) st = room(f, &f->name, (size_t)n);
         if (st == TL_OK && n >= 0) n = H5Aget_name(attr, (size_t)n + 1, f->name);
-        if (st == TL_OK && n < 0) st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "list", object);
+        if (st == TL_OK && n < 0)
+            st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read", "the name of an attribute");
     }
     if (st == TL_OK) st = read_attr(f, attr, out_attr);
     if (attr >= 0) (void)H5Aclose(attr);
@@ -256,8 +257,10 @@ tl_status tl_h5_read(tl_h5 *f, const char *name, tl_tensor **out_t)
         st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read the shape of", name);
     } else if (!real && class != H5T_INTEGER && class != H5T_ENUM) {
         st = tl_fail(f->ctx, TL_ETYPE, "%s: '%s' does not hold numbers", f->path, name);
-    } else if (ndim > TL_MAXDIMS || H5Sget_simple_extent_type(space) == H5S_NULL) {
-        st = tl_fail(f->ctx, TL_ESHAPE, "%s: '%s' has %d dimensions, a tensor 0 to %d", f->path,
+    } else if (H5Sget_simple_extent_type(space) == H5S_NULL) {
+        st = tl_fail(f->ctx, TL_ESHAPE, "%s: '%s' has a type but no elements", f->path, name);
+    } else if (ndim > TL_MAXDIMS) {
+        st = tl_fail(f->ctx, TL_ESHAPE, "%s: '%s' has %d dimensions, a tensor at most %d", f->path,
                      name, ndim, TL_MAXDIMS);
     }
     for (int i = 0; st == TL_OK && i < ndim; i++) dims[i] = (int64_t)hdims[i];

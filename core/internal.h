@@ -206,6 +206,9 @@ typedef struct tl_part {
 ** folder synced. On failure path is as it was and the temporary is gone. */
 tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_part *parts, int count);
 
+/* Takes FOLDER/lock until *out_fd is closed (lock.c). TL_ELOCKED names the process that has it. */
+tl_status tl_lock(tl_ctx *ctx, const char *folder, int *out_fd);
+
 /* The checksum behind our HDF5 files (trailer.c). */
 #define TL_TRAILER 24
 void tl_trailer(unsigned char out[TL_TRAILER], const unsigned char *data, size_t bytes);

@@ -168,7 +168,7 @@ static tl_status norm_grad_kernel(tl_ctx *ctx, const tl_args *a)
     tl_tensor *const *out = a->out;
     job j = {.kind = (kind)a->i[0], .rows = tl_rows(x), .cols = tl_cols(x), .x = F32(x),
              .dy = F32(a->in[2]), .y = out[0] ? F32(out[0]) : NULL, .s = F32(a->in[3])};
-    size_t  bytes = (size_t)(ctx->threads * j.cols) * sizeof(double);
+    size_t  bytes = out[1] || out[2] ? (size_t)(ctx->threads * j.cols) * sizeof(double) : 0;
     float  *weight = stretch(ctx, a->in[1], j.cols, 1);
     double *sums = tl_alloc(ctx, 2 * bytes);
     tl_status st = weight && sums ? TL_OK : TL_ENOMEM;

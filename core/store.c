@@ -3,13 +3,10 @@
 ** The writer holds FOLDER/lock, so no write ever waits for another one, and SQLite's bug of two
 ** connections that checkpoint a WAL at once (before 3.51.3) cannot be met: readers never do. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <sqlite3.h>
@@ -19,12 +16,14 @@
 
 #define APPLICATION 0x546f6550 /* "ToeP", as file(1) sees it */
 #define VERSION     2          /* the last section of schema.sql */
+#define KEPT        8
 
 struct tl_store {
     tl_ctx *ctx;
     sqlite3 *db;
-    char *folder, *path; /* path: of the database */
-    int lock;            /* descriptor of FOLDER/lock; -1: reading */
+    char *folder, *path;      /* path: of the database */
+    int lock;                 /* descriptor of FOLDER/lock; -1: reading */
+    sqlite3_stmt *kept[KEPT]; /* prepared statements that nobody runs now, last used first */
 };
 
 const char *tl_sqlite_version(void)
@@ -39,49 +38,36 @@ const char *tl_sqlite_version(void)
 static int full(sqlite3 *db)
 {
     sqlite3_file *journal = NULL;
-    int main_error = 0, journal_error = 0;
-    (void)sqlite3_file_control(db, "main", SQLITE_FCNTL_LAST_ERRNO, &main_error);
+    int error[2] = {0, 0};
+    (void)sqlite3_file_control(db, "main", SQLITE_FCNTL_LAST_ERRNO, &error[0]);
     (void)sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &journal);
     if (journal && journal->pMethods)
-        (void)journal->pMethods->xFileControl(journal, SQLITE_FCNTL_LAST_ERRNO, &journal_error);
-    return main_error == EFBIG || main_error == EDQUOT || journal_error == EFBIG ||
-           journal_error == EDQUOT;
+        (void)journal->pMethods->xFileControl(journal, SQLITE_FCNTL_LAST_ERRNO, &error[1]);
+    return error[0] == EFBIG || error[0] == EDQUOT || error[1] == EFBIG || error[1] == EDQUOT;
 }
+
+static const struct {
+    int code;
+    tl_status st;
+} codes[] = {/* all others are TL_EIO */
+             {SQLITE_NOMEM, TL_ENOMEM},     {SQLITE_FULL, TL_ENOSPC},
+             {SQLITE_CORRUPT, TL_ECORRUPT}, {SQLITE_NOTADB, TL_ECORRUPT},
+             {SQLITE_BUSY, TL_ELOCKED},     {SQLITE_LOCKED, TL_ELOCKED},
+             {SQLITE_ERROR, TL_EINVAL},     {SQLITE_RANGE, TL_EINVAL},
+             {SQLITE_TOOBIG, TL_EINVAL},    {SQLITE_CONSTRAINT, TL_EINVAL},
+             {SQLITE_READONLY, TL_EINVAL}};
 
 static tl_status status_of(sqlite3 *db)
 {
-    switch (sqlite3_errcode(db) & 0xff) {
-    case SQLITE_OK:
-    case SQLITE_ROW:
-    case SQLITE_DONE:
-        return TL_OK;
-    case SQLITE_NOMEM:
-        return TL_ENOMEM;
-    case SQLITE_FULL:
-        return TL_ENOSPC;
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-        return TL_ECORRUPT;
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-        return TL_ELOCKED;
-    case SQLITE_ERROR:
-    case SQLITE_CONSTRAINT:
-    case SQLITE_MISMATCH:
-    case SQLITE_RANGE:
-    case SQLITE_TOOBIG:
-    case SQLITE_READONLY:
-        return TL_EINVAL;
-    default:
-        return system == EFBIG || system == EDQUOT ? TL_ENOSPC : TL_EIO;
-    }
+    int code = sqlite3_errcode(db) & 0xff; /* the rest says where */
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i].code == code) return codes[i].st;
+    return code == SQLITE_IOERR && full(db) ? TL_ENOSPC : TL_EIO;
 }
 
 static tl_status fail(const tl_store *s, const char *what)
 {
-    tl_status st = status_of(s->db);
-    return tl_fail(s->ctx, st == TL_OK ? TL_EIO : st, "%s: %s: %s", s->path, what,
-                   sqlite3_errmsg(s->db));
+    return tl_fail(s->ctx, status_of(s->db), "%s: %s: %s", s->path, what, sqlite3_errmsg(s->db));
 }
 
 /* Several statements of our own. */
@@ -101,38 +87,6 @@ static int take_number(void *user, int columns, const char *const *names, const 
 static tl_status number(tl_store *s, const char *sql, int64_t *out)
 {
     return tl_store_exec(s, sql, 0, NULL, take_number, out);
-}
-
-/* ---- The lock -------------------------------------------------------------------------------- */
-
-/* What the holder wrote: "PID HOST". */
-static tl_status locked(tl_store *s, int fd)
-{
-    char text[300] = "", host[256] = "?";
-    long pid = 0;
-    struct stat file;
-    double age = fstat(fd, &file) == 0 ? difftime(time(NULL), file.st_mtime) : 0;
-    if (pread(fd, text, sizeof text - 1, 0) <= 0 || sscanf(text, "%ld %255s", &pid, host) != 2)
-        return tl_fail(s->ctx, TL_ELOCKED, "%s: another process writes here", s->folder);
-    return tl_fail(s->ctx, TL_ELOCKED, "%s: process %ld on %s has been writing here for %.0f s",
-                   s->folder, pid, host, age > 0 ? age : 0.0);
-}
-
-static tl_status take_lock(tl_store *s)
-{
-    char path[4096], text[300], host[200] = "?";
-    if (snprintf(path, sizeof path, "%s/lock", s->folder) >= (int)sizeof path)
-        return tl_fail(s->ctx, TL_EINVAL, "%s: too long a name", s->folder);
-    s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (s->lock < 0) return tl_fail_errno(s->ctx, "open", path);
-    if (flock(s->lock, LOCK_EX | LOCK_NB) != 0)
-        return errno == EWOULDBLOCK ? locked(s, s->lock) : tl_fail_errno(s->ctx, "lock", path);
-    (void)gethostname(host, sizeof host - 1);
-    int n = snprintf(text, sizeof text, "%ld %s\n", (long)getpid(), host);
-    /* written before it is cut, so that whoever reads meanwhile finds some holder */
-    if (pwrite(s->lock, text, (size_t)n, 0) != n || ftruncate(s->lock, n) != 0)
-        return tl_fail_errno(s->ctx, "write", path);
-    return TL_OK;
 }
 
 /* ---- Schema ---------------------------------------------------------------------------------- */
@@ -200,11 +154,22 @@ static tl_status connect(tl_store *s, const char *name, int flags)
     return script(s, "PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON;");
 }
 
+/* Rolls back; what is in the journal the next to open takes over. */
+static void disconnect(tl_store *s)
+{
+    for (int i = 0; i < KEPT; i++) {
+        (void)sqlite3_finalize(s->kept[i]);
+        s->kept[i] = NULL;
+    }
+    (void)sqlite3_close_v2(s->db);
+    s->db = NULL;
+}
+
 static tl_status open_writer(tl_store *s)
 {
     int version;
     tl_status st = tl_file_folders(s->ctx, s->folder);
-    if (st == TL_OK) st = take_lock(s);
+    if (st == TL_OK) st = tl_lock(s->ctx, s->folder, &s->lock);
     if (st == TL_OK) st = connect(s, s->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
     if (st == TL_OK) st = version_of(s, &version);
     if (st == TL_OK) st = script(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;");
@@ -236,8 +201,7 @@ static tl_status open_unwritable(tl_store *s)
         return TL_EIO; /* the first failure's message stands */
     tl_status st = immutable(s, &uri);
     if (st != TL_OK) return st;
-    (void)sqlite3_close_v2(s->db);
-    s->db = NULL;
+    disconnect(s);
     st = connect(s, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
     free(uri);
     return st;
@@ -288,7 +252,7 @@ tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_
 void tl_store_close(tl_store *s)
 {
     if (!s) return;
-    (void)sqlite3_close_v2(s->db); /* rolls back; the first to open later repeats what is left */
+    disconnect(s);
     if (s->lock >= 0) (void)close(s->lock);
     free(s->folder);
     free(s->path);
@@ -314,30 +278,58 @@ static int bind(sqlite3_stmt *stmt, int i, const tl_value *v)
     }
 }
 
-static tl_status prepare(tl_store *s, const char *sql, int count, const tl_value *values,
-                         sqlite3_stmt **out)
+/* The kept statement of that text, now the caller's; NULL: none. A statement that runs inside
+** itself gets a second one. */
+static sqlite3_stmt *take(tl_store *s, const char *sql)
+{
+    for (int i = 0; i < KEPT && s->kept[i]; i++) {
+        sqlite3_stmt *stmt = s->kept[i];
+        if (strcmp(sqlite3_sql(stmt), sql) != 0) continue;
+        memmove(s->kept + i, s->kept + i + 1, (size_t)(KEPT - 1 - i) * sizeof stmt);
+        s->kept[KEPT - 1] = NULL;
+        return stmt;
+    }
+    return NULL;
+}
+
+static void give(tl_store *s, sqlite3_stmt *stmt)
+{
+    (void)sqlite3_reset(stmt); /* repeats the error of the last step */
+    (void)sqlite3_clear_bindings(stmt);
+    (void)sqlite3_finalize(s->kept[KEPT - 1]);
+    memmove(s->kept + 1, s->kept, (KEPT - 1) * sizeof stmt);
+    s->kept[0] = stmt;
+}
+
+static tl_status prepare(tl_store *s, const char *sql, sqlite3_stmt **out)
 {
     const char *tail;
-    sqlite3_stmt *stmt = NULL, *more = NULL;
-    if (sqlite3_prepare_v2(s->db, sql, -1, &stmt, &tail) != SQLITE_OK) return fail(s, sql);
-    tl_status st = TL_OK;
-    if (sqlite3_prepare_v2(s->db, tail, -1, &more, NULL) != SQLITE_OK || more || !stmt)
-        st = tl_fail(s->ctx, TL_EINVAL, "%s: not one statement: %s", s->path, sql);
-    (void)sqlite3_finalize(more);
-    int want = sqlite3_bind_parameter_count(stmt);
-    if (st == TL_OK && want != count)
-        st = tl_fail(s->ctx, TL_EINVAL, "%s: %d values for the %d parameters of: %s", s->path,
-                     count, want, sql);
-    for (int i = 0; st == TL_OK && i < count; i++)
-        if (bind(stmt, i + 1, &values[i]) != SQLITE_OK)
-            st = tl_fail(s->ctx, TL_EINVAL, "%s: value %d cannot be bound in: %s", s->path, i + 1,
-                         sql);
-    if (st == TL_OK) {
-        *out = stmt;
-    } else {
-        (void)sqlite3_finalize(stmt);
+    sqlite3_stmt *stmt = take(s, sql), *more = NULL;
+    if (!stmt) {
+        if (sqlite3_prepare_v2(s->db, sql, -1, &stmt, &tail) != SQLITE_OK) return fail(s, sql);
+        int rc = sqlite3_prepare_v2(s->db, tail, -1, &more, NULL);
+        int several = rc != SQLITE_OK || more;
+        (void)sqlite3_finalize(more);
+        if (several || !stmt) {
+            (void)sqlite3_finalize(stmt);
+            return tl_fail(s->ctx, TL_EINVAL, "%s: not one statement: %s", s->path, sql);
+        }
     }
-    return st;
+    *out = stmt;
+    return TL_OK;
+}
+
+static tl_status bind_all(tl_store *s, sqlite3_stmt *stmt, int count, const tl_value *values)
+{
+    int want = sqlite3_bind_parameter_count(stmt);
+    if (want != count)
+        return tl_fail(s->ctx, TL_EINVAL, "%s: %d values for the %d parameters of: %s", s->path,
+                       count, want, sqlite3_sql(stmt));
+    for (int i = 0; i < count; i++)
+        if (bind(stmt, i + 1, &values[i]) != SQLITE_OK)
+            return tl_fail(s->ctx, TL_EINVAL, "%s: value %d cannot be bound in: %s", s->path, i + 1,
+                           sqlite3_sql(stmt));
+    return TL_OK;
 }
 
 /* A text or a blob of nothing may come as NULL. */
@@ -391,11 +383,12 @@ tl_status tl_store_exec(tl_store *s, const char *sql, int count, const tl_value 
 {
     sqlite3_stmt *stmt = NULL;
     int rc = SQLITE_DONE;
-    tl_status st = prepare(s, sql, count, values, &stmt);
+    tl_status st = prepare(s, sql, &stmt);
     if (st != TL_OK) return st;
-    st = rows(s, stmt, row, user, &rc);
+    st = bind_all(s, stmt, count, values);
+    if (st == TL_OK) st = rows(s, stmt, row, user, &rc);
     if (st == TL_OK && rc != SQLITE_DONE && rc != SQLITE_ROW) st = fail(s, sql);
-    (void)sqlite3_finalize(stmt); /* repeats the error of the last step */
+    give(s, stmt);
     return st;
 }
 

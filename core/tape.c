@@ -113,6 +113,7 @@ tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *con
     tl_node *node = &ctx->tape[ctx->tape_len++];
     *node = (tl_node){.grad = grad, .out = slot, .release = release};
     if (saved) node->saved = *saved;
+    memset(node->saved.out, 0, sizeof node->saved.out); /* outputs are not kept */
     for (int i = 0; i < count; i++) node->in[i] = inputs[i] ? slot_retain(inputs[i]->slot) : NULL;
     for (int i = 0; i < TL_ARGS; i++)
         if (node->saved.in[i]) tl_tensor_retain(node->saved.in[i]);
@@ -198,12 +199,22 @@ static tl_status walk(tl_ctx *ctx)
     return st;
 }
 
+static int on_tape(const tl_ctx *ctx, const tl_slot *slot)
+{
+    for (int64_t i = ctx->tape_len - 1; i >= 0; i--)
+        if (ctx->tape[i].out == slot) return 1;
+    return 0;
+}
+
 tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss)
 {
     tl_tensor *one;
     if (!loss->slot || loss->slot->leaf)
         return tl_fail(ctx, TL_EINVAL, "backward: the loss was not recorded (no input of it wants a "
                                        "gradient, or recording was off)");
+    if (!on_tape(ctx, loss->slot))
+        return tl_fail(ctx, TL_EINVAL, "backward: the tape of this loss is gone (an earlier backward "
+                                       "consumed it, or it was cleared)");
     if (loss->len != 1)
         return tl_fail(ctx, TL_EINVAL, "backward: the loss is %s, not one number", SHAPE(loss));
     tl_status st = tl_new_like(loss, &one);

@@ -127,8 +127,8 @@ static tl_status check_coef(tl_tno *tno, const char *op, tl_tensor *coef)
 static tl_status check_params(tl_tno *tno, const char *op, tl_tensor *const *params)
 {
     for (int i = 0; i < tno->params; i++) {
-        const char *name, *init;
-        int         ndim;
+        const char *name = NULL, *init;
+        int         ndim = 0;
         tl_tensor   want = {0};
         tl_status   st = tl_tno_param(tno, i, &name, &ndim, want.dims, &init);
         if (st != TL_OK) return st;

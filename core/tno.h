@@ -4,7 +4,7 @@
 
 #include "internal.h"
 
-#define TL_TNO_PARAMS 5 /* own parameters a backend may have: with coef, x and dy they fill TL_ARGS */
+#define TL_TNO_PARAMS 5 /* parameters a backend may have: with coef, x and dy they fill TL_ARGS */
 
 struct tl_plugin {
     const tl_tno_backend *entry; /* in the mapped file, which stays mapped */
@@ -15,13 +15,15 @@ struct tl_plugin {
 /* The backend of that name. TL_EBACKEND: none; the message lists those present. */
 tl_status tl_find_backend(tl_ctx *ctx, const char *name, const tl_tno_backend **out_backend);
 
-/* Values for backend's option table from "key=value" strings (ended by NULL; NULL: none given) and its defaults: an array
-** in the table's order, freed by tl_options_free. TL_EINVAL: unknown, of the wrong type or out of range. */
+/* Values for backend's option table from "key=value" strings (ended by NULL; NULL: none given) and
+** its defaults: an array in the table's order, freed by tl_options_free. TL_EINVAL: unknown, of the
+** wrong type or out of range. */
 tl_status tl_options_parse(tl_ctx *ctx, const tl_tno_backend *backend, const char *const *given,
                            tl_option_value **out_values);
 void      tl_options_free(const tl_tno_backend *backend, tl_option_value *values);
 
-/* Whether candidate could be what the writer of word meant, and closer than *best (edits; start at INT_MAX). */
+/* Whether candidate may be what the writer of word meant, in fewer edits than *best, which becomes
+** that number (start at INT_MAX). */
 int tl_nearer(const char *word, const char *candidate, int *best);
 
 tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a);      /* decay.c */

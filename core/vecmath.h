@@ -6,27 +6,27 @@
 #include <string.h>
 
 /* e^x to about 1.2 units in the last place: x = k ln 2 + r, |r| <= ln 2 / 2, polynomial in r, scaled
-** by 2^k. Below -87.3 the result is 0, above 88.7 infinity; NaN stays NaN. */
+** by 2^k. Below -86.9 the result is 0, above 88.7 infinity; NaN stays NaN. */
 static inline float tl_expf(float x)
 {
-    const float shift = 12582912.0f; /* 1.5 2^23: adding it rounds to an integer */
-    float       c = x < -88.0f ? -88.0f : x;
+    const float shift = 12582912.0f; /* 1.5 2^23: adding it rounds to an integer, in the low bits */
+    float       c = x < -87.0f ? -87.0f : x;
     c = c > 88.72f ? 88.72f : c;
-    float    k = (c * 1.44269504f + shift) - shift;
+    float    t = c * 1.44269504f + shift, k = t - shift;
     float    r = c - k * 0.693145752f - k * 1.42860677e-6f;
-    float    p = 1.98756912e-4f;
-    int32_t  bits;
-    float    scale;
+    float    p = 1.98756912e-4f, scale;
+    uint32_t bits;
     p = p * r + 1.39819994e-3f;
     p = p * r + 8.33345205e-3f;
     p = p * r + 4.16657962e-2f;
     p = p * r + 1.66666657e-1f;
     p = p * r + 5.0e-1f;
     p = p * r * r + r + 1.0f;
-    bits = ((int32_t)k + 126) << 23; /* 2^(k-1), doubled below: 2^128 is out of range */
+    memcpy(&bits, &t, sizeof bits);
+    bits = (bits + 126u) << 23; /* 2^(k-1), doubled below: 2^128 is out of range */
     memcpy(&scale, &bits, sizeof scale);
     p = p * scale * 2.0f;
-    p = x < -87.3f ? 0.0f : p;
+    p = x < -86.9f ? 0.0f : p;
     p = x > 88.72f ? __builtin_inff() : p;
     return x != x ? x : p;
 }

@@ -1,4 +1,4 @@
--- custom-mixer.lua: can a token mixer of one's own take the place of the TNN's? Yes, and this is how.
+-- custom-mixer.lua: can a token mixer of one's own take the place of the TNN's? This is how.
 local tl = require "toeplab"
 local nn = tl.nn
 
@@ -49,8 +49,8 @@ return tl.experiment "custom-mixer" {
     for step in t:steps(c.steps, model, opt, data) do
       t:log { loss = tl.train.lm_step(model, opt, data:batch(step)) }
     end
-    t:log { bits = tl.eval.bits_per_token(model, data.test, c.length, { before = data.test_before }),
-      parameters = model:count() }
+    local bits = tl.eval.bits_per_token(model, data.test, c.length, { before = data.test_before })
+    t:log { bits = bits, parameters = (model:count()) }
   end,
 
   report = { rows = "mixer", columns = { "parameters", "loss", "bits" } },

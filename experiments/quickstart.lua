@@ -47,8 +47,8 @@ return tl.experiment "quickstart" {
       backend = c.backend,
     }
     local opt = tl.optim.adam(model, {
-      kind = "adamw", betas = { 0.9, 0.98 }, lr = c.lr, weight_decay = c.weight_decay, clip = c.clip,
-      schedule = "cosine", warmup = c.warmup, steps = c.steps, end_lr = 0.02 * c.lr,
+      kind = "adamw", betas = { 0.9, 0.98 }, lr = c.lr, weight_decay = c.weight_decay,
+      clip = c.clip, schedule = "cosine", warmup = c.warmup, steps = c.steps, end_lr = 0.02 * c.lr,
     })
     t:say("%d characters to train on, %d to test on; %d parameters", data.train:numel(),
       data.test:numel(), model:count())
@@ -86,7 +86,7 @@ return tl.experiment "quickstart" {
         rows[#rows + 1] = { name, t.metrics["bits@" .. length] }
       end
       for _, order in ipairs(ngram_orders(c)) do
-        rows[#rows + 1] = { ("n-gram of order %d"):format(order), t.metrics["bits of n-gram " .. order] }
+        rows[#rows + 1] = { "n-gram of order " .. order, t.metrics["bits of n-gram " .. order] }
       end
       report.print({ "model", "bits per character" }, rows)
       print("\n" .. t.texts.sample .. "\n")

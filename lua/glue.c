@@ -115,13 +115,24 @@ int glue_is_tensor(lua_State *L, int arg)
 
 tl_tensor **glue_push_tensor(lua_State *L) { return &glue_push(L, &glue_tensor_class)->as.tensor; }
 
+/* The collector sees a box of 16 bytes, not the megabytes behind it, and would let gigabytes
+** gather. Told of all of them, it would go through the whole heap for each large tensor; so it is
+** told of a share of its heap at most, which makes for a cycle each time that tensors of a
+** sixteenth of all live ones (4 MiB at least) were made. That bounds the garbage, too. */
+static void account(lua_State *L, const tl_tensor *t)
+{
+    const double floor = 64 << 20;
+    double       live = (double)tl_memory_info(glue_ctx(L)).live;
+    double       kib = 4.0 * (double)tl_tensor_len(t) / 1024;
+    double       share = 16 * 1024 * kib / (live > floor ? live : floor) * lua_gc(L, LUA_GCCOUNT);
+    int          told = (int)(kib < share ? kib : share);
+    if (told > 0) lua_gc(L, LUA_GCSTEP, told); /* 0 would be a whole step */
+}
+
 int glue_result(lua_State *L, tl_status st)
 {
     glue_check(L, st);
-    /* The collector sees a box of 16 bytes and would let gigabytes gather behind such boxes. */
-    const glue_box *b = lua_touserdata(L, -1);
-    int64_t         kib = tl_tensor_len(b->as.tensor) * 4 / 1024;
-    if (kib > 0) lua_gc(L, LUA_GCSTEP, kib < INT_MAX ? (int)kib : INT_MAX); /* 0: a whole step */
+    account(L, ((const glue_box *)lua_touserdata(L, -1))->as.tensor);
     return 1;
 }
 

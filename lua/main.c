@@ -60,8 +60,8 @@ static int holds_library(lua_State *L)
     return found;
 }
 
-/* Pushes the folder that holds toeplab/init.lua: TOEPLAB_LUA, or that of an installation, or that of
-** the source tree. Returns whether it is there; if not, the folder is one that was tried. */
+/* Pushes the folder that holds toeplab/init.lua: TOEPLAB_LUA, or that of an installation, or that
+** of the source tree. Returns whether it is there; if not, the folder is one that was tried. */
 static int find_library(lua_State *L)
 {
     char        program[PATH_MAX];
@@ -144,6 +144,13 @@ static int run_script(lua_State *L, const start *s)
     return 1;
 }
 
+/* The help of the verb lua is the library's, as all help. */
+static int is_script(const start *s)
+{
+    if (s->argc < 1 || strcmp(s->argv[0], "lua") != 0) return 0;
+    return s->argc < 2 || (strcmp(s->argv[1], "--help") != 0 && strcmp(s->argv[1], "-h") != 0);
+}
+
 static int run_command(lua_State *L, const start *s)
 {
     lua_getglobal(L, "require");
@@ -164,7 +171,7 @@ static int run(lua_State *L)
     int         found = find_library(L);
     const char *library = lua_tostring(L, -1);
     if (found) add_path(L, library);
-    if (s->argc > 0 && strcmp(s->argv[0], "lua") == 0) return run_script(L, s);
+    if (is_script(s)) return run_script(L, s);
     if (!found) {
         lua_pushfstring(L, "no Lua library in %s; set TOEPLAB_LUA to its folder", library);
         return usage_error(L);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# kill_resume.sh - a run that is killed again and again, at random moments, ends with the same metrics
-# and the same parameters, bit for bit, as one that nothing disturbed.
+# kill_resume.sh - a run that is killed again and again, at random moments, ends with the same
+# metrics and the same parameters, bit for bit, as one that nothing disturbed.
 # kill_resume.sh TOEPLAB SOURCE [KILLS [SEED]]
 set -eu
 
@@ -24,10 +24,12 @@ local tl = require "toeplab"
 return tl.experiment "kill" {
   fixed = { steps = 300 },
   trial = function(t, c)
-    local data = tl.corpus("text:" .. ("how now brown cow, said he; "):rep(90), { batch = 4, length = 32 })
+    local text = "text:" .. ("how now brown cow, said he; "):rep(90)
+    local data = tl.corpus(text, { batch = 4, length = 32 })
     local model = tl.models.tnn_lm { vocab = data.vocab:size(), layers = 2, dim = 24, rpe_dim = 8,
       rpe_layers = 1, dropout = 0.1 }
-    local opt = tl.optim.adam(model, { lr = 0.003, clip = 1.0, schedule = "cosine", steps = c.steps })
+    local opt = tl.optim.adam(model, { lr = 0.003, clip = 1.0, schedule = "cosine",
+      steps = c.steps })
     for step in t:steps(c.steps, model, opt, data) do
       local loss, info = tl.train.lm_step(model, opt, data:batch(step))
       t:log { loss = loss, grad_norm = info.grad_norm }
@@ -64,12 +66,17 @@ print(table.concat(lines, "\n"))
 END
 }
 
-(run "$top/straight") >"$top/out" 2>&1 || { cat "$top/out"; echo "not ok the undisturbed run"; exit 1; }
+(run "$top/straight") >"$top/out" 2>&1 || {
+    cat "$top/out"
+    echo "not ok the undisturbed run"
+    exit 1
+}
 print_result "$top/straight" >"$top/want"
 
 resumed=0
 for kill in $(seq "$kills"); do
-    delay=$(awk -v seed="$seed" -v kill="$kill" 'BEGIN { srand(seed + kill); printf "%.3f", 0.25 + 0.9 * rand() }')
+    delay=$(awk -v seed=$((seed + kill)) \
+        'BEGIN { srand(seed); printf "%.3f", 0.25 + 0.9 * rand() }')
     (run "$top/killed") >"$top/out" 2>&1 &
     pid=$!
     sleep "$delay"

@@ -88,20 +88,27 @@ static inline int scratch_write(const char *path, const void *data, size_t bytes
     return fclose(f) == 0 && done == bytes;
 }
 
-/* Runs body(user) in a child and kills it after so many microseconds; 1 if it was the kill that
-** ended it. */
-static inline int scratch_kill(void (*body)(void *user), void *user, long microseconds)
+/* Runs body(user, ready) in a child, waits until it has written a byte to ready, and kills it so
+** many microseconds later; 1 if it was the kill that ended it. */
+static inline int scratch_kill(void (*body)(void *user, int ready), void *user, long microseconds)
 {
-    int status = 0;
+    int status = 0, ends[2];
+    char byte;
+    if (pipe(ends) != 0) return 0;
     pid_t pid = fork();
     if (pid == 0) {
-        body(user);
+        (void)close(ends[0]);
+        body(user, ends[1]);
         _exit(0);
     }
+    (void)close(ends[1]);
+    int ready = pid > 0 && read(ends[0], &byte, 1) == 1;
+    (void)close(ends[0]);
     if (pid < 0) return 0;
     (void)usleep((useconds_t)microseconds);
     (void)kill(pid, SIGKILL);
-    return waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    return waitpid(pid, &status, 0) == pid && ready && WIFSIGNALED(status) &&
+           WTERMSIG(status) == SIGKILL;
 }
 
 #endif

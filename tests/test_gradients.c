@@ -304,6 +304,40 @@ static void check_threads(void)
     }
 }
 
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+/* With every allocation failing in its turn an operator and its gradient say so, and lose none. */
+static void run_out_of_memory(tl_ctx *ctx, const gradient_case *c)
+{
+    tl_status st = TL_ENOMEM;
+    for (int n = 0; n < 1000 && st == TL_ENOMEM; n++) {
+        tl_stream  s = tl_stream_new(1, c->name);
+        tl_tensor *in[TL_ARGS] = {NULL}, *w = NULL;
+        for (int k = 0; k < c->inputs; k++)
+            CHECK_STATUS(make_operand(ctx, c->in + k, &s, in + k), TL_OK);
+        tl_alloc_fail_after(ctx, n);
+        st = run_backward(ctx, c, in, (1u << c->inputs) - 1, &s, &w);
+        tl_alloc_fail_after(ctx, -1);
+        tl_tensor_free(w);
+        free_all(in, c->inputs);
+        tl_tape_clear(ctx);
+        if (tl_memory_info(ctx).tensors != 0) printf("%s, allocation %d\n", c->name, n);
+        CHECK(tl_memory_info(ctx).tensors == 0);
+    }
+    if (st != TL_OK) printf("%s: %s\n", c->name, tl_errmsg(ctx));
+    CHECK_STATUS(st, TL_OK);
+}
+
+static void check_memory(void)
+{
+    const gradient_case *const tables[] = {elementwise, products, shapes, rows};
+    tl_ctx *ctx;
+    CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
+    for (int i = 0; i < 4; i++)
+        for (const gradient_case *c = tables[i]; c->name; c++) run_out_of_memory(ctx, c);
+    tl_ctx_free(ctx);
+}
+
 /* ---- The check itself, and the tape ---------------------------------------------------------- */
 
 static tl_status wrong_scale(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
@@ -352,6 +386,7 @@ int main(void)
                                     {"rows", check_rows},
                                     {"toeplitz operators", check_tnos},
                                     {"threads agree", check_threads},
+                                    {"out of memory", check_memory},
                                     {"planted faults are found", finds_planted_faults},
                                     {0}});
 }

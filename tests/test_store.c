@@ -205,6 +205,39 @@ static void statements_and_their_errors(void)
     tl_store_close(s);
 }
 
+typedef struct nest {
+    tl_store *s;
+    int depth, rows;
+} nest;
+
+static int go_deeper(void *user, int columns, const char *const *column, const tl_value *values)
+{
+    nest *n = user;
+    (void)columns, (void)column, (void)values;
+    n->rows++;
+    if (n->depth == 3) return 0;
+    n->depth++;
+    CHECK_STATUS(tl_store_exec(n->s, "VALUES (1), (2)", 0, NULL, go_deeper, n), TL_OK);
+    n->depth--;
+    return 0;
+}
+
+static void a_statement_may_run_inside_itself(void)
+{
+    nest n = {.s = open_store(scratch("nest"), TL_STORE_WRITE)};
+    for (int i = 0; i < 3; i++) { /* twice from what is kept */
+        n.rows = 0;
+        CHECK_STATUS(tl_store_exec(n.s, "VALUES (1), (2)", 0, NULL, go_deeper, &n), TL_OK);
+        CHECK(n.rows == 2 + 4 + 8 + 16);
+    }
+    for (int i = 0; i < 40; i++) { /* more texts than are kept */
+        char sql[64];
+        (void)snprintf(sql, sizeof sql, "SELECT %d", i % 20);
+        CHECK(real(n.s, sql) == i % 20);
+    }
+    tl_store_close(n.s);
+}
+
 static void close_rolls_back(void)
 {
     tl_store *s = open_store(scratch("back"), TL_STORE_WRITE);
@@ -333,6 +366,7 @@ int main(void)
         {"last_follows_the_metrics", last_follows_the_metrics},
         {"values_come_back_as_bound", values_come_back_as_bound},
         {"statements_and_their_errors", statements_and_their_errors},
+        {"a_statement_may_run_inside_itself", a_statement_may_run_inside_itself},
         {"close_rolls_back", close_rolls_back},
         {"a_second_writer_is_told_who_writes", a_second_writer_is_told_who_writes},
         {"one_process_counts_too", one_process_counts_too},

@@ -66,14 +66,15 @@ typedef struct job {
     int ack; /* where the number of each committed batch goes */
 } job;
 
-static void write_for_ever(void *user)
+static void write_for_ever(void *user, int ready)
 {
     const job *j = user;
     tl_ctx *own;
     tl_store *s;
     if (tl_ctx_new(1, &own) != TL_OK) return;
     if (tl_store_open(own, scratch("kill"), TL_STORE_WRITE, &s) != TL_OK) return;
-    int64_t b = (integer(s, "SELECT count(*) FROM metrics")) / ROWS;
+    int64_t b = integer(s, "SELECT count(*) FROM metrics") / ROWS;
+    if (write(ready, "+", 1) != 1) return;
     for (; write_batch(s, b) == TL_OK; b++)
         if (write(j->ack, &b, sizeof b) != (ssize_t)sizeof b) return;
 }
@@ -86,7 +87,7 @@ static void killed_writers_lose_nothing_committed(void)
         int ends[2];
         tl_store *s = NULL;
         CHECK(pipe(ends) == 0);
-        CHECK(scratch_kill(write_for_ever, &(job){ends[1]}, 4000 + 2741 * i % 23000));
+        CHECK(scratch_kill(write_for_ever, &(job){ends[1]}, 211 + 2741 * i % 15000));
         (void)close(ends[1]);
         while (read(ends[0], &b, sizeof b) == (ssize_t)sizeof b) acked = b;
         (void)close(ends[0]);

@@ -1,5 +1,6 @@
 -- checkpoint.lua: the state of a running trial as one HDF5 file. Tensors become datasets, numbers,
--- texts and booleans attributes, both named by their path in the nested state: "model/embed.weight".
+-- texts and booleans attributes, both named by their path in the nested state:
+-- "model/embed.weight".
 local core = require "toeplab.core"
 
 local checkpoint = {}

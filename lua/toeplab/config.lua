@@ -20,7 +20,8 @@ function config.keys(t)
   return keys
 end
 
--- values: key -> value. Reading a key that is not declared is an error with a suggestion; writing is one too.
+-- values: key -> value. Reading a key that is not declared is an error with a suggestion; writing
+-- is one too.
 function config.new(values)
   return options.shared("the configuration", copy(values))
 end
@@ -37,8 +38,10 @@ function config.kind(v)
   return type(v)
 end
 
-local articles = { integer = "an integer", number = "a number", boolean = "true or false", string = "a text",
-  list = "a list" }
+local articles = {
+  integer = "an integer", number = "a number", boolean = "true or false", string = "a text",
+  list = "a list",
+}
 
 local function scalar(text, like)
   local kind = config.kind(like)
@@ -84,7 +87,8 @@ local function expected(likes)
   return table.concat(kinds, " or ")
 end
 
--- Command-line text read by the type of a declared value. nil and what was expected if it does not fit.
+-- Command-line text read by the type of a declared value. nil and what was expected if it does not
+-- fit.
 function config.parse(text, declared)
   if type(declared) ~= "table" then
     local value = any(text, { declared })
@@ -99,7 +103,9 @@ function config.parse_list(text, declared)
   local list = {}
   for i, part in ipairs(split(text)) do
     list[i] = any(part, #declared > 0 and declared or { "" })
-    if list[i] == nil then return nil, expected(declared) .. " in each place of a comma-separated list" end
+    if list[i] == nil then
+      return nil, expected(declared) .. " in each place of a comma-separated list"
+    end
   end
   return list
 end

@@ -1,4 +1,5 @@
--- corpus.lua: a text as token ids, split into train, valid and test, and the batches of a training run.
+-- corpus.lua: a text as token ids, split into train, valid and test, and the batches of a training
+-- run.
 local core = require "toeplab.core"
 local datasets = require "toeplab.datasets"
 local options = require "toeplab.options"
@@ -12,13 +13,16 @@ Corpus.__index = Corpus
 
 local spec = options.set {
   { "tokens", options.field { default = "char", choices = { "char", "byte" } }, "what a token is" },
-  { "length", options.field { type = "int", min = 1, optional = true }, "tokens predicted per row of a batch" },
+  { "length", options.field { type = "int", min = 1, optional = true },
+    "tokens predicted per row of a batch" },
   { "batch", options.field { type = "int", min = 1, optional = true }, "rows of a batch" },
   { "order", options.field { default = "blocks", choices = { "blocks", "random" } },
     "consecutive blocks shuffled every epoch, or random places" },
-  { "valid", options.field { default = 0.05, min = 0, max = 0.9 }, "fraction held out before the test part" },
+  { "valid", options.field { default = 0.05, min = 0, max = 0.9 },
+    "fraction held out before the test part" },
   { "test", options.field { default = 0.05, min = 0, max = 0.9 }, "fraction held out at the end" },
-  { "seed", options.field { type = "int", min = 0, optional = true }, "seed of the order; default: the trial's" },
+  { "seed", options.field { type = "int", min = 0, optional = true },
+    "seed of the order; default: the trial's" },
 }
 
 -- The seed that corpora of the running trial take; the runner sets it.
@@ -50,7 +54,8 @@ local function from_set(set)
   local clean = set.clean or function(text) return text end
   if path and core.sys.exists(path) then return clean(from_file(path)) end
   if datasets.installed(set) then return clean(from_program(set)) end
-  stop.usage("corpus %s is not here. Either %s", set.name, table.concat(datasets.advice(set), ",\nor "))
+  stop.usage("corpus %s is not here. Either %s", set.name,
+    table.concat(datasets.advice(set), ",\nor "))
 end
 
 local function text_of(name)
@@ -65,8 +70,8 @@ end
 
 local last = {} -- the text read last, as its trials usually follow each other
 
--- The text of a corpus and its sha256. Names: a data set that is a text, a path, or "text:" followed by the text itself.
--- Raises a usage error that says how to get what is not here.
+-- The text of a corpus and its sha256. Names: a data set that is a text, a path, or "text:"
+-- followed by the text itself. Raises a usage error that says how to get what is not here.
 function corpus.text(name)
   if last.name ~= name then
     local text = text_of(name)
@@ -85,7 +90,9 @@ function corpus.open(name, given)
   local total = self.ids:numel()
   local test, valid = math.floor(total * o.test), math.floor(total * o.valid)
   local train = total - valid - test
-  if train < 2 then error(("corpus %s: %d tokens leave nothing to train on"):format(name, total), 2) end
+  if train < 2 then
+    error(("corpus %s: %d tokens leave nothing to train on"):format(name, total), 2)
+  end
   self.train = self.ids:narrow(1, 1, train)
   if valid > 0 then self.valid = self.ids:narrow(1, train + 1, valid) end
   if test > 0 then
@@ -95,7 +102,8 @@ function corpus.open(name, given)
   return self
 end
 
--- The order of the blocks in an epoch is a function of (seed, epoch) alone, so nothing has to be saved to resume.
+-- The order of the blocks in an epoch is a function of (seed, epoch) alone, so nothing has to be
+-- saved to resume.
 local function epoch_order(self, epoch, blocks)
   if self.epoch ~= epoch or self.blocks ~= blocks then
     local stream = core.stream(self.seed, "data.epoch." .. epoch)
@@ -122,18 +130,25 @@ local function random_starts(self, step, batch, length, total)
   return starts
 end
 
--- The batch of a step (1, 2, ...): ids [batch, length+1] from the training part; the row's first length tokens are the
--- input, its last length the targets. Depends on the seed and the step alone. In order "blocks" the targets are
--- consecutive blocks, each epoch takes every block once, and the remainder of the text is left out.
+-- The batch of a step (1, 2, ...): ids [batch, length+1] from the training part; the row's first
+-- length tokens are the input, its last length the targets. Depends on the seed and the step alone.
+-- In order "blocks" the targets are consecutive blocks, each epoch takes every block once, and the
+-- remainder of the text is left out.
 function Corpus:batch(step, batch, length)
   batch, length = batch or self.options.batch, length or self.options.length
-  if not batch or not length then error("corpus: batch and length must be given to tl.corpus or to :batch", 2) end
+  if not batch or not length then
+    error("corpus: batch and length must be given to tl.corpus or to :batch", 2)
+  end
   local total = self.train:numel()
   if total < length + 1 then
-    error(("corpus %s: %d training tokens are fewer than length + 1 = %d"):format(self.name, total, length + 1), 2)
+    error(("corpus %s: %d training tokens are fewer than length + 1 = %d"):format(self.name, total,
+      length + 1), 2)
   end
-  local starts = (self.options.order == "blocks" and block_starts or random_starts)(self, step, batch, length, total)
+  local starts_of = self.options.order == "blocks" and block_starts or random_starts
+  local starts = starts_of(self, step, batch, length, total)
   return core.windows(self.train, core.ids(starts), length + 1)
 end
 
-return setmetatable(corpus, { __call = function(_, name, given) return corpus.open(name, given) end })
+return setmetatable(corpus, {
+  __call = function(_, name, given) return corpus.open(name, given) end,
+})

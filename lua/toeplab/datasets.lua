@@ -1,5 +1,5 @@
--- datasets.lua: the data sets Toeplab knows: their files, sizes and sha256, and where they come from.
--- A folder named by TOEPLAB_DATA holds them, unpacked, in subfolders named as here.
+-- datasets.lua: the data sets Toeplab knows: their files, sizes and sha256, and where they come
+-- from. A folder named by TOEPLAB_DATA holds them, unpacked, in subfolders named as here.
 local core = require "toeplab.core"
 
 local datasets = {}
@@ -25,7 +25,8 @@ datasets.list = {
   {
     name = "tinyshakespeare", what = "40,000 lines of Shakespeare", licence = "public domain",
     corpus = "tinyshakespeare/input.txt",
-    source = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+    source = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"
+      .. "tinyshakespeare/input.txt",
     files = {
       { "tinyshakespeare/input.txt", 1115394,
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed" },
@@ -58,9 +59,10 @@ datasets.list = {
     },
   },
   {
-    name = "gpt2-bpe", what = "GPT-2's byte pair encoding and fairseq's dictionary", licence = "MIT",
-    source = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/ (encoder.json, vocab.bpe)"
-      .. " and https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/dict.txt",
+    name = "gpt2-bpe", licence = "MIT",
+    what = "GPT-2's byte pair encoding and fairseq's dictionary",
+    source = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/"
+      .. " (encoder.json, vocab.bpe) and https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/dict.txt",
     files = {
       { "gpt2-bpe/encoder.json", 1042301,
         "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783" },
@@ -81,7 +83,8 @@ datasets.list = {
     },
   },
   {
-    name = "listops-nangia", what = "nested list expressions with answers", licence = "as published",
+    name = "listops-nangia", licence = "as published",
+    what = "nested list expressions with answers",
     source = "Nangia and Bowman 2018, two test sets",
     files = {
       { "listops-nangia/test_d20a.tsv", 2905315,
@@ -134,8 +137,9 @@ end
 function datasets.advice(set)
   local lines = {}
   if set.package then lines[1] = ("install the package: apt install %s"):format(set.package) end
-  lines[#lines + 1] = ("put it at %s/%s%s"):format(datasets.folder() or "$TOEPLAB_DATA", set.files[1][1],
-    datasets.folder() and "" or " and set TOEPLAB_DATA to that folder")
+  local folder = datasets.folder()
+  lines[#lines + 1] = ("put it at %s/%s%s"):format(folder or "$TOEPLAB_DATA", set.files[1][1],
+    folder and "" or " and set TOEPLAB_DATA to that folder")
   if not set.package then lines[#lines + 1] = "source: " .. set.source end
   return lines
 end

@@ -3,12 +3,12 @@
 -- tl.experiment "name" {
 --   answers    = "tnn/table10",                     -- which published table it answers (optional)
 --   fixed      = { layers = 6 },                    -- keys with one value
---   grid       = { decay = {0.99, "learnable"} },   -- keys with several: every combination is a trial
+--   grid       = { decay = {0.99, "learnable"} },   -- with several: each combination is a trial
 --   seeds      = 3,                                 -- 1..3, or a list of seeds
---   scale      = { smoke = { layers = 1 }, ... },   -- named sets of values: the same question, other budgets
---   data       = { "corpus" },                      -- keys that name a corpus (default: corpus, where declared)
---   check      = function(c) ... end,               -- raises on a configuration that makes no sense
---   checkpoint = { steps = 500, seconds = 60 },     -- when t:steps saves (default: every 60 seconds)
+--   scale      = { smoke = { layers = 1 }, ... },   -- named sets of values: other budgets
+--   data       = { "corpus" },                      -- keys that name a corpus (default: corpus)
+--   check      = function(c) ... end,               -- raises on what makes no sense
+--   checkpoint = { steps = 500, seconds = 60 },     -- when t:steps saves (default: each minute)
 --   trial      = function(t, c) ... end,            -- what one trial does
 --   report     = { rows = "decay", columns = {"loss"} } or function(trials, report) ... end,
 -- }
@@ -19,9 +19,9 @@ local suggest = require "toeplab.suggest"
 local experiment = {}
 
 local fields = {
-  answers = { "string" }, fixed = { "table" }, grid = { "table" }, seeds = { "number", "table" }, scale = { "table" },
-  data = { "table" }, check = { "function" }, checkpoint = { "table" }, trial = { "function" },
-  report = { "table", "function" },
+  answers = { "string" }, fixed = { "table" }, grid = { "table" }, seeds = { "number", "table" },
+  scale = { "table" }, data = { "table" }, check = { "function" }, checkpoint = { "table" },
+  trial = { "function" }, report = { "table", "function" },
 }
 local checkpoint_fields = { steps = true, seconds = true }
 local reserved = { seed = true, seeds = true, scale = true }
@@ -29,7 +29,8 @@ local reserved = { seed = true, seeds = true, scale = true }
 local Experiment = {}
 Experiment.__index = Experiment
 
--- "FILE:LINE" of the line that declares key, as far as the text of the script tells; else of the declaration's start.
+-- "FILE:LINE" of the line that declares key, as far as the text of the script tells; else that of
+-- the declaration's start.
 function Experiment:where(key)
   local number, pattern = 0, "%f[%w_]" .. key:gsub("%p", "%%%0") .. "%f[^%w_][\"'%]]*%s*=[^=]"
   for line in (self.text .. "\n"):gmatch("(.-)\n") do
@@ -49,15 +50,19 @@ local function check_fields(self, spec)
   for _, key in ipairs(config.keys(spec)) do
     local kinds = fields[key]
     if not kinds then
-      complain(self, key, "an experiment has no field '%s'%s", key, suggest.hint(key, config.keys(fields)))
+      complain(self, key, "an experiment has no field '%s'%s", key,
+        suggest.hint(key, config.keys(fields)))
     end
     local fits = false
     for _, kind in ipairs(kinds) do fits = fits or type(spec[key]) == kind end
     if not fits then
-      complain(self, key, "%s must be a %s, not a %s", key, table.concat(kinds, " or a "), type(spec[key]))
+      complain(self, key, "%s must be a %s, not a %s", key, table.concat(kinds, " or a "),
+        type(spec[key]))
     end
   end
-  if not spec.trial then complain(self, self.name, "experiment '%s' has no trial = function(t, c) ... end", self.name) end
+  if not spec.trial then
+    complain(self, self.name, "experiment '%s' has no trial = function(t, c) ... end", self.name)
+  end
 end
 
 local function is_list(v)
@@ -68,22 +73,27 @@ local function check_value(self, key, value)
   if type(key) ~= "string" or not key:find("^[%a_][%w_]*$") then
     complain(self, tostring(key), "'%s' cannot be a key: use letters, digits and _", tostring(key))
   end
-  if reserved[key] then complain(self, key, "the key '%s' is set by the runner; choose another name", key) end
+  if reserved[key] then
+    complain(self, key, "the key '%s' is set by the runner; choose another name", key)
+  end
   local kind = type(value)
-  if kind == "table" and not is_list(value) then
-    complain(self, key, "%s must be a number, a text, true, false or a list of these", key)
-  elseif kind == "table" then
+  if kind == "table" and is_list(value) then
     for _, item in ipairs(value) do check_value(self, key, item) end
   elseif kind ~= "number" and kind ~= "string" and kind ~= "boolean" then
-    complain(self, key, "%s must be a number, a text, true, false or a list of these, not a %s", key, kind)
+    complain(self, key, "%s must be a number, a text, true, false or a list of these, not a %s",
+      key, kind)
   end
 end
 
 local function check_grid(self)
   for _, key in ipairs(config.keys(self.grid)) do
     local axis = self.grid[key]
-    if not is_list(axis) or #axis == 0 then complain(self, key, "grid: %s must be a list of at least one value", key) end
-    if self.fixed[key] ~= nil then complain(self, key, "%s is declared twice, in fixed and in grid", key) end
+    if not is_list(axis) or #axis == 0 then
+      complain(self, key, "grid: %s must be a list of at least one value", key)
+    end
+    if self.fixed[key] ~= nil then
+      complain(self, key, "%s is declared twice, in fixed and in grid", key)
+    end
     check_value(self, key, axis)
   end
 end
@@ -133,15 +143,20 @@ local function check_seeds(self, seeds)
     return list
   end
   local good = is_list(seeds) and #seeds > 0
-  for _, seed in ipairs(good and seeds or {}) do good = good and math.type(seed) == "integer" and seed >= 0 end
-  if not good then complain(self, "seeds", "seeds must be a count of at least 1 or a list of integers from 0 up") end
+  for _, seed in ipairs(good and seeds or {}) do
+    good = good and math.type(seed) == "integer" and seed >= 0
+  end
+  if not good then
+    complain(self, "seeds", "seeds must be a count from 1 up or a list of integers from 0 up")
+  end
   return seeds
 end
 
 local function check_checkpoint(self)
   for _, key in ipairs(config.keys(self.checkpoint)) do
     if not checkpoint_fields[key] then
-      complain(self, key, "checkpoint has no field '%s'%s", key, suggest.hint(key, config.keys(checkpoint_fields)))
+      complain(self, key, "checkpoint has no field '%s'%s", key,
+        suggest.hint(key, config.keys(checkpoint_fields)))
     end
     if type(self.checkpoint[key]) ~= "number" or self.checkpoint[key] <= 0 then
       complain(self, key, "checkpoint: %s must be a number above 0", key)
@@ -177,10 +192,13 @@ function experiment.define(name, level)
   local file, text, line = source(level or 2)
   return function(spec)
     local self = setmetatable({ name = name, file = file, text = text, line = line }, Experiment)
-    if type(spec) ~= "table" then stop.usage("%s:%d: experiment '%s' needs a table", file, line, name) end
+    if type(spec) ~= "table" then
+      stop.usage("%s:%d: experiment '%s' needs a table", file, line, name)
+    end
     check_fields(self, spec)
     for key, value in pairs(spec) do self[key] = value end
-    for _, key in ipairs { "fixed", "grid", "scale", "checkpoint" } do self[key] = self[key] or {} end
+    self.fixed, self.grid = self.fixed or {}, self.grid or {}
+    self.scale, self.checkpoint = self.scale or {}, self.checkpoint or {}
     for _, key in ipairs(config.keys(self.fixed)) do check_value(self, key, self.fixed[key]) end
     check_grid(self)
     check_scales(self)
@@ -202,10 +220,14 @@ function experiment.load(path)
   local strict = setmetatable({}, {
     __index = function(_, key)
       local value = _G[key]
-      if value == nil then error(("'%s' is not declared%s"):format(key, suggest.hint(key, config.keys(_G))), 2) end
+      if value == nil then
+        error(("'%s' is not declared%s"):format(key, suggest.hint(key, config.keys(_G))), 2)
+      end
       return value
     end,
-    __newindex = function(_, key) error(("global '%s' is not allowed; write: local %s"):format(key, key), 2) end,
+    __newindex = function(_, key)
+      error(("global '%s' is not allowed; write: local %s"):format(key, key), 2)
+    end,
   })
   local chunk, problem = load(text:gsub("^#[^\n]*", ""), "@" .. path, "t", strict)
   if not chunk then stop.usage("%s", problem) end
@@ -213,7 +235,9 @@ function experiment.load(path)
     return stop.is(e) and e or { message = tostring(e), trace = debug.traceback(tostring(e), 2) }
   end)
   if not ok and stop.is(value) then error(value, 0) end
-  if not ok then stop.usage("%s", os.getenv("TOEPLAB_TRACEBACK") and value.trace or value.message) end
+  if not ok then
+    stop.usage("%s", os.getenv("TOEPLAB_TRACEBACK") and value.trace or value.message)
+  end
   if not experiment.is(value) then
     stop.usage('%s: an experiment file ends with: return tl.experiment "name" { ... }', path)
   end

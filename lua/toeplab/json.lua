@@ -1,9 +1,11 @@
--- json.lua: canonical JSON. Equal values give equal text (keys sorted, one form per number), so that the text can be
--- hashed. There is no decoder: the store's JSON functions read what is written here.
+-- json.lua: canonical JSON. Equal values give equal text (keys sorted, one form per number), so
+-- that the text can be hashed. There is no decoder: the store's JSON functions read what is written
+-- here.
 local json = {}
 
 local escapes = {
-  ['"'] = '\\"', ["\\"] = "\\\\", ["\b"] = "\\b", ["\f"] = "\\f", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t",
+  ['"'] = '\\"', ["\\"] = "\\\\", ["\b"] = "\\b", ["\f"] = "\\f", ["\n"] = "\\n",
+  ["\r"] = "\\r", ["\t"] = "\\t",
 }
 
 local function quote(s)
@@ -12,7 +14,8 @@ local function quote(s)
   end) .. '"'
 end
 
--- The shortest decimal text that reads back as x; a float keeps a point or an exponent, so 1.0 stays a float.
+-- The shortest decimal text that reads back as x; a float keeps a point or an exponent, so 1.0
+-- stays a float.
 function json.number(x)
   if math.type(x) == "integer" then return ("%d"):format(x) end
   if x ~= x or x == math.huge or x == -math.huge then error("JSON has no " .. tostring(x), 0) end

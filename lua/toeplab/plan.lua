@@ -1,4 +1,5 @@
--- plan.lua: from an experiment and the words of a command line to the list of its trials, before anything runs.
+-- plan.lua: from an experiment and the words of a command line to the list of its trials, before
+-- anything runs.
 local config = require "toeplab.config"
 local json = require "toeplab.json"
 local stop = require "toeplab.stop"
@@ -44,10 +45,14 @@ local function declared(exp, key)
   end
 end
 
+local function misfit(exp, key, expected, text)
+  stop.usage("%s: %s takes %s, got '%s'", exp:where(key), key, expected, text)
+end
+
 local function set_key(exp, values, key, text)
   if exp.grid[key] then
     local list, expected = config.parse_list(text, exp.grid[key])
-    if not list then stop.usage("%s: %s takes %s, got '%s'", exp:where(key), key, expected, text) end
+    if not list then misfit(exp, key, expected, text) end
     values.axes[key] = list
     return
   end
@@ -56,11 +61,11 @@ local function set_key(exp, values, key, text)
     local names = exp:keys()
     table.move({ "seed", "seeds", "scale" }, 1, 3, #names + 1, names)
     local near = suggest.nearest(key, names)
-    stop.usage("%s: unknown key '%s' on the command line%s", near and exp:where(near) or exp.file, key,
-      suggest.hint(key, names))
+    stop.usage("%s: unknown key '%s' on the command line%s", near and exp:where(near) or exp.file,
+      key, suggest.hint(key, names))
   end
   local value, expected = config.parse(text, like)
-  if value == nil then stop.usage("%s: %s takes %s, got '%s'", exp:where(key), key, expected, text) end
+  if value == nil then misfit(exp, key, expected, text) end
   values.fixed[key] = value
 end
 
@@ -127,9 +132,9 @@ local function label(point, seed, many)
   return table.concat(parts, " ")
 end
 
--- The trials of exp under the overrides in words ("key=value", "scale=NAME", "seeds=N", "seed=N"), in an order that
--- depends on the declaration alone: each {config=, point=, seed=, label=}. Second result: the names of the axes.
--- Raises a usage error for whatever does not fit.
+-- The trials of exp under the overrides in words ("key=value", "scale=NAME", "seeds=N", "seed=N"),
+-- in an order that depends on the declaration alone: each {config=, point=, seed=, label=}. Second
+-- result: the names of the axes. Raises a usage error for whatever does not fit.
 function plan.trials(exp, words)
   local values = settle(exp, words)
   local trials = {}
@@ -138,7 +143,8 @@ function plan.trials(exp, words)
       local resolved = config.copy(values.fixed)
       for key, value in pairs(point) do resolved[key] = config.copy(value) end
       resolved.seed = seed
-      trials[#trials + 1] = { config = resolved, point = point, seed = seed, label = label(point, seed, #values.seeds > 1) }
+      trials[#trials + 1] = { config = resolved, point = point, seed = seed,
+        label = label(point, seed, #values.seeds > 1) }
     end
   end
   plan.check(exp, trials)
@@ -150,7 +156,9 @@ function plan.check(exp, trials)
   local seen = {}
   for _, trial in ipairs(trials) do
     local text = json.encode(trial.config)
-    if seen[text] then stop.usage("%s: %s appears twice among the trials", exp.file, trial.label) end
+    if seen[text] then
+      stop.usage("%s: %s appears twice among the trials", exp.file, trial.label)
+    end
     seen[text] = true
     if exp.check then
       local ok, why = pcall(exp.check, config.new(trial.config))

@@ -56,14 +56,20 @@ local shown = { "^TOEPLAB_", "^OMP_", "^OPENBLAS_", "^CUDA_", "^SLURM_", "^HDF5_
   "^TZ$", "^MALLOC_" }
 local secret = { "key", "token", "secret", "password", "passwd", "credential" }
 
+local function matches(name, patterns, plain)
+  for _, pattern in ipairs(patterns) do
+    if name:find(pattern, 1, plain) then return true end
+  end
+  return false
+end
+
 local function environment()
   local set = {}
   for line in (output("env") or ""):gmatch("[^\n]+") do
     local name, value = line:match("^([%w_]+)=(.*)$")
-    local wanted, hidden = false, false
-    for _, pattern in ipairs(shown) do wanted = wanted or (name and name:find(pattern)) end
-    for _, word in ipairs(secret) do hidden = hidden or (name and name:lower():find(word, 1, true)) end
-    if wanted then set[name] = hidden and "***" or value end
+    if name and matches(name, shown, false) then
+      set[name] = matches(name:lower(), secret, true) and "***" or value
+    end
   end
   return set
 end

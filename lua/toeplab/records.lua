@@ -16,10 +16,13 @@ end
 -- Opens the store in folder for reading ("r") or writing ("w"); raises with the right exit code.
 function records.open(folder, mode)
   if mode == "r" and not core.sys.exists(folder .. "/runs.db") then
-    stop.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)", folder)
+    stop.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)",
+      folder)
   end
   local store, message, status = core.store(folder, mode)
-  if not store then stop.raise(status == "ELOCKED" and stop.LOCKED or stop.STORAGE, "%s", message) end
+  if not store then
+    stop.raise(status == "ELOCKED" and stop.LOCKED or stop.STORAGE, "%s", message)
+  end
   return setmetatable({ store = store, folder = folder }, Records)
 end
 
@@ -65,7 +68,8 @@ end
 
 -- The row of a script with its overrides; made at the first time.
 function Records:sweep(s)
-  local found = self:rows("SELECT id FROM sweeps WHERE sha256 = ? AND plan = ?", { s.sha256, s.plan })
+  local sql = "SELECT id FROM sweeps WHERE sha256 = ? AND plan = ?"
+  local found = self:rows(sql, { s.sha256, s.plan })
   if found[1] then return found[1].id end
   self:rows([[INSERT INTO sweeps (experiment, script, sha256, source, command, scale, plan)
     VALUES (?, ?, ?, ?, ?, ?, ?)]],
@@ -88,7 +92,8 @@ function Records:begin(t)
     self:rows([[UPDATE trials SET status = 'running', attempt = attempt + 1, started = ?,
       finished = NULL, error = NULL, host = ?, pid = ?, command = ?, git_commit = ?, git_dirty = ?,
       provenance = ? WHERE id = ?]],
-      { core.sys.now(), p.host, p.pid, p.command, p.commit, p.dirty, t.provenance_json, t.id, n = 8 })
+      { core.sys.now(), p.host, p.pid, p.command, p.commit, p.dirty, t.provenance_json, t.id,
+        n = 8 })
   end)
 end
 
@@ -117,7 +122,9 @@ function Records:find(word)
     local row = self:rows("SELECT * FROM v_trials ORDER BY started DESC, id LIMIT 1")[1]
     return row or stop.usage("%s holds no trials", self.folder)
   end
-  if not word:find("^%x+$") then stop.usage("'%s' is not the id of a trial (see toeplab ls)", word) end
+  if not word:find("^%x+$") then
+    stop.usage("'%s' is not the id of a trial (see toeplab ls)", word)
+  end
   local found = self:rows("SELECT * FROM v_trials WHERE substr(id, 1, ?) = ? LIMIT 2",
     { #word, word:lower() })
   if #found == 0 then stop.usage("no trial's id begins with '%s' (see toeplab ls)", word) end

@@ -27,8 +27,8 @@ local function distance(got, want)
 end
 
 -- ---- Kinds --------------------------------------------------------------------------------------
--- Each is a function of a case and a backend's name that returns {{name=, error=, tolerance=}, ...},
--- or nil and why the case does not concern the backend.
+-- Each is a function of a case and a backend's name that returns {{name=, error=, tolerance=},
+-- ...}, or nil and why the case does not concern the backend.
 
 local kinds = {}
 
@@ -84,8 +84,9 @@ local function module_of(case, kind, backend)
   local ok, module = pcall(published.module, kind, case.attributes, dictionary(case, "param"),
     { backend = backend })
   if ok then return module end
-  local refused = module:find("does not take", 1, true) or module:find("a decay acts on lags", 1, true)
-  if refused then return nil, module end
+  for _, refusal in ipairs { "does not take", "a decay acts on lags" } do
+    if module:find(refusal, 1, true) then return nil, module end
+  end
   error(module, 0)
 end
 
@@ -110,9 +111,13 @@ local function run_module(case, kind, backend, merge)
   return results
 end
 
-function kinds.tno(case, backend) return run_module(case, "tno", backend, merge_heads) end
+function kinds.tno(case, backend)
+  return run_module(case, "tno", backend, merge_heads)
+end
 
-function kinds.tno_multi(case, backend) return run_module(case, "tno_multi", backend, merge_heads) end
+function kinds.tno_multi(case, backend)
+  return run_module(case, "tno_multi", backend, merge_heads)
+end
 
 function kinds.layer(case, backend)
   return run_module(case, "layer", backend, function(x) return x end)
@@ -149,9 +154,11 @@ function kinds.train(case, backend)
       tolerance = name == "grad_norm" and reference.parameter_tolerance or nil }
   end
   for _, name in ipairs(case:children "final") do
-    worst = math.max(worst, distance(named[published.ours("train", name)], case:read("final/" .. name)))
+    local own = named[published.ours("train", name)]
+    worst = math.max(worst, distance(own, case:read("final/" .. name)))
   end
-  results[#results + 1] = { name = "final", error = worst, tolerance = reference.parameter_tolerance }
+  results[#results + 1] = { name = "final", error = worst,
+    tolerance = reference.parameter_tolerance }
   return results
 end
 

@@ -9,8 +9,8 @@ local function width(s)
   return utf8.len(s) or #s
 end
 
--- A cell as text: floats with 4 decimals; very small and large ones with 3 significant digits; large
--- whole ones as they are.
+-- A cell as text: floats with 4 decimals; very small and large ones with 3 significant digits;
+-- large whole ones as they are.
 function report.cell(v)
   if v == nil then return "-" end
   if math.type(v) == "float" then

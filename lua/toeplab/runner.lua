@@ -87,7 +87,7 @@ end
 local function handler(exp)
   return function(e)
     if stop.is(e) then return e end
-    local message = located(exp, tostring(e))
+    local message = located(exp, stop.plain(tostring(e)))
     return os.getenv("TOEPLAB_TRACEBACK") and debug.traceback(message, 2) or message
   end
 end
@@ -111,6 +111,7 @@ local function call_trial(run, t)
     handle:flush()
   end, handler(run.exp))
   debug.sethook()
+  if not ok then pcall(handle.flush, handle) end -- what led to it is worth keeping
   core.tape_clear()
   config.add_reads(c, run.reads)
   return ok, why
@@ -120,7 +121,7 @@ end
 local function verdict(why)
   local signals = { [stop.INTERRUPT] = true, [stop.TERMINATE] = true, [stop.HANGUP] = true }
   if stop.is(why) and signals[why.code] then return why.code end
-  if stop.storage_full(why) then return stop.STORAGE end
+  if stop.storage_problem(why) then return stop.STORAGE end
 end
 
 local function run_trial(run, t)
@@ -141,8 +142,9 @@ local function run_trial(run, t)
   -- A full disk may refuse this row too; the trial is then taken up as one whose process died.
   pcall(run.records.finish, run.records, t.id, code and "interrupted" or "failed", message)
   if code == stop.STORAGE then
-    stop.raise(code, "%s: %s\nnothing is lost: free some space and give the same command again",
-      t.label, message)
+    local advice = stop.storage_problem(message) == "full" and "free some space" or "repair it"
+    stop.raise(code, "%s: %s\nthe storage failed: %s and give the same command again", t.label,
+      message, advice)
   elseif code then
     stop.raise(code, "%s: %s; the same command continues", t.label, message)
   end

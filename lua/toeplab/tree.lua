@@ -1,4 +1,4 @@
--- tree.lua -- a module printed as a tree: a line each with its options and parameters; runs of equal
+-- tree.lua -- a module printed as a tree: a line each with its options and parameters; equal
 -- neighbours are printed once.
 
 local tree = {}

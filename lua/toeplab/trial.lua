@@ -1,7 +1,7 @@
 -- trial.lua: what a trial is given as t: the loop that survives a kill at any moment, and the log.
 --
 --   for step in t:steps(1000, model, opt, data) do   resumes after the last checkpoint
---     t:log { loss = ... }                           committed within 200 ms, and with each checkpoint
+--     t:log { loss = ... }                           is committed within 200 ms
 --   end
 --   t:text("sample", text)                           a text that belongs to the result
 local checkpoint = require "toeplab.checkpoint"
@@ -138,7 +138,9 @@ local function read_checked(self, row)
   if not core.sys.exists(file) then return nil, "is missing" end
   local ok, hash = pcall(core.sha256_file, file)
   if not ok then return nil, "cannot be read: " .. tostring(hash) end
-  if hash ~= row.sha256 then return nil, "is damaged (its sha256 is not the one it was stored with)" end
+  if hash ~= row.sha256 then
+    return nil, "is damaged (its sha256 is not the one it was stored with)"
+  end
   local good, state = pcall(checkpoint.read, file)
   if not good then return nil, "cannot be read: " .. tostring(state) end
   return state
@@ -202,7 +204,8 @@ local function stateful(data)
 end
 
 -- Iterates over the steps that are still to do, up to n, after restoring everything from the last
--- good checkpoint. model, opt: have state() and load(); data: may have; extra: name -> more of them.
+-- good checkpoint. model, opt: have state() and load(); data: may have; extra: name -> more of
+-- them.
 function Trial:steps(n, model, opt, data, extra)
   if self.parts then error("steps: a trial has one loop of steps", 2) end
   if math.type(n) ~= "integer" or n < 0 then error("steps: takes an integer from 0 up", 2) end

@@ -1,12 +1,13 @@
--- harness.lua: what every Lua test file is made of; run one with `toeplab lua tests/lua/test_x.lua [name pattern]`.
+-- harness.lua: what every Lua test file is made of. Run one, or of it the tests whose names match:
+--   toeplab lua tests/lua/test_x.lua [PATTERN]
 --
 --   local t = require "harness"
 --   t.test("sums", function() t.eq(1 + 1, 2) end)
 --   t.done()
 --
--- Tests run in the order they are written. After each one the garbage is collected, the tape cleared, and every tensor
--- that the test made must be gone; no test may create a global. done() prints "N passed, N failed" and ends the program,
--- with status 1 if a test failed or none ran.
+-- Tests run in the order they are written. After each one the garbage is collected, the tape
+-- cleared, and every tensor that the test made must be gone; no test may create a global. done()
+-- prints "N passed, N failed" and ends the program, with status 1 if a test failed or none ran.
 local core = require "toeplab.core"
 
 local harness = {}
@@ -19,11 +20,11 @@ function harness.test(name, fn)
   tests[#tests + 1] = { name = name, fn = fn }
 end
 
--- ---- Comparisons ----------------------------------------------------------------------------------------------------
+-- ---- Comparisons --------------------------------------------------------------------------------
 
 local function plain(x)
-  if type(x) == "userdata" and getmetatable(x).__name == "toeplab.tensor" then return x:totable() end
-  return x
+  local is_tensor = type(x) == "userdata" and getmetatable(x).__name == "toeplab.tensor"
+  return is_tensor and x:totable() or x
 end
 
 -- nil, or where and how a and b differ. Numbers may differ by tol; NaN equals nothing.
@@ -38,7 +39,8 @@ local function difference(a, b, tol, where)
       if d then return d end
     end
   elseif type(a) == "number" and type(b) == "number" then
-    if not (a == b or math.abs(a - b) <= tol) then return ("%s: %.9g is not %.9g"):format(where, a, b) end
+    if a == b or math.abs(a - b) <= tol then return nil end
+    return ("%s: %.9g is not %.9g"):format(where, a, b)
   elseif a ~= b then
     return ("%s: %s is not %s"):format(where, tostring(a), tostring(b))
   end
@@ -63,7 +65,7 @@ function harness.raises(fn, want, ...)
   end
 end
 
--- ---- Running --------------------------------------------------------------------------------------------------------
+-- ---- Running ------------------------------------------------------------------------------------
 
 local function globals()
   local set = {}

@@ -1,11 +1,11 @@
--- test_core.lua: the glue of tensors: making, looking, filling, gradients, memory, and the words of errors.
+-- test_core.lua: the glue of tensors: making, looking, filling, gradients, memory, words of errors.
 local core = require "toeplab.core"
 local t = require "harness"
 local eq, ok, raises, test = t.eq, t.ok, t.raises, t.test
 
 local nan, inf = 0 / 0, 1 / 0
 
--- ---- Every name of the floor ----------------------------------------------------------------------------------------
+-- ---- Every name of the floor --------------------------------------------------------------------
 
 local function check_names(table_, names, what)
   for name in names:gmatch "%S+" do
@@ -14,22 +14,39 @@ local function check_names(table_, names, what)
 end
 
 test("all names are there", function()
-  check_names(core, [[tensor ids zeros ones full range max min unary unary_names gate affine matmul linear concat softmax
-    log_softmax cross_entropy linear_cross_entropy layer_norm rms_norm simple_rms_norm scale_norm batch_norm
-    depthwise_conv fft ifft rfft irfft no_grad recording tape_clear tape_length stream adam_step sgd_step grad_norm tno
-    decay backends backend_problems load_backend vocab_bytes vocab_chars windows ngram_bits sha256 sha256_file h5_write
-    h5_open store sys memory memory_reset_peak memory_trim threads version build_info]], "core")
-  check_names(core.sys, [[now clock isatty columns catch_signals interrupted getpid mkdir list exists free_space hostname
-    rename remove write_file read_file sleep executable cache_dir]], "core.sys")
-  check_names(core.zeros(1), [[shape dim ndim numel type item get totable copy fill clone view close sum mean amax argmax
-    cumsum reshape transpose permute narrow gather require_grad requires_grad grad set_grad backward]], "a tensor")
-  check_names(core.stream(1, "x"), "uniform normal permutation below unit dropout sample state set_state", "a stream")
+  check_names(core, [[
+    tensor ids zeros ones full range max min unary unary_names gate affine matmul linear concat
+    softmax log_softmax cross_entropy linear_cross_entropy layer_norm rms_norm simple_rms_norm
+    scale_norm batch_norm depthwise_conv fft ifft rfft irfft no_grad recording tape_clear
+    tape_length stream adam_step sgd_step grad_norm tno decay backends backend_problems
+    load_backend vocab_bytes vocab_chars windows ngram_bits sha256 sha256_file h5_write h5_open
+    store sys memory memory_reset_peak memory_trim threads version build_info]], "core")
+  check_names(core.sys, [[
+    now clock isatty columns catch_signals interrupted getpid mkdir list exists free_space
+    hostname rename remove write_file read_file sleep executable cache_dir]], "core.sys")
+  check_names(core.zeros(1), [[
+    shape dim ndim numel type item get totable copy fill clone view close sum mean amax argmax
+    cumsum reshape transpose permute narrow gather require_grad requires_grad grad set_grad
+    backward]], "a tensor")
+  check_names(core.stream(1, "x"),
+    "uniform normal permutation below unit dropout sample state set_state", "a stream")
   for _, name in ipairs(core.unary_names()) do
     ok(core[name] and core.zeros(1)[name], "no function " .. name)
   end
 end)
 
--- ---- Making and looking ---------------------------------------------------------------------------------------------
+test("no globals but Lua's own", function()
+  local known = {}
+  for name in ([[
+    _G _VERSION assert collectgarbage coroutine debug dofile error getmetatable io ipairs load
+    loadfile math next os package pairs pcall print rawequal rawget rawlen rawset require select
+    setmetatable string table tonumber tostring type utf8 warn xpcall arg]]):gmatch "%S+" do
+    known[name] = true
+  end
+  for name in pairs(_G) do ok(known[name], "global " .. tostring(name)) end
+end)
+
+-- ---- Making and looking -------------------------------------------------------------------------
 
 test("tensor and totable", function()
   local x = core.tensor { { 1, 2, 3 }, { 4, 5, 6.5 } }
@@ -50,7 +67,8 @@ test("ids are 32-bit integers", function()
   eq(x:totable(), { { 1, -2 }, { 2147483647, 0 } })
   eq(x:type(), "int32")
   eq(math.type(x:get(2, 1)), "integer")
-  raises(core.ids, "bad argument #1 to '.*ids' %(element 2 is no 32%-bit integer %(2147483648%)%)", { 0, 2147483648 })
+  raises(core.ids, "bad argument #1 to '.*ids' %(element 2 is no 32%-bit integer %(2147483648%)%)",
+    { 0, 2147483648 })
   raises(core.ids, "element 1 is no 32%-bit integer %(1.5%)", { 1.5 })
 end)
 
@@ -106,7 +124,7 @@ test("tostring", function()
   eq(tostring(core.zeros()), "tensor [] float32")
 end)
 
--- ---- Contents -------------------------------------------------------------------------------------------------------
+-- ---- Contents -----------------------------------------------------------------------------------
 
 test("copy, fill, clone, view", function()
   local x = core.range(1, 6)
@@ -147,13 +165,14 @@ end)
 test("other things than tensors", function()
   raises(core.silu, "bad argument #1 to '.*silu' %(toeplab.tensor expected, got number%)", 3)
   raises(core.silu, "toeplab.tensor expected, got no value")
-  raises(core.linear, "bad argument #2 to '.*linear' %(toeplab.tensor expected, got toeplab.stream%)", core.ones(2),
+  raises(core.linear,
+    "bad argument #2 to '.*linear' %(toeplab.tensor expected, got toeplab.stream%)", core.ones(2),
     core.stream(1, "x"))
   raises(core.ones(1).close, "toeplab.tensor expected", io.stdout)
   raises(core.concat, "element 2 is string, not an open tensor", { core.ones(1), "x" }, 1)
 end)
 
--- ---- Gradients ------------------------------------------------------------------------------------------------------
+-- ---- Gradients ----------------------------------------------------------------------------------
 
 -- A composed function of x [2,3] and w [3,2] with most kinds of operators in it.
 local function composed(x, w)
@@ -174,7 +193,8 @@ test("gradient against finite differences", function()
         for k, sign in ipairs { 1, -1 } do
           line[j] = v + sign * step
           local moved = core.tensor(values)
-          around[k] = core.no_grad(composed, leaf == x and moved or x, leaf == w and moved or w):item()
+          around[k] = core.no_grad(composed, leaf == x and moved or x,
+            leaf == w and moved or w):item()
         end
         line[j] = v
         eq(leaf:grad():get(i, j), (around[1] - around[2]) / (2 * step), 2e-3)
@@ -241,7 +261,7 @@ test("no_grad and recording", function()
   eq(core.recording(), true)
 end)
 
--- ---- Memory ---------------------------------------------------------------------------------------------------------
+-- ---- Memory -------------------------------------------------------------------------------------
 
 test("memory is accounted and collected", function()
   collectgarbage()
@@ -250,7 +270,8 @@ test("memory is accounted and collected", function()
   eq(before.peak, before.live)
   for _ = 1, 200 do core.zeros(1024, 256) end -- 1 MiB each
   local after = core.memory()
-  ok(after.peak - before.live < 20 << 20, ("%d MiB of garbage gathered"):format((after.peak - before.live) >> 20))
+  ok(after.peak - before.live < 20 << 20,
+    ("%d MiB of garbage gathered"):format((after.peak - before.live) >> 20))
   collectgarbage()
   collectgarbage()
   eq(core.memory().live, before.live)

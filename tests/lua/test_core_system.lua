@@ -8,7 +8,7 @@ local folder = os.tmpname()
 sys.remove(folder)
 assert(sys.mkdir(folder))
 
--- ---- Files ----------------------------------------------------------------------------------------------------------
+-- ---- Files --------------------------------------------------------------------------------------
 
 test("sha256", function()
   eq(core.sha256 "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
@@ -19,10 +19,14 @@ end)
 
 test("HDF5", function()
   local path = folder .. "/x.h5"
-  core.h5_write(path, { { "model/w", core.tensor { { 1, 2 }, { 3, 4 } } }, { "ids", core.ids { 7 } }, { "none", core.zeros(0) } },
-    { name = "x", step = 3, lr = 0.5, done = true })
+  core.h5_write(path, {
+    { "model/w", core.tensor { { 1, 2 }, { 3, 4 } } },
+    { "ids", core.ids { 7 } },
+    { "none", core.zeros(0) },
+  }, { name = "x", step = 3, lr = 0.5, done = true })
   local f <close> = core.h5_open(path)
-  eq(f:children "/", { { name = "ids", kind = "dataset" }, { name = "model", kind = "group" }, { name = "none", kind = "dataset" } })
+  eq(f:children "/", { { name = "ids", kind = "dataset" }, { name = "model", kind = "group" },
+    { name = "none", kind = "dataset" } })
   eq(f:children "model", { { name = "w", kind = "dataset" } })
   eq(f:attrs "/", { name = "x", step = 3, lr = 0.5, done = 1 })
   eq(math.type(f:attrs("/").step), "integer")
@@ -40,15 +44,16 @@ test("what HDF5 refuses", function()
   raises(core.h5_open, "/none.h5", folder .. "/none.h5")
   sys.write_file(folder .. "/bad.h5", "not HDF5")
   raises(core.h5_open, "/bad.h5", folder .. "/bad.h5")
-  raises(core.h5_write, "bad argument #2 .*entry 1 is {string, number}", folder .. "/y.h5", { { "x", 3 } })
-  raises(core.h5_write, "bad argument #2 .*entry 2 is no {name, tensor}", folder .. "/y.h5", { { "x", core.ones(1) }, 3 })
-  raises(core.h5_write, "bad argument #3 .*attribute 'a' is a table", folder .. "/y.h5", {}, { a = {} })
-  raises(core.h5_write, "bad argument #3 .*key '1' is no string", folder .. "/y.h5", {}, { 1 })
-  raises(core.h5_write, "/no", "/no/such/folder/y.h5", {})
+  local write, path, one = core.h5_write, folder .. "/y.h5", { "x", core.ones(1) }
+  raises(write, "bad argument #2 .*entry 1 is {string, number}", path, { { "x", 3 } })
+  raises(write, "bad argument #2 .*entry 2 is no {name, tensor}", path, { one, 3 })
+  raises(write, "bad argument #3 .*attribute 'a' is a table", path, {}, { a = {} })
+  raises(write, "bad argument #3 .*key '1' is no string", path, {}, { 1 })
+  raises(write, "/no", "/no/such/folder/y.h5", {})
   eq(sys.exists(folder .. "/y.h5"), false)
 end)
 
--- ---- The store ------------------------------------------------------------------------------------------------------
+-- ---- The store ----------------------------------------------------------------------------------
 
 test("the store", function()
   local s <close> = core.store(folder .. "/runs", "w")
@@ -56,7 +61,8 @@ test("the store", function()
   eq(s:exec("INSERT INTO t (a, b) VALUES (?, ?)", { "text\0with zero", 2.5 }), {})
   eq(s:last_id(), 1)
   s:exec("INSERT INTO t (a, b) VALUES (?, ?)", { true, nil, n = 2 })
-  eq(s:exec "SELECT * FROM t ORDER BY id", { { id = 1, a = "text\0with zero", b = 2.5 }, { id = 2, a = 1 } })
+  eq(s:exec "SELECT * FROM t ORDER BY id", { { id = 1, a = "text\0with zero", b = 2.5 }, { id = 2,
+    a = 1 } })
   local row = s:exec("SELECT 1 AS i, 2.0 AS f, 'x' AS s, NULL AS z")[1]
   eq({ math.type(row.i), math.type(row.f), row.s, row.z == nil }, { "integer", "float", "x", true })
   local seen = {}
@@ -99,7 +105,7 @@ test("a store that does not open", function()
   ok(first)
 end)
 
--- ---- The system -----------------------------------------------------------------------------------------------------
+-- ---- The system ---------------------------------------------------------------------------------
 
 test("clocks and process", function()
   eq(sys.now(), os.time(), 2)
@@ -145,7 +151,8 @@ end)
 
 test("file functions that fail", function()
   local none = folder .. "/no/such"
-  for name, f in pairs { list = sys.list, read_file = sys.read_file, remove = sys.remove, free_space = sys.free_space } do
+  for name, f in pairs { list = sys.list, read_file = sys.read_file, remove = sys.remove,
+    free_space = sys.free_space } do
     local result, message, code = f(none)
     eq(result == nil, true)
     ok(message:find(none, 1, true) and message:find "No such file", name .. ": " .. message)
@@ -165,15 +172,16 @@ test("the cache folder", function()
   ok(path == nil or path:find "^/.*/toeplab$", tostring(path))
 end)
 
--- ---- The program ----------------------------------------------------------------------------------------------------
+-- ---- The program --------------------------------------------------------------------------------
 
 local function quoted(s) return "'" .. s:gsub("'", "'\\''") .. "'" end
 
--- Standard output, standard error and exit status of the program run by a shell line; $T stands for it.
+-- Standard output, standard error and exit status of a shell line, in which $T is the program.
 local function shell(line)
   local out, err = folder .. "/out", folder .. "/err"
   local program = "T=" .. quoted(sys.executable()) .. "\n"
-  local _, _, code = os.execute(program .. "{ " .. line .. "\n} >" .. quoted(out) .. " 2>" .. quoted(err))
+  local _, _,
+    code = os.execute(program .. "{ " .. line .. "\n} >" .. quoted(out) .. " 2>" .. quoted(err))
   return sys.read_file(out), sys.read_file(err), code
 end
 
@@ -188,20 +196,25 @@ test("scripts and their arguments", function()
   eq({ program("print(#arg, arg[0]:match '[^/]*$', arg[2], ...)", "one 'two words'") },
     { "2\tscript.lua\ttwo words\tone\ttwo words\n", "", 0 })
   sys.write_file(folder .. "/beside.lua", "return 42")
-  eq({ program "print(require 'beside', require('toeplab.core').version)" }, { "42\t" .. core.version .. "\n", "", 0 })
+  eq({ program "print(require 'beside', require('toeplab.core').version)" },
+    { "42\t" .. core.version .. "\n", "", 0 })
   eq({ shell "echo 'print(1.5, #arg)' | \"$T\" lua" }, { "1.5\t0\n", "", 0 })
   eq({ shell "echo 'print(...)' | \"$T\" lua - a b" }, { "a\tb\n", "", 0 })
   eq(select(3, program "os.exit(7)"), 7)
 end)
 
 test("errors of scripts", function()
-  local out, err, code = program "print 'x'\nlocal core = require 'toeplab.core'\ncore.matmul(core.ones(2, 3), core.ones(2, 3))"
+  local out, err, code = program [[
+    print 'x'
+    local core = require 'toeplab.core'
+    core.matmul(core.ones(2, 3), core.ones(2, 3))]]
   eq({ out, code }, { "x\n", 1 })
   ok(err:find "^toeplab: .*script.lua:3: matmul: [^\n]*%[2,3%][^\n]*\n$", err)
   eq({ program "error({exit = 2, message = 'wrong word'})" }, { "", "toeplab: wrong word\n", 2 })
   eq({ program "error({exit = 5, message = 'locked'})" }, { "", "toeplab: locked\n", 5 })
   eq({ program "error('two\\nlines', 0)" }, { "", "toeplab: two lines\n", 1 })
-  eq({ program "error(setmetatable({}, {__tostring = function() return 'odd' end}))" }, { "", "toeplab: odd\n", 1 })
+  eq({ program "error(setmetatable({}, {__tostring = function() return 'odd' end}))" }, { "",
+    "toeplab: odd\n", 1 })
   out, err, code = program("error('deep', 0)", "", "TOEPLAB_TRACEBACK=1")
   ok(err:find "^toeplab: deep\nstack traceback:\n" and code == 1, err)
   out, err, code = program "return +"
@@ -219,7 +232,8 @@ test("threads", function()
   eq({ shell('"$T" --threads=2 lua ' .. file) }, { "2\n", "", 0 })
   eq({ shell('TOEPLAB_THREADS=4 "$T" lua ' .. file) }, { "4\n", "", 0 })
   eq({ shell('TOEPLAB_THREADS=4 "$T" --threads 1 lua ' .. file) }, { "1\n", "", 0 })
-  for _, bad in ipairs { "--threads 0", "--threads x", "--threads=", "--threads 9999999999999999999", "--threads" } do
+  local bad_ones = { "--threads 0", "--threads x", "--threads=", "--threads", "--threads 99999999" }
+  for _, bad in ipairs(bad_ones) do
     local out, err, code = shell('"$T" ' .. bad .. (bad == "--threads" and "" or " lua " .. file))
     eq({ out, code }, { "", 2 })
     ok(err:find "^toeplab: the number of threads is 1 to 4096, not '[^\n]*\n$", err)
@@ -227,7 +241,8 @@ test("threads", function()
 end)
 
 test("pipes, full disks, absent libraries", function()
-  eq({ shell "\"$T\" lua - <<'E' | head -n 1; true\nfor i = 1, 1e6 do print(i) end\nE" }, { "1\n", "", 0 })
+  eq({ shell "\"$T\" lua - <<'E' | head -n 1; true\nfor i = 1, 1e6 do print(i) end\nE" }, { "1\n",
+    "", 0 })
   local endless = folder .. "/endless.lua"
   sys.write_file(endless, "while true do print 'x' end")
   local status = "{ \"$T\" lua " .. quoted(endless) .. "; echo $? >&2; } | head -n 1"

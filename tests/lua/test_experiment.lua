@@ -1,4 +1,4 @@
--- test_experiment.lua: declarations, their trials, overrides; configurations, JSON, tables, corpora.
+-- test_experiment.lua: declarations, trials, overrides; configurations, JSON, tables, corpora.
 local t = require "harness"
 local config = require "toeplab.config"
 local corpus = require "toeplab.corpus"
@@ -41,7 +41,8 @@ local function refused(old, new, want)
 end
 
 t.test("a misspelt field is an error with its line and a suggestion", function()
-  refused("fixed =", "fixd =", "x%.lua:3: an experiment has no field 'fixd'; did you mean 'fixed'%?")
+  refused("fixed =", "fixd =",
+    "x%.lua:3: an experiment has no field 'fixd'; did you mean 'fixed'%?")
   refused("seeds = 2", "seeds = 0", "x%.lua:8: seeds must be")
   refused("width = { 8, 16 }", "width = 8", "x%.lua:6: grid: width must be a list")
   refused("width = { 8, 16 }", "layers = { 8 }", "layers is declared twice")
@@ -157,7 +158,8 @@ end)
 
 t.test("progress off a terminal is plain lines, and quiet is silent", function()
   local lines = {}
-  local out = { write = function(_, ...) lines[#lines + 1] = table.concat { ... } end, flush = function() end }
+  local out = { write = function(_, ...) lines[#lines + 1] = table.concat { ... } end,
+    flush = function() end }
   local p = progress.new { out = out, every = 0 }
   p:start("[1/2] a")
   p:update(1, 2, "loss 1.5")

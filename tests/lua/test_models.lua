@@ -135,6 +135,26 @@ test("every length works, and a longer text begins like a shorter one", function
   end
 end)
 
+test("embed_scale multiplies the embedding by sqrt(dim)", function()
+  tl.seed(12)
+  local scaled = small { tied = false }
+  local plain = small({ tied = false, embed_scale = false }):load(scaled:state())
+  plain.embed.weight:copy(core.affine(scaled.embed.weight, math.sqrt(8), 0))
+  local ids = random_ids(1, 5, 11)
+  eq(output(scaled, ids), output(plain, ids), 1e-5)
+end)
+
+test("the initialisers of the layouts", function()
+  local function deviation(more)
+    local bias = small(with({ dim = 64, layers = 1 }, more)).layers[1].token.u.bias
+    return math.sqrt(core.square(bias):mean():item())
+  end
+  tl.seed(13)
+  eq(deviation { layout = "A" }, 1 / math.sqrt(64 * 3), 0.01)
+  eq(deviation { layout = "B" }, 0.02, 0.005)
+  eq(deviation { init = "bert" }, 0)
+end)
+
 test("the loss is the cross entropy of the logits, ignored targets left out", function()
   tl.seed(5)
   for _, tied in ipairs { true, false } do

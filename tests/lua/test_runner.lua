@@ -50,7 +50,11 @@ return tl.experiment "test" {
     for step in t:steps(c.steps, model, opt, data) do
       t:log { loss = tl.train.lm_step(model, opt, data:batch(step)), step = step }
       local flag = step == c.fail_at and io.open(c.flag)
-      if flag then flag:close() error("broken at " .. step) end
+      if flag then
+        flag:close()
+        t:log { before = 1 }
+        error("broken at " .. step)
+      end
     end
     t:log { bits = tl.eval.bits_per_token(model, data.test, 8) }
     t:text("sample", "some text")
@@ -79,8 +83,8 @@ local function query(folder, sql)
 end
 
 local function metrics(folder)
-  local lines = {}
-  for i, m in ipairs(query(folder, "SELECT name, step, value FROM v_metrics ORDER BY name, step")) do
+  local lines, sql = {}, "SELECT name, step, value FROM v_metrics ORDER BY name, step"
+  for i, m in ipairs(query(folder, sql)) do
     lines[i] = ("%s %d %a"):format(m.name, m.step, m.value)
   end
   return table.concat(lines, "\n")
@@ -110,8 +114,8 @@ end
 t.test("a state of tensors, numbers, texts and booleans survives a checkpoint", function()
   in_folder(function(folder)
     local path = folder .. "/a.h5"
-    checkpoint.write(path, { step = 3, x = { on = true, off = false, name = "n", rate = 0.1, none = {},
-      list = { 5, 6 }, ["a.b"] = core.tensor { 1.5, -0.0 }, ids = core.ids { 7, 8 } } })
+    checkpoint.write(path, { step = 3, x = { on = true, off = false, name = "n", rate = 0.1,
+      none = {}, list = { 5, 6 }, ["a.b"] = core.tensor { 1.5, -0.0 }, ids = core.ids { 7, 8 } } })
     local s = checkpoint.read(path)
     t.eq(s.step, 3)
     t.eq({ s.x.on, s.x.off, s.x.name, s.x.rate, s.x.none, s.x.list },
@@ -131,7 +135,7 @@ t.test("a trial that is done is not run again", function()
     t.eq(metrics(folder), before)
     local row = query(folder, "SELECT * FROM v_trials")
     t.eq(#row, 1)
-    t.eq({ row[1].status, row[1].attempt, row[1].step, row[1].experiment }, { "done", 1, 12, "test" })
+    t.eq({ row[1].status, row[1].attempt, row[1].step }, { "done", 1, 12 })
     t.eq(#query(folder, "SELECT 1 FROM v_metrics WHERE name = 'loss'"), 12)
     t.eq(#query(folder, "SELECT 1 FROM v_metrics WHERE name = 'start' AND step = 0"), 1)
     t.eq(#query(folder, "SELECT 1 FROM v_metrics WHERE name = 'bits' AND step = 12"), 1)
@@ -172,6 +176,7 @@ local function broken_run(folder, damage)
   t.eq(code, 1)
   t.ok(said:find("width=4 failed: .*x%.lua:%d+: broken at 10"), said)
   os.remove(flag)
+  t.eq(#query(folder, "SELECT 1 FROM v_metrics WHERE step = 10 AND name IN ('before', 'loss')"), 2)
   local id = query(folder, "SELECT id FROM v_trials")[1].id
   if damage then damage(folder .. "/results/runs/" .. id:sub(1, 12)) end
   return run(folder, words)
@@ -246,7 +251,8 @@ end)
 
 t.test("an axis that no trial reads is reported", function()
   in_folder(function(folder)
-    local text = script:gsub("width = { 4 }", "width = { 4 }, other = { 1 }"):gsub("steps = 12", "steps = 1")
+    local text = script:gsub("width = { 4 }", "width = { 4 }, other = { 1 }")
+    text = text:gsub("steps = 12", "steps = 1")
     local code, said = run(folder, {}, text)
     t.eq(code, 0)
     t.ok(said:find("x%.lua:4: no trial read 'other'"), said)

@@ -10,20 +10,22 @@ local export = {
   example = "toeplab export quickstart --csv -o trials.csv\n"
     .. "  toeplab export @last --metrics --json",
   usage = "toeplab export [ID or EXPERIMENT...]",
-  about = "Writes one row per trial with its configuration and last metrics, or with --metrics one\n"
-    .. "row per logged value. Without names: all trials.",
+  about = "Writes one row per trial with its configuration and last metrics, or with --metrics\n"
+    .. "one row per logged value. Without names: all trials.",
   options = {
     { name = "metrics", short = "m", help = "every logged value instead of one row per trial" },
     { name = "csv", help = "CSV (the default)" },
     { name = "json", help = "JSON, one object a line" },
-    { name = "output", short = "o", value = "FILE", help = "write to FILE instead of standard output" },
+    { name = "output", short = "o", value = "FILE",
+      help = "write to FILE instead of standard output" },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
   },
 }
 
 -- The rows of v_trials that the words name, in order of experiment and start.
 local function chosen(store, words)
-  local sql = "SELECT * FROM v_trials WHERE ?1 IS NULL OR experiment = ?1 ORDER BY experiment, created, id"
+  local sql = [[SELECT * FROM v_trials WHERE ?1 IS NULL OR experiment = ?1
+    ORDER BY experiment, created, id]]
   if #words == 0 then return store:rows(sql, { nil, n = 1 }) end
   local list = {}
   for _, word in ipairs(words) do
@@ -34,8 +36,8 @@ local function chosen(store, words)
   return list
 end
 
-local fixed = { "id", "experiment", "status", "seed", "attempt", "step", "started", "seconds", "host",
-  "git_commit", "git_dirty", "code_hash", "data_hash", "command", "error" }
+local fixed = { "id", "experiment", "status", "seed", "attempt", "step", "started", "seconds",
+  "host", "git_commit", "git_dirty", "code_hash", "data_hash", "command", "error" }
 
 -- One flat record per trial: its columns, config.KEY and metric.NAME.
 local function trial_record(store, row)
@@ -104,7 +106,9 @@ function export.run(set, words)
   dump(store, rows, write, set.json)
   if set.output then
     local ok, why = core.sys.write_file(set.output, table.concat(parts))
-    if not ok then stop.raise(stop.storage_full(why) and stop.STORAGE or stop.FAILED, "%s", why) end
+    if not ok then
+      stop.raise(stop.storage_problem(why) and stop.STORAGE or stop.FAILED, "%s", why)
+    end
   end
   return stop.DONE
 end

@@ -141,9 +141,9 @@ end
 -- Errors that are not of class stop are the program's or a script's own: they keep their trace.
 local function handler(e)
   if stop.is(e) then return e end
-  local message = tostring(e)
+  local message = stop.plain(tostring(e))
   local trace = os.getenv("TOEPLAB_TRACEBACK") and debug.traceback(message, 2) or message
-  return { message = trace, code = stop.storage_full(message) and stop.STORAGE or stop.FAILED }
+  return { message = trace, code = stop.storage_problem(message) and stop.STORAGE or stop.FAILED }
 end
 
 -- Runs the verb in words (the program's arguments without its name); returns the exit code.

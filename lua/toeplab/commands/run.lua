@@ -7,10 +7,11 @@ local run = {
   example = "toeplab run experiments/quickstart.lua\n"
     .. "  toeplab run experiments/quickstart.lua scale=smoke steps=20 seeds=3",
   usage = "toeplab run FILE [key=value...]",
-  about = "Runs every trial of an experiment that is not done yet. The same command continues after\n"
-    .. "an interruption of any kind, and repeats only what failed. key=value sets a key of the\n"
-    .. "experiment (a,b,c: the values of an axis); scale=NAME takes one of its scales; seeds=N or\n"
-    .. "seed=N sets the seeds. Results go to standard output, progress to standard error.",
+  about = "Runs every trial of an experiment that is not done yet. The same command continues\n"
+    .. "after an interruption of any kind, and repeats only what failed. key=value sets a key of\n"
+    .. "the experiment (a,b,c: the values of an axis); scale=NAME takes one of its scales;\n"
+    .. "seeds=N or seed=N sets the seeds. Results go to standard output, progress to standard\n"
+    .. "error.",
   options = {
     { name = "dry-run", short = "n", help = "list the trials and how they stand; run nothing" },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },

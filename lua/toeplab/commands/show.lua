@@ -9,8 +9,8 @@ local suggest = require "toeplab.suggest"
 local show = {
   example = "toeplab show @last\n  toeplab show 3f9c1a",
   usage = "toeplab show ID...",
-  about = "Shows the configuration, results, files and provenance of trials. ID: the beginning of a\n"
-    .. "trial's id (toeplab ls), or @last.",
+  about = "Shows the configuration, results, files and provenance of trials. ID: the beginning\n"
+    .. "of a trial's id (toeplab ls), or @last.",
   options = {
     { name = "script", help = "print the script it was run from, nothing else" },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
@@ -57,7 +57,8 @@ local function show_tables(store, row)
   local files = store:rows("SELECT * FROM v_artifacts WHERE trial = ? ORDER BY path", { row.id })
   rows = {}
   for i, f in ipairs(files) do
-    rows[i] = { "  " .. store.folder .. "/" .. f.path, f.kind, f.step, f.bytes, f.sha256:sub(1, 12) }
+    rows[i] = { "  " .. store.folder .. "/" .. f.path, f.kind, f.step, f.bytes,
+      f.sha256:sub(1, 12) }
   end
   if #rows > 0 then
     print()

@@ -14,8 +14,9 @@ local verify = {
     .. "a table of shapes. Exit code 4 if an error is above tolerance (1e-5; for the parameters\n"
     .. "after a training run 1e-4), or if nothing was compared.",
   options = {
-    { name = "backend", short = "b", value = "NAME", many = true, help = "only this one; may be repeated" },
-    { name = "all", short = "a", help = "print the gradient of each parameter, not only the worst" },
+    { name = "backend", short = "b", value = "NAME", many = true,
+      help = "only this one; may be repeated" },
+    { name = "all", short = "a", help = "print each parameter's gradient, not only the worst" },
     { name = "quiet", short = "q", help = "print failures and the summary of each file" },
   },
 }
@@ -80,7 +81,9 @@ local function tally(set)
     local good = #results > 0
     for _, r in ipairs(results) do
       good = good and r.error <= tolerance(r)
-      if r.error > t.worst and not r.tolerance then t.worst, t.at = r.error, name .. " " .. r.name end
+      if r.error > t.worst and not r.tolerance then
+        t.worst, t.at = r.error, name .. " " .. r.name
+      end
     end
     t[good and "passed" or "failed"] = t[good and "passed" or "failed"] + 1
     if not good or not set.quiet then print(line_of(name, backend, results, good, set.all)) end

@@ -7,8 +7,9 @@ local norms = require "toeplab.nn.norm"
 local options = require "toeplab.options"
 local TNO = require("toeplab.nn.tno").TNO
 
--- y = (u * TNO(v)) Wo + bo,  u = act(x Wu + bu),  v = act(x Wv + bv) (TNN, Eq. 9).   x, y [b,n,dim]
--- u, v are expand * dim wide, rounded down to a multiple of the heads. norm: over u * TNO(v), "none"
+-- y = (u * TNO(v)) Wo + bo,  u = act(x Wu + bu),  v = act(x Wv + bv) (TNN, Eq. 9).
+--   x, y [b,n,dim]
+-- u, v are expand * dim wide, rounded down to a multiple of the heads. norm: over u * TNO(v); none
 -- in the papers. tno: options of the TNO (tno.lua).
 local GTU = class("GTU", {
   dim = options.field { type = "int", min = 1 },

@@ -5,7 +5,8 @@ local class = require("toeplab.class").class
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.options"
 
--- coef of lag k is a row of a table, 0 from lag length on (TNN, Table 9).   points [p]   coef [p,dim]
+-- coef of lag k is a row of a table, 0 from lag length on (TNN, Table 9).
+--   points [p]   coef [p,dim]
 -- zero [1,dim], pos [length-1,dim] (lags 1..), neg [length-1,dim] (lags -(length-1)..-1) ~ N(0,1);
 -- neg is kept and counted in causal models too, as in the published ones.
 local Table = class("Table", {

@@ -1,4 +1,5 @@
--- tensors.lua: for lua_oom; tensors, operators, gradients, streams, optimisers, vocabularies, operators of backends.
+-- tensors.lua: for lua_oom; tensors, operators, gradients, streams, optimisers, vocabularies, and
+-- operators of backends.
 local core = require "toeplab.core"
 
 local stream = core.stream(1, "test")
@@ -14,7 +15,8 @@ hidden = hidden:transpose(1, 2):permute { 2, 1 }
 local loss = core.cross_entropy(stream:dropout(hidden, 0.5), ids)
 loss:backward()
 assert(w:grad():shape()[1] == 4 and core.grad_norm { w, b } > 0)
-core.adam_step({ w, b }, { core.zeros(4, 3), core.zeros(4) }, { core.zeros(4, 3), core.zeros(4) }, { lr = 0.1, step = 1 })
+core.adam_step({ w, b }, { core.zeros(4, 3), core.zeros(4) }, { core.zeros(4, 3), core.zeros(4) },
+  { lr = 0.1, step = 1 })
 core.no_grad(function()
   local kept <close> = x:clone()
   assert(core.unary("exp", kept):sum():item() > 0 and x:argmax():get(1) == 2)

@@ -1,0 +1,140 @@
+-- test_layer_gradients.lua -- the gradients of every layer against finite differences.
+
+local t = require "harness"
+local tl = require "toeplab"
+local core = require "toeplab.core"
+local nn = tl.nn
+
+local test, raises, ok = t.test, t.raises, t.ok
+
+local function random(...)
+  return tl.stream_of("test"):normal(core.zeros(...), 0, 1)
+end
+
+-- The number sum(w * fn()) as a tensor, w fixed, so that every element of the result matters.
+local function probe(fn)
+  local y = fn()
+  local w = core.stream(99, "probe"):normal(core.zeros(y:shape()), 0, 1)
+  return (y * w):sum()
+end
+
+-- Compares the gradients of some tensors with central differences of probe(fn); tol is relative to
+-- the largest gradient of the tensor.
+local function check_gradients(fn, tensors, tol)
+  for _, p in ipairs(tensors) do p.tensor:set_grad(nil) end
+  probe(fn):backward()
+  local step, checked = 1e-2, 0
+  for _, p in ipairs(tensors) do
+    local grad = p.tensor:grad()
+    ok(grad, p.name .. " has no gradient")
+    local flat, size = grad:reshape(-1):totable(), p.tensor:numel()
+    local largest = 1e-2
+    for _, g in ipairs(flat) do largest = math.max(largest, math.abs(g)) end
+    for i = 1, size, math.max(1, size // 7) do
+      local one = p.tensor:view(i - 1, { 1 })
+      local before = one:item()
+      local function at(value)
+        one:fill(value)
+        return core.no_grad(probe, fn):item()
+      end
+      local numeric = (at(before + step) - at(before - step)) / (2 * step)
+      one:fill(before)
+      if math.abs(numeric - flat[i]) > tol * largest then
+        error(("%s element %d: gradient %g, by differences %g"):format(
+          p.name, i, flat[i], numeric), 2)
+      end
+      checked = checked + 1
+    end
+  end
+  ok(checked > 0, "no element was compared")
+end
+
+-- All trained parameters of a module, and its input x if it wants a gradient.
+local function check_module(module, x, tol)
+  local tensors = {}
+  for _, p in ipairs(module:parameters()) do
+    if p.tensor:requires_grad() then tensors[#tensors + 1] = p end
+  end
+  if x:type() == "float32" then
+    tensors[#tensors + 1] = { name = "x", tensor = x:require_grad() }
+  end
+  check_gradients(function() return module(x) end, tensors, tol or 2e-2)
+end
+
+test("gradients: linear, activation, norms, dropout-free GLU, convolution", function()
+  tl.seed(1)
+  check_module(nn.Linear(3, 4), random(2, 5, 3))
+  check_module(nn.Linear(3, 4, { bias = false, init = "normal" }), random(2, 3))
+  check_module(nn.Activation "tanh", random(2, 3))
+  for _, name in ipairs { "layernorm", "rmsnorm", "simplermsnorm", "scalenorm", "batchnorm" } do
+    check_module(nn.norm(name, 5), random(2, 3, 5), 3e-2)
+  end
+  check_module(nn.GLU(3, { hidden = 5 }), random(2, 4, 3))
+  check_module(nn.GLU(3, { act = "none" }), random(2, 4, 3))
+  check_module(nn.Conv(3, { taps = 3 }), random(2, 6, 3))
+  check_module(nn.Conv(3, { taps = 3, causal = false }), random(2, 6, 3))
+end)
+
+test("gradients: embedding", function()
+  tl.seed(2)
+  local ids = core.ids { { 0, 3, 3 }, { 4, 0, 1 } }
+  check_module(nn.Embedding(5, 4), ids)
+end)
+
+test("gradients: RPE with every input, norm and residual", function()
+  tl.seed(3)
+  for _, input in ipairs { "integer", "normalised", "exp", "sincos" } do
+    local o = { hidden = 4, layers = 1, act = "silu", input = input, norm = "layernorm" }
+    local rpe = nn.RPE(3, o)
+    local points = core.range(0, 6)
+    local tensors = rpe:parameters()
+    check_gradients(function() return rpe(points, 7) end, tensors, 3e-2)
+  end
+  for _, norm in ipairs { "simplermsnorm", "rmsnorm", "none" } do
+    local rpe = nn.RPE(2, { hidden = 4, layers = 2, act = "tanh", norm = norm, residual = true })
+    local points = core.range(-3, 3)
+    check_gradients(function() return rpe(points, 4) end, rpe:parameters(), 3e-2)
+  end
+end)
+
+test("gradients: TNO with every encoder and decay", function()
+  tl.seed(4)
+  local rpe = { hidden = 4, layers = 1, act = "silu", norm = "layernorm" }
+  for _, causal in ipairs { true, false } do
+    for _, decay in ipairs { 0.9, "learnable", "alibi", "none" } do
+      local tno = nn.TNO(4, { causal = causal, decay = decay, rpe = rpe, heads = 2 })
+      check_module(tno, random(2, 6, 4), 3e-2)
+    end
+  end
+  local tno = nn.TNO(3, { encoder = "table", table_length = 4, causal = false })
+  check_module(tno, random(2, 6, 3), 3e-2)
+  tno = nn.TNO(3, { rpe = rpe, act = "tanh", decay = { 1, 0.5, 0.9 } })
+  check_module(tno, random(2, 5, 3), 3e-2)
+end)
+
+test("gradients: GTU, attention of both kinds, block in every layout", function()
+  tl.seed(5)
+  local tno = { rpe = { hidden = 4, layers = 1, act = "silu", norm = "layernorm" } }
+  check_module(nn.GTU(4, { expand = 1.5, tno = tno }), random(2, 5, 4), 3e-2)
+  check_module(nn.GTU(4, { norm = "layernorm", tno = tno }), random(2, 5, 4), 3e-2)
+  for _, positions in ipairs { "none", "sinusoidal", "alibi" } do
+    for _, causal in ipairs { true, false } do
+      local o = { heads = 2, causal = causal, positions = positions }
+      check_module(nn.Attention(4, o), random(2, 5, 4), 3e-2)
+      check_module(nn.GatedAttention(4, o), random(2, 5, 4), 3e-2)
+    end
+  end
+  for layout in pairs(nn.layouts) do
+    local o = { layout = layout, norm = "layernorm" }
+    local block = nn.Block(4, nn.GTU(4, { tno = tno }), nn.GLU(4), o)
+    check_module(block, random(2, 5, 4), 4e-2)
+  end
+end)
+
+test("a wrong gradient would be found", function()
+  local x = random(2, 3):require_grad()
+  local function wrong() return core.silu(x) + core.no_grad(core.square, x) end
+  raises(check_gradients, "by differences", wrong, { { name = "x", tensor = x } }, 2e-2)
+end)
+
+t.done()
