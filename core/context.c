@@ -175,7 +175,8 @@ const char *tl_build_info(tl_ctx *ctx)
     char text[1024];
     const tl_transforms *t = tl_find_transforms(ctx);
     int n = snprintf(text, sizeof text,
-                     "version %s\ncompiler %s\nblas %s\nhdf5 %s\nsqlite %s\ntransforms %s\nthreads %d\n",
+                     "version %s\ncompiler %s\nblas %s\nhdf5 %s\nsqlite %s\ntransforms %s\n"
+                     "threads %d\n",
                      TL_VERSION, __VERSION__, tl_blas_name(), tl_hdf5_version(),
                      tl_sqlite_version(), t ? t->name : "none", ctx->threads);
     if (n < 0) return "";

@@ -9,7 +9,8 @@
 
 /* ---- One tensor ---------------------------------------------------------------------------------- */
 
-/* kind is a constant wherever this is used, so each loop over it is compiled for its own formula. */
+/* kind is a constant wherever this is used,
+  so each loop over it is compiled for its own formula. */
 INLINE float value(tl_unary_kind kind, float x)
 {
     switch (kind) {

@@ -18,7 +18,8 @@ static void gather_body(void *user, int64_t begin, int64_t end, int thread)
         memcpy(p->to + i * p->cols, p->from + p->index[i] * p->cols, (size_t)p->cols * 4);
 }
 
-/* Columns begin..end-1 of every row, in index order: repeatable, and no two threads share a cell. */
+/* Columns begin..end-1 of every row, in index order: repeatable,
+  and no two threads share a cell. */
 static void scatter_body(void *user, int64_t begin, int64_t end, int thread)
 {
     const rows *p = user;

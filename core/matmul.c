@@ -21,7 +21,8 @@ static void batch_body(void *user, int64_t begin, int64_t end, int thread)
                        p->b + i * p->k * p->n, p->ldb, 0, p->c + i * p->m * p->n, p->n);
 }
 
-/* out[0] = op(in[0]) op(in[1]) for i[3] matrices; op transposes if i[0], i[1]; i[2]: 1 adds to out[0]
+/* out[0] = op(in[0]) op(in[1]) for i[3] matrices; op transposes if i[0],
+  i[1]; i[2]: 1 adds to out[0]
 ** (one matrix only); m, n, k are i[4], i[5], i[6] */
 static tl_status matmul_kernel(tl_ctx *ctx, const tl_args *a)
 {

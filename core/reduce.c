@@ -104,7 +104,8 @@ static tl_status reduce_grad_kernel(tl_ctx *ctx, const tl_args *a)
 
 static tl_status reduce_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args a = node->saved; /* in[0] = x, in[1] = y where they are needed; f holds the shape of x */
+    tl_args a = node->saved; /* in[0] = x,
+      in[1] = y where they are needed; f holds the shape of x */
     int64_t dims[TL_MAXDIMS];
     int     ndim = (int)a.f[0];
     for (int i = 0; i < ndim; i++) dims[i] = (int64_t)a.f[i + 1];

@@ -1,6 +1,7 @@
 /* tape.c - reverse-mode differentiation over a list of recorded operators.
 **
-** A tensor that wants a gradient has a slot, where its gradient gathers. The tape's nodes hold slots
+** A tensor that wants a gradient has a slot,
+  where its gradient gathers. The tape's nodes hold slots
 ** and the tensors that gradients need, never the tensors' handles: what a script forgets and no
 ** gradient needs is freed at once. */
 #include <stdlib.h>
@@ -210,11 +211,13 @@ tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss)
 {
     tl_tensor *one;
     if (!loss->slot || loss->slot->leaf)
-        return tl_fail(ctx, TL_EINVAL, "backward: the loss was not recorded (no input of it wants a "
-                                       "gradient, or recording was off)");
+        return tl_fail(ctx, TL_EINVAL,
+                       "backward: the loss was not recorded (no input of it wants a gradient, or "
+                       "recording was off)");
     if (!on_tape(ctx, loss->slot))
-        return tl_fail(ctx, TL_EINVAL, "backward: the tape of this loss is gone (an earlier backward "
-                                       "consumed it, or it was cleared)");
+        return tl_fail(ctx, TL_EINVAL,
+                       "backward: the tape of this loss is gone (an earlier backward consumed it, "
+                       "or it was cleared)");
     if (loss->len != 1)
         return tl_fail(ctx, TL_EINVAL, "backward: the loss is %s, not one number", SHAPE(loss));
     tl_status st = tl_new_like(loss, &one);

@@ -5,7 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* e^x to about 1.2 units in the last place: x = k ln 2 + r, |r| <= ln 2 / 2, polynomial in r, scaled
+/* e^x to about 1.2 units in the last place: x = k ln 2 + r, |r| <= ln 2 / 2, polynomial in r,
+  scaled
 ** by 2^k. Below -86.9 the result is 0, above 88.7 infinity; NaN stays NaN. */
 static inline float tl_expf(float x)
 {
@@ -33,7 +34,8 @@ static inline float tl_expf(float x)
 
 static inline float tl_sigmoidf(float x) { return 1.0f / (1.0f + tl_expf(-x)); }
 
-/* Through e^-2|x| where |x| is large enough, by an odd polynomial near 0 where that would cancel. */
+/* Through e^-2|x| where |x| is large enough,
+  by an odd polynomial near 0 where that would cancel. */
 static inline float tl_tanhf(float x)
 {
     float a = x < 0 ? -x : x, e = tl_expf(-2.0f * a), s = x * x;

@@ -1,10 +1,10 @@
 #!/bin/sh
 # install.sh - installs a build into an empty folder, with a space in its name, and uses what is there.
-# install.sh BUILD [CC]
+# install.sh BUILD [CC [SANITISERS]]
 set -eu
 
 build=$1
-cc=${2:-cc}
+cc="${2:-cc} ${3:+-fsanitize=$3}"
 top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
 prefix="$top/a prefix"
