@@ -79,7 +79,7 @@ static void offsets(const walk *w, int64_t row, int64_t *a, int64_t *b)
     }
 }
 
-/* ---- Arithmetic ---------------------------------------------------------------------------------- */
+/* ---- Arithmetic ------------------------------------------------------------------------------ */
 
 INLINE float apply(tl_binary_kind kind, float a, float b)
 {
@@ -181,7 +181,7 @@ static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
     return TL_OK;
 }
 
-/* ---- Undoing a broadcast ------------------------------------------------------------------------- */
+/* ---- Undoing a broadcast --------------------------------------------------------------------- */
 
 typedef struct columns {
     const float *x;
@@ -250,7 +250,7 @@ static tl_status reduce_to_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* ---- Public function and its gradient ------------------------------------------------------------ */
+/* ---- Public function and its gradient -------------------------------------------------------- */
 
 /* Takes g over and gives it, summed to like's shape (NULL: it has it already), to slot. */
 static tl_status give(tl_ctx *ctx, tl_slot *slot, tl_tensor *g, const tl_tensor *like)

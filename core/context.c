@@ -44,7 +44,7 @@ const char *tl_errmsg(const tl_ctx *ctx) { return ctx->message; }
 
 int tl_threads(const tl_ctx *ctx) { return ctx->threads; }
 
-/* ---- Kernels ------------------------------------------------------------------------------------- */
+/* ---- Kernels --------------------------------------------------------------------------------- */
 
 static const char *const op_names[TL_OPS] = {
 #define X(name) #name,
@@ -84,7 +84,7 @@ tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a)
     return ctx->kernels[device][op](ctx, a);
 }
 
-/* ---- What plugins are given ---------------------------------------------------------------------- */
+/* ---- What plugins are given ------------------------------------------------------------------ */
 
 static void host_parallel(const tl_host *h, int64_t count, int64_t grain, tl_body body, void *user)
 {
@@ -125,7 +125,7 @@ static void fill_host(tl_ctx *ctx)
     };
 }
 
-/* ---- Life ---------------------------------------------------------------------------------------- */
+/* ---- Life ------------------------------------------------------------------------------------ */
 
 tl_status tl_ctx_new(int threads, tl_ctx **out_ctx)
 {

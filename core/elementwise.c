@@ -7,7 +7,7 @@
 #define GRAIN 16384 /* elements: less is not worth a second thread */
 #define INLINE static inline __attribute__((always_inline))
 
-/* ---- One tensor ---------------------------------------------------------------------------------- */
+/* ---- One tensor ------------------------------------------------------------------------------ */
 
 /* kind is a constant wherever this is used,
   so each loop over it is compiled for its own formula. */
@@ -245,7 +245,7 @@ static tl_status axpy_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* ---- Public functions ---------------------------------------------------------------------------- */
+/* ---- Public functions ------------------------------------------------------------------------ */
 
 const char *tl_unary_name(tl_unary_kind kind)
 {

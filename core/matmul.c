@@ -3,7 +3,7 @@
 
 #include "internal.h"
 
-/* ---- Kernels ------------------------------------------------------------------------------------- */
+/* ---- Kernels --------------------------------------------------------------------------------- */
 
 typedef struct batch {
     int          trans_a, trans_b;
@@ -61,7 +61,7 @@ static tl_status add_bias_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* ---- Matmul -------------------------------------------------------------------------------------- */
+/* ---- Matmul ---------------------------------------------------------------------------------- */
 
 /* c = op(a) op(b), count matrices of m x k by k x n, into a new tensor of the given shape. */
 static tl_status product(tl_tensor *a, int ta, tl_tensor *b, int tb, int64_t count, int64_t m,
@@ -143,7 +143,7 @@ tl_status tl_matmul(tl_tensor *a, int trans_a, tl_tensor *b, int trans_b, tl_ten
     return tl_finish(st, y, out_y);
 }
 
-/* ---- Linear -------------------------------------------------------------------------------------- */
+/* ---- Linear ---------------------------------------------------------------------------------- */
 
 /* dx = dy w, dw = dy^T x, dbias = sum of dy's rows. */
 static tl_status linear_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)

@@ -14,7 +14,7 @@ typedef struct job { /* x seen as [outer, size, inner] */
     int32_t       *index;
 } job;
 
-/* ---- Reductions ---------------------------------------------------------------------------------- */
+/* ---- Reductions ------------------------------------------------------------------------------ */
 
 static float contiguous(const job *j, const float *x)
 {
@@ -195,7 +195,7 @@ tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index)
     return tl_finish(st, a.out[0], out_index);
 }
 
-/* ---- Running sums -------------------------------------------------------------------------------- */
+/* ---- Running sums ---------------------------------------------------------------------------- */
 
 static void cumsum_body(void *user, int64_t begin, int64_t end, int thread)
 {

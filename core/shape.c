@@ -3,7 +3,7 @@
 
 #include "internal.h"
 
-/* ---- Reshape ------------------------------------------------------------------------------------- */
+/* ---- Reshape --------------------------------------------------------------------------------- */
 
 static tl_status resolve(tl_tensor *x, int ndim, const int64_t *dims, int64_t *out)
 {
@@ -47,7 +47,7 @@ tl_status tl_reshape(tl_tensor *x, int ndim, const int64_t *dims, tl_tensor **ou
     return tl_finish(st, y, out_y);
 }
 
-/* ---- Transpose ----------------------------------------------------------------------------------- */
+/* ---- Transpose ------------------------------------------------------------------------------- */
 
 typedef struct order {
     int          ndim;
@@ -126,7 +126,7 @@ tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y)
     return tl_finish(st, a.out[0], out_y);
 }
 
-/* ---- Slice and concatenate ----------------------------------------------------------------------- */
+/* ---- Slice and concatenate ------------------------------------------------------------------- */
 
 /* Copies count of the rows of [outer, size, inner] between a whole and a part. */
 static void copy_part(const tl_args *a, char *part, char *whole, int to_whole)

@@ -5,7 +5,7 @@
 
 #include "internal.h"
 
-/* ---- Storage ------------------------------------------------------------------------------------- */
+/* ---- Storage --------------------------------------------------------------------------------- */
 
 static tl_status storage_new(tl_ctx *ctx, size_t bytes, tl_storage **out)
 {
@@ -30,7 +30,7 @@ static void storage_free(tl_ctx *ctx, tl_storage *s)
     tl_ctx_unref(ctx);
 }
 
-/* ---- Tensors ------------------------------------------------------------------------------------- */
+/* ---- Tensors --------------------------------------------------------------------------------- */
 
 static tl_status length(tl_ctx *ctx, int ndim, const int64_t *dims, int64_t *out_len)
 {
@@ -130,7 +130,7 @@ void tl_tensor_free(tl_tensor *t)
     free(t);
 }
 
-/* ---- Questions ----------------------------------------------------------------------------------- */
+/* ---- Questions ------------------------------------------------------------------------------- */
 
 tl_ctx *tl_tensor_ctx(const tl_tensor *t) { return t->ctx; }
 tl_type tl_tensor_type(const tl_tensor *t) { return t->type; }
@@ -203,7 +203,7 @@ void tl_split(const tl_tensor *x, int axis, int64_t *outer, int64_t *size, int64
     *size = x->dims[axis];
 }
 
-/* ---- Copy and fill ------------------------------------------------------------------------------- */
+/* ---- Copy and fill --------------------------------------------------------------------------- */
 
 tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src)
 {
