@@ -175,10 +175,10 @@ const char *tl_build_info(tl_ctx *ctx)
     char text[1024];
     const tl_transforms *t = tl_find_transforms(ctx);
     int n = snprintf(text, sizeof text,
-                     "version %s\ncompiler %s\nblas %s\nhdf5 %s\nsqlite %s\ntransforms %s\n"
-                     "threads %d\n",
+                     "version %s\ncompiler %s\nblas %s\nhdf5 %s\nsqlite %s\npcre2 %s\n"
+                     "transforms %s\nthreads %d\n",
                      TL_VERSION, __VERSION__, tl_blas_name(), tl_hdf5_version(),
-                     tl_sqlite_version(), t ? t->name : "none", ctx->threads);
+                     tl_sqlite_version(), tl_pcre2_version(), t ? t->name : "none", ctx->threads);
     if (n < 0) return "";
     ctx->info = malloc((size_t)n + 1);
     if (!ctx->info) return "";

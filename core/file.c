@@ -52,6 +52,51 @@ tl_status tl_file_folders(tl_ctx *ctx, const char *folder)
     return st;
 }
 
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+/* Reads up to bytes; what was there, or -1. */
+static ssize_t read_all(int fd, char *data, size_t bytes)
+{
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t n = read(fd, data + done, bytes - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return -1;
+        if (n == 0) break;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+tl_status tl_file_read(tl_ctx *ctx, const char *path, char **out_text, size_t *out_bytes)
+{
+    struct stat s;
+    tl_status st = TL_OK;
+    char *text = NULL;
+    ssize_t n = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return tl_fail_errno(ctx, "open", path);
+    if (fstat(fd, &s) != 0) {
+        st = tl_fail_errno(ctx, "stat", path);
+    } else if (!S_ISREG(s.st_mode)) {
+        st = tl_fail(ctx, TL_EINVAL, "%s: is not a plain file", path);
+    } else {
+        text = tl_alloc(ctx, (size_t)s.st_size + 1);
+        if (!text) st = TL_ENOMEM;
+    }
+    if (st == TL_OK) n = read_all(fd, text, (size_t)s.st_size);
+    if (n < 0) st = tl_fail_errno(ctx, "read", path);
+    (void)close(fd); /* nothing was written */
+    if (st == TL_OK) {
+        text[n] = '\0';
+        *out_text = text;
+        *out_bytes = (size_t)n;
+    } else {
+        tl_release(ctx, text);
+    }
+    return st;
+}
+
 /* ---- Stale temporaries ----------------------------------------------------------------------- */
 
 /* The process that a temporary's name ends with; 0 if name is no temporary. */

@@ -165,6 +165,9 @@ tl_status tl_memory_open(tl_ctx *ctx);
 void tl_memory_close(tl_ctx *ctx);
 void *tl_alloc(tl_ctx *ctx, size_t bytes); /* NULL: out of memory, and the message is set */
 void tl_release(tl_ctx *ctx, void *p);
+/* Makes the array whose address is at where hold need elements of size bytes, at least twice what
+** it held; *room is how many it holds, both 0 at first. On failure it is as it was. */
+tl_status tl_grow(tl_ctx *ctx, void *where, size_t *room, size_t need, size_t size);
 void tl_count_tensor(tl_ctx *ctx, int by);
 /* For tests: the n-th allocation from now on and all later ones fail; n < 0 ends it. */
 void tl_alloc_fail_after(tl_ctx *ctx, int64_t n);
@@ -188,6 +191,7 @@ void tl_blas_open(void); /* one thread per call (gemm.c) */
 const char *tl_blas_name(void);
 const char *tl_hdf5_version(void);   /* h5.c */
 const char *tl_sqlite_version(void); /* store.c */
+const char *tl_pcre2_version(void);  /* pieces.c */
 
 tl_status tl_plugins_open(tl_ctx *ctx); /* loads the search path (plugin.c) */
 void tl_plugins_close(tl_ctx *ctx);
@@ -198,6 +202,8 @@ void tl_transforms_close(tl_ctx *ctx);                      /* frees transform.c
 ** TL_ENOSPC. */
 tl_status tl_fail_errno(tl_ctx *ctx, const char *what, const char *path);
 tl_status tl_file_folders(tl_ctx *ctx, const char *folder); /* mkdir -p */
+/* The whole of a plain file with a NUL behind it, to be released with tl_release. */
+tl_status tl_file_read(tl_ctx *ctx, const char *path, char **out_text, size_t *out_bytes);
 typedef struct tl_part {
     const void *data;
     size_t bytes;
@@ -205,6 +211,12 @@ typedef struct tl_part {
 /* The parts become the whole content of path: written to a temporary beside it, synced, renamed,
 ** folder synced. On failure path is as it was and the temporary is gone. */
 tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_part *parts, int count);
+
+/* Hands every entry of the JSON object in text to each, which ends it with
+** anything but TL_OK; values are integers. TL_ECORRUPT names path and what is wrong (json.c). */
+typedef tl_status (*tl_json_entry)(void *user, const char *key, size_t bytes, int64_t value);
+tl_status tl_json_each(tl_ctx *ctx, const char *path, const char *text, size_t bytes,
+                       tl_json_entry each, void *user);
 
 /* Takes FOLDER/lock until *out_fd is closed (lock.c). TL_ELOCKED names the process that has it. */
 tl_status tl_lock(tl_ctx *ctx, const char *folder, int *out_fd);

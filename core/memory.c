@@ -134,6 +134,23 @@ void tl_release(tl_ctx *ctx, void *p)
     c->free[b->class] = b;
 }
 
+tl_status tl_grow(tl_ctx *ctx, void *where, size_t *room, size_t need, size_t size)
+{
+    void *old, *new;
+    size_t more = *room < 32 ? 64 : 2 * *room;
+    if (need <= *room) return TL_OK;
+    if (more < need) more = need;
+    if (more > SIZE_MAX / 4 / size) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    new = tl_alloc(ctx, more * size);
+    if (!new) return TL_ENOMEM;
+    memcpy(&old, where, sizeof old); /* through any type of pointer */
+    if (old) memcpy(new, old, *room * size);
+    tl_release(ctx, old);
+    memcpy(where, &new, sizeof new);
+    *room = more;
+    return TL_OK;
+}
+
 void tl_count_tensor(tl_ctx *ctx, int by) { ctx->cache->info.tensors += by; }
 
 void tl_alloc_fail_after(tl_ctx *ctx, int64_t n) { ctx->cache->fail_after = n; }

@@ -1,188 +1,146 @@
 /* text.c - vocabularies of bytes and characters, and windows into a stream of token ids. */
-#include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "utf8.h"
+#include "vocab.h"
 
-#define CODE_POINTS 0x110000
+/* ---- Bytes ----------------------------------------------------------------------------------- */
 
-struct tl_vocab {
-    tl_ctx *ctx;
-    int32_t size;
-    int chars;         /* 0: token i is the byte i */
-    uint32_t *points;  /* chars: code points in order */
-    char (*tokens)[4]; /* bytes of each token */
-    uint8_t *lengths;  /* how many */
-};
-
-/* ---- UTF-8 ----------------------------------------------------------------------------------- */
-
-/* The code point at p, and its length in *out_bytes; -1 if left bytes do not begin with one in its
-** only valid form (no overlong form, no surrogate). */
-static int32_t decode(const unsigned char *p, size_t left, int *out_bytes)
+static tl_status take_bytes(tl_encoder *e, const char *text, size_t bytes, int last,
+                            size_t *out_used)
 {
-    static const int32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    int n = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-    if ((p[0] >= 0x80 && p[0] < 0xc2) || p[0] >= 0xf5 || (size_t)n > left) return -1;
-    int32_t c = n == 1 ? p[0] : p[0] & (0x7f >> n);
-    for (int i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80) return -1;
-        c = c << 6 | (p[i] & 0x3f);
+    int32_t ids[256];
+    tl_status st = TL_OK;
+    (void)last;
+    for (size_t at = 0; st == TL_OK && at < bytes; at += 256) {
+        size_t n = bytes - at < 256 ? bytes - at : 256;
+        for (size_t i = 0; i < n; i++) ids[i] = (unsigned char)text[at + i];
+        st = tl_encoder_put(e, ids, (int64_t)n);
     }
-    if (c < least[n] || c >= CODE_POINTS || (c >= 0xd800 && c < 0xe000)) return -1;
-    *out_bytes = n;
-    return c;
-}
-
-static int encode(uint32_t c, char out[4])
-{
-    int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (int i = n - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3f));
-    out[0] = (char)(n == 1 ? c : (0xf0u << (4 - n)) | c);
-    return n;
-}
-
-static tl_status not_utf8(tl_ctx *ctx, const unsigned char *text, size_t at)
-{
-    return tl_fail(ctx, TL_EINVAL, "byte 0x%02x at offset %zu is not UTF-8", text[at], at);
-}
-
-/* Marks in seen (may be NULL) the characters of text and counts them. */
-static tl_status scan(tl_ctx *ctx, const unsigned char *text, size_t bytes, uint8_t *seen,
-                      int64_t *out_count)
-{
-    int n;
-    int64_t count = 0;
-    for (size_t at = 0; at < bytes; at += (size_t)n, count++) {
-        int32_t c = decode(text + at, bytes - at, &n);
-        if (c < 0) return not_utf8(ctx, text, at);
-        if (seen) seen[c] = 1;
-    }
-    *out_count = count;
-    return TL_OK;
-}
-
-/* ---- Vocabularies ---------------------------------------------------------------------------- */
-
-static tl_status vocab_new(tl_ctx *ctx, int32_t size, int chars, tl_vocab **out_v)
-{
-    tl_vocab *v = calloc(1, sizeof *v);
-    if (!v) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    v->ctx = ctx;
-    v->size = size;
-    v->chars = chars;
-    v->points = calloc((size_t)size + 1, sizeof *v->points);
-    v->tokens = calloc((size_t)size + 1, sizeof *v->tokens);
-    v->lengths = calloc((size_t)size + 1, sizeof *v->lengths);
-    if (!v->points || !v->tokens || !v->lengths) {
-        tl_vocab_free(v);
-        return tl_fail(ctx, TL_ENOMEM, "out of memory: a vocabulary of %d", size);
-    }
-    *out_v = v;
-    return TL_OK;
-}
-
-void tl_vocab_free(tl_vocab *v)
-{
-    if (!v) return;
-    free(v->points);
-    free(v->tokens);
-    free(v->lengths);
-    free(v);
-}
-
-tl_status tl_vocab_bytes(tl_ctx *ctx, tl_vocab **out_v)
-{
-    tl_vocab *v;
-    tl_status st = vocab_new(ctx, 256, 0, &v);
-    if (st != TL_OK) return st;
-    for (int i = 0; i < 256; i++) {
-        v->tokens[i][0] = (char)i;
-        v->lengths[i] = 1;
-    }
-    *out_v = v;
-    return TL_OK;
-}
-
-tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab **out_v)
-{
-    int64_t count;
-    int32_t size = 0;
-    tl_vocab *v = NULL;
-    uint8_t *seen = calloc(CODE_POINTS, 1);
-    if (!seen) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    tl_status st = scan(ctx, (const unsigned char *)text, bytes, seen, &count);
-    for (uint32_t c = 0; c < CODE_POINTS; c++) size += seen[c];
-    if (st == TL_OK) st = vocab_new(ctx, size, 1, &v);
-    for (uint32_t c = 0, i = 0; st == TL_OK && c < CODE_POINTS; c++) {
-        if (!seen[c]) continue;
-        v->points[i] = c;
-        v->lengths[i] = (uint8_t)encode(c, v->tokens[i]);
-        i++;
-    }
-    free(seen);
-    if (st == TL_OK) *out_v = v;
+    *out_used = bytes;
     return st;
 }
 
-int32_t tl_vocab_size(const tl_vocab *v)
+static const tl_vocab_kind bytes_kind = {.take = take_bytes};
+
+tl_status tl_vocab_bytes(tl_ctx *ctx, tl_vocab **out_v)
 {
-    return v->size;
+    tl_vocab *v = NULL;
+    tl_status st = tl_vocab_new(ctx, &bytes_kind, NULL, &v);
+    for (int i = 0; st == TL_OK && i < 256; i++) st = tl_vocab_add(v, &(char){(char)i}, 1);
+    if (st == TL_OK) {
+        *out_v = v;
+    } else {
+        tl_vocab_free(v);
+    }
+    return st;
 }
 
-const char *tl_vocab_token(const tl_vocab *v, int32_t id, size_t *out_bytes)
+/* ---- Characters ------------------------------------------------------------------------------ */
+
+/* The code points of a vocabulary in order, as long as it has tokens. */
+typedef struct points {
+    tl_ctx *ctx;
+    int32_t count;
+    uint32_t list[];
+} points;
+
+static void release_points(void *state)
 {
-    if (id < 0 || id >= v->size) return NULL;
-    *out_bytes = v->lengths[id];
-    return v->tokens[id];
+    points *p = state;
+    tl_release(p->ctx, p);
+}
+
+static tl_status not_utf8(tl_ctx *ctx, unsigned char byte, uint64_t at)
+{
+    return tl_fail(ctx, TL_EINVAL, "byte 0x%02x at offset %llu is not UTF-8", byte,
+                   (unsigned long long)at);
 }
 
 /* The id of code point c; -1: none. */
-static int32_t find(const tl_vocab *v, uint32_t c)
+static int32_t find(const points *p, uint32_t c)
 {
-    int32_t low = 0, high = v->size;
+    int32_t low = 0, high = p->count;
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
-        if (v->points[middle] < c) {
+        if (p->list[middle] < c) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    return low < v->size && v->points[low] == c ? low : -1;
+    return low < p->count && p->list[low] == c ? low : -1;
 }
 
-static tl_status encode_chars(const tl_vocab *v, const unsigned char *text, size_t bytes,
-                              int32_t *ids)
+static tl_status take_chars(tl_encoder *e, const char *text, size_t bytes, int last,
+                            size_t *out_used)
+{
+    int n;
+    size_t at = 0;
+    tl_ctx *ctx = e->vocab->ctx;
+    for (; at < bytes; at += (size_t)n) {
+        uint64_t offset = e->feed.taken + at;
+        int32_t c = tl_utf8_decode((const unsigned char *)text + at, bytes - at, &n);
+        if (c < 0 && !last && bytes - at < 4) break; /* the rest of it may follow */
+        if (c < 0) return not_utf8(ctx, (unsigned char)text[at], offset);
+        int32_t id = find(e->vocab->state, (uint32_t)c);
+        if (id < 0)
+            return tl_fail(ctx, TL_ENOTFOUND,
+                           "character '%.*s' (U+%04X) at offset %llu is not among the %d known", n,
+                           text + at, (unsigned)c, (unsigned long long)offset, e->vocab->size);
+        tl_status st = tl_encoder_put(e, &id, 1);
+        if (st != TL_OK) return st;
+    }
+    *out_used = at;
+    return TL_OK;
+}
+
+static const tl_vocab_kind chars_kind = {.take = take_chars, .release = release_points};
+
+/* Marks the characters of text in seen. */
+static tl_status scan(tl_ctx *ctx, const char *text, size_t bytes, uint8_t *seen)
 {
     int n;
     for (size_t at = 0; at < bytes; at += (size_t)n) {
-        int32_t c = decode(text + at, bytes - at, &n);
-        if (c < 0) return not_utf8(v->ctx, text, at);
-        int32_t id = find(v, (uint32_t)c);
-        if (id < 0)
-            return tl_fail(v->ctx, TL_ENOTFOUND,
-                           "character '%.*s' (U+%04X) at offset %zu is not among the %d known", n,
-                           (const char *)text + at, (unsigned)c, at, v->size);
-        *ids++ = id;
+        int32_t c = tl_utf8_decode((const unsigned char *)text + at, bytes - at, &n);
+        if (c < 0) return not_utf8(ctx, (unsigned char)text[at], at);
+        seen[c] = 1;
     }
     return TL_OK;
 }
 
-tl_status tl_vocab_encode(const tl_vocab *v, const char *text, size_t bytes, tl_tensor **out_ids)
+static tl_status from_seen(tl_ctx *ctx, const uint8_t *seen, tl_vocab **out_v)
 {
-    const unsigned char *p = (const unsigned char *)text;
-    int64_t count = (int64_t)bytes;
-    tl_tensor *ids = NULL;
-    tl_status st = v->chars ? scan(v->ctx, p, bytes, NULL, &count) : TL_OK;
-    if (st == TL_OK) st = tl_new(v->ctx, TL_I32, 1, &count, &ids);
-    if (st == TL_OK && v->chars) st = encode_chars(v, p, bytes, I32(ids));
-    for (size_t i = 0; st == TL_OK && !v->chars && i < bytes; i++) I32(ids)[i] = p[i];
-    if (st == TL_OK) {
-        *out_ids = ids;
-    } else {
-        tl_tensor_free(ids);
+    int32_t size = 0;
+    for (uint32_t c = 0; c < TL_CODE_POINTS; c++) size += seen[c];
+    points *p = tl_alloc(ctx, sizeof *p + (size_t)size * sizeof *p->list);
+    if (!p) return TL_ENOMEM;
+    *p = (points){.ctx = ctx};
+    tl_vocab *v;
+    tl_status st = tl_vocab_new(ctx, &chars_kind, p, &v);
+    if (st != TL_OK) return st;
+    for (uint32_t c = 0; st == TL_OK && c < TL_CODE_POINTS; c++) {
+        char token[4];
+        if (!seen[c]) continue;
+        p->list[p->count++] = c;
+        st = tl_vocab_add(v, token, (size_t)tl_utf8_encode(c, token));
     }
+    if (st == TL_OK) {
+        *out_v = v;
+    } else {
+        tl_vocab_free(v);
+    }
+    return st;
+}
+
+tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab **out_v)
+{
+    uint8_t *seen = tl_alloc(ctx, TL_CODE_POINTS);
+    if (!seen) return TL_ENOMEM;
+    memset(seen, 0, TL_CODE_POINTS);
+    tl_status st = scan(ctx, text, bytes, seen);
+    if (st == TL_OK) st = from_seen(ctx, seen, out_v);
+    tl_release(ctx, seen);
     return st;
 }
 

@@ -359,19 +359,53 @@ int tl_backend_option(const tl_ctx *ctx, int i, int j, const char **out_name, co
 
 /* ---- Text ------------------------------------------------------------------------------------ */
 
-typedef struct tl_vocab tl_vocab; /* token strings by id */
+typedef struct tl_vocab tl_vocab; /* token strings by id, and how a text becomes tokens */
 
 tl_status tl_vocab_bytes(tl_ctx *ctx, tl_vocab **out_v); /* 256 tokens, id = byte */
 /* The distinct UTF-8 characters of text in code point order. TL_EINVAL names the offset of a
 ** byte that is not UTF-8. */
 tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab **out_v);
+/* GPT-2's byte pair encoding from its files: merges is vocab.bpe or what tl_bpe_train wrote;
+** encoder is encoder.json, NULL: ids are 0..255 for the bytes in GPT-2's order, then one per merge;
+** dictionary is fairseq's dict.txt or NULL: ids are its rows, each line of a text is stripped of
+** white space and ended by </s>, and the size is a multiple of 8 (50264 for GPT-2's files). Without
+** dictionary, any bytes survive encoding and decoding. TL_ECORRUPT names the file and the line. */
+tl_status tl_vocab_bpe(tl_ctx *ctx, const char *merges, const char *encoder,
+                       const char *dictionary, tl_vocab **out_v);
 void tl_vocab_free(tl_vocab *v);
 int32_t tl_vocab_size(const tl_vocab *v);
-/* borrowed; NULL if out of range */
+int32_t tl_vocab_eos(const tl_vocab *v); /* the token that ends a line; -1: there is none */
+/* the bytes that id decodes to, borrowed; NULL if out of range */
 const char *tl_vocab_token(const tl_vocab *v, int32_t id, size_t *out_bytes);
 /* text -> ids [n]. TL_ENOTFOUND names the first character that the vocabulary lacks, and where
 ** it is. */
-tl_status tl_vocab_encode(const tl_vocab *v, const char *text, size_t bytes, tl_tensor **out_ids);
+tl_status tl_vocab_encode(tl_vocab *v, const char *text, size_t bytes, tl_tensor **out_ids);
+
+/* The same for a text that comes in parts, cut anywhere: only the ids are kept. */
+typedef struct tl_encoder tl_encoder;
+
+tl_status tl_encoder_new(tl_vocab *v, tl_encoder **out_e); /* keeps v alive */
+tl_status tl_encoder_feed(tl_encoder *e, const char *text, size_t bytes);
+int64_t tl_encoder_count(const tl_encoder *e); /* ids so far */
+tl_status tl_encoder_finish(tl_encoder *e, tl_tensor **out_ids); /* ends the text; once */
+void tl_encoder_free(tl_encoder *e);
+
+/* What a vocabulary is made from: the distinct words of a text (between spaces and line ends) or
+** the pieces inside which GPT-2 merges bytes, and their counts. The text comes in parts. */
+typedef struct tl_counter tl_counter;
+typedef enum tl_counter_kind { TL_COUNT_WORDS, TL_COUNT_PIECES } tl_counter_kind;
+
+tl_status tl_counter_new(tl_ctx *ctx, tl_counter_kind kind, tl_counter **out_c);
+tl_status tl_counter_feed(tl_counter *c, const char *text, size_t bytes);
+int32_t tl_counter_size(const tl_counter *c); /* distinct ones so far */
+void tl_counter_free(tl_counter *c);
+/* The counted words, most frequent first, with <eos> for each end of a line and <unk>, which other
+** words become. Decodes to lines as WikiText's: " word word \n". The text is at its end. */
+tl_status tl_vocab_words(tl_counter *c, tl_vocab **out_v);
+/* Learns byte pairs until there are size tokens, the 256 bytes among them, and writes the merges to
+** path as tl_vocab_bpe reads them. TL_EINVAL: the text does not give as many. */
+tl_status tl_bpe_train(tl_counter *c, int32_t size, const char *path);
+
 /* rows[i] = ids[starts[i] .. starts[i]+n-1].   ids [t] int32   starts [b] int32   rows [b,n].
 ** TL_EINVAL: outside ids */
 tl_status tl_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **out_rows);

@@ -74,7 +74,8 @@ static void open_tensor_class(lua_State *L)
 static void open_classes(lua_State *L)
 {
     static const glue_class *const classes[] = {&glue_tno_class, &glue_vocab_class, &glue_h5_class,
-                                                &glue_store_class};
+                                                &glue_store_class,
+                                                &glue_encoder_class, &glue_counter_class};
     open_tensor_class(L);
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) glue_class_open(L, classes[i]);
     glue_grad_open(L);

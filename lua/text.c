@@ -1,4 +1,5 @@
-/* text.c - vocabularies, windows of a token stream and n-gram models in Lua. */
+/* text.c - vocabularies, encoders and counters, windows of a token stream and n-gram models in
+** Lua. */
 #include "glue.h"
 
 static void release(glue_box *b) { tl_vocab_free(b->as.vocab); }
@@ -21,9 +22,30 @@ static int vocab_chars(lua_State *L)
     return 1;
 }
 
+static int vocab_bpe(lua_State *L)
+{
+    const char *merges = luaL_checkstring(L, 1), *encoder = luaL_optstring(L, 2, NULL);
+    const char *dictionary = luaL_optstring(L, 3, NULL);
+    glue_box   *b = glue_push(L, &glue_vocab_class);
+    glue_check(L, tl_vocab_bpe(glue_ctx(L), merges, encoder, dictionary, &b->as.vocab));
+    return 1;
+}
+
 static int size(lua_State *L)
 {
     lua_pushinteger(L, tl_vocab_size(vocab(L)));
+    return 1;
+}
+
+/* The id of the token that ends a line, or nil. */
+static int eos(lua_State *L)
+{
+    int32_t id = tl_vocab_eos(vocab(L));
+    if (id < 0) {
+        lua_pushnil(L);
+    } else {
+        lua_pushinteger(L, id);
+    }
     return 1;
 }
 
@@ -90,6 +112,95 @@ static int decode(lua_State *L)
     return 1;
 }
 
+/* ---- Texts in parts -------------------------------------------------------------------------- */
+
+static void release_encoder(glue_box *b) { tl_encoder_free(b->as.encoder); }
+
+static tl_encoder *encoder(lua_State *L)
+{
+    return glue_open_box(L, 1, &glue_encoder_class)->as.encoder;
+}
+
+static int new_encoder(lua_State *L)
+{
+    tl_vocab *v = vocab(L);
+    glue_box *b = glue_push(L, &glue_encoder_class);
+    glue_check(L, tl_encoder_new(v, &b->as.encoder));
+    return 1;
+}
+
+static int encoder_feed(lua_State *L)
+{
+    tl_encoder *e = encoder(L);
+    size_t      bytes;
+    const char *text = luaL_checklstring(L, 2, &bytes);
+    glue_check(L, tl_encoder_feed(e, text, bytes));
+    return 0;
+}
+
+static int encoder_count(lua_State *L)
+{
+    lua_pushinteger(L, tl_encoder_count(encoder(L)));
+    return 1;
+}
+
+static int encoder_finish(lua_State *L)
+{
+    tl_encoder *e = encoder(L);
+    tl_tensor **ids = glue_push_tensor(L);
+    return glue_result(L, tl_encoder_finish(e, ids));
+}
+
+static void release_counter(glue_box *b) { tl_counter_free(b->as.counter); }
+
+static tl_counter *counter(lua_State *L)
+{
+    return glue_open_box(L, 1, &glue_counter_class)->as.counter;
+}
+
+static int new_counter(lua_State *L)
+{
+    static const char *const kinds[] = {"words", "pieces", NULL};
+    static const tl_counter_kind values[] = {TL_COUNT_WORDS, TL_COUNT_PIECES};
+    tl_counter_kind kind = values[luaL_checkoption(L, 1, NULL, kinds)];
+    glue_box       *b = glue_push(L, &glue_counter_class);
+    glue_check(L, tl_counter_new(glue_ctx(L), kind, &b->as.counter));
+    return 1;
+}
+
+static int counter_feed(lua_State *L)
+{
+    tl_counter *c = counter(L);
+    size_t      bytes;
+    const char *text = luaL_checklstring(L, 2, &bytes);
+    glue_check(L, tl_counter_feed(c, text, bytes));
+    return 0;
+}
+
+static int counter_size(lua_State *L)
+{
+    lua_pushinteger(L, tl_counter_size(counter(L)));
+    return 1;
+}
+
+static int vocab_words(lua_State *L)
+{
+    tl_counter *c = counter(L);
+    glue_box   *b = glue_push(L, &glue_vocab_class);
+    glue_check(L, tl_vocab_words(c, &b->as.vocab));
+    return 1;
+}
+
+static int bpe_train(lua_State *L)
+{
+    tl_counter *c = counter(L);
+    int         tokens = glue_int(L, 2, 0, INT32_MAX);
+    glue_check(L, tl_bpe_train(c, tokens, luaL_checkstring(L, 3)));
+    return 0;
+}
+
+/* ---- Ids ------------------------------------------------------------------------------------- */
+
 static int windows(lua_State *L)
 {
     tl_tensor  *ids = glue_tensor(L, 1), *starts = glue_tensor(L, 2);
@@ -109,11 +220,19 @@ static int ngram_bits(lua_State *L)
 }
 
 const luaL_Reg glue_text_functions[] = {
-    {"vocab_bytes", vocab_bytes}, {"vocab_chars", vocab_chars}, {"windows", windows},
-    {"ngram_bits", ngram_bits},   {NULL, NULL},
+    {"vocab_bytes", vocab_bytes}, {"vocab_chars", vocab_chars}, {"vocab_words", vocab_words},
+    {"vocab_bpe", vocab_bpe},     {"bpe_train", bpe_train},     {"counter", new_counter},
+    {"windows", windows},         {"ngram_bits", ngram_bits},   {NULL, NULL},
 };
 
 static const luaL_Reg methods[] = {
-    {"size", size}, {"token", token}, {"encode", encode}, {"decode", decode}, {NULL, NULL}};
+    {"size", size},     {"token", token},         {"encode", encode}, {"decode", decode},
+    {"eos", eos},       {"encoder", new_encoder}, {NULL, NULL}};
+static const luaL_Reg encoder_methods[] = {
+    {"feed", encoder_feed}, {"count", encoder_count}, {"finish", encoder_finish}, {NULL, NULL}};
+static const luaL_Reg counter_methods[] = {
+    {"feed", counter_feed}, {"size", counter_size}, {NULL, NULL}};
 
 const glue_class glue_vocab_class = {"toeplab.vocab", release, methods, NULL};
+const glue_class glue_encoder_class = {"toeplab.encoder", release_encoder, encoder_methods, NULL};
+const glue_class glue_counter_class = {"toeplab.counter", release_counter, counter_methods, NULL};

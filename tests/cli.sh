@@ -11,7 +11,7 @@ trap 'rm -rf "$top"' EXIT
 passed=0
 failed=0
 unset TOEPLAB_DATA TOEPLAB_BACKENDS TOEPLAB_TRACEBACK FORCE_COLOR
-export TOEPLAB_DIR="$top/results" TOEPLAB_LUA="$source/lua" NO_COLOR=1
+export TOEPLAB_DIR="$top/results" TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" NO_COLOR=1
 quick="$source/experiments/quickstart.lua"
 
 result() { # NAME: the test of which was just true or false ($?)
@@ -60,7 +60,7 @@ absent() { [ ! -e "$1" ]; }
 
 expect "help lists the verbs" 0 "^  verify " "$toeplab" --help
 expect "no verb: the same" 0 "^  verify " "$toeplab"
-for verb in run ls show export verify model backends data; do
+for verb in run ls show export generate verify model backends data; do
     expect "$verb --help begins with an example" 0 "^usage: toeplab $verb" "$toeplab" "$verb" --help
     check "$verb: an example first" \
         sh -c "'$toeplab' help $verb | head -1 | grep -q '^toeplab $verb'"
@@ -73,6 +73,13 @@ expect "data" 0 "^wikitext-2  *13175278" "$toeplab" data
 expect "data of one set" 0 "728c77e87e176af4730f9a80fc6008bc" "$toeplab" data wikitext-2
 expect "model" 0 "48,677,376" "$toeplab" model tnn_lm
 expect "model with 3 layers of the encoder" 0 "48,590,016" "$toeplab" model tnn_lm rpe_layers=3
+expect "model: the published ones" 0 "^without-rpe-5  *49,354,752  *as published" \
+    "$toeplab" model tnn_lm --presets
+expect "model preset" 0 "48,140,288" "$toeplab" model tnn_lm preset=gtu-only-9
+expect "model preset with a key changed" 0 "parameters 27,949,056" \
+    "$toeplab" model tnn_lm preset=gtu-only-9 layers=3 vocab=40000
+expect "data path of what is not here" 1 "wikitext-2 is not here. Either fetch it" \
+    "$toeplab" data path wikitext-2
 
 # ---- Wrong words ---------------------------------------------------------------------------------
 
@@ -86,7 +93,15 @@ refuse "model with an unknown key" 2 "layrs.*did you mean 'layers'" "$toeplab" m
 refuse "model with a wrong type" 2 "layers.*must be an integer" "$toeplab" model tnn_lm layers=x
 refuse "model of length 0" 2 "length takes an integer of at least 1" \
     "$toeplab" model tnn_lm length=0
+refuse "unknown preset" 2 "no preset 'tnn-7/9'; did you mean" \
+    "$toeplab" model tnn_lm preset=tnn-7/9
 refuse "unknown data set" 2 "did you mean 'wikitext-2'" "$toeplab" data wikitext2
+refuse "unknown data set to fetch" 2 "did you mean 'wikitext-2'" "$toeplab" data fetch wikitext2
+refuse "a set without an address" 2 "imdb: no address of it is known. Either put the archive" \
+    "$toeplab" data fetch imdb
+refuse "a mirror that does not hold it" 1 "none/imdb-labelled.tar.xz: .*the same command continues" \
+    "$toeplab" data fetch -q --from "$top/none" imdb
+refuse "generate without a trial" 2 "which trial" "$toeplab" generate --prompt x
 refuse "nothing stored yet" 2 "holds no runs" "$toeplab" ls
 refuse "verify without a file" 2 "give reference files" "$toeplab" verify
 refuse "verify with a file that is not there" 2 "no such file" "$toeplab" verify none.h5
@@ -132,6 +147,14 @@ expect "again: nothing to do" 0 "1 already done" "$toeplab" run "$quick" $smoke
 cp "$top/out" "$top/second"
 check "again: the same table" cmp "$top/second" "$top/first"
 expect "custom mixer, smoke" 0 "^conv " "$toeplab" run "$source/experiments/custom-mixer.lua" $smoke
+for experiment in wikitext2-bpe tnn-lm wikitext2; do
+    expect "$experiment, smoke" 0 " done  (" "$toeplab" run "$source/experiments/$experiment.lua" $smoke
+done
+cp "$top/out" "$top/report"
+check "wikitext2 reports perplexities" grep -q "^none  *[0-9.]* *[0-9.]* *[0-9.]*$" "$top/report"
+check "... and what a long text costs" \
+    grep -q "^decay 0.99: perplexity at 128 tokens is [-+][0-9.]* % of that at 16" "$top/report"
+expect "generate" 0 "^the old man " "$toeplab" generate @last --prompt "the old man" --tokens 5
 expect "ls" 0 "quickstart  *seed=1  *done" "$toeplab" ls
 expect "ls --json" 0 '"experiment":"quickstart"' "$toeplab" ls --json
 expect "show" 0 "layers = 1" "$toeplab" show @last
@@ -227,7 +250,8 @@ END
 # No file may grow beyond 500 KB: the store fits, a checkpoint does not.
 expect "a full disk: exit code 6, and what to do" 6 "free some space and give the same command" \
     sh -c "trap '' XFSZ; ulimit -f 1000; exec '$toeplab' run -C '$top/full' '$top/big.lua'"
-check "... and no half file is left" sh -c "! find '$top/full/runs' -type f | grep ."
+check "... and no half file is left" \
+    sh -c "! find '$top/full/runs' -type f ! -name model.json ! -name vocabulary | grep ."
 expect "... and the trial is told as interrupted" 0 "big .*interrupted" "$toeplab" ls -C "$top/full"
 expect "... and with space it goes on" 0 "1 done" "$toeplab" run -C "$top/full" "$top/big.lua"
 

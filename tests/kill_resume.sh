@@ -33,21 +33,26 @@ return tl.experiment "kill" {
     for step in t:steps(c.steps, model, opt, data) do
       local loss, info = tl.train.lm_step(model, opt, data:batch(step))
       t:log { loss = loss, grad_norm = info.grad_norm }
+      if step % 15 == 0 then
+        local bits = tl.eval.bits_per_token(model, data.valid, 32)
+        t:log { val_bits = bits }
+        t:best(bits, 8)
+      end
       tl.sys.sleep(0.005)
     end
-    t:log { bits = tl.eval.bits_per_token(model, data.test, 32) }
+    local best_step = t:load_best()
+    t:log { best_step = best_step, bits = tl.eval.bits_per_token(model, data.test, 32) }
   end,
 }
 END
 
-# The log and the final state in DIR as text, bit for bit.
+# The log, the final state and the best one in DIR as text, bit for bit.
 print_result() {
     "$toeplab" export -C "$1" --metrics --csv
     "$toeplab" lua - "$1" <<'END'
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
 local store = core.store(arg[1], "r")
-local row = store:exec("SELECT path FROM v_artifacts ORDER BY step DESC LIMIT 1")[1]
 local lines = {}
 local function walk(value, path)
   if type(value) == "table" then
@@ -60,7 +65,10 @@ local function walk(value, path)
     lines[#lines + 1] = path .. " " .. tostring(value)
   end
 end
-walk(checkpoint.read(arg[1] .. "/" .. row.path), "")
+for _, row in ipairs(store:exec([[SELECT kind, max(step) AS step, path FROM v_artifacts
+  WHERE kind IN ('best', 'checkpoint') GROUP BY kind]])) do
+  walk(checkpoint.read(arg[1] .. "/" .. row.path), row.kind .. row.step)
+end
 table.sort(lines)
 print(table.concat(lines, "\n"))
 END

@@ -10,7 +10,7 @@ end
 
 function __toeplab_words
     switch (commandline -opc)[2]
-        case show
+        case show generate
             echo @last
             toeplab ls --csv 2>/dev/null | string replace -rf '^([0-9a-f]+),([^,]*),.*' '$1\t$2'
         case ls
@@ -19,7 +19,8 @@ function __toeplab_words
             echo @last
             toeplab ls --csv 2>/dev/null | string replace -rf '^([0-9a-f]+),([^,]*),.*' '$1\t$2'
         case data
-            toeplab data 2>/dev/null | string match -r '^[a-z][a-z0-9-]+(?= +\d)'
+            printf '%s\n' fetch path show list
+            toeplab data 2>/dev/null | string match -r '^[a-z][a-z0-9-]+(?= +[\d-])'
         case model
             toeplab model 2>&1 | string replace -r '.*: ' '' | string split ', '
         case help

@@ -54,29 +54,31 @@ function checkpoint.write(path, state)
   core.h5_write(path, tensors, attrs)
 end
 
-local function read_group(file, group, tree)
-  for _, child in ipairs(file:children(group == "" and "/" or group)) do
-    local path = group .. "/" .. child.name
-    if child.kind == "group" then
-      read_group(file, path, tree)
-    else
-      place(tree, path, file:read(path))
-    end
+local function read_child(file, group, child, tree)
+  local path = group .. "/" .. child.name
+  if child.kind ~= "group" then
+    place(tree, path, file:read(path))
+    return
   end
+  for _, inner in ipairs(file:children(path)) do read_child(file, path, inner, tree) end
 end
 
--- The nested state that checkpoint.write wrote to path.
-function checkpoint.read(path)
+-- The nested state that checkpoint.write wrote to path; with only, nothing but the part of
+-- that name.
+function checkpoint.read(path, only)
   local file <close> = core.h5_open(path)
   local tree = {}
   for name, value in pairs(file:attrs("/")) do
-    if name:find("[^/]%?$") then
+    local wanted = not only or name:find(only .. "/", 1, true) == 1
+    if wanted and name:find("[^/]%?$") then
       place(tree, name:sub(1, -2), value ~= 0)
-    else
+    elseif wanted then
       place(tree, name, value)
     end
   end
-  read_group(file, "", tree)
+  for _, child in ipairs(file:children("/")) do
+    if not only or child.name == only then read_child(file, "", child, tree) end
+  end
   return tree
 end
 

@@ -1,10 +1,10 @@
 -- corpus.lua: a text as token ids, split into train, valid and test, and the batches of a training
 -- run.
 local core = require "toeplab.core"
-local datasets = require "toeplab.datasets"
 local options = require "toeplab.options"
+local source = require "toeplab.source"
 local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
+local tokenizer = require "toeplab.tokenizer"
 
 local corpus = {}
 
@@ -12,93 +12,97 @@ local Corpus = {}
 Corpus.__index = Corpus
 
 local spec = options.set {
-  { "tokens", options.field { default = "char", choices = { "char", "byte" } }, "what a token is" },
+  { "tokenizer", options.field { default = "char", choices = tokenizer.names },
+    "what a token is" },
+  { "merges", options.field { type = "string", optional = true },
+    "for bpe: the file that 'toeplab bpe train' made" },
+  { "vocab_size", options.field { type = "int", min = 256, optional = true },
+    "for bpe without merges: tokens to learn from the training text" },
   { "length", options.field { type = "int", min = 1, optional = true },
     "tokens predicted per row of a batch" },
   { "batch", options.field { type = "int", min = 1, optional = true }, "rows of a batch" },
   { "order", options.field { default = "blocks", choices = { "blocks", "random" } },
     "consecutive blocks shuffled every epoch, or random places" },
   { "valid", options.field { default = 0.05, min = 0, max = 0.9 },
-    "fraction held out before the test part" },
+    "fraction held out before the test part, of a text that is not split already" },
   { "test", options.field { default = 0.05, min = 0, max = 0.9 }, "fraction held out at the end" },
   { "seed", options.field { type = "int", min = 0, optional = true },
     "seed of the order; default: the trial's" },
 }
 
--- The seed that corpora of the running trial take; the runner sets it.
-corpus.seed = 0
+-- The seed that corpora of the running trial take, and the progress on which they show long work;
+-- the runner sets both.
+corpus.seed, corpus.progress = 0, nil
 
-local function from_file(path)
-  local file, why = io.open(path, "rb")
-  local text = file and file:read("a")
-  if file then file:close() end
-  if not text then stop.usage("corpus %s", why or path .. ": is not a file") end
-  if text == "" then stop.usage("corpus %s: is empty", path) end
-  return text
+-- The sha256 of a corpus: what tl.corpus(name).hash will be. Raises a usage error that says how to
+-- get what is not here.
+function corpus.hash(name) return source.find(name).hash end
+
+-- One text of characters or bytes: encoded whole and cut at fractions of its tokens.
+local function cut_ids(self, tok, part)
+  self.text = source.text(part)
+  self.ids = tokenizer.ids(tok, part, corpus.progress)
+  local total = self.ids:numel()
+  local test = math.floor(total * self.options.test)
+  local valid = math.floor(total * self.options.valid)
+  local train = total - valid - test
+  if train > 0 then self.train = self.ids:narrow(1, 1, train) end
+  if valid > 0 then self.valid = self.ids:narrow(1, train + 1, valid) end
+  if test > 0 then self.test = self.ids:narrow(1, train + valid + 1, test) end
+  return part.bytes / total
 end
 
-local function from_program(set)
-  local pipe = io.popen(set.program .. " 2>&1", "r")
-  local text = pipe:read("a")
-  local ok = pipe:close()
-  if not ok or text == "" then
-    stop.usage("corpus %s: '%s' failed: %s", set.name, set.program, text:match("[^\n]*"))
+-- Texts that are encoded each by itself.
+local function encode_parts(self, tok, parts)
+  for name, part in pairs(parts) do
+    self[name] = tokenizer.ids(tok, part, corpus.progress)
+    self.bytes_per_token[name] = part.bytes / math.max(1, self[name]:numel())
   end
-  return text
 end
 
-local function from_set(set)
-  if not set.corpus then stop.usage("%s is a data set but not a plain text", set.name) end
-  local folder = datasets.folder()
-  local path = folder and folder .. "/" .. set.corpus
-  local clean = set.clean or function(text) return text end
-  if path and core.sys.exists(path) then return clean(from_file(path)) end
-  if datasets.installed(set) then return clean(from_program(set)) end
-  stop.usage("corpus %s is not here. Either %s", set.name,
-    table.concat(datasets.advice(set), ",\nor "))
-end
-
-local function text_of(name)
-  local literal = name:match("^text:(.+)$")
-  if literal then return literal end
-  local set = datasets.find(name)
-  if set then return from_set(set) end
-  if name:find("[/.]") then return from_file(name) end
-  stop.usage("unknown corpus '%s'%s (known: %s; or a path with a / or text:...)", name,
-    suggest.hint(name, datasets.names()), table.concat(datasets.names(), ", "))
-end
-
-local last = {} -- the text read last, as its trials usually follow each other
-
--- The text of a corpus and its sha256. Names: a data set that is a text, a path, or "text:"
--- followed by the text itself. Raises a usage error that says how to get what is not here.
-function corpus.text(name)
-  if last.name ~= name then
-    local text = text_of(name)
-    last = { name = name, text = text, hash = core.sha256(text) }
+-- The token before the first of a part: what ends a line or, without such a token, the last one of
+-- the parts before.
+local function set_before(self, tok)
+  local before = tok.vocab:eos()
+  for _, name in ipairs { "train", "valid", "test" } do
+    self[name .. "_before"] = self[name] and before
+    if self[name] and not tok.vocab:eos() then before = self[name]:get(self[name]:numel()) end
   end
-  return last.text, last.hash
 end
 
--- tl.corpus(name, options): train, valid, test are int32 vectors of ids; vocab; hash; text.
+-- tl.corpus(name, options): train, valid, test are int32 vectors of ids, the last two nil if empty;
+-- train_before, valid_before, test_before the token that comes before each, or nil; vocab, and
+-- vocab_files, what it was read from; hash;
+-- bytes_per_token.train, .valid, .test. text and ids are the whole of a text of characters or bytes
+-- that is not split already.
 function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
-  local self = setmetatable({ name = name, options = o, seed = o.seed or corpus.seed }, Corpus)
-  self.text, self.hash = corpus.text(name)
-  self.vocab = o.tokens == "byte" and core.vocab_bytes() or core.vocab_chars(self.text)
-  self.ids = self.vocab:encode(self.text)
-  local total = self.ids:numel()
-  local test, valid = math.floor(total * o.test), math.floor(total * o.valid)
-  local train = total - valid - test
-  if train < 2 then
-    error(("corpus %s: %d tokens leave nothing to train on"):format(name, total), 2)
+  local self = setmetatable({ name = name, options = o, seed = o.seed or corpus.seed,
+    bytes_per_token = {} }, Corpus)
+  local from = source.find(name)
+  self.hash = from.hash
+  local by_ids = from.whole and (o.tokenizer == "char" or o.tokenizer == "byte")
+  local parts = from.parts or by_ids and { train = from.whole }
+    or source.split(from.whole, o.valid, o.test)
+  if not parts.train then
+    stop.usage("corpus %s: %d bytes leave nothing to train on", name, from.whole.bytes)
   end
-  self.train = self.ids:narrow(1, 1, train)
-  if valid > 0 then self.valid = self.ids:narrow(1, train + 1, valid) end
-  if test > 0 then
-    self.test = self.ids:narrow(1, train + valid + 1, test)
-    self.test_before = self.ids:narrow(1, train + valid, 1):item() -- the token before the test part
+  local tok = tokenizer.new(o.tokenizer, parts, { merges = o.merges, vocab_size = o.vocab_size,
+    watch = corpus.progress })
+  self.vocab, self.vocab_files = tok.vocab, tok.files
+  if by_ids then
+    local ratio = cut_ids(self, tok, from.whole)
+    for _, part in ipairs { "train", "valid", "test" } do
+      self.bytes_per_token[part] = self[part] and ratio
+    end
+  else
+    encode_parts(self, tok, parts)
   end
+  if not self.train or self.train:numel() < 2 then
+    stop.usage("corpus %s: %d tokens leave nothing to train on", name,
+      self.train and self.train:numel() or 0)
+  end
+  set_before(self, tok)
   return self
 end
 

@@ -13,7 +13,7 @@ local parts = {
   nn = "toeplab.nn", models = "toeplab.models", optim = "toeplab.optim",
   schedule = "toeplab.schedule", train = "toeplab.train", eval = "toeplab.eval",
   generate = "toeplab.generate", options = "toeplab.options", published = "toeplab.published",
-  experiment = "toeplab.experiment", corpus = "toeplab.corpus",
+  experiment = "toeplab.experiment", corpus = "toeplab.corpus", blocks = "toeplab.blocks",
 }
 
 local tl = {

@@ -5,6 +5,7 @@ local class = require("toeplab.class").class
 local initial = require "toeplab.nn.initial"
 local nn = require "toeplab.nn"
 local options = require "toeplab.options"
+local presets = require "toeplab.presets"
 local suggest = require "toeplab.suggest"
 
 local field = options.field
@@ -187,11 +188,22 @@ end
 
 local kinds = { tnn_lm = TnnLM }
 
-local models = { tnn_lm = TnnLM, estimate = estimate }
+-- preset: the options of a published model: tl.models.tnn_lm(tl.models.preset("gtu-only-9",
+-- { vocab = 100 })); presets: all of them, for lists.
+local models = {
+  tnn_lm = TnnLM, estimate = estimate, preset = presets.options, presets = presets.list,
+}
 
 -- The names of all models, sorted.
 function models.names()
   return suggest.keys(kinds)
+end
+
+-- The name under which a module is a model here, or nil.
+function models.name_of(module)
+  for name, kind in pairs(kinds) do
+    if getmetatable(module) == kind then return name end
+  end
 end
 
 -- The declared options of a model, for options.parse and options.describe.

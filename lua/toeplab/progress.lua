@@ -118,4 +118,28 @@ function Progress:update(step, total, values)
   self.out:flush()
 end
 
+-- Starts a piece of work of total bytes, shown once it takes longer than a moment.
+function Progress:begin(what, total)
+  self.work = { what = what, total = total, start = core.sys.clock() }
+  self.last = self.work.start
+end
+
+-- The work has come to byte done.
+function Progress:part(done)
+  if self.quiet then return end
+  local w, now = self.work, core.sys.clock()
+  if now - w.start < 1 or now - self.last < (self.tty and 0.1 or self.every) then return end
+  self.last = now
+  local speed = done / (now - w.start)
+  local text = ("%s: %d%% of %.1f MB, %.1f MB/s, eta %s"):format(w.what, 100 * done // w.total,
+    w.total / 1e6, speed / 1e6, progress.duration((w.total - done) / speed))
+  if self.tty then
+    self.out:write("\r", text:sub(1, core.sys.columns() - 1), "\27[K")
+    self.shown = true
+  else
+    self.out:write(text, "\n")
+  end
+  self.out:flush()
+end
+
 return progress

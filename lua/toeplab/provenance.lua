@@ -1,12 +1,9 @@
 -- provenance.lua: what a result came from: code, command, machine, versions, environment.
 local core = require "toeplab.core"
+local shell = require "toeplab.shell"
 local stop = require "toeplab.stop"
 
 local provenance = {}
-
-local function quote(s)
-  return "'" .. s:gsub("'", "'\\''") .. "'"
-end
 
 -- The output of a command without its last newline; nil if it fails.
 local function output(command)
@@ -26,6 +23,7 @@ end
 local bystanders = {
   ["progress.lua"] = true, ["report.lua"] = true, ["provenance.lua"] = true, ["records.lua"] = true,
   ["runner.lua"] = true, ["datasets.lua"] = true, ["stop.lua"] = true, ["plan.lua"] = true,
+  ["fetch.lua"] = true, ["shell.lua"] = true,
 }
 
 local function add_files(folder, list)
@@ -76,7 +74,7 @@ end
 
 -- commit and dirty are nil outside a git checkout.
 function provenance.commit()
-  local git = "git -C " .. quote(provenance.library())
+  local git = "git -C " .. shell.quote(provenance.library())
   local commit = output(git .. " rev-parse HEAD")
   if not commit then return nil end
   return commit, (output(git .. " status --porcelain --untracked-files=no") or "") ~= ""

@@ -109,7 +109,7 @@ function Records:results(id)
   for _, row in ipairs(self:rows("SELECT name, value FROM v_last WHERE trial = ?", { id })) do
     metrics[row.name] = row.value or 0 / 0
   end
-  local sql = "SELECT kind, path FROM v_artifacts WHERE trial = ? AND kind <> 'checkpoint'"
+  local sql = "SELECT kind, path FROM v_artifacts WHERE trial = ? AND path LIKE '%.txt'"
   for _, row in ipairs(self:rows(sql, { id })) do
     texts[row.kind] = core.sys.read_file(self.folder .. "/" .. row.path)
   end
@@ -163,22 +163,25 @@ function Trial:drop_artifact(a)
   self.all:rows("DELETE FROM artifacts WHERE path = ?", { a.path })
 end
 
--- The trial's checkpoints, newest first.
+-- The trial's checkpoints of both kinds, newest first.
 function Trial:checkpoints()
-  return self.all:rows([[SELECT step, path, sha256 FROM artifacts
-    WHERE trial = ? AND kind = 'checkpoint' ORDER BY step DESC]], { self.id })
+  return self.all:rows([[SELECT step, kind, path, sha256 FROM artifacts
+    WHERE trial = ? AND kind IN ('checkpoint', 'best') ORDER BY step DESC, kind DESC]],
+    { self.id })
 end
 
--- Commits a checkpoint with the metrics up to it and forgets all but the last keep; returns the
--- rows that were forgotten, whose files may go.
+-- Commits a checkpoint with the metrics up to it and forgets all of its kind but the last keep;
+-- returns the rows that were forgotten, whose files may go.
 function Trial:add_checkpoint(a, metrics, keep)
   local old = {}
   self.all:transaction(function()
     add_metrics(self, metrics)
     add_artifact(self, a)
     self.all:rows("UPDATE trials SET step = ? WHERE id = ?", { a.step, self.id })
-    for i, row in ipairs(self:checkpoints()) do
-      if i > keep then
+    local same = 0
+    for _, row in ipairs(self:checkpoints()) do
+      if row.kind == a.kind then same = same + 1 end
+      if row.kind == a.kind and same > keep then
         self:drop_artifact(row)
         old[#old + 1] = row
       end

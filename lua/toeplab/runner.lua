@@ -27,7 +27,7 @@ local function data_of(exp, values)
     if type(values[key]) ~= "string" then
       stop.usage("%s: data names the key '%s', which is no text", exp:where("data"), key)
     end
-    hashes[key] = select(2, corpus.text(values[key]))
+    hashes[key] = corpus.hash(values[key])
   end
   return hashes
 end
@@ -65,7 +65,7 @@ local function sweep_folder(run, t)
   local rows = run.records:rows("SELECT path FROM artifacts WHERE trial = ?", { t.id })
   for _, row in ipairs(rows) do known[row.path] = true end
   for _, name in ipairs(core.sys.list(folder) or {}) do
-    local ours = name:find("^step%-%d+%.h5$") or name:find("^%..*%.tmp")
+    local ours = name:find("^%l+%-%d+%.h5$") or name:find("^%..*%.tmp")
     if ours and not known[t.path .. "/" .. name] then core.sys.remove(folder .. "/" .. name) end
   end
 end
@@ -104,7 +104,7 @@ local function call_trial(run, t)
     progress = run.progress, checkpoint = run.checkpoint,
   }
   streams.seed(t.seed)
-  corpus.seed = t.seed
+  corpus.seed, corpus.progress = t.seed, run.progress
   watch(handle)
   local ok, why = xpcall(function()
     run.exp.trial(handle, c)

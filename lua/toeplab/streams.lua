@@ -18,6 +18,9 @@ function streams.seed(value)
   seed, live = value, {}
 end
 
+-- The seed that the streams were started from.
+function streams.seed_of() return seed end
+
 -- The stream of a purpose, e.g. "init", "dropout", "data"; made at the first call.
 function streams.get(purpose)
   live[purpose] = live[purpose] or core.stream(seed, purpose)

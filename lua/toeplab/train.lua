@@ -31,6 +31,29 @@ local function counted(targets, ignore)
   return count
 end
 
+-- The rows of ids in as many parts, nearly equal.
+local function cut(ids, parts)
+  local rows, list = ids:dim(1), {}
+  if math.type(parts) ~= "integer" or parts < 1 or parts > rows then
+    error(("lm_step: %s micro batches of %d rows"):format(tostring(parts), rows), 3)
+  end
+  if parts == 1 then return { ids } end
+  for part = 1, parts do
+    local first, last = (part - 1) * rows // parts + 1, part * rows // parts
+    list[part] = ids:narrow(1, first, last - first + 1)
+  end
+  return list
+end
+
+-- The micro batches of a batch, and the target that does not count.
+local function micro(batch, parts)
+  if type(batch) ~= "table" then return cut(batch, parts or 1) end
+  if batch.ids then return cut(batch.ids, parts or 1), batch.ignore end
+  if #batch == 0 then error("lm_step: a batch without rows", 3) end
+  if parts then error("lm_step: the batch is in micro batches already", 3) end
+  return batch, batch.ignore
+end
+
 -- Adds the gradient of share times the loss of some rows; returns the share of the loss.
 local function accumulate(model, ids, share, ignore)
   local inputs, targets = train.split(ids)
@@ -40,27 +63,24 @@ local function accumulate(model, ids, share, ignore)
   return loss:item()
 end
 
--- One update from a batch: ids [b,n+1], or a table with them as ids and perhaps ignore, a target
--- that does not count. The gradient is that of the mean over all target tokens, however many
--- micro_batches the rows are split into. Returns the loss in nats per token and {step=, lr=,
--- grad_norm=, tokens=}.
+-- One update from a batch: ids [b,n+1], or a table with them as ids, or a list of such tensors,
+-- the micro batches, whose sizes may differ. ignore in a table is a target that does not count;
+-- micro_batches cuts the rows of ids. Loss and gradient are the sum over all target tokens of all
+-- micro batches divided by their number, so that they do not depend on the cut. Returns the loss in
+-- nats per token and {step=, lr=, grad_norm=, tokens=}.
 function train.lm_step(model, opt, batch, micro_batches)
-  local ids, ignore = batch, nil
-  if type(batch) == "table" then ids, ignore = batch.ids, batch.ignore end
-  local rows, parts = ids:dim(1), micro_batches or 1
-  if math.type(parts) ~= "integer" or parts < 1 or parts > rows then
-    error(("lm_step: %s micro batches of %d rows"):format(tostring(parts), rows), 2)
+  local list, ignore = micro(batch, micro_batches)
+  local counts, tokens, loss = {}, 0, 0.0
+  for i, ids in ipairs(list) do
+    local _, targets = train.split(ids)
+    counts[i] = counted(targets, ignore)
+    tokens = tokens + counts[i]
   end
   model:train()
   opt:zero_grad()
-  local _, targets = train.split(ids)
-  local tokens, loss = counted(targets, ignore), 0.0
-  for part = 1, parts do
-    local first, last = (part - 1) * rows // parts + 1, part * rows // parts
-    local mine = parts == 1 and ids or ids:narrow(1, first, last - first + 1)
-    local share = parts == 1 and 1
-      or counted(targets:narrow(1, first, last - first + 1), ignore) / math.max(tokens, 1)
-    loss = loss + accumulate(model, mine, share, ignore)
+  for i, ids in ipairs(list) do
+    local share = #list == 1 and 1 or counts[i] / math.max(tokens, 1)
+    loss = loss + accumulate(model, ids, share, ignore)
   end
   local info = opt:step()
   info.tokens = tokens

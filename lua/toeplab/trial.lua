@@ -2,19 +2,24 @@
 --
 --   for step in t:steps(1000, model, opt, data) do   resumes after the last checkpoint
 --     t:log { loss = ... }                           is committed within 200 ms
+--     if step % 500 == 0 then t:best(loss_on_the_validation_part, 3) end
 --   end
+--   t:load_best()                                    the model of the lowest value told to t:best
 --   t:text("sample", text)                           a text that belongs to the result
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
 local stop = require "toeplab.stop"
+local stored = require "toeplab.stored"
 local streams = require "toeplab.streams"
+local suggest = require "toeplab.suggest"
 
 local trial = {}
 
 local Trial = {}
 Trial.__index = Trial
 
-local COMMIT_ROWS, COMMIT_SECONDS, KEEP = 50, 0.2, 2
+local COMMIT_ROWS, COMMIT_SECONDS = 50, 0.2
+local KEEP = { checkpoint = 2, best = 1 }
 
 -- o: records (the row of this trial in the store), folder (of the results), path (of the trial,
 -- below folder), checkpoint ({steps=, seconds=}), progress, seed.
@@ -68,19 +73,24 @@ function Trial:flush()
   self.busy = false
 end
 
--- Stores a text with the trial, e.g. a sample; name ends up in a file name.
-function Trial:text(name, text)
-  local good = type(name) == "string" and name:find("^[%w_%-]+$") and name ~= "checkpoint"
-  if not good or type(text) ~= "string" then
-    error("text: takes a name of letters, digits, _ and -, and a text", 2)
-  end
+-- Writes a text to a file of the trial; its row commits it.
+local function keep_text(self, kind, name, step, text)
   self.busy = true
-  local path = ("%s/%s.txt"):format(self.path, name)
+  local path = self.path .. "/" .. name
   local ok, why = core.sys.write_file(self.folder .. "/" .. path, text)
   if not ok then error(why, 0) end
-  self.records:add_artifact { kind = name, step = self.step, path = path, bytes = #text,
+  self.records:add_artifact { kind = kind, step = step, path = path, bytes = #text,
     sha256 = core.sha256(text) }
   self.busy = false
+end
+
+-- Stores a text with the trial, e.g. a sample; name ends up in a file name.
+function Trial:text(name, text)
+  local good = type(name) == "string" and name:find("^[%w_%-]+$")
+  if not good or KEEP[name] or stored.names[name] or type(text) ~= "string" then
+    error("text: takes a name of letters, digits, _ and -, and a text", 2)
+  end
+  keep_text(self, name, name .. ".txt", self.step, text)
 end
 
 -- A line for who watches.
@@ -90,9 +100,7 @@ end
 
 -- ---- Checkpoints ------------------------------------------------------------------------------
 
-local function checkpoint_name(step)
-  return ("step-%08d.h5"):format(step)
-end
+local file_names = { checkpoint = "step-%08d.h5", best = "best-%08d.h5" }
 
 local function size_of(file)
   local handle <close> = assert(io.open(file, "rb"))
@@ -100,7 +108,7 @@ local function size_of(file)
 end
 
 local function state_of(self)
-  local state = { step = self.step, streams = {} }
+  local state = { step = self.step, streams = {}, best = self.lowest }
   for name, part in pairs(self.parts) do state[name] = part:state() end
   for _, s in ipairs(streams.list()) do
     local key, offset = s.stream:state()
@@ -117,23 +125,25 @@ local function apply(self, state)
   for name, s in pairs(state.streams or {}) do streams.get(name):set_state(s.key, s.offset) end
 end
 
--- Writes a checkpoint of the current step. The row in the store commits it, together with the log
--- up to here; then the older ones but KEEP - 1 go.
-function Trial:save()
+-- Writes a checkpoint of the current step, of kind "checkpoint" or "best". The row in the store
+-- commits it, together with the log up to here; then the older ones of its kind but those to keep
+-- go.
+function Trial:save(kind)
+  kind = kind or "checkpoint"
   self.busy = true
-  local path = self.path .. "/" .. checkpoint_name(self.step)
+  local path = self.path .. "/" .. file_names[kind]:format(self.step)
   local file = self.folder .. "/" .. path
   checkpoint.write(file, state_of(self))
-  local old = self.records:add_checkpoint({ kind = "checkpoint", step = self.step, path = path,
-    bytes = size_of(file), sha256 = core.sha256_file(file) }, self.buffer, KEEP)
+  local old = self.records:add_checkpoint({ kind = kind, step = self.step, path = path,
+    bytes = size_of(file), sha256 = core.sha256_file(file) }, self.buffer, KEEP[kind])
   self.buffer, self.flushed = {}, core.sys.clock()
   for _, row in ipairs(old) do core.sys.remove(self.folder .. "/" .. row.path) end
   self.saved_step, self.saved_time = self.step, core.sys.clock()
   self.busy = false
 end
 
--- The state in a checkpoint's file, or nil and why it cannot be used.
-local function read_checked(self, row)
+-- The state in a checkpoint's file, or its part only, or nil and why it cannot be used.
+local function read_checked(self, row, only)
   local file = self.folder .. "/" .. row.path
   if not core.sys.exists(file) then return nil, "is missing" end
   local ok, hash = pcall(core.sha256_file, file)
@@ -141,19 +151,35 @@ local function read_checked(self, row)
   if hash ~= row.sha256 then
     return nil, "is damaged (its sha256 is not the one it was stored with)"
   end
-  local good, state = pcall(checkpoint.read, file)
+  local good, state = pcall(checkpoint.read, file, only)
   if not good then return nil, "cannot be read: " .. tostring(state) end
   return state
 end
 
+-- The state in the checkpoint row, or nil and why it cannot be gone on from. If its best one is
+-- lost it cannot: the run would end differently.
+local function usable(self, row, rows)
+  local state, why = read_checked(self, row)
+  if not state or not state.best or not state.best.step then return state, why end
+  why = "is not there"
+  for _, other in ipairs(rows) do
+    if other.kind == "best" and other.step == state.best.step then
+      local good, problem = read_checked(self, other, "best")
+      if good then return state end
+      why = problem
+    end
+  end
+  return nil, ("is of no use: the best one, of step %d, %s"):format(state.best.step, why)
+end
+
 -- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.
 local function restore(self)
-  local found = 0
-  for _, row in ipairs(self.records:checkpoints()) do
-    local state, why = read_checked(self, row)
+  local found, rows = 0, self.records:checkpoints()
+  for _, row in ipairs(rows) do
+    local state, why = usable(self, row, rows)
     if state then
       apply(self, state)
-      found = state.step
+      found, self.lowest = state.step, state.best
       break
     end
     self.progress:warn("checkpoint %s/%s %s; trying the one before it", self.folder, row.path,
@@ -162,6 +188,46 @@ local function restore(self)
   end
   self.records:forget_after(found)
   return found
+end
+
+-- Tells how good the model is after this step, less being better: a loss or a perplexity. Of the
+-- lowest value the checkpoint is kept (kind "best"). After patience values in a row that are not
+-- lower the loop ends with this step. Returns whether the value is the lowest.
+function Trial:best(value, patience)
+  if not self.looping then error("best: tells of a step, inside the loop of steps", 2) end
+  if type(value) ~= "number" then
+    error(("best: takes a number, less being better, got a %s"):format(type(value)), 2)
+  end
+  local lowest = self.lowest or { waited = 0 }
+  local better = value == value and (not lowest.value or value < lowest.value)
+  if better then
+    lowest, self.keep = { value = value, step = self.step, waited = 0 }, true
+  else
+    lowest.waited = lowest.waited + 1
+    lowest.ended = patience ~= nil and lowest.waited >= patience or nil
+  end
+  self.lowest = lowest
+  return better
+end
+
+-- After the loop: gives the model the parameters of the best checkpoint. Returns its step and its
+-- value; nil if t:best was never told a number.
+function Trial:load_best()
+  if not self.parts or self.looping then error("load_best: comes after the loop of steps", 2) end
+  local lowest = self.lowest
+  if not lowest or not lowest.step then return nil end
+  if lowest.step == self.step then return lowest.step, lowest.value end
+  for _, row in ipairs(self.records:checkpoints()) do
+    if row.kind == "best" then
+      local state, why = read_checked(self, row, "model")
+      if not state then
+        error(("the best checkpoint %s/%s %s; the same command trains from before it again"):format(
+          self.folder, row.path, why), 0)
+      end
+      self.parts.model:load(state.model)
+    end
+  end
+  return lowest.step, lowest.value
 end
 
 -- ---- The loop ---------------------------------------------------------------------------------
@@ -181,13 +247,23 @@ function Trial:check_signals(inside_step)
     self.saved_step or 0)
 end
 
+local function ended(self)
+  return self.lowest ~= nil and self.lowest.ended == true
+end
+
 local function after_step(self)
   self.progress:update(self.step, self.total, self.shown)
+  if self.keep then self:save("best") end
+  self.keep = nil
   self:check_signals()
   local steps, seconds = self.every_steps, self.every_seconds
   local due = steps and self.step % steps == 0
     or seconds and core.sys.clock() - self.saved_time >= seconds
-  if self.step == self.total or due then self:save() else self:flush_if_due() end
+  if self.step == self.total or ended(self) or due and self.saved_step ~= self.step then
+    self:save()
+  else
+    self:flush_if_due()
+  end
 end
 
 local function check_parts(parts)
@@ -203,6 +279,14 @@ local function stateful(data)
   return type(data) == "table" and type(data.state) == "function" and type(data.load) == "function"
 end
 
+-- Keeps what the model and its vocabulary can be made from again without the script.
+local function keep_model(self, model, data)
+  local texts = stored.texts(model, data) or {}
+  for _, kind in ipairs(suggest.keys(texts)) do
+    keep_text(self, kind, stored.names[kind], 0, texts[kind])
+  end
+end
+
 -- Iterates over the steps that are still to do, up to n, after restoring everything from the last
 -- good checkpoint. model, opt: have state() and load(); data: may have; extra: name -> more of
 -- them.
@@ -213,6 +297,7 @@ function Trial:steps(n, model, opt, data, extra)
   if stateful(data) then self.parts.data = data end
   for name, part in pairs(extra or {}) do self.parts[name] = part end
   check_parts(self.parts)
+  keep_model(self, model, data)
   self.busy = true
   self.total, self.step = n, restore(self)
   self.saved_step, self.saved_time = self.step, core.sys.clock()
@@ -222,7 +307,7 @@ function Trial:steps(n, model, opt, data, extra)
   local started = false
   return function()
     if started then after_step(self) end
-    started = self.step < n
+    started = self.step < n and not ended(self)
     if not started then
       self.looping = false
       return nil

@@ -65,6 +65,37 @@ function harness.raises(fn, want, ...)
   end
 end
 
+-- ---- Files --------------------------------------------------------------------------------------
+
+-- The content of a file, nil if there is none.
+function harness.read(path)
+  local file = io.open(path, "rb")
+  local text = file and file:read("a")
+  if file then file:close() end
+  return text
+end
+
+function harness.write(path, text)
+  local file = assert(io.open(path, "wb"))
+  file:write(text)
+  file:close()
+end
+
+local function remove_all(path)
+  for _, name in ipairs(core.sys.list(path) or {}) do remove_all(path .. "/" .. name) end
+  os.remove(path)
+end
+
+-- Runs fn with the name of an empty folder, which is removed after it.
+function harness.in_folder(fn)
+  local path = os.tmpname()
+  os.remove(path)
+  assert(core.sys.mkdir(path))
+  local ok, why = xpcall(fn, debug.traceback, path)
+  remove_all(path)
+  if not ok then error(why, 0) end
+end
+
 -- ---- Running ------------------------------------------------------------------------------------
 
 local function globals()

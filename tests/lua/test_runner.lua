@@ -6,33 +6,7 @@ local records = require "toeplab.records"
 local runner = require "toeplab.runner"
 local stop = require "toeplab.stop"
 
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read("a")
-  file:close()
-  return text
-end
-
-local function write(path, text)
-  local file = assert(io.open(path, "wb"))
-  file:write(text)
-  file:close()
-end
-
-local function remove_all(path)
-  for _, name in ipairs(core.sys.list(path) or {}) do remove_all(path .. "/" .. name) end
-  os.remove(path)
-end
-
--- Runs fn with the name of an empty folder, which is removed after it.
-local function in_folder(fn)
-  local path = os.tmpname()
-  os.remove(path)
-  assert(core.sys.mkdir(path))
-  local ok, why = xpcall(fn, debug.traceback, path)
-  remove_all(path)
-  if not ok then error(why, 0) end
-end
+local read, write, in_folder = t.read, t.write, t.in_folder
 
 -- A model with dropout, so that a lost stream would show.
 local script = [[
@@ -159,7 +133,8 @@ t.test("the last two checkpoints are kept, as rows and as files", function()
       WHERE kind = 'checkpoint' ORDER BY step]])
     t.eq(#rows, 2)
     local run_folder = folder .. "/results/" .. rows[1].path:match("^(.*)/")
-    t.eq(core.sys.list(run_folder), { "sample.txt", "step-00000008.h5", "step-00000012.h5" })
+    t.eq(core.sys.list(run_folder), { "model.json", "sample.txt", "step-00000008.h5",
+      "step-00000012.h5", "vocabulary" })
     for _, row in ipairs(rows) do
       local text = read(folder .. "/results/" .. row.path)
       t.eq({ #text, core.sha256(text) }, { row.bytes, row.sha256 })

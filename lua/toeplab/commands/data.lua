@@ -1,77 +1,115 @@
--- data.lua: toeplab data: the known data sets, whether they are here, and how to get them.
-local core = require "toeplab.core"
+-- data.lua: toeplab data: the known data sets, whether they are here, and bringing them here.
 local datasets = require "toeplab.datasets"
+local fetch = require "toeplab.fetch"
 local report = require "toeplab.report"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
 local data = {
-  example = "toeplab data\n  toeplab data wikitext-2",
-  usage = "toeplab data [--check] [NAME...]",
-  about = "Lists the data sets, or shows the files of some. TOEPLAB_DATA names the folder they\n"
-    .. "are in, unpacked, each in a folder of its name.",
-  options = { { name = "check", help = "also compare the sha256 of every file" } },
+  example = "toeplab data\n  toeplab data wikitext-2\n  toeplab data fetch wikitext-2\n"
+    .. "  toeplab data path wikitext-2",
+  usage = "toeplab data [list | [show] NAME... | fetch NAME... | path NAME]",
+  about = "Lists the data sets, shows the files of some, fetches some, or prints the folder of\n"
+    .. "one. TOEPLAB_DATA names the folder they are in, each unpacked in a folder of its name, or\n"
+    .. "as the archive that toeplab data NAME names. What is fetched goes there too or, if it\n"
+    .. "cannot be written, to the cache folder. An interrupted download goes on where it stopped;\n"
+    .. "what has not the known sha256 is refused.",
+  options = {
+    { name = "check", help = "also compare the sha256 of every file" },
+    { name = "from", value = "URL", help = "fetch from this folder or address instead" },
+    { name = "quiet", short = "q", help = "no progress" },
+  },
 }
 
--- "here", "absent", "wrong size" or, if checked, "differs".
-local function file_state(folder, file, check)
-  local path = folder and folder .. "/" .. file[1]
-  local handle = path and io.open(path, "rb")
-  if not handle then return "absent" end
-  local size = handle:seek("end")
-  handle:close()
-  if size ~= file[2] then return "wrong size" end
-  if check and core.sha256_file(path) ~= file[3] then return "differs" end
-  return "here"
+local function find(name)
+  return datasets.find(name)
+    or stop.usage("unknown data set '%s'%s", name, suggest.hint(name, datasets.names()))
 end
 
--- How a set stands: the worst state of its files, or the program that prints it.
-local function set_state(folder, set, check)
-  local worst = "here"
-  for _, file in ipairs(set.files) do
-    local state = file_state(folder, file, check)
-    if state ~= "here" then worst = state end
-  end
-  if worst == "absent" and datasets.installed(set) then return "here (program)" end
-  return worst
-end
-
-local function detail(folder, set, check)
-  print(("%s: %s (%s)"):format(set.name, set.what, set.licence))
+local function show_source(set)
   print("  source: " .. set.source)
+  for _, item in ipairs(set.download or {}) do
+    local size = item.bytes and (", %d bytes"):format(item.bytes) or ""
+    print("  address: " .. item.url .. size)
+    if item.unpack then print("    sha256 " .. item.sha256) end
+  end
+  if set.archive then
+    print(("  archive: %s\n    sha256 %s"):format(set.archive[1], set.archive[2]))
+  end
+end
+
+local function detail(set, check)
+  print(("%s: %s (%s)"):format(set.name, set.what, set.licence))
+  show_source(set)
   local rows = {}
   for i, file in ipairs(set.files) do
-    rows[i] = { "  " .. file[1], file[2], file[3], file_state(folder, file, check) }
+    local state = datasets.file_state(datasets.place(file[1]), file, check)
+    rows[i] = { "  " .. file[1], file[2], file[3], state }
   end
   report.print({ "  file", "bytes", "sha256", "state" }, rows)
-  local state = set_state(folder, set, check)
+  local state = datasets.state(set, check)
   if not state:find("^here") then
     print("  to get it: " .. table.concat(datasets.advice(set), "\n         or: "))
-  elseif set.program and state ~= "here" then
+  elseif state ~= "here" then
     print(("  printed by: %s (package %s)"):format(set.program, set.package))
   end
 end
 
-function data.run(set, words)
-  local folder = datasets.folder()
-  for i, name in ipairs(words) do
-    local found = datasets.find(name)
-    if not found then
-      stop.usage("unknown data set '%s'%s", name, suggest.hint(name, datasets.names()))
-    end
-    if i > 1 then print() end
-    detail(folder, found, set.check)
-  end
-  if #words > 0 then return stop.DONE end
+local function list(check)
   local rows = {}
-  for i, known in ipairs(datasets.list) do
+  for i, set in ipairs(datasets.list) do
     local bytes = 0
-    for _, file in ipairs(known.files) do bytes = bytes + file[2] end
-    rows[i] = { known.name, bytes, set_state(folder, known, set.check), known.what, known.licence }
+    for _, file in ipairs(set.files) do bytes = bytes + (file[2] or 0) end
+    rows[i] = { set.name, bytes > 0 and bytes or nil, datasets.state(set, check), set.what,
+      set.licence }
   end
   report.print({ "name", "bytes", "state", "what", "licence" }, rows)
+  local folder = datasets.folder()
   print(folder and "\nTOEPLAB_DATA is " .. folder or "\nTOEPLAB_DATA is not set")
   print("toeplab data NAME shows a set's files, sha256 and how to get it")
+end
+
+local verbs = {}
+
+function verbs.list(set) list(set.check) end
+
+function verbs.show(set, names)
+  for i, name in ipairs(names) do
+    if i > 1 then print() end
+    detail(find(name), set.check)
+  end
+end
+
+function verbs.fetch(set, names)
+  local sets = {}
+  for i, name in ipairs(names) do sets[i] = find(name) end
+  if #sets == 0 then stop.usage("data fetch: which set? (see toeplab data)") end
+  local function say(format, ...)
+    if not set.quiet then io.stderr:write(format:format(...), "\n") end
+  end
+  for _, one in ipairs(sets) do
+    if datasets.state(one, false) == "here (program)" then
+      print(("%s is printed by: %s"):format(one.name, one.program))
+    else
+      print(("%s is in %s"):format(one.name, fetch.set(one, { from = set.from, say = say })))
+    end
+  end
+end
+
+function verbs.path(set, names)
+  if #names ~= 1 then stop.usage("data path: takes the name of one set") end
+  local one = find(names[1])
+  if datasets.state(one, set.check) ~= "here" then
+    stop.raise(stop.FAILED, "%s is not here. Either %s", one.name,
+      table.concat(datasets.advice(one), ",\nor "))
+  end
+  print(fetch.folder(one))
+end
+
+function data.run(set, words)
+  local verb = verbs[words[1] or "list"] and table.remove(words, 1) or nil
+  if set.from and verb ~= "fetch" then stop.usage("data: --from is of data fetch") end
+  verbs[verb or (#words > 0 and "show" or "list")](set, words)
   return stop.DONE
 end
 

@@ -12,10 +12,12 @@ local verbs = {
   { "ls", "list the trials of the results folder" },
   { "show", "show all that is known of a trial" },
   { "export", "write trials or metrics as CSV or JSON" },
+  { "generate", "write text with the model of a trial" },
   { "verify", "put backends and layers through reference cases" },
   { "model", "show a model: its tree, parameters and memory" },
   { "backends", "list the operator backends and their options" },
   { "data", "list the data sets, and how to get those that are not here" },
+  { "bpe", "learn byte pairs from a text: a vocabulary of any size" },
   { "lua", "run a Lua script with the engine and the library at hand", program = true },
   { "help", "help on a verb, on exit-codes or on environment" },
   { "version", "print the version and what was compiled in" },
@@ -26,9 +28,9 @@ local topics = {}
 topics["exit-codes"] = [[
 Exit codes
   0    all done
-  1    at least one trial failed
+  1    at least one trial failed; or a download did
   2    wrong usage, configuration or script; nothing was started
-  4    a check failed (verify)
+  4    a check failed (verify), or a file has not its published sha256 (data)
   5    another process is writing to the results folder
   6    the storage is damaged or full
   130  stopped by SIGINT (129: SIGHUP, 143: SIGTERM, SIGUSR2): the same command continues]]
@@ -36,7 +38,7 @@ Exit codes
 topics.environment = [[
 Environment
   TOEPLAB_DIR        the results folder (default: results)
-  TOEPLAB_DATA       the folder of the data sets
+  TOEPLAB_DATA       the folder of the data sets, unpacked or as archives
   TOEPLAB_BACKENDS   folders with further backends, separated by ':'
   TOEPLAB_THREADS    the number of threads, as --threads N before the verb
   TOEPLAB_LUA        the folder of the Lua library, if not the installed one

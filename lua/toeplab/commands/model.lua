@@ -7,17 +7,22 @@ local suggest = require "toeplab.suggest"
 local tree = require "toeplab.tree"
 
 local model = {
-  example = "toeplab model tnn_lm layers=7 dim=512 batch=8 length=512",
+  example = "toeplab model tnn_lm layers=7 dim=512 batch=8 length=512\n"
+    .. "  toeplab model tnn_lm preset=gtu-only-9",
   usage = "toeplab model NAME [key=value...]",
   about = "Shows the tree of a model with its parameters, and an estimate of the memory that\n"
     .. "training takes for batch sequences of a length (defaults: 1 and 512). Without keys it is\n"
-    .. "the published causal language model; vocab defaults to its 50264.",
-  options = { { name = "keys", short = "k", help = "list the keys of the model" } },
+    .. "the published causal language model; vocab defaults to its 50264. preset=NAME is one of\n"
+    .. "the published models, whose keys may still be changed.",
+  options = {
+    { name = "keys", short = "k", help = "list the keys of the model" },
+    { name = "presets", short = "p", help = "list the published models and their parameters" },
+  },
 }
 
 local own = { batch = 1, length = 512, vocab = 50264 }
 
--- Takes batch= and length= out of the words; the rest are the model's.
+-- Takes batch=, length= and preset= out of the words; the rest are the model's.
 local function split(words)
   local sizes, rest = { batch = own.batch, length = own.length }, {}
   local vocab = false
@@ -28,12 +33,14 @@ local function split(words)
       if not sizes[key] or sizes[key] < 1 then
         stop.usage("model: %s takes an integer of at least 1, got '%s'", key, text)
       end
+    elseif key == "preset" then
+      sizes.preset = text
     else
       rest[#rest + 1] = word
       vocab = vocab or key == "vocab"
     end
   end
-  if not vocab then rest[#rest + 1] = "vocab=" .. own.vocab end
+  if not vocab and not sizes.preset then rest[#rest + 1] = "vocab=" .. own.vocab end
   return sizes, rest
 end
 
@@ -44,6 +51,18 @@ local function show_keys(name)
   end
   print(name .. ": key=value with")
   report.print({ "  key", "type", "default", "range", "" }, rows)
+end
+
+local function show_presets(name)
+  local rows = {}
+  for i, preset in ipairs(models.presets) do
+    local count = models.describe(name, preset.options):count()
+    collectgarbage()
+    rows[i] = { preset.name, tree.thousands(count),
+      preset.parameters and (preset.parameters == count and "as published" or "differs") or "",
+      preset.source }
+  end
+  report.print({ "preset", "parameters", "", "paper and table" }, rows)
 end
 
 local function mebibytes(bytes)
@@ -70,9 +89,15 @@ function model.run(set, words)
     show_keys(name)
     return stop.DONE
   end
+  if set.presets then
+    show_presets(name)
+    return stop.DONE
+  end
   local sizes, rest = split(words)
   local ok, built = pcall(function()
-    return models.describe(name, options.parse(name, models.options(name), rest))
+    local given = options.parse(name, models.options(name), rest)
+    if sizes.preset then given = models.preset(sizes.preset, given) end
+    return models.describe(name, given)
   end)
   if not ok then stop.usage("%s", tostring(built)) end
   print(tostring(built))

@@ -1,0 +1,62 @@
+-- presets.lua -- the published language models by name: rows of TNN's Tables 2 and 7 to 10, as
+-- options of tnn_lm.
+--
+-- The released training script is layout A; the ablations exist in layout B only (block.lua).
+-- Dropout is that of training; the vocabulary is fairseq's GPT-2 dictionary.
+
+local suggest = require "toeplab.suggest"
+
+local VOCAB = 50264
+
+-- Name, paper and table, published number of parameters (nil: none given), options besides the
+-- common ones.
+local rows = {
+  { "tnn-7/6", "TNN 2, 7, 8: encoder of 6 layers", 48677376, {} },
+  { "tnn-7/3", "SKI 1: encoder of 3 layers", 48590016, { rpe_layers = 3 } },
+  { "gtu-only-9", "TNN 7: GTU only", 48140288, { structure = "gtu", layers = 9 } },
+  { "attention+glu-8", "TNN 7: attention + GLU, no mask, as run", 48845824,
+    { structure = "attention+glu", layers = 8, expand = 2.0, layout = "B", causal = false } },
+  { "attention+glu-8-causal", "the same with a mask", nil,
+    { structure = "attention+glu", layers = 8, expand = 2.0, layout = "B" } },
+  { "attention+glu-8-alibi", "the same with a mask and ALiBi", nil,
+    { structure = "attention+glu", layers = 8, expand = 2.0, layout = "B", positions = "alibi" } },
+  { "normalised", "TNN 8: input k/(n-1), no decay, as run", nil,
+    { layout = "B", rpe_input = "normalised", decay = "none" } },
+  { "sincos", "TNN 8: input sin, cos; no decay, as run", nil,
+    { layout = "B", rpe_input = "sincos", decay = "none" } },
+  { "without-rpe-5", "TNN 9: w/o RPE, free coefficients", 49354752,
+    { encoder = "table", layers = 5, layout = "B" } },
+  { "decay-0.90", "TNN 10", nil, { layout = "B", decay = 0.90 } },
+  { "decay-0.95", "TNN 10", nil, { layout = "B", decay = 0.95 } },
+  { "decay-0.99", "TNN 10", nil, { layout = "B", decay = 0.99 } },
+  { "decay-0.999", "TNN 10", nil, { layout = "B", decay = 0.999 } },
+  { "no-decay", "TNN 10: decay 1", nil, { layout = "B", decay = "none" } },
+  { "learnable-decay", "TNN 10: sigmoid(3 + N(0,1)) per channel", nil,
+    { layout = "B", decay = "learnable" } },
+}
+
+local presets = { list = {} }
+local by_name = {}
+
+for i, row in ipairs(rows) do
+  local options = { vocab = VOCAB, pad = 1, dropout = 0.1 }
+  for key, value in pairs(row[4]) do options[key] = value end
+  presets.list[i] = { name = row[1], source = row[2], parameters = row[3], options = options }
+  by_name[row[1]] = presets.list[i]
+end
+
+-- The options of a preset with those in more over them.
+function presets.options(name, more)
+  local found = by_name[name]
+  if not found then
+    local names = suggest.keys(by_name)
+    error(("there is no preset '%s'%s (known: %s)"):format(tostring(name),
+      suggest.hint(tostring(name), names), table.concat(names, ", ")), 0)
+  end
+  local options = {}
+  for key, value in pairs(found.options) do options[key] = value end
+  for key, value in pairs(more or {}) do options[key] = value end
+  return options
+end
+
+return presets

@@ -1,0 +1,170 @@
+-- stored.lua -- what is kept with a trial so that its model can be made again from the results
+-- folder alone: the options of the model, the vocabulary, and the checkpoints.
+--
+-- Files of a trial, each an artifact of the kind of its name: model.json {model=, options=,
+-- vocabulary=, length=}, vocabulary, encoder and dictionary as far as the vocabulary has them.
+
+local checkpoint = require "toeplab.checkpoint"
+local core = require "toeplab.core"
+local json = require "toeplab.json"
+local models = require "toeplab.models"
+local stop = require "toeplab.stop"
+
+local stored = { names = { model = "model.json", vocabulary = "vocabulary",
+  encoder = "encoder", dictionary = "dictionary" } }
+
+-- ---- Vocabularies -----------------------------------------------------------------------------
+
+local function tokens(vocab)
+  local list = {}
+  for id = 0, vocab:size() - 1 do list[id + 1] = vocab:token(id) end
+  return list
+end
+
+local function read(path)
+  local text, why = core.sys.read_file(path)
+  if not text then stop.raise(stop.STORAGE, "%s", why) end
+  return text
+end
+
+-- By tokenizer (the option of a corpus): the texts {name = text} that a vocabulary can be
+-- made from again, and how, from files {name = path} that hold them.
+local kinds = {}
+
+kinds.byte = {
+  texts = function() return {} end,
+  open = function() return core.vocab_bytes() end,
+}
+
+kinds.char = {
+  texts = function(vocab) return { vocabulary = table.concat(tokens(vocab)) } end,
+  open = function(paths) return core.vocab_chars(read(paths.vocabulary)) end,
+}
+
+-- A word decodes to a space and itself. Read again each word is seen once, which keeps the order.
+kinds.word = {
+  texts = function(vocab)
+    local words, eos = tokens(vocab), vocab:eos()
+    for i, word in ipairs(words) do words[i] = i - 1 == eos and "<eos>" or word:sub(2) end
+    return { vocabulary = table.concat(words, " ") }
+  end,
+  open = function(paths)
+    local counter = core.counter("words")
+    counter:feed(read(paths.vocabulary))
+    return core.vocab_words(counter)
+  end,
+}
+
+-- The files of a byte pair encoding are kept as they are.
+kinds.bpe = {
+  texts = function(_, files)
+    local texts = {}
+    for name, path in pairs(files) do texts[name] = read(path) end
+    return texts
+  end,
+  open = function(paths)
+    return core.vocab_bpe(paths.vocabulary, paths.encoder, paths.dictionary)
+  end,
+}
+
+kinds.gpt2 = kinds.bpe
+
+-- ---- Writing ----------------------------------------------------------------------------------
+
+-- nil, or the name of an option of a model that is a piece of program.
+local function programmed(options)
+  for name, value in pairs(options) do
+    if type(value) == "function" or type(value) == "userdata" then return name end
+  end
+end
+
+-- Which vocabulary a corpus has; nil for other data.
+local function kind_of(data)
+  local corpus = type(data) == "table" and data.vocab and data.options
+  return corpus and kinds[data.options.tokenizer] and data.options.tokenizer or nil
+end
+
+-- The texts {name = text} to keep of a model and of the vocabulary of data, a corpus; nil if the
+-- model is none of toeplab.models.
+function stored.texts(model, data)
+  local name = models.name_of(model)
+  if not name then return nil end
+  local about, texts = { model = name, programmed = programmed(model.opt) }, {}
+  if not about.programmed then about.options = model.opt end
+  local kind = kind_of(data)
+  if kind then
+    about.vocabulary, about.length = kind, data.options.length
+    texts = kinds[kind].texts(data.vocab, data.vocab_files)
+  end
+  texts.model = json.encode(about) .. "\n"
+  return texts
+end
+
+-- ---- Reading ----------------------------------------------------------------------------------
+
+local function artifacts(store, id)
+  local files = {}
+  local sql = "SELECT kind, step, path, sha256 FROM v_artifacts WHERE trial = ? ORDER BY step"
+  for _, row in ipairs(store:rows(sql, { id })) do
+    row.path = store.folder .. "/" .. row.path
+    files[#files + 1] = row
+  end
+  return files
+end
+
+local function whole(file)
+  local ok, hash = pcall(core.sha256_file, file.path)
+  return ok and hash == file.sha256
+end
+
+-- The best checkpoint that can be read, else the newest; kind: only those.
+local function parameters(files, kind, warn)
+  for _, wanted in ipairs(kind and { kind } or { "best", "checkpoint" }) do
+    for i = #files, 1, -1 do
+      local file = files[i]
+      if file.kind == wanted then
+        local ok, state = whole(file), nil
+        if ok then ok, state = pcall(checkpoint.read, file.path, "model") end
+        if ok then return state.model, file end
+        warn("%s is missing or damaged; trying another", file.path)
+      end
+    end
+  end
+end
+
+local function describe(store, id, short)
+  local paths, files = {}, artifacts(store, id)
+  for _, file in ipairs(files) do
+    if stored.names[file.kind] then
+      if not whole(file) then
+        stop.raise(stop.STORAGE, "%s is missing or damaged", file.path)
+      end
+      paths[file.kind] = file.path
+    end
+  end
+  if not paths.model then
+    stop.usage("trial %s keeps no model: its script made one of its own, or took no step", short)
+  end
+  return store:decode(read(paths.model)), paths, files
+end
+
+-- The model of the trial in row (of records), with the parameters of its best checkpoint or, if it
+-- has none, of its newest. options: kind ("best" or "checkpoint": only such), warn. Returns the
+-- model, its vocabulary or nil, and {step=, kind=, length=}.
+function stored.load(store, row, options)
+  local o, short = options or {}, row.id:sub(1, 12)
+  local about, paths, files = describe(store, row.id, short)
+  if about.programmed then
+    stop.usage("trial %s has a model with a %s of its script's own; only that script can make it",
+      short, about.programmed)
+  end
+  local state, file = parameters(files, o.kind, o.warn or function() end)
+  if not state then
+    stop.usage("trial %s has no checkpoint%s", short, o.kind and " of kind " .. o.kind or "")
+  end
+  local model = models.describe(about.model, about.options):load(state)
+  local open = about.vocabulary and kinds[about.vocabulary].open
+  return model, open and open(paths), { step = file.step, kind = file.kind, length = about.length }
+end
+
+return stored
