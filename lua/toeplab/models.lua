@@ -22,6 +22,8 @@ local spec = {
   { "layout", nn.layout_option "A", "norms and shortcuts of a block" },
   { "norm", nn.norm_option "simplermsnorm", "norm of the blocks" },
   { "final_norm", nn.norm_option "layernorm", "norm after the last block" },
+  { "mixer_norm", nn.norm_option "none",
+    "norm inside the token mixer, before its output map (use_norm of the published code)" },
   { "expand", field { default = 3.0, min = 0 }, "width of the token mixer over dim" },
   { "glu_dim", field { type = "int", min = 1, optional = true },
     "width inside the channel mixer (dim)" },
@@ -66,7 +68,7 @@ local function gtu(o)
   local init = o.init
   if init == "auto" then init = o.layout == "B" and "normal" or "torch" end
   return nn.GTU(o.dim, {
-    expand = o.expand, act = o.act, init = init,
+    expand = o.expand, act = o.act, init = init, norm = o.mixer_norm,
     tno = {
       causal = o.causal, heads = o.heads, backend = o.backend, backend_options = o.backend_options,
       encoder = o.encoder, table_length = o.table_length, act = o.coef_act,
