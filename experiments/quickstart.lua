@@ -8,6 +8,14 @@ local function ngram_orders(c)
   return orders
 end
 
+local function least(key, value, bound)
+  if value < bound then error(("%s must be at least %d, not %g"):format(key, bound, value), 0) end
+end
+
+local function corpus(c)
+  return tl.corpus(c.corpus, { length = c.length, batch = c.batch, valid = 0.0, test = 0.05 })
+end
+
 -- Decay rates from low to high, evenly spaced in log(1 - decay): each channel has its own reach.
 local function decays(low, high, channels)
   local first, last, list = math.log(1 - low), math.log(1 - high), {}
@@ -25,7 +33,7 @@ return tl.experiment "quickstart" {
     rpe_dim = 32, rpe_layers = 2, rpe_input = "sincos",
     decay_low = 0.3, decay_high = 0.98,        -- channels from a few characters to a few hundred
     backend = "fft",
-    length = 256, batch = 8, steps = 2400,
+    length = 256, batch = 4, steps = 4400,
     lr = 5e-3, warmup = 60, weight_decay = 0.1, clip = 1.0,
     lengths = { 256, 512, 1024, 2048 },        -- where the trained model is evaluated
     ngram_first = 4, ngram_last = 6,           -- orders of the n-grams beside it
@@ -44,14 +52,18 @@ return tl.experiment "quickstart" {
   checkpoint = { seconds = 30 },
 
   check = function(c)
-    for _, key in ipairs { "layers", "dim", "length", "batch", "steps" } do
-      if c[key] < 1 then error(("%s must be at least 1, not %d"):format(key, c[key]), 0) end
+    for _, key in ipairs { "layers", "dim", "length", "batch", "steps", "ngram_first" } do
+      least(key, c[key], 1)
     end
+    for _, length in ipairs(c.lengths) do least("lengths", length, 1) end
+    for _, key in ipairs { "sample", "temperature" } do least(key, c[key], 0) end
+    least("the prompt's length", #c.prompt, 1)
+    corpus(c).vocab:encode(c.prompt) -- says which character no text of the corpus has
   end,
 
   trial = function(t, c)
     local n = c.length
-    local data = tl.corpus(c.corpus, { length = n, batch = c.batch, valid = 0.0, test = 0.05 })
+    local data = corpus(c)
 
     local model = tl.models.tnn_lm {
       vocab = data.vocab:size(), layers = c.layers, dim = c.dim, expand = c.expand,

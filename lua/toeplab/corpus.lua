@@ -38,11 +38,14 @@ local function from_file(path)
 end
 
 local function from_program(set)
-  local pipe = io.popen(set.program .. " 2>&1", "r")
+  local complaints = os.tmpname()
+  local pipe = io.popen(("%s 2>'%s'"):format(set.program, complaints), "r")
   local text = pipe:read("a")
   local ok = pipe:close()
+  local said = core.sys.read_file(complaints) or ""
+  os.remove(complaints)
   if not ok or text == "" then
-    stop.usage("corpus %s: '%s' failed: %s", set.name, set.program, text:match("[^\n]*"))
+    stop.usage("corpus %s: '%s' failed: %s", set.name, set.program, said:match("[^\n]*"))
   end
   return text
 end

@@ -68,16 +68,16 @@ function Trial:flush()
   self.busy = false
 end
 
--- Stores a text with the trial, e.g. a sample; name ends up in a file name.
+-- Stores a text of the current step with the trial, e.g. a sample; name ends up in a file name.
 function Trial:text(name, text)
   local good = type(name) == "string" and name:find("^[%w_%-]+$") and name ~= "checkpoint"
   if not good or type(text) ~= "string" then
     error("text: takes a name of letters, digits, _ and -, and a text", 2)
   end
   self.busy = true
-  local path = ("%s/%s.txt"):format(self.path, name)
-  local ok, why = core.sys.write_file(self.folder .. "/" .. path, text)
-  if not ok then error(why, 0) end
+  local path = ("%s/%s-%08d.txt"):format(self.path, name, self.step)
+  local ok, why, _, status = core.sys.write_file(self.folder .. "/" .. path, text)
+  if not ok then error(status and core.error(status, why) or why, 0) end
   self.records:add_artifact { kind = name, step = self.step, path = path, bytes = #text,
     sha256 = core.sha256(text) }
   self.busy = false
@@ -106,6 +106,7 @@ local function state_of(self)
     local key, offset = s.stream:state()
     state.streams[s.name] = { key = key, offset = offset }
   end
+  state.threads = core.threads()
   return state
 end
 
@@ -146,6 +147,14 @@ local function read_checked(self, row)
   return state
 end
 
+-- Bits are the same for one number of threads only.
+local function compare_threads(self, state)
+  if not state.threads or state.threads == core.threads() then return end
+  self.progress:warn("the checkpoint was made with %d thread%s and this run has %d: the results "
+    .. "will not equal those of an undisturbed run bit for bit; --threads %d would make them",
+    state.threads, state.threads == 1 and "" or "s", core.threads(), state.threads)
+end
+
 -- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.
 local function restore(self)
   local found = 0
@@ -153,6 +162,7 @@ local function restore(self)
     local state, why = read_checked(self, row)
     if state then
       apply(self, state)
+      compare_threads(self, state)
       found = state.step
       break
     end
@@ -203,6 +213,10 @@ local function stateful(data)
   return type(data) == "table" and type(data.state) == "function" and type(data.load) == "function"
 end
 
+-- Names in a checkpoint that are not free for the parts in extra.
+local reserved = { step = true, streams = true, threads = true, best = true, model = true,
+  optim = true, data = true }
+
 -- Iterates over the steps that are still to do, up to n, after restoring everything from the last
 -- good checkpoint. model, opt: have state() and load(); data: may have; extra: name -> more of
 -- them.
@@ -211,7 +225,12 @@ function Trial:steps(n, model, opt, data, extra)
   if math.type(n) ~= "integer" or n < 0 then error("steps: takes an integer from 0 up", 2) end
   self.parts = { model = model, optim = opt }
   if stateful(data) then self.parts.data = data end
-  for name, part in pairs(extra or {}) do self.parts[name] = part end
+  for name, part in pairs(extra or {}) do
+    if reserved[name] then
+      error(("steps: '%s' is a name of its own; choose another"):format(name), 2)
+    end
+    self.parts[name] = part
+  end
   check_parts(self.parts)
   self.busy = true
   self.total, self.step = n, restore(self)
