@@ -10,8 +10,9 @@
 ** operator and its adjoints. All arrays are float32, dense and row-major: x, y, dx, dy [b,n,d];
 ** coef, dcoef [p, width d]; T [d,n,n].
 **
-** The rule for a plugin: no constructors, no mutable globals, no exit, no printing; scratch is
-** made in plan, not in forward; forward, backward and dense of one plan are not called at the
+** The rule for a plugin: no constructors, no exit, no printing; no mutable globals but a lock
+** around what a library that it uses keeps for the process (backends/fft: FFTW's planner); scratch
+** is made in plan, not in forward; forward, backward and dense of one plan are not called at the
 ** same time. */
 #ifndef TL_BACKEND_H
 #define TL_BACKEND_H
@@ -62,7 +63,7 @@ struct tl_host {
     int threads;
     const char *cache_dir; /* a folder to keep tuning results in, or NULL */
     /* Splits 0..count-1 into at most threads contiguous parts of at least grain; the split
-    ** depends on the numbers alone. */
+    ** depends on the numbers alone. Not inside a body. */
     void (*parallel)(const tl_host *h, int64_t count, int64_t grain, tl_body body, void *user);
     /* 64-byte aligned, counted in the memory report; NULL: none left */
     void *(*alloc)(const tl_host *h, size_t bytes);

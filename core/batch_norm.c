@@ -145,13 +145,7 @@ static tl_status batch_norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     for (int i = 0; i < 3 && st == TL_OK; i++)
         if (node->in[i]) st = tl_new_like(like[i], &a.out[i]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_batch_norm_grad, &a);
-    for (int i = 0; i < 3; i++) {
-        if (st == TL_OK && a.out[i])
-            st = tl_accumulate(ctx, node->in[i], a.out[i]);
-        else
-            tl_tensor_free(a.out[i]);
-    }
-    return st;
+    return tl_hand_over(ctx, node, st, a.out, 3);
 }
 
 /* t: weight, bias (may be NULL), running mean and variance */

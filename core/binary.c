@@ -252,17 +252,21 @@ static tl_status reduce_to_kernel(tl_ctx *ctx, const tl_args *a)
 
 /* ---- Public function and its gradient -------------------------------------------------------- */
 
-/* Takes g over and gives it, summed to like's shape (NULL: it has it already), to slot. */
-static tl_status give(tl_ctx *ctx, tl_slot *slot, tl_tensor *g, const tl_tensor *like)
+static int has_shape(const tl_tensor *t, const tl_shape *s)
 {
-    tl_args a = {.in = {g}};
-    if (!like || tl_same_shape(g, like)) return tl_accumulate(ctx, slot, g);
-    tl_status st = tl_new_like(like, &a.out[0]);
+    return t->ndim == s->ndim && memcmp(t->dims, s->dims, (size_t)s->ndim * sizeof *s->dims) == 0;
+}
+
+/* *g summed to shape takes the place of *g (NULL: nothing to do). */
+static tl_status unstretch(tl_ctx *ctx, const tl_shape *shape, tl_tensor **g)
+{
+    tl_args a = {.in = {*g}};
+    if (!*g || has_shape(*g, shape)) return TL_OK;
+    tl_status st = tl_new_shaped(ctx, shape, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_to, &a);
-    tl_tensor_free(g);
-    if (st == TL_OK) return tl_accumulate(ctx, slot, a.out[0]);
-    tl_tensor_free(a.out[0]);
-    return st;
+    tl_tensor_free(*g);
+    *g = NULL;
+    return tl_finish(st, a.out[0], g);
 }
 
 /* da = dy where y is a's value (so a tie goes to a), else 0; db = the rest. */
@@ -315,21 +319,15 @@ static tl_status parts(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor
     return st;
 }
 
+/* saved: in: a, b where the values are needed   shape: of a, b   i: kind */
 static tl_status binary_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_tensor *a = node->saved.in[0], *b = node->saved.in[1], *da = NULL, *db = NULL;
-    tl_status  st = parts(ctx, (tl_binary_kind)node->saved.i[0], a, b, dy, node, &da, &db);
-    if (st == TL_OK && da && node->in[0]) {
-        st = give(ctx, node->in[0], da, a);
-        da = NULL;
-    }
-    if (st == TL_OK && db && node->in[1]) {
-        st = give(ctx, node->in[1], db, b);
-        db = NULL;
-    }
-    tl_tensor_free(da);
-    tl_tensor_free(db);
-    return st;
+    const tl_args *s = &node->saved;
+    tl_tensor     *g[2] = {NULL, NULL};
+    tl_status st = parts(ctx, (tl_binary_kind)s->i[0], s->in[0], s->in[1], dy, node, &g[0], &g[1]);
+    for (int i = 0; i < 2 && st == TL_OK; i++)
+        if (node->in[i]) st = unstretch(ctx, &s->shape[i], &g[i]);
+    return tl_hand_over(ctx, node, st, g, 2);
 }
 
 tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y)
@@ -344,8 +342,9 @@ tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor *
         return tl_fail(ctx, TL_ETYPE, "%s: operands are not both float32", names[kind]);
     tl_status st = broadcast(ctx, names[kind], a, b, &ndim, dims);
     if (st != TL_OK) return st;
-    tl_args args = {.in = {a, b}, .i = {kind}}, saved = args;
-    if (kind <= TL_SUB && tl_same_shape(a, b)) saved.in[0] = saved.in[1] = NULL; /* not needed */
+    tl_args args = {.in = {a, b}, .i = {kind}, .shape = {tl_shape_of(a), tl_shape_of(b)}};
+    tl_args saved = args;
+    if (kind <= TL_SUB) saved.in[0] = saved.in[1] = NULL;
     st = tl_new(ctx, TL_F32, ndim, dims, &args.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_binary, &args);
     if (st == TL_OK)

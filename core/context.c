@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "internal.h"
 
@@ -81,6 +80,8 @@ tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a)
     if (device < 0) device = TL_CPU;
     if (!ctx->kernels[device][op])
         return tl_fail(ctx, TL_EDEVICE, "%s is not available on %s", op_names[op], names[device]);
+    for (int i = 0; i < TL_ARGS; i++)
+        if (a->out[i]) a->out[i]->storage->version++;
     return ctx->kernels[device][op](ctx, a);
 }
 
@@ -132,9 +133,8 @@ tl_status tl_ctx_new(int threads, tl_ctx **out_ctx)
     if (threads < 0 || threads > 4096) return TL_EINVAL;
     tl_ctx *ctx = calloc(1, sizeof *ctx);
     if (!ctx) return TL_ENOMEM;
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
     ctx->refs = 1;
-    ctx->threads = threads > 0 ? threads : processors > 0 ? (int)processors : 1;
+    ctx->threads = threads > 0 ? threads : tl_processors("/sys/fs/cgroup/cpu.max");
     ctx->recording = 1;
     tl_blas_open();
     fill_kernels(ctx);
@@ -169,18 +169,35 @@ void tl_ctx_free(tl_ctx *ctx)
     tl_ctx_unref(ctx);
 }
 
+/* ---- What was built -------------------------------------------------------------------------- */
+
+/* The processor's name as Linux tells it, in line or elsewhere. */
+static const char *cpu_name(char *line, int size)
+{
+    const char *name = "unknown";
+    FILE       *f = fopen("/proc/cpuinfo", "re");
+    while (f && fgets(line, size, f)) {
+        char *colon = strstr(line, ": ");
+        if (!colon || strncmp(line, "model name", 10) != 0) continue;
+        line[strcspn(line, "\n")] = 0;
+        name = colon + 2;
+        break;
+    }
+    if (f) (void)fclose(f);
+    return name;
+}
+
 const char *tl_build_info(tl_ctx *ctx)
 {
-    if (ctx->info) return ctx->info;
-    char text[1024];
+    char text[1024] = "", line[256];
     const tl_transforms *t = tl_find_transforms(ctx);
-    int n = snprintf(text, sizeof text,
-                     "version %s\ncompiler %s\nblas %s\nhdf5 %s\nsqlite %s\npcre2 %s\n"
-                     "transforms %s\nthreads %d\n",
-                     TL_VERSION, __VERSION__, tl_blas_name(), tl_hdf5_version(),
-                     tl_sqlite_version(), tl_pcre2_version(), t ? t->name : "none", ctx->threads);
-    if (n < 0) return "";
-    ctx->info = malloc((size_t)n + 1);
-    if (!ctx->info) return "";
-    return memcpy(ctx->info, text, (size_t)n + 1);
+    if (ctx->info) return ctx->info;
+    (void)snprintf(text, sizeof text,
+                   "version %s\ncompiler %s\nblas %s\nhdf5 %s\nsqlite %s\npcre2 %s\n"
+                   "transforms %s\ncpu %s\nthreads %d\n",
+                   TL_VERSION, __VERSION__, tl_blas_name(), tl_hdf5_version(),
+                   tl_sqlite_version(), tl_pcre2_version(), t ? t->name : "none",
+                   cpu_name(line, sizeof line), ctx->threads);
+    ctx->info = strdup(text);
+    return ctx->info ? ctx->info : "";
 }

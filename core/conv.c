@@ -136,29 +136,19 @@ static tl_status conv_grad_kernel(tl_ctx *ctx, const tl_args *a)
 /* saved: in: x, taps   i: origin */
 static tl_status conv_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_tensor *x = node->saved.in[0], *taps = node->saved.in[1], *dx = NULL, *dtaps = NULL;
+    tl_tensor *x = node->saved.in[0], *taps = node->saved.in[1], *g[2] = {NULL, NULL};
     tl_status  st = TL_OK;
     if (node->in[0]) {
-        st = tl_new_like(x, &dx);
-        tl_args a = {.in = {dy, taps}, .out = {dx}, .i = {node->saved.i[0], 1}};
+        st = tl_new_like(x, &g[0]);
+        tl_args a = {.in = {dy, taps}, .out = {g[0]}, .i = {node->saved.i[0], 1}};
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_conv, &a);
     }
     if (node->in[1] && st == TL_OK) {
-        st = tl_new_like(taps, &dtaps);
-        tl_args a = {.in = {x, dy}, .out = {dtaps}, .i = {node->saved.i[0]}};
+        st = tl_new_like(taps, &g[1]);
+        tl_args a = {.in = {x, dy}, .out = {g[1]}, .i = {node->saved.i[0]}};
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_conv_grad, &a);
     }
-    if (st != TL_OK) goto fail;
-    if (dx) st = tl_accumulate(ctx, node->in[0], dx);
-    dx = NULL;
-    if (dtaps && st == TL_OK) {
-        st = tl_accumulate(ctx, node->in[1], dtaps);
-        dtaps = NULL;
-    }
-fail:
-    tl_tensor_free(dx);
-    tl_tensor_free(dtaps);
-    return st;
+    return tl_hand_over(ctx, node, st, g, 2);
 }
 
 tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin, tl_tensor **out_y)

@@ -107,24 +107,19 @@ tl_status tl_decay_grad_kernel(tl_ctx *ctx, const tl_args *a)
 static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_tensor *const *in = node->saved.in; /* coef, lags, gamma */
-    tl_tensor        *g = NULL;
+    tl_tensor        *g[3] = {NULL, NULL, NULL};
     tl_status         st = TL_OK;
     if (node->in[0]) {
-        st = tl_new_like(dy, &g);
-        tl_args a = {.in = {dy, in[1], in[2]}, .out = {g}};
+        st = tl_new_like(dy, &g[0]);
+        tl_args a = {.in = {dy, in[1], in[2]}, .out = {g[0]}};
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_decay, &a);
-        if (st == TL_OK) st = tl_accumulate(ctx, node->in[0], g);
-        else tl_tensor_free(g);
     }
     if (st == TL_OK && node->in[2]) {
-        g = NULL;
-        st = tl_new_like(in[2], &g);
-        tl_args a = {.in = {dy, in[0], in[1], in[2]}, .out = {g}};
+        st = tl_new_like(in[2], &g[2]);
+        tl_args a = {.in = {dy, in[0], in[1], in[2]}, .out = {g[2]}};
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_decay_grad, &a);
-        if (st == TL_OK) st = tl_accumulate(ctx, node->in[2], g);
-        else tl_tensor_free(g);
     }
-    return st;
+    return tl_hand_over(ctx, node, st, g, 3);
 }
 
 /* A NaN passes: a run that has diverged is found out by its loss, not here. */

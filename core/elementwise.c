@@ -9,8 +9,8 @@
 
 /* ---- One tensor ------------------------------------------------------------------------------ */
 
-/* kind is a constant wherever this is used,
-  so each loop over it is compiled for its own formula. */
+/* kind is a constant wherever this is used, so each loop over it is compiled for its own
+** formula. */
 INLINE float value(tl_unary_kind kind, float x)
 {
     switch (kind) {
@@ -30,7 +30,7 @@ INLINE float value(tl_unary_kind kind, float x)
     case TL_UNARY_relu: return x > 0 ? x : x != x ? x : 0.0f;
     case TL_UNARY_relu2: return x > 0 ? x * x : x != x ? x : 0.0f;
     case TL_UNARY_leaky_relu: return x > 0 ? x : 0.01f * x;
-    case TL_UNARY_elu: return x > 0 ? x : tl_expf(x) - 1.0f;
+    case TL_UNARY_elu: return x > 0 ? x : tl_expm1f(x);
     case TL_UNARY_elu1: return x > 0 ? x + 1.0f : tl_expf(x);
     case TL_UNARY_silu: return x * tl_sigmoidf(x);
     case TL_UNARY_gelu: return 0.5f * x * (1.0f + erff(x * 0.707106781f));
@@ -262,9 +262,7 @@ static tl_status unary_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_args    a = {.in = {node->saved.in[0], dy}, .i = {node->saved.i[0]}};
     tl_status  st = tl_new_like(dy, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_unary_grad, &a);
-    if (st == TL_OK) return tl_accumulate(ctx, node->in[0], a.out[0]);
-    tl_tensor_free(a.out[0]);
-    return st;
+    return tl_hand_over(ctx, node, st, a.out, 1);
 }
 
 tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y)
@@ -303,14 +301,7 @@ static tl_status gate_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_status st = tl_new_like(dy, &a.out[0]);
     if (st == TL_OK) st = tl_new_like(dy, &a.out[1]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_gate_grad, &a);
-    if (st != TL_OK) {
-        tl_tensor_free(a.out[0]);
-        tl_tensor_free(a.out[1]);
-        return st;
-    }
-    st = tl_accumulate(ctx, node->in[0], a.out[0]);
-    tl_status second = tl_accumulate(ctx, node->in[1], a.out[1]);
-    return st != TL_OK ? st : second;
+    return tl_hand_over(ctx, node, st, a.out, 2);
 }
 
 tl_status tl_gate(tl_unary_kind kind, tl_tensor *x, tl_tensor *b, tl_tensor **out_y)

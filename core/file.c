@@ -1,7 +1,7 @@
 /* file.c - files that are whole or absent: written under a temporary name, synced, renamed.
 **
-** A temporary is ".NAME.tmp.PID" beside NAME. One whose process is gone was left by a kill and is
-** removed by the next write into that folder. */
+** A temporary is ".NAME.tmp.HOST.PID" beside NAME. One whose process is gone was left by a kill and
+** is removed by this host's next write of NAME. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,9 @@ tl_status tl_fail_errno(tl_ctx *ctx, const char *what, const char *path)
     if (error == ENOSPC || error == EDQUOT || error == EFBIG) st = TL_ENOSPC;
     if (error == ENOENT || error == ENOTDIR) st = TL_ENOTFOUND;
     if (error == ENOMEM) st = TL_ENOMEM;
-    return tl_fail(ctx, st, "%s: %s failed: %s", path, what, strerror(error));
+    st = tl_fail(ctx, st, "%s: %s failed: %s", path, what, strerror(error));
+    errno = error;
+    return st;
 }
 
 static tl_status make_folder(tl_ctx *ctx, const char *path)
@@ -48,7 +50,9 @@ tl_status tl_file_folders(tl_ctx *ctx, const char *folder)
         *p = '/';
     }
     if (st == TL_OK) st = make_folder(ctx, path);
+    int error = errno;
     free(path);
+    errno = error;
     return st;
 }
 
@@ -86,7 +90,9 @@ tl_status tl_file_read(tl_ctx *ctx, const char *path, char **out_text, size_t *o
     }
     if (st == TL_OK) n = read_all(fd, text, (size_t)s.st_size);
     if (n < 0) st = tl_fail_errno(ctx, "read", path);
+    int error = errno;
     (void)close(fd); /* nothing was written */
+    errno = error;
     if (st == TL_OK) {
         text[n] = '\0';
         *out_text = text;
@@ -97,55 +103,59 @@ tl_status tl_file_read(tl_ctx *ctx, const char *path, char **out_text, size_t *o
     return st;
 }
 
-/* ---- Stale temporaries ----------------------------------------------------------------------- */
+/* ---- Temporaries ----------------------------------------------------------------------------- */
 
-/* The process that a temporary's name ends with; 0 if name is no temporary. */
-static pid_t owner(const char *name)
+/* The process of a temporary whose name is own but for the process; 0 if name is no such. */
+static pid_t owner(const char *name, const char *own)
 {
-    const char *last = NULL;
-    if (name[0] != '.') return 0;
-    for (const char *p = strstr(name, ".tmp."); p; p = strstr(p + 1, ".tmp.")) last = p + 5;
-    if (!last || !*last || strlen(last) > 9 || strspn(last, "0123456789") != strlen(last)) return 0;
-    return (pid_t)atol(last);
+    size_t same = (size_t)(strrchr(own, '.') + 1 - own), digits = strlen(name);
+    if (strncmp(name, own, same) != 0) return 0;
+    digits -= same;
+    if (digits < 1 || digits > 9 || strspn(name + same, "0123456789") != digits) return 0;
+    return (pid_t)atol(name + same);
 }
 
-static void sweep(const char *folder)
+/* Removes from folder what dead namesakes of the temporary left. */
+static void sweep(const char *folder, const char *temp)
 {
+    const char *own = temp + strlen(folder);
     DIR *dir = opendir(folder);
     if (!dir) return; /* opening the temporary will tell */
     for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
-        pid_t pid = owner(e->d_name);
+        pid_t pid = owner(e->d_name, own);
         if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
             (void)unlinkat(dirfd(dir), e->d_name, 0); /* garbage either way */
     }
     (void)closedir(dir);
 }
 
-/* ---- Writing --------------------------------------------------------------------------------- */
-
 /* The folder of path and the temporary's path; both to be freed. */
 static tl_status temporary(tl_ctx *ctx, const char *path, char **out_folder, char **out_temp)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
-    size_t room = strlen(path) + 40;
-    char *folder = malloc(room), *temp = malloc(room);
+    char host[65] = "";
+    size_t room = strlen(path) + sizeof host + 40;
     if (!*name) {
-        free(folder);
-        free(temp);
+        errno = EISDIR;
         return tl_fail(ctx, TL_EINVAL, "'%s' does not name a file", path);
     }
+    char *folder = malloc(room), *temp = malloc(room);
     if (!folder || !temp) {
         free(folder);
         free(temp);
+        errno = ENOMEM;
         return tl_fail(ctx, TL_ENOMEM, "out of memory");
     }
+    (void)gethostname(host, sizeof host - 1); /* "" is a name too */
     (void)snprintf(folder, room, "%.*s", slash ? (int)(slash - path) + 1 : 2, slash ? path : "./");
-    (void)snprintf(temp, room, "%s.%s.tmp.%ld", folder, name, (long)getpid());
+    (void)snprintf(temp, room, "%s.%s.tmp.%s.%ld", folder, name, host, (long)getpid());
     *out_folder = folder;
     *out_temp = temp;
     return TL_OK;
 }
+
+/* ---- Writing --------------------------------------------------------------------------------- */
 
 static tl_status enough(tl_ctx *ctx, const char *folder, const char *path, size_t bytes)
 {
@@ -153,6 +163,7 @@ static tl_status enough(tl_ctx *ctx, const char *folder, const char *path, size_
     if (statvfs(folder, &s) != 0) return tl_fail_errno(ctx, "statvfs", folder);
     double left = (double)s.f_bavail * (double)s.f_frsize;
     if (left >= 2.0 * (double)bytes) return TL_OK;
+    errno = ENOSPC;
     return tl_fail(ctx, TL_ENOSPC, "%s: needs twice %.1f MB of free disk, %.1f MB are left", path,
                    (double)bytes / 1e6, left / 1e6);
 }
@@ -176,7 +187,9 @@ static tl_status sync_folder(tl_ctx *ctx, const char *folder)
     if (fd < 0) return tl_fail_errno(ctx, "open", folder);
     if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS) /* EINVAL: cannot be synced */
         st = tl_fail_errno(ctx, "fsync", folder);
+    int error = errno;
     (void)close(fd);
+    errno = error;
     return st;
 }
 
@@ -192,12 +205,12 @@ static int create(const char *temp)
 tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_part *parts, int count)
 {
     char *folder = NULL, *temp = NULL;
-    int fd = -1;
+    int fd = -1, error;
     size_t bytes = 0;
     tl_status st = temporary(ctx, path, &folder, &temp);
     if (st != TL_OK) return st;
     for (int i = 0; i < count; i++) bytes += parts[i].bytes;
-    sweep(folder);
+    sweep(folder, temp);
     st = enough(ctx, folder, path, bytes);
     if (st != TL_OK) goto done;
     fd = create(temp);
@@ -212,12 +225,21 @@ tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_part *parts, i
     if (close(fd) != 0 && st == TL_OK) st = tl_fail_errno(ctx, "close", path);
     if (st == TL_OK && rename(temp, path) != 0) st = tl_fail_errno(ctx, "rename", path);
     if (st != TL_OK) {
+        error = errno;
         (void)unlink(temp); /* the failure is reported already */
+        errno = error;
     } else {
         st = sync_folder(ctx, folder);
     }
 done:
+    error = errno;
     free(folder);
     free(temp);
+    errno = error;
     return st;
+}
+
+tl_status tl_file_write(tl_ctx *ctx, const char *path, const void *data, size_t bytes)
+{
+    return tl_file_replace(ctx, path, &(tl_part){data, bytes}, 1);
 }

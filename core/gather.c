@@ -18,8 +18,8 @@ static void gather_body(void *user, int64_t begin, int64_t end, int thread)
         memcpy(p->to + i * p->cols, p->from + p->index[i] * p->cols, (size_t)p->cols * 4);
 }
 
-/* Columns begin..end-1 of every row, in index order: repeatable,
-  and no two threads share a cell. */
+/* Columns begin..end-1 of every row, in index order: repeatable, and no two threads share a
+** cell. */
 static void scatter_body(void *user, int64_t begin, int64_t end, int thread)
 {
     const rows *p = user;
@@ -63,15 +63,13 @@ static tl_status gather_grad_kernel(tl_ctx *ctx, const tl_args *a)
     return st;
 }
 
-/* saved: in[1] = index, i = shape of the table behind its number of dimensions */
+/* saved: in[1] = index   shape[0]: of the table */
 static tl_status gather_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = {.in = {dy, node->saved.in[1]}};
-    tl_status st = tl_new(ctx, TL_F32, (int)node->saved.i[0], node->saved.i + 1, &a.out[0]);
+    tl_status st = tl_new_shaped(ctx, &node->saved.shape[0], &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_gather_grad, &a);
-    if (st == TL_OK) return tl_accumulate(ctx, node->in[0], a.out[0]);
-    tl_tensor_free(a.out[0]);
-    return st;
+    return tl_hand_over(ctx, node, st, a.out, 1);
 }
 
 tl_status tl_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y)
@@ -85,8 +83,7 @@ tl_status tl_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y)
         return tl_fail(ctx, TL_ESHAPE, "gather: x is %s, the index %s", SHAPE(x), SHAPE(index));
     memcpy(dims, index->dims, sizeof index->dims);
     memcpy(dims + index->ndim, x->dims + 1, sizeof x->dims - sizeof *x->dims);
-    tl_args a = {.in = {x, index}}, saved = {.in = {NULL, index}, .i = {x->ndim}};
-    memcpy(saved.i + 1, x->dims, sizeof x->dims);
+    tl_args a = {.in = {x, index}}, saved = {.in = {NULL, index}, .shape = {tl_shape_of(x)}};
     tl_status st = tl_new(ctx, TL_F32, ndim, dims, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_gather, &a);
     if (st == TL_OK) st = tl_record(ctx, a.out[0], gather_grad, &x, 1, &saved, NULL);

@@ -1,6 +1,7 @@
 /* gemm.c - matrix products by a CBLAS. The library runs on one thread; the split is ours, so that
 ** its thread pool and ours do not fight for the processors and the split is always the same. */
 #include <cblas.h>
+#include <limits.h>
 
 #include "internal.h"
 
@@ -50,6 +51,15 @@ void tl_gemm(const tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, 
     int64_t blocks = ((m >= n ? m : n) + 15) / 16;
     int     serial = m * n < SERIAL_FLOPS / (k > 0 ? k : 1);
     tl_parallel(ctx, blocks, serial ? blocks : 2, part, &p);
+}
+
+tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_t k)
+{
+    int64_t most = m > n ? m : n;
+    if (k > most) most = k;
+    if (most <= INT_MAX) return TL_OK;
+    return tl_fail(ctx, TL_ESHAPE, "%s: %lld rows or columns, at most %d can be multiplied", op,
+                   (long long)most, INT_MAX);
 }
 
 void tl_blas_open(void) { openblas_set_num_threads(1); }

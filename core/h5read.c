@@ -110,6 +110,7 @@ tl_status tl_h5_child(tl_h5 *f, const char *group, int64_t i, const char **out_n
     H5G_info_t info;
     hid_t g;
     tl_status st = get(f, group, H5I_GROUP, &g);
+    if (st == TL_ENOTFOUND) return TL_EINVAL; /* not found: the end of the list */
     if (st != TL_OK) return st;
     if (H5Gget_info(g, &info) < 0) {
         st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "list", group);
@@ -192,6 +193,7 @@ tl_status tl_h5_attr(tl_h5 *f, const char *object, int64_t i, tl_attr *out_attr)
     hid_t o, attr = -1;
     ssize_t n = -1;
     tl_status st = get(f, object, H5I_BADID, &o);
+    if (st == TL_ENOTFOUND) return TL_EINVAL; /* not found: the end of the list */
     if (st != TL_OK) return st;
     if (H5Oget_info2(o, &info, H5O_INFO_NUM_ATTRS) < 0) {
         st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "list the attributes of", object);

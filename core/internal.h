@@ -18,6 +18,7 @@
 
 typedef struct tl_storage { /* refcounted memory, shared by views */
     int refs;
+    unsigned version; /* how often a kernel wrote it */
     tl_device device;
     size_t bytes;
     void *data;
@@ -27,6 +28,7 @@ typedef struct tl_storage { /* refcounted memory, shared by views */
 typedef struct tl_slot {
     int refs;
     int leaf;
+    int spent;       /* its part of the tape is gone */
     tl_tensor *grad; /* NULL until something arrived */
 } tl_slot;
 
@@ -42,13 +44,21 @@ struct tl_tensor {
     tl_slot *slot; /* NULL: wants no gradient */
 };
 
+/* of a tensor that need not be there */
+typedef struct tl_shape {
+    int ndim;
+    int64_t dims[TL_MAXDIMS];
+} tl_shape;
+
 #define F32(t) ((float *)(t)->data)
 #define I32(t) ((int32_t *)(t)->data)
 
 /* As tl_tensor_new, but not cleared: for outputs that a kernel writes whole. */
 tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t);
-/* float32 of x's shape, not cleared */
+/* float32 of x's shape, or that one; not cleared */
 tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t);
+tl_status tl_new_shaped(tl_ctx *ctx, const tl_shape *shape, tl_tensor **out_t);
+tl_shape tl_shape_of(const tl_tensor *x);
 int tl_same_shape(const tl_tensor *a, const tl_tensor *b);
 int64_t tl_rows(const tl_tensor *x); /* product of all dimensions but the last; 1 for a number */
 int64_t tl_cols(const tl_tensor *x); /* the last dimension; 1 for a number */
@@ -65,9 +75,9 @@ void tl_split(const tl_tensor *x, int axis, int64_t *outer, int64_t *size, int64
 
 /* clang-format off */
 #define TL_OP_MAP(X) \
-    X(none) X(copy) X(fill) X(unary) X(unary_grad) X(binary) X(pick) X(reduce_to) X(affine) \
-    X(axpy) X(gate) X(gate_grad) X(matmul) X(add_bias) X(reduce) X(reduce_grad) X(argmax) \
-    X(cumsum) X(transpose) X(slice) X(slice_grad) X(concat) X(gather) X(gather_grad) \
+    X(copy) X(fill) X(unary) X(unary_grad) X(binary) X(pick) X(reduce_to) X(affine) X(axpy) \
+    X(gate) X(gate_grad) X(matmul) X(spread) X(reduce) X(reduce_grad) X(argmax) X(cumsum) \
+    X(transpose) X(slice) X(paste) X(gather) X(gather_grad) \
     X(softmax) X(softmax_grad) X(log_softmax) X(log_softmax_grad) X(cross_entropy) X(norm) \
     X(norm_grad) X(batch_norm) X(batch_norm_grad) X(conv) X(conv_grad) X(transform) X(uniform) \
     X(normal) X(dropout) X(adam) X(sgd) X(norm2) X(tno) X(tno_grad) X(decay) X(decay_grad) \
@@ -89,7 +99,8 @@ typedef struct tl_args {
     tl_tensor *out[TL_ARGS];
     int64_t i[TL_ARGS];
     double f[TL_ARGS];
-    void *p; /* anything else, e.g. a tl_tno */
+    tl_shape shape[2]; /* on the tape: of tensors that a gradient need not keep */
+    void *p;           /* anything else, e.g. a tl_tno */
 } tl_args;
 
 typedef tl_status (*tl_kernel)(tl_ctx *ctx, const tl_args *a);
@@ -119,6 +130,7 @@ struct tl_node {
     tl_slot *out;
     tl_slot *in[TL_ARGS];     /* NULL: that input wants no gradient */
     tl_args saved;            /* in[]: tensors kept for the gradient; i, f, p: numbers */
+    unsigned version[TL_ARGS]; /* of the saved tensors, when they were saved */
     void (*release)(void *p); /* frees saved.p; NULL: nothing to free */
 };
 
@@ -134,6 +146,10 @@ tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
 void tl_slot_free(tl_slot *slot); /* drops one of refs; NULL is harmless */
 /* Adds g to slot (NULL: only frees g). Takes g over, also on failure. */
 tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g);
+/* The end of a gradient function: accumulates grads[i] (NULL: none) in node->in[i] if st is TL_OK
+** and frees what it could not. Returns the first failure. */
+tl_status tl_hand_over(tl_ctx *ctx, tl_node *node, tl_status st, tl_tensor *const *grads,
+                       int count);
 
 /* ---- Context --------------------------------------------------------------------------------- */
 
@@ -174,8 +190,11 @@ void tl_alloc_fail_after(tl_ctx *ctx, int64_t n);
 
 tl_status tl_threads_open(tl_ctx *ctx); /* starts ctx->threads - 1 threads */
 void tl_threads_close(tl_ctx *ctx);
+/* The processors that this process may use: by its affinity, and by the quota in a cgroup's file
+** cpu.max (v2), rounded up. */
+int tl_processors(const char *quota_file);
 /* Threads: static contiguous split of 0..count-1, at least grain each, so that results depend on
-** the thread count only. */
+** the thread count only. Not inside a body. */
 void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, void *user);
 
 /* c [m,n] = alpha op(a) op(b) + beta c, row-major. tl_gemm uses all threads; tl_gemm_serial the
@@ -187,6 +206,8 @@ void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, f
                     const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                     int64_t ldc);
 
+/* TL_ESHAPE naming op if one is more than CBLAS counts to. A leading dimension is one of them. */
+tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_t k);
 void tl_blas_open(void); /* one thread per call (gemm.c) */
 const char *tl_blas_name(void);
 const char *tl_hdf5_version(void);   /* h5.c */
@@ -198,18 +219,16 @@ void tl_plugins_close(tl_ctx *ctx);
 const tl_transforms *tl_find_transforms(const tl_ctx *ctx); /* NULL: no loaded plugin has any */
 void tl_transforms_close(tl_ctx *ctx);                      /* frees transform.c's plans */
 
-/* Files (file.c). The failure that errno tells, with what failed and where; every kind of full is
-** TL_ENOSPC. */
+/* Files (file.c). The failure that errno tells (and tells afterwards), with what failed and where;
+** every kind of full is TL_ENOSPC. */
 tl_status tl_fail_errno(tl_ctx *ctx, const char *what, const char *path);
-tl_status tl_file_folders(tl_ctx *ctx, const char *folder); /* mkdir -p */
 /* The whole of a plain file with a NUL behind it, to be released with tl_release. */
 tl_status tl_file_read(tl_ctx *ctx, const char *path, char **out_text, size_t *out_bytes);
 typedef struct tl_part {
     const void *data;
     size_t bytes;
 } tl_part;
-/* The parts become the whole content of path: written to a temporary beside it, synced, renamed,
-** folder synced. On failure path is as it was and the temporary is gone. */
+/* tl_file_write of several parts, one after another. */
 tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_part *parts, int count);
 
 /* Hands every entry of the JSON object in text to each, which ends it with

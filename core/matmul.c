@@ -21,9 +21,8 @@ static void batch_body(void *user, int64_t begin, int64_t end, int thread)
                        p->b + i * p->k * p->n, p->ldb, 0, p->c + i * p->m * p->n, p->n);
 }
 
-/* out[0] = op(in[0]) op(in[1]) for i[3] matrices; op transposes if i[0],
-  i[1]; i[2]: 1 adds to out[0]
-** (one matrix only); m, n, k are i[4], i[5], i[6] */
+/* out[0] = op(in[0]) op(in[1]) for i[3] matrices; op transposes if i[0], i[1]; i[2]: 1 adds to
+** out[0] (one matrix only); m, n, k are i[4], i[5], i[6] */
 static tl_status matmul_kernel(tl_ctx *ctx, const tl_args *a)
 {
     int     ta = (int)a->i[0], tb = (int)a->i[1];
@@ -54,7 +53,7 @@ static void spread(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* every row of out[0] = in[0]: where a product is then added */
-static tl_status add_bias_kernel(tl_ctx *ctx, const tl_args *a)
+static tl_status spread_kernel(tl_ctx *ctx, const tl_args *a)
 {
     rows p = {F32(a->in[0]), F32(a->out[0]), a->in[0]->len};
     if (p.cols > 0) tl_parallel(ctx, a->out[0]->len / p.cols, 1 + 16384 / p.cols, spread, &p);
@@ -77,25 +76,23 @@ static tl_status product(tl_tensor *a, int ta, tl_tensor *b, int tb, int64_t cou
 static tl_status matmul_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     const tl_args *s = &node->saved;
-    tl_tensor     *a = s->in[0], *b = s->in[1], *g = NULL;
+    tl_tensor     *a = s->in[0], *b = s->in[1], *g[2] = {NULL, NULL};
     int            ta = (int)s->i[0], tb = (int)s->i[1];
     int64_t        count = s->i[3], m = s->i[4], n = s->i[5], k = s->i[6];
     tl_status      st = TL_OK;
     if (node->in[0]) {
         if (ta)
-            st = product(b, tb, dy, 1, count, k, m, n, a->ndim, a->dims, &g);
+            st = product(b, tb, dy, 1, count, k, m, n, a->ndim, a->dims, &g[0]);
         else
-            st = product(dy, 0, b, !tb, count, m, k, n, a->ndim, a->dims, &g);
-        if (st == TL_OK) st = tl_accumulate(ctx, node->in[0], g);
+            st = product(dy, 0, b, !tb, count, m, k, n, a->ndim, a->dims, &g[0]);
     }
     if (st == TL_OK && node->in[1]) {
         if (tb)
-            st = product(dy, 1, a, ta, count, n, k, m, b->ndim, b->dims, &g);
+            st = product(dy, 1, a, ta, count, n, k, m, b->ndim, b->dims, &g[1]);
         else
-            st = product(a, !ta, dy, 0, count, k, n, m, b->ndim, b->dims, &g);
-        if (st == TL_OK) st = tl_accumulate(ctx, node->in[1], g);
+            st = product(a, !ta, dy, 0, count, k, n, m, b->ndim, b->dims, &g[1]);
     }
-    return st;
+    return tl_hand_over(ctx, node, st, g, 2);
 }
 
 /* Checks shapes and fills count, m, n, k (saved.i[3..6]) and the shape of y. */
@@ -122,6 +119,8 @@ static tl_status match(tl_tensor *a, int ta, tl_tensor *b, int tb, tl_args *s, i
     if (!fits)
         return tl_fail(ctx, TL_ESHAPE, "matmul: a is %s%s, b is %s%s", SHAPE(a),
                        ta ? " transposed" : "", SHAPE(b), tb ? " transposed" : "");
+    tl_status st = tl_gemm_fits(ctx, "matmul", m, n, k);
+    if (st != TL_OK) return st;
     memcpy(dims, a->dims, sizeof a->dims);
     dims[a->ndim - 2] = fold ? a->dims[a->ndim - 2] : m;
     dims[a->ndim - 1] = n;
@@ -148,25 +147,17 @@ tl_status tl_matmul(tl_tensor *a, int trans_a, tl_tensor *b, int trans_b, tl_ten
 /* dx = dy w, dw = dy^T x, dbias = sum of dy's rows. */
 static tl_status linear_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_tensor *x = node->saved.in[0], *w = node->saved.in[1], *g = NULL;
+    tl_tensor *x = node->saved.in[0], *w = node->saved.in[1], *g[3] = {NULL, NULL, NULL};
     int64_t    m = tl_rows(x), o = w->dims[0], k = w->dims[1];
     tl_status  st = TL_OK;
-    if (node->in[0]) {
-        st = product(dy, 0, w, 0, 1, m, k, o, x->ndim, x->dims, &g);
-        if (st == TL_OK) st = tl_accumulate(ctx, node->in[0], g);
-    }
-    if (st == TL_OK && node->in[1]) {
-        st = product(dy, 1, x, 0, 1, o, k, m, 2, w->dims, &g);
-        if (st == TL_OK) st = tl_accumulate(ctx, node->in[1], g);
-    }
+    if (node->in[0]) st = product(dy, 0, w, 0, 1, m, k, o, x->ndim, x->dims, &g[0]);
+    if (st == TL_OK && node->in[1]) st = product(dy, 1, x, 0, 1, o, k, m, 2, w->dims, &g[1]);
     if (st == TL_OK && node->in[2]) {
-        tl_args a = {.in = {dy}};
-        st = tl_new(ctx, TL_F32, 1, &o, &a.out[0]);
+        st = tl_new(ctx, TL_F32, 1, &o, &g[2]);
+        tl_args a = {.in = {dy}, .out = {g[2]}};
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_to, &a);
-        if (st == TL_OK) return tl_accumulate(ctx, node->in[2], a.out[0]);
-        tl_tensor_free(a.out[0]);
     }
-    return st;
+    return tl_hand_over(ctx, node, st, g, 3);
 }
 
 static tl_status check_linear(const tl_tensor *x, const tl_tensor *w, const tl_tensor *bias)
@@ -178,7 +169,7 @@ static tl_status check_linear(const tl_tensor *x, const tl_tensor *w, const tl_t
         return tl_fail(ctx, TL_ESHAPE, "linear: x is %s, w is %s", SHAPE(x), SHAPE(w));
     if (bias && (bias->ndim != 1 || bias->dims[0] != w->dims[0]))
         return tl_fail(ctx, TL_ESHAPE, "linear: bias is %s, w is %s", SHAPE(bias), SHAPE(w));
-    return TL_OK;
+    return tl_gemm_fits(ctx, "linear", tl_rows(x), w->dims[0], w->dims[1]);
 }
 
 tl_status tl_linear(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor **out_y)
@@ -193,7 +184,7 @@ tl_status tl_linear(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor **out
     tl_args spread_bias = {.in = {bias}}, saved = {.in = {x, w}};
     st = tl_new(ctx, TL_F32, x->ndim, dims, &a.out[0]);
     spread_bias.out[0] = a.out[0];
-    if (st == TL_OK && bias) st = tl_launch(ctx, TL_OP_add_bias, &spread_bias);
+    if (st == TL_OK && bias) st = tl_launch(ctx, TL_OP_spread, &spread_bias);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_matmul, &a);
     if (st == TL_OK)
         st = tl_record(ctx, a.out[0], linear_grad, (tl_tensor *[]){x, w, bias}, 3, &saved, NULL);
@@ -201,4 +192,4 @@ tl_status tl_linear(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor **out
 }
 
 const tl_kernel_row tl_cpu_matmul[] = {
-    {TL_OP_matmul, matmul_kernel}, {TL_OP_add_bias, add_bias_kernel}, {0}};
+    {TL_OP_matmul, matmul_kernel}, {TL_OP_spread, spread_kernel}, {0}};

@@ -189,19 +189,6 @@ fail:
 
 /* ---- Public functions ------------------------------------------------------------------------ */
 
-/* Hands the gradients made (out) to the inputs of node; frees them after a failure. */
-static tl_status hand_over(tl_ctx *ctx, tl_node *node, tl_status st, tl_tensor **out)
-{
-    for (int i = 0; i < 3; i++) {
-        if (!out[i]) continue;
-        if (st == TL_OK)
-            st = tl_accumulate(ctx, node->in[i], out[i]);
-        else
-            tl_tensor_free(out[i]);
-    }
-    return st;
-}
-
 /* saved: in: x, weight, statistics, bias   i: kind */
 static tl_status norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
@@ -212,7 +199,7 @@ static tl_status norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     if (node->in[1] && st == TL_OK) st = tl_new_like(in[1], &a.out[1]);
     if (node->in[2] && st == TL_OK) st = tl_new_like(in[3], &a.out[2]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_norm_grad, &a);
-    return hand_over(ctx, node, st, a.out);
+    return tl_hand_over(ctx, node, st, a.out, 3);
 }
 
 /* weight and bias may be NULL. */

@@ -196,18 +196,6 @@ static tl_status load_listed(tl_ctx *ctx, const char *folders)
 
 /* ---- The folder of tuning results ------------------------------------------------------------ */
 
-static int make_folders(char *path)
-{
-    for (char *p = path + 1; *p; p++) {
-        if (*p != '/') continue;
-        *p = 0;
-        int made = mkdir(path, 0777) == 0 || errno == EEXIST || errno == EROFS || errno == EACCES;
-        *p = '/';
-        if (!made) return 0;
-    }
-    return mkdir(path, 0777) == 0 || errno == EEXIST;
-}
-
 /* Leaves host.cache_dir NULL where there is none, or TOEPLAB_CACHE is empty. */
 static tl_status find_cache(tl_ctx *ctx)
 {
@@ -221,7 +209,11 @@ static tl_status find_cache(tl_ctx *ctx)
         n = snprintf(path, sizeof path, "%s/toeplab", xdg);
     else if (home && home[0] == '/')
         n = snprintf(path, sizeof path, "%s/.cache/toeplab", home);
-    if (n <= 0 || n >= PATH_MAX || !make_folders(path)) return TL_OK;
+    if (n <= 0 || n >= PATH_MAX) return TL_OK;
+    if (tl_file_folders(ctx, path) != TL_OK) {
+        ctx->message[0] = 0; /* plans are then made without */
+        return TL_OK;
+    }
     ctx->host.cache_dir = strdup(path);
     return ctx->host.cache_dir ? TL_OK : tl_fail(ctx, TL_ENOMEM, "%s: out of memory", path);
 }

@@ -238,16 +238,11 @@ tl_status tl_random_permutation(tl_tensor *t, tl_stream *s)
 /* saved: i, f as for the kernel */
 static tl_status dropout_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_tensor *dx = NULL;
-    tl_status  st = tl_new_like(dy, &dx);
-    if (st != TL_OK) return st;
-    tl_args a = node->saved;
+    tl_args   a = node->saved;
+    tl_status st = tl_new_like(dy, &a.out[0]);
     a.in[0] = dy;
-    a.out[0] = dx;
-    st = tl_launch(ctx, TL_OP_dropout, &a);
-    if (st == TL_OK) return tl_accumulate(ctx, node->in[0], dx);
-    tl_tensor_free(dx);
-    return st;
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_dropout, &a);
+    return tl_hand_over(ctx, node, st, a.out, 1);
 }
 
 tl_status tl_dropout(tl_tensor *x, double p, tl_stream *s, tl_tensor **out_y)

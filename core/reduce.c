@@ -102,19 +102,14 @@ static tl_status reduce_grad_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
+/* saved: in: x, y where they are needed   shape[0]: of x   i: as for the kernel */
 static tl_status reduce_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args a = node->saved; /* in[0] = x,
-      in[1] = y where they are needed; f holds the shape of x */
-    int64_t dims[TL_MAXDIMS];
-    int     ndim = (int)a.f[0];
-    for (int i = 0; i < ndim; i++) dims[i] = (int64_t)a.f[i + 1];
+    tl_args a = node->saved;
     a.in[2] = dy;
-    tl_status st = tl_new(ctx, TL_F32, ndim, dims, &a.out[0]);
+    tl_status st = tl_new_shaped(ctx, &a.shape[0], &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_grad, &a);
-    if (st == TL_OK) return tl_accumulate(ctx, node->in[0], a.out[0]);
-    tl_tensor_free(a.out[0]);
-    return st;
+    return tl_hand_over(ctx, node, st, a.out, 1);
 }
 
 /* The shape after reducing axis (TL_ALL: none left), and x's split around it in i[1..3]. */
@@ -156,8 +151,7 @@ tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_te
         tl_args saved = a;
         if (kind != TL_AMAX) saved.in[0] = NULL;
         saved.in[1] = kind == TL_AMAX ? a.out[0] : NULL;
-        saved.f[0] = x->ndim;
-        for (int d = 0; d < x->ndim; d++) saved.f[d + 1] = (double)x->dims[d];
+        saved.shape[0] = tl_shape_of(x);
         st = tl_record(ctx, a.out[0], reduce_grad, &x, 1, &saved, NULL);
     }
     return tl_finish(st, a.out[0], out_y);
@@ -228,9 +222,7 @@ static tl_status cumsum_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     a.in[0] = dy;
     tl_status st = tl_new_like(dy, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_cumsum, &a);
-    if (st == TL_OK) return tl_accumulate(ctx, node->in[0], a.out[0]);
-    tl_tensor_free(a.out[0]);
-    return st;
+    return tl_hand_over(ctx, node, st, a.out, 1);
 }
 
 tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y)

@@ -112,3 +112,15 @@ CREATE VIEW v_metrics AS SELECT trial, name, step, value FROM metrics;
 CREATE VIEW v_last AS SELECT trial, name, step, value FROM last;
 
 CREATE VIEW v_artifacts AS SELECT trial, kind, step, path, bytes, sha256, created FROM artifacts;
+
+-- version 3
+
+ALTER TABLE trials ADD COLUMN seconds REAL; -- of all attempts, up to what is safe in a checkpoint
+UPDATE trials SET seconds = finished - started;
+
+DROP VIEW v_trials;
+CREATE VIEW v_trials AS
+SELECT id, experiment, sweep, status, seed, attempt, step, created, started, finished,
+       seconds, host, error, command, git_commit, git_dirty, code_hash,
+       data_hash, config, provenance, tags, notes
+FROM trials;

@@ -27,22 +27,21 @@ static tl_status resolve(tl_tensor *x, int ndim, const int64_t *dims, int64_t *o
     return TL_OK;
 }
 
-/* saved.i: the input's shape, behind its number of dimensions */
 static tl_status reshape_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_tensor *dx;
-    tl_status  st = tl_tensor_view(dy, 0, (int)node->saved.i[0], node->saved.i + 1, &dx);
+    const tl_shape *shape = &node->saved.shape[0];
+    tl_tensor      *dx;
+    tl_status       st = tl_tensor_view(dy, 0, shape->ndim, shape->dims, &dx);
     return st == TL_OK ? tl_accumulate(ctx, node->in[0], dx) : st;
 }
 
 tl_status tl_reshape(tl_tensor *x, int ndim, const int64_t *dims, tl_tensor **out_y)
 {
     tl_tensor *y = NULL;
-    tl_args    saved = {.i = {x->ndim}};
+    tl_args    saved = {.shape = {tl_shape_of(x)}};
     int64_t    shape[TL_MAXDIMS];
     tl_status  st = resolve(x, ndim, dims, shape);
     if (st == TL_OK) st = tl_tensor_view(x, 0, ndim, shape, &y);
-    memcpy(saved.i + 1, x->dims, sizeof x->dims);
     if (st == TL_OK) st = tl_record(x->ctx, y, reshape_grad, &x, 1, &saved, NULL);
     return tl_finish(st, y, out_y);
 }
@@ -148,8 +147,9 @@ static tl_status slice_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* the same positions of out[0] = in[0]; the others are set to 0 if i[5] */
-static tl_status slice_grad_kernel(tl_ctx *ctx, const tl_args *a)
+/* positions i[3] .. i[3]+i[4]-1 of out[0] seen as [i[0], i[1], i[2]] = in[0]; the others are set
+** to 0 if i[5] */
+static tl_status paste_kernel(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
     if (a->i[5] && a->out[0]->len) memset(a->out[0]->data, 0, (size_t)a->out[0]->len * 4);
@@ -157,20 +157,15 @@ static tl_status slice_grad_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* saved.f: the input's shape, behind its number of dimensions */
+/* saved: shape[0]: of x   i: as for the kernel */
 static tl_status slice_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args a = node->saved;
-    int64_t dims[TL_MAXDIMS];
-    int     ndim = (int)a.f[0];
-    for (int i = 0; i < ndim; i++) dims[i] = (int64_t)a.f[i + 1];
     a.in[0] = dy;
     a.i[5] = 1;
-    tl_status st = tl_new(ctx, TL_F32, ndim, dims, &a.out[0]);
-    if (st == TL_OK) st = tl_launch(ctx, TL_OP_slice_grad, &a);
-    if (st == TL_OK) return tl_accumulate(ctx, node->in[0], a.out[0]);
-    tl_tensor_free(a.out[0]);
-    return st;
+    tl_status st = tl_new_shaped(ctx, &a.shape[0], &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_paste, &a);
+    return tl_hand_over(ctx, node, st, a.out, 1);
 }
 
 tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tensor **out_y)
@@ -187,8 +182,7 @@ tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tens
     dims[axis] = count;
     saved = a;
     saved.in[0] = NULL;
-    saved.f[0] = x->ndim;
-    for (int i = 0; i < x->ndim; i++) saved.f[i + 1] = (double)x->dims[i];
+    saved.shape[0] = tl_shape_of(x);
     st = tl_new(x->ctx, x->type, x->ndim, dims, &a.out[0]);
     if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_slice, &a);
     if (st == TL_OK) st = tl_record(x->ctx, a.out[0], slice_grad, &x, 1, &saved, NULL);
@@ -200,17 +194,12 @@ static tl_status concat_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     int        axis = (int)node->saved.i[0];
     int64_t    first = node->saved.i[1];
-    tl_tensor *g = NULL;
+    tl_tensor *g[2] = {NULL, NULL};
     tl_status  st = TL_OK;
-    if (node->in[0]) {
-        st = tl_slice(dy, axis, 0, first, &g);
-        if (st == TL_OK) st = tl_accumulate(ctx, node->in[0], g);
-    }
-    if (node->in[1] && st == TL_OK) {
-        st = tl_slice(dy, axis, first, dy->dims[axis] - first, &g);
-        if (st == TL_OK) st = tl_accumulate(ctx, node->in[1], g);
-    }
-    return st;
+    if (node->in[0]) st = tl_slice(dy, axis, 0, first, &g[0]);
+    if (node->in[1] && st == TL_OK)
+        st = tl_slice(dy, axis, first, dy->dims[axis] - first, &g[1]);
+    return tl_hand_over(ctx, node, st, g, 2);
 }
 
 static tl_status join(tl_tensor *x, tl_tensor *z, int axis, tl_tensor **out_y)
@@ -228,11 +217,11 @@ static tl_status join(tl_tensor *x, tl_tensor *z, int axis, tl_tensor **out_y)
     tl_status st = tl_new(x->ctx, x->type, x->ndim, dims, &a.out[0]);
     if (st == TL_OK) tl_split(a.out[0], axis, &a.i[0], &a.i[1], &a.i[2]);
     a.i[4] = x->dims[axis];
-    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_slice_grad, &a);
+    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_paste, &a);
     a.in[0] = z;
     a.i[3] = x->dims[axis];
     a.i[4] = z->dims[axis];
-    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_slice_grad, &a);
+    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_paste, &a);
     if (st == TL_OK)
         st = tl_record(x->ctx, a.out[0], concat_grad, (tl_tensor *[]){x, z}, 2, &saved, NULL);
     return tl_finish(st, a.out[0], out_y);
@@ -264,6 +253,8 @@ tl_status tl_concat(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y
 }
 
 const tl_kernel_row tl_cpu_shape[] = {
-    {TL_OP_transpose, transpose_kernel},   {TL_OP_slice, slice_kernel},
-    {TL_OP_slice_grad, slice_grad_kernel}, {0},
+    {TL_OP_transpose, transpose_kernel},
+    {TL_OP_slice, slice_kernel},
+    {TL_OP_paste, paste_kernel},
+    {0},
 };

@@ -109,9 +109,7 @@ static tl_status rows_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_args   a = {.in = {node->saved.in[0], dy}, .i = {node->saved.i[0]}};
     tl_status st = tl_new_like(dy, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, (tl_op)node->saved.i[1], &a);
-    if (st == TL_OK) return tl_accumulate(ctx, node->in[0], a.out[0]);
-    tl_tensor_free(a.out[0]);
-    return st;
+    return tl_hand_over(ctx, node, st, a.out, 1);
 }
 
 static tl_status map_rows(tl_op op, tl_op grad, tl_tensor *x, int causal, tl_tensor **out_y)
@@ -313,10 +311,12 @@ static tl_status cross_entropy_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     for (int i = 0; i < 3 && st == TL_OK; i++) {
         tl_tensor *unit = node->saved.in[i], *g;
         if (!unit) continue;
-        if (one && *one == 1.0f)
-            g = tl_tensor_retain(unit);
-        else
+        if (one && *one == 1.0f) {
+            g = unit;
+            node->saved.in[i] = NULL; /* handed on, so that a leaf need not copy it */
+        } else {
             st = tl_binary(TL_MUL, unit, dy, &g);
+        }
         if (st == TL_OK) st = tl_accumulate(ctx, node->in[i], g);
     }
     return st;
@@ -374,7 +374,8 @@ tl_status tl_linear_cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, t
     if (bias && (bias->ndim != 1 || bias->dims[0] != w->dims[0]))
         return tl_fail(x->ctx, TL_ESHAPE, "linear_cross_entropy: w is %s, bias is %s", SHAPE(w),
                        SHAPE(bias));
-    return cross_entropy(x, w, bias, targets, ignore, out_loss);
+    st = tl_gemm_fits(x->ctx, "linear_cross_entropy", BLOCK_ROWS, w->dims[0], w->dims[1]);
+    return st == TL_OK ? cross_entropy(x, w, bias, targets, ignore, out_loss) : st;
 }
 
 const tl_kernel_row tl_cpu_softmax[] = {

@@ -1,9 +1,8 @@
 /* tape.c - reverse-mode differentiation over a list of recorded operators.
 **
-** A tensor that wants a gradient has a slot,
-  where its gradient gathers. The tape's nodes hold slots
-** and the tensors that gradients need, never the tensors' handles: what a script forgets and no
-** gradient needs is freed at once. */
+** A tensor that wants a gradient has a slot, where its gradient gathers. The tape's nodes hold
+** slots and the tensors that gradients need, never the tensors' handles: what a script forgets and
+** no gradient needs is freed at once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +89,7 @@ static tl_status grow(tl_ctx *ctx)
 
 static void node_clear(tl_node *node)
 {
+    node->out->spent = 1;
     tl_slot_free(node->out);
     for (int i = 0; i < TL_ARGS; i++) {
         tl_slot_free(node->in[i]);
@@ -103,7 +103,16 @@ tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *con
 {
     int       wanted = 0;
     tl_status st = TL_OK;
-    for (int i = 0; i < count; i++) wanted |= tl_wants(ctx, inputs[i]);
+    for (int i = 0; i < count; i++) {
+        wanted |= tl_wants(ctx, inputs[i]);
+        if (tl_wants(ctx, inputs[i]) && inputs[i]->slot->spent) {
+            st = tl_fail(ctx, TL_EINVAL,
+                         "operand %d, %s, is a result whose tape is gone (an earlier backward "
+                         "consumed it): compute it again, or cut it off by require_grad(false)",
+                         i + 1, SHAPE(inputs[i]));
+            goto done;
+        }
+    }
     if (!wanted) goto done;
     if ((st = grow(ctx)) != TL_OK) goto done;
     tl_slot *slot = slot_new(0);
@@ -117,7 +126,8 @@ tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *con
     memset(node->saved.out, 0, sizeof node->saved.out); /* outputs are not kept */
     for (int i = 0; i < count; i++) node->in[i] = inputs[i] ? slot_retain(inputs[i]->slot) : NULL;
     for (int i = 0; i < TL_ARGS; i++)
-        if (node->saved.in[i]) tl_tensor_retain(node->saved.in[i]);
+        if (node->saved.in[i])
+            node->version[i] = tl_tensor_retain(node->saved.in[i])->storage->version;
     out->slot = slot_retain(slot);
     return TL_OK;
 done:
@@ -146,15 +156,28 @@ void tl_tape_clear(tl_ctx *ctx)
 
 static int alone(const tl_tensor *t) { return t->refs == 1 && t->storage->refs == 1; }
 
+static tl_status copy_of(const tl_tensor *x, tl_tensor **out_y)
+{
+    tl_tensor *y = NULL;
+    tl_status  st = tl_new_like(x, &y);
+    if (st == TL_OK) st = tl_tensor_copy(y, x);
+    return tl_finish(st, y, out_y);
+}
+
 tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g)
 {
     if (!slot) {
         tl_tensor_free(g);
         return TL_OK;
     }
-    if (!slot->grad) {
+    if (!slot->grad && (alone(g) || !slot->leaf)) {
         slot->grad = g;
         return TL_OK;
+    }
+    if (!slot->grad) { /* programs write to a leaf's gradient: it shares no storage */
+        tl_status copied = copy_of(g, &slot->grad);
+        tl_tensor_free(g);
+        return copied;
     }
     tl_tensor *old = slot->grad;
     if (!alone(old) && alone(g)) { /* add into whichever nobody else holds */
@@ -164,10 +187,7 @@ tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g)
     }
     tl_tensor *sum = old;
     tl_status  st = TL_OK;
-    if (!alone(old)) {
-        st = tl_new_like(old, &sum);
-        if (st == TL_OK) st = tl_tensor_copy(sum, old);
-    }
+    if (!alone(old)) st = copy_of(old, &sum);
     if (st == TL_OK) {
         tl_args a = {.in = {g}, .out = {sum}, .f = {1.0}};
         st = tl_launch(ctx, TL_OP_axpy, &a); /* sum += g */
@@ -184,6 +204,31 @@ tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g)
     return st;
 }
 
+tl_status tl_hand_over(tl_ctx *ctx, tl_node *node, tl_status st, tl_tensor *const *grads, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (!grads[i]) continue;
+        if (st == TL_OK)
+            st = tl_accumulate(ctx, node->in[i], grads[i]);
+        else
+            tl_tensor_free(grads[i]);
+    }
+    return st;
+}
+
+/* Gradients are of the values that the operator saw. */
+static tl_status unchanged(tl_ctx *ctx, const tl_node *node)
+{
+    for (int i = 0; i < TL_ARGS; i++) {
+        const tl_tensor *t = node->saved.in[i];
+        if (t && t->storage->version != node->version[i])
+            return tl_fail(ctx, TL_EINVAL,
+                           "backward: a tensor %s was changed in place after an operator on the "
+                           "tape had used it", SHAPE(t));
+    }
+    return TL_OK;
+}
+
 static tl_status walk(tl_ctx *ctx)
 {
     tl_status st = TL_OK;
@@ -192,7 +237,8 @@ static tl_status walk(tl_ctx *ctx)
         if (node.out->grad) {
             tl_tensor *dy = node.out->grad;
             node.out->grad = NULL;
-            st = node.grad(ctx, &node, dy);
+            st = unchanged(ctx, &node);
+            if (st == TL_OK) st = node.grad(ctx, &node, dy);
             tl_tensor_free(dy);
         }
         node_clear(&node);

@@ -85,6 +85,18 @@ tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t)
     return tl_new(x->ctx, TL_F32, x->ndim, x->dims, out_t);
 }
 
+tl_shape tl_shape_of(const tl_tensor *x)
+{
+    tl_shape shape = {.ndim = x->ndim};
+    memcpy(shape.dims, x->dims, sizeof shape.dims);
+    return shape;
+}
+
+tl_status tl_new_shaped(tl_ctx *ctx, const tl_shape *shape, tl_tensor **out_t)
+{
+    return tl_new(ctx, TL_F32, shape->ndim, shape->dims, out_t);
+}
+
 tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
                         tl_tensor **out_t)
 {
@@ -218,6 +230,8 @@ tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src)
 tl_status tl_tensor_fill(tl_tensor *t, double value)
 {
     tl_args a = {.out = {t}, .f = {value}};
+    if (t->type == TL_I32 && !(value >= INT32_MIN && value <= INT32_MAX))
+        return tl_fail(t->ctx, TL_EINVAL, "fill: %g is no 32-bit integer", value);
     return tl_launch(t->ctx, TL_OP_fill, &a);
 }
 

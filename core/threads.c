@@ -3,10 +3,16 @@
 ** A thread without work looks for some for a few microseconds, because the next loop of a training
 ** step mostly follows at once, and then sleeps. OpenMP's runtimes keep looking for milliseconds: on
 ** a machine whose processors are shared, that made a step many times slower. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_getaffinity */
+#endif
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -93,7 +99,7 @@ void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, 
     if (grain < 1) grain = 1;
     int64_t parts = count / grain < ctx->threads ? count / grain : ctx->threads;
     if (count <= 0) return;
-    if (parts <= 1 || pool->busy) { /* busy: a loop inside a loop */
+    if (parts <= 1 || pool->busy) { /* busy: inside a body, where waiting would never end */
         body(user, 0, count, 0);
         return;
     }
@@ -109,6 +115,24 @@ void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, 
         pthread_mutex_unlock(&pool->lock);
     }
     pool->busy = 0;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+int tl_processors(const char *quota_file)
+{
+    cpu_set_t set;
+    long      count = sysconf(_SC_NPROCESSORS_ONLN), used = 0, period = 0;
+    FILE     *f = fopen(quota_file, "re");
+    if (sched_getaffinity(0, sizeof set, &set) == 0) count = CPU_COUNT(&set);
+    if (count < 1) count = 1;
+    if (f) { /* "MICROSECONDS PERIOD", or "max PERIOD": no quota */
+        if (fscanf(f, "%ld %ld", &used, &period) == 2 && used > 0 && period > 0 &&
+            (used - 1) / period < count)
+            count = (used - 1) / period + 1;
+        (void)fclose(f);
+    }
+    return (int)count;
 }
 
 /* The workers take no signals: those are for the thread that the program runs on. */

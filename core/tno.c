@@ -205,13 +205,7 @@ static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     for (int i = 0; i < count && st == TL_OK; i++)
         if (node->in[i]) st = tl_new_like(a.in[i], &a.out[i]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno_grad, &a);
-    for (int i = 0; i < count; i++) {
-        if (st == TL_OK && a.out[i])
-            st = tl_accumulate(ctx, node->in[i], a.out[i]);
-        else
-            tl_tensor_free(a.out[i]);
-    }
-    return st;
+    return tl_hand_over(ctx, node, st, a.out, count);
 }
 
 tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,

@@ -46,8 +46,9 @@ const char *tl_status_text(tl_status st); /* "out of memory" */
 /* owns threads, memory cache, tape, loaded backends; outlives its last tensor */
 typedef struct tl_ctx tl_ctx;
 
-/* threads: 0 takes the number of processors. Results are bitwise repeatable for one thread count
-** on one machine. */
+/* threads: 0 takes as many as the process may use processors (affinity, quota of its container).
+** Results are bitwise repeatable for one thread count on one machine. A failure leaves no context
+** that could hold a message: TL_EINVAL (threads not in 0..4096), TL_ENOMEM. */
 tl_status tl_ctx_new(int threads, tl_ctx **out_ctx);
 void tl_ctx_free(tl_ctx *ctx);
 /* the last failure, e.g. "matmul: a is [4,3], b is [2,5]" */
@@ -73,8 +74,8 @@ tl_memory tl_memory_info(const tl_ctx *ctx);
 void tl_memory_reset_peak(tl_ctx *ctx);
 void tl_memory_trim(tl_ctx *ctx); /* gives cached bytes back to the system */
 
-/* What was compiled in and what it runs on, one "name value" line each: compiler, blas, hdf5,
-** sqlite, cpu, threads. */
+/* What was compiled in and what it runs on, one "name value" line each: version, compiler, blas,
+** hdf5, sqlite, transforms, cpu ("unknown" where the system does not tell), threads. */
 const char *tl_build_info(tl_ctx *ctx);
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
@@ -111,6 +112,7 @@ const char *tl_tensor_shape(const tl_tensor *t, char *buf, size_t size);
 
 /* same shape and type; copies the elements, no gradient */
 tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src);
+/* TL_EINVAL: t is int32 and value is NaN or out of range */
 tl_status tl_tensor_fill(tl_tensor *t, double value);
 
 /* ---- Gradients ------------------------------------------------------------------------------- */
@@ -121,7 +123,8 @@ tl_status tl_tensor_fill(tl_tensor *t, double value);
 /* a leaf; TL_ETYPE if t is not float32 */
 tl_status tl_require_grad(tl_tensor *t, int on);
 int tl_requires_grad(const tl_tensor *t);
-/* borrowed; NULL before the first backward */
+/* borrowed; NULL before the first backward. Shares storage with no other gradient, unless that was
+** set so. */
 tl_tensor *tl_grad(const tl_tensor *t);
 /* NULL clears it; same shape otherwise */
 tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad);
@@ -180,7 +183,8 @@ typedef enum tl_reduce_kind { TL_SUM, TL_MEAN, TL_AMAX } tl_reduce_kind;
 /* Over one axis (negative counts from the end; keep leaves it as 1), or TL_ALL: y is one number.
 ** float64 accumulation over an axis of float32. TL_AMAX's gradient goes to the first maximum. */
 tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_tensor **out_y);
-/* last axis; int32; the first maximum */
+/* The position of the first maximum along the last axis, from 0.   x [..,n], n >= 1   index [..]
+** int32. A NaN is passed over unless it comes first. No gradient. */
 tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index);
 /* y_i = sum over j <= i of x_j */
 tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y);
@@ -193,6 +197,8 @@ tl_status tl_reshape(tl_tensor *x, int ndim, const int64_t *dims, tl_tensor **ou
 tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y);
 /* copies */
 tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tensor **out_y);
+/* xs one after another along axis, where alone their sizes may differ; of one type; copies, but one
+** tensor alone is as tl_reshape. TL_EINVAL, without a message for want of a context: count < 1 */
 tl_status tl_concat(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y);
 /* y = x at index along axis 0.   x [p,..]   index [..] int32   y [index..,..]. TL_EINVAL names
 ** an index out of range. With x [v,d] this is an embedding; its gradient adds rows in index
@@ -218,19 +224,15 @@ tl_status tl_linear_cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, t
 
 /* ---- Norms (over the last axis, of size d) --------------------------------------------------- */
 
+/* (x - mean)/sqrt(var + eps) weight + bias; weight, bias [d] or NULL */
 tl_status tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps,
                         tl_tensor **out_y);
-/* (x - mean)/sqrt(var + eps) weight + bias; weight,
-                                            ** bias [d] or NULL */
+/* x / sqrt(mean x^2 + eps) weight; weight [d] or NULL */
 tl_status tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y);
-/* x / sqrt(mean x^2 + eps) weight; weight [d] or
-                                            ** NULL */
+/* x / (||x||/sqrt d + eps): eps outside the root (TNN code); 0 -> 0 */
 tl_status tl_simple_rms_norm(tl_tensor *x, double eps, tl_tensor **out_y);
-/* x / (||x||/sqrt d + eps): eps outside the root
-                                            ** (TNN code); 0 -> 0 */
+/* weight x / max(||x||/sqrt d, eps); weight: one number; 0 -> 0 */
 tl_status tl_scale_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y);
-/* weight x / max(||x||/sqrt d, eps); weight: one
-                                            ** number */
 /* Per channel over all other axes. training: batch statistics, and running <- (1-momentum)
 ** running + momentum batch (unbiased variance, as PyTorch); else the running ones. weight, bias,
 ** running_mean, running_var [d]. */
@@ -416,6 +418,15 @@ tl_status tl_ngram_bits(tl_tensor *train, tl_tensor *test, int order, int32_t v,
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
+/* Makes a folder and those above it that are missing (mkdir -p). On failure errno tells why, here
+** and for tl_file_write. */
+tl_status tl_file_folders(tl_ctx *ctx, const char *folder);
+/* data becomes the whole content of path: written to a temporary name in the same folder, synced,
+** renamed to path, folder synced; so path holds the old or the new content, whole. On failure it
+** holds the old one, unless it was the folder that could not be synced: then the new one, which a
+** loss of power may undo. Nothing else is left behind. TL_ENOSPC: no room for twice its size. */
+tl_status tl_file_write(tl_ctx *ctx, const char *path, const void *data, size_t bytes);
+
 /* SHA-256 as 64 hex digits and a NUL. */
 void tl_sha256(const void *data, size_t bytes, char out_hex[65]);
 tl_status tl_sha256_file(tl_ctx *ctx, const char *path, char out_hex[65]);
@@ -429,9 +440,7 @@ typedef struct tl_attr {
 } tl_attr;
 
 /* Writes a new HDF5 file with one dataset per tensor (names may hold '/') and attributes on its
-** root: to a temporary name in the same folder, closed, synced, renamed to path, folder synced;
-** so path holds the old or the new content, whole. TL_ENOSPC if the disk cannot hold it (nothing
-** is left behind). Large datasets carry a Fletcher32 checksum. */
+** root, as tl_file_write does. Large datasets carry a Fletcher32 checksum. */
 tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *const *names,
                       tl_tensor *const *tensors, int attr_count, const tl_attr *attrs);
 
@@ -441,12 +450,13 @@ typedef struct tl_h5 tl_h5;
 /* TL_ENOTFOUND, TL_ECORRUPT */
 tl_status tl_h5_open(tl_ctx *ctx, const char *path, tl_h5 **out_file);
 void tl_h5_close(tl_h5 *file);
-/* Child i of group in name order: its name (valid until the next call) and 'g' group or 'd'
-** dataset. TL_ENOTFOUND: no more */
+/* Child i of group in name order: its name (valid until the next call) and 'g' group, 'd' dataset
+** or '?' (a link to nothing, or a named type: tl_h5_read cannot read it). TL_ENOTFOUND: no more.
+** TL_EINVAL: there is no such group */
 tl_status tl_h5_child(tl_h5 *file, const char *group, int64_t i, const char **out_name,
                       char *out_kind);
 /* Attribute i of object in name order; strings valid until the next call. Booleans read as
-** integers. TL_ENOTFOUND: no more */
+** integers. TL_ENOTFOUND: no more. TL_EINVAL: there is no such object */
 tl_status tl_h5_attr(tl_h5 *file, const char *object, int64_t i, tl_attr *out_attr);
 /* A dataset of floats (any width) as float32, of integers as int32. TL_ENOTFOUND, TL_ECORRUPT */
 tl_status tl_h5_read(tl_h5 *file, const char *name, tl_tensor **out_t);

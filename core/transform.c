@@ -152,23 +152,13 @@ static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     static const tl_transform_kind adjoint[] = {TL_C2C_BACKWARD, TL_C2C_FORWARD, TL_C2R, TL_R2C};
     static const double            middle[] = {1, 1, 0.5, 2};
     tl_transform_kind kind = (tl_transform_kind)node->saved.i[0];
-    int64_t   n = node->saved.i[1], axis = node->saved.i[2], dims[TL_MAXDIMS];
-    int       ndim = dy->ndim;
-    tl_tensor *dx;
-    memcpy(dims, dy->dims, sizeof dims);
-    if (kind == TL_R2C) {
-        ndim--;
-        dims[axis] = n;
-    } else if (kind == TL_C2R) {
-        dims[axis] = n / 2 + 1;
-        dims[ndim++] = 2;
-    }
-    tl_status st = tl_new(ctx, TL_F32, ndim, dims, &dx);
-    if (st != TL_OK) return st;
-    st = launch(ctx, dy, dx, adjoint[kind], n, (int)axis, node->saved.f[0], middle[kind]);
-    if (st == TL_OK) return tl_accumulate(ctx, node->in[0], dx);
-    tl_tensor_free(dx);
-    return st;
+    int        axis = (int)node->saved.i[2];
+    tl_tensor *dx = NULL;
+    tl_status  st = tl_new_shaped(ctx, &node->saved.shape[0], &dx);
+    if (st == TL_OK)
+        st = launch(ctx, dy, dx, adjoint[kind], node->saved.i[1], axis, node->saved.f[0],
+                    middle[kind]);
+    return tl_hand_over(ctx, node, st, &dx, 1);
 }
 
 /* Checks x and makes axis non-negative; the last axis of a complex tensor is not counted. */
@@ -193,7 +183,7 @@ static tl_status apply(tl_tensor *x, tl_transform_kind kind, int64_t n, int axis
 {
     tl_ctx    *ctx = x->ctx;
     tl_tensor *y;
-    tl_args    saved = {.i = {kind, n, axis}, .f = {scale}};
+    tl_args    saved = {.i = {kind, n, axis}, .f = {scale}, .shape = {tl_shape_of(x)}};
     tl_status  st = tl_new(ctx, TL_F32, ndim, dims, &y);
     if (st != TL_OK) return st;
     st = launch(ctx, x, y, kind, n, axis, scale, 1);

@@ -6,8 +6,7 @@
 #include <string.h>
 
 /* e^x to about 1.2 units in the last place: x = k ln 2 + r, |r| <= ln 2 / 2, polynomial in r,
-  scaled
-** by 2^k. Below -86.9 the result is 0, above 88.7 infinity; NaN stays NaN. */
+** scaled by 2^k. Below -86.9 the result is 0, above 88.7 infinity; NaN stays NaN. */
 static inline float tl_expf(float x)
 {
     const float shift = 12582912.0f; /* 1.5 2^23: adding it rounds to an integer, in the low bits */
@@ -34,8 +33,8 @@ static inline float tl_expf(float x)
 
 static inline float tl_sigmoidf(float x) { return 1.0f / (1.0f + tl_expf(-x)); }
 
-/* Through e^-2|x| where |x| is large enough,
-  by an odd polynomial near 0 where that would cancel. */
+/* Through e^-2|x| where |x| is large enough, by an odd polynomial near 0 where that would
+** cancel. */
 static inline float tl_tanhf(float x)
 {
     float a = x < 0 ? -x : x, e = tl_expf(-2.0f * a), s = x * x;
@@ -44,6 +43,13 @@ static inline float tl_tanhf(float x)
                  s * (0.0218694885f - s * 0.00886323553f)))));
     float y = a < 0.3f ? near : far;
     return x < 0 ? -y : y;
+}
+
+/* e^x - 1 for x <= 0, through t = tanh(x/2) so that nothing cancels near 0. */
+static inline float tl_expm1f(float x)
+{
+    float t = tl_tanhf(0.5f * x);
+    return 2.0f * t / (1.0f - t);
 }
 
 #endif

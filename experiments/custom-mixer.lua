@@ -1,10 +1,9 @@
--- custom-mixer.lua: can a token mixer of one's own take the place of the TNN's? This is how.
+-- custom-mixer.lua: can a token mixer of one's own take the place of the TNN's? How to write one is
+-- told in docs/mixer.lua; here a gated short convolution stands beside the GTU.
 local tl = require "toeplab"
 local nn = tl.nn
 
--- A gated short convolution: y = Wo(silu(Wu x) * conv(silu(Wv x))), with one causal filter of taps
--- numbers per channel. Options are declared with their defaults and checked; what build assigns to
--- self is registered: tensors are parameters, modules are parts. Gradients need nothing more.
+-- y = Wo(silu(Wu x) * conv(silu(Wv x))), with one causal filter of taps numbers per channel.
 local GatedConv = nn.class("GatedConv", { dim = "int", taps = 8, expand = 2 }, { "dim" })
 
 function GatedConv:build(o)
@@ -19,7 +18,6 @@ function GatedConv:forward(x)                                           -- x [b,
   return self.o(nn.act.silu(self.u(x)) * mixed)
 end
 
--- Any function dim -> module can be the mixer of tl.models.tnn_lm; without one it is the GTU.
 local mixers = {
   conv = function(c) return function(dim) return GatedConv(dim, { taps = c.taps }) end end,
   gtu = function() return nil end,

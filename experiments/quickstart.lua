@@ -8,13 +8,33 @@ local function ngram_orders(c)
   return orders
 end
 
+local function least(key, value, bound)
+  if value < bound then error(("%s must be at least %d, not %g"):format(key, bound, value), 0) end
+end
+
+local function corpus(c)
+  return tl.corpus(c.corpus, { length = c.length, batch = c.batch, valid = 0.0, test = 0.05 })
+end
+
+-- Decay rates from low to high, evenly spaced in log(1 - decay): each channel has its own reach.
+local function decays(low, high, channels)
+  local first, last, list = math.log(1 - low), math.log(1 - high), {}
+  for i = 1, channels do
+    local part = channels > 1 and (i - 1) / (channels - 1) or 0
+    list[i] = 1 - math.exp(first + part * (last - first))
+  end
+  return list
+end
+
 return tl.experiment "quickstart" {
   fixed = {
     corpus = "bible-kjv",
-    layers = 4, dim = 192, expand = 2, glu_dim = 384, rpe_dim = 32, rpe_layers = 3, decay = 0.99,
+    layers = 4, dim = 128, expand = 2, glu_dim = 192, mixer_norm = "simplermsnorm",
+    rpe_dim = 32, rpe_layers = 2, rpe_input = "sincos",
+    decay_low = 0.3, decay_high = 0.98,        -- channels from a few characters to a few hundred
     backend = "fft",
-    length = 256, batch = 16, steps = 1200,
-    lr = 3e-3, warmup = 100, weight_decay = 0.1, clip = 1.0,
+    length = 256, batch = 8, steps = 2400,
+    lr = 5e-3, warmup = 60, weight_decay = 0.1, clip = 1.0,
     lengths = { 256, 512, 1024, 2048 },        -- where the trained model is evaluated
     ngram_first = 4, ngram_last = 6,           -- orders of the n-grams beside it
     prompt = "In the beginning", sample = 500, -- characters to write
@@ -32,19 +52,24 @@ return tl.experiment "quickstart" {
   checkpoint = { seconds = 30 },
 
   check = function(c)
-    for _, key in ipairs { "layers", "dim", "length", "batch", "steps" } do
-      if c[key] < 1 then error(("%s must be at least 1, not %d"):format(key, c[key]), 0) end
+    for _, key in ipairs { "layers", "dim", "length", "batch", "steps", "ngram_first" } do
+      least(key, c[key], 1)
     end
+    for _, length in ipairs(c.lengths) do least("lengths", length, 1) end
+    for _, key in ipairs { "sample", "temperature" } do least(key, c[key], 0) end
+    least("the prompt's length", #c.prompt, 1)
+    corpus(c).vocab:encode(c.prompt) -- says which character no text of the corpus has
   end,
 
   trial = function(t, c)
     local n = c.length
-    local data = tl.corpus(c.corpus, { length = n, batch = c.batch, valid = 0.0, test = 0.05 })
+    local data = corpus(c)
 
     local model = tl.models.tnn_lm {
       vocab = data.vocab:size(), layers = c.layers, dim = c.dim, expand = c.expand,
-      glu_dim = c.glu_dim, rpe_dim = c.rpe_dim, rpe_layers = c.rpe_layers, decay = c.decay,
-      backend = c.backend,
+      glu_dim = c.glu_dim, mixer_norm = c.mixer_norm, rpe_dim = c.rpe_dim,
+      rpe_layers = c.rpe_layers, rpe_input = c.rpe_input, backend = c.backend,
+      decay = decays(c.decay_low, c.decay_high, c.expand * c.dim),
     }
     local opt = tl.optim.adam(model, {
       kind = "adamw", betas = { 0.9, 0.98 }, lr = c.lr, weight_decay = c.weight_decay,

@@ -78,6 +78,7 @@ static void open_classes(lua_State *L)
                                                 &glue_encoder_class, &glue_counter_class};
     open_tensor_class(L);
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) glue_class_open(L, classes[i]);
+    glue_error_open(L);
     glue_grad_open(L);
     glue_random_open(L);
     glue_sys_open(L);
@@ -91,7 +92,8 @@ static const luaL_Reg functions[] = {
 int luaopen_toeplab_core(lua_State *L)
 {
     static const luaL_Reg *const lists[] = {
-        functions,            glue_tensor_functions, glue_grad_functions, glue_ops_functions,
+        functions,            glue_error_functions, glue_tensor_functions, glue_grad_functions,
+        glue_ops_functions,
         glue_nn_functions,    glue_optim_functions,  glue_random_functions, glue_tno_functions,
         glue_text_functions,  glue_files_functions,  glue_store_functions,
     };

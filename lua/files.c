@@ -1,4 +1,6 @@
 /* files.c - checksums and HDF5 files in Lua. */
+#include <string.h>
+
 #include "glue.h"
 
 static void release(glue_box *b) { tl_h5_close(b->as.h5); }
@@ -65,8 +67,10 @@ static tl_attr attribute(lua_State *L, int arg, const char *name)
         a.kind = 'f';
         a.f = lua_tonumber(L, -1);
     } else if (type == LUA_TSTRING) {
+        size_t bytes;
         a.kind = 's';
-        a.s = lua_tostring(L, -1);
+        a.s = lua_tolstring(L, -1, &bytes);
+        if (strlen(a.s) != bytes) glue_argerror(L, arg, "attribute '%s' has a zero byte", name);
     } else {
         glue_argerror(L, arg, "attribute '%s' is a %s", name, luaL_typename(L, -1));
     }

@@ -9,12 +9,75 @@
 
 tl_ctx *glue_ctx(lua_State *L) { return lua_touserdata(L, lua_upvalueindex(1)); }
 
+#define ERROR "toeplab.error"
+
+/* Pushes an error object whose message is the string at the top, which it replaces. */
+static void push_error(lua_State *L, const char *status)
+{
+    lua_createtable(L, 0, 2);
+    lua_insert(L, -2);
+    lua_setfield(L, -2, "message");
+    lua_pushstring(L, status);
+    lua_setfield(L, -2, "status");
+    luaL_setmetatable(L, ERROR);
+}
+
 void glue_check(lua_State *L, tl_status st)
 {
     if (st == TL_OK) return;
     const char *message = tl_errmsg(glue_ctx(L));
-    luaL_error(L, "%s", *message ? message : tl_status_text(st));
+    luaL_where(L, 1);
+    lua_pushstring(L, *message ? message : tl_status_text(st));
+    lua_concat(L, 2);
+    push_error(L, tl_status_name(st));
+    lua_error(L);
 }
+
+const char *glue_error_text(lua_State *L, int arg)
+{
+    if (!lua_getmetatable(L, arg)) return NULL;
+    luaL_getmetatable(L, ERROR);
+    int ours = lua_rawequal(L, -1, -2);
+    lua_pop(L, 2);
+    if (!ours) return NULL;
+    lua_getfield(L, arg, "message");
+    return lua_tostring(L, -1);
+}
+
+/* error(status, message): an object for Lua's error, as those that the engine raises. */
+static int new_error(lua_State *L)
+{
+    const char *status = luaL_checkstring(L, 1);
+    (void)luaL_checkstring(L, 2);
+    lua_settop(L, 2);
+    push_error(L, status);
+    return 1;
+}
+
+static int error_text(lua_State *L)
+{
+    lua_getfield(L, 1, "message");
+    return 1;
+}
+
+static int join_error(lua_State *L)
+{
+    (void)luaL_tolstring(L, 1, NULL);
+    (void)luaL_tolstring(L, 2, NULL);
+    lua_concat(L, 2);
+    return 1;
+}
+
+void glue_error_open(lua_State *L)
+{
+    static const luaL_Reg meta[] = {
+        {"__tostring", error_text}, {"__concat", join_error}, {NULL, NULL}};
+    luaL_newmetatable(L, ERROR);
+    glue_set(L, meta);
+    lua_pop(L, 1);
+}
+
+const luaL_Reg glue_error_functions[] = {{"error", new_error}, {NULL, NULL}};
 
 int glue_argerror(lua_State *L, int arg, const char *format, ...)
 {

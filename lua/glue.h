@@ -22,7 +22,11 @@
 int luaopen_toeplab_core(lua_State *L);
 
 tl_ctx *glue_ctx(lua_State *L);
-void    glue_check(lua_State *L, tl_status st); /* raises tl_errmsg unless st is TL_OK */
+/* Raises unless st is TL_OK: an object {status = "ENOSPC", message = tl_errmsg}, whose text is the
+** message. */
+void    glue_check(lua_State *L, tl_status st);
+/* Pushes and returns the message of the error object at arg; NULL, and nothing, if it is none. */
+const char *glue_error_text(lua_State *L, int arg);
 /* As luaL_argerror, with a format of lua_pushfstring. */
 int     glue_argerror(lua_State *L, int arg, const char *format, ...);
 /* Sets functions of list in the table at the top, each with the context as upvalue 1. */
@@ -92,9 +96,10 @@ void glue_sort(lua_State *L); /* sorts the array at the top */
 
 /* ---- The parts of the module ----------------------------------------------------------------- */
 
-extern const luaL_Reg glue_tensor_functions[], glue_grad_functions[], glue_ops_functions[],
-    glue_nn_functions[], glue_optim_functions[], glue_random_functions[], glue_tno_functions[],
-    glue_text_functions[], glue_files_functions[], glue_store_functions[], glue_sys_functions[];
+extern const luaL_Reg glue_error_functions[], glue_tensor_functions[], glue_grad_functions[],
+    glue_ops_functions[], glue_nn_functions[], glue_optim_functions[], glue_random_functions[],
+    glue_tno_functions[], glue_text_functions[], glue_files_functions[], glue_store_functions[],
+    glue_sys_functions[];
 extern const luaL_Reg glue_grad_methods[], glue_ops_methods[];
 
 /* Functions that differ in their kind are added to the table at the top: */
@@ -103,6 +108,7 @@ void glue_reduce_open(lua_State *L);     /* sum, mean, amax (tensors' methods) *
 void glue_binary_open(lua_State *L);     /* max, min (the module) */
 void glue_arithmetic_open(lua_State *L); /* __add .. __unm (tensors' metatable) */
 /* Metatables that are no glue_class are made; stack unchanged. */
+void glue_error_open(lua_State *L);
 void glue_grad_open(lua_State *L);
 void glue_random_open(lua_State *L);
 void glue_sys_open(lua_State *L);

@@ -54,7 +54,11 @@ static int restore(lua_State *L)
 /* The guard is closed when this function is left, by an error too; no pcall cuts its traceback. */
 static int no_grad(lua_State *L)
 {
-    luaL_checktype(L, 1, LUA_TFUNCTION);
+    if (!luaL_getmetafield(L, 1, "__call")) {
+        luaL_checktype(L, 1, LUA_TFUNCTION);
+    } else {
+        lua_pop(L, 1);
+    }
     int *was = lua_newuserdatauv(L, sizeof *was, 0);
     *was = tl_recording(glue_ctx(L), 1);
     (void)tl_recording(glue_ctx(L), *was);

@@ -110,7 +110,7 @@ static int usage_error(lua_State *L)
     lua_insert(L, -2);
     lua_setfield(L, -2, "message");
     lua_pushinteger(L, USAGE);
-    lua_setfield(L, -2, "exit");
+    lua_setfield(L, -2, "code");
     return lua_error(L);
 }
 
@@ -184,20 +184,20 @@ static int run(lua_State *L)
 static int traceback(lua_State *L)
 {
     const char *wanted = getenv("TOEPLAB_TRACEBACK");
-    const char *message = lua_tostring(L, 1);
+    const char *message = lua_isstring(L, 1) ? lua_tostring(L, 1) : glue_error_text(L, 1);
     if (message && wanted && *wanted) luaL_traceback(L, L, message, 1);
     return 1;
 }
 
-/* Protected: replaces an error object, {exit=, message=} or any other, by its text and code. The
+/* Protected: replaces an error object, {code=, message=} or any other, by its text and code. The
 ** text is made one line unless it is a traceback. */
 static int explain(lua_State *L)
 {
     const char *wanted = getenv("TOEPLAB_TRACEBACK");
     lua_Integer code = 1;
     if (lua_istable(L, 1)) {
-        lua_getfield(L, 1, "exit");
-        code = luaL_optinteger(L, -1, 1);
+        lua_getfield(L, 1, "code");
+        if (lua_isinteger(L, -1)) code = lua_tointeger(L, -1);
         lua_getfield(L, 1, "message");
         if (lua_isstring(L, -1)) lua_replace(L, 1);
     }

@@ -1,10 +1,10 @@
 /* system.c - what scripts need of the system and standard Lua lacks: clocks, terminals, signals,
 ** folders, whole files.
 **
-** File functions return nil, "PATH: reason" and errno's number on failure, as Lua's own. */
+** File functions return nil, "PATH: reason" and errno's number on failure, as Lua's own, and the
+** name of the engine's status if the disk is at fault: "ENOSPC" or "EIO". */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -156,35 +156,31 @@ static int interrupted(lua_State *L)
 
 /* ---- Folders and files ----------------------------------------------------------------------- */
 
-static int is_folder(const char *path)
+static int file_result(lua_State *L, int fine, const char *path)
 {
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+    int error = errno, results = luaL_fileresult(L, fine, path);
+    int full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+    if (fine || (!full && error != EIO && error != EROFS)) return results;
+    lua_pushstring(L, tl_status_name(full ? TL_ENOSPC : TL_EIO));
+    return results + 1;
 }
 
-static int make_folder(const char *path)
+/* The same where the engine did it, with its message. */
+static int engine_result(lua_State *L, tl_status st)
 {
-    if (mkdir(path, 0777) == 0) return 1;
-    int error = errno; /* need not be EEXIST if it is there: the disk may be read-only */
-    if (is_folder(path)) return 1;
-    errno = error;
-    return 0;
+    int results = file_result(L, st == TL_OK, NULL);
+    if (st == TL_OK) return results;
+    lua_pushstring(L, tl_errmsg(glue_ctx(L)));
+    lua_replace(L, -results);
+    return results;
 }
 
 static int make_folders(lua_State *L)
 {
     size_t      size;
-    const char *given = luaL_checklstring(L, 1, &size);
-    char       *path = lua_newuserdatauv(L, size + 1, 0);
-    memcpy(path, given, size + 1);
+    const char *path = luaL_checklstring(L, 1, &size);
     luaL_argcheck(L, size > 0, 1, "empty path");
-    for (char *p = path + 1; *p; p++) {
-        if (*p != '/') continue;
-        *p = '\0';
-        if (!make_folder(path)) return luaL_fileresult(L, 0, path);
-        *p = '/';
-    }
-    return luaL_fileresult(L, make_folder(path), given);
+    return engine_result(L, tl_file_folders(glue_ctx(L), path));
 }
 
 /* A folder being read, in a box so that an error closes it. */
@@ -206,7 +202,7 @@ static int list(lua_State *L)
     luaL_setmetatable(L, FOLDER);
     lua_toclose(L, -1);
     *d = opendir(path);
-    if (!*d) return luaL_fileresult(L, 0, path);
+    if (!*d) return file_result(L, 0, path);
     lua_newtable(L);
     int count = 0;
     errno = 0;
@@ -216,7 +212,7 @@ static int list(lua_State *L)
         lua_rawseti(L, -2, ++count);
         errno = 0;
     }
-    if (errno) return luaL_fileresult(L, 0, path);
+    if (errno) return file_result(L, 0, path);
     glue_sort(L);
     return 1;
 }
@@ -232,7 +228,7 @@ static int free_space(lua_State *L)
 {
     struct statvfs s;
     const char    *path = luaL_checkstring(L, 1);
-    if (statvfs(path, &s) != 0) return luaL_fileresult(L, 0, path);
+    if (statvfs(path, &s) != 0) return file_result(L, 0, path);
     lua_pushinteger(L, (lua_Integer)s.f_bavail * (lua_Integer)s.f_frsize);
     return 1;
 }
@@ -240,13 +236,13 @@ static int free_space(lua_State *L)
 static int rename_file(lua_State *L)
 {
     const char *from = luaL_checkstring(L, 1), *to = luaL_checkstring(L, 2);
-    return luaL_fileresult(L, rename(from, to) == 0, from);
+    return file_result(L, rename(from, to) == 0, from);
 }
 
 static int remove_file(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
-    return luaL_fileresult(L, remove(path) == 0, path);
+    return file_result(L, remove(path) == 0, path);
 }
 
 /* The file is in a box of Lua's own io library, so that an error closes it. */
@@ -265,7 +261,7 @@ static int read_file(lua_State *L)
     luaL_setmetatable(L, LUA_FILEHANDLE);
     lua_toclose(L, -1);
     s->f = fopen(path, "rb");
-    if (!s->f) return luaL_fileresult(L, 0, path);
+    if (!s->f) return file_result(L, 0, path);
     s->closef = close_stream;
     luaL_buffinit(L, &text);
     for (size_t n = 1; n > 0;) {
@@ -273,59 +269,14 @@ static int read_file(lua_State *L)
         luaL_addsize(&text, n);
     }
     luaL_pushresult(&text);
-    return ferror(s->f) ? luaL_fileresult(L, 0, path) : 1;
+    return ferror(s->f) ? file_result(L, 0, path) : 1;
 }
 
-static int write_all(int fd, const char *text, size_t size)
-{
-    while (size > 0) {
-        ssize_t n = write(fd, text, size);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return 0;
-        text += n;
-        size -= (size_t)n;
-    }
-    return 1;
-}
-
-/* Makes a rename in folder last; some file systems cannot, which is no failure. */
-static void sync_folder(const char *folder)
-{
-    int fd = open(*folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    (void)fsync(fd);
-    (void)close(fd);
-}
-
-static int write_synced(const char *path, const char *text, size_t size)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return 0;
-    int fine = write_all(fd, text, size) && fsync(fd) == 0;
-    int error = errno;
-    if (close(fd) == 0) errno = error;
-    else fine = 0;
-    return fine;
-}
-
-/* path holds the old content or the new one, whole, at any moment. The temporary's name is of the
-** form that the engine sweeps away if its process is gone. */
 static int write_file(lua_State *L)
 {
     size_t      size;
     const char *path = luaL_checkstring(L, 1), *text = luaL_checklstring(L, 2, &size);
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    const char *folder = lua_pushlstring(L, path, (size_t)(name - path));
-    const char *temporary = lua_pushfstring(L, "%s.%s.tmp.%d", folder, name, (int)getpid());
-    int fine = write_synced(temporary, text, size) && rename(temporary, path) == 0;
-    if (fine) {
-        sync_folder(folder);
-    } else {
-        int error = errno;
-        (void)unlink(temporary);
-        errno = error;
-    }
-    return luaL_fileresult(L, fine, path);
+    return engine_result(L, tl_file_write(glue_ctx(L), path, text, size));
 }
 
 /* ---- Tables ---------------------------------------------------------------------------------- */

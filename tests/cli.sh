@@ -66,7 +66,9 @@ for verb in run ls show export generate verify model backends data; do
         sh -c "'$toeplab' help $verb | head -1 | grep -q '^toeplab $verb'"
 done
 expect "exit codes" 0 "storage is damaged or full" "$toeplab" help exit-codes
-expect "environment" 0 "TOEPLAB_DATA" "$toeplab" help environment
+for name in DIR DATA BACKENDS CACHE THREADS LUA TRACEBACK; do
+    expect "environment: TOEPLAB_$name" 0 "TOEPLAB_$name " "$toeplab" help environment
+done
 expect "version" 0 "^toeplab [0-9]" "$toeplab" --version
 expect "backends" 0 "^naive" "$toeplab" backends
 expect "data" 0 "^wikitext-2  *13175278" "$toeplab" data
@@ -88,13 +90,17 @@ refuse "unknown option" 2 "unknown option '--quite'; did you mean '--quiet'" \
     "$toeplab" run --quite x
 refuse "no file" 2 "which experiment" "$toeplab" run
 refuse "a file that is not there" 2 "none.lua: No such file" "$toeplab" run none.lua
-refuse "unknown model" 2 "unknown model 'tnn_ml'; did you mean 'tnn_lm'" "$toeplab" model tnn_ml
+refuse "unknown model" 2 "no model 'tnn_ml'; did you mean 'tnn_lm'" "$toeplab" model tnn_ml
 refuse "model with an unknown key" 2 "layrs.*did you mean 'layers'" "$toeplab" model tnn_lm layrs=3
 refuse "model with a wrong type" 2 "layers.*must be an integer" "$toeplab" model tnn_lm layers=x
 refuse "model of length 0" 2 "length takes an integer of at least 1" \
     "$toeplab" model tnn_lm length=0
 refuse "unknown preset" 2 "no preset 'tnn-7/9'; did you mean" \
     "$toeplab" model tnn_lm preset=tnn-7/9
+refuse "model with an absurd number of layers" 2 "'layers' = 100000000 must be between" \
+    "$toeplab" model tnn_lm layers=100000000
+refuse "model that no memory holds" 2 "e+1[0-9] parameters take [0-9.]* GiB.*GiB of memory are available" \
+    "$toeplab" model tnn_lm dim=1000000 vocab=2000000
 refuse "unknown data set" 2 "did you mean 'wikitext-2'" "$toeplab" data wikitext2
 refuse "unknown data set to fetch" 2 "did you mean 'wikitext-2'" "$toeplab" data fetch wikitext2
 refuse "a set without an address" 2 "imdb: no address of it is known. Either put the archive" \
@@ -105,6 +111,36 @@ refuse "generate without a trial" 2 "which trial" "$toeplab" generate --prompt x
 refuse "nothing stored yet" 2 "holds no runs" "$toeplab" ls
 refuse "verify without a file" 2 "give reference files" "$toeplab" verify
 refuse "verify with a file that is not there" 2 "no such file" "$toeplab" verify none.h5
+expect "verify of the reference cases, all backends" 0 "18 passed, 0 failed, 0 skipped" \
+    "$toeplab" verify "$source/tests/reference.h5"
+expect "the reference cases are what the script computes" 0 "18 passed, 0 failed, 0 skipped" \
+    sh -c "'$toeplab' lua '$source/tests/lua/make_reference.lua' '$top/made.h5' &&
+        '$toeplab' verify -q '$top/made.h5'"
+cat >"$top/plant.lua" <<'END'
+local core = require "toeplab.core"
+local file, entries = core.h5_open(arg[1]), {}
+local function walk(group)
+  for _, child in ipairs(file:children(group)) do
+    local path = (group == "/" and "" or group) .. "/" .. child.name
+    if child.kind == "group" then walk(path) end
+    if child.kind == "dataset" then entries[#entries + 1] = { path:sub(2), file:read(path) } end
+  end
+end
+walk("/")
+for _, entry in ipairs(entries) do
+  if entry[1] == "layer/y" then
+    local one = entry[2]:view(2, { 1 })
+    one:fill(one:item() + 1e-3)
+  end
+end
+core.h5_write(arg[2], entries, file:attrs("/"))
+END
+"$toeplab" lua "$top/plant.lua" "$source/tests/reference.h5" "$top/planted.h5"
+expect "verify with one planted wrong value: exit code 4" 4 "15 passed, 3 failed" \
+    "$toeplab" verify "$top/planted.h5"
+expect "... and it says where" 4 "^FAILED layer  *fft .* y [0-9.e-]*!" \
+    "$toeplab" verify -b fft "$top/planted.h5"
+expect "verify of a backend without a file" 0 "fft: 24 passed, 0 failed" "$toeplab" verify fft
 refuse "verify with an unknown backend" 2 "no backend 'ftf'; did you mean 'fft'" \
     "$toeplab" verify -b ftf none.h5
 
@@ -115,6 +151,14 @@ refuse "misspelt key" 2 "quickstart.lua:[0-9]*: unknown key 'layrs'.*did you mea
     "$toeplab" run "$quick" $smoke layrs=3
 refuse "wrong type" 2 "quickstart.lua:[0-9]*: layers takes an integer, got 'two'" \
     "$toeplab" run "$quick" $smoke layers=two
+refuse "quickstart: a length of 0 to evaluate at" 2 "lengths must be at least 1, not 0" \
+    "$toeplab" run "$quick" $smoke lengths=32,0
+refuse "quickstart: a prompt that the text has no characters for" 2 "character 'Z' " \
+    "$toeplab" run "$quick" $smoke prompt=Zeus
+refuse "quickstart: a negative temperature" 2 "temperature must be at least 0, not -1" \
+    "$toeplab" run "$quick" $smoke temperature=-1
+refuse "quickstart: n-grams of a negative order" 2 "ngram_first must be at least 1, not -3" \
+    "$toeplab" run "$quick" $smoke ngram_first=-3
 refuse "unknown scale" 2 "no scale 'smok'; did you mean 'smoke'" "$toeplab" run "$quick" scale=smok
 refuse "n = 0" 2 "length must be at least 1" "$toeplab" run "$quick" $smoke length=0
 refuse "unknown backend" 2 "no backend 'ftf'; did you mean 'fft'.*present: .*naive" \
@@ -123,6 +167,8 @@ refuse "missing file of a corpus" 2 "none.txt: No such file" \
     "$toeplab" run "$quick" $smoke corpus=none.txt
 refuse "misspelt corpus" 2 "unknown corpus 'bible-kvj'; did you mean 'bible-kjv'" \
     "$toeplab" run "$quick" $smoke corpus=bible-kvj
+refuse "misspelt corpus in a plain script" 2 "unknown corpus 'bible-kvj'; did you mean" \
+    "$toeplab" lua "$source/docs/mixer.lua" bible-kvj
 mkdir "$top/empty"
 expect "missing program of a corpus" 2 "apt install bible-kjv" \
     env PATH="$top/empty" "$toeplab" run "$quick" $smoke corpus=bible-kjv
@@ -182,6 +228,19 @@ expect "a failed trial: exit code 1, the others go on" 1 "2 trials: 1 done, 1 fa
 expect "... and its message is stored" 0 "failed: .*fails.lua:4: too narrow" \
     sh -c "'$toeplab' show \$('$toeplab' ls --status failed --csv | tail -1 | cut -d, -f1)"
 expect "... and it is tried again" 1 "1 already done, 1 failed" "$toeplab" run "$top/fails.lua"
+
+cat >"$top/table.lua" <<'END'
+return require("toeplab").experiment "table" { trial = function() error { reason = 3 } end }
+END
+expect "a trial that raises a table: its content is told" 1 'failed: .*table.lua:1: an error object {"reason":3}' \
+    "$toeplab" run "$top/table.lua"
+
+mkdir "$top/bin"
+printf '#!/bin/sh\necho "a warning" >&2\necho "Ge1:1 In the beginning"\n' >"$top/bin/bible"
+chmod +x "$top/bin/bible"
+echo 'io.write(require("toeplab").corpus("bible-kjv").text)' >"$top/bible.lua"
+check "what a program of a corpus complains of is no text" \
+    sh -c "[ \"\$(PATH='$top/bin:$PATH' '$toeplab' lua '$top/bible.lua')\" = 'In the beginning' ]"
 
 # ---- Two at once, signals ------------------------------------------------------------------------
 
@@ -251,7 +310,7 @@ END
 expect "a full disk: exit code 6, and what to do" 6 "free some space and give the same command" \
     sh -c "trap '' XFSZ; ulimit -f 1000; exec '$toeplab' run -C '$top/full' '$top/big.lua'"
 check "... and no half file is left" \
-    sh -c "! find '$top/full/runs' -type f ! -name model.json ! -name vocabulary | grep ."
+    sh -c "! find '$top/full/runs' -type f ! -name 'model-*' ! -name 'vocabulary-*' | grep ."
 expect "... and the trial is told as interrupted" 0 "big .*interrupted" "$toeplab" ls -C "$top/full"
 expect "... and with space it goes on" 0 "1 done" "$toeplab" run -C "$top/full" "$top/big.lua"
 

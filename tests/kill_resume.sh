@@ -1,6 +1,7 @@
 #!/bin/sh
 # kill_resume.sh - a run that is killed again and again, at random moments, ends with the same
-# metrics and the same parameters, bit for bit, as one that nothing disturbed.
+# metrics and the same parameters, bit for bit, as one that nothing disturbed: with one thread and
+# with two.
 # kill_resume.sh TOEPLAB SOURCE [KILLS [SEED]]
 set -eu
 
@@ -11,7 +12,7 @@ seed=${4:-$(date +%s)}
 top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
 unset TOEPLAB_DIR TOEPLAB_TRACEBACK
-export TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS="${TOEPLAB_THREADS:-1}"
+export TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS
 
 echo "seed $seed"
 
@@ -49,63 +50,59 @@ END
 # The log, the final state and the best one in DIR as text, bit for bit.
 print_result() {
     "$toeplab" export -C "$1" --metrics --csv
-    "$toeplab" lua - "$1" <<'END'
+    "$toeplab" lua - "$1" "$source" <<'END'
+package.path = arg[2] .. "/tests/lua/?.lua;" .. package.path
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
 local store = core.store(arg[1], "r")
-local lines = {}
-local function walk(value, path)
-  if type(value) == "table" then
-    for key, item in pairs(value) do walk(item, path .. "/" .. tostring(key)) end
-  elseif type(value) == "userdata" then
-    local bits = {}
-    for i, x in ipairs(value:reshape(-1):totable()) do bits[i] = ("%a"):format(x) end
-    lines[#lines + 1] = path .. " " .. core.sha256(table.concat(bits, " "))
-  else
-    lines[#lines + 1] = path .. " " .. tostring(value)
-  end
+local rows = store:exec([[SELECT kind, max(step) AS step, path FROM v_artifacts
+  WHERE kind IN ('best', 'checkpoint') GROUP BY kind ORDER BY kind]])
+assert(#rows == 2, "no checkpoint of both kinds")
+for _, row in ipairs(rows) do
+  print(row.kind, row.step)
+  print(require("harness").bits(checkpoint.read(arg[1] .. "/" .. row.path)))
 end
-for _, row in ipairs(store:exec([[SELECT kind, max(step) AS step, path FROM v_artifacts
-  WHERE kind IN ('best', 'checkpoint') GROUP BY kind]])) do
-  walk(checkpoint.read(arg[1] .. "/" .. row.path), row.kind .. row.step)
-end
-table.sort(lines)
-print(table.concat(lines, "\n"))
 END
 }
 
-(run "$top/straight") >"$top/out" 2>&1 || {
-    cat "$top/out"
-    echo "not ok the undisturbed run"
-    exit 1
-}
-print_result "$top/straight" >"$top/want"
+for TOEPLAB_THREADS in 1 2; do
+    (run "$top/straight-$TOEPLAB_THREADS") >"$top/out" 2>&1 || {
+        cat "$top/out"
+        echo "not ok the undisturbed run"
+        exit 1
+    }
+    print_result "$top/straight-$TOEPLAB_THREADS" >"$top/want"
 
-resumed=0
-for kill in $(seq "$kills"); do
-    delay=$(awk -v seed=$((seed + kill)) \
-        'BEGIN { srand(seed); printf "%.3f", 0.25 + 0.9 * rand() }')
-    (run "$top/killed") >"$top/out" 2>&1 &
-    pid=$!
-    sleep "$delay"
-    kill -KILL "$pid" 2>/dev/null || true
-    wait "$pid" 2>/dev/null || true
-    if grep -q 'resumed after step' "$top/out"; then resumed=$((resumed + 1)); fi
-    grep -h 'resumed after step' "$top/out" || true
+    resumed=0
+    for kill in $(seq "$kills"); do
+        delay=$(awk -v seed=$((seed + kill)) \
+            'BEGIN { srand(seed); printf "%.3f", 0.25 + 0.9 * rand() }')
+        (run "$top/killed-$TOEPLAB_THREADS") >"$top/out" 2>&1 &
+        pid=$!
+        sleep "$delay"
+        kill -KILL "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+        if grep -q 'resumed after step' "$top/out"; then resumed=$((resumed + 1)); fi
+        grep -h 'resumed after step' "$top/out" || true
+    done
+    (run "$top/killed-$TOEPLAB_THREADS") >"$top/out" 2>&1 || {
+        cat "$top/out"
+        echo "not ok the last run"
+        exit 1
+    }
+    if grep -h 'resumed after step' "$top/out"; then resumed=$((resumed + 1)); fi
+    print_result "$top/killed-$TOEPLAB_THREADS" >"$top/got"
+
+    if [ "$resumed" -eq 0 ]; then
+        echo "not ok no run was resumed: nothing was tested"
+        exit 1
+    fi
+    if ! cmp "$top/want" "$top/got"; then
+        diff "$top/want" "$top/got" | head -20
+        echo "not ok $kills kills: the results differ"
+        exit 1
+    fi
+    lines=$(wc -l <"$top/want")
+    [ "$lines" -gt 600 ] || { echo "not ok only $lines lines were compared"; exit 1; }
+    echo "ok threads $TOEPLAB_THREADS: $kills kills, $resumed runs resumed, $lines lines are equal"
 done
-(run "$top/killed") >"$top/out" 2>&1 || { cat "$top/out"; echo "not ok the last run"; exit 1; }
-grep -h 'resumed after step' "$top/out" || true
-print_result "$top/killed" >"$top/got"
-
-if [ "$resumed" -eq 0 ]; then
-    echo "not ok no run was resumed: nothing was tested"
-    exit 1
-fi
-if ! cmp "$top/want" "$top/got"; then
-    diff "$top/want" "$top/got" | head -20
-    echo "not ok $kills kills: the results differ"
-    exit 1
-fi
-lines=$(wc -l <"$top/want")
-[ "$lines" -gt 600 ] || { echo "not ok only $lines lines were compared"; exit 1; }
-echo "ok $kills kills, $resumed runs resumed, $lines lines are equal"

@@ -31,10 +31,9 @@ local may_quote = { -- room -> what its files include in quotes, beside their ow
   { "^tests/",         "^core/", "^lua/glue%.h$" },
 }
 
-local may_require = { -- Lua room -> the modules it may ask for
+local may_require = { -- Lua room -> the modules it may ask for; tests may ask for any
   { "^lua/",         "^toeplab$", "^toeplab%." },
   { "^experiments/", "^toeplab$" },
-  { "^tests/",       "^toeplab$", "^toeplab%.", "^harness$", "^beside$" },
 }
 
 local known = {} -- the globals that Lua files may read

@@ -67,8 +67,8 @@ static int runs(int64_t n, char *message, size_t size)
         lua_pushlightuserdata(L, (void *)script);
         lua_pushlightuserdata(L, folder);
         fine = lua_pcall(L, 3, 0, 0) == LUA_OK;
-        const char *text = fine ? "" : lua_tostring(L, -1);
-        (void)snprintf(message, size, "%s", text ? text : "no text");
+        m.left = INT64_MAX; /* for the text of an error object */
+        (void)snprintf(message, size, "%s", fine ? "" : luaL_tolstring(L, -1, NULL));
         lua_close(L);
     }
     (void)tl_recording(ctx, 1);

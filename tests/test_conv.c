@@ -1,19 +1,10 @@
 /* test_conv.c - depthwise convolution against its definition. */
 #include "internal.h"
-#include "test.h"
+#include "tensors.h"
 
 typedef struct shape {
     int64_t b, n, d, taps, origin;
 } shape;
-
-static tl_tensor *normal(tl_ctx *ctx, int ndim, const int64_t *dims, uint64_t seed)
-{
-    tl_stream  s = tl_stream_new(seed, "conv");
-    tl_tensor *t = NULL;
-    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, ndim, dims, &t), TL_OK);
-    CHECK_STATUS(tl_random_normal(t, &s, 0, 1), TL_OK);
-    return t;
-}
 
 /* The worst difference from y[b,i,c] = sum over k of taps[k,c] x[b, i - (k - origin), c]. */
 static double worst(const shape *s, const float *x, const float *taps, const float *y)
@@ -44,8 +35,9 @@ static void against_definition(void)
         CHECK_STATUS(tl_ctx_new(threads, &ctx), TL_OK);
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             const shape *s = shapes + i;
-            tl_tensor   *x = normal(ctx, 3, (const int64_t[]){s->b, s->n, s->d}, 1), *y = NULL;
-            tl_tensor   *taps = normal(ctx, 2, (const int64_t[]){s->taps, s->d}, 2);
+            tl_tensor   *x = normals(ctx, 3, (const int64_t[]){s->b, s->n, s->d}, 0, 1, 1);
+            tl_tensor   *y = NULL;
+            tl_tensor   *taps = normals(ctx, 2, (const int64_t[]){s->taps, s->d}, 0, 1, 2);
             CHECK_STATUS(tl_depthwise_conv(x, taps, s->origin, &y), TL_OK);
             CHECK(worst(s, tl_tensor_cf32(x), tl_tensor_cf32(taps), tl_tensor_cf32(y)) < 1e-5);
             tl_tensor_free(x);
@@ -63,8 +55,8 @@ static void causal_does_not_look_ahead(void)
     tl_ctx     *ctx = NULL;
     tl_tensor  *y = NULL;
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
-    tl_tensor *x = normal(ctx, 3, (const int64_t[]){s.b, s.n, s.d}, 1);
-    tl_tensor *taps = normal(ctx, 2, (const int64_t[]){s.taps, s.d}, 2);
+    tl_tensor *x = normals(ctx, 3, (const int64_t[]){s.b, s.n, s.d}, 0, 1, 1);
+    tl_tensor *taps = normals(ctx, 2, (const int64_t[]){s.taps, s.d}, 0, 1, 2);
     tl_tensor_f32(x)[(0 * 9 + 5) * 2 + 1] = NAN; /* sequence 0, position 5, channel 1 */
     CHECK_STATUS(tl_depthwise_conv(x, taps, 0, &y), TL_OK);
     for (int64_t e = 0; e < tl_tensor_len(y); e++) {

@@ -2,30 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "test.h"
+#include "tensors.h"
 
 static tl_ctx *ctx;
-
-static tl_tensor *tensor(int ndim, const int64_t *dims)
-{
-    tl_tensor *t = NULL;
-    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, ndim, dims, &t), TL_OK);
-    if (!t) exit(1); /* nothing below can be said */
-    return t;
-}
-
-static tl_tensor *randoms(int ndim, const int64_t *dims, double low, double high)
-{
-    tl_tensor *t = tensor(ndim, dims);
-    tl_stream  s = tl_stream_new((uint64_t)dims[0], "test");
-    CHECK_STATUS(tl_random_uniform(t, &s, low, high), TL_OK);
-    return t;
-}
 
 /* -before..p-1-before */
 static tl_tensor *lags_from(int64_t p, int64_t before)
 {
-    tl_tensor *t = tensor(1, &p);
+    tl_tensor *t = zeros(ctx, 1, &p);
     for (int64_t k = 0; k < p; k++) tl_tensor_f32(t)[k] = (float)(k - before);
     return t;
 }
@@ -52,15 +36,16 @@ static void values_are_right_to_rounding(void)
 {
     static const float single[] = {1.0f, 0.999f, 0.99f, 0.9f, 0.5f, 0.01f, 1e-30f};
     for (int i = 0; i < 7; i++) {
-        tl_tensor *coef = randoms(2, (int64_t[]){3001, 5}, 0.5, 1), *lags = lags_from(3001, 1500);
-        tl_tensor *gamma = tensor(1, (int64_t[]){1}), *y = NULL;
+        tl_tensor *coef = uniforms(ctx, 2, (int64_t[]){3001, 5}, 0.5, 1, 1);
+        tl_tensor *lags = lags_from(3001, 1500);
+        tl_tensor *gamma = zeros(ctx, 1, (int64_t[]){1}), *y = NULL;
         tl_tensor_f32(gamma)[0] = single[i];
         CHECK_STATUS(tl_decay(coef, lags, gamma, &y), TL_OK);
         CHECK(worst(coef, lags, gamma, y) < 4e-7);
         if (single[i] == 1) CHECK(worst(coef, lags, gamma, y) == 0);
         tl_tensor_free(y);
         tl_tensor_free(gamma);
-        gamma = randoms(1, (int64_t[]){5}, 0.9, 1);
+        gamma = uniforms(ctx, 1, (int64_t[]){5}, 0.9, 1, 2);
         CHECK_STATUS(tl_decay(coef, lags, gamma, &y), TL_OK);
         CHECK(worst(coef, lags, gamma, y) < 4e-7);
         tl_tensor_free(y);
@@ -74,8 +59,8 @@ static void values_are_right_to_rounding(void)
 static void gradients(int64_t p, int64_t d, int64_t gammas)
 {
     int64_t    dims[] = {p, d};
-    tl_tensor *coef = randoms(2, dims, -1, 1), *dy = randoms(2, dims, 0, 1);
-    tl_tensor *lags = lags_from(p, p / 3), *gamma = randoms(1, &gammas, 0.8, 1);
+    tl_tensor *coef = uniforms(ctx, 2, dims, -1, 1, 3), *dy = uniforms(ctx, 2, dims, 0, 1, 4);
+    tl_tensor *lags = lags_from(p, p / 3), *gamma = uniforms(ctx, 1, &gammas, 0.8, 1, 5);
     tl_tensor *y = NULL, *product = NULL, *loss = NULL;
     CHECK_STATUS(tl_require_grad(coef, 1), TL_OK);
     CHECK_STATUS(tl_require_grad(gamma, 1), TL_OK);
@@ -111,9 +96,9 @@ static void gradients_are_right(void)
 
 static void wrong_arguments_are_refused(void)
 {
-    tl_tensor *coef = randoms(2, (int64_t[]){4, 3}, -1, 1), *lags = lags_from(4, 0);
-    tl_tensor *gamma = randoms(1, (int64_t[]){3}, 0.5, 1), *y = NULL;
-    tl_tensor *two = randoms(1, (int64_t[]){2}, 0.5, 1);
+    tl_tensor *coef = uniforms(ctx, 2, (int64_t[]){4, 3}, -1, 1, 6), *lags = lags_from(4, 0);
+    tl_tensor *gamma = uniforms(ctx, 1, (int64_t[]){3}, 0.5, 1, 7), *y = NULL;
+    tl_tensor *two = uniforms(ctx, 1, (int64_t[]){2}, 0.5, 1, 8);
     CHECK_STATUS(tl_decay(coef, gamma, gamma, &y), TL_ESHAPE);
     CHECK_STATUS(tl_decay(coef, lags, two, &y), TL_ESHAPE);
     CHECK(strstr(tl_errmsg(ctx), "gamma is [2], not one number and not [3]") != NULL);

@@ -21,6 +21,10 @@ static const refusal refusals[] = {
     {{"matmul batch", matmul, 2, OF({ANY, 3, {2, 4, 3}}, {ANY, 3, {3, 3, 5}})}, TL_ESHAPE,
      "[3,3,5]"},
     {{"matmul of a vector", matmul, 2, OF({ANY, 1, {4}}, {ANY, 2, {4, 5}})}, TL_ESHAPE, "[4]"},
+    {{"matmul of more than an int counts", matmul, 2,
+      OF({ANY, 2, {0, 1LL << 31}}, {ANY, 2, {1LL << 31, 0}})}, TL_ESHAPE, "2147483648"},
+    {{"linear of more than an int counts", linear, 2,
+      OF({ANY, 2, {1LL << 31, 0}}, {ANY, 2, {5, 0}})}, TL_ESHAPE, "2147483648"},
     {{"linear", linear, 2, OF({ANY, 2, {4, 3}}, {ANY, 2, {5, 4}})}, TL_ESHAPE, "[5,4]"},
     {{"linear bias", linear, 3, OF({ANY, 2, {4, 3}}, {ANY, 2, {5, 3}}, {ANY, 1, {4}})}, TL_ESHAPE,
      "[4]"},
@@ -115,6 +119,24 @@ static void indices_out_of_range(void)
     tl_ctx_free(ctx);
 }
 
+/* A value that int32 has not was undefined behaviour. */
+static void ids_are_filled_with_integers_only(void)
+{
+    static const double wrong[] = {NAN, INFINITY, -INFINITY, 2147483648.0, -2147483649.0};
+    tl_ctx       *ctx = NULL;
+    const int64_t three = 3;
+    tl_tensor    *ids = NULL;
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    CHECK_STATUS(tl_tensor_new(ctx, TL_I32, 1, &three, &ids), TL_OK);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        CHECK_STATUS(tl_tensor_fill(ids, wrong[i]), TL_EINVAL);
+    CHECK(tl_tensor_ci32(ids)[2] == 0);
+    CHECK_STATUS(tl_tensor_fill(ids, -2147483648.0), TL_OK);
+    CHECK(tl_tensor_ci32(ids)[2] == INT32_MIN);
+    tl_tensor_free(ids);
+    tl_ctx_free(ctx);
+}
+
 static const gradient_case empties[] = {
     {"unary", unary, 1, OF({ANY, 2, {0, 3}})},
     {"binary", binary, 2, OF({ANY, 2, {0, 3}}, {ANY, 1, {3}})},
@@ -164,6 +186,8 @@ int main(void)
 {
     return run_tests((const test[]){{"wrong shapes and types", refuses},
                                     {"indices out of range", indices_out_of_range},
+                                    {"ids are filled with integers only",
+                                     ids_are_filled_with_integers_only},
                                     {"empty tensors", empty_tensors},
                                     {0}});
 }

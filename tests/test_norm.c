@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "internal.h"
-#include "test.h"
+#include "tensors.h"
 
 #define ROWS 501
 #define COLS 129
@@ -14,16 +14,6 @@ static tl_ctx *context(int threads)
     return ctx;
 }
 
-/* Normal numbers around 0.5. */
-static tl_tensor *normal(tl_ctx *ctx, int ndim, const int64_t *dims, uint64_t seed)
-{
-    tl_stream  s = tl_stream_new(seed, "norm");
-    tl_tensor *t = NULL;
-    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, ndim, dims, &t), TL_OK);
-    CHECK_STATUS(tl_random_normal(t, &s, 0.5, 1), TL_OK);
-    return t;
-}
-
 typedef struct inputs {
     tl_ctx    *ctx;
     tl_tensor *x, *w, *b, *y;
@@ -33,9 +23,9 @@ static inputs make(int threads)
 {
     const int64_t d = COLS;
     inputs        in = {.ctx = context(threads)};
-    in.x = normal(in.ctx, 3, (const int64_t[]){3, ROWS / 3, COLS}, 1);
-    in.w = normal(in.ctx, 1, &d, 2);
-    in.b = normal(in.ctx, 1, &d, 3);
+    in.x = normals(in.ctx, 3, (const int64_t[]){3, ROWS / 3, COLS}, 0.5, 1, 1);
+    in.w = normals(in.ctx, 1, &d, 0.5, 1, 2);
+    in.b = normals(in.ctx, 1, &d, 0.5, 1, 3);
     return in;
 }
 
@@ -141,7 +131,8 @@ static void row_of_zeros(void)
     static const double eps[] = {1e-8, 0};
     for (int k = 0; k < 4; k++) {
         tl_ctx    *ctx = context(1);
-        tl_tensor *x = normal(ctx, 2, (const int64_t[]){3, 4}, 5), *y = NULL, *loss = NULL, *one;
+        tl_tensor *x = normals(ctx, 2, (const int64_t[]){3, 4}, 0.5, 1, 5);
+        tl_tensor *y = NULL, *loss = NULL, *one;
         CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 0, NULL, &one), TL_OK);
         CHECK_STATUS(tl_tensor_fill(one, 1), TL_OK);
         for (int i = 0; i < 4; i++) tl_tensor_f32(x)[i] = 0;
@@ -196,7 +187,8 @@ static void batch(void)
     const int64_t d = COLS;
     for (int threads = 1; threads <= 3; threads++) {
         inputs     in = make(threads);
-        tl_tensor *mean = normal(in.ctx, 1, &d, 4), *var = normal(in.ctx, 1, &d, 4);
+        tl_tensor *mean = normals(in.ctx, 1, &d, 0.5, 1, 4);
+        tl_tensor *var = normals(in.ctx, 1, &d, 0.5, 1, 4);
         CHECK_STATUS(tl_tensor_fill(mean, 2), TL_OK);
         CHECK_STATUS(tl_tensor_fill(var, 4), TL_OK);
         CHECK_STATUS(tl_batch_norm(in.x, in.w, in.b, mean, var, 1, 0.1, 1e-5, &in.y), TL_OK);

@@ -3,19 +3,10 @@
 #include <string.h>
 
 #include "internal.h"
-#include "test.h"
+#include "tensors.h"
 
 #define ROWS 300
 #define COLS 1537
-
-static tl_tensor *normal(tl_ctx *ctx, int ndim, const int64_t *dims, double scale, uint64_t seed)
-{
-    tl_stream  s = tl_stream_new(seed, "softmax");
-    tl_tensor *t = NULL;
-    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, ndim, dims, &t), TL_OK);
-    CHECK_STATUS(tl_random_normal(t, &s, 0, scale), TL_OK);
-    return t;
-}
 
 /* Targets i * 7 % v, every fourth of them -100. */
 static tl_tensor *some_targets(tl_ctx *ctx, int64_t rows, int64_t v)
@@ -42,7 +33,7 @@ static void against_float64(void)
     tl_tensor *p = NULL, *l = NULL;
     double     worst = 0, worst_log = 0;
     CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
-    tl_tensor *x = normal(ctx, 2, (const int64_t[]){ROWS, COLS}, 5, 1);
+    tl_tensor *x = normals(ctx, 2, (const int64_t[]){ROWS, COLS}, 0, 5, 1);
     CHECK_STATUS(tl_softmax(x, 0, &p), TL_OK);
     CHECK_STATUS(tl_log_softmax(x, &l), TL_OK);
     for (int64_t r = 0; r < ROWS; r++) {
@@ -92,7 +83,7 @@ static void causal_is_masked(void)
     tl_ctx    *ctx = NULL;
     tl_tensor *y = NULL;
     CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
-    tl_tensor *x = normal(ctx, 3, (const int64_t[]){2, 5, 5}, 1, 2);
+    tl_tensor *x = normals(ctx, 3, (const int64_t[]){2, 5, 5}, 0, 1, 2);
     CHECK_STATUS(tl_softmax(x, 1, &y), TL_OK);
     for (int64_t r = 0; r < 10; r++) {
         const float *row = tl_tensor_cf32(x) + r * 5;
@@ -112,7 +103,7 @@ static void cross_entropy(void)
     tl_tensor *loss = NULL;
     double     want = 0, count = 0;
     CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
-    tl_tensor *x = normal(ctx, 2, (const int64_t[]){ROWS, COLS}, 2, 3);
+    tl_tensor *x = normals(ctx, 2, (const int64_t[]){ROWS, COLS}, 0, 2, 3);
     tl_tensor *targets = some_targets(ctx, ROWS, COLS);
     for (int64_t r = 0; r < ROWS; r++) {
         const float *row = tl_tensor_cf32(x) + r * COLS;
@@ -162,8 +153,9 @@ static void linear_form_is_the_same(void)
     const int64_t       rows = 2500, v = 103, d = 19;
     tl_ctx             *ctx = NULL;
     CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
-    tl_tensor *in[3] = {normal(ctx, 2, (const int64_t[]){rows, d}, 1, 4),
-                        normal(ctx, 2, (const int64_t[]){v, d}, 0.5, 5), normal(ctx, 1, &v, 1, 6)};
+    tl_tensor *in[3] = {normals(ctx, 2, (const int64_t[]){rows, d}, 0, 1, 4),
+                        normals(ctx, 2, (const int64_t[]){v, d}, 0, 0.5, 5),
+                        normals(ctx, 1, &v, 0, 1, 6)};
     tl_tensor *targets = some_targets(ctx, rows, v);
     for (int k = 0; k < 2; k++) {
         tl_tensor *one[3], *two[3];
@@ -193,8 +185,9 @@ static void all_ignored(void)
     const int64_t rows = 5, v = 7, d = 3;
     tl_ctx       *ctx = NULL;
     CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
-    tl_tensor *in[3] = {normal(ctx, 2, (const int64_t[]){rows, d}, 1, 4),
-                        normal(ctx, 2, (const int64_t[]){v, d}, 0.5, 5), normal(ctx, 1, &v, 1, 6)};
+    tl_tensor *in[3] = {normals(ctx, 2, (const int64_t[]){rows, d}, 0, 1, 4),
+                        normals(ctx, 2, (const int64_t[]){v, d}, 0, 0.5, 5),
+                        normals(ctx, 1, &v, 0, 1, 6)};
     tl_tensor *targets = some_targets(ctx, rows, v);
     CHECK_STATUS(tl_tensor_fill(targets, -100), TL_OK);
     for (int fused = 0; fused < 2; fused++) {
@@ -218,8 +211,8 @@ static void linear_form_is_small(void)
     tl_ctx       *ctx = NULL;
     tl_tensor    *loss = NULL;
     CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
-    tl_tensor *x = normal(ctx, 2, (const int64_t[]){rows, d}, 1, 7);
-    tl_tensor *w = normal(ctx, 2, (const int64_t[]){v, d}, 1, 8);
+    tl_tensor *x = normals(ctx, 2, (const int64_t[]){rows, d}, 0, 1, 7);
+    tl_tensor *w = normals(ctx, 2, (const int64_t[]){v, d}, 0, 1, 8);
     tl_tensor *targets = some_targets(ctx, rows, v);
     CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
     CHECK_STATUS(tl_require_grad(w, 1), TL_OK);

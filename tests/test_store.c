@@ -342,12 +342,13 @@ static void old_schemas_are_backed_up_and_upgraded(void)
     CHECK_STATUS(run(s, "DROP VIEW v_metrics"), TL_OK);
     CHECK_STATUS(run(s, "DROP VIEW v_last"), TL_OK);
     CHECK_STATUS(run(s, "DROP VIEW v_artifacts"), TL_OK);
+    CHECK_STATUS(run(s, "ALTER TABLE trials DROP COLUMN seconds"), TL_OK);
     CHECK_STATUS(run(s, "PRAGMA user_version = 1"), TL_OK);
     tl_store_close(s);
     CHECK_STATUS(tl_store_open(ctx, scratch("old"), TL_STORE_READ, &s), TL_ECORRUPT);
     s = open_store(scratch("old"), TL_STORE_WRITE);
     CHECK(real(s, "SELECT count(*) FROM v_trials") == 1);
-    CHECK(real(s, "PRAGMA user_version") == 2);
+    CHECK(real(s, "PRAGMA user_version") == 3);
     tl_store_close(s);
     CHECK(mkdir(scratch("backup"), 0777) == 0);
     CHECK(rename(scratch("old/runs.db.v1"), scratch("backup/runs.db")) == 0);

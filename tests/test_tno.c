@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "test.h"
+#include "tensors.h"
 
 #define TOLERANCE 2e-6 /* of the largest entry; float32 sums of up to 512 terms */
 
@@ -19,24 +19,14 @@ typedef struct result {
     tl_tensor *y, *dx, *dcoef, *dense;
 } result;
 
-static tl_tensor *randoms(int ndim, const int64_t *dims, uint64_t seed)
-{
-    tl_tensor *t = NULL;
-    tl_stream  s = tl_stream_new(seed, "test");
-    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, ndim, dims, &t), TL_OK);
-    if (!t) exit(1); /* nothing below can be said */
-    CHECK_STATUS(tl_random_uniform(t, &s, -1, 1), TL_OK);
-    return t;
-}
-
 static tl_tensor *random_x(const shape *s, uint64_t seed)
 {
-    return randoms(3, (int64_t[]){s->b, s->n, s->d}, seed);
+    return uniforms(ctx, 3, (int64_t[]){s->b, s->n, s->d}, -1, 1, seed);
 }
 
 static tl_tensor *random_coef(const shape *s, uint64_t seed)
 {
-    return randoms(2, (int64_t[]){s->causal ? s->n : 2 * s->n - 1, s->d}, seed);
+    return uniforms(ctx, 2, (int64_t[]){s->causal ? s->n : 2 * s->n - 1, s->d}, -1, 1, seed);
 }
 
 static tl_tno *operator_of(const char *backend, const shape *s)
@@ -81,21 +71,6 @@ static void result_free(result *r)
     tl_tensor_free(r->dx);
     tl_tensor_free(r->dcoef);
     tl_tensor_free(r->dense);
-}
-
-/* max |a - b| / max |b|; infinite if the shapes differ or a NaN is met. */
-static double distance(const tl_tensor *a, const tl_tensor *b)
-{
-    double       worst = 0, largest = 0;
-    const float *p = tl_tensor_cf32(a), *q = tl_tensor_cf32(b);
-    if (tl_tensor_len(a) != tl_tensor_len(b)) return INFINITY;
-    for (int64_t k = 0; k < tl_tensor_len(a); k++) {
-        double difference = fabs((double)p[k] - q[k]);
-        if (!(difference <= 1e30)) return INFINITY;
-        worst = fmax(worst, difference);
-        largest = fmax(largest, fabs((double)q[k]));
-    }
-    return largest > 0 ? worst / largest : worst;
 }
 
 /* How many of the four outputs are not those of want. */
@@ -307,6 +282,15 @@ static void wrong_shapes_are_refused(void)
 }
 
 /* Nor does it matter whether the operator or the context is freed first. */
+/* Its products would have cut the length to an int. */
+static void matrix_refuses_what_an_int_cannot_count(void)
+{
+    tl_tno *tno = NULL;
+    CHECK_STATUS(tl_tno_new(ctx, "matrix", 1LL << 31, 1, 1, NULL, &tno), TL_EBACKEND);
+    CHECK(strstr(tl_errmsg(ctx), "2147483647") != NULL);
+    CHECK(tno == NULL);
+}
+
 static void threads_do_not_change_results(void)
 {
     static const char *const names[] = {"naive", "matrix", "fft"};
@@ -341,6 +325,7 @@ int main(void)
         {"linear, shifted, causal", properties_hold},
         {"points are lags", points_are_lags},
         {"wrong shapes are refused", wrong_shapes_are_refused},
+        {"matrix refuses what an int cannot count", matrix_refuses_what_an_int_cannot_count},
         {"threads do not change results", threads_do_not_change_results},
         {0},
     });

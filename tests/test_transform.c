@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "test.h"
+#include "tensors.h"
 
 #define TOLERANCE 1e-6 /* of the largest entry */
 #define TWO_PI    6.283185307179586477
@@ -15,35 +15,11 @@ static tl_ctx *ctx;
 static const int64_t lengths[] = {1, 2, 3, 4, 5, 8, 15, 16, 31, 64, 97, 100, 210, 257, 1024};
 #define LENGTHS ((int)(sizeof lengths / sizeof *lengths))
 
-static tl_tensor *randoms(int ndim, const int64_t *dims, uint64_t seed)
-{
-    tl_tensor *t = NULL;
-    tl_stream  s = tl_stream_new(seed, "test");
-    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, ndim, dims, &t), TL_OK);
-    if (!t) exit(1); /* nothing below can be said */
-    CHECK_STATUS(tl_random_uniform(t, &s, -1, 1), TL_OK);
-    return t;
-}
-
-/* max |a - b| / max |b|; infinite if the sizes differ or a NaN is met. */
-static double distance(const tl_tensor *a, const tl_tensor *b)
-{
-    double worst = 0, largest = 1e-300;
-    if (tl_tensor_len(a) != tl_tensor_len(b)) return INFINITY;
-    for (int64_t k = 0; k < tl_tensor_len(a); k++) {
-        double difference = fabs((double)tl_tensor_cf32(a)[k] - tl_tensor_cf32(b)[k]);
-        if (!(difference <= 1e30)) return INFINITY;
-        worst = fmax(worst, difference);
-        largest = fmax(largest, fabs((double)tl_tensor_cf32(b)[k]));
-    }
-    return worst / largest;
-}
-
 /* The definition for x [outer,n,inner,2], in float64; sign -1: forward. */
 static tl_tensor *slow(const tl_tensor *x, int sign, double scale)
 {
     int64_t      dims[] = {tl_tensor_dim(x, 0), tl_tensor_dim(x, 1), tl_tensor_dim(x, 2), 2};
-    tl_tensor   *y = randoms(4, dims, 0);
+    tl_tensor   *y = zeros(ctx, 4, dims);
     const float *from = tl_tensor_cf32(x);
     for (int64_t o = 0; o < dims[0]; o++)
         for (int64_t k = 0; k < dims[1]; k++)
@@ -67,7 +43,8 @@ static void equal_the_definition(void)
 {
     for (int i = 0; i < LENGTHS; i++) {
         int64_t    n = lengths[i], inner = n < 300 ? 11 : 2;
-        tl_tensor *x = randoms(4, (int64_t[]){2, n, inner, 2}, 1), *y = NULL, *z = NULL;
+        tl_tensor *x = uniforms(ctx, 4, (int64_t[]){2, n, inner, 2}, -1, 1, 1);
+        tl_tensor *y = NULL, *z = NULL;
         tl_tensor *want = slow(x, -1, 1), *inverse = slow(x, 1, 1.0 / (double)n);
         CHECK_STATUS(tl_fft(x, 1, 0, &y), TL_OK);
         CHECK(distance(y, want) < TOLERANCE);
@@ -85,8 +62,8 @@ static void real_ones_are_halves(void)
 {
     for (int i = 0; i < LENGTHS; i++) {
         int64_t    n = lengths[i], bins = n / 2 + 1;
-        tl_tensor *x = randoms(2, (int64_t[]){3, n}, 2);
-        tl_tensor *whole = randoms(3, (int64_t[]){3, n, 2}, 0);
+        tl_tensor *x = uniforms(ctx, 2, (int64_t[]){3, n}, -1, 1, 2);
+        tl_tensor *whole = zeros(ctx, 3, (int64_t[]){3, n, 2});
         tl_tensor *y = NULL, *half = NULL, *back = NULL, *first = NULL;
         for (int64_t k = 0; k < 3 * n; k++) {
             tl_tensor_f32(whole)[2 * k] = tl_tensor_cf32(x)[k];
@@ -107,7 +84,7 @@ static void real_ones_are_halves(void)
 static void round_trips_return(void)
 {
     for (int axis = 0; axis < 3; axis++) {
-        tl_tensor *x = randoms(4, (int64_t[]){6, 35, 20, 2}, 3), *y = NULL, *z = NULL;
+        tl_tensor *x = uniforms(ctx, 4, (int64_t[]){6, 35, 20, 2}, -1, 1, 3), *y = NULL, *z = NULL;
         CHECK_STATUS(tl_fft(x, axis, 0, &y), TL_OK);
         CHECK_STATUS(tl_fft(y, axis, 1, &z), TL_OK);
         CHECK(distance(z, x) < TOLERANCE);
@@ -142,14 +119,15 @@ static void adjoint(int kind, int64_t n)
 {
     int64_t    rows = kind == IRFFT ? n / 2 + 1 : n;
     int        ndim = kind == RFFT ? 3 : 4;
-    tl_tensor *x = randoms(ndim, (int64_t[]){2, rows, 5, 2}, 4), *y = NULL, *au = NULL;
-    tl_tensor *u = randoms(ndim, (int64_t[]){2, rows, 5, 2}, 5), *product = NULL, *loss = NULL;
+    tl_tensor *x = uniforms(ctx, ndim, (int64_t[]){2, rows, 5, 2}, -1, 1, 4), *y = NULL, *au = NULL;
+    tl_tensor *u = uniforms(ctx, ndim, (int64_t[]){2, rows, 5, 2}, -1, 1, 5);
+    tl_tensor *product = NULL, *loss = NULL;
     CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
     CHECK_STATUS(apply(kind, x, n, &y), TL_OK);
     CHECK_STATUS(apply(kind, u, n, &au), TL_OK);
     int64_t dims[TL_MAXDIMS];
     for (int k = 0; k < tl_tensor_ndim(y); k++) dims[k] = tl_tensor_dim(y, k);
-    tl_tensor *dy = randoms(tl_tensor_ndim(y), dims, 6);
+    tl_tensor *dy = uniforms(ctx, tl_tensor_ndim(y), dims, -1, 1, 6);
     CHECK_STATUS(tl_binary(TL_MUL, y, dy, &product), TL_OK);
     CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
     CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
@@ -168,8 +146,9 @@ static void gradients_are_adjoints(void)
 
 static void wrong_arguments_are_refused(void)
 {
-    tl_tensor *x = randoms(3, (int64_t[]){2, 5, 2}, 7), *y = NULL;
-    tl_tensor *real = randoms(2, (int64_t[]){4, 3}, 8), *none = randoms(2, (int64_t[]){0, 2}, 9);
+    tl_tensor *x = uniforms(ctx, 3, (int64_t[]){2, 5, 2}, -1, 1, 7), *y = NULL;
+    tl_tensor *real = uniforms(ctx, 2, (int64_t[]){4, 3}, -1, 1, 8);
+    tl_tensor *none = uniforms(ctx, 2, (int64_t[]){0, 2}, -1, 1, 9);
     CHECK_STATUS(tl_fft(x, 2, 0, &y), TL_EINVAL);
     CHECK_STATUS(tl_fft(real, 0, 0, &y), TL_ESHAPE);
     CHECK(strcmp(tl_errmsg(ctx), "fft: x is [4,3], a complex tensor is [..,2]") == 0);
@@ -193,8 +172,8 @@ static tl_tensor *tuned(int64_t n)
     tl_tno    *tno = NULL;
     tl_ctx    *kept = ctx;
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
-    coef = randoms(2, (int64_t[]){n, 3}, 10);
-    x = randoms(3, (int64_t[]){1, n, 3}, 11);
+    coef = uniforms(ctx, 2, (int64_t[]){n, 3}, -1, 1, 10);
+    x = uniforms(ctx, 3, (int64_t[]){1, n, 3}, -1, 1, 11);
     CHECK_STATUS(tl_tno_new(ctx, "fft", n, 3, 1, NULL, &tno), TL_OK);
     if (tno) CHECK_STATUS(tl_tno_apply(tno, coef, NULL, x, &y), TL_OK);
     tl_tensor_free(coef);

@@ -1,5 +1,7 @@
 /* matrix.c - T written out and multiplied, a block of its rows at a time so that memory grows with
 ** n and not n^2. Of a causal T only the columns up to the diagonal block are made. */
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "../lag.h"
@@ -33,6 +35,13 @@ static lane carve(const plan *s, int thread)
     float *p = s->scratch + thread * s->each;
     float *block = p + 6 * s->n, *x = block + BLOCK * s->n;
     return (lane){(double *)p, p + 4 * s->n, block, x, x + BATCH * s->n};
+}
+
+static int accepts(const tl_tno_problem *p, char *why, size_t size)
+{
+    if (p->n <= INT_MAX) return lag_accepts(p, why, size);
+    (void)snprintf(why, size, "its products have at most %d rows", INT_MAX);
+    return 0;
 }
 
 static void release(void *state)
@@ -184,7 +193,7 @@ const tl_tno_backend tl_tno_backend_entry = {
     .name = "matrix",
     .summary = "the matrix of each channel, written out and multiplied",
     .domain = "lag",
-    .accepts = lag_accepts,
+    .accepts = accepts,
     .points = lag_points,
     .plan = make,
     .forward = forward,

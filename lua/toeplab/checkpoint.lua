@@ -8,7 +8,7 @@ local checkpoint = {}
 -- One part of a path: integer keys are written "#3"; "/" separates parts.
 local function part(key)
   if math.type(key) == "integer" then return "#" .. key end
-  if type(key) ~= "string" or key == "" or key:find("[/#?]") then
+  if type(key) ~= "string" or key == "" or key:find("[/#?\0]") then
     error(("checkpoint: '%s' cannot be the name of a state"):format(tostring(key)), 0)
   end
   return key
@@ -27,6 +27,8 @@ local function flatten(value, path, tensors, attrs)
     tensors[#tensors + 1] = { path, value }
   elseif kind == "boolean" then
     attrs[path .. "?"] = value and 1 or 0
+  elseif kind == "string" and value:find("\0", 1, true) then
+    error(("checkpoint: the text at '%s' has a zero byte and cannot be saved"):format(path), 0)
   elseif kind == "number" or kind == "string" then
     attrs[path] = value
   else

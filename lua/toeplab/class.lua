@@ -47,6 +47,9 @@ end
 
 -- Adds to a message where in the tree of modules it arose: "... \n  in TnnLM.layers.3.token.u".
 local function locate(self, message)
+  if type(message) == "table" and message.status then -- the engine's
+    message.message = locate(self, message.message)
+  end
   if type(message) ~= "string" then return message end
   local place = rawget(self, "_name") or self.kind
   local text, inner = message:match "^(.*)\n  in ([^\n]*)$"
@@ -139,9 +142,21 @@ function Module:buffer(name, tensor)
   self[name] = tensor
 end
 
+-- Fields that were something else first, so that register never saw the tensor or module; by name.
+local function late(self)
+  local known, names = {}, {}
+  for _, name in ipairs(self._order) do known[name] = true end
+  for name, value in next, self do
+    if not known[name] and (istensor(value) or ismodule(value)) then names[#names + 1] = name end
+  end
+  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
+  for _, name in ipairs(names) do register(self, name, rawget(self, name)) end
+end
+
 -- The module's own tensors and parts in order of assignment: an array of {name=, value=}.
 function Module:fields()
   local list = {}
+  late(self)
   for _, name in ipairs(self._order) do
     local value = rawget(self, name)
     if istensor(value) or ismodule(value) then list[#list + 1] = { name = name, value = value } end

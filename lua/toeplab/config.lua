@@ -13,13 +13,6 @@ end
 
 config.copy = copy
 
-function config.keys(t)
-  local keys = {}
-  for k in pairs(t) do keys[#keys + 1] = k end
-  table.sort(keys)
-  return keys
-end
-
 -- values: key -> value. Reading a key that is not declared is an error with a suggestion; writing
 -- is one too.
 function config.new(values)

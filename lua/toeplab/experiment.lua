@@ -12,7 +12,6 @@
 --   trial      = function(t, c) ... end,            -- what one trial does
 --   report     = { rows = "decay", columns = {"loss"} } or function(trials, report) ... end,
 -- }
-local config = require "toeplab.config"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
@@ -24,6 +23,7 @@ local fields = {
   trial = { "function" }, report = { "table", "function" },
 }
 local checkpoint_fields = { steps = true, seconds = true }
+local report_fields = { rows = true, columns = true }
 local reserved = { seed = true, seeds = true, scale = true }
 
 local Experiment = {}
@@ -46,12 +46,24 @@ local function complain(self, key, format, ...)
   stop.usage("%s: %s", self:where(key), format:format(...))
 end
 
+-- Keys that are no names would be lost on the way to the store, or give messages without a name.
+local function check_names(self, what, values)
+  for key, value in pairs(values) do
+    if type(key) ~= "string" then
+      local place = key == 1 and "a value" or ("[%s]"):format(tostring(key))
+      complain(self, what, "%s has %s, %s, without a name: write name = value", what, place,
+        type(value) == "table" and "a table" or tostring(value))
+    end
+  end
+end
+
 local function check_fields(self, spec)
-  for _, key in ipairs(config.keys(spec)) do
+  check_names(self, self.name, spec)
+  for _, key in ipairs(suggest.keys(spec)) do
     local kinds = fields[key]
     if not kinds then
       complain(self, key, "an experiment has no field '%s'%s", key,
-        suggest.hint(key, config.keys(fields)))
+        suggest.hint(key, suggest.keys(fields)))
     end
     local fits = false
     for _, kind in ipairs(kinds) do fits = fits or type(spec[key]) == kind end
@@ -66,7 +78,10 @@ local function check_fields(self, spec)
 end
 
 local function is_list(v)
-  return type(v) == "table" and (next(v) == nil or v[1] ~= nil)
+  if type(v) ~= "table" then return false end
+  local count = 0
+  for _ in pairs(v) do count = count + 1 end
+  return count == #v
 end
 
 local function check_value(self, key, value)
@@ -79,14 +94,18 @@ local function check_value(self, key, value)
   local kind = type(value)
   if kind == "table" and is_list(value) then
     for _, item in ipairs(value) do check_value(self, key, item) end
+  elseif kind == "number" and (value ~= value or math.abs(value) == math.huge) then
+    complain(self, key, "%s must be a finite number, not %s", key,
+      value ~= value and "nan" or tostring(value))
   elseif kind ~= "number" and kind ~= "string" and kind ~= "boolean" then
     complain(self, key, "%s must be a number, a text, true, false or a list of these, not a %s",
-      key, kind)
+      key, kind == "table" and "table with names" or kind)
   end
 end
 
 local function check_grid(self)
-  for _, key in ipairs(config.keys(self.grid)) do
+  check_names(self, "grid", self.grid)
+  for _, key in ipairs(suggest.keys(self.grid)) do
     local axis = self.grid[key]
     if not is_list(axis) or #axis == 0 then
       complain(self, key, "grid: %s must be a list of at least one value", key)
@@ -107,13 +126,13 @@ local function in_all_scales(self, names, key)
 end
 
 local function near(self, key)
-  local names = config.keys(self.fixed)
-  local axes = config.keys(self.grid)
+  local names = suggest.keys(self.fixed)
+  local axes = suggest.keys(self.grid)
   return suggest.hint(key, table.move(axes, 1, #axes, #names + 1, names))
 end
 
 local function check_scale(self, names, name)
-  for _, key in ipairs(config.keys(self.scale[name])) do
+  for _, key in ipairs(suggest.keys(self.scale[name])) do
     local value = self.scale[name][key]
     check_value(self, key, value)
     if self.fixed[key] == nil and self.grid[key] == nil and not in_all_scales(self, names, key) then
@@ -127,11 +146,13 @@ local function check_scale(self, names, name)
 end
 
 local function check_scales(self)
-  local names = config.keys(self.scale)
+  check_names(self, "scale", self.scale)
+  local names = suggest.keys(self.scale)
   for _, name in ipairs(names) do
     if type(self.scale[name]) ~= "table" then
       complain(self, name, "scale: %s must be a table of values", name)
     end
+    check_names(self, name, self.scale[name])
   end
   for _, name in ipairs(names) do check_scale(self, names, name) end
 end
@@ -153,14 +174,39 @@ local function check_seeds(self, seeds)
 end
 
 local function check_checkpoint(self)
-  for _, key in ipairs(config.keys(self.checkpoint)) do
+  check_names(self, "checkpoint", self.checkpoint)
+  for _, key in ipairs(suggest.keys(self.checkpoint)) do
     if not checkpoint_fields[key] then
       complain(self, key, "checkpoint has no field '%s'%s", key,
-        suggest.hint(key, config.keys(checkpoint_fields)))
+        suggest.hint(key, suggest.keys(checkpoint_fields)))
     end
     if type(self.checkpoint[key]) ~= "number" or self.checkpoint[key] <= 0 then
       complain(self, key, "checkpoint: %s must be a number above 0", key)
     end
+  end
+end
+
+-- A report by table names one of the keys, and metrics.
+local function check_report(self)
+  local wanted = self.report
+  if type(wanted) ~= "table" then return end
+  check_names(self, "report", wanted)
+  for _, field in ipairs(suggest.keys(wanted)) do
+    if not report_fields[field] then
+      complain(self, field, "report has no field '%s'%s", field,
+        suggest.hint(field, suggest.keys(report_fields)))
+    end
+  end
+  local keys = self:keys()
+  keys[#keys + 1] = "seed"
+  if not wanted.rows then complain(self, "report", "report: rows must name a key") end
+  local ok, why = suggest.choose("key", wanted.rows, keys)
+  if not ok then complain(self, "rows", "report: rows: %s", why) end
+  local columns = wanted.columns
+  local good = is_list(columns) and #columns > 0
+  for _, name in ipairs(good and columns or {}) do good = good and type(name) == "string" end
+  if not good then
+    complain(self, columns and "columns" or "report", "report: columns must be a list of metrics")
   end
 end
 
@@ -172,7 +218,7 @@ function Experiment:keys()
   for _, values in pairs(self.scale) do
     for key in pairs(values) do set[key] = true end
   end
-  return config.keys(set)
+  return suggest.keys(set)
 end
 
 local function source(level)
@@ -199,10 +245,12 @@ function experiment.define(name, level)
     for key, value in pairs(spec) do self[key] = value end
     self.fixed, self.grid = self.fixed or {}, self.grid or {}
     self.scale, self.checkpoint = self.scale or {}, self.checkpoint or {}
-    for _, key in ipairs(config.keys(self.fixed)) do check_value(self, key, self.fixed[key]) end
+    check_names(self, "fixed", self.fixed)
+    for _, key in ipairs(suggest.keys(self.fixed)) do check_value(self, key, self.fixed[key]) end
     check_grid(self)
     check_scales(self)
     check_checkpoint(self)
+    check_report(self)
     self.seeds = check_seeds(self, self.seeds or 1)
     return self
   end
@@ -221,7 +269,7 @@ function experiment.load(path)
     __index = function(_, key)
       local value = _G[key]
       if value == nil then
-        error(("'%s' is not declared%s"):format(key, suggest.hint(key, config.keys(_G))), 2)
+        error(("'%s' is not declared%s"):format(key, suggest.hint(key, suggest.keys(_G))), 2)
       end
       return value
     end,
@@ -232,7 +280,9 @@ function experiment.load(path)
   local chunk, problem = load(text:gsub("^#[^\n]*", ""), "@" .. path, "t", strict)
   if not chunk then stop.usage("%s", problem) end
   local ok, value = xpcall(chunk, function(e)
-    return stop.is(e) and e or { message = tostring(e), trace = debug.traceback(tostring(e), 2) }
+    if stop.is(e) then return e end
+    local text = stop.text(e)
+    return { message = text, trace = debug.traceback(text, 2) }
   end)
   if not ok and stop.is(value) then error(value, 0) end
   if not ok then

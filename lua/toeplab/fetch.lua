@@ -61,6 +61,17 @@ local function need(folder, bytes, what)
   end
 end
 
+-- What tools say if the disk is full or broken.
+local disk_words = { "no space left", "file too large", "quota exceeded", "input/output error",
+  "read-only file system", "wrote only" }
+
+local function disk_problem(text)
+  for _, words in ipairs(disk_words) do
+    if text:lower():find(words, 1, true) then return true end
+  end
+  return false
+end
+
 -- ---- Downloading ------------------------------------------------------------------------------
 
 local function size_of(path)
@@ -90,7 +101,7 @@ local function explain(item, code, message, advice)
     stop.raise(stop.LOCKED, "another process is downloading %s", item.url)
   elseif code == 130 or code == 143 then
     stop.raise(code, "stopped; the same command continues the download")
-  elseif code == 23 or stop.storage_problem(message) then
+  elseif code == 23 or disk_problem(message) then
     stop.raise(stop.STORAGE, "%s: %s; free some space and give the same command again", item.url,
       message)
   elseif code == 127 then
@@ -147,7 +158,7 @@ local function unpack_into(temporary, archive, kind)
   local tool = unpackers[kind]:match("^%S+")
   if code == 127 then stop.usage("%s is needed: apt install %s", tool, tool) end
   if code == 130 or code == 143 then stop.raise(code, "stopped while unpacking") end
-  if stop.storage_problem(text) or text:find("Wrote only", 1, true) then
+  if disk_problem(text) then
     stop.raise(stop.STORAGE, "unpacking %s: %s; free some space and give the same command again",
       archive, message)
   end

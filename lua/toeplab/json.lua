@@ -18,7 +18,8 @@ end
 -- stays a float.
 function json.number(x)
   if math.type(x) == "integer" then return ("%d"):format(x) end
-  if x ~= x or x == math.huge or x == -math.huge then error("JSON has no " .. tostring(x), 0) end
+  if x ~= x then error("JSON has no nan", 0) end
+  if x == math.huge or x == -math.huge then error("JSON has no " .. tostring(x), 0) end
   for digits = 14, 17 do
     local s = ("%%.%dg"):format(digits):format(x):gsub(",", ".")
     if tonumber(s) == x then return s:find("[.e]") and s or s .. ".0" end

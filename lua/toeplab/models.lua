@@ -6,39 +6,44 @@ local initial = require "toeplab.nn.initial"
 local nn = require "toeplab.nn"
 local options = require "toeplab.options"
 local presets = require "toeplab.presets"
+local sizes = require "toeplab.sizes"
 local suggest = require "toeplab.suggest"
 
 local field = options.field
 local share = function() return field { default = 0.0, min = 0, max = 0.999 } end
-local positive = function(default) return field { default = default, min = 1 } end
+local positive = function(default, most)
+  return field { default = default, min = 1, max = most }
+end
 local structures = { "gtu+glu", "gtu", "attention+glu", "mha+glu" }
 
 local spec = {
-  { "vocab", field { type = "int", min = 1 }, "number of tokens" },
-  { "layers", positive(7), "blocks" },
-  { "dim", positive(512), "channels of the residual stream" },
+  { "vocab", field { type = "int", min = 1, max = 1 << 31 }, "number of tokens" },
+  { "layers", positive(7, 1000), "blocks" },
+  { "dim", positive(512, 1 << 24), "channels of the residual stream" },
   { "structure", field { default = "gtu+glu", choices = structures }, "what a block is made of" },
   { "mixer", field { type = "function", optional = true },
     "token mixer: dim -> module, instead of the structure's" },
   { "layout", nn.layout_option "A", "norms and shortcuts of a block" },
   { "norm", nn.norm_option "simplermsnorm", "norm of the blocks" },
   { "final_norm", nn.norm_option "layernorm", "norm after the last block" },
-  { "expand", field { default = 3.0, min = 0 }, "width of the token mixer over dim" },
-  { "glu_dim", field { type = "int", min = 1, optional = true },
+  { "mixer_norm", nn.norm_option "none",
+    "norm inside the token mixer, before its output map (use_norm of the published code)" },
+  { "expand", field { default = 3.0, min = 0, max = 1024 }, "width of the token mixer over dim" },
+  { "glu_dim", field { type = "int", min = 1, max = 1 << 31, optional = true },
     "width inside the channel mixer (dim)" },
   { "act", nn.act_option "silu", "activation of the mixers" },
   { "heads", positive(1), "heads" },
   { "causal", true, "a token sees only those before it" },
   { "encoder", field { type = "function|string", default = "mlp", choices = { "mlp", "table" } },
     "lag -> coefficients: mlp, table, or a function" },
-  { "rpe_dim", positive(64), "width of the encoder mlp" },
-  { "rpe_layers", field { default = 6, min = 0 }, "hidden layers of the encoder mlp" },
+  { "rpe_dim", positive(64, 1 << 24), "width of the encoder mlp" },
+  { "rpe_layers", field { default = 6, min = 0, max = 1000 }, "hidden layers of the encoder mlp" },
   { "rpe_act", nn.act_option "relu", "activation of the encoder mlp" },
   { "rpe_norm", nn.norm_option "simplermsnorm", "norm of the encoder mlp" },
   { "rpe_input", field { default = "integer", choices = nn.RPE.spec.fields.input.choices },
     "what the encoder mlp is given for a lag" },
   { "rpe_residual", false, "shortcuts in the encoder mlp" },
-  { "table_length", positive(512), "lags of the encoder table" },
+  { "table_length", positive(512, 1 << 31), "lags of the encoder table" },
   { "decay", nn.decay_option(0.99, "none"), "a number, a list, or one of the words" },
   { "decay_mean", 3.0, "of the decay learnable" },
   { "decay_floor", 0.0, "of the decay learnable" },
@@ -57,7 +62,8 @@ local spec = {
     "of the mixers' linear maps; auto: normal for the GTU of layout B, else torch" },
 }
 
--- A language model: embedding, blocks, norm, output map. The defaults are TNN's causal model.
+-- A language model: embedding, blocks, norm, output map. The defaults are the sizes of TNN's causal
+-- model; it was trained with dropout 0.1, which is 0 here, and with a padding token, here unset.
 --   model(ids [b,n]) -> logits [b,n,vocab]   model:hidden(ids) -> [b,n,dim]
 --   model:loss(ids, targets) -> nats
 -- Every length n >= 1 works.
@@ -67,7 +73,7 @@ local function gtu(o)
   local init = o.init
   if init == "auto" then init = o.layout == "B" and "normal" or "torch" end
   return nn.GTU(o.dim, {
-    expand = o.expand, act = o.act, init = init,
+    expand = o.expand, act = o.act, init = init, norm = o.mixer_norm,
     tno = {
       causal = o.causal, heads = o.heads, backend = o.backend, backend_options = o.backend_options,
       encoder = o.encoder, table_length = o.table_length, act = o.coef_act,
@@ -211,9 +217,12 @@ function models.options(name)
   return suggest.strict("models", kinds)[name].spec
 end
 
--- A model that is only looked at: its random parameters are left at 0.
+-- A model that is only looked at: its random parameters are left at 0. One that memory cannot hold
+-- is an error before anything is made.
 function models.describe(name, given)
-  return initial.without_init(suggest.strict("models", kinds)[name], given)
+  local kind = suggest.strict("models", kinds)[name]
+  sizes.check(options.check(kind.kind, kind.spec, given))
+  return initial.without_init(kind, given)
 end
 
 return suggest.strict("models", models)

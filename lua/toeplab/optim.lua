@@ -163,7 +163,4 @@ function optim.sgd(model, given)
   return optimizer("sgd", model, o, o.momentum > 0 and { "momentum" } or {}, sgd_update)
 end
 
--- The declared options of an optimiser, for help pages.
-optim.specs = { adam = adam_spec, sgd = sgd_spec }
-
 return suggest.strict("optim", optim)

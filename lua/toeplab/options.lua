@@ -201,14 +201,13 @@ function options.check(who, spec, given, over)
 end
 
 -- A configuration that several takers share, e.g. a model, its optimiser and the training loop:
--- each takes the options it declares. Reading an absent name is an error with a suggestion;
--- options.unread tells which nobody ever read.
+-- each takes the options it declares. Reading an absent name is an error with a suggestion; what
+-- was read is a set in the field __read of the metatable.
 function options.shared(who, values)
   local read = {}
   return setmetatable({}, {
     __has = function(_, name) return values[name] ~= nil end,
     __read = read,
-    __values = values,
     __index = function(_, name)
       if values[name] == nil then
         error(("%s has no '%s'%s"):format(
@@ -222,15 +221,6 @@ function options.shared(who, values)
     end,
     __pairs = function() return pairs(values) end,
   })
-end
-
--- The names of a shared configuration that nobody has read, sorted.
-function options.unread(shared)
-  local meta, names = getmetatable(shared), {}
-  for _, name in ipairs(suggest.keys(meta.__values)) do
-    if not meta.__read[name] then names[#names + 1] = name end
-  end
-  return names
 end
 
 local function constant(text)

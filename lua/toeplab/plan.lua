@@ -28,7 +28,7 @@ end
 local function set_scale(exp, values, name)
   local set = exp.scale[name]
   if not set then
-    local names = config.keys(exp.scale)
+    local names = suggest.keys(exp.scale)
     if #names == 0 then stop.usage("%s declares no scales", exp.file) end
     stop.usage("%s: there is no scale '%s'%s", exp:where("scale"), name, suggest.hint(name, names))
   end
@@ -40,7 +40,7 @@ end
 -- A value that shows the type of key: the declared one, or that of a scale.
 local function declared(exp, key)
   if exp.fixed[key] ~= nil then return exp.fixed[key] end
-  for _, name in ipairs(config.keys(exp.scale)) do
+  for _, name in ipairs(suggest.keys(exp.scale)) do
     if exp.scale[name][key] ~= nil then return exp.scale[name][key] end
   end
 end
@@ -87,7 +87,7 @@ local function settle(exp, words)
   for _, key in ipairs(exp:keys()) do
     if values.fixed[key] == nil and values.axes[key] == nil then
       stop.usage("%s: '%s' has a value only in a scale: add scale=%s", exp:where(key), key,
-        table.concat(config.keys(exp.scale), " or scale="))
+        table.concat(suggest.keys(exp.scale), " or scale="))
     end
   end
   return values
@@ -111,7 +111,7 @@ plan.show = show
 -- All points of the grid, the last key (in name order) fastest.
 local function points(axes)
   local list = { {} }
-  for _, key in ipairs(config.keys(axes)) do
+  for _, key in ipairs(suggest.keys(axes)) do
     local longer = {}
     for _, point in ipairs(list) do
       for _, value in ipairs(axes[key]) do
@@ -127,7 +127,7 @@ end
 
 local function label(point, seed, many)
   local parts = {}
-  for _, key in ipairs(config.keys(point)) do parts[#parts + 1] = key .. "=" .. show(point[key]) end
+  for i, key in ipairs(suggest.keys(point)) do parts[i] = key .. "=" .. show(point[key]) end
   if many or #parts == 0 then parts[#parts + 1] = "seed=" .. seed end
   return table.concat(parts, " ")
 end
@@ -148,7 +148,7 @@ function plan.trials(exp, words)
     end
   end
   plan.check(exp, trials)
-  return trials, config.keys(values.axes)
+  return trials, suggest.keys(values.axes)
 end
 
 -- Equal trials would be one trial twice; and the experiment's own check has its say.
@@ -162,7 +162,7 @@ function plan.check(exp, trials)
     seen[text] = true
     if exp.check then
       local ok, why = pcall(exp.check, config.new(trial.config))
-      if not ok then stop.usage("%s", tostring(why)) end
+      if not ok then stop.usage("%s", stop.text(why)) end
     end
   end
 end

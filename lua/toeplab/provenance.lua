@@ -2,6 +2,7 @@
 local core = require "toeplab.core"
 local shell = require "toeplab.shell"
 local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
 
 local provenance = {}
 
@@ -37,17 +38,41 @@ local function add_files(folder, list)
   end
 end
 
--- sha256 of the engine's version and of the library's files that a trial's numbers depend on.
+-- The compiled files: this program, the engine it runs with, and every backend.
+local function engine_files()
+  local list = { core.sys.executable() }
+  local maps = core.sys.read_file("/proc/self/maps") or ""
+  list[#list + 1] = maps:match("(/[^\n]*/libtoeplab%.so[%d.]*)\n")
+  for _, backend in ipairs(core.backends()) do list[#list + 1] = backend.path end
+  return list
+end
+
+-- sha256 of the engine, its backends and the library's files: what a trial's numbers depend on.
 function provenance.code_hash()
   local files, hashes = {}, { core.version }
   add_files(provenance.library(), files)
   table.sort(files)
-  for _, path in ipairs(files) do
-    local text, why = core.sys.read_file(path)
-    if not text then stop.raise(stop.FAILED, "the library cannot be read: %s", why) end
-    hashes[#hashes + 1] = core.sha256(text)
+  for _, path in ipairs(engine_files()) do files[#files + 1] = path end
+  for i, path in ipairs(files) do
+    local ok, hash = pcall(core.sha256_file, path)
+    if not ok then stop.raise(stop.FAILED, "the program cannot be read: %s", tostring(hash)) end
+    hashes[i + 1] = hash
   end
   return core.sha256(table.concat(hashes, "\n"))
+end
+
+-- sha256 of the modules that a script has loaded and that are not the library's; "" if none. What a
+-- trial requires only when it runs is not known yet.
+function provenance.modules_hash()
+  local library, hashes = provenance.library(), {}
+  for _, name in ipairs(suggest.keys(package.loaded)) do
+    local path = _G[name] == nil and (package.searchpath(name, package.path)
+      or package.searchpath(name, package.cpath))
+    if path and path:sub(1, #library + 1) ~= library .. "/" then
+      hashes[#hashes + 1] = name .. " " .. core.sha256_file(path)
+    end
+  end
+  return #hashes > 0 and core.sha256(table.concat(hashes, "\n")) or ""
 end
 
 local shown = { "^TOEPLAB_", "^OMP_", "^OPENBLAS_", "^CUDA_", "^SLURM_", "^HDF5_", "^LANG$", "^LC_",

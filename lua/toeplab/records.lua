@@ -82,9 +82,12 @@ function Records:status(id)
   if row then return row.status, row.step end
 end
 
--- Makes the row of a trial, or takes the one there is, and marks it running.
+-- Makes the row of a trial, or takes the one there is, and marks it running. Its seconds go on from
+-- those of earlier attempts.
 function Records:begin(t)
   local p = t.provenance
+  local row = self:rows("SELECT seconds FROM trials WHERE id = ?", { t.id })[1]
+  self.began = core.sys.clock() - (row and row.seconds or 0)
   self:transaction(function()
     self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash)
       VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING]],
@@ -99,8 +102,8 @@ end
 
 -- status: 'done', 'failed' or 'interrupted'; why: the message, or nil.
 function Records:finish(id, status, why)
-  self:rows("UPDATE trials SET status = ?, error = ?, finished = ? WHERE id = ?",
-    { status, why, core.sys.now(), id, n = 4 })
+  self:rows("UPDATE trials SET status = ?, error = ?, finished = ?, seconds = ? WHERE id = ?",
+    { status, why, core.sys.now(), core.sys.clock() - self.began, id, n = 5 })
 end
 
 -- The newest value of each metric of a trial, and the texts stored with it.
@@ -109,7 +112,8 @@ function Records:results(id)
   for _, row in ipairs(self:rows("SELECT name, value FROM v_last WHERE trial = ?", { id })) do
     metrics[row.name] = row.value or 0 / 0
   end
-  local sql = "SELECT kind, path FROM v_artifacts WHERE trial = ? AND path LIKE '%.txt'"
+  local sql = [[SELECT kind, path FROM v_artifacts
+    WHERE trial = ? AND kind NOT IN ('checkpoint', 'best') ORDER BY step]]
   for _, row in ipairs(self:rows(sql, { id })) do
     texts[row.kind] = core.sys.read_file(self.folder .. "/" .. row.path)
   end
@@ -177,7 +181,8 @@ function Trial:add_checkpoint(a, metrics, keep)
   self.all:transaction(function()
     add_metrics(self, metrics)
     add_artifact(self, a)
-    self.all:rows("UPDATE trials SET step = ? WHERE id = ?", { a.step, self.id })
+    self.all:rows("UPDATE trials SET step = ?, seconds = ? WHERE id = ?",
+      { a.step, core.sys.clock() - self.all.began, self.id })
     local same = 0
     for _, row in ipairs(self:checkpoints()) do
       if row.kind == a.kind then same = same + 1 end

@@ -36,23 +36,21 @@ local function check_backend(exp, values)
   if type(values.backend) ~= "string" then return end
   local names = {}
   for i, backend in ipairs(core.backends()) do names[i] = backend.name end
-  for _, name in ipairs(names) do
-    if name == values.backend then return end
-  end
-  stop.usage("%s: there is no backend '%s'%s (present: %s)", exp:where("backend"), values.backend,
-    suggest.hint(values.backend, names), table.concat(names, ", "))
+  local ok, why = suggest.choose("backend", values.backend, names)
+  if not ok then stop.usage("%s: %s", exp:where("backend"), why) end
 end
 
 -- Gives each trial its id, a hash of all that its numbers depend on, and its folder.
 local function identify(exp, trials)
   local code, script = provenance.code_hash(), core.sha256(exp.text)
+  local modules = provenance.modules_hash()
   for _, t in ipairs(trials) do
     check_backend(exp, t.config)
     local data = data_of(exp, t.config)
     t.code_hash, t.data_hash = code, next(data) and core.sha256(json.encode(data)) or ""
     t.json = json.encode(t.config)
-    t.id = core.sha256(json.encode { config = t.config, script = script, code = code, data = data,
-      seed = t.seed })
+    t.id = core.sha256(json.encode { config = t.config, script = script, modules = modules,
+      code = code, data = data, seed = t.seed })
     t.path = "runs/" .. t.id:sub(1, 12)
   end
 end
@@ -65,7 +63,8 @@ local function sweep_folder(run, t)
   local rows = run.records:rows("SELECT path FROM artifacts WHERE trial = ?", { t.id })
   for _, row in ipairs(rows) do known[row.path] = true end
   for _, name in ipairs(core.sys.list(folder) or {}) do
-    local ours = name:find("^%l+%-%d+%.h5$") or name:find("^%..*%.tmp")
+    local ours = name:find("^[%w_%-]+%-%d+%.txt$") or name:find("^%l+%-%d+%.json$")
+      or name:find("^%l+%-%d+%.h5$") or name:find("^%..*%.tmp")
     if ours and not known[t.path .. "/" .. name] then core.sys.remove(folder .. "/" .. name) end
   end
 end
@@ -87,8 +86,10 @@ end
 local function handler(exp)
   return function(e)
     if stop.is(e) then return e end
-    local message = located(exp, stop.plain(tostring(e)))
-    return os.getenv("TOEPLAB_TRACEBACK") and debug.traceback(message, 2) or message
+    local message = located(exp, stop.text(e))
+    if os.getenv("TOEPLAB_TRACEBACK") then message = debug.traceback(message, 2) end
+    local status = type(e) == "table" and rawget(e, "status")
+    return type(status) == "string" and core.error(status, message) or message
   end
 end
 
@@ -111,17 +112,20 @@ local function call_trial(run, t)
     handle:flush()
   end, handler(run.exp))
   debug.sethook()
+  local storing = handle.busy -- it ended in the middle of storing something
   if not ok then pcall(handle.flush, handle) end -- what led to it is worth keeping
   core.tape_clear()
   config.add_reads(c, run.reads)
-  return ok, why
+  return ok, why, storing
 end
 
--- What a failure means: the exit code if it ends the run, nil if the other trials go on.
-local function verdict(why)
+-- What a failure means: the exit code if it ends the run, nil if the other trials go on. A file of
+-- the script's own may be damaged without the results being so.
+local function verdict(why, storing)
   local signals = { [stop.INTERRUPT] = true, [stop.TERMINATE] = true, [stop.HANGUP] = true }
   if stop.is(why) and signals[why.code] then return why.code end
-  if stop.storage_problem(why) then return stop.STORAGE end
+  local problem = stop.storage_problem(why)
+  if problem == "full" or problem and storing then return stop.STORAGE end
 end
 
 local function run_trial(run, t)
@@ -131,18 +135,18 @@ local function run_trial(run, t)
   t.provenance_json = json.encode(t.provenance)
   run.records:begin(t)
   sweep_folder(run, t)
-  local fine, problem = call_trial(run, t)
+  local fine, problem, storing = call_trial(run, t)
   run.progress:clear()
   collectgarbage()
   if fine then
     run.records:finish(t.id, "done")
     return "done"
   end
-  local code, message = verdict(problem), tostring(problem)
+  local code, message = verdict(problem, storing), tostring(problem)
   -- A full disk may refuse this row too; the trial is then taken up as one whose process died.
   pcall(run.records.finish, run.records, t.id, code and "interrupted" or "failed", message)
   if code == stop.STORAGE then
-    local advice = stop.storage_problem(message) == "full" and "free some space" or "repair it"
+    local advice = stop.storage_problem(problem) == "full" and "free some space" or "repair it"
     stop.raise(code, "%s: %s\nthe storage failed: %s and give the same command again", t.label,
       message, advice)
   elseif code then
@@ -214,6 +218,20 @@ local function plain_report(trials)
   report.print({ "trial", table.unpack(names) }, rows)
 end
 
+-- A column that no trial logged is a slip in its name.
+local function warn_columns(run, trials)
+  local logged = {}
+  for _, t in ipairs(trials) do
+    for name in pairs(t.metrics) do logged[name] = true end
+  end
+  for _, name in ipairs(run.exp.report.columns) do
+    if not logged[name] then
+      run.progress:warn("%s: no trial logged '%s'%s", run.exp:where("columns"), name,
+        suggest.hint(name, suggest.keys(logged)))
+    end
+  end
+end
+
 local function show_report(run)
   local trials, wanted = finished(run), run.exp.report
   if #trials == 0 then return end
@@ -221,6 +239,7 @@ local function show_report(run)
     wanted(trials, report)
   elseif wanted then
     report.print(report.by(wanted, trials))
+    warn_columns(run, trials)
   else
     plain_report(trials)
   end

@@ -142,11 +142,14 @@ end
 -- ---- Names --------------------------------------------------------------------------------------
 
 local function from_program(set)
-  local pipe = io.popen(set.program .. " 2>&1", "r")
+  local complaints = os.tmpname()
+  local pipe = io.popen(("%s 2>'%s'"):format(set.program, complaints), "r")
   local text = pipe:read("a")
   local ok = pipe:close()
+  local said = core.sys.read_file(complaints) or ""
+  os.remove(complaints)
   if not ok or text == "" then
-    stop.usage("corpus %s: '%s' failed: %s", set.name, set.program, text:match("[^\n]*"))
+    stop.usage("corpus %s: '%s' failed: %s", set.name, set.program, said:match("[^\n]*"))
   end
   return text
 end
@@ -176,12 +179,12 @@ local function from_set(set)
   local whole_part
   if datasets.place(set.corpus) then
     whole_part = of_set(set, set.corpus)
-    if set.clean then whole_part = of_text(set.name, set.clean(source.text(whole_part))) end
   elseif datasets.installed(set) then
     whole_part = of_text(set.name, from_program(set))
   else
     absent(set)
   end
+  if set.clean then whole_part = of_text(set.name, set.clean(source.text(whole_part))) end
   return { name = set.name, whole = whole_part, hash = whole_part.key }
 end
 

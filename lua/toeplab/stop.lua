@@ -1,5 +1,7 @@
 -- stop.lua: the exit codes of the program, and errors that end it with one of them and one clear
 -- line.
+local json = require "toeplab.json"
+
 local stop = {
   DONE = 0, FAILED = 1, USAGE = 2, CHECK = 4, LOCKED = 5, STORAGE = 6,
   HANGUP = 129, INTERRUPT = 130, TERMINATE = 143,
@@ -27,20 +29,20 @@ function stop.plain(message)
   return (message:gsub(place, ""))
 end
 
-local problems = {
-  full = { "no space left", "disk is full", "file too large", "quota exceeded", "of free disk" },
-  damaged = { "disk i/o error", "input/output error", "disk image is malformed",
-    "read-only file system", "readonly database" },
-}
+-- Whatever error raised as text: a table that cannot say itself as its content.
+function stop.text(e)
+  local speaks = type(e) ~= "table" or (getmetatable(e) or {}).__tostring
+  if speaks then return stop.plain(tostring(e)) end
+  if type(e.message) == "string" then return stop.plain(e.message) end
+  local ok, text = pcall(json.encode, e)
+  return "an error object " .. (ok and text or tostring(e))
+end
 
--- "full" or "damaged" if an error text of the engine says so of the storage, else nil.
-function stop.storage_problem(message)
-  local text = tostring(message):lower()
-  for kind, list in pairs(problems) do
-    for _, words in ipairs(list) do
-      if text:find(words, 1, true) then return kind end
-    end
-  end
+local problems = { ENOSPC = "full", EIO = "damaged", ECORRUPT = "damaged" }
+
+-- "full" or "damaged" if an error of the engine, or its status, says so of the storage, else nil.
+function stop.storage_problem(e)
+  return problems[type(e) == "table" and rawget(e, "status") or e]
 end
 
 return stop

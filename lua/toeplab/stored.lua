@@ -1,8 +1,9 @@
 -- stored.lua -- what is kept with a trial so that its model can be made again from the results
 -- folder alone: the options of the model, the vocabulary, and the checkpoints.
 --
--- Files of a trial, each an artifact of the kind of its name: model.json {model=, options=,
--- vocabulary=, length=}, vocabulary, encoder and dictionary as far as the vocabulary has them.
+-- Files of a trial, each an artifact of step 0 and of the kind of its name: model-00000000.json
+-- {model=, options=, vocabulary=, length=}, vocabulary-00000000.txt, and so encoder and dictionary
+-- as far as the vocabulary has them.
 
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
@@ -10,8 +11,9 @@ local json = require "toeplab.json"
 local models = require "toeplab.models"
 local stop = require "toeplab.stop"
 
-local stored = { names = { model = "model.json", vocabulary = "vocabulary",
-  encoder = "encoder", dictionary = "dictionary" } }
+-- By kind: how the names of the files end.
+local stored = { endings = { model = "json", vocabulary = "txt", encoder = "txt",
+  dictionary = "txt" } }
 
 -- ---- Vocabularies -----------------------------------------------------------------------------
 
@@ -135,7 +137,7 @@ end
 local function describe(store, id, short)
   local paths, files = {}, artifacts(store, id)
   for _, file in ipairs(files) do
-    if stored.names[file.kind] then
+    if stored.endings[file.kind] then
       if not whole(file) then
         stop.raise(stop.STORAGE, "%s is missing or damaged", file.path)
       end

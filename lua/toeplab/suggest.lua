@@ -43,6 +43,16 @@ function suggest.hint(word, names)
   return #sorted > 0 and "; known: " .. table.concat(sorted, ", ") or ""
 end
 
+-- The name if it is among names; else nil and a message with a hint.   what: "backend"
+function suggest.choose(what, name, names)
+  for _, known in ipairs(names) do
+    if known == name then return name end
+  end
+  local hint = suggest.nearest(name, names)
+  return nil, ("there is no %s '%s'%s (present: %s)"):format(what, tostring(name),
+    hint and ("; did you mean '%s'?"):format(hint) or "", table.concat(names, ", "))
+end
+
 -- The string keys of a table, sorted.
 function suggest.keys(t)
   local keys = {}

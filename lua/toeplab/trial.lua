@@ -73,24 +73,24 @@ function Trial:flush()
   self.busy = false
 end
 
--- Writes a text to a file of the trial; its row commits it.
-local function keep_text(self, kind, name, step, text)
+-- Writes a text of a step to a file of the trial; its row commits it.
+local function keep_text(self, kind, step, text)
   self.busy = true
-  local path = self.path .. "/" .. name
-  local ok, why = core.sys.write_file(self.folder .. "/" .. path, text)
-  if not ok then error(why, 0) end
+  local path = ("%s/%s-%08d.%s"):format(self.path, kind, step, stored.endings[kind] or "txt")
+  local ok, why, _, status = core.sys.write_file(self.folder .. "/" .. path, text)
+  if not ok then error(status and core.error(status, why) or why, 0) end
   self.records:add_artifact { kind = kind, step = step, path = path, bytes = #text,
     sha256 = core.sha256(text) }
   self.busy = false
 end
 
--- Stores a text with the trial, e.g. a sample; name ends up in a file name.
+-- Stores a text of the current step with the trial, e.g. a sample; name ends up in a file name.
 function Trial:text(name, text)
   local good = type(name) == "string" and name:find("^[%w_%-]+$")
-  if not good or KEEP[name] or stored.names[name] or type(text) ~= "string" then
+  if not good or KEEP[name] or stored.endings[name] or type(text) ~= "string" then
     error("text: takes a name of letters, digits, _ and -, and a text", 2)
   end
-  keep_text(self, name, name .. ".txt", self.step, text)
+  keep_text(self, name, self.step, text)
 end
 
 -- A line for who watches.
@@ -114,6 +114,7 @@ local function state_of(self)
     local key, offset = s.stream:state()
     state.streams[s.name] = { key = key, offset = offset }
   end
+  state.threads = core.threads()
   return state
 end
 
@@ -172,6 +173,14 @@ local function usable(self, row, rows)
   return nil, ("is of no use: the best one, of step %d, %s"):format(state.best.step, why)
 end
 
+-- Bits are the same for one number of threads only.
+local function compare_threads(self, state)
+  if not state.threads or state.threads == core.threads() then return end
+  self.progress:warn("the checkpoint was made with %d thread%s and this run has %d: the results "
+    .. "will not equal those of an undisturbed run bit for bit; --threads %d would make them",
+    state.threads, state.threads == 1 and "" or "s", core.threads(), state.threads)
+end
+
 -- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.
 local function restore(self)
   local found, rows = 0, self.records:checkpoints()
@@ -179,6 +188,7 @@ local function restore(self)
     local state, why = usable(self, row, rows)
     if state then
       apply(self, state)
+      compare_threads(self, state)
       found, self.lowest = state.step, state.best
       break
     end
@@ -283,9 +293,13 @@ end
 local function keep_model(self, model, data)
   local texts = stored.texts(model, data) or {}
   for _, kind in ipairs(suggest.keys(texts)) do
-    keep_text(self, kind, stored.names[kind], 0, texts[kind])
+    keep_text(self, kind, 0, texts[kind])
   end
 end
+
+-- Names in a checkpoint that are not free for the parts in extra.
+local reserved = { step = true, streams = true, threads = true, best = true, model = true,
+  optim = true, data = true }
 
 -- Iterates over the steps that are still to do, up to n, after restoring everything from the last
 -- good checkpoint. model, opt: have state() and load(); data: may have; extra: name -> more of
@@ -295,7 +309,12 @@ function Trial:steps(n, model, opt, data, extra)
   if math.type(n) ~= "integer" or n < 0 then error("steps: takes an integer from 0 up", 2) end
   self.parts = { model = model, optim = opt }
   if stateful(data) then self.parts.data = data end
-  for name, part in pairs(extra or {}) do self.parts[name] = part end
+  for name, part in pairs(extra or {}) do
+    if reserved[name] then
+      error(("steps: '%s' is a name of its own; choose another"):format(name), 2)
+    end
+    self.parts[name] = part
+  end
   check_parts(self.parts)
   keep_model(self, model, data)
   self.busy = true

@@ -96,6 +96,27 @@ function harness.in_folder(fn)
   if not ok then error(why, 0) end
 end
 
+-- ---- States ------------------------------------------------------------------------------------
+
+-- A nested state of tensors and plain values as text, a line each, bit for bit.
+function harness.bits(state)
+  local lines = {}
+  local function walk(value, path)
+    if type(value) == "table" then
+      for key, item in pairs(value) do walk(item, path .. "/" .. tostring(key)) end
+    elseif type(value) == "userdata" then
+      local bits = {}
+      for i, x in ipairs(value:reshape(-1):totable()) do bits[i] = ("%a"):format(x) end
+      lines[#lines + 1] = path .. " " .. core.sha256(table.concat(bits, " "))
+    else
+      lines[#lines + 1] = path .. " " .. tostring(value)
+    end
+  end
+  walk(state, "")
+  table.sort(lines)
+  return table.concat(lines, "\n")
+end
+
 -- ---- Running ------------------------------------------------------------------------------------
 
 local function globals()

@@ -77,6 +77,41 @@ t.test("every function of the engine is in toeplab-lua.7", function()
   end
 end)
 
+-- The names in a part of the library: those that it says are known when asked for another.
+local function names_in(part)
+  local list = {}
+  local _, why = pcall(function() return part["no such name there"] end)
+  for name in why:match "known: (.*)$":gmatch "[^, ]+" do list[#list + 1] = name end
+  return list
+end
+
+t.test("every name of the Lua library is in toeplab-lua.7", function()
+  local page, count = read "toeplab-lua.7", 0
+  for _, part in ipairs { "nn", "models", "optim", "eval", "published" } do
+    for _, name in ipairs(names_in(tl[part])) do
+      count = count + 1
+      t.ok(page:find("tl." .. part .. "." .. name .. "%f[^%w_]"), part .. "." .. name)
+    end
+  end
+  for _, part in ipairs { "train", "schedule", "options" } do
+    for name in pairs(tl[part]) do
+      count = count + 1
+      t.ok(page:find("tl." .. part .. "." .. name .. "%f[^%w_]"), part .. "." .. name)
+    end
+  end
+  local units = {}
+  for _, name in ipairs(tl.unary_names()) do units[name] = true end
+  for _, name in ipairs(names_in(tl)) do
+    t.ok(units[name] or page:find("tl." .. name .. "%f[^%w_]"), "tl." .. name .. " is not there")
+  end
+  t.ok(count > 60, "the library has " .. count)
+end)
+
+t.test("every option of the model that the page names exists, and its keys are listed", function()
+  local said = says "model tnn_lm --keys"
+  t.ok(said:find "\n  mixer_norm +string", said)
+end)
+
 t.test("the documented token mixer is short, and trains", function()
   local _, lines = read("mixer.lua"):gsub("\n", "")
   t.ok(lines < 40, lines .. " lines")

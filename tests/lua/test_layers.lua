@@ -11,6 +11,17 @@ local function random(...)
   return tl.stream_of("test"):normal(core.zeros(...), 0, 1)
 end
 
+test("a learnable decay whose sigmoid is 0 still decays", function()
+  local d = nn.Decay(2, "learnable")
+  d.theta:copy(core.tensor { -200, 3 })
+  local coef = d(core.ones(3, 2), core.tensor { 0, 1, 2 })
+  eq(coef:get(1, 1), 1)
+  eq(coef:get(2, 1), 0x1p-126)
+  eq(coef:get(2, 2), 1 / (1 + math.exp(-3)), 1e-6)
+  coef:sum():backward()
+  ok(d.theta:grad():get(2) > 0)
+end)
+
 test("dropout keeps the mean, and the stream repeats it", function()
   tl.seed(6)
   local d, x = nn.Dropout(0.25), core.ones(100, 100)

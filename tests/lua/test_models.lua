@@ -196,7 +196,7 @@ test("wrong options of a model are named", function()
     raises(tl.models.tnn_lm, want, with({ vocab = 3, layers = 1, dim = 4 }, more))
   end
   fails("unknown option 'layer'; did you mean 'layers'", { layer = 2 })
-  fails("option 'layers' = 0 must be at least 1", { layers = 0 })
+  fails("option 'layers' = 0 must be between 1 and", { layers = 0 })
   fails("option 'layers' must be an integer, got '2'", { layers = "2" })
   fails("'layout' = 'D' is not one of", { layout = "D" })
   fails("fttt", { backend = "fttt" })
@@ -345,6 +345,28 @@ test("published names are ours, and unknown ones are errors", function()
   eq(ours("tno_multi", "gamma"), "decay.theta")
   raises(ours, "token_mixer.q", "layer", "token_mixer.q.weight")
   raises(ours, "published has no 'lm'", "lm", "x")
+end)
+
+test("the number of parameters is known from the options alone", function()
+  local sizes = require "toeplab.sizes"
+  for _, o in ipairs {
+    {}, { layout = "B", rpe_norm = "layernorm", rpe_input = "sincos", decay = "learnable" },
+    { structure = "gtu", mixer_norm = "layernorm", encoder = "table", heads = 3, tied = false },
+    { structure = "mha+glu", heads = 2, norm = "layernorm" },
+    { structure = "attention+glu", norm = "scalenorm", glu_dim = 10, expand = 1.7 },
+    { decay = "none", rpe_layers = 0, final_norm = "none", norm = "rmsnorm" },
+  } do
+    o.vocab, o.layers, o.dim = 11, 2, 8
+    local model = tl.models.tnn_lm(o)
+    eq(sizes.parameters(model.opt), model:count())
+  end
+end)
+
+test("a model that memory cannot hold is refused before anything is made", function()
+  local before = core.memory().live
+  raises(tl.models.describe, "about 4.81e%+12 parameters take %d+%.%d GiB .* are available",
+    "tnn_lm", { vocab = 50264, dim = 200000, layers = 10 })
+  eq(core.memory().live, before)
 end)
 
 t.done()

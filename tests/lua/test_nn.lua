@@ -62,8 +62,36 @@ end)
 test("a shared configuration: each takes what it declares; what nobody read is told", function()
   local c = tl.options.shared("c", { inputs = 2, outputs = 3, lr = 1e-3, sped = 1 })
   eq(nn.Linear(c).weight:shape(), { 3, 2 })
-  eq(tl.options.unread(c), { "lr", "sped" })
+  local unread = {}
+  for name in pairs(c) do
+    if not getmetatable(c).__read[name] then unread[#unread + 1] = name end
+  end
+  table.sort(unread)
+  eq(unread, { "lr", "sped" })
   raises(function() return c.learning end, "c has no 'learning'")
+end)
+
+test("a field that was false first is registered once it is a tensor or a module", function()
+  local Late = nn.class("Late", {})
+  function Late:build()
+    self.first = nn.Linear(2, 2)
+    self.w, self.part = false, false
+    self.w = nn.parameter(tl.ones(3))
+    self.part = nn.Linear(1, 1)
+  end
+  local late, names = Late(), {}
+  for i, p in ipairs(late:parameters()) do names[i] = p.name end
+  eq(names, { "first.weight", "first.bias", "part.weight", "part.bias", "w" })
+  eq(late:count(), 6 + 2 + 3)
+  late.w = tl.zeros(5)
+  eq(late:count(), 6 + 2 + 5)
+end)
+
+test("errors of the engine say in which module they arose, and keep their status", function()
+  local fine, e = pcall(nn.Sequential(nn.Linear(2, 2)), tl.ones(1, 3))
+  eq({ fine, type(e), e.status }, { false, "table", "ESHAPE" })
+  ok(tostring(e):find "%[1,3%].*\n  in Sequential%.1$", tostring(e))
+  eq("so: " .. e, "so: " .. e.message)
 end)
 
 test("options are read from text by their types", function()

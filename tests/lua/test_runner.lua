@@ -2,6 +2,7 @@
 local t = require "harness"
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
+local provenance = require "toeplab.provenance"
 local records = require "toeplab.records"
 local runner = require "toeplab.runner"
 local stop = require "toeplab.stop"
@@ -64,25 +65,11 @@ local function metrics(folder)
   return table.concat(lines, "\n")
 end
 
--- The tensors of the newest checkpoint as text, bit for bit.
+-- The newest checkpoint as text, bit for bit.
 local function final_state(folder)
   local row = query(folder, [[SELECT path FROM v_artifacts WHERE kind = 'checkpoint'
     ORDER BY step DESC LIMIT 1]])[1]
-  local state, lines = checkpoint.read(folder .. "/results/" .. row.path), {}
-  local function walk(value, path)
-    if type(value) == "table" then
-      for key, item in pairs(value) do walk(item, path .. "/" .. tostring(key)) end
-    elseif type(value) == "userdata" then
-      local bits = {}
-      for i, x in ipairs(value:reshape(-1):totable()) do bits[i] = ("%a"):format(x) end
-      lines[#lines + 1] = path .. " " .. table.concat(bits, " ")
-    else
-      lines[#lines + 1] = path .. " " .. tostring(value)
-    end
-  end
-  walk(state, "")
-  table.sort(lines)
-  return table.concat(lines, "\n")
+  return t.bits(checkpoint.read(folder .. "/results/" .. row.path))
 end
 
 t.test("a state of tensors, numbers, texts and booleans survives a checkpoint", function()
@@ -98,6 +85,8 @@ t.test("a state of tensors, numbers, texts and booleans survives a checkpoint", 
     t.eq(s.x.ids, { 7, 8 })
     t.raises(checkpoint.write, "the state at 'f' is a function", path, { f = print })
     t.raises(checkpoint.write, "cannot be the name of a state", path, { ["a/b"] = 1 })
+    t.raises(checkpoint.write, "the text at 'x/s' has a zero byte", path, { x = { s = "a\0b" } })
+    t.raises(core.h5_write, "attribute 's' has a zero byte", path, {}, { s = "a\0b" })
   end)
 end)
 
@@ -133,8 +122,8 @@ t.test("the last two checkpoints are kept, as rows and as files", function()
       WHERE kind = 'checkpoint' ORDER BY step]])
     t.eq(#rows, 2)
     local run_folder = folder .. "/results/" .. rows[1].path:match("^(.*)/")
-    t.eq(core.sys.list(run_folder), { "model.json", "sample.txt", "step-00000008.h5",
-      "step-00000012.h5", "vocabulary" })
+    t.eq(core.sys.list(run_folder), { "model-00000000.json", "sample-00000012.txt",
+      "step-00000008.h5", "step-00000012.h5", "vocabulary-00000000.txt" })
     for _, row in ipairs(rows) do
       local text = read(folder .. "/results/" .. row.path)
       t.eq({ #text, core.sha256(text) }, { row.bytes, row.sha256 })
@@ -216,11 +205,11 @@ t.test("one failure does not stop the others; the exit code tells", function()
     local text = script:gsub("width = { 4 }", "width = { 4, 0, 6 }"):gsub("steps = 12", "steps = 2")
     local code, said = run(folder, {}, text)
     t.eq(code, 1)
-    t.ok(said:find("width=0 failed: .*x%.lua:%d+: .*'dim' = 0 must be at least 1"), said)
+    t.ok(said:find("width=0 failed: .*x%.lua:%d+: .*'dim' = 0 must be between 1 and"), said)
     t.ok(said:find("3 trials: 2 done, 1 failed"), said)
     local rows = query(folder, "SELECT status, error FROM v_trials ORDER BY status")
     t.eq({ rows[1].status, rows[2].status, rows[3].status }, { "done", "done", "failed" })
-    t.ok(rows[3].error:find("must be at least 1"))
+    t.ok(rows[3].error:find("must be between 1 and"))
   end)
 end)
 
@@ -248,6 +237,8 @@ t.test("what a trial asks of t wrongly is an error", function()
     fails("t:log { loss = 'x' }", "x%.lua:6: log: 'loss' must be a number, got a string")
     fails("t:steps(-1)", "x%.lua:6: steps: takes an integer from 0 up")
     fails("t:steps(3, {}, {})", "x%.lua:6: steps: '[mo]%l+' needs methods state%(%) and load")
+    fails("local m = tl.nn.Linear(1, 1) t:steps(3, m, m, nil, { step = m })",
+      "x%.lua:6: steps: 'step' is a name of its own")
     fails("t:text('a b', '')", "x%.lua:6: text: takes a name")
     fails("local _ = c.wdth", "x%.lua:6: .*'wdth'; did you mean 'width'")
   end)
@@ -258,6 +249,110 @@ t.test("nothing is started on a wrong word", function()
     t.eq(run(folder, { "widht=3" }), 2)
     t.eq(run(folder, { "corpus=none.txt" }), 2)
     t.ok(not core.sys.exists(folder .. "/results"))
+  end)
+end)
+
+t.test("a module of one's own that changes makes another trial", function()
+  in_folder(function(folder)
+    local before = package.path
+    package.path = folder .. "/?.lua;" .. before
+    local text = 'local own = require "own_part"\n' .. script:gsub("steps = 12", "steps = own")
+    local codes = {}
+    for i, own in ipairs { "return 1", "return 1", "return 1 -- changed" } do
+      write(folder .. "/own_part.lua", own)
+      package.loaded.own_part = nil
+      codes[i] = run(folder, {}, text)
+    end
+    package.path, package.loaded.own_part = before, nil
+    t.eq(codes, { 0, 0, 0 })
+    t.eq(#query(folder, "SELECT 1 FROM v_trials"), 2)
+  end)
+end)
+
+t.test("an id depends on the program, the engine and every backend, and costs little", function()
+  local files = {}
+  local sha256_file = core.sha256_file
+  core.sha256_file = function(path)
+    files[#files + 1] = path
+    return sha256_file(path)
+  end
+  local began = core.sys.clock()
+  local ok, hash = pcall(provenance.code_hash)
+  local seconds = core.sys.clock() - began
+  core.sha256_file = sha256_file
+  t.ok(ok and #hash == 64, hash)
+  local all = table.concat(files, "\n") .. "\n"
+  t.ok(all:find("/libtoeplab.so", 1, true), all)
+  t.ok(all:find(core.sys.executable() .. "\n", 1, true), all)
+  for _, backend in ipairs(core.backends()) do
+    t.ok(all:find(backend.path .. "\n", 1, true), all)
+  end
+  t.ok(all:find("/nn/decay.lua\n", 1, true) and not all:find("/progress.lua\n", 1, true), all)
+  t.ok(seconds < 0.2, seconds .. " s")
+end)
+
+t.test("going on with another number of threads is told", function()
+  local threads = core.threads
+  core.threads = function() return 7 end
+  local ok, why = pcall(goes_on, function() core.threads = threads end, function(said)
+    t.ok(said:find("made with 7 threads and this run has " .. threads()), said)
+  end)
+  core.threads = threads
+  t.ok(ok, why)
+  goes_on(nil, function(said) t.ok(not said:find("threads"), said) end)
+end)
+
+t.test("the seconds of a trial are those of all its attempts", function()
+  in_folder(function(folder)
+    local clock, shift = core.sys.clock, 0
+    core.sys.clock = function() return clock() + shift end
+    local ok, why = pcall(broken_run, folder, function() shift = 1000 end)
+    core.sys.clock = clock
+    t.ok(ok, why)
+    local first = query(folder, "SELECT seconds, finished - started AS last FROM v_trials")[1]
+    t.ok(first.seconds > first.last and first.seconds < 100, first.seconds .. " " .. first.last)
+  end)
+end)
+
+t.test("a text logged at two steps is two files; the report has the last", function()
+  in_folder(function(folder)
+    local text = script:gsub('t:log { bits', 't:text("sample", "last") t:log { bits')
+    text = text:gsub('local flag = step', 't:text("sample", "step " .. step) local flag = step')
+    text = text:gsub('t:text%("sample", "some text"%)', "")
+    text = text:gsub('trial%.texts%.sample', 'trial.texts.sample == "last"')
+    t.eq(run(folder, { "steps=3" }, text), 0)
+    local rows = query(folder, "SELECT step, path, sha256 FROM v_artifacts WHERE kind = 'sample'")
+    t.eq(#rows, 3)
+    for _, row in ipairs(rows) do
+      local want = row.step == 3 and "last" or "step " .. row.step
+      t.eq(read(folder .. "/results/" .. row.path), want)
+    end
+  end)
+end)
+
+t.test("an error of the engine that is not of the storage fails one trial only", function()
+  in_folder(function(folder)
+    local text = script:gsub("width = { 4 }", "width = { 4, 5 }"):gsub("steps = 12", "steps = 1")
+    text = text:gsub('t:log { start = 1 }', 'if c.width == 4 then tl.h5_open(c.flag) end')
+    write(folder .. "/bad.h5", "no HDF5")
+    local code, said = run(folder, { "flag=" .. folder .. "/bad.h5" }, text)
+    t.eq(code, 1)
+    t.ok(said:find("2 trials: 1 done, 1 failed"), said)
+    text = text:gsub("tl%.h5_open%(c%.flag%)", 'error(tl.error("ENOSPC", "it is full"), 0)')
+    code = run(folder, {}, text)
+    t.eq(code, stop.STORAGE)
+  end)
+end)
+
+t.test("a column that no trial logged is told", function()
+  in_folder(function(folder)
+    local text = script:gsub("report = function.-\n  end,", function()
+      return 'report = { rows = "width", columns = { "bits", "los" } },'
+    end)
+    local code, said = run(folder, { "steps=1" }, text)
+    t.eq(code, 0)
+    t.ok(said:find("no trial logged 'los'; did you mean 'loss'"), said)
+    t.ok(not said:find("'bits'"), said)
   end)
 end)
 

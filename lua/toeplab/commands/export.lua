@@ -105,9 +105,9 @@ function export.run(set, words)
   local dump = set.metrics and metrics or trials
   dump(store, rows, write, set.json)
   if set.output then
-    local ok, why = core.sys.write_file(set.output, table.concat(parts))
+    local ok, why, _, status = core.sys.write_file(set.output, table.concat(parts))
     if not ok then
-      stop.raise(stop.storage_problem(why) and stop.STORAGE or stop.FAILED, "%s", why)
+      stop.raise(stop.storage_problem(status) and stop.STORAGE or stop.FAILED, "%s", why)
     end
   end
   return stop.DONE

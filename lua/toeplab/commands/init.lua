@@ -40,11 +40,12 @@ Environment
   TOEPLAB_DIR        the results folder (default: results)
   TOEPLAB_DATA       the folder of the data sets, unpacked or as archives
   TOEPLAB_BACKENDS   folders with further backends, separated by ':'
+  TOEPLAB_CACHE      the folder of tuning results (default: ~/.cache/toeplab); empty: none
   TOEPLAB_THREADS    the number of threads, as --threads N before the verb
   TOEPLAB_LUA        the folder of the Lua library, if not the installed one
   TOEPLAB_TRACEBACK  set: errors in scripts show where they came from
   NO_COLOR           set: no colour; FORCE_COLOR: colour also without a terminal
-  OMP_NUM_THREADS, COLUMNS, TERM, XDG_CACHE_HOME   as usual]]
+  COLUMNS, TERM, XDG_CACHE_HOME   as usual]]
 
 local function names()
   local list = {}
@@ -143,9 +144,9 @@ end
 -- Errors that are not of class stop are the program's or a script's own: they keep their trace.
 local function handler(e)
   if stop.is(e) then return e end
-  local message = stop.plain(tostring(e))
+  local message = stop.text(e)
   local trace = os.getenv("TOEPLAB_TRACEBACK") and debug.traceback(message, 2) or message
-  return { message = trace, code = stop.storage_problem(message) and stop.STORAGE or stop.FAILED }
+  return { message = trace, code = stop.storage_problem(e) and stop.STORAGE or stop.FAILED }
 end
 
 -- Runs the verb in words (the program's arguments without its name); returns the exit code.

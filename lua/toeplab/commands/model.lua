@@ -82,9 +82,8 @@ function model.run(set, words)
   local name = table.remove(words, 1)
   local names = models.names()
   if not name then stop.usage("model: which one? Known: %s", table.concat(names, ", ")) end
-  local known = false
-  for _, other in ipairs(names) do known = known or other == name end
-  if not known then stop.usage("unknown model '%s'%s", name, suggest.hint(name, names)) end
+  local found, why = suggest.choose("model", name, names)
+  if not found then stop.usage("%s", why) end
   if set.keys then
     show_keys(name)
     return stop.DONE
@@ -99,7 +98,7 @@ function model.run(set, words)
     if sizes.preset then given = models.preset(sizes.preset, given) end
     return models.describe(name, given)
   end)
-  if not ok then stop.usage("%s", tostring(built)) end
+  if not ok then stop.usage("%s", stop.text(built)) end
   print(tostring(built))
   local parameters, trained = built:count()
   print(("\nparameters %s, of which %s are trained"):format(tree.thousands(parameters),

@@ -28,11 +28,8 @@ local function known_backends()
 end
 
 local function check_backend(name, names)
-  for _, known in ipairs(names) do
-    if known == name then return end
-  end
-  stop.usage("there is no backend '%s'%s (present: %s)", name, suggest.hint(name, names),
-    table.concat(names, ", "))
+  local ok, why = suggest.choose("backend", name, names)
+  if not ok then stop.usage("%s", why) end
 end
 
 -- Gradients of many parameters as their worst one.

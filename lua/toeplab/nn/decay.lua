@@ -6,6 +6,8 @@ local initial = require "toeplab.nn.initial"
 local options = require "toeplab.options"
 local alibi_slopes = require("toeplab.nn.position").alibi_slopes
 
+local SMALLEST = 0x1p-126 -- positive and normal as float32
+
 local function usable(kind)
   if type(kind) ~= "number" or (kind > 0 and kind <= 1) then return true end
   return false, ("= %g must be above 0 and at most 1"):format(kind)
@@ -67,7 +69,8 @@ end
 -- The gamma of each channel: [dim].
 function Decay:value()
   if self.gamma then return self.gamma end
-  return core.affine(core.sigmoid(self.theta), 1 - self.opt.floor, self.opt.floor)
+  local gamma = core.affine(core.sigmoid(self.theta), 1 - self.opt.floor, self.opt.floor)
+  return core.max(gamma, SMALLEST) -- far below 0 the sigmoid is 0, which is no decay
 end
 
 function Decay:forward(coef, lags)

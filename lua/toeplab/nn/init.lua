@@ -1,7 +1,6 @@
 -- nn/init.lua -- the layers: nn.class makes new kinds; nn.Linear, nn.GTU, ... have a file each.
 
 local class = require "toeplab.class"
-local streams = require "toeplab.streams"
 local suggest = require "toeplab.suggest"
 
 local files = {
@@ -22,11 +21,6 @@ local files = {
 local nn = {
   class = class.class, Module = class.Module, ismodule = class.ismodule, istensor = class.istensor,
 }
-
--- The random stream that initialises parameters; tl.seed starts it afresh.
-function nn.init_stream()
-  return streams.get "init"
-end
 
 return setmetatable(nn, {
   __index = function(_, name)

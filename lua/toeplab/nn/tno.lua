@@ -75,8 +75,8 @@ end
 local function decay(o, domain)
   if o.decay == "none" then return nil end
   if domain ~= "lag" then
-    error(("TNO: backend '%s' takes coefficients by %s and a decay acts on lags: use "
-      .. "decay = 'none'"):format(o.backend, domain), 0)
+    error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s and a decay acts on "
+      .. "lags: use decay = 'none'"):format(o.backend, domain)), 0)
   end
   return decays.Decay(o.dim, {
     kind = o.decay, heads = o.heads, mean = o.decay_mean, floor = o.decay_floor,

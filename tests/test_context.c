@@ -1,0 +1,93 @@
+/* test_context.c - what a context takes from its machine, and that its table of kernels is full. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_setaffinity */
+#endif
+#include <sched.h>
+
+#include "internal.h"
+#include "scratch.h"
+#include "test.h"
+
+/* One thread per processor of the machine fought for the few that a container or taskset gives. */
+static void threads_follow_the_affinity(void)
+{
+    cpu_set_t all, one;
+    tl_ctx   *ctx = NULL;
+    int       first = 0;
+    CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
+    while (!CPU_ISSET(first, &all)) first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    CHECK_STATUS(tl_ctx_new(0, &ctx), TL_OK);
+    CHECK(ctx && tl_threads(ctx) == 1);
+    tl_ctx_free(ctx);
+    CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
+    CHECK(tl_processors("/none") == CPU_COUNT(&all));
+}
+
+static int with_quota(const char *text)
+{
+    CHECK(scratch_write(scratch("cpu.max"), text, strlen(text)));
+    return tl_processors(scratch("cpu.max"));
+}
+
+static void threads_follow_the_quota(void)
+{
+    int all = tl_processors("/none");
+    CHECK(with_quota("max 100000\n") == all);
+    CHECK(with_quota("") == all);
+    CHECK(with_quota("-5 100000\n") == all && with_quota("5 0\n") == all);
+    CHECK(with_quota("100000000000 100000\n") == all);
+    CHECK(with_quota("100000 100000\n") == 1);
+    CHECK(with_quota("20000 100000\n") == 1);
+    CHECK(with_quota("150000 100000\n") == (all < 2 ? all : 2));
+}
+
+static void build_info_names_everything(void)
+{
+    static const char *const names[] = {"version ",  "\ncompiler ",   "\nblas ", "\nhdf5 ",
+                                        "\nsqlite ", "\ntransforms ", "\ncpu ",  "\nthreads 3\n"};
+    tl_ctx *ctx = NULL;
+    CHECK_STATUS(tl_ctx_new(3, &ctx), TL_OK);
+    const char *info = tl_build_info(ctx);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *at = strstr(info, names[i]);
+        CHECK(at && at[strlen(names[i])] != '\n');
+        if (at) info = at;
+    }
+    tl_ctx_free(ctx);
+}
+
+static void every_operator_has_a_kernel(void)
+{
+    tl_ctx *ctx = NULL;
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    for (int op = 0; op < TL_OPS; op++) {
+        if (!ctx->kernels[TL_CPU][op]) printf("  operator %d\n", op);
+        CHECK(ctx->kernels[TL_CPU][op] != NULL);
+    }
+    tl_ctx_free(ctx);
+}
+
+static void wrong_numbers_of_threads(void)
+{
+    tl_ctx *ctx = NULL;
+    CHECK_STATUS(tl_ctx_new(-1, &ctx), TL_EINVAL);
+    CHECK_STATUS(tl_ctx_new(4097, &ctx), TL_EINVAL);
+    CHECK(ctx == NULL);
+}
+
+int main(void)
+{
+    if (!scratch_new()) return 1;
+    int status = run_tests((const test[]){
+        {"threads follow the affinity", threads_follow_the_affinity},
+        {"threads follow the quota", threads_follow_the_quota},
+        {"build info names everything", build_info_names_everything},
+        {"every operator has a kernel", every_operator_has_a_kernel},
+        {"wrong numbers of threads", wrong_numbers_of_threads},
+        {0}});
+    scratch_free();
+    return status;
+}

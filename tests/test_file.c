@@ -1,0 +1,83 @@
+/* test_file.c - folders and whole files, and whose temporaries a write removes. */
+#include <errno.h>
+
+#include "internal.h"
+#include "scratch.h"
+#include "test.h"
+
+static tl_ctx *ctx;
+
+/* The number of a process that has ended. */
+static long dead(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) _exit(0);
+    CHECK(waitpid(pid, NULL, 0) == pid);
+    return (long)pid;
+}
+
+static void leave(const char *format, const char *host, long pid)
+{
+    char name[256];
+    (void)snprintf(name, sizeof name, format, host, pid);
+    CHECK(scratch_write(scratch(name), "half", 4));
+}
+
+/* Another file's temporary may be under way, and a process of another host is unknown here. */
+static void only_own_temporaries_are_swept(void)
+{
+    char host[65] = "";
+    long gone = dead();
+    CHECK(mkdir(scratch("sweep"), 0777) == 0);
+    (void)gethostname(host, sizeof host - 1);
+    leave("sweep/.a.tmp.%s.%ld", host, gone);
+    leave("sweep/.b.tmp.%s.%ld", host, gone);
+    leave("sweep/.a.tmp.%s-else.%ld", host, gone);
+    leave("sweep/.a.tmp.%s.%ldx", host, gone);
+    leave("sweep/.a.tmp.%s.%ld", host, (long)getppid());
+    CHECK_STATUS(tl_file_write(ctx, scratch("sweep/a"), "whole", 5), TL_OK);
+    CHECK(scratch_count(scratch("sweep"), ".a.tmp.") == 3);
+    CHECK(scratch_count(scratch("sweep"), ".b.tmp.") == 1);
+    CHECK_STATUS(tl_file_write(ctx, scratch("sweep/b"), "whole", 5), TL_OK);
+    CHECK(scratch_count(scratch("sweep"), ".b.tmp.") == 0);
+}
+
+static void a_file_is_replaced_whole(void)
+{
+    size_t bytes = 0;
+    CHECK_STATUS(tl_file_write(ctx, scratch("file"), "one", 3), TL_OK);
+    CHECK_STATUS(tl_file_write(ctx, scratch("file"), "x\0y", 3), TL_OK);
+    unsigned char *data = scratch_read(scratch("file"), &bytes);
+    CHECK(data && bytes == 3 && memcmp(data, "x\0y", 3) == 0);
+    free(data);
+    CHECK_STATUS(tl_file_write(ctx, scratch("file"), "", 0), TL_OK);
+    free(scratch_read(scratch("file"), &bytes));
+    CHECK(bytes == 0);
+}
+
+static void failures_leave_errno(void)
+{
+    CHECK_STATUS(tl_file_write(ctx, scratch("no/such"), "", 0), TL_ENOTFOUND);
+    CHECK(errno == ENOENT);
+    CHECK_STATUS(tl_file_write(ctx, scratch("folder/"), "", 0), TL_EINVAL);
+    CHECK(errno == EISDIR);
+    CHECK_STATUS(tl_file_write(ctx, scratch("plain"), "", 0), TL_OK);
+    CHECK_STATUS(tl_file_folders(ctx, scratch("plain/below")), TL_EIO);
+    CHECK(errno == EEXIST && strstr(tl_errmsg(ctx), "plain: ") != NULL);
+    CHECK_STATUS(tl_file_folders(ctx, scratch("a/b//c/")), TL_OK);
+    CHECK_STATUS(tl_file_folders(ctx, scratch("a/b//c/")), TL_OK);
+    CHECK_STATUS(tl_file_write(ctx, scratch("a/b/c/d"), "", 0), TL_OK);
+}
+
+int main(void)
+{
+    if (!scratch_new() || tl_ctx_new(1, &ctx) != TL_OK) return 1;
+    int status = run_tests((const test[]){
+        {"only own temporaries are swept", only_own_temporaries_are_swept},
+        {"a file is replaced whole", a_file_is_replaced_whole},
+        {"failures leave errno", failures_leave_errno},
+        {0}});
+    tl_ctx_free(ctx);
+    scratch_free();
+    return status;
+}

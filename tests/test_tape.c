@@ -1,0 +1,122 @@
+/* test_tape.c - what the tape keeps and what gradients share. */
+#include <string.h>
+
+#include "internal.h"
+#include "tensors.h"
+
+static tl_ctx *ctx;
+
+static tl_tensor *leaf(int ndim, const int64_t *dims)
+{
+    tl_tensor *t = uniforms(ctx, ndim, dims, -1, 1, 1);
+    CHECK_STATUS(tl_require_grad(t, 1), TL_OK);
+    return t;
+}
+
+static void backward_of_sum(tl_tensor *y)
+{
+    tl_tensor *loss = NULL;
+    CHECK_STATUS(tl_reduce(TL_SUM, y, TL_ALL, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
+    tl_tensor_free(loss);
+}
+
+/* Both operands of a sum get dy, and each has to have one of its own. */
+static void filling_one_gradient_leaves_the_other(void)
+{
+    const int64_t dims[] = {2, 3};
+    tl_tensor    *a = leaf(2, dims), *b = leaf(2, dims), *y = NULL;
+    CHECK_STATUS(tl_binary(TL_ADD, a, b, &y), TL_OK);
+    backward_of_sum(y);
+    CHECK_STATUS(tl_tensor_fill(tl_grad(a), 7), TL_OK);
+    for (int i = 0; i < 6; i++) CHECK(tl_tensor_cf32(tl_grad(b))[i] == 1);
+    tl_tensor_free(y);
+    tl_tensor_free(a);
+    tl_tensor_free(b);
+}
+
+/* A reshape's gradient is a view of dy, which the other operand of the sum gets. */
+static void filling_a_reshaped_gradient_leaves_the_other(void)
+{
+    tl_tensor *a = leaf(1, (int64_t[]){6}), *b = leaf(2, (int64_t[]){2, 3});
+    tl_tensor *folded = NULL, *y = NULL;
+    CHECK_STATUS(tl_reshape(a, 2, (int64_t[]){2, 3}, &folded), TL_OK);
+    CHECK_STATUS(tl_binary(TL_ADD, folded, b, &y), TL_OK);
+    backward_of_sum(y);
+    CHECK_STATUS(tl_tensor_fill(tl_grad(a), 7), TL_OK);
+    for (int i = 0; i < 6; i++) CHECK(tl_tensor_cf32(tl_grad(b))[i] == 1);
+    tl_tensor_free(y);
+    tl_tensor_free(folded);
+    tl_tensor_free(a);
+    tl_tensor_free(b);
+}
+
+/* Sums and differences need the shapes of their operands, not the values. */
+static void a_broadcast_sum_keeps_no_operand(void)
+{
+    static const tl_binary_kind kinds[] = {TL_ADD, TL_SUB};
+    for (int i = 0; i < 2; i++) {
+        tl_tensor *x = leaf(2, (int64_t[]){4, 3}), *row = leaf(1, (int64_t[]){3});
+        tl_tensor *twice = NULL, *y = NULL;
+        CHECK_STATUS(tl_affine(x, 2, 0, &twice), TL_OK);
+        CHECK_STATUS(tl_binary(kinds[i], twice, row, &y), TL_OK);
+        int64_t tensors = tl_memory_info(ctx).tensors;
+        tl_tensor_free(twice);
+        CHECK(tl_memory_info(ctx).tensors == tensors - 1);
+        backward_of_sum(y);
+        for (int k = 0; k < 12; k++) CHECK(tl_tensor_cf32(tl_grad(x))[k] == 2);
+        for (int k = 0; k < 3; k++) CHECK(tl_tensor_cf32(tl_grad(row))[k] == (i ? -4 : 4));
+        tl_tensor_free(y);
+        tl_tensor_free(x);
+        tl_tensor_free(row);
+    }
+}
+
+/* What backward consumed cannot carry a gradient any more: to go on with it would lose one. */
+static void a_consumed_result_is_refused(void)
+{
+    tl_tensor *w = leaf(1, (int64_t[]){3}), *y = NULL, *again = NULL;
+    CHECK_STATUS(tl_affine(w, 2, 0, &y), TL_OK);
+    backward_of_sum(y);
+    CHECK_STATUS(tl_affine(y, 3, 0, &again), TL_EINVAL);
+    CHECK(strstr(tl_errmsg(ctx), "an earlier backward consumed it"));
+    CHECK(again == NULL);
+    CHECK_STATUS(tl_require_grad(y, 0), TL_OK); /* cut off, it is a value like any other */
+    CHECK_STATUS(tl_affine(y, 3, 0, &again), TL_OK);
+    tl_tensor_free(again);
+    tl_tensor_free(y);
+    tl_tensor_free(w);
+}
+
+/* Gradients are of the values that an operator saw, not of what was written over them. */
+static void a_change_in_place_is_refused(void)
+{
+    tl_tensor *w = leaf(1, (int64_t[]){3}), *y = NULL, *loss = NULL;
+    CHECK_STATUS(tl_binary(TL_MUL, w, w, &y), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_SUM, y, TL_ALL, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_tensor_fill(w, 5), TL_OK);
+    CHECK_STATUS(tl_backward(ctx, loss), TL_EINVAL);
+    CHECK(strstr(tl_errmsg(ctx), "changed in place"));
+    CHECK(tl_tape_len(ctx) == 0);
+    tl_tensor_free(loss);
+    tl_tensor_free(y);
+    tl_tensor_free(w);
+}
+
+static void no_tensor_is_left(void) { CHECK(tl_memory_info(ctx).tensors == 0); }
+
+int main(void)
+{
+    if (tl_ctx_new(2, &ctx) != TL_OK) return 1;
+    int failed = run_tests((const test[]){
+        {"filling one gradient leaves the other", filling_one_gradient_leaves_the_other},
+        {"filling a reshaped gradient leaves the other",
+         filling_a_reshaped_gradient_leaves_the_other},
+        {"a broadcast sum keeps no operand", a_broadcast_sum_keeps_no_operand},
+        {"a consumed result is refused", a_consumed_result_is_refused},
+        {"a change in place is refused", a_change_in_place_is_refused},
+        {"no tensor is left", no_tensor_is_left},
+        {0}});
+    tl_ctx_free(ctx);
+    return failed;
+}
