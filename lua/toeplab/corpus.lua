@@ -13,9 +13,10 @@ Corpus.__index = Corpus
 
 local spec = options.set {
   { "tokens", options.field { default = "char", choices = { "char", "byte" } }, "what a token is" },
-  { "length", options.field { type = "int", min = 1, optional = true },
+  { "length", options.field { type = "int", min = 1, max = 1 << 31, optional = true },
     "tokens predicted per row of a batch" },
-  { "batch", options.field { type = "int", min = 1, optional = true }, "rows of a batch" },
+  { "batch", options.field { type = "int", min = 1, max = 1 << 31, optional = true },
+    "rows of a batch" },
   { "order", options.field { default = "blocks", choices = { "blocks", "random" } },
     "consecutive blocks shuffled every epoch, or random places" },
   { "valid", options.field { default = 0.05, min = 0, max = 0.9 },
@@ -29,6 +30,9 @@ local spec = options.set {
 corpus.seed = 0
 
 local function from_file(path)
+  if core.sys.exists(path) and core.sys.kind(path) ~= "file" then
+    stop.usage("corpus %s: is not a file", path)
+  end
   local file, why = io.open(path, "rb")
   local text = file and file:read("a")
   if file then file:close() end
@@ -83,6 +87,11 @@ function corpus.text(name)
   return last.text, last.hash
 end
 
+local function too_short(self, total, length)
+  error(("corpus %s: %d training tokens are fewer than length + 1 = %.0f"):format(self.name, total,
+    length + 1.0), 3)
+end
+
 -- tl.corpus(name, options): train, valid, test are int32 vectors of ids; vocab; hash; text.
 function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
@@ -96,6 +105,13 @@ function corpus.open(name, given)
   if train < 2 then
     error(("corpus %s: %d tokens leave nothing to train on"):format(name, total), 2)
   end
+  for part, count in pairs { valid = valid, test = test } do
+    if o[part] > 0 and count == 0 and given and given[part] then
+      error(("corpus %s: %d tokens are too few to hold out the fraction %g"):format(name, total,
+        o[part]), 2)
+    end
+  end
+  if o.length and train <= o.length then too_short(self, train, o.length) end
   self.train = self.ids:narrow(1, 1, train)
   if valid > 0 then self.valid = self.ids:narrow(1, train + 1, valid) end
   if test > 0 then
@@ -143,10 +159,7 @@ function Corpus:batch(step, batch, length)
     error("corpus: batch and length must be given to tl.corpus or to :batch", 2)
   end
   local total = self.train:numel()
-  if total < length + 1 then
-    error(("corpus %s: %d training tokens are fewer than length + 1 = %d"):format(self.name, total,
-      length + 1), 2)
-  end
+  if total <= length then too_short(self, total, length) end
   local starts_of = self.options.order == "blocks" and block_starts or random_starts
   local starts = starts_of(self, step, batch, length, total)
   return core.windows(self.train, core.ids(starts), length + 1)
