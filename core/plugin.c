@@ -153,7 +153,9 @@ static tl_status load_folder(tl_ctx *ctx, const char *folder)
     for (int i = 0; i < count; i++) {
         char path[PATH_MAX];
         int  n = snprintf(path, sizeof path, "%s/%s", folder, files[i]->d_name);
-        if (st == TL_OK && n > 0 && n < PATH_MAX) {
+        struct stat s; /* a pipe or a device would block */
+        int regular = n > 0 && n < PATH_MAX && stat(path, &s) == 0 && S_ISREG(s.st_mode);
+        if (st == TL_OK && regular) {
             st = tl_backend_load(ctx, path);
             if (st == TL_EBACKEND) st = remember(ctx);
         }

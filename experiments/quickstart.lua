@@ -9,7 +9,13 @@ local function ngram_orders(c)
 end
 
 local function least(key, value, bound)
-  if value < bound then error(("%s must be at least %d, not %g"):format(key, bound, value), 0) end
+  if value < bound then error(("%s must be at least %g, not %g"):format(key, bound, value), 0) end
+end
+
+local function within(key, value, low, high)
+  least(key, value, low)
+  if value <= high then return end
+  error(("%s must be at most %g, not %g"):format(key, high, value), 0)
 end
 
 local function corpus(c)
@@ -52,13 +58,18 @@ return tl.experiment "quickstart" {
   checkpoint = { seconds = 30 },
 
   check = function(c)
-    for _, key in ipairs { "layers", "dim", "length", "batch", "steps", "ngram_first" } do
+    for _, key in ipairs { "layers", "dim", "glu_dim", "length", "batch", "steps" } do
       least(key, c[key], 1)
     end
-    for _, length in ipairs(c.lengths) do least("lengths", length, 1) end
+    least("ngram_first", c.ngram_first, 1)
+    least("lr", c.lr, 1e-12)
+    for _, key in ipairs { "clip", "weight_decay", "warmup" } do least(key, c[key], 0) end
+    for _, key in ipairs { "decay_low", "decay_high" } do within(key, c[key], 1e-4, 0.9999) end
+    local data = corpus(c)
+    for _, length in ipairs(c.lengths) do within("lengths", length, 1, data.test:numel()) end
     for _, key in ipairs { "sample", "temperature" } do least(key, c[key], 0) end
     least("the prompt's length", #c.prompt, 1)
-    corpus(c).vocab:encode(c.prompt) -- says which character no text of the corpus has
+    data.vocab:encode(c.prompt) -- says which character no text of the corpus has
   end,
 
   trial = function(t, c)

@@ -3,7 +3,7 @@
 local tl = require "toeplab"
 
 local words = ("the old man of the sea told the young man a tale of the sea .\n"
-  .. "the young man told it to the moon , and the moon to the old sea .\n"):rep(60)
+  .. "the young man told it to the moon , and the moon to the old sea .\n"):rep(90)
 
 return tl.experiment "wikitext2" {
   fixed = {

@@ -249,6 +249,7 @@ int main(int argc, char **argv)
 {
     start s = {.argc = argc > 0 ? argc - 1 : 0, .argv = argc > 0 ? argv + 1 : argv};
     (void)signal(SIGPIPE, SIG_DFL); /* even if the parent ignores it: `| head` ends us silently */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error as a full disk is */
     int threads = take_threads(&s.argc, &s.argv);
     if (threads < 0) return USAGE;
     tl_status st = tl_ctx_new(threads, &s.ctx);

@@ -224,6 +224,19 @@ static int exists(lua_State *L)
     return 1;
 }
 
+/* "file", "folder", "other" (a device, a pipe) or nil; then whether path is a symbolic link. */
+static int kind(lua_State *L)
+{
+    struct stat s;
+    const char *path = luaL_checkstring(L, 1);
+    if (stat(path, &s) == 0)
+        lua_pushstring(L, S_ISREG(s.st_mode) ? "file" : S_ISDIR(s.st_mode) ? "folder" : "other");
+    else
+        lua_pushnil(L);
+    lua_pushboolean(L, lstat(path, &s) == 0 && S_ISLNK(s.st_mode));
+    return 2;
+}
+
 static int free_space(lua_State *L)
 {
     struct statvfs s;
@@ -305,6 +318,7 @@ const luaL_Reg glue_sys_functions[] = {
     {"mkdir", make_folders},
     {"list", list},
     {"exists", exists},
+    {"kind", kind},
     {"free_space", free_space},
     {"rename", rename_file},
     {"remove", remove_file},

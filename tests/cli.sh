@@ -99,6 +99,11 @@ refuse "unknown preset" 2 "no preset 'tnn-7/9'; did you mean" \
     "$toeplab" model tnn_lm preset=tnn-7/9
 refuse "model with an absurd number of layers" 2 "'layers' = 100000000 must be between" \
     "$toeplab" model tnn_lm layers=100000000
+refuse "model of a length beyond integers" 2 "length takes .* at most 2147483648" \
+    "$toeplab" model tnn_lm length=1000000000000000000
+refuse "model with a misspelt length" 2 "'lenght'; did you mean 'length'" \
+    "$toeplab" model tnn_lm lenght=3
+expect "model with an integer written 1e2" 0 "Embedding" "$toeplab" model tnn_lm dim=1e2
 refuse "model that no memory holds" 2 "e+1[0-9] parameters take [0-9.]* GiB.*GiB of memory are available" \
     "$toeplab" model tnn_lm dim=1000000 vocab=2000000
 refuse "unknown data set" 2 "did you mean 'wikitext-2'" "$toeplab" data wikitext2
@@ -159,6 +164,20 @@ refuse "quickstart: a negative temperature" 2 "temperature must be at least 0, n
     "$toeplab" run "$quick" $smoke temperature=-1
 refuse "quickstart: n-grams of a negative order" 2 "ngram_first must be at least 1, not -3" \
     "$toeplab" run "$quick" $smoke ngram_first=-3
+refuse "quickstart: a length to evaluate at beyond the text" 2 "lengths must be at most 171" \
+    "$toeplab" run "$quick" $smoke lengths=999
+refuse "a length whose successor is no integer" 2 "'length' = 9223372036854775807 must be between" \
+    "$toeplab" run "$quick" $smoke length=9223372036854775807
+refuse "a text of three letters" 2 "3 tokens are too few to hold out" \
+    "$toeplab" run "$quick" $smoke corpus=text:äöü
+for word in lr=0 clip=-1 decay_low=1 decay_high=1.5 glu_dim=0; do
+    refuse "quickstart: $word" 2 "${word%=*} must be at" "$toeplab" run "$quick" $smoke $word
+done
+refuse "a key given twice" 2 "steps is given twice" "$toeplab" run "$quick" $smoke steps=2 steps=3
+refuse "seeds given twice" 2 "seed is given twice" "$toeplab" run "$quick" $smoke seeds=2 seed=3
+refuse "seeds without end" 2 "a count up to 1000000" "$toeplab" run "$quick" $smoke seeds=1000001
+refuse "a device as corpus" 2 "/dev/zero: is not a file" \
+    "$toeplab" run "$quick" $smoke corpus=/dev/zero
 refuse "unknown scale" 2 "no scale 'smok'; did you mean 'smoke'" "$toeplab" run "$quick" scale=smok
 refuse "n = 0" 2 "length must be at least 1" "$toeplab" run "$quick" $smoke length=0
 refuse "unknown backend" 2 "no backend 'ftf'; did you mean 'fft'.*present: .*naive" \
@@ -202,6 +221,11 @@ check "... and what a long text costs" \
     grep -q "^decay 0.99: perplexity at 128 tokens is [-+][0-9.]* % of that at 16" "$top/report"
 expect "generate" 0 "^the old man " "$toeplab" generate @last --prompt "the old man" --tokens 5
 expect "ls" 0 "quickstart  *seed=1  *done" "$toeplab" ls
+refuse "ls of a status that there is none of" 2 "no status 'don'; did you mean\|'don' (present:" \
+    "$toeplab" ls --status don
+refuse "ls of what is no experiment" 1 "no trials of 'nosuch'" "$toeplab" ls nosuch
+refuse "ls in two forms" 2 "choose one of --csv and --json" "$toeplab" ls --csv --json
+expect "short options together" 0 "done .*seed=1" "$toeplab" run -nq "$quick" $smoke
 expect "ls --json" 0 '"experiment":"quickstart"' "$toeplab" ls --json
 expect "show" 0 "layers = 1" "$toeplab" show @last
 refuse "show of what is not there" 2 "not the id of a trial" "$toeplab" show xyz
@@ -209,6 +233,13 @@ expect "export" 0 "^id,experiment,.*,metric.loss" "$toeplab" export
 expect "export of metrics" 0 ',quickstart,1,loss,20,' "$toeplab" export quickstart --metrics
 check "export -o" "$toeplab" export -o "$top/all.csv"
 check "export -o wrote it" grep -q custom-mixer "$top/all.csv"
+expect "export -o -" 0 "^id,experiment" "$toeplab" export -o -
+mkfifo "$top/pipe"
+cat "$top/pipe" >"$top/piped" &
+check "export into a pipe" "$toeplab" export -o "$top/pipe"
+wait
+check "... wrote through it" cmp "$top/piped" "$top/all.csv"
+check "... and left it" test -p "$top/pipe"
 "$toeplab" export --metrics 2>"$top/err2" | head -1 >"$top/out2"
 check "a closed pipe is silent" sh -c "[ -s '$top/out2' ] && [ ! -s '$top/err2' ]"
 expect "a folder named as an option" 0 "n-gram" "$toeplab" run -C "$top/other" "$quick" $smoke
@@ -229,6 +260,18 @@ expect "... and its message is stored" 0 "failed: .*fails.lua:4: too narrow" \
     sh -c "'$toeplab' show \$('$toeplab' ls --status failed --csv | tail -1 | cut -d, -f1)"
 expect "... and it is tried again" 1 "1 already done, 1 failed" "$toeplab" run "$top/fails.lua"
 
+cat >"$top/inf.lua" <<'END'
+return require("toeplab").experiment "inf" {
+  seeds = 3,
+  trial = function(t) t:log { a = t.seed > 1 and 1 / 0 or 1, b = t.seed > 2 and 0 / 0 or 2 } end,
+  report = { rows = "seed", columns = { "a", "b" } },
+}
+END
+check "metrics that are not finite" "$toeplab" run -q "$top/inf.lua"
+expect "... as CSV" 0 ",3,b,0,nan" "$toeplab" export inf --metrics
+expect "... and CSV of trials" 0 ",inf,2.0" "$toeplab" export inf
+expect "... as JSON" 0 '"metric.a":null,"metric.b":2.0' "$toeplab" export inf --json
+
 cat >"$top/table.lua" <<'END'
 return require("toeplab").experiment "table" { trial = function() error { reason = 3 } end }
 END
@@ -241,6 +284,18 @@ chmod +x "$top/bin/bible"
 echo 'io.write(require("toeplab").corpus("bible-kjv").text)' >"$top/bible.lua"
 check "what a program of a corpus complains of is no text" \
     sh -c "[ \"\$(PATH='$top/bin:$PATH' '$toeplab' lua '$top/bible.lua')\" = 'In the beginning' ]"
+
+mkdir "$top/plugins"
+sed 's/"shift"/"mine"/' "$source/tests/plugin/shift.c" >"$top/plugins/mine.c"
+check "the template of a backend compiles" \
+    cc -shared -fPIC -I "$source/core" "$top/plugins/mine.c" -o "$top/plugins/mine.so"
+mkfifo "$top/plugins/pipe.so"
+expect "... is listed, and a pipe passed over" 0 "^mine " \
+    env TOEPLAB_BACKENDS="$top/plugins" timeout 20 "$toeplab" backends
+expect "... is what the definition says" 0 "mine: 12 passed, 0 failed" \
+    env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" verify mine
+expect "... and trains" 0 "n-gram of order 4" \
+    env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" run -q "$quick" $smoke backend=mine
 
 # ---- Two at once, signals ------------------------------------------------------------------------
 
@@ -288,6 +343,23 @@ expect "SIGINT: exit code 130" 130 "resumed after step" \
 cp "$top/err" "$top/err2"
 check "... and it says so" grep -q "stopped by SIGINT after step" "$top/err2"
 
+# Whatever the script does with it, a trial that a signal came to is not done.
+caught() { # NAME: BODY of a trial on standard input; expects exit code 130
+    { echo 'local tl = require "toeplab"'
+      echo "return tl.experiment \"caught$1\" { trial = function(t)"
+      cat
+      echo "end }"; } >"$top/caught.lua"
+    expect "SIGINT: $1" 130 "stopped by SIGINT" \
+        timeout --preserve-status -k 5 -s INT 1 "$toeplab" run "$top/caught.lua"
+    expect "... interrupted" 0 "caught$1 .*interrupted" "$toeplab" ls "caught$1"
+}
+part='local m = tl.nn.Linear(1, 1) local o = tl.optim.sgd(m, { lr = 0.1 })'
+echo "$part pcall(function() for _ in t:steps(9e9 // 1 | 0, m, o) do end end) t:log { x = 1 }" |
+    caught in-pcall
+echo "tl.sys.sleep(30)" | caught in-sleep
+echo "$part for _ in t:steps(9, m, o) do break end while true do end" | caught after-break
+echo "coroutine.wrap(function() while true do end end)()" | caught in-coroutine
+
 # ---- Storage -------------------------------------------------------------------------------------
 
 cat >"$top/big.lua" <<'END'
@@ -308,7 +380,7 @@ END
 
 # No file may grow beyond 500 KB: the store fits, a checkpoint does not.
 expect "a full disk: exit code 6, and what to do" 6 "free some space and give the same command" \
-    sh -c "trap '' XFSZ; ulimit -f 1000; exec '$toeplab' run -C '$top/full' '$top/big.lua'"
+    sh -c "ulimit -f 1000; exec '$toeplab' run -C '$top/full' '$top/big.lua'"
 check "... and no half file is left" \
     sh -c "! find '$top/full/runs' -type f ! -name 'model-*' ! -name 'vocabulary-*' | grep ."
 expect "... and the trial is told as interrupted" 0 "big .*interrupted" "$toeplab" ls -C "$top/full"
@@ -316,7 +388,7 @@ expect "... and with space it goes on" 0 "1 done" "$toeplab" run -C "$top/full" 
 
 # Not even the store fits.
 expect "a disk full from the start: exit code 6" 6 "runs.db\\|lock" \
-    sh -c "trap '' XFSZ; ulimit -f 8; exec '$toeplab' run -C '$top/tiny' '$top/fails.lua'"
+    sh -c "ulimit -f 8; exec '$toeplab' run -C '$top/tiny' '$top/fails.lua'"
 expect "... and with space it starts" 1 "1 done, 1 failed" \
     "$toeplab" run -C "$top/tiny" "$top/fails.lua"
 
@@ -324,6 +396,10 @@ mkdir "$top/broken"
 echo "this is no database, it is a text of some length, longer than a header" >"$top/broken/runs.db"
 refuse "a damaged store: exit code 6" 6 "runs.db" "$toeplab" run -C "$top/broken" "$quick" $smoke
 check "... and it is left as it was" grep -q "this is no database" "$top/broken/runs.db"
+mkdir -p "$top/lost/runs/0123456789ab"
+: >"$top/lost/runs.db"
+refuse "an empty store beside trials: exit code 6" 6 "runs.db is empty" \
+    "$toeplab" run -C "$top/lost" "$quick" $smoke
 echo "no file" >"$top/file"
 expect "a results folder that cannot be" 6 "file" "$toeplab" run -C "$top/file" "$quick" $smoke
 

@@ -18,9 +18,10 @@ local spec = options.set {
     "for bpe: the file that 'toeplab bpe train' made" },
   { "vocab_size", options.field { type = "int", min = 256, optional = true },
     "for bpe without merges: tokens to learn from the training text" },
-  { "length", options.field { type = "int", min = 1, optional = true },
+  { "length", options.field { type = "int", min = 1, max = 1 << 31, optional = true },
     "tokens predicted per row of a batch" },
-  { "batch", options.field { type = "int", min = 1, optional = true }, "rows of a batch" },
+  { "batch", options.field { type = "int", min = 1, max = 1 << 31, optional = true },
+    "rows of a batch" },
   { "order", options.field { default = "blocks", choices = { "blocks", "random" } },
     "consecutive blocks shuffled every epoch, or random places" },
   { "valid", options.field { default = 0.05, min = 0, max = 0.9 },
@@ -70,6 +71,28 @@ local function set_before(self, tok)
   end
 end
 
+-- A name for messages: a text that was given itself is cut short.
+local function shown(name)
+  return #name > 40 and name:find("^text:") and name:sub(1, 37) .. "..." or name
+end
+
+local function too_short(self, total, length)
+  error(("corpus %s: %d training tokens are fewer than length + 1 = %.0f"):format(shown(self.name),
+    total, length + 1.0), 3)
+end
+
+-- A part that was asked for and is empty is a mistake; one that is empty by default is not.
+local function check_parts(self, given)
+  local o, total = self.options, self.train:numel()
+  for _, part in ipairs { "valid", "test" } do
+    if o[part] > 0 and not self[part] and given and given[part] then
+      error(("corpus %s: %d tokens are too few to hold out the fraction %g"):format(
+        shown(self.name), total, o[part]), 3)
+    end
+  end
+  if o.length and total <= o.length then too_short(self, total, o.length) end
+end
+
 -- tl.corpus(name, options): train, valid, test are int32 vectors of ids, the last two nil if empty;
 -- train_before, valid_before, test_before the token that comes before each, or nil; vocab, and
 -- vocab_files, what it was read from; hash;
@@ -85,7 +108,7 @@ function corpus.open(name, given)
   local parts = from.parts or by_ids and { train = from.whole }
     or source.split(from.whole, o.valid, o.test)
   if not parts.train then
-    stop.usage("corpus %s: %d bytes leave nothing to train on", name, from.whole.bytes)
+    stop.usage("corpus %s: %d bytes leave nothing to train on", shown(name), from.whole.bytes)
   end
   local tok = tokenizer.new(o.tokenizer, parts, { merges = o.merges, vocab_size = o.vocab_size,
     watch = corpus.progress })
@@ -99,9 +122,10 @@ function corpus.open(name, given)
     encode_parts(self, tok, parts)
   end
   if not self.train or self.train:numel() < 2 then
-    stop.usage("corpus %s: %d tokens leave nothing to train on", name,
+    stop.usage("corpus %s: %d tokens leave nothing to train on", shown(name),
       self.train and self.train:numel() or 0)
   end
+  check_parts(self, given)
   set_before(self, tok)
   return self
 end
@@ -144,10 +168,7 @@ function Corpus:batch(step, batch, length)
     error("corpus: batch and length must be given to tl.corpus or to :batch", 2)
   end
   local total = self.train:numel()
-  if total < length + 1 then
-    error(("corpus %s: %d training tokens are fewer than length + 1 = %d"):format(self.name, total,
-      length + 1), 2)
-  end
+  if total <= length then too_short(self, total, length) end
   local starts_of = self.options.order == "blocks" and block_starts or random_starts
   local starts = starts_of(self, step, batch, length, total)
   return core.windows(self.train, core.ids(starts), length + 1)

@@ -65,6 +65,10 @@ function eval.nats_per_token(model, ids, n, given)
   if targets < 1 then
     error(("eval: a stream of %d tokens has nothing to predict"):format(ids:numel()), 2)
   end
+  if targets < n then
+    error(("eval: a block of %d targets is longer than the stream, which has %d"):format(n,
+      targets), 2)
+  end
   return evaluating(model, function()
     local nats, count = 0.0, 0
     for _, batch in ipairs(batches(targets, n, o)) do

@@ -15,7 +15,7 @@
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
-local experiment = {}
+local experiment = { MOST_SEEDS = 1000000 }
 
 local fields = {
   answers = { "string" }, fixed = { "table" }, grid = { "table" }, seeds = { "number", "table" },
@@ -158,7 +158,7 @@ local function check_scales(self)
 end
 
 local function check_seeds(self, seeds)
-  if math.type(seeds) == "integer" and seeds >= 1 then
+  if math.type(seeds) == "integer" and seeds >= 1 and seeds <= experiment.MOST_SEEDS then
     local list = {}
     for i = 1, seeds do list[i] = i end
     return list
@@ -168,7 +168,8 @@ local function check_seeds(self, seeds)
     good = good and math.type(seed) == "integer" and seed >= 0
   end
   if not good then
-    complain(self, "seeds", "seeds must be a count from 1 up or a list of integers from 0 up")
+    complain(self, "seeds", "seeds must be a count from 1 to %d or a list of integers from 0 up",
+      experiment.MOST_SEEDS)
   end
   return seeds
 end

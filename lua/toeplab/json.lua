@@ -56,4 +56,16 @@ function encode(v)
 end
 
 json.encode = encode
+
+-- A flat object for other programs: as encode, but inf and nan, which JSON lacks, become null.
+function json.line(record)
+  local parts = {}
+  for key, v in pairs(record) do
+    local finite = type(v) ~= "number" or v - v == 0
+    parts[#parts + 1] = quote(key) .. ":" .. (finite and encode(v) or "null")
+  end
+  table.sort(parts)
+  return "{" .. table.concat(parts, ",") .. "}"
+end
+
 return json

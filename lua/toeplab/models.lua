@@ -174,6 +174,7 @@ end
 local function estimate(model, n, batch)
   local o = model.opt
   local parameters, trained = model:count()
+  n, batch = n + 0.0, batch + 0.0 -- products of integers would wrap
   local tokens, inside = batch * n, math.floor(o.expand * o.dim)
   local numbers = tokens * (o.layers * kept(o) + 4 * o.dim) -- kept by the tape
   numbers = numbers + tokens * 4 * math.max(inside, o.dim)  -- gradients on their way

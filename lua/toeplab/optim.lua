@@ -8,10 +8,15 @@ local suggest = require "toeplab.suggest"
 
 local field = options.field
 
+local function positive(x)
+  return x > 0, ("= %g must be above 0"):format(x)
+end
+
 -- What every optimiser takes.
 local function common(more)
   local spec = {
-    { "lr", field { default = 5e-4, min = 0 }, "learning rate, the highest one of a schedule" },
+    { "lr", field { default = 5e-4, check = positive },
+      "learning rate, the highest one of a schedule" },
     { "weight_decay", field { default = 0.0, min = 0 }, "on all trained parameters" },
     { "clip", field { default = 0.0, min = 0 },
       "largest global norm of the gradient; 0: no limit" },

@@ -234,7 +234,7 @@ end
 local function value(field, text)
   for kind in field.type:gmatch "[^|]+" do
     local v = nil
-    if kind == "int" then v = math.type(tonumber(text)) == "integer" and tonumber(text) or nil
+    if kind == "int" then v = math.tointeger(tonumber(text))
     elseif kind == "number" then v = tonumber(text)
     elseif kind == "boolean" then v = ({ ["true"] = true, ["false"] = false })[text]
     elseif kind == "table" and text:find "^%s*{" then v = constant(text)

@@ -1,6 +1,7 @@
 -- plan.lua: from an experiment and the words of a command line to the list of its trials, before
 -- anything runs.
 local config = require "toeplab.config"
+local experiment = require "toeplab.experiment"
 local json = require "toeplab.json"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
@@ -20,6 +21,9 @@ local function set_seeds(values, word, text)
   local list = integer_list(word, text, word == "seed" and 0 or 1)
   if word == "seeds" and #list == 1 then
     local count = list[1]
+    if count > experiment.MOST_SEEDS then
+      stop.usage("seeds takes a count up to %d, got '%s'", experiment.MOST_SEEDS, text)
+    end
     for i = 1, count do list[i] = i end
   end
   values.seeds = list
@@ -71,10 +75,13 @@ end
 
 local function settle(exp, words)
   local values = { fixed = config.copy(exp.fixed), axes = config.copy(exp.grid), seeds = exp.seeds }
-  local pairs_ = {}
+  local pairs_, seen = {}, {}
   for _, word in ipairs(words) do
     local key, text = word:match("^([^=]+)=(.*)$")
     if not key then stop.usage("'%s' is not an override; write key=value", word) end
+    local slot = key == "seed" and "seeds" or key
+    if seen[slot] then stop.usage("%s is given twice: %s and %s", key, seen[slot], word) end
+    seen[slot] = word
     if key == "scale" then set_scale(exp, values, text) else pairs_[#pairs_ + 1] = { key, text } end
   end
   for _, pair in ipairs(pairs_) do

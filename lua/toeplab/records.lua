@@ -13,12 +13,27 @@ function records.folder(given)
   return given or (set ~= "" and set) or "results"
 end
 
+-- An empty store beside the files of trials has lost its rows; a new one is made before any file.
+local function check_empty(folder)
+  local path = folder .. "/runs.db"
+  local file = io.open(path, "rb")
+  local size = file and file:seek("end")
+  if file then file:close() end
+  local lost = size == 0 and not core.sys.exists(path .. "-wal")
+    and #(core.sys.list(folder .. "/runs") or {}) > 0
+  if lost then
+    stop.raise(stop.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; put back a "
+      .. "copy, or move both away", path, folder)
+  end
+end
+
 -- Opens the store in folder for reading ("r") or writing ("w"); raises with the right exit code.
 function records.open(folder, mode)
   if mode == "r" and not core.sys.exists(folder .. "/runs.db") then
     stop.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)",
       folder)
   end
+  check_empty(folder)
   local store, message, status = core.store(folder, mode)
   if not store then
     stop.raise(status == "ELOCKED" and stop.LOCKED or stop.STORAGE, "%s", message)
@@ -106,16 +121,24 @@ function Records:finish(id, status, why)
     { status, why, core.sys.now(), core.sys.clock() - self.began, id, n = 5 })
 end
 
+-- The text stored in a file; if it is not there any more, or another, a line that says so.
+local function stored_text(path, sha256)
+  local text, why = core.sys.read_file(path)
+  if not text then return ("(%s)"):format(why) end
+  if core.sha256(text) == sha256 then return text end
+  return ("(%s: was changed; its sha256 is not the one it was stored with)"):format(path)
+end
+
 -- The newest value of each metric of a trial, and the texts stored with it.
 function Records:results(id)
   local metrics, texts = {}, {}
   for _, row in ipairs(self:rows("SELECT name, value FROM v_last WHERE trial = ?", { id })) do
     metrics[row.name] = row.value or 0 / 0
   end
-  local sql = [[SELECT kind, path FROM v_artifacts
+  local sql = [[SELECT kind, path, sha256 FROM v_artifacts
     WHERE trial = ? AND kind NOT IN ('checkpoint', 'best') ORDER BY step]]
   for _, row in ipairs(self:rows(sql, { id })) do
-    texts[row.kind] = core.sys.read_file(self.folder .. "/" .. row.path)
+    texts[row.kind] = stored_text(self.folder .. "/" .. row.path, row.sha256)
   end
   return metrics, texts
 end

@@ -55,7 +55,8 @@ end
 
 local function csv_cell(v)
   if v == nil then return "" end
-  if type(v) == "number" then return v ~= v and "nan" or json.number(v) end
+  if v ~= v then return "nan" end
+  if type(v) == "number" then return v - v == 0 and json.number(v) or tostring(v) end
   local s = tostring(v)
   return s:find('[",\r\n]') and '"' .. s:gsub('"', '""') .. '"' or s
 end
@@ -71,17 +72,30 @@ function report.csv(header, rows)
   return table.concat(lines, "\n") .. "\n"
 end
 
--- Mean and number of the finite values.
+-- The mean (nan if a value is), nil of none.
 local function mean(values)
-  local sum, count = 0.0, 0
-  for _, v in ipairs(values) do
-    if v == v then sum, count = sum + v, count + 1 end
+  local sum = 0.0
+  for _, v in ipairs(values) do sum = sum + v end
+  return #values > 0 and sum / #values or nil
+end
+
+-- The number of trials in which one of the metrics is not finite.
+local function diverged(trials, names)
+  local count = 0
+  for _, trial in ipairs(trials) do
+    local bad = false
+    for _, name in ipairs(names) do
+      local v = trial.metrics[name]
+      bad = bad or v ~= nil and v - v ~= 0
+    end
+    if bad then count = count + 1 end
   end
-  return count > 0 and sum / count or nil, count
+  return count
 end
 
 -- The table { rows = "key", columns = {"metric", ...} } over trials with .config and .metrics: one
--- line per value of the key, each cell the mean of the metric over the seeds.
+-- line per value of the key, each cell the mean of the metric over the seeds; a last column says
+-- how many of them diverged, if any did.
 function report.by(spec, trials)
   local header, groups, order = { spec.rows }, {}, {}
   for _, name in ipairs(spec.columns) do header[#header + 1] = name end
@@ -93,7 +107,8 @@ function report.by(spec, trials)
     end
     table.insert(groups[key], trial)
   end
-  local rows = {}
+  local rows, some = {}, diverged(trials, spec.columns) > 0
+  if some then header[#header + 1] = "diverged" end
   for _, key in ipairs(order) do
     local row = { key }
     for _, name in ipairs(spec.columns) do
@@ -102,6 +117,7 @@ function report.by(spec, trials)
       row[#row + 1] = mean(values) or false
     end
     row[#row + 1] = #groups[key]
+    if some then row[#row + 1] = diverged(groups[key], spec.columns) end
     for c = 1, #row do if row[c] == false then row[c] = nil end end
     rows[#rows + 1] = row
   end

@@ -93,9 +93,29 @@ local function handler(exp)
   end
 end
 
--- Looks for signals all the time, not only between steps.
+-- Looks for signals all the time, not only between steps; in coroutines too. Returns what ends it.
 local function watch(t)
-  debug.sethook(function() t:check_signals(true) end, "", HOOK_INSTRUCTIONS)
+  local function look() t:check_signals(true) end
+  local create, wrap = coroutine.create, coroutine.wrap
+  local function watched(fn)
+    local thread = create(fn)
+    debug.sethook(thread, look, "", HOOK_INSTRUCTIONS)
+    return thread
+  end
+  local function pass(fine, ...)
+    if not fine then error((...), 0) end
+    return ...
+  end
+  coroutine.create = watched
+  coroutine.wrap = function(fn)
+    local thread = watched(fn)
+    return function(...) return pass(coroutine.resume(thread, ...)) end
+  end
+  debug.sethook(look, "", HOOK_INSTRUCTIONS)
+  return function()
+    debug.sethook()
+    coroutine.create, coroutine.wrap = create, wrap
+  end
 end
 
 local function call_trial(run, t)
@@ -106,13 +126,15 @@ local function call_trial(run, t)
   }
   streams.seed(t.seed)
   corpus.seed, corpus.progress = t.seed, run.progress
-  watch(handle)
+  local unwatch = watch(handle)
   local ok, why = xpcall(function()
     run.exp.trial(handle, c)
     handle:flush()
   end, handler(run.exp))
-  debug.sethook()
+  unwatch()
   local storing = handle.busy -- it ended in the middle of storing something
+  local stopped = handle:stopped() -- counts even if the script caught it, or raised another error
+  if stopped and (ok or not stop.storage_problem(why)) then ok, why = false, stopped end
   if not ok then pcall(handle.flush, handle) end -- what led to it is worth keeping
   core.tape_clear()
   config.add_reads(c, run.reads)

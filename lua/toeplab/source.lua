@@ -19,6 +19,9 @@ local function of_text(name, text)
 end
 
 local function of_file(path)
+  if core.sys.exists(path) and core.sys.kind(path) ~= "file" then
+    stop.usage("corpus %s: is not a file", path)
+  end
   local file, why = io.open(path, "rb")
   if not file then stop.usage("corpus %s", why) end
   local bytes = file:seek("end")

@@ -9,11 +9,13 @@ local stop = {
 
 local Stop = { __name = "stop", __tostring = function(e) return e.message end }
 
--- Raises the error object that commands/init.lua turns into "toeplab: MESSAGE" and the exit code.
-function stop.raise(code, format, ...)
+-- The error object that commands/init.lua turns into "toeplab: MESSAGE" and the exit code.
+function stop.new(code, format, ...)
   local message = select("#", ...) > 0 and format:format(...) or format
-  error(setmetatable({ code = code, message = message }, Stop), 0)
+  return setmetatable({ code = code, message = message }, Stop)
 end
+
+function stop.raise(...) error(stop.new(...), 0) end
 
 function stop.usage(format, ...) stop.raise(stop.USAGE, format, ...) end
 

@@ -143,18 +143,20 @@ function Trial:save(kind)
   self.busy = false
 end
 
--- The state in a checkpoint's file, or its part only, or nil and why it cannot be used.
+-- The state in a checkpoint's file, or its part only, or nil and why it cannot be used. One that is
+-- there but cannot be read may be whole: that ends the run instead of throwing it away.
 local function read_checked(self, row, only)
   local file = self.folder .. "/" .. row.path
-  if not core.sys.exists(file) then return nil, "is missing" end
   local ok, hash = pcall(core.sha256_file, file)
-  if not ok then return nil, "cannot be read: " .. tostring(hash) end
+  if not ok and hash.status == "ENOTFOUND" then return nil, "is missing" end
+  if not ok then error(hash, 0) end
   if hash ~= row.sha256 then
     return nil, "is damaged (its sha256 is not the one it was stored with)"
   end
   local good, state = pcall(checkpoint.read, file, only)
-  if not good then return nil, "cannot be read: " .. tostring(state) end
-  return state
+  if good then return state end
+  if type(state) ~= "table" or state.status ~= "ECORRUPT" then error(state, 0) end
+  return nil, "cannot be understood: " .. tostring(state)
 end
 
 -- The state in the checkpoint row, or nil and why it cannot be gone on from. If its best one is
@@ -184,7 +186,7 @@ end
 -- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.
 local function restore(self)
   local found, rows = 0, self.records:checkpoints()
-  for _, row in ipairs(rows) do
+  for i, row in ipairs(rows) do
     local state, why = usable(self, row, rows)
     if state then
       apply(self, state)
@@ -192,8 +194,8 @@ local function restore(self)
       found, self.lowest = state.step, state.best
       break
     end
-    self.progress:warn("checkpoint %s/%s %s; trying the one before it", self.folder, row.path,
-      why)
+    self.progress:warn("checkpoint %s/%s %s; %s", self.folder, row.path, why,
+      rows[i + 1] and "trying the one before it" or "starting over from step 1")
     self.records:drop_artifact(row)
   end
   self.records:forget_after(found)
@@ -245,16 +247,23 @@ end
 local exit_codes = { INT = stop.INTERRUPT, TERM = stop.TERMINATE, USR2 = stop.TERMINATE,
   HUP = stop.HANGUP }
 
+-- What ends the run if a signal has come, as error object; nil if none has.
+function Trial:stopped()
+  local count, name = core.sys.interrupted()
+  if count == 0 and not name then return nil end
+  return stop.new(exit_codes[name or "INT"], "stopped by SIG%s after step %d", name or "INT",
+    self.saved_step or 0)
+end
+
 -- Raises what ends the run if a signal has come. Between steps a checkpoint is written first;
 -- outside the loop nothing is lost by stopping at any moment; a second SIGINT does not wait.
 function Trial:check_signals(inside_step)
-  local count, name = core.sys.interrupted()
-  if count == 0 and not name then return end
-  local hurry = count > 1
+  local stopped = self:stopped()
+  if not stopped then return end
+  local hurry = core.sys.interrupted() > 1
   if self.busy or inside_step and self.looping and not hurry then return end
   if self.looping and not hurry then self:save() end
-  stop.raise(exit_codes[name or "INT"], "stopped by SIG%s after step %d", name or "INT",
-    self.saved_step or 0)
+  error(self:stopped(), 0)
 end
 
 local function ended(self)
@@ -333,7 +342,7 @@ function Trial:steps(n, model, opt, data, extra)
     end
     self.step = self.step + 1
     return self.step
-  end
+  end, nil, nil, setmetatable({}, { __close = function() self.looping = false end })
 end
 
 return trial

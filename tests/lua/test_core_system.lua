@@ -277,4 +277,18 @@ test("the folder is removed", function()
   eq(sys.exists(folder), false)
 end)
 
+t.test("the kind of what a path names", function()
+  local path = os.tmpname()
+  local function kind(name)
+    local what, link = core.sys.kind(name)
+    return { tostring(what), link }
+  end
+  t.eq(kind(path), { "file", false })
+  t.eq(kind("/dev/null"), { "other", false })
+  t.eq(kind("/"), { "folder", false })
+  t.eq(kind("/proc/self/exe"), { "file", true })
+  os.remove(path)
+  t.eq(kind(path), { "nil", false })
+end)
+
 t.done()

@@ -3,9 +3,11 @@ local t = require "harness"
 local config = require "toeplab.config"
 local corpus = require "toeplab.corpus"
 local experiment = require "toeplab.experiment"
+local core = require "toeplab.core"
 local json = require "toeplab.json"
 local plan = require "toeplab.plan"
 local progress = require "toeplab.progress"
+local provenance = require "toeplab.provenance"
 local report = require "toeplab.report"
 
 -- The experiment in text, loaded from a file of a known name; what fails is raised as text.
@@ -213,7 +215,7 @@ t.test("a corpus is split in order: train, valid, test", function()
   t.eq(data.vocab:size(), 23)
   t.eq(data.vocab:decode(data.test), data.text:sub(951))
   t.eq(data.test_before, data.ids:get(950))
-  t.eq(data.hash, require("toeplab.core").sha256(data.text))
+  t.eq(data.hash, core.sha256(data.text))
 end)
 
 t.test("each epoch takes every block once, in an order of seed and epoch", function()
@@ -257,9 +259,47 @@ t.test("corpora say what is wrong with them", function()
   t.raises(corpus, "unknown corpus 'bible%-kvj'; did you mean 'bible%-kjv'", "bible-kvj")
   t.raises(corpus, "no/such/file.txt: No such file", "no/such/file.txt")
   t.raises(corpus, "gpt2%-bpe is a data set but not a plain text", "gpt2-bpe")
-  local short = corpus("text:abcdefgh", { batch = 1, length = 8, valid = 0.0, test = 0.0 })
-  t.raises(short.batch, "8 training tokens are fewer than length %+ 1 = 9", short, 1)
-  t.raises(corpus, "at least 1", text, { length = 0 })
+  local all = { batch = 1, valid = 0.0, test = 0.0 }
+  local short = corpus("text:abcdefgh", all)
+  local want = "8 training tokens are fewer than length %+ 1 = "
+  t.raises(short.batch, want .. "9", short, 1, 1, 8)
+  t.raises(short.batch, want .. "9223372036854775808", short, 1, 1, math.maxinteger)
+  all.length = 8
+  t.raises(corpus, want .. "9", "text:abcdefgh", all)
+  t.raises(corpus, "3 tokens are too few to hold out the fraction 0.05", "text:abc",
+    { test = 0.05 })
+  t.raises(corpus, "/dev/null: is not a file", "/dev/null")
+  t.raises(corpus, "must be between 1 and", text, { length = 0 })
+end)
+
+t.test("a mean over seeds of which some diverged is nan and says how many", function()
+  local function trial(loss) return { config = { a = 1 }, metrics = { loss = loss } } end
+  local spec = { rows = "a", columns = { "loss" } }
+  t.eq(report.csv(report.by(spec, { trial(1.0), trial(3.0) })), "a,loss,trials\n1,2.0,2\n")
+  t.eq(report.csv(report.by(spec, { trial(1.0), trial(0 / 0), trial(1 / 0) })),
+    "a,loss,trials,diverged\n1,nan,3,2\n")
+end)
+
+t.test("an id depends on the program, the engine and every backend, and costs little", function()
+  local files = {}
+  local sha256_file = core.sha256_file
+  core.sha256_file = function(path)
+    files[#files + 1] = path
+    return sha256_file(path)
+  end
+  local began = core.sys.clock()
+  local ok, hash = pcall(provenance.code_hash)
+  local seconds = core.sys.clock() - began
+  core.sha256_file = sha256_file
+  t.ok(ok and #hash == 64, hash)
+  local all = table.concat(files, "\n") .. "\n"
+  t.ok(all:find("/libtoeplab.so", 1, true), all)
+  t.ok(all:find(core.sys.executable() .. "\n", 1, true), all)
+  for _, backend in ipairs(core.backends()) do
+    t.ok(all:find(backend.path .. "\n", 1, true), all)
+  end
+  t.ok(all:find("/nn/decay.lua\n", 1, true) and not all:find("/progress.lua\n", 1, true), all)
+  t.ok(seconds < 0.2, seconds .. " s")
 end)
 
 t.done()

@@ -2,7 +2,6 @@
 local t = require "harness"
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
-local provenance = require "toeplab.provenance"
 local records = require "toeplab.records"
 local runner = require "toeplab.runner"
 local stop = require "toeplab.stop"
@@ -193,6 +192,44 @@ t.test("a truncated and a missing checkpoint: from the beginning", function()
   end)
 end)
 
+t.test("with no checkpoint left it says that it starts over", function()
+  goes_on(function(folder)
+    os.remove(folder .. "/step-00000008.h5")
+    os.remove(folder .. "/step-00000004.h5")
+  end, function(said) t.ok(said:find("starting over from step 1"), said) end)
+end)
+
+t.test("a checkpoint that is there but cannot be read ends the run, and is kept", function()
+  in_folder(function(folder)
+    local code = broken_run(folder, function(path)
+      os.remove(path .. "/step-00000008.h5")
+      assert(core.sys.mkdir(path .. "/step-00000008.h5")) -- it opens, and does not read
+    end)
+    t.eq(code, stop.STORAGE)
+    t.eq(#query(folder, "SELECT 1 FROM v_artifacts WHERE step = 8 AND kind = 'checkpoint'"), 1)
+  end)
+end)
+
+t.test("a text that was changed or is gone is told in its place", function()
+  in_folder(function(folder)
+    local path = folder .. "/a.txt"
+    local text = script:gsub("report = function.-\n  end,", function()
+      return "report = function(trials, report) io.open('" .. path
+        .. "', 'w'):write(trials[1].texts.sample):close() end,"
+    end)
+    t.eq(run(folder, {}, text), 0)
+    t.eq(read(path), "some text")
+    local file = folder .. "/results/" .. query(folder,
+      "SELECT path FROM v_artifacts WHERE kind = 'sample'")[1].path
+    write(file, "")
+    t.eq(run(folder, {}, text), 0)
+    t.ok(read(path):find("sample.*was changed"), read(path))
+    os.remove(file)
+    t.eq(run(folder, {}, text), 0)
+    t.ok(read(path):find("No such file"), read(path))
+  end)
+end)
+
 t.test("files that no row knows are removed", function()
   goes_on(function(folder)
     write(folder .. "/step-00000009.h5", "an orphan")
@@ -267,28 +304,6 @@ t.test("a module of one's own that changes makes another trial", function()
     t.eq(codes, { 0, 0, 0 })
     t.eq(#query(folder, "SELECT 1 FROM v_trials"), 2)
   end)
-end)
-
-t.test("an id depends on the program, the engine and every backend, and costs little", function()
-  local files = {}
-  local sha256_file = core.sha256_file
-  core.sha256_file = function(path)
-    files[#files + 1] = path
-    return sha256_file(path)
-  end
-  local began = core.sys.clock()
-  local ok, hash = pcall(provenance.code_hash)
-  local seconds = core.sys.clock() - began
-  core.sha256_file = sha256_file
-  t.ok(ok and #hash == 64, hash)
-  local all = table.concat(files, "\n") .. "\n"
-  t.ok(all:find("/libtoeplab.so", 1, true), all)
-  t.ok(all:find(core.sys.executable() .. "\n", 1, true), all)
-  for _, backend in ipairs(core.backends()) do
-    t.ok(all:find(backend.path .. "\n", 1, true), all)
-  end
-  t.ok(all:find("/nn/decay.lua\n", 1, true) and not all:find("/progress.lua\n", 1, true), all)
-  t.ok(seconds < 0.2, seconds .. " s")
 end)
 
 t.test("going on with another number of threads is told", function()

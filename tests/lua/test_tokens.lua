@@ -314,7 +314,7 @@ t.test("wrong texts", function()
     end
   end
   t.eq(corpus(folder .. "/binary.txt", { tokenizer = "byte" }).ids:numel(), 11)
-  t.raises(corpus, "Is a directory", folder, { tokenizer = "word" })
+  t.raises(corpus, "is not a file", folder, { tokenizer = "word" })
   t.raises(corpus, "1 tokens leave nothing to train on", "text:x")
 end)
 
@@ -328,8 +328,10 @@ t.test("wrong vocabularies and options", function()
   t.raises(corpus, "right.txt:1: not two tokens", path, { tokenizer = "bpe", merges = path })
   t.raises(corpus, "'wrd' is not one of char, byte, word, bpe, gpt2", name, { tokenizer = "wrd" })
   t.raises(corpus, "unknown option 'tokens'", name, { tokens = "byte" })
-  local data = corpus(name, { tokenizer = "word", batch = 1, length = 100000 })
-  t.raises(data.batch, "%d+ training tokens are fewer than length %+ 1 = 100001", data, 1)
+  local short = "%d+ training tokens are fewer than length %+ 1 = 100001"
+  t.raises(corpus, short, name, { tokenizer = "word", length = 100000 })
+  local data = corpus(name, { tokenizer = "word", batch = 1 })
+  t.raises(data.batch, short, data, 1, 1, 100000)
   t.raises(data.vocab.decode, "id %d+ is not in 0%.%.", data.vocab, { data.vocab:size() })
   t.raises(data.vocab.decode, "id %-1 is not in 0%.%.", data.vocab, { -1 })
 end)

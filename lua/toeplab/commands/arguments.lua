@@ -41,6 +41,14 @@ function arguments.parse(verb, options, words)
     elseif word:find("^%-.") then
       local name, value = split(word)
       local o = find(options, name)
+      local first = word:match("^%-([^-]).+$")
+      if not o and first and find(options, first) then -- -nq, or -oFILE
+        name, o, value = first, find(options, first), word:sub(3)
+        if not o.value then
+          table.insert(words, i + 1, "-" .. value)
+          value = nil
+        end
+      end
       if not o then unknown(verb, options, word) end
       if o.value and value == nil then
         i = i + 1

@@ -15,9 +15,9 @@ local export = {
   options = {
     { name = "metrics", short = "m", help = "every logged value instead of one row per trial" },
     { name = "csv", help = "CSV (the default)" },
-    { name = "json", help = "JSON, one object a line" },
+    { name = "json", help = "JSON, one object a line; inf and nan are null" },
     { name = "output", short = "o", value = "FILE",
-      help = "write to FILE instead of standard output" },
+      help = "write to FILE instead of standard output (-)" },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
   },
 }
@@ -47,7 +47,7 @@ local function trial_record(store, row)
     record["config." .. key] = type(value) == "table" and json.encode(value) or value
   end
   for _, m in ipairs(store:rows("SELECT name, value FROM v_last WHERE trial = ?", { row.id })) do
-    record["metric." .. m.name] = m.value
+    record["metric." .. m.name] = m.value or 0 / 0
   end
   return record
 end
@@ -69,7 +69,7 @@ local function trials(store, rows, write, as_json)
   local list = {}
   for i, row in ipairs(rows) do list[i] = trial_record(store, row) end
   if as_json then
-    for _, record in ipairs(list) do write(json.encode(record) .. "\n") end
+    for _, record in ipairs(list) do write(json.line(record) .. "\n") end
     return
   end
   local header, table_rows = columns(list), {}
@@ -87,8 +87,8 @@ local function metrics(store, rows, write, as_json)
     local sql = "SELECT name, step, value FROM v_metrics WHERE trial = ? ORDER BY name, step"
     store.store:each(sql, { row.id }, function(m)
       if as_json then
-        write(json.encode { trial = row.id, experiment = row.experiment, seed = row.seed,
-          name = m.name, step = m.step, value = m.value } .. "\n")
+        write(json.line { trial = row.id, experiment = row.experiment, seed = row.seed,
+          name = m.name, step = m.step, value = m.value or 0 / 0 } .. "\n")
       else
         local line = { row.id, row.experiment, row.seed, m.name, m.step, m.value or 0 / 0 }
         write(report.csv(line, {}))
@@ -97,15 +97,29 @@ local function metrics(store, rows, write, as_json)
   end
 end
 
+-- Puts text into the file at path: whole or not at all, but into a pipe, a device or where a link
+-- points as it is.
+local function save(path, text)
+  local kind, link = core.sys.kind(path)
+  if kind ~= "other" and not link then return core.sys.write_file(path, text) end
+  local file, why = io.open(path, "wb")
+  if not file then return nil, why end
+  local ok, problem = file:write(text)
+  local closed, late = file:close()
+  if ok and closed then return true end
+  return nil, ("%s: %s"):format(path, problem or late)
+end
+
 function export.run(set, words)
   if set.csv and set.json then stop.usage("export: choose one of --csv and --json") end
   local store <close> = records.open(records.folder(set.dir), "r")
   local rows, parts = chosen(store, words), {}
+  if set.output == "-" then set.output = nil end
   local write = set.output and function(s) parts[#parts + 1] = s end or function(s) io.write(s) end
   local dump = set.metrics and metrics or trials
   dump(store, rows, write, set.json)
   if set.output then
-    local ok, why, _, status = core.sys.write_file(set.output, table.concat(parts))
+    local ok, why, _, status = save(set.output, table.concat(parts))
     if not ok then
       stop.raise(stop.storage_problem(status) and stop.STORAGE or stop.FAILED, "%s", why)
     end

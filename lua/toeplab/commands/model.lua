@@ -22,19 +22,26 @@ local model = {
 
 local own = { batch = 1, length = 512, vocab = 50264 }
 
+local MOST = 1 << 31
+
 -- Takes batch=, length= and preset= out of the words; the rest are the model's.
-local function split(words)
+local function split(model_name, words)
+  local known = { "batch", "length", "preset" }
+  for _, o in ipairs(options.describe(models.options(model_name))) do known[#known + 1] = o.name end
   local sizes, rest = { batch = own.batch, length = own.length }, {}
   local vocab = false
   for _, word in ipairs(words) do
     local key, text = word:match("^([%w_]+)=(.*)$")
     if key == "batch" or key == "length" then
       sizes[key] = math.tointeger(tonumber(text))
-      if not sizes[key] or sizes[key] < 1 then
-        stop.usage("model: %s takes an integer of at least 1, got '%s'", key, text)
+      if not sizes[key] or sizes[key] < 1 or sizes[key] > MOST then
+        stop.usage("model: %s takes an integer of at least 1 and at most %d, got '%s'", key, MOST,
+          text)
       end
     elseif key == "preset" then
       sizes.preset = text
+    elseif key and not suggest.choose("key", key, known) then
+      stop.usage("model: unknown option '%s'%s", key, suggest.hint(key, known))
     else
       rest[#rest + 1] = word
       vocab = vocab or key == "vocab"
@@ -92,7 +99,7 @@ function model.run(set, words)
     show_presets(name)
     return stop.DONE
   end
-  local sizes, rest = split(words)
+  local sizes, rest = split(name, words)
   local ok, built = pcall(function()
     local given = options.parse(name, models.options(name), rest)
     if sizes.preset then given = models.preset(sizes.preset, given) end
