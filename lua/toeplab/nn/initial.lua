@@ -1,6 +1,5 @@
 -- nn/initial.lua -- parameters and their initial values, drawn from the stream "init" (tl.seed).
 
-local core = require "toeplab.core"
 local streams = require "toeplab.streams"
 local suggest = require "toeplab.suggest"
 
