@@ -130,8 +130,8 @@ typedef struct tl_tno_backend {
     const char *domain;       /* what a point is: "lag", "warp" or "frequency" */
     const tl_option *options; /* NULL: none */
     const tl_param *params;   /* NULL: none */
-    /* 1, or 0 with a reason in why: "frequency responses have no two-sided form yet". No side
-    ** effect. */
+    /* 1, or 0 with a reason in why: "frequency responses have no two-sided form yet"; a text in why
+    ** beside 1 is a warning to the user. No side effect. */
     int (*accepts)(const tl_tno_problem *p, char *why, size_t size);
     /* how many; writes them if out is not NULL */
     int64_t (*points)(const tl_tno_problem *p, double *out);

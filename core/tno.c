@@ -13,6 +13,7 @@ struct tl_tno {
     int64_t               points;
     int                   width, params;
     void                 *plan;
+    char                  why[256]; /* a refusal, or a warning */
 };
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -34,8 +35,8 @@ static tl_status ask(tl_tno *tno)
 {
     const tl_tno_backend *b = tno->backend;
     const tl_tno_problem *p = &tno->problem;
-    char why[256] = "";
-    if (!b->accepts(p, why, sizeof why))
+    char *why = tno->why;
+    if (!b->accepts(p, why, sizeof tno->why))
         return tl_fail(tno->ctx, TL_EBACKEND, "backend '%s' does not take n %lld, d %lld, %s: %s",
                        b->name, (long long)p->n, (long long)p->d,
                        p->causal ? "causal" : "not causal", why[0] ? why : "it gives no reason");
@@ -79,6 +80,7 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
 int tl_tno_width(const tl_tno *tno) { return tno->width; }
 const char *tl_tno_domain(const tl_tno *tno) { return tno->backend->domain; }
 int tl_tno_param_count(const tl_tno *tno) { return tno->params; }
+const char *tl_tno_warning(const tl_tno *tno) { return tno->why[0] ? tno->why : NULL; }
 
 tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points)
 {

@@ -330,6 +330,8 @@ tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points);
 int tl_tno_width(const tl_tno *tno);
 /* "lag", "warp" or "frequency": what a point is */
 const char *tl_tno_domain(const tl_tno *tno);
+/* what the backend warns of, or NULL; as long as tno lives */
+const char *tl_tno_warning(const tl_tno *tno);
 /* the backend's own parameters */
 int tl_tno_param_count(const tl_tno *tno);
 tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,

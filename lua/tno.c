@@ -82,6 +82,12 @@ static int domain(lua_State *L)
     return 1;
 }
 
+static int warning(lua_State *L)
+{
+    lua_pushstring(L, tl_tno_warning(tno(L))); /* NULL is pushed as nil */
+    return 1;
+}
+
 static int params(lua_State *L)
 {
     tl_tno *o = tno(L);
@@ -214,8 +220,8 @@ const luaL_Reg glue_tno_functions[] = {
 };
 
 static const luaL_Reg methods[] = {
-    {"points", points}, {"width", width}, {"domain", domain}, {"params", params},
-    {"apply", apply},   {"dense", dense}, {NULL, NULL},
+    {"points", points},   {"width", width}, {"domain", domain}, {"params", params},
+    {"warning", warning}, {"apply", apply}, {"dense", dense},   {NULL, NULL},
 };
 
 const glue_class glue_tno_class = {"toeplab.tno", release, methods, NULL};

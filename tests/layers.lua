@@ -3,7 +3,7 @@
 
 local ROOT = arg[1] or arg[0]:match("^(.*)/tests/[^/]*$") or "."
 local MAX = { columns = 100, lines = 400, body = 60 }
-local LINES = { ["core/toeplab.h"] = 500 } -- the whole public API is one file
+local LINES = { ["core/toeplab.h"] = 650 } -- the whole public API is one file
 
 -- ---- What each room may use ----
 

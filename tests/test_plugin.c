@@ -98,6 +98,7 @@ static void use_shift(tl_ctx *ctx)
     CHECK(strstr(tl_errmsg(ctx), "it looks back only") != NULL);
     CHECK_STATUS(tl_tno_new(ctx, "shift", 3, 1, 1, NULL, &tno), TL_OK);
     if (!tno) return;
+    CHECK(tl_tno_warning(tno) == NULL);
     CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 2, (int64_t[]){2, 1}, &coef), TL_OK);
     CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, (int64_t[]){1, 3, 1}, &x), TL_OK);
     memcpy(tl_tensor_f32(coef), (float[]){2, 3}, sizeof(float[2]));
