@@ -4,6 +4,7 @@ local core = require "toeplab.core"
 local options = require "toeplab.options"
 local source = require "toeplab.source"
 local stop = require "toeplab.stop"
+local tasks = require "toeplab.tasks"
 local tokenizer = require "toeplab.tokenizer"
 
 local corpus = {}
@@ -36,8 +37,8 @@ local spec = options.set {
 corpus.seed, corpus.progress = 0, nil
 
 -- The sha256 of a corpus: what tl.corpus(name).hash will be. Raises a usage error that says how to
--- get what is not here.
-function corpus.hash(name) return source.find(name).hash end
+-- get what is not here. A task (tl.tasks) has one too.
+function corpus.hash(name) return tasks.hash(name) or source.find(name).hash end
 
 -- One text of characters or bytes: encoded whole and cut at fractions of its tokens.
 local function cut_ids(self, tok, part)

@@ -16,6 +16,7 @@ end
 -- parts: which file is train, valid, test; of several alternatives the first that is there.
 -- corpus: the file that tl.corpus(NAME) reads; clean: what makes the corpus of its text.
 -- program: a command of a Debian package that prints the same text.
+-- generated: it is made where it is used, and has no files.
 -- archive: {name, sha256} of the archive that TOEPLAB_DATA or a mirror may hold instead.
 -- download: {{url=, sha256=, bytes=, file= or unpack=}}: the canonical address, if it is known for
 -- certain; file: what it becomes; unpack: "zip".
@@ -150,6 +151,11 @@ datasets.list = {
       { "imdb/imdb.test.tsv", 32608464,
         "1696d670a823a97fc1fdf5117b9b44780612fd81800b5182b0e1d8f6bca1092b" },
     },
+  },
+  {
+    name = "listops", what = "nested list expressions (LRA ListOps)", licence = "none needed",
+    source = "drawn by tl.tasks.listops, as Long Range Arena's generator does", generated = true,
+    files = {},
   },
   {
     name = "listops-nangia", licence = "as published",
@@ -300,9 +306,10 @@ local function groups(set)
   return list
 end
 
--- How a set stands: the worst state of its files, "here (program)" if a program prints it, or "as
--- archive". locate: where a file is, if not in the usual places.
+-- How a set stands: the worst state of its files, "here (program)" if a program prints it, "here
+-- (generated)" if it is made, or "as archive". locate: where a file is, if not in the usual places.
 function datasets.state(set, check, locate)
+  if set.generated then return "here (generated)" end
   local worst = "here"
   for _, group in ipairs(groups(set)) do
     local best
@@ -331,6 +338,7 @@ end
 
 -- The ways to get set, as a list of texts; the last needs no network.
 function datasets.advice(set)
+  if set.generated then return { "use it: it is made where it is used" } end
   local ways, folder = {}, datasets.folder()
   if set.package then ways[#ways + 1] = "install the package: apt install " .. set.package end
   if set.download or datasets.archive(set) then

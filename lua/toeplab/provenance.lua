@@ -24,7 +24,7 @@ end
 local bystanders = {
   ["progress.lua"] = true, ["report.lua"] = true, ["provenance.lua"] = true, ["records.lua"] = true,
   ["runner.lua"] = true, ["datasets.lua"] = true, ["stop.lua"] = true, ["plan.lua"] = true,
-  ["fetch.lua"] = true, ["shell.lua"] = true,
+  ["fetch.lua"] = true, ["shell.lua"] = true, ["plot.lua"] = true, ["sheet.lua"] = true,
 }
 
 local function add_files(folder, list)

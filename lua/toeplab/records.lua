@@ -143,6 +143,12 @@ function Records:results(id)
   return metrics, texts
 end
 
+-- What made the results of a trial: {command=, commit=, dirty=, host=, threads=}.
+function Records:origin(id)
+  return self:rows([[SELECT command, git_commit AS "commit", git_dirty AS dirty, host,
+    json_extract(provenance, '$.threads') AS threads FROM v_trials WHERE id = ?]], { id })[1]
+end
+
 -- The row of v_trials that word names: a prefix of its id, or @last.
 function Records:find(word)
   if word == "@last" then

@@ -10,6 +10,7 @@ local progress = require "toeplab.progress"
 local provenance = require "toeplab.provenance"
 local records = require "toeplab.records"
 local report = require "toeplab.report"
+local sheet = require "toeplab.sheet"
 local stop = require "toeplab.stop"
 local streams = require "toeplab.streams"
 local suggest = require "toeplab.suggest"
@@ -219,7 +220,7 @@ local function finished(run)
     if t.status == "done" then
       local metrics, texts = run.records:results(t.id)
       list[#list + 1] = { id = t.id, label = t.label, seed = t.seed, config = t.config,
-        metrics = metrics, texts = texts,
+        metrics = metrics, texts = texts, made = run.records:origin(t.id),
         series = function(_, name) return run.records:of(t.id):series(name) end }
     end
   end
@@ -258,7 +259,8 @@ local function show_report(run)
   local trials, wanted = finished(run), run.exp.report
   if #trials == 0 then return end
   if type(wanted) == "function" then
-    wanted(trials, report)
+    wanted(trials, sheet.new { folder = run.folder, name = run.exp.name, scale = run.scale,
+      text = run.exp.text, progress = run.progress, trials = trials })
   elseif wanted then
     report.print(report.by(wanted, trials))
     warn_columns(run, trials)
@@ -303,8 +305,9 @@ function runner.run(path, overrides, options)
   if not next(run.checkpoint) then run.checkpoint = { seconds = SECONDS } end
   local began = core.sys.clock()
   local about = provenance.collect(options.command)
+  run.scale = scale_of(overrides)
   local sweep = run.records:sweep { experiment = exp.name, script = path, source = exp.text,
-    sha256 = core.sha256(exp.text), command = about.command, scale = scale_of(overrides),
+    sha256 = core.sha256(exp.text), command = about.command, scale = run.scale,
     plan = json.encode { axes = axes, overrides = overrides, trials = #trials } }
   for _, t in ipairs(trials) do
     t.experiment, t.sweep = exp.name, sweep

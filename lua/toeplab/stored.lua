@@ -71,6 +71,21 @@ kinds.bpe = {
 
 kinds.gpt2 = kinds.bpe
 
+-- The vocabulary of a kind from its texts {name = text}.
+function stored.vocabulary(kind, texts)
+  local paths = {}
+  local ok, vocab = pcall(function()
+    for name, text in pairs(texts) do
+      paths[name] = os.tmpname()
+      assert(core.sys.write_file(paths[name], text))
+    end
+    return kinds[kind].open(paths)
+  end)
+  for _, path in pairs(paths) do os.remove(path) end
+  if not ok then error(vocab, 0) end
+  return vocab
+end
+
 -- ---- Writing ----------------------------------------------------------------------------------
 
 -- nil, or the name of an option of a model that is a piece of program.
@@ -152,7 +167,8 @@ end
 
 -- The model of the trial in row (of records), with the parameters of its best checkpoint or, if it
 -- has none, of its newest. options: kind ("best" or "checkpoint": only such), warn. Returns the
--- model, its vocabulary or nil, and {step=, kind=, length=}.
+-- model, its vocabulary or nil, and {step=, kind=, length=, vocabulary = its kind or nil, paths =
+-- name -> path of the files it was made from}.
 function stored.load(store, row, options)
   local o, short = options or {}, row.id:sub(1, 12)
   local about, paths, files = describe(store, row.id, short)
@@ -166,7 +182,10 @@ function stored.load(store, row, options)
   end
   local model = models.describe(about.model, about.options):load(state)
   local open = about.vocabulary and kinds[about.vocabulary].open
-  return model, open and open(paths), { step = file.step, kind = file.kind, length = about.length }
+  return model, open and open(paths), {
+    step = file.step, kind = file.kind, length = about.length, vocabulary = about.vocabulary,
+    paths = paths,
+  }
 end
 
 return stored

@@ -6,6 +6,8 @@
 --   end
 --   t:load_best()                                    the model of the lowest value told to t:best
 --   t:text("sample", text)                           a text that belongs to the result
+--   t:log({ size = 0.1 }, 7)                         a metric of an index of one's own
+--   t:model_of("3f9c1a")                             the model of another trial
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
 local stop = require "toeplab.stop"
@@ -41,10 +43,14 @@ local function number(name, value)
   return value + 0.0
 end
 
--- Logs metrics of the current step (after the loop: of the last step): name -> number or tensor of
--- one element. A name logged twice at one step keeps the last value.
-function Trial:log(values)
+-- Logs metrics of the current step (after the loop: of the last step), or of an index of one's own,
+-- e.g. a lag: name -> number or tensor of one element. A name logged twice at one step keeps the
+-- last value.
+function Trial:log(values, index)
   local names = {}
+  if index ~= nil and math.type(index) ~= "integer" then
+    error("log: the index must be an integer", 2)
+  end
   for name in pairs(values) do
     if type(name) ~= "string" then error("log: takes a table { name = number }", 2) end
     names[#names + 1] = name
@@ -53,7 +59,7 @@ function Trial:log(values)
   local shown = {}
   for _, name in ipairs(names) do
     local value = number(name, values[name])
-    self.buffer[#self.buffer + 1] = { step = self.step, name = name, value = value }
+    self.buffer[#self.buffer + 1] = { step = index or self.step, name = name, value = value }
     shown[#shown + 1] = ("%s %.4g"):format(name, value)
   end
   self.shown = values.loss and ("loss %.4f"):format(number("loss", values.loss)) or shown[1]
@@ -240,6 +246,15 @@ function Trial:load_best()
     end
   end
   return lowest.step, lowest.value
+end
+
+-- The model of another trial of the results folder, by the beginning of its id: what stored.load
+-- returns.
+function Trial:model_of(id)
+  local all = self.records.all
+  return stored.load(all, all:find(id), {
+    warn = function(...) self.progress:warn(...) end,
+  })
 end
 
 -- ---- The loop ---------------------------------------------------------------------------------

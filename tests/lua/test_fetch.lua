@@ -177,7 +177,7 @@ t.test("the list of sets is complete and has no address without a hash", functio
       for _, name in ipairs(names) do t.ok(files[name], name) end
     end
     t.ok(not set.archive or hash(set.archive[2]), set.name)
-    t.ok(set.archive or set.download or set.package, set.name)
+    t.ok(set.archive or set.download or set.package or set.generated, set.name)
     t.ok(#datasets.advice(set) >= 1)
   end
 end)

@@ -80,6 +80,17 @@ local function generate(folder, words)
   return code, t.read(folder .. "/out"), t.read(folder .. "/err")
 end
 
+-- Writes the last trial's model to FOLDER/m.h5; returns as generate, of words with that.
+local function converted(folder, options, words)
+  local program, out = core.sys.executable(), folder .. "/out"
+  local _, _, code = os.execute(("'%s' convert -C %s/results @last %s -o %s/m.h5 >%s"):format(
+    program, folder, options, folder, out))
+  t.eq(code, 0)
+  local said = t.read(out)
+  _, _, code = os.execute(("'%s' generate %s/m.h5 %s >%s"):format(program, folder, words, out))
+  return code, t.read(out), said
+end
+
 t.test("model and vocabulary of every tokenizer come back as they were", function()
   for _, words in ipairs { { "tokenizer=char" }, { "tokenizer=byte" }, { "tokenizer=word" },
     { "tokenizer=bpe", "vocab_size=270" } } do
@@ -143,6 +154,40 @@ t.test("toeplab generate: words and byte pairs; an empty prompt is the end of a 
     t.eq(run(folder, { "tokenizer=bpe", "vocab_size=270" }), 0)
     code, text = generate(folder, "--prompt 'any bytes: \xe2\x82\xac' --tokens 5")
     t.eq({ code, text:sub(1, 14) }, { 0, "any bytes: \xe2\x82\xac" })
+    local _, want = generate(folder, "-p the -n 5 -t 0")
+    code, text = converted(folder, "", "-p the -n 5 -t 0")
+    t.eq({ code, text }, { 0, want })
+  end)
+end)
+
+t.test("toeplab generate and convert: the same text from every method", function()
+  in_plain(function(folder)
+    local function cold(words)
+      return select(2, generate(folder, "-p 'the sea' -n 60 -t 0 " .. words))
+    end
+    local want = cold "-m fft"
+    t.eq(#want, 68)
+    for _, words in ipairs { "-m ring", "-m etsc", "-m etsc --form published", "--window 67" } do
+      t.eq(cold(words), want)
+    end
+    local code, text, said = converted(folder, "--lags 70", "-p 'the sea' -n 60 -t 0")
+    t.eq({ code, text }, { 0, want })
+    t.ok(said:find "\nall .*\n.*m%.h5: trial %x+, step 3, exact form, 70 lags\n", said)
+  end)
+end)
+
+t.test("toeplab generate: options that do not go together", function()
+  in_plain(function(folder)
+    for words, want in pairs {
+      ["-m rign"] = "no %-%-method 'rign'.*did you mean 'ring'",
+      ["-m ring --window 5"] = "%-%-window is for method window",
+      ["--lags 5"] = "%-%-lags is for the methods fft, ring and etsc",
+      ["-m ring --form exact"] = "%-%-form is for method etsc",
+    } do
+      local code, _, said = generate(folder, "-p the " .. words)
+      t.eq(code, 2)
+      t.ok(said:find(want), said)
+    end
   end)
 end)
 

@@ -141,20 +141,23 @@ end)
 test("presets: the published numbers of parameters, and the published settings", function()
   local checked = 0
   for _, preset in ipairs(tl.models.presets) do
-    local model = tl.models.describe("tnn_lm", tl.models.preset(preset.name))
+    local model = tl.models.describe(preset.model, tl.models.preset(preset.name))
     if preset.parameters then
       eq(model:count(), preset.parameters)
       checked = checked + 1
     end
-    eq({ model.opt.vocab, model.opt.dropout, model.opt.pad }, { 50264, 0.1, 1 })
+    local vocab = preset.model == "tnn_lm" and 50264 or 50265
+    eq({ model.opt.vocab, model.opt.dropout, model.opt.pad }, { vocab, 0.1, 1 })
     model = nil
     collectgarbage()
   end
-  eq(checked, 5)
+  eq(checked, 7)
   local counts = {}
   for _, preset in ipairs(tl.models.presets) do counts[preset.name] = preset.parameters end
   eq(counts, { ["tnn-7/6"] = 48677376, ["tnn-7/3"] = 48590016, ["gtu-only-9"] = 48140288,
-    ["attention+glu-8"] = 48845824, ["without-rpe-5"] = 49354752 })
+    ["attention+glu-8"] = 48845824, ["without-rpe-5"] = 49354752,
+    ["fd-7/3"] = 48579264, ["blm-tnn-12"] = 126400089 })
+  eq(tl.models.preset_model "blm-tnn-12", "tnn_mlm")
   raises(tl.models.preset, "there is no preset 'tnn%-7/4'; did you mean 'tnn%-7/3'", "tnn-7/4")
 end)
 
@@ -163,9 +166,13 @@ test("presets: each is one call, and takes a step", function()
   local ids = core.ids { { 2, 3, 4, 5, 6, 7 }, { 7, 6, 5, 4, 3, 2 } }
   for _, preset in ipairs(tl.models.presets) do
     local more = { vocab = 9, dim = 8, layers = 2 }
-    local model = tl.models.tnn_lm(tl.models.preset(preset.name, more))
-    local _, info = tl.train.lm_step(model, tl.optim.adam(model, { lr = 1e-3 }), ids)
-    ok(info.grad_norm > 0 and info.tokens == 10, preset.name)
+    local model = tl.models[preset.model](tl.models.preset(preset.name, more))
+    if preset.model == "tnn_lm" then
+      local _, info = tl.train.lm_step(model, tl.optim.adam(model, { lr = 1e-3 }), ids)
+      ok(info.grad_norm > 0 and info.tokens == 10, preset.name)
+    else
+      eq(model(ids):shape(), { 2, 6, 9 })
+    end
   end
 end)
 
