@@ -62,13 +62,25 @@ local function encode_parts(self, tok, parts)
 end
 
 -- The token before the first of a part: what ends a line or, without such a token, the last one of
--- the parts before.
-local function set_before(self, tok)
-  local before = tok.vocab:eos()
+-- the parts before; nil if there is none.
+local function token_before(self, part)
+  local before = self.vocab:eos()
+  if before then return before end
   for _, name in ipairs { "train", "valid", "test" } do
-    self[name .. "_before"] = self[name] and before
-    if self[name] and not tok.vocab:eos() then before = self[name]:get(self[name]:numel()) end
+    if name == part then return before end
+    if self[name] then before = self[name]:get(self[name]:numel()) end
   end
+end
+
+-- The ids of a part ("train", "valid" or "test") after the token before them, so that the first of
+-- them is a target too; for tl.blocks and tl.eval. nil if there is no such part.
+function Corpus:stream(part)
+  local ids = self[part]
+  if ids and not self.streams[part] then
+    local before = token_before(self, part)
+    self.streams[part] = before and core.concat({ core.ids { before }, ids }, 1) or ids
+  end
+  return self.streams[part]
 end
 
 -- A name for messages: a text that was given itself is cut short.
@@ -85,7 +97,7 @@ end
 local function check_parts(self, given)
   local o, total = self.options, self.train:numel()
   for _, part in ipairs { "valid", "test" } do
-    if o[part] > 0 and not self[part] and given and given[part] then
+    if o[part] > 0 and not self[part] and options.given(given or {}, part) then
       error(("corpus %s: %d tokens are too few to hold out the fraction %g"):format(
         shown(self.name), total, o[part]), 3)
     end
@@ -94,14 +106,13 @@ local function check_parts(self, given)
 end
 
 -- tl.corpus(name, options): train, valid, test are int32 vectors of ids, the last two nil if empty;
--- train_before, valid_before, test_before the token that comes before each, or nil; vocab, and
--- vocab_files, what it was read from; hash;
--- bytes_per_token.train, .valid, .test. text and ids are the whole of a text of characters or bytes
--- that is not split already.
+-- vocab, and vocab_files, what it was read from; hash; bytes_per_token.train, .valid, .test. text
+-- and ids are the whole of a text of characters or bytes that is not split already. options may be
+-- a trial's configuration, of which those above are taken.
 function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
   local self = setmetatable({ name = name, options = o, seed = o.seed or corpus.seed,
-    bytes_per_token = {} }, Corpus)
+    bytes_per_token = {}, streams = {} }, Corpus)
   local from = source.find(name)
   self.hash = from.hash
   local by_ids = from.whole and (o.tokenizer == "char" or o.tokenizer == "byte")
@@ -126,7 +137,6 @@ function corpus.open(name, given)
       self.train and self.train:numel() or 0)
   end
   check_parts(self, given)
-  set_before(self, tok)
   return self
 end
 

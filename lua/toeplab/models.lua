@@ -67,7 +67,7 @@ local spec = {
 --   model(ids [b,n]) -> logits [b,n,vocab]   model:hidden(ids) -> [b,n,dim]
 --   model:loss(ids, targets) -> nats
 -- Every length n >= 1 works.
-local TnnLM = class("TnnLM", spec)
+local TnnLM = class("TnnLM", spec, { "vocab" })
 
 local function gtu(o)
   local init = o.init

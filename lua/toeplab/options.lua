@@ -165,30 +165,27 @@ local function refuse(who, set, given)
   end
 end
 
--- How to read a table of options: from a shared configuration what is declared is taken and the
--- rest left alone; any other table is ours alone, and a wrong key in it is an error.
-local function reader(who, set, given)
-  local has = (getmetatable(given) or {}).__has
-  if has then
-    return function(name)
-      if has(given, name) then return given[name] end
-    end
-  end
-  refuse(who, set, given)
-  return function(name) return rawget(given, name) end
+local function is_shared(given) return (getmetatable(given) or {}).__has ~= nil end
+
+-- What given, a table of options or a shared configuration, says of name; nil if nothing.
+function options.given(given, name)
+  if not is_shared(given) then return rawget(given, name) end
+  if getmetatable(given).__has(given, name) then return given[name] end
 end
 
 -- The options given to who, checked against a declaration and completed by its defaults. given:
--- nil, a table, or a shared configuration. over: values that win over it.
+-- nil, a table, or a shared configuration, of which what is declared is taken and the rest left
+-- alone; any other table is ours alone, and a wrong key in it is an error. over: values that win
+-- over it.
 function options.check(who, spec, given, over)
   local set = options.set(spec)
-  local read = reader(who, set, given or {})
-  over = over or {}
+  given, over = given or {}, over or {}
+  if not is_shared(given) then refuse(who, set, given) end
   refuse(who, set, over)
   local resolved = {}
   for _, name in ipairs(set.order) do
     local field, value = set.fields[name], over[name]
-    if value == nil then value = read(name) end
+    if value == nil then value = options.given(given, name) end
     if value ~= nil then
       resolved[name] = checked(who, name, field, value)
     elseif field.default ~= nil then

@@ -6,9 +6,10 @@ local core = require "toeplab.core"
 
 local test, eq, raises, ok = t.test, t.eq, t.raises, t.ok
 
-local function stream_of(count)
+-- first (1 unless given), first + 1, ... last.
+local function stream_of(last, first)
   local list = {}
-  for i = 1, count do list[i] = i end
+  for i = first or 1, last do list[#list + 1] = i end
   return core.ids(list)
 end
 
@@ -25,7 +26,7 @@ end
 
 test("blocks: every target once an epoch, after the token before it, the last block shorter",
   function()
-    local b = tl.blocks(stream_of(23), { length = 5, batch = 2, before = 0 })
+    local b = tl.blocks(stream_of(23, 0), { length = 5, batch = 2 })
     eq({ b.targets, b.count, b:steps() }, { 23, 5, 3 })
     local orders = {}
     for epoch = 1, 3 do
@@ -65,9 +66,8 @@ test("blocks: the order is a function of seed and epoch, and may be that of the 
   eq(rows(b:batch(1)), { { 1, 2, 3, 4, 5 }, { 5, 6, 7, 8, 9 } })
   eq(rows(b:batch(2)), { { 9, 10, 11, 12 } })
   eq(rows(b:batch(3)), rows(b:batch(1)))
-  eq({ b:epoch(1) }, { 1, false })
-  eq({ b:epoch(2) }, { 1, true })
-  eq({ b:epoch(3) }, { 2, false })
+  eq({ b:epoch(1), b:epoch(2), b:epoch(3), b:epoch(4) }, { 1, 1, 2, 2 })
+  eq({ b:ends_epoch(1), b:ends_epoch(2), b:ends_epoch(3) }, { false, true, false })
 end)
 
 test("blocks: micro batches, and a stream shorter than a block", function()
@@ -75,7 +75,7 @@ test("blocks: micro batches, and a stream shorter than a block", function()
   local shapes = {}
   for i, micro in ipairs(b:batch(1)) do shapes[i] = micro:shape() end
   eq(shapes, { { 3, 5 }, { 3, 5 }, { 1, 5 } })
-  b = tl.blocks(stream_of(3), { length = 512, batch = 8, before = 9 })
+  b = tl.blocks(core.ids { 9, 1, 2, 3 }, { length = 512, batch = 8 })
   eq({ b.count, b:steps() }, { 1, 1 })
   eq(rows(b:batch(5)), { { 9, 1, 2, 3 } })
   raises(tl.blocks, "a stream of 1 tokens has nothing to predict", stream_of(1),
@@ -177,13 +177,13 @@ test("evaluation at 4096 tokens of 20000 kinds never holds all logits", function
   local model = tl.models.tnn_lm { vocab = vocab, layers = 1, dim = 8, expand = 1, rpe_dim = 8,
     rpe_layers = 1 }
   local list, stream = {}, core.stream(1, "test")
-  for i = 1, 2 * n do list[i] = stream:below(vocab) end
+  for i = 1, 2 * n + 1 do list[i] = stream:below(vocab) end
   local ids = core.ids(list)
   collectgarbage()
   core.memory_trim()
   core.memory_reset_peak()
   local before = core.memory().live
-  local nats, count = tl.eval.nats_per_token(model, ids, n, { before = 0 })
+  local nats, count = tl.eval.nats_per_token(model, ids, n)
   local took = core.memory().peak - before
   ok(took < 4 * vocab * n / 4, ("%.0f MiB"):format(took / 2 ^ 20))
   eq(count, 2 * n)
@@ -191,7 +191,7 @@ test("evaluation at 4096 tokens of 20000 kinds never holds all logits", function
   local sum = 0
   for block = 0, 1 do
     local from = block * n
-    local row = core.windows(core.concat({ core.ids { 0 }, ids }, 1), core.ids { from }, n + 1)
+    local row = core.windows(ids, core.ids { from }, n + 1)
     local inputs, targets = tl.train.split(row)
     sum = sum + core.no_grad(model.loss, model, inputs, targets):item() * n
   end

@@ -131,7 +131,7 @@ t.test("WikiText-2 has the published numbers of words", function()
   t.eq({ data.train:numel(), data.valid:numel(), data.test:numel(), data.vocab:size() },
     { 2088628, 217646, 245569, 33278 })
   t.eq(data.vocab:decode(data.test), read(datasets.place "wikitext-2/wiki.test.tokens"))
-  t.eq(data.vocab:token(data.test_before), " \n")
+  t.eq(data.vocab:token(data:stream("test"):get(1)), " \n")
   t.eq(data.bytes_per_token.test, 1256449 / 245569, 1e-12)
 end)
 
@@ -146,7 +146,7 @@ t.test("a text is split at line ends; its words are those of the training part",
   for i, part in ipairs { "train", "valid", "test" } do
     back[i] = data.vocab:decode(data[part])
     t.eq(back[i]:sub(-2), " \n") -- an end where there was none
-    t.eq(data[part .. "_before"], data.vocab:eos())
+    t.eq(data:stream(part):totable(), { data.vocab:eos(), table.unpack(data[part]:totable()) })
     t.eq(data.bytes_per_token[part], #long / (11 * 1000), 0.2)
   end
   local whole = table.concat(back)
@@ -199,7 +199,8 @@ t.test("every tokenizer reads every text, and says what it is made from", functi
   t.eq(data.vocab_files.vocabulary, small)
   t.eq(data.vocab:decode(data.train) .. data.vocab:decode(data.valid)
     .. data.vocab:decode(data.test), long)
-  t.eq(data.valid_before, data.train:get(data.train:numel()))
+  t.eq(data:stream("valid"):get(1), data.train:get(data.train:numel()))
+  t.eq(data:stream "train", data.train) -- nothing is before it
 end)
 
 -- ---- The cache ----------------------------------------------------------------------------------
@@ -362,11 +363,11 @@ t.test("a set with files of its own has them as its parts", function()
       test = { "mine/test" } } })
     local data = corpus("mine", { tokenizer = "word" })
     for _, part in ipairs { "train", "valid", "test" } do
-      print(data.vocab:decode(data[part]), data[part .. "_before"])
+      print(data.vocab:decode(data[part]), data:stream(part):get(1))
     end
     print(#data.hash, data.bytes_per_token.test)
     data = corpus("mine", { tokenizer = "char" })
-    print(data.vocab:size(), data.test:numel(), data.test_before)
+    print(data.vocab:size(), data.test:numel(), data:stream("test"):get(1))
   ]])
   t.eq(said, " a b \n\t2\n b <unk> \n\t2\n <unk> \n\t2\n64\t2.0\n5\t4\t0\n")
 end)
