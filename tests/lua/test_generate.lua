@@ -3,9 +3,9 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local records = require "toeplab.records"
-local runner = require "toeplab.runner"
 local stop = require "toeplab.stop"
 local stored = require "toeplab.stored"
+local trials = require "trials"
 
 local script = [[
 local tl = require "toeplab"
@@ -34,10 +34,7 @@ return tl.experiment "stored" {
 ]]
 
 local function run(folder, words, mixer)
-  t.write(folder .. "/x.lua", (script:gsub("MIXER", mixer or "")))
-  local out = { write = function() end, flush = function() end }
-  return runner.run(folder .. "/x.lua", words, { dir = folder .. "/results", out = out,
-    command = { "toeplab", "run" } })
+  return (trials.run(folder, (script:gsub("MIXER", mixer or "")), words))
 end
 
 local kept -- name -> content: the files of the trial without words, which is run once only
