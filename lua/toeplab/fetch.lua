@@ -74,12 +74,8 @@ end
 
 -- ---- Downloading ------------------------------------------------------------------------------
 
-local function size_of(path)
-  local file = io.open(path, "rb")
-  local size = file and file:seek("end") or 0
-  if file then file:close() end
-  return size
-end
+-- 0 if there is no such file.
+local function size_of(path) return core.sys.size(path) or 0 end
 
 -- One call of curl, which goes on where the part ends; returns its exit code and its message.
 local function curl(item, part)

@@ -16,10 +16,7 @@ end
 -- An empty store beside the files of trials has lost its rows; a new one is made before any file.
 local function check_empty(folder)
   local path = folder .. "/runs.db"
-  local file = io.open(path, "rb")
-  local size = file and file:seek("end")
-  if file then file:close() end
-  local lost = size == 0 and not core.sys.exists(path .. "-wal")
+  local lost = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
     and #(core.sys.list(folder .. "/runs") or {}) > 0
   if lost then
     stop.raise(stop.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; put back a "

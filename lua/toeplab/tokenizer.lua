@@ -13,10 +13,9 @@ local CACHED = 1 << 18 -- bytes of a text from which on its ids are kept
 
 -- The folder of kept things, or nil for none.
 local function cache_folder(name)
-  local folder = os.getenv("TOEPLAB_CACHE") or core.sys.cache_dir()
-  if not folder or folder == "" then return nil end
-  folder = folder .. "/" .. name
-  return core.sys.mkdir(folder) and folder or nil
+  local cache = core.sys.cache_dir()
+  local folder = cache and cache .. "/" .. name
+  return folder and core.sys.mkdir(folder) and folder or nil
 end
 
 -- Feeds the pieces of a part to a counter or an encoder. ended: a last line without an end gets it.

@@ -102,11 +102,6 @@ end
 
 local file_names = { checkpoint = "step-%08d.h5", best = "best-%08d.h5" }
 
-local function size_of(file)
-  local handle <close> = assert(io.open(file, "rb"))
-  return handle:seek("end")
-end
-
 local function state_of(self)
   local state = { step = self.step, streams = {}, best = self.lowest }
   for name, part in pairs(self.parts) do state[name] = part:state() end
@@ -136,7 +131,7 @@ function Trial:save(kind)
   local file = self.folder .. "/" .. path
   checkpoint.write(file, state_of(self))
   local old = self.records:add_checkpoint({ kind = kind, step = self.step, path = path,
-    bytes = size_of(file), sha256 = core.sha256_file(file) }, self.buffer, KEEP[kind])
+    bytes = assert(core.sys.size(file)), sha256 = core.sha256_file(file) }, self.buffer, KEEP[kind])
   self.buffer, self.flushed = {}, core.sys.clock()
   for _, row in ipairs(old) do core.sys.remove(self.folder .. "/" .. row.path) end
   self.saved_step, self.saved_time = self.step, core.sys.clock()
