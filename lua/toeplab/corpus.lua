@@ -41,16 +41,20 @@ function corpus.hash(name) return source.find(name).hash end
 
 -- One text of characters or bytes: encoded whole and cut at fractions of its tokens.
 local function cut_ids(self, tok, part)
-  self.text = source.text(part)
-  self.ids = tokenizer.ids(tok, part, corpus.progress)
-  local total = self.ids:numel()
-  local test = math.floor(total * self.options.test)
-  local valid = math.floor(total * self.options.valid)
-  local train = total - valid - test
-  if train > 0 then self.train = self.ids:narrow(1, 1, train) end
-  if valid > 0 then self.valid = self.ids:narrow(1, train + 1, valid) end
-  if test > 0 then self.test = self.ids:narrow(1, train + valid + 1, test) end
-  return part.bytes / total
+  local ids = tokenizer.ids(tok, part, corpus.progress)
+  local total = ids:numel()
+  local counts = { test = math.floor(total * self.options.test),
+    valid = math.floor(total * self.options.valid) }
+  counts.train = total - counts.valid - counts.test
+  local first = 1
+  for _, name in ipairs { "train", "valid", "test" } do
+    local count = counts[name]
+    if count > 0 then
+      self[name] = ids:narrow(1, first, count)
+      self.bytes_per_token[name] = #self.vocab:decode(self[name]) / count
+    end
+    first = first + count
+  end
 end
 
 -- Texts that are encoded each by itself.
@@ -106,9 +110,8 @@ local function check_parts(self, given)
 end
 
 -- tl.corpus(name, options): train, valid, test are int32 vectors of ids, the last two nil if empty;
--- vocab, and vocab_files, what it was read from; hash; bytes_per_token.train, .valid, .test. text
--- and ids are the whole of a text of characters or bytes that is not split already. options may be
--- a trial's configuration, of which those above are taken.
+-- vocab, and vocab_files, what it was read from; hash; bytes_per_token.train, .valid, .test. The
+-- options may be a trial's configuration, of which those above are taken.
 function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
   local self = setmetatable({ name = name, options = o, seed = o.seed or corpus.seed,
@@ -125,10 +128,7 @@ function corpus.open(name, given)
     watch = corpus.progress })
   self.vocab, self.vocab_files = tok.vocab, tok.files
   if by_ids then
-    local ratio = cut_ids(self, tok, from.whole)
-    for _, part in ipairs { "train", "valid", "test" } do
-      self.bytes_per_token[part] = self[part] and ratio
-    end
+    cut_ids(self, tok, from.whole)
   else
     encode_parts(self, tok, parts)
   end

@@ -314,7 +314,7 @@ t.test("wrong texts", function()
       t.raises(corpus, case[2], path, { tokenizer = kind, merges = small })
     end
   end
-  t.eq(corpus(folder .. "/binary.txt", { tokenizer = "byte" }).ids:numel(), 11)
+  t.eq(corpus(folder .. "/binary.txt", { tokenizer = "byte" }).train:numel(), 11)
   t.raises(corpus, "is not a file", folder, { tokenizer = "word" })
   t.raises(corpus, "1 tokens leave nothing to train on", "text:x")
 end)
