@@ -43,13 +43,10 @@ kinds.char = {
   open = function(paths) return core.vocab_chars(read(paths.vocabulary)) end,
 }
 
--- A word decodes to a space and itself. Read again each word is seen once, which keeps the order.
+-- A word decodes to a space and itself, the end of a line to a space and itself. Read again each is
+-- seen once, which keeps the order.
 kinds.word = {
-  texts = function(vocab)
-    local words, eos = tokens(vocab), vocab:eos()
-    for i, word in ipairs(words) do words[i] = i - 1 == eos and "<eos>" or word:sub(2) end
-    return { vocabulary = table.concat(words, " ") }
-  end,
+  texts = function(vocab) return { vocabulary = table.concat(tokens(vocab)) } end,
   open = function(paths)
     local counter = core.counter("words")
     counter:feed(read(paths.vocabulary))

@@ -132,6 +132,15 @@ t.test("an archive in TOEPLAB_DATA is taken, and needs no network", function()
     t.ok(os.execute("chmod 755 " .. mirror))
     t.eq(core.sys.list(mirror), { "pair.tar.xz", "plain.txt" })
     t.eq(core.sys.list(folder .. "/toeplab/data/pair"), { "one.txt", "two.txt" })
+    -- What is in it must be what is listed.
+    local sets = read(folder .. "/sets.lua")
+    write(folder .. "/sets.lua", (sets:gsub('"pair/two.txt", (%d+), "%x+"',
+      '"pair/two.txt", %1, "' .. core.sha256 "other" .. '"')))
+    os.remove(folder .. "/toeplab/data/pair/one.txt")
+    code, said = fetch("pair", nil, nil, mirror)
+    t.eq({ code, core.sys.exists(folder .. "/toeplab/data/pair/one.txt") }, { 4, false })
+    t.ok(said:find "pair/two.txt: differs after unpacking", said)
+    write(folder .. "/sets.lua", sets)
     -- A damaged one is refused.
     write(mirror .. "/pair.tar.xz", "no archive")
     os.remove(folder .. "/toeplab/data/pair/one.txt")
@@ -155,6 +164,20 @@ t.test("no network, and a full disk: what happened, and what to do", function()
     t.eq(code, 6)
     t.ok(said:find("unpacking .*free some space"), said)
     t.eq(fetch("pair", folder .. "/mirror"), 0)
+  end)
+end)
+
+t.test("how a file stands", function()
+  t.in_folder(function(folder)
+    local path, entry = folder .. "/x", { "x", 4, core.sha256 "text" }
+    local function state(text, check)
+      write(path, text)
+      return datasets.file_state(path, entry, check)
+    end
+    t.eq(datasets.file_state(path, entry), "absent")
+    t.eq({ state "text", state "tex", state "", state "next" },
+      { "here", "wrong size", "wrong size", "here" })
+    t.eq({ state("text", true), state("next", true) }, { "here", "differs" })
   end)
 end)
 

@@ -3,6 +3,7 @@
 local t = require "harness"
 local tl = require "toeplab"
 local core = require "toeplab.core"
+local sizes = require "toeplab.sizes"
 
 local test, eq, raises, ok = t.test, t.eq, t.raises, t.ok
 
@@ -146,7 +147,9 @@ test("presets: the published numbers of parameters, and the published settings",
       eq(model:count(), preset.parameters)
       checked = checked + 1
     end
+    eq(sizes.parameters(model.opt), (model:count()))
     eq({ model.opt.vocab, model.opt.dropout, model.opt.pad }, { 50264, 0.1, 1 })
+    eq(model.layers[1].drop.opt.p, model.opt.structure == "gtu" and 0 or 0.1)
     model = nil
     collectgarbage()
   end
@@ -158,12 +161,35 @@ test("presets: the published numbers of parameters, and the published settings",
   raises(tl.models.preset, "there is no preset 'tnn%-7/4'; did you mean 'tnn%-7/3'", "tnn-7/4")
 end)
 
-test("presets: each is one call, and takes a step", function()
+-- The structures of the rows of TNN's Tables 7 to 10, as their code has them: layers, layout,
+-- structure, expand, causal, encoder, its input, decay, positions.
+local rows_of = {
+  ["tnn-7/6"] = { 7, "A", "gtu+glu", 3, true, "mlp", "integer", 0.99, "none" },
+  ["tnn-7/3"] = { 7, "A", "gtu+glu", 3, true, "mlp", "integer", 0.99, "none" },
+  ["gtu-only-9"] = { 9, "A", "gtu", 3, true, "mlp", "integer", 0.99, "none" },
+  ["attention+glu-8"] = { 8, "B", "attention+glu", 2, false, "mlp", "integer", 0.99, "none" },
+  ["attention+glu-8-causal"] = { 8, "B", "attention+glu", 2, true, "mlp", "integer", 0.99, "none" },
+  ["attention+glu-8-alibi"] = { 8, "B", "attention+glu", 2, true, "mlp", "integer", 0.99, "alibi" },
+  normalised = { 7, "B", "gtu+glu", 3, true, "mlp", "normalised", "none", "none" },
+  sincos = { 7, "B", "gtu+glu", 3, true, "mlp", "sincos", "none", "none" },
+  ["without-rpe-5"] = { 5, "B", "gtu+glu", 3, true, "table", "integer", 0.99, "none" },
+  ["decay-0.90"] = { 7, "B", "gtu+glu", 3, true, "mlp", "integer", 0.9, "none" },
+  ["decay-0.95"] = { 7, "B", "gtu+glu", 3, true, "mlp", "integer", 0.95, "none" },
+  ["decay-0.99"] = { 7, "B", "gtu+glu", 3, true, "mlp", "integer", 0.99, "none" },
+  ["decay-0.999"] = { 7, "B", "gtu+glu", 3, true, "mlp", "integer", 0.999, "none" },
+  ["no-decay"] = { 7, "B", "gtu+glu", 3, true, "mlp", "integer", "none", "none" },
+  ["learnable-decay"] = { 7, "B", "gtu+glu", 3, true, "mlp", "integer", "learnable", "none" },
+}
+
+test("presets: each is one call, has the structure of its row, and takes a step", function()
   tl.seed(5)
   local ids = core.ids { { 2, 3, 4, 5, 6, 7 }, { 7, 6, 5, 4, 3, 2 } }
   for _, preset in ipairs(tl.models.presets) do
-    local more = { vocab = 9, dim = 8, layers = 2 }
+    local more = { vocab = 9, dim = 8 }
     local model = tl.models.tnn_lm(tl.models.preset(preset.name, more))
+    local o = model.opt
+    eq({ #model.layers, o.layout, o.structure, o.expand, o.causal, o.encoder, o.rpe_input, o.decay,
+      o.positions }, rows_of[preset.name])
     local _, info = tl.train.lm_step(model, tl.optim.adam(model, { lr = 1e-3 }), ids)
     ok(info.grad_norm > 0 and info.tokens == 10, preset.name)
   end
