@@ -107,11 +107,15 @@ expect "model with an integer written 1e2" 0 "Embedding" "$toeplab" model tnn_lm
 refuse "model that no memory holds" 2 "e+1[0-9] parameters take [0-9.]* GiB.*GiB of memory are available" \
     "$toeplab" model tnn_lm dim=1000000 vocab=2000000
 refuse "unknown data set" 2 "did you mean 'wikitext-2'" "$toeplab" data wikitext2
+refuse "data list of a set" 2 "takes no name" "$toeplab" data list wikitext-2
+refuse "data show of nothing" 2 "which set?" "$toeplab" data show
 refuse "unknown data set to fetch" 2 "did you mean 'wikitext-2'" "$toeplab" data fetch wikitext2
 refuse "a set without an address" 2 "imdb: no address of it is known. Either put the archive" \
     "$toeplab" data fetch imdb
-refuse "a mirror that does not hold it" 1 "none/imdb-labelled.tar.xz: .*the same command continues" \
+refuse "a mirror that is not there" 2 "none: is neither a folder nor an address" \
     "$toeplab" data fetch -q --from "$top/none" imdb
+refuse "a mirror that does not hold it" 1 "/imdb-labelled.tar.xz: .*the same command continues" \
+    "$toeplab" data fetch -q --from "$top" imdb
 refuse "generate without a trial" 2 "which trial" "$toeplab" generate --prompt x
 refuse "nothing stored yet" 2 "holds no runs" "$toeplab" ls
 refuse "verify without a file" 2 "give reference files" "$toeplab" verify
