@@ -29,6 +29,7 @@ local spec = options.set {
 -- tl.blocks(ids, options): ids [t] int32.
 local function new(ids, given)
   local o = options.check("blocks", spec, given)
+  options.stream("blocks", ids)
   local self = setmetatable({ length = o.length, rows = o.batch, opt = o }, Blocks)
   self.seed = o.seed or streams.seed_of()
   self.stream = o.before and core.concat({ core.ids { o.before }, ids }, 1) or ids
@@ -47,6 +48,7 @@ end
 
 -- The epoch of a step, both from 1, and whether it is the last step of it.
 function Blocks:epoch(step)
+  options.count("blocks", "step", step)
   local steps = self:steps()
   return (step - 1) // steps + 1, step % steps == 0
 end

@@ -102,6 +102,9 @@ function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
   local self = setmetatable({ name = name, options = o, seed = o.seed or corpus.seed,
     bytes_per_token = {} }, Corpus)
+  if o.valid + o.test >= 1 then
+    stop.usage("corpus: valid = %g and test = %g leave nothing to train on", o.valid, o.test)
+  end
   local from = source.find(name)
   self.hash = from.hash
   local by_ids = from.whole and (o.tokenizer == "char" or o.tokenizer == "byte")
@@ -167,6 +170,9 @@ function Corpus:batch(step, batch, length)
   if not batch or not length then
     error("corpus: batch and length must be given to tl.corpus or to :batch", 2)
   end
+  options.count("corpus:batch", "step", step)
+  options.count("corpus:batch", "batch", batch)
+  options.count("corpus:batch", "length", length)
   local total = self.train:numel()
   if total <= length then too_short(self, total, length) end
   local starts_of = self.options.order == "blocks" and block_starts or random_starts

@@ -60,6 +60,7 @@ function eval.nats_per_token(model, ids, n, given)
   if math.type(n) ~= "integer" or n < 1 then
     error("eval: length n must be an integer of at least 1", 2)
   end
+  options.stream("eval", ids)
   local stream = o.before and core.concat({ core.ids { o.before }, ids }, 1) or ids
   local targets = stream:numel() - 1
   if targets < 1 then

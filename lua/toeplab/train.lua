@@ -47,6 +47,9 @@ end
 
 -- The micro batches of a batch, and the target that does not count.
 local function micro(batch, parts)
+  if type(batch) ~= "userdata" and type(batch) ~= "table" then
+    error(("lm_step: a batch is a tensor of ids or a table of them, not %s"):format(type(batch)), 3)
+  end
   if type(batch) ~= "table" then return cut(batch, parts or 1) end
   if batch.ids then return cut(batch.ids, parts or 1), batch.ignore end
   if #batch == 0 then error("lm_step: a batch without rows", 3) end
