@@ -126,6 +126,9 @@ t.test("toeplab generate: the same text for a seed, from the prompt on", functio
     local _, cold = generate(folder, "-p 'the sea' -n 9 -t 0 -s 3")
     t.eq(select(2, generate(folder, "-p 'the sea' -n 9 -k 1 -s 4")), cold)
     t.eq(select(2, generate(folder, "-p 'the sea' -n 0")), "the sea\n")
+    -- A window is no wider than the text can become: this one would take all memory.
+    local wide = select(2, generate(folder, "-p 'the sea' -n 9 -t 0 --window 100000000"))
+    t.eq(#wide, #cold)
     -- A run that went on differs from its best checkpoint.
     t.ok(select(2, generate(folder, "-p 'the sea' -n 30 -s 3 --last")) ~= first)
   end)
