@@ -9,6 +9,17 @@ local tl = require "toeplab"
 local words = ("the old man of the sea told the young man a tale of the sea .\n"
   .. "the young man told it to the moon , and the moon to the old sea .\n"):rep(60)
 
+-- Lengths that the parts do not have are told before the training, not after it.
+local function check_lengths(data, length, lengths)
+  local function check(part, n)
+    local tokens = data[part] and data[part]:numel() or 0
+    if n >= 1 and n <= tokens then return end
+    error(("length %d is not from 1 to %d, the tokens of the %s part"):format(n, tokens, part), 0)
+  end
+  check("valid", length)
+  for _, n in ipairs(lengths) do check("test", n) end
+end
+
 return tl.experiment "tnn-lm" {
   answers = "tnn/table2",
   fixed = {
@@ -35,6 +46,7 @@ return tl.experiment "tnn-lm" {
     local n = c.length
     local data = tl.corpus(c.corpus, { tokenizer = c.tokenizer, length = n,
       vocab_size = c.tokenizer == "bpe" and c.vocab_size or nil })
+    check_lengths(data, n, c.lengths)
     local blocks = tl.blocks(data.train, { length = n, batch = c.batch, micro = c.micro,
       before = data.train_before })
     local model = tl.models.tnn_lm(tl.models.preset(c.preset, {

@@ -5,6 +5,17 @@ local tl = require "toeplab"
 local words = ("the old man of the sea told the young man a tale of the sea .\n"
   .. "the young man told it to the moon , and the moon to the old sea .\n"):rep(90)
 
+-- Lengths that the parts do not have are told before the training, not after it.
+local function check_lengths(data, length, lengths)
+  local function check(part, n)
+    local tokens = data[part] and data[part]:numel() or 0
+    if n >= 1 and n <= tokens then return end
+    error(("length %d is not from 1 to %d, the tokens of the %s part"):format(n, tokens, part), 0)
+  end
+  check("valid", length)
+  for _, n in ipairs(lengths) do check("test", n) end
+end
+
 return tl.experiment "wikitext2" {
   fixed = {
     corpus = "wikitext-2",
@@ -24,9 +35,14 @@ return tl.experiment "wikitext2" {
     },
   },
 
+  check = function(c)
+    if c.patience < 1 then error(("patience must be at least 1, not %d"):format(c.patience), 0) end
+  end,
+
   trial = function(t, c)
     local n = c.length
     local data = tl.corpus(c.corpus, { tokenizer = "word", length = n })
+    check_lengths(data, n, c.lengths)
     local blocks = tl.blocks(data.train, { length = n, batch = c.batch,
       before = data.train_before })
     local model = tl.models.tnn_lm {

@@ -217,6 +217,16 @@ cp "$top/out" "$top/second"
 check "again: the same table" cmp "$top/second" "$top/first"
 expect "custom mixer, smoke" 0 "^conv " "$toeplab" run "$source/experiments/custom-mixer.lua" $smoke
 for experiment in wikitext2-bpe tnn-lm wikitext2; do
+    expect "$experiment, a length beyond the test part" 1 "lua:[0-9]*: length 9999 is not from 1 to" \
+        "$toeplab" run -C "$top/lengths" "$source/experiments/$experiment.lua" \
+        $smoke lengths=9999
+    expect "$experiment, a valid part of less than one block" 1 "the valid part" \
+        "$toeplab" run -C "$top/lengths" "$source/experiments/$experiment.lua" \
+        $smoke length=1000 lengths=16
+done
+refuse "no patience" 2 "patience must be at least 1, not 0" \
+    "$toeplab" run "$source/experiments/wikitext2.lua" $smoke patience=0
+for experiment in wikitext2-bpe tnn-lm wikitext2; do
     expect "$experiment, smoke" 0 " done  (" "$toeplab" run "$source/experiments/$experiment.lua" $smoke
 done
 cp "$top/out" "$top/report"
