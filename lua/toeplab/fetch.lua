@@ -81,12 +81,12 @@ local function size_of(path)
   return size
 end
 
--- One call of curl, which goes on where the part ends, and ends when we do, however that is;
--- returns its exit code and its message.
+-- One call of curl, which goes on where the part ends, and ends when we do, however that is (for
+-- the end of one just killed we wait a second); returns its exit code and its message.
 local function curl(item, part)
   local log = ("%s.tmp.%d"):format(part, core.sys.getpid())
   local shown = core.sys.isatty(2) and "--progress-bar" or "--silent"
-  local _, code = shell.run(("exec setpriv --pdeathsig TERM flock -n --no-fork -E %d %s curl "
+  local _, code = shell.run(("exec setpriv --pdeathsig TERM flock -w 1 --no-fork -E %d %s curl "
     .. "--fail --location --globoff %s --continue-at - --connect-timeout 30 --speed-limit 1 "
     .. "--speed-time 60 --output %s --write-out '%%{errormsg}' --url %s >%s"):format(BUSY,
     quote(part), shown, quote(part), quote(item.url), quote(log)))
