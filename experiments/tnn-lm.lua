@@ -33,6 +33,8 @@ return tl.experiment "tnn-lm" {
 
   trial = function(t, c)
     local data = tl.corpus(c.corpus, c)
+    data:check_lengths("valid", { c.length })
+    data:check_lengths("test", c.lengths)
     local blocks = tl.blocks(data:stream "train", c)
     local model = tl.models.tnn_lm(tl.models.preset(c.preset, {
       vocab = data.vocab:size(), dim = c.dim, layers = c.layers > 0 and c.layers or nil,

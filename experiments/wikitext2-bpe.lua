@@ -24,6 +24,8 @@ return tl.experiment "wikitext2-bpe" {
 
   trial = function(t, c)
     local data = tl.corpus(c.corpus, c)
+    data:check_lengths("valid", { c.length })
+    data:check_lengths("test", c.lengths)
     local blocks = tl.blocks(data:stream "train", c)
     local model = tl.models.tnn_lm(data.vocab:size(), c)
     local opt = tl.optim.adam(model, c)

@@ -22,8 +22,14 @@ return tl.experiment "wikitext2" {
     },
   },
 
+  check = function(c)
+    if c.patience < 1 then error(("patience must be at least 1, not %d"):format(c.patience), 0) end
+  end,
+
   trial = function(t, c)
     local data = tl.corpus(c.corpus, c)
+    data:check_lengths("valid", { c.length })
+    data:check_lengths("test", c.lengths)
     local blocks = tl.blocks(data:stream "train", c)
     local model = tl.models.tnn_lm(data.vocab:size(), c)
     local opt = tl.optim.adam(model, c)

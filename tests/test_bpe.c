@@ -251,7 +251,7 @@ static void what_has_no_boundary_is_no_text(void)
 static void forgetting_changes_nothing(void)
 {
     enum { PIECES = 140000, HELLO = 256 + 7 };
-    char text[16];
+    char text[24];
     tl_vocab *v = open_rules();
     tl_encoder *e = NULL;
     tl_tensor *ids = NULL;

@@ -27,6 +27,7 @@ local spec = options.set {
 -- tl.blocks(stream, options): stream [t] int32, of a corpus data:stream "train".
 local function new(stream, given)
   local o = options.check("blocks", spec, given)
+  options.stream("blocks", stream)
   local self = setmetatable({ length = o.length, rows = o.batch, opt = o, stream = stream }, Blocks)
   self.seed = o.seed or streams.seed_of()
   self.targets = stream:numel() - 1
@@ -44,6 +45,7 @@ end
 
 -- The epoch of a step, both from 1.
 function Blocks:epoch(step)
+  options.count("blocks", "step", step)
   return (step - 1) // self:steps() + 1
 end
 

@@ -116,6 +116,9 @@ function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
   local self = setmetatable({ name = name, options = o, seed = o.seed or corpus.seed,
     bytes_per_token = {}, streams = {} }, Corpus)
+  if o.valid + o.test >= 1 then
+    stop.usage("corpus: valid = %g and test = %g leave nothing to train on", o.valid, o.test)
+  end
   local from = source.find(name)
   self.hash = from.hash
   local by_ids = from.whole and (o.tokenizer == "char" or o.tokenizer == "byte")
@@ -138,6 +141,17 @@ function corpus.open(name, given)
   end
   check_parts(self, given)
   return self
+end
+
+-- Raises unless every length is that of a block of a part, so that one that the part does not have
+-- is told before the training, not after it.
+function Corpus:check_lengths(part, lengths)
+  local tokens = self[part] and self[part]:numel() or 0
+  for _, n in ipairs(lengths) do
+    if n < 1 or n > tokens then
+      error(("length %d is not from 1 to %d, the tokens of the %s part"):format(n, tokens, part), 0)
+    end
+  end
 end
 
 -- The order of the blocks in an epoch is a function of (seed, epoch) alone, so nothing has to be
@@ -177,6 +191,9 @@ function Corpus:batch(step, batch, length)
   if not batch or not length then
     error("corpus: batch and length must be given to tl.corpus or to :batch", 2)
   end
+  options.count("corpus:batch", "step", step)
+  options.count("corpus:batch", "batch", batch)
+  options.count("corpus:batch", "length", length)
   local total = self.train:numel()
   if total <= length then too_short(self, total, length) end
   local starts_of = self.options.order == "blocks" and block_starts or random_starts

@@ -59,6 +59,7 @@ function eval.nats_per_token(model, stream, n, given)
   if math.type(n) ~= "integer" or n < 1 then
     error("eval: length n must be an integer of at least 1", 2)
   end
+  options.stream("eval", stream)
   local targets = stream:numel() - 1
   if targets < 1 then
     error(("eval: a stream of %d tokens has nothing to predict"):format(stream:numel()), 2)

@@ -94,6 +94,7 @@ local function inrange(field, value)
 end
 
 local function range(field)
+  if not field.min and not field.max then return "a number" end
   if field.min and field.max then return ("between %s and %s"):format(field.min, field.max) end
   return field.min and ("at least %s"):format(field.min) or ("at most %s"):format(field.max)
 end
@@ -218,6 +219,20 @@ function options.shared(who, values)
     end,
     __pairs = function() return pairs(values) end,
   })
+end
+
+-- Raises, for the caller's caller, unless value is an integer from 1 up: the argument name of who.
+function options.count(who, name, value)
+  if math.type(value) == "integer" and value >= 1 then return end
+  error(("%s: %s must be an integer of at least 1, got %s"):format(who, name, show(value)), 3)
+end
+
+-- The same unless ids is a stream of tokens: int32 [t].
+function options.stream(who, ids)
+  if type(ids) == "userdata" and ids:ndim() == 1 and ids:type() == "int32" then return end
+  local got = ids == nil and "nil, as an empty part of a corpus is"
+    or type(ids) == "userdata" and tostring(ids) or show(ids)
+  error(("%s: takes a stream of ids, int32 [t], got %s"):format(who, got), 3)
 end
 
 local function constant(text)

@@ -36,6 +36,9 @@ end
 
 -- The micro batches of a batch.
 local function micro(batch, parts)
+  if type(batch) ~= "userdata" and type(batch) ~= "table" then
+    error(("lm_step: a batch is a tensor of ids or a table of them, not %s"):format(type(batch)), 3)
+  end
   if type(batch) ~= "table" then return cut(batch, parts or 1) end
   if #batch == 0 then error("lm_step: a batch without rows", 3) end
   if parts then error("lm_step: the batch is in micro batches already", 3) end

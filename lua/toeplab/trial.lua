@@ -205,6 +205,9 @@ function Trial:best(value, patience)
   if type(value) ~= "number" then
     error(("best: takes a number, less being better, got a %s"):format(type(value)), 2)
   end
+  if patience ~= nil and (math.type(patience) ~= "integer" or patience < 1) then
+    error(("best: patience is an integer of at least 1, got %s"):format(tostring(patience)), 2)
+  end
   local lowest = self.lowest or { waited = 0 }
   local better = value == value and (not lowest.value or value < lowest.value)
   if better then

@@ -164,6 +164,8 @@ t.test("what is asked of t wrongly is an error", function()
     end
     fails("local data", "t:best(1) local data", "best: tells of a step, inside the loop")
     fails("local data", "t:load_best() local data", "load_best: comes after the loop")
+    fails("c.values%[step // 2%]", "1, 0", "best: patience is an integer of at least 1, got 0")
+    fails("c.values%[step // 2%]", "1, 'x'", "best: patience is an integer of at least 1, got x")
     fails("c.values%[step // 2%]", "'low'", "best: takes a number, less being better, got a string")
   end)
 end)

@@ -83,6 +83,14 @@ test("blocks: micro batches, and a stream shorter than a block", function()
     { length = 2, batch = 1 })
   raises(tl.blocks, "unknown option 'lenght'; did you mean 'length'", stream_of(9), { lenght = 2 })
   raises(tl.blocks, "option 'batch' is required", stream_of(9), { length = 2 })
+  for _, ids in ipairs { false, tl.zeros(3), tl.ids { { 1, 2 } }, "1 2" } do
+    raises(tl.blocks, "blocks: takes a stream of ids, int32 %[t%], got", ids or nil,
+      { length = 2, batch = 1 })
+    raises(tl.eval.perplexity, "eval: takes a stream of ids, int32 %[t%], got", nil, ids or nil, 2)
+  end
+  for _, step in ipairs { 0, -1, 1.5, "1" } do
+    raises(b.batch, "step must be an integer of at least 1, got", b, step)
+  end
 end)
 
 -- ---- Accumulation -------------------------------------------------------------------------------
@@ -118,6 +126,7 @@ test("accumulation: sum of the token losses over all micro batches by their numb
   end
   ok(math.abs(means - loss) > 1e-4, "the micro batches must differ")
   raises(tl.train.lm_step, "in micro batches already", a, tl.optim.sgd(a, {}), batch, 2)
+  raises(tl.train.lm_step, "a batch is a tensor of ids or a table of them, not nil", a)
   raises(tl.train.lm_step, "a batch without rows", a, tl.optim.sgd(a, {}), {})
 end)
 

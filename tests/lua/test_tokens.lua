@@ -294,8 +294,21 @@ t.test("toeplab bpe train", function()
     t.ok(code == 2 and said:find(want), said)
   end
   said, code = process("", ("bpe train %s --size 99999 --out %s/none"):format(text, folder))
-  t.ok(code == 1 and said:find "the text gives %d+ tokens, 99999 are asked for", said)
+  t.ok(code == 2 and said:find "train.txt: bpe: the text gives %d+ tokens, 99999 are asked for",
+    said)
   t.ok(not core.sys.exists(folder .. "/none"))
+end)
+
+t.test("toeplab bpe train writes over merges only", function()
+  local text = write("train.txt", long)
+  assert(os.execute("mkfifo " .. quote(folder .. "/pipe")))
+  for name, want in pairs { ["train.txt"] = "is there and holds no merges", pipe = "no plain file",
+    ["."] = "no plain file", ["none/x"] = "there is no folder " .. folder .. "/none/" } do
+    local said, code = process("", ("bpe train %s --size 260 --out %s/%s"):format(text, folder,
+      name))
+    t.ok(code == 2 and said:find(want, 1, true), said)
+  end
+  t.ok(read(text) == long and core.sys.kind(folder .. "/pipe") == "other")
 end)
 
 -- ---- What is wrong ------------------------------------------------------------------------------
@@ -326,7 +339,8 @@ t.test("wrong vocabularies and options", function()
     { tokenizer = "bpe", merges = small, vocab_size = 600 })
   t.raises(corpus, "none.bpe: open failed: No such file", path,
     { tokenizer = "bpe", merges = folder .. "/none.bpe" })
-  t.raises(corpus, "right.txt:1: not two tokens", path, { tokenizer = "bpe", merges = path })
+  t.raises(corpus, "^tokenizer bpe: [^:]*right.txt:1: not two tokens", path,
+    { tokenizer = "bpe", merges = path })
   t.raises(corpus, "'wrd' is not one of char, byte, word, bpe, gpt2", name, { tokenizer = "wrd" })
   t.raises(corpus, "unknown option 'tokens'", name, { tokens = "byte" })
   local short = "%d+ training tokens are fewer than length %+ 1 = 100001"
@@ -349,6 +363,14 @@ t.test("a set that is not the published one, or not here, is refused", function(
   t.ok(says("tinyshakespeare", "word"):find("differs from the published file", 1, true))
   t.ok(says("wikitext-2", "word"):find("corpus wikitext-2 is not here. Either", 1, true))
   t.ok(says("text:abc abc", "gpt2"):find("gpt2-bpe/vocab.bpe is not here. Either", 1, true))
+  assert(core.sys.mkdir(folder .. "/data/gpt2-bpe"))
+  for _, name in ipairs { "vocab.bpe", "encoder.json", "dict.txt" } do
+    write("data/gpt2-bpe/" .. name, ("x"):rep(456318))
+  end
+  t.ok(says("text:abc abc", "gpt2"):find("vocab.bpe differs from the published file", 1, true))
+  write("data/gpt2-bpe/vocab.bpe", "#version: 0.2\n")
+  t.ok(says("text:abc abc", "gpt2"):find("has 14 bytes, the published file 456318", 1, true))
+  t.ok(says(1, "word"):find("a corpus is named by a string, not by a number", 1, true))
 end)
 
 t.test("a set with files of its own has them as its parts", function()

@@ -27,9 +27,10 @@ local command = {
   },
 }
 
-local function window(set, store, row, about)
-  local given = arguments.integer("generate", set, "window", 1)
-  return given or about.length or math.tointeger(store:decode(row.config).length) or 256
+-- How many tokens the model sees: no more than there will be, but for the length it was trained at.
+local function window(set, trained, total)
+  local given = arguments.integer("generate", set, "window", 1) or trained
+  return math.min(given, math.max(trained, total))
 end
 
 -- Ends the run between two tokens if a signal has come.
@@ -41,12 +42,14 @@ local function check_signals()
     or stop.INTERRUPT, "stopped by SIG%s", name or "INT")
 end
 
+-- The number of tokens of the prompt.
 local function check_prompt(vocab, prompt)
   local fine, ids = pcall(vocab.encode, vocab, prompt)
   if not fine then stop.usage("generate: the prompt: %s", stop.plain(tostring(ids))) end
   if ids:numel() == 0 and not vocab:eos() then
     stop.usage("generate: the prompt needs at least one token: give --prompt")
   end
+  return math.max(ids:numel(), 1)
 end
 
 function command.run(set, words)
@@ -69,8 +72,9 @@ function command.run(set, words)
     stop.usage("trial %s keeps no vocabulary: give t:steps the corpus", row.id:sub(1, 12))
   end
   local prompt = set.prompt or ""
-  check_prompt(vocab, prompt)
-  o.window = window(set, store, row, about)
+  local count = check_prompt(vocab, prompt)
+  local trained = about.length or math.tointeger(store:decode(row.config).length) or 256
+  o.window = window(set, trained, count + (o.tokens or 200))
   core.sys.catch_signals()
   io.write(prompt)
   function o.each(piece)
