@@ -119,8 +119,10 @@ local function whole(file)
   return ok and hash == file.sha256
 end
 
--- The best checkpoint that can be read, else the newest; kind: only those.
+-- The best checkpoint that can be read, else the newest; kind: only those. If there is none, nil
+-- and whether there are any that cannot be read.
 local function parameters(files, kind, warn)
+  local damaged = false
   for _, wanted in ipairs(kind and { kind } or { "best", "checkpoint" }) do
     for i = #files, 1, -1 do
       local file = files[i]
@@ -128,10 +130,12 @@ local function parameters(files, kind, warn)
         local ok, state = whole(file), nil
         if ok then ok, state = pcall(checkpoint.read, file.path, "model") end
         if ok then return state.model, file end
-        warn("%s is missing or damaged; trying another", file.path)
+        warn("%s is missing or damaged", file.path)
+        damaged = true
       end
     end
   end
+  return nil, damaged
 end
 
 local function describe(store, id, short)
@@ -161,7 +165,9 @@ function stored.load(store, row, options)
       short, about.programmed)
   end
   local state, file = parameters(files, o.kind, o.warn or function() end)
-  if not state then
+  if not state and file then
+    stop.raise(stop.STORAGE, "trial %s has no checkpoint that is whole", short)
+  elseif not state then
     stop.usage("trial %s has no checkpoint%s", short, o.kind and " of kind " .. o.kind or "")
   end
   local model = models.describe(about.model, about.options):load(state)
