@@ -183,6 +183,13 @@ function Trial:add_artifact(a)
   add_artifact(self, a)
 end
 
+-- The sha256 of a file of the trial; nil if it has none of that kind and step.
+function Trial:hash_of(kind, step)
+  local row = self.all:rows([[SELECT sha256 FROM artifacts
+    WHERE trial = ? AND kind = ? AND step = ?]], { self.id, kind, step })[1]
+  return row and row.sha256
+end
+
 function Trial:drop_artifact(a)
   self.all:rows("DELETE FROM artifacts WHERE path = ?", { a.path })
 end

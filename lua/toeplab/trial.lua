@@ -296,9 +296,23 @@ local function stateful(data)
   return type(data) == "table" and type(data.state) == "function" and type(data.load) == "function"
 end
 
+-- A trial that goes on needs the vocabulary it was begun with: a file of merges may have changed.
+local function compare_vocabulary(self, texts)
+  if #self.records:checkpoints() == 0 then return end
+  for _, kind in ipairs { "vocabulary", "encoder", "dictionary" } do
+    local had = texts[kind] and self.records:hash_of(kind, 0)
+    if had and had ~= core.sha256(texts[kind]) then
+      error(("the %s is another than the one that the trial was begun with, %s/%s/%s-00000000.%s: "
+        .. "put that one back, or run in another folder"):format(kind, self.folder, self.path, kind,
+        stored.endings[kind]), 0)
+    end
+  end
+end
+
 -- Keeps what the model and its vocabulary can be made from again without the script.
 local function keep_model(self, model, data)
   local texts = stored.texts(model, data) or {}
+  compare_vocabulary(self, texts)
   for _, kind in ipairs(suggest.keys(texts)) do
     keep_text(self, kind, 0, texts[kind])
   end

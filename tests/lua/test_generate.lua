@@ -113,6 +113,31 @@ t.test("the parameters are those of the checkpoint", function()
   end)
 end)
 
+t.test("a trial goes on with the vocabulary it was begun with only", function()
+  t.in_folder(function(folder)
+    local saved, merges = script, folder .. "/x.bpe"
+    script = saved:gsub("vocab_size = c.tokenizer[^}]*", ("merges = %q"):format(merges))
+      :gsub("if step == 3", "if step == 4 then error 'broken' end %0")
+    local function learn(text)
+      local counter = core.counter "pieces"
+      counter:feed(text)
+      core.bpe_train(counter, 262, merges)
+    end
+    local function fails(want)
+      t.eq(run(folder, { "tokenizer=bpe" }), 1)
+      with_last(folder, function(_, row) t.ok(row.error:find(want), row.error) end)
+    end
+    learn(("the old man of the sea "):rep(9))
+    local first = t.read(merges)
+    fails "broken"
+    learn(("a young moon and a tale "):rep(9))
+    fails "the vocabulary is another than the one that the trial was begun with, .*vocabulary%-0"
+    t.write(merges, first)
+    fails "broken"
+    script = saved
+  end)
+end)
+
 t.test("toeplab generate: the same text for a seed, from the prompt on", function()
   in_plain(function(folder)
     local code, first = generate(folder, "--prompt 'the sea' --tokens 30 --seed 3")
