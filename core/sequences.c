@@ -76,13 +76,17 @@ static tl_status add_frequent(tl_vocab *v, entry *counts, int64_t least)
 {
     static const char *const specials[SPECIALS] = {"<pad>", "<unk>", "<eos>"};
     frequent *f = v->state;
+    size_t count = 0;
     tl_status st = TL_OK;
     for (int i = 0; st == TL_OK && i < SPECIALS; i++)
         st = tl_vocab_add(v, specials[i], strlen(specials[i]));
     v->eos = EOS;
-    qsort(counts, TL_CODE_POINTS, sizeof *counts, before);
-    for (int32_t i = 0; i < TL_CODE_POINTS; i++) f->ids[i] = UNK;
-    for (int32_t i = 0; st == TL_OK && i < TL_CODE_POINTS && counts[i].count >= least; i++) {
+    for (int32_t i = 0; i < TL_CODE_POINTS; i++) {
+        f->ids[i] = UNK;
+        if (counts[i].count >= least) counts[count++] = counts[i];
+    }
+    qsort(counts, count, sizeof *counts, before);
+    for (size_t i = 0; st == TL_OK && i < count; i++) {
         char token[4];
         f->ids[counts[i].point] = v->size;
         st = tl_vocab_add(v, token, (size_t)tl_utf8_encode((uint32_t)counts[i].point, token));

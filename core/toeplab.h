@@ -295,9 +295,7 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
 typedef enum tl_adam_kind {
     TL_ADAM,  /* weight decay added to the gradient (coupled; Kingma & Ba with L2) */
     TL_ADAMW, /* p -= lr wd p, then the step (Loshchilov & Hutter); PyTorch's AdamW */
-    /* fairseq "adam": p -= lr wd p before the step; eps outside, bias correction in the step
-    ** size */
-    TL_ADAM_FAIRSEQ
+    TL_ADAM_FAIRSEQ /* as ADAMW, but p -= lr sqrt(c2)/c1 m / (sqrt(v) + eps); fairseq's "adam" */
 } tl_adam_kind;
 
 typedef struct tl_adam_options {
@@ -306,12 +304,13 @@ typedef struct tl_adam_options {
     int64_t step; /* 1 for the first update */
 } tl_adam_options;
 
-/* One update of params[i] from its gradient scaled by grad_scale, with moments m[i], v[i] of the
-** same shape. A parameter without a gradient is left alone. */
+/* One update of params[i] from its gradient times grad_scale, g, with moments m[i], v[i] of its
+** shape: m = beta1 m + (1-beta1) g, v = beta2 v + (1-beta2) g^2, c1 = 1-beta1^step, c2 likewise,
+** p -= lr (m/c1) / (sqrt(v/c2) + eps). A parameter without a gradient is left alone. */
 tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
                        int count, const tl_adam_options *opt, double grad_scale);
-/* buf[i]: momentum buffers or NULL when momentum is 0.  g += wd p; buf = momentum buf + g; p -=
-** lr (buf or g) */
+/* buf[i]: momentum buffers or NULL when momentum is 0.
+** g += wd p; buf = momentum buf + g; p -= lr (buf or g) */
 tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count, double lr,
                       double momentum, double weight_decay, double grad_scale);
 /* sqrt of the sum over params of |grad|^2, in float64, in the order given. */

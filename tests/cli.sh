@@ -107,11 +107,15 @@ expect "model with an integer written 1e2" 0 "Embedding" "$toeplab" model tnn_lm
 refuse "model that no memory holds" 2 "e+1[0-9] parameters take [0-9.]* GiB.*GiB of memory are available" \
     "$toeplab" model tnn_lm dim=1000000 vocab=2000000
 refuse "unknown data set" 2 "did you mean 'wikitext-2'" "$toeplab" data wikitext2
+refuse "data list of a set" 2 "takes no name" "$toeplab" data list wikitext-2
+refuse "data show of nothing" 2 "which set?" "$toeplab" data show
 refuse "unknown data set to fetch" 2 "did you mean 'wikitext-2'" "$toeplab" data fetch wikitext2
 refuse "a set without an address" 2 "imdb: no address of it is known. Either put the archive" \
     "$toeplab" data fetch imdb
-refuse "a mirror that does not hold it" 1 "none/imdb-labelled.tar.xz: .*the same command continues" \
+refuse "a mirror that is not there" 2 "none: is neither a folder nor an address" \
     "$toeplab" data fetch -q --from "$top/none" imdb
+refuse "a mirror that does not hold it" 1 "/imdb-labelled.tar.xz: .*the same command continues" \
+    "$toeplab" data fetch -q --from "$top" imdb
 refuse "generate without a trial" 2 "which trial" "$toeplab" generate --prompt x
 refuse "nothing stored yet" 2 "holds no runs" "$toeplab" ls
 refuse "verify without a file" 2 "give reference files" "$toeplab" verify
@@ -217,6 +221,16 @@ cp "$top/out" "$top/second"
 check "again: the same table" cmp "$top/second" "$top/first"
 expect "custom mixer, smoke" 0 "^conv " "$toeplab" run "$source/experiments/custom-mixer.lua" $smoke
 for experiment in wikitext2-bpe tnn-lm wikitext2; do
+    expect "$experiment, a length beyond the test part" 1 "lua:[0-9]*: length 9999 is not from 1 to" \
+        "$toeplab" run -C "$top/lengths" "$source/experiments/$experiment.lua" \
+        $smoke lengths=9999
+    expect "$experiment, a valid part of less than one block" 1 "the valid part" \
+        "$toeplab" run -C "$top/lengths" "$source/experiments/$experiment.lua" \
+        $smoke length=1000 lengths=16
+done
+refuse "no patience" 2 "patience must be at least 1, not 0" \
+    "$toeplab" run "$source/experiments/wikitext2.lua" $smoke patience=0
+for experiment in wikitext2-bpe tnn-lm wikitext2; do
     expect "$experiment, smoke" 0 " done  (" "$toeplab" run "$source/experiments/$experiment.lua" $smoke
 done
 cp "$top/out" "$top/report"
@@ -297,7 +311,8 @@ expect "a trial that raises a table: its content is told" 1 'failed: .*table.lua
 mkdir "$top/bin"
 printf '#!/bin/sh\necho "a warning" >&2\necho "Ge1:1 In the beginning"\n' >"$top/bin/bible"
 chmod +x "$top/bin/bible"
-echo 'io.write(require("toeplab").corpus("bible-kjv").text)' >"$top/bible.lua"
+echo 'local data = require("toeplab").corpus("bible-kjv", { valid = 0.0, test = 0.0 })
+io.write(data.vocab:decode(data.train))' >"$top/bible.lua"
 check "what a program of a corpus complains of is no text" \
     sh -c "[ \"\$(PATH='$top/bin:$PATH' '$toeplab' lua '$top/bible.lua')\" = 'In the beginning' ]"
 

@@ -113,42 +113,56 @@ static void begin_tile(ski_work *w, const tl_tno_args *a, int64_t first)
     load_operator(w, a, first);
 }
 
-static void clear_rows(const ski_work *w, lanes *rows, int64_t count)
+/* z, g and what causal sums are kept in. */
+static void clear_state(ski_work *w)
 {
-    for (int64_t g = 0; g < w->groups; g++)
-        memset(rows + g * w->s->stride, 0, (size_t)count * sizeof *rows);
+    size_t bytes = (size_t)(w->s->r + WIDTH) * sizeof(lanes);
+    for (int64_t k = 0; w->s->low && k < w->groups; k++) {
+        ski_group *g = &w->group[k];
+        memset(g->z, 0, bytes);
+        memset(g->g, 0, bytes);
+        memset(g->v, 0, bytes);
+        memset(g->pending, 0, sizeof g->pending);
+        g->column = -1;
+    }
 }
 
-/* z = W' x, or g = W' x: to is that of the first group. */
-static void gather_all(ski_work *w, const float *x, lanes *to)
+/* ---- What comes next ------------------------------------------------------------------------- */
+
+/* How many of the rows first..first+BLOCK-1 of group k of x [n,d] there are; row is the first. */
+static int64_t there(const ski_work *w, int64_t k, const float *x, int64_t first, const float **row)
 {
-    const ski_plan *s = w->s;
-    clear_rows(w, to, s->r + WIDTH);
-    for (int64_t first = 0; first < s->n; first += BLOCK)
-        ski_gather(w, x, first, smaller(BLOCK, s->n - first), to);
+    int64_t from = larger(first, 0), to = smaller(first + BLOCK, w->s->n);
+    if (from >= to) return 0;
+    *row = x + from * w->s->d + k * LANES;
+    return to - from;
+}
+
+/* In group k: rows of a from first on, of b and of y from at on. b or y may be NULL. */
+static ski_ahead ahead_of(const ski_work *w, int64_t k, const float *a, int64_t first,
+                          const float *b, const float *y, int64_t at)
+{
+    ski_ahead next = {.step = w->s->d};
+    next.reads[0] = there(w, k, a, first, &next.read[0]);
+    if (b) next.reads[1] = there(w, k, b, at, &next.read[1]);
+    if (y) next.writes = there(w, k, y, at, &next.write);
+    return next;
 }
 
 /* ---- Forward --------------------------------------------------------------------------------- */
 
-static void forward_sequence(ski_work *w, const float *x, float *y)
+static void forward_blocks(ski_work *w, const float *x, float *y)
 {
     const ski_plan *s = w->s;
-    int64_t         lead = s->taps ? s->taps - 1 - s->origin : 0;
-    int64_t         more = s->taps ? s->taps - 1 : 0;
-    if (s->low && !s->causal) gather_all(w, x, w->group[0].z);
-    for (int64_t g = 0; s->low && g < w->groups; g++) {
-        if (s->causal)
-            ski_causal_clear(s, &w->group[g]);
-        else
-            ski_multiply(w, &w->group[g]);
-    }
+    int64_t         more = s->taps ? s->taps - 1 : 0, lead = more - s->origin;
     for (int64_t first = 0; first < s->n; first += BLOCK) {
         int64_t count = smaller(BLOCK, s->n - first);
         if (s->taps || s->causal)
             ski_load(w, x, s->n, first - lead, count + more, w->group[0].x);
         for (int64_t k = 0; k < w->groups; k++) {
             ski_group *g = &w->group[k];
-            ski_correlate(g->taps, s->taps, g->x, count, w->out);
+            ski_ahead  next = ahead_of(w, k, x, first + BLOCK + s->origin, NULL, y, first + BLOCK);
+            ski_correlate(g->taps, s->taps, g->x, count, w->out, &next);
             if (s->low && s->causal)
                 ski_causal_forward(s, g, first, count, g->x + lead, w->out);
             if (s->low && !s->causal)
@@ -157,6 +171,18 @@ static void forward_sequence(ski_work *w, const float *x, float *y)
                 ski_store(w, k, w->out, count, y + first * s->d);
         }
     }
+}
+
+static void forward_sequence(ski_work *w, const float *x, float *y)
+{
+    const ski_plan *s = w->s;
+    clear_state(w);
+    if (s->low && !s->causal) {
+        for (int64_t first = 0; first < s->n; first += BLOCK)
+            ski_gather(w, x, first, smaller(BLOCK, s->n - first), w->group[0].z);
+        for (int64_t g = 0; g < w->groups; g++) ski_multiply(w, &w->group[g]);
+    }
+    forward_blocks(w, x, y);
 }
 
 static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
@@ -176,32 +202,39 @@ static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 
-/* The gradient of A, and v = A' W' dy. */
-static void backward_low(ski_work *w, const float *x, const float *dy, int want_x, int want_coef)
-{
-    gather_all(w, dy, w->group[0].g);
-    if (want_coef) gather_all(w, x, w->group[0].z);
-    for (int64_t g = 0; g < w->groups; g++) {
-        if (want_x) ski_transpose(w, &w->group[g]);
-        if (want_coef) ski_kernel_sums(w, &w->group[g]);
-    }
-}
+/* What is wanted of a backward. */
+typedef struct wish {
+    int x, coef, taps;
+} wish;
 
-static void backward_causal_sums(ski_work *w, const float *x, const float *dy)
+/* The gradients of the taps and of a causal A; of another, z = W' x and g = W' dy. */
+static void backward_sums(ski_work *w, const float *x, const float *dy, wish want)
 {
     const ski_plan *s = w->s;
-    for (int64_t g = 0; g < w->groups; g++) ski_causal_clear(s, &w->group[g]);
+    int64_t         more = s->taps ? s->taps - 1 : 0;
+    int             two_sided = s->low && !s->causal, causal = s->low && s->causal && want.coef;
     for (int64_t first = 0; first < s->n; first += BLOCK) {
         int64_t count = smaller(BLOCK, s->n - first);
-        ski_load(w, dy, s->n, first, count, w->group[0].x);
+        if (two_sided) ski_gather(w, dy, first, count, w->group[0].g);
+        if (two_sided && want.coef) ski_gather(w, x, first, count, w->group[0].z);
+        if (!want.taps && !causal) continue;
+        ski_load(w, dy, s->n, first - s->origin, count + more, w->group[0].x);
         ski_load(w, x, s->n, first, count, w->group[0].other);
-        for (int64_t g = 0; g < w->groups; g++)
-            ski_causal_sums(s, &w->group[g], first, count, w->group[g].other, w->group[g].x);
+        for (int64_t k = 0; k < w->groups; k++) {
+            ski_group *g = &w->group[k];
+            ski_ahead  next = ahead_of(w, k, dy, first + BLOCK + more - s->origin, x, NULL,
+                                       first + BLOCK);
+            if (want.taps) {
+                ski_correlate(g->other, count, g->x, s->taps, w->sums, &next);
+                ski_add(g->tap_sums, w->sums, s->taps);
+            }
+            if (causal) ski_causal_sums(s, g, first, count, g->other, g->x + s->origin);
+        }
     }
 }
 
-/* dx and the gradient of the taps; x is NULL where that is not wanted, and so is dx. */
-static void backward_blocks(ski_work *w, const float *x, const float *dy, float *dx)
+/* The last block first, for causal sums. */
+static void backward_blocks(ski_work *w, const float *dy, float *dx)
 {
     const ski_plan *s = w->s;
     int64_t         more = s->taps ? s->taps - 1 : 0;
@@ -209,15 +242,11 @@ static void backward_blocks(ski_work *w, const float *x, const float *dy, float 
         int64_t count = smaller(BLOCK, s->n - first);
         if (s->taps || s->causal)
             ski_load(w, dy, s->n, first - s->origin, count + more, w->group[0].x);
-        if (x) ski_load(w, x, s->n, first, count, w->group[0].other);
         for (int64_t k = 0; k < w->groups; k++) {
             ski_group *g = &w->group[k];
-            if (x) {
-                ski_correlate(g->other, count, g->x, s->taps, w->sums);
-                ski_add(g->tap_sums, w->sums, s->taps);
-            }
-            if (!dx) continue;
-            ski_correlate(g->taps, s->taps, g->x, count, w->out);
+            ski_ahead  next = ahead_of(w, k, dy, first - BLOCK - s->origin, NULL, dx,
+                                       first - BLOCK);
+            ski_correlate(g->taps, s->taps, g->x, count, w->out, &next);
             if (s->low && s->causal)
                 ski_causal_back(s, g, first, count, g->x + s->origin, w->out);
             if (s->low && !s->causal)
@@ -228,15 +257,18 @@ static void backward_blocks(ski_work *w, const float *x, const float *dy, float 
     }
 }
 
-static void backward_sequence(ski_work *w, const float *x, const float *dy, float *dx,
-                              int want_coef, int want_taps)
+static void backward_sequence(ski_work *w, const float *x, const float *dy, float *dx, wish want)
 {
     const ski_plan *s = w->s;
-    if (s->low && !s->causal) backward_low(w, x, dy, dx != NULL, want_coef);
-    if (s->low && s->causal && want_coef) backward_causal_sums(w, x, dy);
-    if (s->low && s->causal && dx)
-        for (int64_t g = 0; g < w->groups; g++) ski_causal_clear(s, &w->group[g]);
-    if (dx || want_taps) backward_blocks(w, want_taps ? x : NULL, dy, dx);
+    int             two_sided = s->low && !s->causal;
+    clear_state(w);
+    if (two_sided || want.taps || want.coef) backward_sums(w, x, dy, want);
+    for (int64_t g = 0; two_sided && g < w->groups; g++) {
+        if (want.x) ski_transpose(w, &w->group[g]);
+        if (want.coef) ski_kernel_sums(w, &w->group[g]);
+    }
+    if (!two_sided) clear_state(w);
+    if (want.x) backward_blocks(w, dy, dx);
 }
 
 static void store_sums(const ski_work *w, int64_t g, const double *sums, int64_t count, float *to)
@@ -258,6 +290,7 @@ static void backward_tile(ski_work *w, const tl_tno_args *a, int64_t first)
 {
     const ski_plan *s = w->s;
     float          *dtaps = s->taps && a->dparams ? a->dparams[0] : NULL;
+    wish            want = {a->dx != NULL, a->dcoef && s->low, dtaps != NULL};
     begin_tile(w, a, first);
     for (int64_t g = 0; g < w->groups; g++) {
         memset(w->group[g].tap_sums, 0, (size_t)s->taps * LANES * sizeof(double));
@@ -265,12 +298,11 @@ static void backward_tile(ski_work *w, const tl_tno_args *a, int64_t first)
     }
     for (int64_t b = 0; b < a->b; b++) {
         int64_t at = b * s->n * s->d + first;
-        backward_sequence(w, a->x + at, a->dy + at, a->dx ? a->dx + at : NULL, a->dcoef != NULL,
-                          dtaps != NULL);
+        backward_sequence(w, a->x + at, a->dy + at, a->dx ? a->dx + at : NULL, want);
     }
     for (int64_t g = 0; g < w->groups; g++) {
         if (dtaps) store_sums(w, g, w->group[g].tap_sums, s->taps, dtaps + first);
-        if (a->dcoef && s->low)
+        if (want.coef)
             store_sums(w, g, w->group[g].kernel_sums, s->lags, a->dcoef + first);
     }
     if (a->dcoef && !s->low) /* the coefficients are not used */

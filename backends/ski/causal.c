@@ -12,15 +12,6 @@
 
 #include "ski.h"
 
-void ski_causal_clear(const ski_plan *s, ski_group *g)
-{
-    size_t rows = (size_t)(s->r + WIDTH) * sizeof(lanes);
-    memset(g->pending, 0, sizeof g->pending);
-    memset(g->v, 0, rows);
-    memset(g->z, 0, rows);
-    g->column = -1;
-}
-
 /* v += A times the pending sums */
 static void through_kernel(const ski_plan *s, ski_group *g)
 {

@@ -84,7 +84,8 @@ static void sums_directly(ski_work *w, const ski_group *g)
     for (int64_t l = 0; l < w->s->lags; l += STEP) {
         int64_t from = r - l - STEP > 0 ? r - l - STEP : 0;
         int64_t to = 2 * r - 1 - l < r ? 2 * r - 1 - l : r;
-        ski_correlate(g->z + from, to - from, g->g + from + l - (r - 1), STEP, w->sums + l);
+        ski_correlate(g->z + from, to - from, g->g + from + l - (r - 1), STEP, w->sums + l,
+                      NULL);
     }
 }
 
@@ -101,7 +102,7 @@ void ski_multiply(ski_work *w, ski_group *g)
         by_transforms(w, g, g->z, 1);
     } else {
         reverse(g->z, w->s->r, w->flip);
-        ski_correlate(w->flip, w->s->r, g->kernel, w->s->r, g->v);
+        ski_correlate(w->flip, w->s->r, g->kernel, w->s->r, g->v, NULL);
     }
 }
 
@@ -110,7 +111,7 @@ void ski_transpose(ski_work *w, ski_group *g)
     if (w->s->size) {
         by_transforms(w, g, g->g, -1);
     } else {
-        ski_correlate(g->g, w->s->r, g->kernel, w->s->r, w->flip);
+        ski_correlate(g->g, w->s->r, g->kernel, w->s->r, w->flip, NULL);
         reverse(w->flip, w->s->r, g->v);
     }
 }

@@ -21,9 +21,19 @@ static void correlate_step(const lanes *b, int64_t count, const lanes *w, lanes 
     for (int p = 0; p < STEP; p++) out[p] = sum[p];
 }
 
-void ski_correlate(const lanes *b, int64_t count, const lanes *w, int64_t rows, lanes *out)
+/* The fetches are written out here: gcc takes a function of nothing else for one without effect. */
+void ski_correlate(const lanes *b, int64_t count, const lanes *w, int64_t rows, lanes *out,
+                   const ski_ahead *ahead)
 {
-    for (int64_t p = 0; p < rows; p += STEP) correlate_step(b, count, w + p, out + p);
+    int64_t steps = ski_up(rows) / STEP, k = 0;
+    for (int64_t p = 0; p < steps; p++) {
+        for (int64_t share = (p + 1) * BLOCK / steps; ahead && k < share; k++) {
+            if (k < ahead->reads[0]) __builtin_prefetch(ahead->read[0] + k * ahead->step, 0, 2);
+            if (k < ahead->reads[1]) __builtin_prefetch(ahead->read[1] + k * ahead->step, 0, 2);
+            if (k < ahead->writes) __builtin_prefetch(ahead->write + k * ahead->step, 1, 2);
+        }
+        correlate_step(b, count, w + p * STEP, out + p * STEP);
+    }
 }
 
 /* ---- To and from memory ---------------------------------------------------------------------- */

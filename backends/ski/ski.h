@@ -73,9 +73,17 @@ static inline int64_t ski_up(int64_t rows) { return (rows + STEP - 1) / STEP * S
 
 /* ---- rows.c ---------------------------------------------------------------------------------- */
 
+/* What the next block will want: reads[0], reads[1] and writes rows of LANES floats, step apart, at
+** most BLOCK. Fetched all at once they would be waited for; a few at a time between sums, not. */
+typedef struct ski_ahead {
+    const float *read[2], *write;
+    int64_t      reads[2], writes, step;
+} ski_ahead;
+
 /* out[p] = sum over q < count of b[q] w[p+q], for p < rows rounded up to STEP: out and w have as
-** many. */
-void ski_correlate(const lanes *b, int64_t count, const lanes *w, int64_t rows, lanes *out);
+** many. ahead: fetched meanwhile, or NULL. */
+void ski_correlate(const lanes *b, int64_t count, const lanes *w, int64_t rows, lanes *out,
+                   const ski_ahead *ahead);
 /* Rows first..first+count-1 of from [n,d], zero outside it, to each group; to is that of the first
 ** group. */
 void ski_load(const ski_work *w, const float *from, int64_t n, int64_t first, int64_t count,
@@ -99,7 +107,7 @@ void ski_kernel_sums(ski_work *w, ski_group *g); /* kernel_sums += those of g z'
 
 /* ---- causal.c -------------------------------------------------------------------------------- */
 
-void ski_causal_clear(const ski_plan *s, ski_group *g);
+/* A sequence begins with z, v and pending 0 and column -1. */
 void ski_causal_forward(const ski_plan *s, ski_group *g, int64_t first, int64_t count,
                         const lanes *x, lanes *y);
 void ski_causal_back(const ski_plan *s, ski_group *g, int64_t first, int64_t count,

@@ -249,8 +249,8 @@ end
 -- The folder for what is fetched when TOEPLAB_DATA is not set or cannot be written; nil without a
 -- cache folder.
 function datasets.own_folder()
-  local cache = os.getenv("TOEPLAB_CACHE") or core.sys.cache_dir()
-  return cache and cache ~= "" and cache .. "/data" or nil
+  local cache = core.sys.cache_dir()
+  return cache and cache .. "/data"
 end
 
 -- Where a file of a set is, given as in files; nil if it is not here.
@@ -272,17 +272,10 @@ function datasets.parts(set)
   return found
 end
 
-local function size_of(path)
-  local handle = path and io.open(path, "rb")
-  local size = handle and handle:seek("end")
-  if handle then handle:close() end
-  return size
-end
-
 -- How the file (an entry of files) at path stands: "here", "absent", "wrong size" or, if its hash
 -- is compared, "differs".
 function datasets.file_state(path, file, check)
-  local size = size_of(path)
+  local size = path and core.sys.size(path)
   if not size then return "absent" end
   if file[2] and size ~= file[2] or size == 0 then return "wrong size" end
   if check and file[3] and core.sha256_file(path) ~= file[3] then return "differs" end
@@ -307,14 +300,14 @@ local function groups(set)
 end
 
 -- How a set stands: the worst state of its files, "here (program)" if a program prints it, "here
--- (generated)" if it is made, or "as archive". locate: where a file is, if not in the usual places.
-function datasets.state(set, check, locate)
+-- (generated)" if it is made, or "as archive".
+function datasets.state(set, check)
   if set.generated then return "here (generated)" end
   local worst = "here"
   for _, group in ipairs(groups(set)) do
     local best
     for _, file in ipairs(group) do
-      local state = datasets.file_state((locate or datasets.place)(file[1]), file, check)
+      local state = datasets.file_state(datasets.place(file[1]), file, check)
       if not best or best == "absent" or state == "here" then best = state end
     end
     if best ~= "here" and worst ~= "wrong size" and worst ~= "differs" then worst = best end

@@ -29,7 +29,7 @@ end
 --   model(ids [b,n]) -> logits [b,n,vocab]   model:hidden(ids) -> [b,n,dim]
 --   model:loss(ids, targets) -> nats
 -- Every length n >= 1 works.
-local TnnLM = class("TnnLM", spec)
+local TnnLM = class("TnnLM", spec, { "vocab" })
 
 function TnnLM:build(o)
   self.causal = o.causal

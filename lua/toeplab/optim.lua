@@ -9,7 +9,7 @@ local suggest = require "toeplab.suggest"
 local field = options.field
 
 local function positive(x)
-  return x > 0, ("= %g must be above 0"):format(x)
+  return x > 0 and x < math.huge, ("= %g must be above 0 and finite"):format(x)
 end
 
 -- What every optimiser takes.
@@ -74,8 +74,8 @@ function Optimizer:zero_grad()
 end
 
 -- One update from the gradients: clipped to the global norm clip, at the schedule's rate for this
--- update. Returns {step=, lr=, grad_norm=}, the norm being that before clipping. A norm that is not
--- finite is an error, and nothing is changed.
+-- update. Returns {step=, lr=, grad_norm=}, the norm being that before clipping. A norm or a
+-- rate that is not finite is an error, and nothing is changed.
 function Optimizer:step()
   local norm = core.grad_norm(self.params)
   if norm ~= norm or norm == math.huge then
@@ -83,8 +83,12 @@ function Optimizer:step()
   end
   local scale = 1.0
   if self.opt.clip > 0 then scale = math.min(1.0, self.opt.clip / (norm + 1e-6)) end
+  local lr = self.rate(self.steps + 1)
+  if not (math.type(lr) and lr >= 0 and lr < math.huge) then
+    error(("%s: the schedule gives the rate %s at update %d"):format(self.kind, tostring(lr),
+      self.steps + 1), 2)
+  end
   self.steps = self.steps + 1
-  local lr = self.rate(self.steps)
   self:update(lr, scale)
   return { step = self.steps, lr = lr, grad_norm = norm }
 end
@@ -130,7 +134,7 @@ end
 
 local adam_spec = common {
   { "betas", field { default = { 0.9, 0.98 }, check = betas }, "of the two moments" },
-  { "eps", field { default = 1e-8, min = 0 }, "added to the root of the second moment" },
+  { "eps", field { default = 1e-8, check = positive }, "added to the root of the second moment" },
   { "kind", field { default = "fairseq", choices = { "fairseq", "adam", "adamw" } },
     "fairseq, adamw: decoupled weight decay; adam: decay in the gradient" },
 }

@@ -16,10 +16,7 @@ end
 -- An empty store beside the files of trials has lost its rows; a new one is made before any file.
 local function check_empty(folder)
   local path = folder .. "/runs.db"
-  local file = io.open(path, "rb")
-  local size = file and file:seek("end")
-  if file then file:close() end
-  local lost = size == 0 and not core.sys.exists(path .. "-wal")
+  local lost = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
     and #(core.sys.list(folder .. "/runs") or {}) > 0
   if lost then
     stop.raise(stop.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; put back a "
@@ -190,6 +187,13 @@ end
 
 function Trial:add_artifact(a)
   add_artifact(self, a)
+end
+
+-- The sha256 of a file of the trial; nil if it has none of that kind and step.
+function Trial:hash_of(kind, step)
+  local row = self.all:rows([[SELECT sha256 FROM artifacts
+    WHERE trial = ? AND kind = ? AND step = ?]], { self.id, kind, step })[1]
+  return row and row.sha256
 end
 
 function Trial:drop_artifact(a)

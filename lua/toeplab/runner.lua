@@ -127,11 +127,12 @@ local function call_trial(run, t)
   }
   streams.seed(t.seed)
   corpus.seed, corpus.progress = t.seed, run.progress
-  local unwatch = watch(handle)
+  local unwatch, open_modules = watch(handle), provenance.close_modules()
   local ok, why = xpcall(function()
     run.exp.trial(handle, c)
     handle:flush()
   end, handler(run.exp))
+  open_modules()
   unwatch()
   local storing = handle.busy -- it ended in the middle of storing something
   local stopped = handle:stopped() -- counts even if the script caught it, or raised another error

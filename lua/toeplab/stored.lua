@@ -43,13 +43,10 @@ kinds.char = {
   open = function(paths) return core.vocab_chars(read(paths.vocabulary)) end,
 }
 
--- A word decodes to a space and itself. Read again each word is seen once, which keeps the order.
+-- A word decodes to a space and itself, the end of a line to a space and itself. Read again each is
+-- seen once, which keeps the order.
 kinds.word = {
-  texts = function(vocab)
-    local words, eos = tokens(vocab), vocab:eos()
-    for i, word in ipairs(words) do words[i] = i - 1 == eos and "<eos>" or word:sub(2) end
-    return { vocabulary = table.concat(words, " ") }
-  end,
+  texts = function(vocab) return { vocabulary = table.concat(tokens(vocab)) } end,
   open = function(paths)
     local counter = core.counter("words")
     counter:feed(read(paths.vocabulary))
@@ -134,8 +131,10 @@ local function whole(file)
   return ok and hash == file.sha256
 end
 
--- The best checkpoint that can be read, else the newest; kind: only those.
+-- The best checkpoint that can be read, else the newest; kind: only those. If there is none, nil
+-- and whether there are any that cannot be read.
 local function parameters(files, kind, warn)
+  local damaged = false
   for _, wanted in ipairs(kind and { kind } or { "best", "checkpoint" }) do
     for i = #files, 1, -1 do
       local file = files[i]
@@ -143,10 +142,12 @@ local function parameters(files, kind, warn)
         local ok, state = whole(file), nil
         if ok then ok, state = pcall(checkpoint.read, file.path, "model") end
         if ok then return state.model, file end
-        warn("%s is missing or damaged; trying another", file.path)
+        warn("%s is missing or damaged", file.path)
+        damaged = true
       end
     end
   end
+  return nil, damaged
 end
 
 local function describe(store, id, short)
@@ -177,7 +178,9 @@ function stored.load(store, row, options)
       short, about.programmed)
   end
   local state, file = parameters(files, o.kind, o.warn or function() end)
-  if not state then
+  if not state and file then
+    stop.raise(stop.STORAGE, "trial %s has no checkpoint that is whole", short)
+  elseif not state then
     stop.usage("trial %s has no checkpoint%s", short, o.kind and " of kind " .. o.kind or "")
   end
   local model = models.describe(about.model, about.options):load(state)

@@ -108,11 +108,6 @@ end
 
 local file_names = { checkpoint = "step-%08d.h5", best = "best-%08d.h5" }
 
-local function size_of(file)
-  local handle <close> = assert(io.open(file, "rb"))
-  return handle:seek("end")
-end
-
 local function state_of(self)
   local state = { step = self.step, streams = {}, best = self.lowest }
   for name, part in pairs(self.parts) do state[name] = part:state() end
@@ -142,7 +137,7 @@ function Trial:save(kind)
   local file = self.folder .. "/" .. path
   checkpoint.write(file, state_of(self))
   local old = self.records:add_checkpoint({ kind = kind, step = self.step, path = path,
-    bytes = size_of(file), sha256 = core.sha256_file(file) }, self.buffer, KEEP[kind])
+    bytes = assert(core.sys.size(file)), sha256 = core.sha256_file(file) }, self.buffer, KEEP[kind])
   self.buffer, self.flushed = {}, core.sys.clock()
   for _, row in ipairs(old) do core.sys.remove(self.folder .. "/" .. row.path) end
   self.saved_step, self.saved_time = self.step, core.sys.clock()
@@ -215,6 +210,9 @@ function Trial:best(value, patience)
   if not self.looping then error("best: tells of a step, inside the loop of steps", 2) end
   if type(value) ~= "number" then
     error(("best: takes a number, less being better, got a %s"):format(type(value)), 2)
+  end
+  if patience ~= nil and (math.type(patience) ~= "integer" or patience < 1) then
+    error(("best: patience is an integer of at least 1, got %s"):format(tostring(patience)), 2)
   end
   local lowest = self.lowest or { waited = 0 }
   local better = value == value and (not lowest.value or value < lowest.value)
@@ -313,9 +311,23 @@ local function stateful(data)
   return type(data) == "table" and type(data.state) == "function" and type(data.load) == "function"
 end
 
+-- A trial that goes on needs the vocabulary it was begun with: a file of merges may have changed.
+local function compare_vocabulary(self, texts)
+  if #self.records:checkpoints() == 0 then return end
+  for _, kind in ipairs { "vocabulary", "encoder", "dictionary" } do
+    local had = texts[kind] and self.records:hash_of(kind, 0)
+    if had and had ~= core.sha256(texts[kind]) then
+      error(("the %s is another than the one that the trial was begun with, %s/%s/%s-00000000.%s: "
+        .. "put that one back, or run in another folder"):format(kind, self.folder, self.path, kind,
+        stored.endings[kind]), 0)
+    end
+  end
+end
+
 -- Keeps what the model and its vocabulary can be made from again without the script.
 local function keep_model(self, model, data)
   local texts = stored.texts(model, data) or {}
+  compare_vocabulary(self, texts)
   for _, kind in ipairs(suggest.keys(texts)) do
     keep_text(self, kind, 0, texts[kind])
   end

@@ -2,9 +2,8 @@
 local t = require "harness"
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
-local records = require "toeplab.records"
-local runner = require "toeplab.runner"
 local stop = require "toeplab.stop"
+local trials = require "trials"
 
 local read, write, in_folder = t.read, t.write, t.in_folder
 
@@ -39,22 +38,9 @@ return tl.experiment "test" {
 }
 ]]
 
--- Runs the script in folder; returns the exit code, or the stop that was raised, and what was said.
-local function run(folder, words, text)
-  local said = {}
-  local out = { write = function(_, ...) said[#said + 1] = table.concat { ... } end,
-    flush = function() end }
-  write(folder .. "/x.lua", text or script)
-  local ok, code = pcall(runner.run, folder .. "/x.lua", words or {},
-    { dir = folder .. "/results", out = out, command = { "toeplab", "run" } })
-  if not ok and not stop.is(code) then error(code, 0) end
-  return ok and code or code.code, table.concat(said)
-end
+local query = trials.query
 
-local function query(folder, sql)
-  local store <close> = records.open(folder .. "/results", "r")
-  return store:rows(sql)
-end
+local function run(folder, words, text) return trials.run(folder, text or script, words) end
 
 local function metrics(folder)
   local lines, sql = {}, "SELECT name, step, value FROM v_metrics ORDER BY name, step"
@@ -305,6 +291,21 @@ t.test("a module of one's own that changes makes another trial", function()
     package.path, package.loaded.own_part = before, nil
     t.eq(codes, { 0, 0, 0 })
     t.eq(#query(folder, "SELECT 1 FROM v_trials"), 2)
+  end)
+end)
+
+t.test("a module that only the running trial requires is refused: it is not in the id", function()
+  in_folder(function(folder)
+    local before, searchers = package.path, #package.searchers
+    package.path = folder .. "/?.lua;" .. before
+    write(folder .. "/own_part.lua", "return 1")
+    local code, said = run(folder, {}, (script:gsub("t:log { start",
+      'local own = require "own_part" t:log { start')))
+    package.path = before
+    t.eq({ code, package.loaded.own_part, #package.searchers }, { 1, nil, searchers })
+    t.ok(said:find "x.lua:%d+: 'own_part' must be required at the top of the script", said)
+    t.eq(run(folder, {}, (script:gsub("t:log { start",
+      'local text = require "toeplab.suggest" t:log { start'))), 0)
   end)
 end)
 

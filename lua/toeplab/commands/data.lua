@@ -1,4 +1,5 @@
 -- data.lua: toeplab data: the known data sets, whether they are here, and bringing them here.
+local core = require "toeplab.core"
 local datasets = require "toeplab.datasets"
 local fetch = require "toeplab.fetch"
 local options = require "toeplab.options"
@@ -86,15 +87,20 @@ local function list(check)
   end
   report.print({ "name", "bytes", "state", "what", "licence" }, rows)
   local folder = datasets.folder()
-  print(folder and "\nTOEPLAB_DATA is " .. folder or "\nTOEPLAB_DATA is not set")
+  local missing = folder and core.sys.kind(folder) ~= "folder" and ", which is no folder" or ""
+  print(folder and "\nTOEPLAB_DATA is " .. folder .. missing or "\nTOEPLAB_DATA is not set")
   print("toeplab data NAME shows a set's files, sha256 and how to get it")
 end
 
 local verbs = {}
 
-function verbs.list(set) list(set.check) end
+function verbs.list(set, names)
+  if #names > 0 then stop.usage("data list: takes no name (toeplab data NAME shows a set)") end
+  list(set.check)
+end
 
 function verbs.show(set, names)
+  if #names == 0 then stop.usage("data show: which set? (see toeplab data)") end
   for i, name in ipairs(names) do
     if i > 1 then print() end
     detail(find(name), set.check)
@@ -123,7 +129,10 @@ function verbs.path(set, names)
   if #names ~= 1 then stop.usage("data path: takes the name of one set") end
   local one = find(names[1])
   if one.generated then stop.usage("%s has no folder: it is made where it is used", one.name) end
-  if datasets.state(one, set.check) ~= "here" then
+  local state = datasets.state(one, set.check)
+  if state == "here (program)" then
+    stop.raise(stop.FAILED, "%s is in no folder: it is printed by: %s", one.name, one.program)
+  elseif state ~= "here" then
     stop.raise(stop.FAILED, "%s is not here. Either %s", one.name,
       table.concat(datasets.advice(one), ",\nor "))
   end

@@ -39,9 +39,12 @@ local command = {
   },
 }
 
-local function window(set, store, row, about)
-  local given = arguments.integer("generate", set, "window", 1)
-  return given or about.length or math.tointeger(store:decode(row.config).length) or 256
+-- How many tokens the model sees: no more than there will be, but for the length it was trained at
+-- (nil: the model came from a file, which says how).
+local function window(set, trained, total)
+  if not trained then return nil end
+  local given = arguments.integer("generate", set, "window", 1) or trained
+  return math.min(given, math.max(trained, total))
 end
 
 local function choose(set, name, choices)
@@ -76,15 +79,17 @@ local function check_signals()
     or stop.INTERRUPT, "stopped by SIG%s", name or "INT")
 end
 
+-- The number of tokens of the prompt.
 local function check_prompt(vocab, prompt)
   local fine, ids = pcall(vocab.encode, vocab, prompt)
   if not fine then stop.usage("generate: the prompt: %s", stop.plain(tostring(ids))) end
   if ids:numel() == 0 and not vocab:eos() then
     stop.usage("generate: the prompt needs at least one token: give --prompt")
   end
+  return math.max(ids:numel(), 1)
 end
 
--- The model of a stored trial, its vocabulary, and the options of generate that say how.
+-- The model of a stored trial, its vocabulary, and the length that it was trained at.
 local function from_trial(set, word, o)
   local store <close> = records.open(records.folder(set.dir), "r")
   local row = store:find(word)
@@ -99,8 +104,7 @@ local function from_trial(set, word, o)
     local ok, why = pcall(recurrent.operators, model)
     if not ok then stop.usage("generate: %s", stop.plain(tostring(why))) end
   end
-  o.window = window(set, store, row, about)
-  return model, vocab
+  return model, vocab, about.length or math.tointeger(store:decode(row.config).length) or 256
 end
 
 local function from_file(path, o)
@@ -140,14 +144,14 @@ function command.run(set, words)
     lags = arguments.integer("generate", set, "lags", 1),
     stream = core.stream(arguments.integer("generate", set, "seed", 0) or 1, "generate"),
   }
-  local model, vocab
+  local model, vocab, trained
   if words[1]:find "%.h5$" then
     model, vocab = from_file(words[1], o)
   else
-    model, vocab = from_trial(set, words[1], o)
+    model, vocab, trained = from_trial(set, words[1], o)
   end
   local prompt = set.prompt or ""
-  check_prompt(vocab, prompt)
+  o.window = window(set, trained, check_prompt(vocab, prompt) + (o.tokens or 200))
   write(model, vocab, prompt, o)
   return stop.DONE
 end
