@@ -90,6 +90,8 @@ return tl.experiment "lra" {
 
   trial = function(t, c)
     local data, lr = open(c)
+    collectgarbage()
+    local before = tl.memory().live
     local steps = c.task == "listops" and c.listops_steps or c.imdb_steps
     local model = tl.models.tnn_classifier(options_of(c, data))
     local opt = tl.optim.adam(model, { kind = "adamw", betas = { 0.9, 0.999 }, lr = lr,
@@ -112,7 +114,7 @@ return tl.experiment "lra" {
       end
     end
 
-    local peak, step, wrong = tl.memory().peak, t:load_best()
+    local peak, step, wrong = tl.memory().peak - before, t:load_best() -- without the data
     t:log { best_step = step, best_val_accuracy = 1 - wrong, parameters = (model:count()),
       final_train_accuracy = tl.classify.accuracy(model, data.train, c.batch, c.examples),
       test_accuracy = tl.classify.accuracy(model, data.test, c.batch),

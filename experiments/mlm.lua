@@ -57,11 +57,14 @@ return tl.experiment "mlm" {
 
   trial = function(t, c)
     local text = tl.corpus(c.corpus, { tokenizer = c.tokenizer })
-    local function masked(ids)
+    local function masked(ids, seed)
       return tl.masking(ids, { vocab = text.vocab:size(), eos = text.vocab:eos(),
-        length = c.length, batch = c.batch })
+        length = c.length, batch = c.batch, seed = seed })
     end
-    local data, valid, test = masked(text.train), masked(text.valid), masked(text.test)
+    local data = masked(text.train)
+    local valid, test = masked(text.valid, 1), masked(text.test, 1) -- the same for every trial
+    collectgarbage()
+    local before = tl.memory().live
     local model = tl.models.tnn_mlm(options_of(c, data))
     local opt = tl.optim.adam(model, { kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-6,
       lr = c.lr, weight_decay = c.weight_decay, clip = c.clip, schedule = "polynomial",
@@ -83,7 +86,7 @@ return tl.experiment "mlm" {
       end
     end
 
-    local peak, step, ppl = tl.memory().peak, t:load_best()
+    local peak, step, ppl = tl.memory().peak - before, t:load_best() -- without the data
     t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()),
       test_ppl = tl.masking.perplexity(model, test), peak_mib = peak / 2 ^ 20 }
     if timed > 0 then t:log { steps_per_second = timed / spent } end

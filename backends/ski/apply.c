@@ -162,7 +162,8 @@ static void forward_blocks(ski_work *w, const float *x, float *y)
         for (int64_t k = 0; k < w->groups; k++) {
             ski_group *g = &w->group[k];
             ski_ahead  next = ahead_of(w, k, x, first + BLOCK + s->origin, NULL, y, first + BLOCK);
-            ski_correlate(g->taps, s->taps, g->x, count, w->out, &next);
+            ski_correlate(g->taps, s->taps, g->x, count, w->out,
+                          s->taps ? &next : NULL);
             if (s->low && s->causal)
                 ski_causal_forward(s, g, first, count, g->x + lead, w->out);
             if (s->low && !s->causal)
@@ -246,7 +247,8 @@ static void backward_blocks(ski_work *w, const float *dy, float *dx)
             ski_group *g = &w->group[k];
             ski_ahead  next = ahead_of(w, k, dy, first - BLOCK - s->origin, NULL, dx,
                                        first - BLOCK);
-            ski_correlate(g->taps, s->taps, g->x, count, w->out, &next);
+            ski_correlate(g->taps, s->taps, g->x, count, w->out,
+                          s->taps ? &next : NULL);
             if (s->low && s->causal)
                 ski_causal_back(s, g, first, count, g->x + s->origin, w->out);
             if (s->low && !s->causal)

@@ -122,7 +122,7 @@ test("the published sizes of the LRA model of IMDB", function()
   }))
   local blocks = mixer.layers("test", o)
   eq(blocks:count() + 2 * 128 + 129 * 2, 622850) -- 623 k with the last norm and the output map
-  eq(require("toeplab.sizes").blocks(o), blocks:count())
+  eq(require("toeplab.sizes").blocks(o), (blocks:count()))
 end)
 
 test("RPE: the cosine of frequencies, and the point itself elsewhere", function()

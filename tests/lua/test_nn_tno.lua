@@ -273,7 +273,7 @@ test("causal models see no future: exactly, or to rounding where a transform is 
       for i = 14, 24 do ids[i] = (ids[i] + i) % 11 end
       local b = core.no_grad(model.forward, model, core.ids { ids })
       local leak = largest((a - b):narrow(2, 1, 13))
-      eq(leak, 0, by_transform[name] and 1e-5 or 0)
+      eq(leak, 0, by_transform[name] and 1e-5 or 0.0)
       ok(largest((a - b):narrow(2, 14, 11)) > 1e-2, name .. ": the tokens themselves must matter")
     else
       ok(type(model) == "table" and model.status == "EBACKEND", tostring(model))
@@ -335,7 +335,7 @@ test("parameters and memory are known from the options, whatever encoder and bac
       local o = { vocab = 11, layers = 3, dim = 48, expand = 2, rpe_dim = 8, rpe_layers = 1 }
       for name, value in pairs(case[1]) do o[name] = value end
       local model = tl.models.tnn_lm(o)
-      eq(sizes.parameters(model.opt), model:count())
+      eq(sizes.parameters(model.opt), (model:count()))
       local opt, rows = tl.optim.adam(model), {}
       for i = 1, 8 do
         rows[i] = {}
