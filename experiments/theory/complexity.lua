@@ -52,7 +52,7 @@ return tl.experiment "complexity" {
   },
   grid = { backend = backends },
   scale = { smoke = { lengths = { 256, 512, 1024, 2048, 4096 }, dim = 4, budget = 0.02,
-    limit = 0.05 } },
+    limit = 0.2 } },
 
   trial = function(t, c)
     local options = c.backend == "ski" and { inducing = c.inducing, taps = c.taps } or nil

@@ -10,7 +10,9 @@
 -- The kernel is an encoder's, RPE(t/scale) with SiLU, times a decay. It must be smooth for the
 -- theorem: "smooth" rounds the decay at 0, lambda^(sqrt(t^2 + scale^2) - scale); "decay" is the
 -- TNN's lambda^|t|, with a kink at 0; "warp" is SKI's RPE(sign(t) lambda^|t|), with a jump. For
--- these L is that of the smooth pieces and the theorem says nothing.
+-- these L is that of the smooth pieces and the theorem says nothing. The matrices are of float32:
+-- where the condition of A passes 1e6, its last singular values are of the rounding, and so are
+-- Nystrom's error and the bound.
 local tl = require "toeplab"
 
 -- k(t) for t [..].
