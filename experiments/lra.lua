@@ -60,7 +60,7 @@ return tl.experiment "lra" {
     batch = 16, warmup = 40, weight_decay = 0.0, clip = 1.0, -- the published runs do not clip
     listops_length = 512, listops_shortest = 33, listops_train = 96000, listops_lr = 5e-3,
     listops_steps = 2000,
-    imdb_length = 1024, imdb_valid = 2000, imdb_test = 2000, imdb_lr = 5e-3, imdb_steps = 1000,
+    imdb_length = 1024, imdb_valid = 2000, imdb_test = 2000, imdb_lr = 5e-3, imdb_steps = 800,
     evaluations = 4,           -- on the validation part; the best of these is tested
     examples = 1000,           -- of the validation and the training part, at each of them
   },
@@ -75,7 +75,7 @@ return tl.experiment "lra" {
       listops_steps = 6, imdb_length = 64, imdb_valid = 4, imdb_test = 8, imdb_steps = 6,
       evaluations = 2, examples = 8,
     },
-    laptop = { batch = 16, listops_steps = 2000, imdb_steps = 1000 },
+    laptop = { batch = 16, listops_steps = 2000, imdb_steps = 800 },
     paper = { -- the small models of TNN's Table 4
       init = "lra", batch = 32,
       listops_length = 2048, listops_shortest = 501, listops_steps = 50000, listops_lr = 5.75e-3,
