@@ -1,8 +1,18 @@
 /* angle.h - the right-angle convolution, that is the product of polynomials modulo X^N - i for any
-** N >= n, in vectors: what backends share that convolve through Fourier transforms. How it works
-** is said in fft/convolve.c.
+** N >= n, in vectors: what backends share that convolve through Fourier transforms F.
 **
-** w [N,2] is the twist exp(i pi m / 2N). A complex vector z is pairs of floats. */
+** Let T'[m] = t_m - i t_(m-N), where lags that do not exist are 0. Modulo X^N = i, entry k of x T'
+** is the sum over j <= k of x_j T'[k-j] plus i times the sum over j > k of x_j T'[k-j+N]. Its real
+** part is the sum over all j of x_j t_(k-j): T x, causal or not. Nothing is padded to 2n as a
+** circulant would need.
+**
+** With w = exp(i pi / 2N), the twist W = diag(w^m) makes the product a cyclic one:
+**     T x = Re W^-1 F^-1 (F W T' . F W x)
+** W is unitary, so the adjoints are conjugations:
+**     dx = Re W^-1 F^-1 (conj(F W T') . F W dy)      dT' = W^-1 F^-1 (conj(F W x) . F W dy)
+** and dt_m = Re dT'[m], dt_(m-N) = -Im dT'[m].
+**
+** Below, w [N,2] is the twist and a complex vector z is pairs of floats. */
 #ifndef ANGLE_H
 #define ANGLE_H
 

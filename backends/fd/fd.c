@@ -24,38 +24,18 @@
 ** the work; `naive`, `matrix` and `ski` have them. */
 #include <string.h>
 
-#include "../angle.h"
-#include "../tile.h"
-#include "backend.h"
+#include "../convolve.h"
 
 #define PI      3.14159265358979323846
 #define LONGEST ((int64_t)1 << 28) /* N is at most twice the next power of two */
 
 typedef struct plan {
-    const tl_host       *h;
+    convolution          base;
     const tl_transforms *f;
-    int64_t n, d, half, size;  /* half: M; size: of the convolution */
-    int     causal;
-    int64_t width;             /* channels of a tile */
-    int64_t row, line;         /* floats from one vector of a tile to the next: real, complex */
-    int64_t temporary;         /* floats of a vector that serves for all */
-    int64_t each;              /* floats of scratch per thread */
-    void   *there, *back;      /* [size,2] <-> [size,2] */
-    void   *response, *kernel; /* [N] -> [M+1,2] and back */
-    float  *twist, *scratch;
+    int64_t              half;               /* M */
+    void                *there, *back;       /* [size,2] <-> [size,2] */
+    void                *response, *kernel;  /* [N] -> [M+1,2] and back */
 } plan;
-
-/* What one thread works with. */
-typedef struct lane {
-    float *x, *y;       /* [width] rows of n, or of M + 1 while coefficients are moved */
-    float *coef, *sum;  /* [width] lines: spectra of the kernel and of its gradient */
-    float *a, *b, *c;
-} lane;
-
-typedef struct job {
-    const plan        *s;
-    const tl_tno_args *a;
-} job;
 
 /* ---- The problem ----------------------------------------------------------------------------- */
 
@@ -93,21 +73,90 @@ static int64_t points(const tl_tno_problem *p, double *out)
 
 static int width(const tl_tno_problem *p) { return p->causal ? 1 : 2; }
 
-/* ---- Plan ------------------------------------------------------------------------------------ */
+/* ---- Transforms and coefficients ------------------------------------------------------------- */
 
-static lane carve(const plan *s, int thread)
+static void there(const convolution *s, float *from, float *to)
 {
-    lane   w;
-    float *p = s->scratch + thread * s->each;
-    w.x = p;
-    w.y = w.x + s->width * s->row;
-    w.coef = w.y + s->width * s->row;
-    w.sum = w.coef + s->width * s->line;
-    w.a = w.sum + s->width * s->line;
-    w.b = w.a + s->temporary;
-    w.c = w.b + s->temporary;
-    return w;
+    const plan *p = (const plan *)s;
+    p->f->run(p->there, from, to);
 }
+
+static void back(const convolution *s, float *from, float *to)
+{
+    const plan *p = (const plan *)s;
+    p->f->run(p->back, from, to);
+}
+
+/* The lags -count..-1 are the last of N. */
+static int64_t negative(const convolution *s) { return s->causal ? 0 : s->n - 1; }
+
+/* w.x, w.y = the real and imaginary parts of the tile of coef, whose channels begin at first. */
+static void responses(const plan *p, const convolve_lane *w, const float *coef, int64_t first,
+                      int64_t channels)
+{
+    const convolution *s = &p->base;
+    int64_t            stride = s->causal ? s->d : 2 * s->d;
+    tile_gather(coef + first, stride, p->half + 1, channels, w->x, s->row);
+    if (!s->causal)
+        tile_gather(coef + s->d + first, stride, p->half + 1, channels, w->y, s->row);
+}
+
+/* w.b [N] = the kernel of channel c, whose response is in w.x and w.y. */
+static void kernel(const plan *p, const convolve_lane *w, int64_t c)
+{
+    const convolution *s = &p->base;
+    const float       *re = w->x + c * s->row, *im = w->y + c * s->row;
+    float              scale = 0.5f / (float)p->half, *h = w->a;
+    for (int64_t k = 0; k <= p->half; k++) {
+        h[2 * k] = scale * re[k];
+        h[2 * k + 1] = s->causal || k == 0 || k == p->half ? 0 : scale * im[k];
+    }
+    p->f->run(p->kernel, h, w->b);
+    for (int64_t k = 1; s->causal && k < s->n; k++) w->b[k] *= 2;
+}
+
+static void spectra(const convolution *s, const convolve_lane *w, const float *coef, int64_t first,
+                    int64_t channels)
+{
+    const plan *p = (const plan *)s;
+    float       scale = 1.0f / (float)s->size;
+    responses(p, w, coef, first, channels);
+    for (int64_t c = 0; c < channels; c++) {
+        float *line = w->coef + c * s->line;
+        kernel(p, w, c);
+        angle_twist(s->twist, s->size, s->n, w->b, w->a);
+        angle_fold(s->twist, s->size, negative(s), w->b + 2 * p->half - negative(s), w->a);
+        there(s, w->a, line);
+        for (int64_t k = 0; k < 2 * s->size; k++) line[k] *= scale;
+    }
+}
+
+static void gradients(const convolution *s, const convolve_lane *w, float *dcoef, int64_t first,
+                      int64_t channels)
+{
+    const plan *p = (const plan *)s;
+    int64_t     stride = s->causal ? s->d : 2 * s->d, size = 2 * p->half;
+    float       scale = 1.0f / ((float)s->size * (float)size), *g = w->a, *r = w->b;
+    for (int64_t c = 0; c < channels; c++) {
+        float *re = w->x + c * s->row, *im = w->y + c * s->row;
+        back(s, w->sum + c * s->line, g);
+        memset(r + s->n, 0, (size_t)(size - s->n) * sizeof *r);
+        angle_untwist(s->twist, s->n, g, r);
+        angle_unfold(s->twist, s->size, negative(s), g, r + size - negative(s));
+        for (int64_t k = 1; s->causal && k < s->n; k++) r[k] *= 2;
+        p->f->run(p->response, r, g);
+        for (int64_t k = 0; k <= p->half; k++) {
+            int end = k == 0 || k == p->half;
+            re[k] = (end ? scale : 2 * scale) * g[2 * k];
+            im[k] = end ? 0 : 2 * scale * g[2 * k + 1];
+        }
+    }
+    tile_scatter(w->x, s->row, p->half + 1, channels, dcoef + first, stride);
+    if (!s->causal)
+        tile_scatter(w->y, s->row, p->half + 1, channels, dcoef + s->d + first, stride);
+}
+
+/* ---- Plan ------------------------------------------------------------------------------------ */
 
 static void release(void *state)
 {
@@ -115,17 +164,17 @@ static void release(void *state)
     void *plans[] = {s->there, s->back, s->response, s->kernel};
     for (int i = 0; i < 4; i++)
         if (plans[i]) s->f->release(plans[i]);
-    s->h->free(s->h, s->twist);
-    s->h->free(s->h, s->scratch);
-    s->h->free(s->h, s);
+    convolve_free(&s->base);
+    s->base.h->free(s->base.h, s);
 }
 
 static tl_status plan_transforms(plan *s)
 {
-    tl_status st = s->f->plan(s->h, TL_C2C_FORWARD, s->size, &s->there);
-    if (st == TL_OK) st = s->f->plan(s->h, TL_C2C_BACKWARD, s->size, &s->back);
-    if (st == TL_OK) st = s->f->plan(s->h, TL_R2C, 2 * s->half, &s->response);
-    if (st == TL_OK) st = s->f->plan(s->h, TL_C2R, 2 * s->half, &s->kernel);
+    const tl_host *h = s->base.h;
+    tl_status      st = s->f->plan(h, TL_C2C_FORWARD, s->base.size, &s->there);
+    if (st == TL_OK) st = s->f->plan(h, TL_C2C_BACKWARD, s->base.size, &s->back);
+    if (st == TL_OK) st = s->f->plan(h, TL_R2C, 2 * s->half, &s->response);
+    if (st == TL_OK) st = s->f->plan(h, TL_C2R, 2 * s->half, &s->kernel);
     return st;
 }
 
@@ -137,181 +186,33 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
                        "fd: no loaded backend provides Fourier transforms; 'fft' does");
     plan *s = h->alloc(h, sizeof *s);
     if (!s) return TL_ENOMEM;
-    *s = (plan){.h = h, .f = f, .n = p->n, .d = p->d, .half = half_size(p), .causal = p->causal};
-    s->size = angle_size(s->n);
-    s->width = tile_width(s->d, h->threads);
-    s->row = tile_padded(s->half + 1);
-    s->line = tile_padded(2 * s->size);
-    s->temporary = tile_padded(2 * (s->half < s->size ? s->size : s->half) + 2);
-    s->each = 2 * s->width * (s->row + s->line) + 3 * s->temporary;
-    tl_status st = plan_transforms(s);
-    if (st == TL_OK) {
-        s->twist = h->alloc(h, (size_t)s->size * 2 * sizeof *s->twist);
-        s->scratch = h->alloc(h, (size_t)(s->each * h->threads) * sizeof *s->scratch);
-        if (!s->twist || !s->scratch) st = TL_ENOMEM;
-    }
-    if (st != TL_OK) {
+    *s = (plan){.base = {.h = h, .n = p->n, .d = p->d, .causal = p->causal, .there = there,
+                         .back = back, .spectra = spectra, .gradients = gradients},
+                .f = f, .half = half_size(p)};
+    tl_status st = convolve_plan(&s->base, s->half + 1);
+    if (st == TL_OK) st = plan_transforms(s);
+    if (st == TL_OK)
+        *out_plan = s;
+    else
         release(s);
-        return st;
-    }
-    angle_table(s->size, s->twist);
-    *out_plan = s;
-    return TL_OK;
+    return st;
 }
 
-/* ---- Coefficients ---------------------------------------------------------------------------- */
-
-/* The lags -count..-1 are the last of N. */
-static int64_t negative(const plan *s) { return s->causal ? 0 : s->n - 1; }
-
-/* w.x, w.y = the real and imaginary parts of the tile of coef, whose channels begin at first. */
-static void responses(const plan *s, const lane *w, const float *coef, int64_t first,
-                      int64_t channels)
-{
-    int64_t stride = s->causal ? s->d : 2 * s->d;
-    tile_gather(coef + first, stride, s->half + 1, channels, w->x, s->row);
-    if (!s->causal)
-        tile_gather(coef + s->d + first, stride, s->half + 1, channels, w->y, s->row);
-}
-
-/* w.b [N] = the kernel of channel c, whose response is in w.x and w.y. */
-static void kernel(const plan *s, const lane *w, int64_t c)
-{
-    const float *re = w->x + c * s->row, *im = w->y + c * s->row;
-    float        scale = 0.5f / (float)s->half, *h = w->a;
-    for (int64_t k = 0; k <= s->half; k++) {
-        h[2 * k] = scale * re[k];
-        h[2 * k + 1] = s->causal || k == 0 || k == s->half ? 0 : scale * im[k];
-    }
-    s->f->run(s->kernel, h, w->b);
-    for (int64_t k = 1; s->causal && k < s->n; k++) w->b[k] *= 2;
-}
-
-/* w.coef = the spectra, over their size, of the kernels of the tile of coef. */
-static void spectra(const plan *s, const lane *w, const float *coef, int64_t first,
-                    int64_t channels)
-{
-    float scale = 1.0f / (float)s->size;
-    responses(s, w, coef, first, channels);
-    for (int64_t c = 0; c < channels; c++) {
-        float *line = w->coef + c * s->line;
-        kernel(s, w, c);
-        angle_twist(s->twist, s->size, s->n, w->b, w->a);
-        angle_fold(s->twist, s->size, negative(s), w->b + 2 * s->half - negative(s), w->a);
-        s->f->run(s->there, w->a, line);
-        for (int64_t k = 0; k < 2 * s->size; k++) line[k] *= scale;
-    }
-}
-
-/* The tile of dcoef from w.sum, the spectra of the gradients of the kernels. */
-static void coef_gradients(const plan *s, const lane *w, int64_t first, int64_t channels,
-                           float *dcoef)
-{
-    int64_t stride = s->causal ? s->d : 2 * s->d, size = 2 * s->half;
-    float   scale = 1.0f / ((float)s->size * (float)size), *g = w->a, *r = w->b;
-    for (int64_t c = 0; c < channels; c++) {
-        float *re = w->x + c * s->row, *im = w->y + c * s->row;
-        s->f->run(s->back, w->sum + c * s->line, g);
-        memset(r + s->n, 0, (size_t)(size - s->n) * sizeof *r);
-        angle_untwist(s->twist, s->n, g, r);
-        angle_unfold(s->twist, s->size, negative(s), g, r + size - negative(s));
-        for (int64_t k = 1; s->causal && k < s->n; k++) r[k] *= 2;
-        s->f->run(s->response, r, g);
-        for (int64_t k = 0; k <= s->half; k++) {
-            int end = k == 0 || k == s->half;
-            re[k] = (end ? scale : 2 * scale) * g[2 * k];
-            im[k] = end ? 0 : 2 * scale * g[2 * k + 1];
-        }
-    }
-    tile_scatter(w->x, s->row, s->half + 1, channels, dcoef + first, stride);
-    if (!s->causal)
-        tile_scatter(w->y, s->row, s->half + 1, channels, dcoef + s->d + first, stride);
-}
-
-/* ---- Application ----------------------------------------------------------------------------- */
-
-static int64_t tile_channels(const plan *s, int64_t tile)
-{
-    int64_t left = s->d - tile * s->width;
-    return left < s->width ? left : s->width;
-}
-
-static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
-{
-    const job  *j = user;
-    const plan *s = j->s;
-    lane        w = carve(s, thread);
-    for (int64_t tile = begin; tile < end; tile++) {
-        int64_t first = tile * s->width, channels = tile_channels(s, tile);
-        spectra(s, &w, j->a->coef, first, channels);
-        for (int64_t b = 0; b < j->a->b; b++) {
-            int64_t at = b * s->n * s->d + first;
-            tile_gather(j->a->x + at, s->d, s->n, channels, w.x, s->row);
-            for (int64_t c = 0; c < channels; c++) {
-                angle_twist(s->twist, s->size, s->n, w.x + c * s->row, w.a);
-                s->f->run(s->there, w.a, w.b);
-                angle_multiply(s->size, w.b, w.coef + c * s->line);
-                s->f->run(s->back, w.b, w.a);
-                angle_untwist(s->twist, s->n, w.a, w.x + c * s->row);
-            }
-            tile_scatter(w.x, s->row, s->n, channels, j->a->y + at, s->d);
-        }
-    }
-}
-
-/* One sequence: w.x holds x and w.y dy. Adds to w.sum, and leaves dx in w.y. */
-static void backward_sequence(const plan *s, const lane *w, int64_t channels, int want_coef,
-                              int want_x)
-{
-    for (int64_t c = 0; c < channels; c++) {
-        angle_twist(s->twist, s->size, s->n, w->y + c * s->row, w->a);
-        s->f->run(s->there, w->a, w->b);
-        if (want_coef) {
-            angle_twist(s->twist, s->size, s->n, w->x + c * s->row, w->a);
-            s->f->run(s->there, w->a, w->c);
-            angle_correlate(s->size, w->sum + c * s->line, w->b, w->c);
-        }
-        if (want_x) {
-            angle_multiply_conjugate(s->size, w->b, w->coef + c * s->line);
-            s->f->run(s->back, w->b, w->a);
-            angle_untwist(s->twist, s->n, w->a, w->y + c * s->row);
-        }
-    }
-}
-
-static void backward_tiles(void *user, int64_t begin, int64_t end, int thread)
-{
-    const job         *j = user;
-    const plan        *s = j->s;
-    const tl_tno_args *a = j->a;
-    lane               w = carve(s, thread);
-    for (int64_t tile = begin; tile < end; tile++) {
-        int64_t first = tile * s->width, channels = tile_channels(s, tile);
-        if (a->dx) spectra(s, &w, a->coef, first, channels);
-        if (a->dcoef) memset(w.sum, 0, (size_t)(channels * s->line) * sizeof *w.sum);
-        for (int64_t b = 0; b < a->b; b++) {
-            int64_t at = b * s->n * s->d + first;
-            tile_gather(a->dy + at, s->d, s->n, channels, w.y, s->row);
-            if (a->dcoef) tile_gather(a->x + at, s->d, s->n, channels, w.x, s->row);
-            backward_sequence(s, &w, channels, a->dcoef != NULL, a->dx != NULL);
-            if (a->dx) tile_scatter(w.y, s->row, s->n, channels, a->dx + at, s->d);
-        }
-        if (a->dcoef) coef_gradients(s, &w, first, channels, a->dcoef);
-    }
-}
+/* ---- The matrix ------------------------------------------------------------------------------ */
 
 static void dense_tiles(void *user, int64_t begin, int64_t end, int thread)
 {
-    const job  *j = user;
-    const plan *s = j->s;
-    int64_t     n = s->n, size = 2 * s->half;
-    lane        w = carve(s, thread);
+    const convolve_job *j = user;
+    const convolution  *s = j->s;
+    const plan         *p = (const plan *)s;
+    int64_t             n = s->n, size = 2 * p->half;
+    convolve_lane       w = convolve_carve(s, thread);
     for (int64_t tile = begin; tile < end; tile++) {
-        int64_t first = tile * s->width, channels = tile_channels(s, tile);
-        responses(s, &w, j->a->coef, first, channels);
+        int64_t first = tile * s->width, channels = convolve_channels(s, tile);
+        responses(p, &w, j->a->coef, first, channels);
         for (int64_t c = 0; c < channels; c++) {
             float *to = j->a->dense + (first + c) * n * n;
-            kernel(s, &w, c);
+            kernel(p, &w, c);
             for (int64_t i = 0; i < n; i++)
                 for (int64_t k = 0; k < n; k++)
                     to[i * n + k] = i >= k ? w.b[i - k] : s->causal ? 0 : w.b[size + i - k];
@@ -319,18 +220,9 @@ static void dense_tiles(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-static tl_status run(const plan *s, const tl_tno_args *a, tl_body body)
+static tl_status dense(void *state, const tl_tno_args *a)
 {
-    s->h->parallel(s->h, (s->d + s->width - 1) / s->width, 1, body, &(job){s, a});
-    return TL_OK;
-}
-
-static tl_status forward(void *state, const tl_tno_args *a) { return run(state, a, forward_tiles); }
-static tl_status dense(void *state, const tl_tno_args *a) { return run(state, a, dense_tiles); }
-
-static tl_status backward(void *state, const tl_tno_args *a)
-{
-    return run(state, a, backward_tiles);
+    return convolve_run(state, a, dense_tiles);
 }
 
 static const tl_option options[] = {
@@ -349,8 +241,8 @@ const tl_tno_backend tl_tno_backend_entry = {
     .points = points,
     .width = width,
     .plan = make,
-    .forward = forward,
-    .backward = backward,
+    .forward = convolve_forward,
+    .backward = convolve_backward,
     .dense = dense,
     .release = release,
 };

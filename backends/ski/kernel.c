@@ -2,14 +2,10 @@
 ** circulant that A lies in. Which of the two is decided in plan.c. */
 #include <string.h>
 
+#include "../angle.h"
 #include "ski.h"
 
 /* ---- By transforms --------------------------------------------------------------------------- */
-
-static void to_spectrum(const ski_work *w, float *line, float *spectrum)
-{
-    w->s->transforms->run(w->s->there, line, spectrum);
-}
 
 /* One channel of rows, zero up to the size of the transforms. */
 static void spectrum_of(ski_work *w, const lanes *rows, int lane, float *spectrum)
@@ -17,26 +13,19 @@ static void spectrum_of(ski_work *w, const lanes *rows, int lane, float *spectru
     float *line = w->line[0];
     for (int64_t k = 0; k < w->s->r; k++) line[k] = rows[k][lane];
     memset(line + w->s->r, 0, (size_t)(w->s->size - w->s->r) * sizeof *line);
-    to_spectrum(w, line, spectrum);
+    w->s->transforms->run(w->s->there, line, spectrum);
 }
 
-/* z = z t, or z conj(t) where sign is -1 */
-static void product(int64_t size, float sign, float *restrict z, const float *restrict t)
-{
-    for (int64_t k = 0; k < size / 2 + 1; k++) {
-        float re = z[2 * k] * t[2 * k] - sign * z[2 * k + 1] * t[2 * k + 1];
-        z[2 * k + 1] = z[2 * k + 1] * t[2 * k] + sign * z[2 * k] * t[2 * k + 1];
-        z[2 * k] = re;
-    }
-}
+/* A product of spectra, of size/2 + 1 bins: z = z t or z conj(t). */
+typedef void product(int64_t bins, float *restrict z, const float *restrict t);
 
-/* v = A from, or A' from */
-static void by_transforms(ski_work *w, ski_group *g, const lanes *from, float sign)
+/* v = A from, or A' from where times conjugates */
+static void by_transforms(ski_work *w, ski_group *g, const lanes *from, product *times)
 {
     const ski_plan *s = w->s;
     for (int lane = 0; lane < LANES; lane++) {
         spectrum_of(w, from, lane, w->line[1]);
-        product(s->size, sign, w->line[1], g->spectra + lane * s->line);
+        times(s->size / 2 + 1, w->line[1], g->spectra + lane * s->line);
         s->transforms->run(s->back, w->line[1], w->line[0]);
         for (int64_t k = 0; k < s->r; k++) g->v[k][lane] = w->line[0][k];
     }
@@ -50,7 +39,7 @@ static void prepare(ski_work *w, ski_group *g)
         memset(line, 0, (size_t)s->size * sizeof *line);
         for (int64_t l = 1 - s->r; l < s->r; l++)
             line[l < 0 ? l + s->size : l] = scale * g->kernel[l + s->zero][lane];
-        to_spectrum(w, line, g->spectra + lane * s->line);
+        s->transforms->run(s->there, line, g->spectra + lane * s->line);
     }
 }
 
@@ -62,7 +51,7 @@ static void sums_by_transforms(ski_work *w, const ski_group *g)
     for (int lane = 0; lane < LANES; lane++) {
         spectrum_of(w, g->z, lane, w->line[2]);
         spectrum_of(w, g->g, lane, w->line[1]);
-        product(s->size, -1, w->line[1], w->line[2]);
+        angle_multiply_conjugate(s->size / 2 + 1, w->line[1], w->line[2]);
         s->transforms->run(s->back, w->line[1], w->line[0]);
         for (int64_t l = 1 - s->r; l < s->r; l++)
             w->sums[l + s->zero][lane] = scale * w->line[0][l < 0 ? l + s->size : l];
@@ -99,7 +88,7 @@ void ski_prepare(ski_work *w, ski_group *g)
 void ski_multiply(ski_work *w, ski_group *g)
 {
     if (w->s->size) {
-        by_transforms(w, g, g->z, 1);
+        by_transforms(w, g, g->z, angle_multiply);
     } else {
         reverse(g->z, w->s->r, w->flip);
         ski_correlate(w->flip, w->s->r, g->kernel, w->s->r, g->v, NULL);
@@ -109,7 +98,7 @@ void ski_multiply(ski_work *w, ski_group *g)
 void ski_transpose(ski_work *w, ski_group *g)
 {
     if (w->s->size) {
-        by_transforms(w, g, g->g, -1);
+        by_transforms(w, g, g->g, angle_multiply_conjugate);
     } else {
         ski_correlate(g->g, w->s->r, g->kernel, w->s->r, w->flip, NULL);
         reverse(w->flip, w->s->r, g->v);

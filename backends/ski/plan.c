@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../angle.h"
 #include "ski.h"
 
 #define MOST 16777216 /* inducing points, and taps: so that no size below overflows */
@@ -127,23 +128,11 @@ static void release(void *state)
     s->h->free(s->h, s);
 }
 
-/* The smallest product of powers of 2, 3 and 5 from n on. */
-static int64_t smooth(int64_t n)
-{
-    static const int primes[] = {2, 3, 5};
-    for (;; n++) {
-        int64_t rest = n;
-        for (int i = 0; i < 3; i++)
-            while (rest % primes[i] == 0) rest /= primes[i];
-        if (rest == 1) return n;
-    }
-}
-
 static tl_status plan_transforms(ski_plan *s)
 {
     s->transforms = s->low && !s->causal && s->r > DIRECT ? s->h->transforms(s->h) : NULL;
     if (!s->transforms) return TL_OK;
-    s->size = smooth(2 * s->r - 1);
+    s->size = angle_size(2 * s->r - 1);
     tl_status st = s->transforms->plan(s->h, TL_R2C, s->size, &s->there);
     return st == TL_OK ? s->transforms->plan(s->h, TL_C2R, s->size, &s->back) : st;
 }

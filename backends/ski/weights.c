@@ -49,8 +49,8 @@ static int64_t row_of(const ski_grid *g, int64_t i, double *row)
     return a;
 }
 
-/* Three defects: tokens stand at i n/(n-1); the point above takes the
-** place of the one below, so that the position is mirrored about it; and row i is scaled by
+/* Three defects: tokens stand at i n/(n-1); the point a above takes the place of the one below and
+** the weights change places, so that a - f is taken for a + 1 + f; and row i is scaled by
 ** lambda^(n position). */
 static int64_t published_row(const ski_grid *g, int64_t i, double *row)
 {

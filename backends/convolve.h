@@ -1,0 +1,171 @@
+/* convolve.h - the operator as right-angle convolutions (angle.h), a tile of channels at a time:
+** what the backends fft and fd share. A backend's plan begins with a convolution; the backend
+** brings the transforms, and says how coefficients become spectra and back. */
+#ifndef CONVOLVE_H
+#define CONVOLVE_H
+
+#include "angle.h"
+#include "backend.h"
+#include "tile.h"
+
+/* What one thread works with. */
+typedef struct convolve_lane {
+    float *x, *y;      /* [width] rows */
+    float *coef, *sum; /* [width] lines: spectra of the kernel and of its gradient */
+    float *a, *b, *c;  /* that serve for all channels */
+} convolve_lane;
+
+typedef struct convolution convolution;
+struct convolution {
+    const tl_host *h;
+    int64_t        n, d;
+    int            causal;
+    int64_t        size;      /* N, for n */
+    int64_t        width;     /* channels of a tile */
+    int64_t        row, line; /* floats from one vector of a tile to the next: real, complex */
+    int64_t        temporary; /* floats of a, b and c */
+    int64_t        each;      /* floats of scratch per thread */
+    float         *twist, *scratch;
+    /* to [N,2] = F from, and F^-1 from but for 1/N */
+    void (*there)(const convolution *s, float *from, float *to);
+    void (*back)(const convolution *s, float *from, float *to);
+    /* w.coef = F W T' / N for the tile of coef whose channels begin at first */
+    void (*spectra)(const convolution *s, const convolve_lane *w, const float *coef, int64_t first,
+                    int64_t channels);
+    /* that tile of dcoef from w.sum, the spectra of dT' */
+    void (*gradients)(const convolution *s, const convolve_lane *w, float *dcoef, int64_t first,
+                      int64_t channels);
+};
+
+typedef struct convolve_job {
+    const convolution *s;
+    const tl_tno_args *a;
+} convolve_job;
+
+/* ---- Plan ------------------------------------------------------------------------------------ */
+
+/* Memory, once h, n and d are there. A row takes at least longest floats. */
+static inline tl_status convolve_plan(convolution *s, int64_t longest)
+{
+    s->size = angle_size(s->n);
+    s->width = tile_width(s->d, s->h->threads);
+    s->row = tile_padded(longest);
+    s->line = tile_padded(2 * s->size);
+    s->temporary = tile_padded(2 * (longest > s->size ? longest : s->size));
+    s->each = 2 * s->width * (s->row + s->line) + 3 * s->temporary;
+    s->twist = s->h->alloc(s->h, (size_t)s->size * 2 * sizeof *s->twist);
+    s->scratch = s->h->alloc(s->h, (size_t)(s->each * s->h->threads) * sizeof *s->scratch);
+    if (!s->twist || !s->scratch) return TL_ENOMEM;
+    angle_table(s->size, s->twist);
+    return TL_OK;
+}
+
+static inline void convolve_free(const convolution *s)
+{
+    s->h->free(s->h, s->twist);
+    s->h->free(s->h, s->scratch);
+}
+
+static inline convolve_lane convolve_carve(const convolution *s, int thread)
+{
+    convolve_lane w;
+    w.x = s->scratch + thread * s->each;
+    w.y = w.x + s->width * s->row;
+    w.coef = w.y + s->width * s->row;
+    w.sum = w.coef + s->width * s->line;
+    w.a = w.sum + s->width * s->line;
+    w.b = w.a + s->temporary;
+    w.c = w.b + s->temporary;
+    return w;
+}
+
+static inline int64_t convolve_channels(const convolution *s, int64_t tile)
+{
+    int64_t left = s->d - tile * s->width;
+    return left < s->width ? left : s->width;
+}
+
+/* ---- Application ----------------------------------------------------------------------------- */
+
+static inline void convolve_forward_tiles(void *user, int64_t begin, int64_t end, int thread)
+{
+    const convolve_job *j = user;
+    const convolution  *s = j->s;
+    convolve_lane       w = convolve_carve(s, thread);
+    for (int64_t tile = begin; tile < end; tile++) {
+        int64_t first = tile * s->width, channels = convolve_channels(s, tile);
+        s->spectra(s, &w, j->a->coef, first, channels);
+        for (int64_t b = 0; b < j->a->b; b++) {
+            int64_t at = b * s->n * s->d + first;
+            tile_gather(j->a->x + at, s->d, s->n, channels, w.x, s->row);
+            for (int64_t c = 0; c < channels; c++) {
+                angle_twist(s->twist, s->size, s->n, w.x + c * s->row, w.a);
+                s->there(s, w.a, w.b);
+                angle_multiply(s->size, w.b, w.coef + c * s->line);
+                s->back(s, w.b, w.a);
+                angle_untwist(s->twist, s->n, w.a, w.x + c * s->row);
+            }
+            tile_scatter(w.x, s->row, s->n, channels, j->a->y + at, s->d);
+        }
+    }
+}
+
+/* One sequence: w.x holds x and w.y dy. Adds to w.sum, and leaves dx in w.y. */
+static inline void convolve_backward_sequence(const convolution *s, const convolve_lane *w,
+                                              int64_t channels, int want_coef, int want_x)
+{
+    for (int64_t c = 0; c < channels; c++) {
+        angle_twist(s->twist, s->size, s->n, w->y + c * s->row, w->a);
+        s->there(s, w->a, w->b);
+        if (want_coef) {
+            angle_twist(s->twist, s->size, s->n, w->x + c * s->row, w->a);
+            s->there(s, w->a, w->c);
+            angle_correlate(s->size, w->sum + c * s->line, w->b, w->c);
+        }
+        if (want_x) {
+            angle_multiply_conjugate(s->size, w->b, w->coef + c * s->line);
+            s->back(s, w->b, w->a);
+            angle_untwist(s->twist, s->n, w->a, w->y + c * s->row);
+        }
+    }
+}
+
+static inline void convolve_backward_tiles(void *user, int64_t begin, int64_t end, int thread)
+{
+    const convolve_job *j = user;
+    const convolution  *s = j->s;
+    const tl_tno_args  *a = j->a;
+    convolve_lane       w = convolve_carve(s, thread);
+    for (int64_t tile = begin; tile < end; tile++) {
+        int64_t first = tile * s->width, channels = convolve_channels(s, tile);
+        if (a->dx) s->spectra(s, &w, a->coef, first, channels);
+        if (a->dcoef) memset(w.sum, 0, (size_t)(channels * s->line) * sizeof *w.sum);
+        for (int64_t b = 0; b < a->b; b++) {
+            int64_t at = b * s->n * s->d + first;
+            tile_gather(a->dy + at, s->d, s->n, channels, w.y, s->row);
+            if (a->dcoef) tile_gather(a->x + at, s->d, s->n, channels, w.x, s->row);
+            convolve_backward_sequence(s, &w, channels, a->dcoef != NULL, a->dx != NULL);
+            if (a->dx) tile_scatter(w.y, s->row, s->n, channels, a->dx + at, s->d);
+        }
+        if (a->dcoef) s->gradients(s, &w, a->dcoef, first, channels);
+    }
+}
+
+/* body for all tiles, which gets a convolve_job. */
+static inline tl_status convolve_run(const convolution *s, const tl_tno_args *a, tl_body body)
+{
+    s->h->parallel(s->h, (s->d + s->width - 1) / s->width, 1, body, &(convolve_job){s, a});
+    return TL_OK;
+}
+
+static inline tl_status convolve_forward(void *plan, const tl_tno_args *a)
+{
+    return convolve_run(plan, a, convolve_forward_tiles);
+}
+
+static inline tl_status convolve_backward(void *plan, const tl_tno_args *a)
+{
+    return convolve_run(plan, a, convolve_backward_tiles);
+}
+
+#endif
