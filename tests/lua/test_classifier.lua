@@ -1,6 +1,7 @@
 -- test_classifier.lua: tnn_classifier: published sizes, pooling, gradients, learning, and that an
 -- interrupted training run goes on to the same bits; experiments/lra.lua.
 local t = require "harness"
+local slopes = require "slopes"
 local tl = require "toeplab"
 local core = require "toeplab.core"
 local records = require "toeplab.records"
@@ -89,24 +90,7 @@ t.test("gradients of all parameters, against differences", function()
     local model, ids = tiny { pool = pool, init = "torch" }, random_ids(3, 5, 7)
     local lengths, labels = core.ids { 5, 2, 4 }, core.ids { 0, 2, 1 }
     local function loss() return core.cross_entropy(model(ids, lengths), labels) end
-    loss():backward()
-    for _, p in ipairs(model:parameters()) do
-      local grad = p.tensor:grad():reshape(-1):totable()
-      local largest = 1e-2
-      for _, g in ipairs(grad) do largest = math.max(largest, math.abs(g)) end
-      for i = 1, #grad, math.max(1, #grad // 3) do
-        local one = p.tensor:view(i - 1, { 1 })
-        local before = one:item()
-        local function at(value)
-          one:fill(value)
-          return core.no_grad(loss):item()
-        end
-        local numeric = (at(before + 1e-2) - at(before - 1e-2)) / 2e-2
-        one:fill(before)
-        t.ok(math.abs(numeric - grad[i]) < 0.05 * largest,
-          ("%s %d: %g, by differences %g"):format(p.name, i, grad[i], numeric))
-      end
-    end
+    slopes.check(loss, model:parameters(), 0.05)
   end
 end)
 

@@ -1,6 +1,7 @@
 -- test_layer_gradients.lua -- the gradients of every layer against finite differences.
 
 local t = require "harness"
+local slopes = require "slopes"
 local tl = require "toeplab"
 local core = require "toeplab.core"
 local nn = tl.nn
@@ -11,54 +12,18 @@ local function random(...)
   return tl.stream_of("test"):normal(core.zeros(...), 0, 1)
 end
 
--- The number sum(w * fn()) as a tensor, w fixed, so that every element of the result matters.
-local function probe(fn)
-  local y = fn()
-  local w = core.stream(99, "probe"):normal(core.zeros(y:shape()), 0, 1)
-  return (y * w):sum()
-end
-
--- Compares the gradients of some tensors with central differences of probe(fn); tol is relative to
--- the largest gradient of the tensor.
+-- The gradients of some tensors of fn(), of which every element matters.
 local function check_gradients(fn, tensors, tol)
-  for _, p in ipairs(tensors) do p.tensor:set_grad(nil) end
-  probe(fn):backward()
-  local step, checked = 1e-2, 0
-  for _, p in ipairs(tensors) do
-    local grad = p.tensor:grad()
-    ok(grad, p.name .. " has no gradient")
-    local flat, size = grad:reshape(-1):totable(), p.tensor:numel()
-    local largest = 1e-2
-    for _, g in ipairs(flat) do largest = math.max(largest, math.abs(g)) end
-    for i = 1, size, math.max(1, size // 7) do
-      local one = p.tensor:view(i - 1, { 1 })
-      local before = one:item()
-      local function at(value)
-        one:fill(value)
-        return core.no_grad(probe, fn):item()
-      end
-      local numeric = (at(before + step) - at(before - step)) / (2 * step)
-      one:fill(before)
-      if math.abs(numeric - flat[i]) > tol * largest then
-        error(("%s element %d: gradient %g, by differences %g"):format(
-          p.name, i, flat[i], numeric), 2)
-      end
-      checked = checked + 1
-    end
-  end
-  ok(checked > 0, "no element was compared")
+  slopes.check(function() return slopes.probe(fn()) end, tensors, tol)
 end
 
--- All trained parameters of a module, and its input x if it wants a gradient.
+-- The same of a module, in its input x too unless that is ids.
 local function check_module(module, x, tol)
-  local tensors = {}
-  for _, p in ipairs(module:parameters()) do
-    if p.tensor:requires_grad() then tensors[#tensors + 1] = p end
-  end
+  local tensors = slopes.trained(module)
   if x:type() == "float32" then
     tensors[#tensors + 1] = { name = "x", tensor = x:require_grad() }
   end
-  check_gradients(function() return module(x) end, tensors, tol or 2e-2)
+  check_gradients(function() return module(x) end, tensors, tol)
 end
 
 test("gradients: linear, activation, norms, dropout-free GLU, convolution", function()

@@ -1,6 +1,7 @@
 -- test_masked.lua: masked language models: blocks of whole lines, masks, the model's size, its
 -- gradients and padding, learning, and experiments/mlm.lua.
 local t = require "harness"
+local slopes = require "slopes"
 local tl = require "toeplab"
 local core = require "toeplab.core"
 
@@ -206,25 +207,7 @@ t.test("gradients against differences", function()
     if p.name:find "embed.weight" then core.stream(1, "x"):normal(p.tensor, 0, 1) end
   end
   local function loss() return model:loss(ids, places, targets) end
-  loss():backward()
-  for _, p in ipairs(model:parameters()) do
-    local grad = p.tensor:grad() and p.tensor:grad():reshape(-1):totable() or {}
-    t.ok(#grad > 0 or not p.tensor:requires_grad(), p.name)
-    local largest = 1e-2
-    for _, g in ipairs(grad) do largest = math.max(largest, math.abs(g)) end
-    for i = 1, #grad, math.max(1, #grad // 4) do
-      local one = p.tensor:view(i - 1, { 1 })
-      local before = one:item()
-      local function at(value)
-        one:fill(value)
-        return core.no_grad(loss):item()
-      end
-      local numeric = (at(before + 1e-2) - at(before - 1e-2)) / 2e-2
-      one:fill(before)
-      t.ok(math.abs(numeric - grad[i]) < 0.06 * largest,
-        ("%s %d: %g, by differences %g"):format(p.name, i, grad[i], numeric))
-    end
-  end
+  slopes.check(loss, slopes.trained(model), 0.06)
 end)
 
 t.test("the loss is that of the logits at the places told; padding enters as 0", function()
