@@ -146,7 +146,7 @@ return tl.experiment "lra" {
       for j, m in ipairs(groups[name]) do tests[j] = ("%.3f"):format(m.test_accuracy) end
       row[#row + 1], rows[i] = table.concat(tests, " "), row
     end
-    report.print(header, rows)
+    report.table(header, rows)
     print "chance: the share of the most frequent class; train: of the first training examples"
   end,
 }

@@ -9,6 +9,7 @@
 --   options/..., name, length, trial, step, checkpoint   attributes: what it was made from
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
+local cost = require "toeplab.cost"
 local models = require "toeplab.models"
 local recurrent = require "toeplab.recurrent"
 local stop = require "toeplab.stop"
@@ -105,16 +106,15 @@ end
 
 -- ---- What a conversion is worth -----------------------------------------------------------------
 
--- Seconds of one step, the least of several runs: what it takes undisturbed.
-local function cost(recurrence, dim)
-  local x, y, best = core.zeros(1, dim), core.zeros(1, dim), math.huge
-  for _ = 1, 5 do
-    local start = core.sys.clock()
-    for _ = 1, 20 do recurrence:step(x, y) end
-    best = math.min(best, (core.sys.clock() - start) / 20)
-  end
+local STEPS = 20 -- at a time: one is too short for the clock
+
+local function step_seconds(recurrence, dim)
+  local x, y = core.zeros(1, dim), core.zeros(1, dim)
+  local seconds = cost.seconds(function()
+    for _ = 1, STEPS do recurrence:step(x, y) end
+  end, 0.01) / STEPS
   recurrence:reset()
-  return best
+  return seconds
 end
 
 local function size(x) return math.sqrt(core.square(x):reshape(-1):sum():item()) end
@@ -140,7 +140,7 @@ function converted.measure(layer, t, gamma)
     bytes = sizes.state_bytes, ring_bytes = ring_sizes.state_bytes,
     error = size(got:narrow(2, 1, lags) - kernel) / math.max(size(kernel), 1e-30),
     after = largest(got:narrow(2, lags + 1, lags)) / math.max(largest(kernel), 1e-30),
-    seconds = cost(layer.recurrence, dim), ring_seconds = cost(ring, dim),
+    seconds = step_seconds(layer.recurrence, dim), ring_seconds = step_seconds(ring, dim),
   }
   ring:close()
   return result

@@ -24,10 +24,6 @@ local spec = mixer.fields({
 --   model:loss(ids, places, targets) -> nats
 local TnnMLM = class("TnnMLM", spec)
 
-local function linear_init(o)
-  return o.init == "bert" and "bert" or mixer.plain_init(o)
-end
-
 function TnnMLM:build(o)
   if o.pad and o.pad >= o.vocab then
     error(("TnnMLM: pad = %d is not one of %d tokens"):format(o.pad, o.vocab), 0)
@@ -37,7 +33,7 @@ function TnnMLM:build(o)
   self.embed_norm = nn.LayerNorm(o.dim)
   self.drop = nn.Dropout(o.dropout)
   self.layers = mixer.layers("TnnMLM", o)
-  self.head = nn.Linear(o.dim, o.dim, { init = linear_init(o) })
+  self.head = nn.Linear(o.dim, o.dim, { init = mixer.plain_init(o) })
   self.head_norm = nn.LayerNorm(o.dim)
   self.bias = nn.parameter(core.zeros(o.vocab))
   self.inside = {} -- [1]: 0 for the token pad, else 1, per token

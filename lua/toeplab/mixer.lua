@@ -5,6 +5,7 @@
 --   local Model = nn.class("Model", spec)
 --   function Model:build(o) self.layers = mixer.layers("Model", o) end
 
+local encoders = require "toeplab.nn.encoders"
 local nn = require "toeplab.nn"
 local options = require "toeplab.options"
 
@@ -130,8 +131,8 @@ end
 
 -- The options of the TNO (nn/tno.lua) of a block.
 function mixer.tno_options(o)
-  local network, rpe = o.encoder == "mlp" or o.encoder == "lra", nil
-  if network then
+  local rpe = nil
+  if encoders.networks[o.encoder] then
     rpe = { hidden = o.rpe_dim, act = o.rpe_act, input = o.rpe_input,
       init = o.init == "bert" and "bert" or "torch" }
   end

@@ -2,6 +2,7 @@
 -- which of them a backend can ask.
 
 local t = require "harness"
+local slopes = require "slopes"
 local tl = require "toeplab"
 local core = require "toeplab.core"
 local nn = tl.nn
@@ -19,37 +20,11 @@ end
 -- Numbers of a [p,1] tensor.
 local function column(coef) return coef:reshape(-1):totable() end
 
--- The gradients of probe(module) against central differences, in a few elements of each parameter.
 local function check_gradients(module, ...)
   local arguments = table.pack(...)
-  local function loss()
-    local y = module(table.unpack(arguments, 1, arguments.n))
-    return (y * core.stream(99, "probe"):normal(core.zeros(y:shape()), 0, 1)):sum()
-  end
-  for _, p in ipairs(module:parameters()) do p.tensor:set_grad(nil) end
-  loss():backward()
-  local count, step = 0, 1e-2
-  for _, p in ipairs(module:parameters()) do
-    local grad = p.tensor:grad():reshape(-1):totable()
-    local largest = 1e-2
-    for _, g in ipairs(grad) do largest = math.max(largest, math.abs(g)) end
-    for i = 1, #grad, math.max(1, #grad // 9) do
-      local one = p.tensor:view(i - 1, { 1 })
-      local before = one:item()
-      local function at(value)
-        one:fill(value)
-        return core.no_grad(loss):item()
-      end
-      local numeric = (at(before + step) - at(before - step)) / (2 * step)
-      one:fill(before)
-      if math.abs(numeric - grad[i]) > 2e-2 * largest then
-        error(("%s element %d: gradient %g, by differences %g"):format(p.name, i, grad[i],
-          numeric), 2)
-      end
-      count = count + 1
-    end
-  end
-  ok(count > 0, "no element was compared")
+  slopes.check(function()
+    return slopes.probe(module(table.unpack(arguments, 1, arguments.n)))
+  end, module:parameters())
 end
 
 -- ---- Piecewise ----------------------------------------------------------------------------------
@@ -269,13 +244,14 @@ test("pairs that make no sense are refused, with what to use instead", function(
     ok(e.message:find(want), e.message)
   end
   fails("encoder piecewise takes lags or warped lags, and backend 'some' asks by frequency: use "
-    .. "encoder mlp, lra, table or a function", "piecewise", "frequency")
-  fails("encoder ssm takes lags,.*asks by warp: use encoder piecewise, mlp", "ssm", "warp")
+    .. "encoder lra, mlp, table or a function", "piecewise", "frequency")
+  fails("encoder ssm takes lags,.*asks by warp: use encoder lra, mlp, piecewise or a function",
+    "ssm", "warp")
   fails("encoder conv takes lags", "conv", "frequency")
   fails("encoder table takes lags", "table", "warp")
   fails("encoder Table takes lags", nn.Table(4), "frequency")
-  fails("encoder FrequencyTable takes frequencies.*asks by lag: use encoder mlp, lra, table",
-    nn.FrequencyTable(4), "lag")
+  fails("encoder FrequencyTable takes frequencies.*asks by lag: use encoder conv, lra, mlp, "
+    .. "piecewise, ssm, table or", nn.FrequencyTable(4), "lag")
   for _, input in ipairs { "normalised", "exp" } do
     fails("mlp with input '" .. input .. "' takes lags.*use input 'integer' %(omega itself%)",
       "mlp", "frequency", { rpe = { input = input } })

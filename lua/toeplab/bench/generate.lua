@@ -1,6 +1,7 @@
 -- bench/generate.lua: time and memory per generated token against the length of the text, for every
 -- method of generation: a model of two layers whose operators see the whole text.
 local core = require "toeplab.core"
+local cost = require "toeplab.cost"
 local models = require "toeplab.models"
 local nn = require "toeplab.nn"
 local recurrent = require "toeplab.recurrent"
@@ -48,12 +49,7 @@ local function recomputed(model, n)
     end)
   end
   run()
-  collectgarbage()
-  collectgarbage()
-  core.memory_reset_peak()
-  local before = core.memory().live
-  run()
-  return { name = "fft", n = n, state = core.memory().peak - before, shared = 0, run = run }
+  return { name = "fft", n = n, state = cost.bytes(run), shared = 0, run = run }
 end
 
 local function at_length(model, n, repeats)
@@ -75,8 +71,8 @@ local function print_exponents(first, last)
   for i, row in ipairs(first) do
     local other = last[i]
     parts[i] = ("%s n^%.2f, memory n^%.2f"):format(row.name,
-      timing.exponent(row.n, row.median, other.n, other.median),
-      timing.exponent(row.n, row.state, other.n, other.state))
+      cost.exponent({ row.n, other.n }, { row.median, other.median }),
+      cost.exponent({ row.n, other.n }, { row.state, other.state }))
   end
   print(("from %d to %d: time %s"):format(first[1].n, last[1].n, table.concat(parts, "; time ")))
 end

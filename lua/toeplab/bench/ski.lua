@@ -1,5 +1,6 @@
 -- bench/ski.lua: the operator ski against fft, forward and backward, at two lengths in one run.
 local core = require "toeplab.core"
+local cost = require "toeplab.cost"
 local report = require "toeplab.report"
 local stop = require "toeplab.stop"
 local timing = require "toeplab.bench.timing"
@@ -59,7 +60,7 @@ function bench.run(o)
   for i, name in ipairs(backends) do
     local first, last = rows[i], rows[i + #backends]
     print(("%s: time n^%.2f from %d to %d"):format(name,
-      timing.exponent(first.n, first.median, last.n, last.median), first.n, last.n))
+      cost.exponent({ first.n, last.n }, { first.median, last.median }), first.n, last.n))
   end
 end
 

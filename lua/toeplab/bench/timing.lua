@@ -36,11 +36,6 @@ function timing.interleaved(rows, repeats)
   return rows
 end
 
--- The exponent x of y ~ n^x through two points.
-function timing.exponent(n1, y1, n2, y2)
-  return math.log(y2 / y1) / math.log(n2 / n1)
-end
-
 -- Cells for the times of a row: milliseconds, and its quartiles.
 function timing.cells(row)
   return ("%.3f"):format(1e3 * row.median),

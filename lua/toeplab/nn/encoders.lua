@@ -35,32 +35,33 @@ local kinds = {
   ssm = function(o) return SSM, with(o.encoder_options, { causal = o.causal }) end,
   conv = function(o) return ShortConv, with(o.encoder_options, { causal = o.causal }) end,
 }
-local networks = { mlp = true, lra = true } -- of the options rpe
-
 encoders.names = suggest.keys(kinds)
-encoders.lra = lra
+encoders.networks = { mlp = true, lra = true } -- those that take the options rpe
 
--- Domain of points -> what they are called, and the names of the encoders that take them.
-local asks = {
-  lag = { "lags", "mlp, lra, table, piecewise, ssm, conv" },
-  warp = { "warped lags", "piecewise, mlp, lra" },
-  frequency = { "frequencies", "mlp, lra, table" },
-}
+-- What points of a domain are called.
+local called = { lag = "lags", warp = "warped lags", frequency = "frequencies" }
 
 local function words(domains)
   local list = {}
-  for _, name in ipairs(suggest.keys(domains)) do
-    list[#list + 1] = asks[name] and asks[name][1] or name
-  end
+  for i, name in ipairs(suggest.keys(domains)) do list[i] = called[name] or name end
   return table.concat(list, " or ")
+end
+
+-- What takes points of a domain: the encoders whose class says so, and functions.
+local function takers(o, domain)
+  local list = {}
+  for _, name in ipairs(encoders.names) do
+    if kinds[name](o, domain).domains[domain] then list[#list + 1] = name end
+  end
+  local first = #list > 0 and "encoder " .. table.concat(list, ", ") .. " or " or ""
+  return first .. "a function"
 end
 
 -- Raises if an encoder, called name in the message, does not take points of a domain.
 local function check(name, domains, o, domain)
-  if not domains or domains[domain] then return end
-  local instead = asks[domain] and "encoder " .. asks[domain][2] .. " or a function"
-    or "a function"
-  if networks[name] then -- its input is what does not fit
+  if domains[domain] then return end
+  local instead = takers(o, domain)
+  if encoders.networks[name] then -- its input is what does not fit
     instead = domain == "frequency" and "input 'integer' (omega itself), 'cos' or 'sincos'"
       or "input 'integer' (the point itself) or 'sincos'"
     name = ("%s with input '%s'"):format(name, o.rpe.input)
@@ -79,7 +80,7 @@ end
 
 -- The encoder that the options o of a TNO ask for: width numbers per point of a domain.
 function encoders.make(o, width, domain)
-  local given = networks[o.encoder] and "encoder_options" or "rpe"
+  local given = encoders.networks[o.encoder] and "encoder_options" or "rpe"
   if type(o.encoder) ~= "string" then
     given = next(o.rpe) and "rpe" or "encoder_options"
   end
@@ -93,7 +94,7 @@ function encoders.make(o, width, domain)
     return o.encoder
   end
   local kind, resolved = kinds[o.encoder](o, domain)
-  if kind.domains then check(o.encoder, kind.domains, o, domain) end
+  check(o.encoder, kind.domains, o, domain)
   local encoder = kind(width, resolved)
   check(o.encoder, encoder.domains, o, domain)
   return encoder

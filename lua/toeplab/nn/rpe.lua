@@ -14,7 +14,6 @@ local suggest = require "toeplab.suggest"
 -- published code, sin/cos, and the cosine of a frequency.
 local inputs = {}
 local domains = { normalised = { lag = true }, exp = { lag = true }, cos = { frequency = true } }
-local anywhere = { lag = true, warp = true, frequency = true }
 
 -- The lag k itself; so for a warped lag or a frequency.
 function inputs.integer(points)
@@ -83,6 +82,8 @@ local RPE = class("RPE", {
   { "init", options.field { type = "function|string", default = "torch" }, "of the linear maps" },
 }, { "dim" })
 
+RPE.domains = { lag = true, warp = true, frequency = true }
+
 function RPE:build(o)
   local rest = { norm = o.norm, act = o.act, init = o.init }
   self.input = Linear(o.input == "sincos" and 2 * o.frequencies or 1, o.hidden, { init = o.init })
@@ -91,7 +92,7 @@ function RPE:build(o)
   self.output = NormActLinear(o.hidden, o.dim, {
     norm = o.output_norm or o.norm, act = o.act, init = o.init,
   })
-  self.domains = domains[o.input] or anywhere
+  self.domains = domains[o.input] or RPE.domains
 end
 
 function RPE:forward(points, n)
