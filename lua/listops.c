@@ -1,4 +1,4 @@
-/* listops.c - ListOps and batches of sequences in Lua. */
+/* listops.c - ListOps in Lua. */
 #include "glue.h"
 
 /* The integer in field name of the table at argument 1; preset < 0: it must be there. */
@@ -81,35 +81,10 @@ static int listops_text(lua_State *L)
     return 1;
 }
 
-static int vocab_frequent(lua_State *L)
-{
-    size_t bytes;
-    const char *text = luaL_checklstring(L, 1, &bytes);
-    lua_Integer least = luaL_checkinteger(L, 2);
-    glue_box *b = glue_push(L, &glue_vocab_class);
-    glue_check(L, tl_vocab_frequent(glue_ctx(L), text, bytes, least, &b->as.vocab));
-    return 1;
-}
-
-/* padded(ids, starts, index, n, end or nil, pad) -> rows, lengths */
-static int padded(lua_State *L)
-{
-    tl_tensor *ids = glue_tensor(L, 1), *starts = glue_tensor(L, 2), *index = glue_tensor(L, 3);
-    lua_Integer n = luaL_checkinteger(L, 4);
-    int end = lua_isnoneornil(L, 5) ? -1 : glue_int(L, 5, 0, INT32_MAX);
-    int pad = glue_opt_int(L, 6, 0, 0, INT32_MAX);
-    tl_tensor **lengths = glue_push_tensor(L), **rows = glue_push_tensor(L);
-    glue_result(L, tl_padded(ids, starts, index, n, end, pad, rows, lengths));
-    lua_rotate(L, -2, 1);
-    return 2;
-}
-
 const luaL_Reg glue_listops_functions[] = {
     {"listops", listops},
     {"listops_parse", listops_parse},
     {"listops_value", listops_value},
     {"listops_text", listops_text},
-    {"vocab_frequent", vocab_frequent},
-    {"padded", padded},
     {NULL, NULL},
 };

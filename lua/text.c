@@ -1,4 +1,4 @@
-/* text.c - vocabularies, encoders and counters, windows of a token stream and n-gram models in
+/* text.c - vocabularies, encoders and counters, rows of a token stream and n-gram models in
 ** Lua. */
 #include "glue.h"
 
@@ -19,6 +19,16 @@ static int vocab_chars(lua_State *L)
     const char *text = luaL_checklstring(L, 1, &bytes);
     glue_box   *b = glue_push(L, &glue_vocab_class);
     glue_check(L, tl_vocab_chars(glue_ctx(L), text, bytes, &b->as.vocab));
+    return 1;
+}
+
+static int vocab_frequent(lua_State *L)
+{
+    size_t bytes;
+    const char *text = luaL_checklstring(L, 1, &bytes);
+    lua_Integer least = luaL_checkinteger(L, 2);
+    glue_box *b = glue_push(L, &glue_vocab_class);
+    glue_check(L, tl_vocab_frequent(glue_ctx(L), text, bytes, least, &b->as.vocab));
     return 1;
 }
 
@@ -209,6 +219,19 @@ static int windows(lua_State *L)
     return glue_result(L, tl_windows(ids, starts, n, rows));
 }
 
+/* padded(ids, starts, index, n, end or nil, pad) -> rows, lengths */
+static int padded(lua_State *L)
+{
+    tl_tensor *ids = glue_tensor(L, 1), *starts = glue_tensor(L, 2), *index = glue_tensor(L, 3);
+    lua_Integer n = luaL_checkinteger(L, 4);
+    int end = lua_isnoneornil(L, 5) ? -1 : glue_int(L, 5, 0, INT32_MAX);
+    int pad = glue_opt_int(L, 6, 0, 0, INT32_MAX);
+    tl_tensor **lengths = glue_push_tensor(L), **rows = glue_push_tensor(L);
+    glue_result(L, tl_padded(ids, starts, index, n, end, pad, rows, lengths));
+    lua_rotate(L, -2, 1);
+    return 2;
+}
+
 static int ngram_bits(lua_State *L)
 {
     tl_tensor *train = glue_tensor(L, 1), *test = glue_tensor(L, 2);
@@ -222,7 +245,8 @@ static int ngram_bits(lua_State *L)
 const luaL_Reg glue_text_functions[] = {
     {"vocab_bytes", vocab_bytes}, {"vocab_chars", vocab_chars}, {"vocab_words", vocab_words},
     {"vocab_bpe", vocab_bpe},     {"bpe_train", bpe_train},     {"counter", new_counter},
-    {"windows", windows},         {"ngram_bits", ngram_bits},   {NULL, NULL},
+    {"windows", windows},         {"ngram_bits", ngram_bits},   {"padded", padded},
+    {"vocab_frequent", vocab_frequent}, {NULL, NULL},
 };
 
 static const luaL_Reg methods[] = {
