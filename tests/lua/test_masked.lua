@@ -119,14 +119,19 @@ t.test("15 % are told, of which 80, 10 and 10 % are masked, kept, replaced", fun
   local lengths = {}
   for i = 1, 600 do lengths[i] = 3 + i * 5 % 17 end
   local ids, vocab = stream(lengths)
-  local data = tl.masking(ids, { vocab = vocab, eos = 0, length = 30, batch = 16, seed = 3 })
-  local c = count_masks(data, 1)
-  t.eq(c.untold, 0)
-  t.ok(math.abs(c.told / c.all - 0.15) < 0.01, c.told / c.all)
-  t.ok(math.abs(c.mask / c.told - 0.8) < 0.04, c.mask / c.told)
-  t.ok(math.abs(c.kept / c.told - 0.1) < 0.03, c.kept / c.told)
-  t.ok(math.abs(c.other / c.told - 0.1) < 0.03, c.other / c.told)
-  t.eq(c.mask + c.kept + c.other, c.told)
+  local function check(share, kept, replaced)
+    local c = count_masks(tl.masking(ids, { vocab = vocab, eos = 0, length = 30, batch = 16,
+      seed = 3, share = share, kept = kept, replaced = replaced }), 1)
+    kept, replaced = kept or 0.1, replaced or 0.1
+    t.eq(c.untold, 0)
+    t.ok(math.abs(c.told / c.all - (share or 0.15)) < 0.01, c.told / c.all)
+    t.ok(math.abs(c.mask / c.told - (1 - kept - replaced)) < 0.04, c.mask / c.told)
+    t.ok(math.abs(c.kept / c.told - kept) < 0.03, c.kept / c.told)
+    t.ok(math.abs(c.other / c.told - replaced) < 0.03, c.other / c.told)
+    t.eq(c.mask + c.kept + c.other, c.told)
+  end
+  check()
+  check(0.5, 0.3, 0.05)
 end)
 
 t.test("masks are of seed, epoch and block alone", function()
@@ -220,13 +225,14 @@ t.test("the loss is that of the logits at the places told; padding enters as 0",
     return model:loss(ids, core.ids { 5, 0 }, core.ids { 6, 1 })
   end)
   t.eq(got:item(), want:item(), 1e-5)
-  -- Its embedding does not matter where it is padding.
-  model.embed.weight:view(7 * 4, { 4 }):fill(3)
-  t.eq(core.no_grad(function() return model:hidden(ids) end),
-    core.no_grad(function()
-      model.embed.weight:view(7 * 4, { 4 }):fill(-1)
-      return model:hidden(ids)
-    end))
+  -- Its embedding does not matter where it is padding; another token's does.
+  local function moved(token)
+    local before = core.no_grad(model.hidden, model, ids)
+    model.embed.weight:view(token * 4, { 4 }):copy(core.tensor { 3, -1, 0, 2 })
+    return core.abs(core.no_grad(model.hidden, model, ids) - before):reshape(-1):amax():item()
+  end
+  t.eq(moved(7), 0)
+  t.ok(moved(3) > 1e-3)
   t.raises(tiny, "pad = 9 is not one of 9 tokens", { pad = 9 })
 end)
 
