@@ -28,6 +28,19 @@ t.test("the published backbones have the published sizes", function()
   t.eq(backbone { decay = 0.6 }, 66496)
 end)
 
+t.test("the start: GTUs N(0,0.02) with their biases, the embedding N(0,1), else torch", function()
+  tl.seed(2)
+  local model = classifier { vocab = 50, classes = 2 }
+  local function deviation(p) return core.square(p):mean():item() ^ 0.5 end
+  local gtu, glu = model.layers[1].token, model.layers[1].feature
+  for _, linear in ipairs { gtu.u, gtu.v, gtu.o } do
+    t.eq(deviation(linear.weight), 0.02, 0.001)
+    t.eq(deviation(linear.bias), 0.02, 0.006)
+  end
+  t.eq(deviation(model.embed.weight), 1, 0.05)
+  t.eq(deviation(glu.l1.weight), 0.125 / 3 ^ 0.5, 0.003) -- uniform within 1/sqrt(64)
+end)
+
 -- ---- Pooling ------------------------------------------------------------------------------------
 
 local function random_ids(b, n, vocab)
