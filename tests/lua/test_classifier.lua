@@ -7,6 +7,7 @@ local core = require "toeplab.core"
 local records = require "toeplab.records"
 local runner = require "toeplab.runner"
 local stop = require "toeplab.stop"
+local trials = require "trials"
 
 local classifier = tl.models.tnn_classifier
 
@@ -214,13 +215,17 @@ end)
 t.test("experiments/lra.lua runs in its scale smoke", function()
   t.in_folder(function(folder)
     local script_path = arg[0]:match "^(.*)tests/lua/[^/]*$" .. "experiments/lra.lua"
-    local pipe = assert(io.popen(("'%s' run -q -C '%s' '%s' scale=smoke seeds=1 model=tnn,ski 2>&1")
+    local pipe = assert(io.popen(("'%s' run -q -C '%s/results' '%s' scale=smoke seeds=1 2>&1")
       :format(core.sys.executable(), folder, script_path)))
     local said = pipe:read "a"
     t.ok(pipe:close(), said)
-    for _, name in ipairs { "listops tnn", "text tnn", "listops ski", "text ski" } do
-      t.ok(said:find("\n" .. name .. " +%d%.%d+ +%d%.%d+ +%d%.%d+"), said)
+    for _, model in ipairs { "tnn", "ski", "ski%-published", "fd" } do
+      for _, task in ipairs { "listops ", "text " } do
+        t.ok(said:find("\n" .. task .. model .. " +%d%.%d+ +%d%.%d+ +%d%.%d+"), said)
+      end
     end
+    t.ok(core.sys.exists(folder .. "/results/tables/lra-smoke.md"), said)
+    t.eq(trials.losses(folder, 6), 8) -- no two of them are the same model
   end)
 end)
 

@@ -4,6 +4,7 @@ local t = require "harness"
 local slopes = require "slopes"
 local tl = require "toeplab"
 local core = require "toeplab.core"
+local trials = require "trials"
 
 -- ---- Blocks -------------------------------------------------------------------------------------
 
@@ -263,11 +264,14 @@ end)
 t.test("experiments/mlm.lua runs in its scale smoke", function()
   t.in_folder(function(folder)
     local script = arg[0]:match "^(.*)tests/lua/[^/]*$" .. "experiments/mlm.lua"
-    local pipe = assert(io.popen(("'%s' run -q -C '%s' '%s' scale=smoke model=tnn,fd 2>&1"):format(
+    local pipe = assert(io.popen(("'%s' run -q -C '%s/results' '%s' scale=smoke 2>&1"):format(
       core.sys.executable(), folder, script)))
     local said = pipe:read "a"
     t.ok(pipe:close(), said)
-    t.ok(said:find "\ntnn +%d+%.%d+ +%d+%.%d+" and said:find "\nfd +%d+%.%d+", said)
+    for _, model in ipairs { "tnn", "ski", "ski%-published", "fd" } do
+      t.ok(said:find("\n" .. model .. " +%d+%.%d+ +%d+%.%d+"), said)
+    end
+    t.eq(trials.losses(folder, 12), 4) -- no two of them are the same model
   end)
 end)
 

@@ -25,4 +25,10 @@ function trials.query(folder, sql)
   return store:rows(sql)
 end
 
+-- How many different losses the trials there have at a step.
+function trials.losses(folder, step)
+  return trials.query(folder, ([[SELECT count(DISTINCT value) AS count FROM v_metrics
+    WHERE name = 'loss' AND step = %d]]):format(step))[1].count
+end
+
 return trials
