@@ -4,6 +4,7 @@ local core = require "toeplab.core"
 local eval = require "toeplab.eval"
 local options = require "toeplab.options"
 local recurrent = require "toeplab.recurrent"
+local stop = require "toeplab.stop"
 local streams = require "toeplab.streams"
 
 -- How the logits after each token are found. The last three compute the same function, that of the
@@ -84,8 +85,8 @@ local function predictor(model, o, total)
   local lags = o.lags or total
   if o.method == "fft" then
     if lags < total then
-      error(("generate: method fft computes the whole text again: lags = %d is less than its %d "
-        .. "tokens (method window cuts it)"):format(lags, total), 0)
+      stop.usage("generate: method fft computes the whole text again: lags = %d is less than its "
+        .. "%d tokens (method window cuts it)", lags, total)
     end
     return recomputing(model, lags)
   end

@@ -9,6 +9,7 @@ local core = require "toeplab.core"
 local act = require "toeplab.nn.act"
 local nn = require "toeplab.nn"
 local options = require "toeplab.options"
+local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
 local recurrent = {}
@@ -41,11 +42,13 @@ local reasons = {
   Sinusoidal = "adds numbers that depend on the position",
   Conv = "mixes positions, and has no recurrence here",
   TNO2d = "mixes the cells of a grid, which have no order",
+  TnnClassifier = "says one thing of a whole sequence, nothing of each position",
+  TnnMLM = "sees what comes later",
 }
 reasons.GatedAttention = reasons.Attention
 
 local function refuse(name, format, ...)
-  error(("recurrent: %s %s"):format(name == "" and "the model" or name, format:format(...)), 0)
+  stop.usage("recurrent: %s %s", name == "" and "the model" or name, format:format(...))
 end
 
 local elementwise -- the functions that a Sequential may have as steps

@@ -208,9 +208,10 @@ t.test("toeplab generate: options that do not go together", function()
       ["-m ring --window 5"] = "%-%-window is for method window",
       ["--lags 5"] = "%-%-lags is for the methods fft, ring and etsc",
       ["-m ring --form exact"] = "%-%-form is for method etsc",
+      ["-m fft --lags 5"] = "lags = 5 is less than its 202 tokens",
     } do
-      local code, _, said = generate(folder, "-p the " .. words)
-      t.eq(code, 2)
+      local code, text, said = generate(folder, "-p the " .. words)
+      t.eq({ code, text }, { 2, "" })
       t.ok(said:find(want), said)
     end
   end)
@@ -230,6 +231,20 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
     refused("@last", 2, "which trial%?")
     t.eq(run(folder, { "steps=2" }, "mixer = function(d) return tl.nn.Linear(d, d) end"), 0)
     refused("-p a", 2, "a mixer of its script's own")
+    for words, want in pairs {
+      ["causal = false"] = "the model of trial %x+ is not causal",
+      ['backend = "ski", encoder = "piecewise", backend_options = { inducing = 4 }'] =
+        "not a Toeplitz operator at 12 positions",
+    } do
+      t.eq(run(folder, { "steps=2" }, words), 0)
+      local options = want:find "Toeplitz" and "-m ring --lags 12" or ""
+      refused("-p a " .. options, 2, want)
+      t.eq(t.read(folder .. "/out"), "")
+    end
+    local _, _, code = os.execute(("'%s' convert -C %s/results @last -o %s/m 2>%s/err"):format(
+      core.sys.executable(), folder, folder, folder))
+    t.eq({ code, core.sys.exists(folder .. "/m") }, { 2, false })
+    t.ok(t.read(folder .. "/err"):find "must end in %.h5", t.read(folder .. "/err"))
   end)
 end)
 

@@ -76,8 +76,7 @@ local function load(set, word)
   })
   about.trial = row.id
   about.length = about.length or math.tointeger(store:decode(row.config).length)
-  local ok, why = pcall(recurrent.operators, model)
-  if not ok then stop.usage("convert: %s", stop.plain(tostring(why))) end
+  recurrent.operators(model) -- refuses before anything is computed
   return model:eval(), about
 end
 
@@ -88,6 +87,9 @@ function command.run(set, words)
   local form = set.form or "exact"
   local ok, why = suggest.choose("--form", form, recurrent.forms)
   if not ok then stop.usage("convert: %s", why) end
+  if set.output and not set.output:find "[^/]%.h5$" then
+    stop.usage("convert: '%s' must end in .h5, by which toeplab generate knows a file", set.output)
+  end
   local lags = arguments.integer("convert", set, "lags", 1)
   local model, about = load(set, words[1])
   lags = lags or about.length or 256

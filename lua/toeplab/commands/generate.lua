@@ -100,10 +100,10 @@ local function from_trial(set, word, o)
   if not vocab then
     stop.usage("trial %s keeps no vocabulary: give t:steps the corpus", row.id:sub(1, 12))
   end
-  if o.method == "ring" or o.method == "etsc" then
-    local ok, why = pcall(recurrent.operators, model)
-    if not ok then stop.usage("generate: %s", stop.plain(tostring(why))) end
+  if model.causal == false then
+    stop.usage("generate: the model of trial %s is not causal", row.id:sub(1, 12))
   end
+  if o.method == "ring" or o.method == "etsc" then recurrent.operators(model) end
   return model, vocab, about.length or math.tointeger(store:decode(row.config).length) or 256
 end
 
@@ -117,17 +117,18 @@ local function from_file(path, o)
   return session.model, vocab
 end
 
--- Writes what generate gives, token by token.
+-- Writes what generate gives, token by token; nothing at all if it cannot begin.
 local function write(model, vocab, prompt, o)
+  local before = prompt
   core.sys.catch_signals()
-  io.write(prompt)
   function o.each(piece)
-    io.write(piece)
+    io.write(before, piece)
     io.stdout:flush()
+    before = ""
     check_signals()
   end
   generate(model, vocab, prompt, o)
-  io.write("\n")
+  io.write(before, "\n")
 end
 
 function command.run(set, words)
