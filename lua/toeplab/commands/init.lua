@@ -155,6 +155,7 @@ end
 function commands.main(words)
   local ok, result = xpcall(dispatch, handler, words)
   if ok then return result end
+  if type(result) == "string" then result = handler(result) end -- no memory: Lua calls no handler
   if result.message ~= "" then complain(result.message) end
   return result.code
 end
