@@ -120,7 +120,7 @@ local function extent(spec, axis)
   local low, high = math.huge, -math.huge
   for _, s in ipairs(spec.series) do
     for i, v in ipairs(s[axis]) do
-      if drawable(v, spec["log" .. axis]) and drawable(s.y[i], spec.logy) then
+      if drawable(s.x[i], spec.logx) and drawable(s.y[i], spec.logy) then
         low, high = math.min(low, v), math.max(high, v)
       end
     end

@@ -91,7 +91,8 @@ end
 
 local function draw(self, how, spec, name, ending)
   local path = place(self, "figures", name, ending)
-  local ok, why = how(path, spec)
+  local ok, why, _, status = how(path, spec)
+  if stop.storage_problem(status) then stop.raise(stop.STORAGE, "%s", why) end
   if ok then
     self.progress:say("wrote %s", path)
   elseif not self.told then

@@ -6,6 +6,7 @@ local plot = require "toeplab.plot"
 local report = require "toeplab.report"
 local sheet = require "toeplab.sheet"
 local shell = require "toeplab.shell"
+local stop = require "toeplab.stop"
 
 local read, write, in_folder = t.read, t.write, t.in_folder
 local NAN = 0 / 0
@@ -92,6 +93,7 @@ t.test("pictures of nothing, of one point and of a constant are drawn", function
     end
   end
   drawn { series = {} }
+  drawn { logx = true, series = { { x = { 0 }, y = { 5 } } } } -- no place for what there is
   drawn { logy = true, series = { { y = { -1, -2 } } } }
 end)
 
@@ -251,6 +253,16 @@ t.test("without gnuplot the picture is missed once, and the table is there", fun
     t.eq(#said, 3)
     t.ok(said[2]:find "no picture .*bounds%-smoke%.svg: there is no gnuplot", said[2])
     t.ok(core.sys.exists(folder .. "/tables/bounds-smoke.md"))
+  end)
+end)
+
+t.test("a full disk under a picture ends the report", function()
+  in_folder(function(folder)
+    local draw = plot.svg
+    rawset(plot, "svg", function() return nil, "a.svg: the disk is full", 28, "ENOSPC" end)
+    local ok, problem = pcall(sheet_in(folder, { made(1) }, {}).plot, { series = {} })
+    rawset(plot, "svg", draw)
+    t.eq({ ok, problem.code, problem.message }, { false, stop.STORAGE, "a.svg: the disk is full" })
   end)
 end)
 
