@@ -193,6 +193,7 @@ test("ssm: negative lags have a kernel of their own", function()
   eq(ask(e, core.range(0, 0), 1):shape(), { 1, 2 })
   raises(ask, "causal, and asked for a negative lag", nn.SSM(2), core.range(-1, 1), 2)
   raises(nn.SSM, "= 3 must be even", 2, { state = 3 })
+  raises(nn.SSM, "'dt_max' = inf must be between", 2, { dt_max = math.huge })
   raises(nn.SSM, "dt_min = 0.1 is above dt_max = 0.01", 2, { dt_min = 0.1, dt_max = 0.01 })
 end)
 

@@ -168,6 +168,8 @@ test("2-D: gradients agree with differences, and wrong grids are named", functio
   end
   raises(grid "sum", "wanted %[b,6,2%]: a grid of 2 x 3", core.ones(1, 5, 2), 2, 3)
   raises(grid "sum", "give height and width", core.ones(1, 5, 2))
+  raises(grid "sum", "the grid must be two integers", core.ones(1, 6, 2), -2, -3)
+  raises(grid "sum", "the grid must be two integers", core.ones(1, 6, 2), 1.5, 4)
   raises(nn.TNO2d, "must be two integers {height, width}", 2, { grid = { 3 } })
   raises(nn.GTU, "must be two integers", 2, { grid = { 3, 0 } })
 end)

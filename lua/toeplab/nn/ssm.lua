@@ -12,12 +12,14 @@ local function even(state)
   return state % 2 == 0, ("= %d must be even: eigenvalues come in conjugate pairs"):format(state)
 end
 
+local function step(default) return options.field { default = default, min = 1e-9, max = 1e6 } end
+
 local fields = {
   { "dim", options.field { type = "int", min = 1 }, "numbers per point" },
   { "state", options.field { default = 64, min = 2, max = 1 << 20, check = even },
     "size of the state of a channel" },
-  { "dt_min", options.field { default = 1e-3, min = 1e-9 }, "least step at the start" },
-  { "dt_max", options.field { default = 1e-1, min = 1e-9 }, "largest step at the start" },
+  { "dt_min", step(1e-3), "least step at the start" },
+  { "dt_max", step(1e-1), "largest step at the start" },
 }
 
 -- k_l = 2 Re sum over m of C_m (exp(dt A_m) - 1)/A_m exp(dt A_m l),  A_m = -exp(a_m) + i w_m:

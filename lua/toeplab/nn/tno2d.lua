@@ -50,6 +50,8 @@ function TNO2d:forward(x, height, width)
   if not (height and width) then
     error("TNO2d: give height and width, or make it with grid = {height, width}", 0)
   end
+  local fine, why = isgrid { height, width }
+  if not fine then error("TNO2d: the grid " .. why, 0) end
   if x:ndim() ~= 3 or x:dim(2) ~= height * width then
     error(("TNO2d: x is %s, wanted [b,%d,%d]: a grid of %d x %d"):format(tostring(x),
       height * width, self.opt.dim, height, width), 0)
