@@ -85,6 +85,11 @@ return tl.experiment "proposition1" {
     reach = 10.0, points = 321,    -- positions -reach .. reach
   },
   grid = { norm = norms },
+  check = function(c)
+    if c.points < 3 or not (c.reach > 0) then
+      error("points must be at least 3, and reach above 0", 0)
+    end
+  end,
   seeds = 10,
   scale = { smoke = { hidden = 32, channels = 8 } },
 

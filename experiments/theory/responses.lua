@@ -105,6 +105,11 @@ return tl.experiment "responses" {
     corpus = "bible-kjv", layers = 2, dim = 64, batch = 4, steps = 200, lr = 3e-3,
   },
   grid = { response = order },
+  check = function(c)
+    if not figures[c.response] then error("response: known are gelu, silu and trained", 0) end
+    if c.length < 16 then error("length must be at least 16", 0) end
+    if c.run:find "^@" then error("run takes an id: " .. c.run .. " is another every time", 0) end
+  end,
   scale = {
     smoke = {
       channels = 8, hidden = 16, length = 64, layers = 1, dim = 16, steps = 20,

@@ -110,6 +110,13 @@ return tl.experiment "smoothness" {
   seeds = 5,
   scale = { smoke = { hidden = 32, channels = 8, size = 4096 } },
 
+  check = function(c)
+    if not (c.first >= 1 and c.first < c.last and 2 * c.last < c.size and c.size % 2 == 0) then
+      error(("lags first = %d to last = %d must be some below half of size = %d, which is even")
+        :format(c.first, c.last, c.size), 0)
+    end
+  end,
+
   trial = function(t, c)
     local rpe = tl.nn.RPE(c.channels, { hidden = c.hidden, layers = c.layers, norm = c.norm,
       act = c.act, input = c.input })

@@ -140,6 +140,17 @@ return tl.experiment "theorem1" {
   seeds = 3,
   scale = { smoke = { length = 64, ranks = { 4, 8, 16 }, smooth = 8.0, hidden = 16 } },
 
+  check = function(c)
+    if not kernels[c.kernel] then error("kernel: known are decay, smooth and warp", 0) end
+    for _, r in ipairs(c.ranks) do
+      if r < 2 or r >= c.length then
+        error(("ranks: %d is not in 2..%d, below the length"):format(r, c.length - 1), 0)
+      end
+    end
+    if not (c.lambda > 0 and c.lambda <= 1) then error("lambda must be in (0,1]", 0) end
+    if not (c.smooth > 0) then error("smooth must be above 0", 0) end
+  end,
+
   trial = function(t, c)
     local rpe = tl.nn.RPE(1, { hidden = c.hidden, layers = c.layers, act = c.act, norm = c.norm })
     local n = c.length

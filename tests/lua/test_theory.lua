@@ -195,6 +195,28 @@ t.test("responses at random and trained, of a model of its own and of another tr
   end)
 end)
 
+t.test("values with which there is nothing to measure end before any trial", function()
+  for words, want in pairs {
+    ["theorem1 kernel=x"] = "known are decay, smooth and warp",
+    ["theorem1 ranks=64"] = "ranks: 64 is not in 2..63",
+    ["theorem1 lambda=0"] = "lambda must be in",
+    ["theorem1 smooth=0"] = "smooth must be above 0",
+    ["smoothness size=64"] = "below half of size = 64",
+    ["smoothness first=128 last=31"] = "first = 128 to last = 31 must be some",
+    ["responses response=relu"] = "known are gelu, silu and trained",
+    ["responses length=1"] = "length must be at least 16",
+    ["responses run=@last"] = "run takes an id",
+    ["proposition1 points=2"] = "points must be at least 3",
+    ["proposition1 reach=0"] = "and reach above 0",
+  } do
+    t.in_folder(function(folder)
+      local list = {}
+      for word in words:gmatch "%S+" do list[#list + 1] = word end
+      t.raises(run, want, folder, table.unpack(list))
+    end)
+  end
+end)
+
 t.test("every experiment of the folder is tested here, and in the table of questions", function()
   local text = t.read(arg[0])
   local readme = t.read(theory .. "../README.md")
