@@ -57,15 +57,15 @@ static double error_of(const tl_tensor *t, double gamma, const tl_tensor *y, int
 typedef struct figure {
     int64_t n;
     double  low, high, gamma;
-    double  published, exact; /* what the errors may be */
+    double  published, exact; /* what the errors may be, without fused products too */
 } figure;
 
 static void figures(void)
 {
     static const figure all[] = {
-        {512, -1, 1, 1, 8e-6, 2e-6},    {1024, -1, 1, 1, 1.6e-5, 3e-6},
+        {512, -1, 1, 1, 8e-6, 4e-6},    {1024, -1, 1, 1, 1.6e-5, 8e-6},
         {512, -1, 1, 0.99, 2e-6, 1e-6}, {1024, -1, 1, 0.99, 2e-6, 1e-6},
-        {512, 0, 10, 1, 1.2e-4, 2e-6},  {1024, 0, 10, 1, 4e-4, 3e-6},
+        {512, 0, 10, 1, 1.2e-4, 3e-6},  {1024, 0, 10, 1, 4e-4, 5e-6},
         {512, 0, 10, 0.99, 3e-5, 1e-6}, {1024, 0, 10, 0.99, 5e-5, 1e-6},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
