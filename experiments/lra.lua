@@ -1,8 +1,8 @@
 -- lra.lua: which classifies long sequences better, TNN, SKI-TNN (as its paper defines it, and as
 -- its published code computes it) or FD-TNN, with one configuration for all of them?
 --
--- ListOps needs nothing; IMDB needs toeplab data fetch imdb, or task=listops. scale=paper takes the
--- published lengths and steps, and a machine for them.
+-- ListOps needs nothing (task=listops); what IMDB needs is told by toeplab data imdb. scale=paper
+-- takes the published lengths and steps, and a machine for them.
 local tl = require "toeplab"
 
 -- What a model is, apart from the sizes that all share. The decay of tnn is that of TNN's Table 4.

@@ -1,5 +1,5 @@
 -- listops.lua -- the task ListOps: the value of a nested list expression (Nangia & Bowman 2018),
--- drawn as for Long Range Arena, or read from its files.
+-- drawn as for Long Range Arena, whose files it can write.
 
 local core = require "toeplab.core"
 local labelled = require "toeplab.labelled"
@@ -87,7 +87,7 @@ local function write_part(path, ids, starts, answers, part, watch)
   if io.type(file) == "file" then file:close() end
   os.remove(temporary)
   if stop.is(problem) then error(problem, 0) end
-  stop.raise(stop.STORAGE, "%s: %s", path, tostring(problem))
+  stop.raise(stop.STORAGE, "%s: %s", path, stop.text(problem))
 end
 
 -- Writes basic_train.tsv, basic_val.tsv and basic_test.tsv into folder, each whole or not at all.
