@@ -29,13 +29,16 @@ assert(vocab:decode(vocab:encode "hole") == "hole")
 assert(core.windows(vocab:encode "hello", core.ids { 0, 1 }, 2):dim(1) == 2)
 assert(stream:permutation(3):numel() == 3)
 
-for _, backend in ipairs { "naive", "matrix", "fft" } do
+for _, backend in ipairs { "naive", "matrix", "fft", "fd", "ski" } do
   local tno = core.tno(backend, 4, 2, true)
-  local coef = core.ones(tno:points():numel(), 2):require_grad()
-  local y = tno:apply(core.decay(coef, tno:points(), core.full({}, 0.9)), nil, core.ones(1, 4, 2))
-  y:sum():backward()
-  assert(tno:dense(coef):dim(1) == 2 and #tno:params() == 0)
+  local coef, params = core.ones(tno:points():numel(), 2):require_grad(), {}
+  for i, p in ipairs(tno:params()) do params[i] = core.ones(p.shape):require_grad() end
+  local scaled = core.decay(coef, tno:points(), core.full({}, 0.9))
+  tno:apply(scaled, params, core.ones(1, 4, 2)):sum():backward()
+  assert(tno:dense(coef, params):dim(1) == 2 and #params == (backend == "ski" and 1 or 0))
 end
+local _, sizes = core.svd(x)
+assert(sizes:numel() == 2 and core.solve(core.tensor { { 2, 0 }, { 0, 4 } }, x):dim(2) == 3)
 for _, kind in ipairs { "ring", "exact" } do
   local r <close> = core.recurrence(core.ones(3, 2), nil, kind)
   assert(r:step(x:narrow(2, 1, 2):narrow(1, 1, 1)):dim(2) == 2 and r:sizes().lags == 3)
