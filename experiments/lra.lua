@@ -86,6 +86,12 @@ return tl.experiment "lra" {
 
   check = function(c)
     if not models[c.model] then error("model: known are fd, ski, ski-published and tnn", 0) end
+    for _, key in ipairs { "batch", "evaluations", "examples" } do
+      if c[key] < 1 then error(key .. " must be at least 1", 0) end
+    end
+    if c.listops_shortest >= c.listops_length then
+      error("listops_shortest must be below listops_length", 0)
+    end
   end,
 
   trial = function(t, c)

@@ -53,6 +53,9 @@ return tl.experiment "mlm" {
 
   check = function(c)
     if not models[c.model] then error("model: known are fd, ski, ski-published and tnn", 0) end
+    for _, key in ipairs { "batch", "evaluations", "valid_batches" } do
+      if c[key] < 1 then error(key .. " must be at least 1", 0) end
+    end
   end,
 
   trial = function(t, c)

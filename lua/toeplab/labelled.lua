@@ -86,6 +86,7 @@ end
 
 -- Batches of size examples in an epoch; the examples left over wait for another epoch.
 function Labelled:steps(size)
+  options.count("labelled", "size", size)
   return math.max(self.count // size, 1)
 end
 
@@ -108,6 +109,7 @@ end
 
 -- All examples once, in their order: for batch in set:each(32) do ... end
 function Labelled:each(size)
+  options.count("labelled", "size", size)
   local first = 1 - size
   return function()
     first = first + size

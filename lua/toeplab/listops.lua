@@ -36,6 +36,9 @@ local spec = options.set(table.move(listops.drawing, 1, #listops.drawing, 1, {
 -- number (from 0) and the count of each part. Validation and test come first, so that they do not
 -- depend on how many there are to train on.
 function listops.draw(o)
+  if o.min_length > o.max_length then
+    stop.usage("listops: min_length = %d is more than max_length = %d", o.min_length, o.max_length)
+  end
   local ids, starts, answers = core.listops { seed = o.data_seed,
     count = o.valid + o.test + o.train, min_length = o.min_length, max_length = o.max_length,
     max_depth = o.max_depth, max_args = o.max_args }
@@ -46,10 +49,6 @@ end
 -- tl.tasks.listops(options): {train=, valid=, test= (labelled.lua), vocab= 18, classes= 10}.
 function listops.open(given)
   local o = options.check("listops", spec, given)
-  if o.min_length > o.max_length then
-    error(("listops: min_length = %d is more than max_length = %d"):format(o.min_length,
-      o.max_length), 2)
-  end
   local ids, starts, answers, parts = listops.draw(o)
   local all = labelled.new(ids, starts, answers:totable(), { length = o.length,
     multiple = o.multiple, classes = listops.CLASSES, stop = listops.STOP, seed = o.seed })

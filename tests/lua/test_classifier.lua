@@ -212,6 +212,22 @@ t.test("training that was broken goes on to the same bits", function()
   end)
 end)
 
+t.test("experiments lra and mlm end before any trial where a value makes no sense", function()
+  local folder = arg[0]:match "^(.*)tests/lua/[^/]*$" .. "experiments/"
+  for words, want in pairs {
+    ["lra.lua model=x"] = "known are fd, ski,", ["mlm.lua model=x"] = "known are fd, ski,",
+    ["lra.lua batch=0"] = "batch must be at least 1",
+    ["mlm.lua valid_batches=0"] = "valid_batches must be at least 1",
+    ["lra.lua listops_length=10"] = "listops_shortest must be below listops_length",
+  } do
+    local pipe = assert(io.popen(("'%s' run -n %s%s scale=smoke 2>&1"):format(
+      core.sys.executable(), folder, words)))
+    local said = pipe:read "a"
+    t.eq(select(3, pipe:close()), 2)
+    t.ok(said:find(want), said)
+  end
+end)
+
 t.test("experiments/lra.lua runs in its scale smoke", function()
   t.in_folder(function(folder)
     local script_path = arg[0]:match "^(.*)tests/lua/[^/]*$" .. "experiments/lra.lua"

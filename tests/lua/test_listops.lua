@@ -145,6 +145,8 @@ t.test("labelled sequences: cut, ended, padded, split", function()
     { length = 3, classes = 2 })
   local none = set:part {}
   t.raises(none.batch, "a batch of no examples", none, 1, 4)
+  t.raises(set.batch, "size must be an integer of at least 1, got 0", set, 1, 0)
+  t.raises(set.each, "size must be an integer of at least 1, got 0", set, 0)
 end)
 
 -- ---- Files --------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ end
 
 function verbs.generate(set, words)
   local name, folder = words[1], words[2]
-  if not name or not folder or folder:find "=" then
+  if not name or not folder or folder == "" or folder:find "=" then
     stop.usage("data generate: takes a name, a folder and key=value (see toeplab data --help)")
   end
   if not find(name).generated then stop.usage("%s is not generated; fetch it", name) end
