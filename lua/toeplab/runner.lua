@@ -290,7 +290,8 @@ end
 -- exit code; raises for what ends the run.
 function runner.run(path, overrides, options)
   local exp = experiment.load(path)
-  local trials, axes = plan.trials(exp, overrides)
+  local trials, about_plan = plan.trials(exp, overrides)
+  local axes = about_plan.axes
   identify(exp, trials)
   core.sys.catch_signals()
   local folder = records.folder(options.dir)
