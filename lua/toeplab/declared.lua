@@ -1,13 +1,14 @@
 -- declared.lua: checks of the fields of an experiment that shape its trials (zip, random, when,
 -- except) and that watch over them (guard, prune, budget).
 --
---   zip    = { length = {512, 1024}, batch = {16, 8} }     the i-th values go together; or a list of
---                                                          such tables
+--   zip    = { length = {512, 1024}, batch = {16, 8} }   the i-th values go together; or a list of
+--                                                        such tables
 --   random = { draws = 20, seed = 0, lr = {"log", 1e-4, 1e-2}, dropout = {"uniform", 0.0, 0.5},
 --              layers = {"integer", 2, 6}, act = {"choice", "relu", "silu"} }
---   when   = { { where = {model = "ski"}, fixed = {decay = "none"}, grid = {inducing = {32, 64}} } }
+--   when   = { { where = {model = "ski"}, fixed = {decay = "none"}, grid = {lr = {1, 2}} } }
 --   except = { { where = {model = "ski", causal = true}, reason = "..." } }
---   guard  = { metric = "loss", nan = "stop", zscore = 6, window = 128, retries = 2, lr_factor = 0.5 }
+--   guard  = { metric = "loss", nan = "stop", zscore = 6, window = 128, retries = 2,
+--              lr_factor = 0.5 }
 --   prune  = { metric = "val_ppl", rule = "asha", eta = 3, min_steps = 100 }
 --   budget = { trial = "30m", total = "4h", memory = "6G" }
 --

@@ -1,5 +1,5 @@
--- space.lua: the points of an experiment: grid, zip and random axes, what holds only when other keys
--- have some value, and the exceptions.
+-- space.lua: the points of an experiment: grid, zip and random axes, what holds only when other
+-- keys have some value, and the exceptions.
 local config = require "toeplab.config"
 local core = require "toeplab.core"
 local options = require "toeplab.options"
@@ -80,7 +80,9 @@ function draws.uniform(u, low, high) return low + u * (high - low) end
 
 function draws.log(u, low, high) return low * (high / low) ^ u end
 
-function draws.integer(u, low, high) return math.min(high, low + math.floor(u * (high - low + 1))) end
+function draws.integer(u, low, high)
+  return math.min(high, low + math.floor(u * (high - low + 1)))
+end
 
 function draws.choice(u, ...) return (select(1 + math.floor(u * select("#", ...)), ...)) end
 
@@ -136,9 +138,9 @@ local function excepted(rules, all)
   end
 end
 
--- The points of values: {fixed=, axes=, zips=, random=, draws=, draw_seed=, when=, except=, given=}.
--- Each is a table of the keys that are not fixed. Second result: the points that were left out,
--- {point=, reason=} each.
+-- The points of values: {fixed=, axes=, zips=, random=, draws=, draw_seed=, when=, except=,
+-- given=}. Each is a table of the keys that are not fixed. Second result: the points that were left
+-- out, {point=, reason=} each.
 function space.points(values)
   local list = grid(values.axes)
   for _, axes in ipairs(values.zips) do list = times(list, zip(axes)) end

@@ -1,4 +1,5 @@
--- test_space.lua: axes that go together, random draws, rules and exceptions: which trials there are.
+-- test_space.lua: axes that go together, random draws, rules and exceptions: which trials there
+-- are.
 local t = require "harness"
 local declared = require "toeplab.declared"
 local experiment = require "toeplab.experiment"
@@ -44,7 +45,8 @@ t.test("rules apply where they fit, and the command line wins", function()
   local when = [[when = { { where = { model = "ski" }, fixed = { decay = "none" },
     grid = { inducing = { 32, 64 } } } },]]
   local list, _, trials = labels(when)
-  t.eq(list, { "model=tnn", "decay=none inducing=32 model=ski", "decay=none inducing=64 model=ski" })
+  t.eq(list,
+    { "model=tnn", "decay=none inducing=32 model=ski", "decay=none inducing=64 model=ski" })
   t.eq({ trials[1].config.decay, trials[1].config.inducing }, { 0.99, 64 })
   t.eq({ trials[2].config.decay, trials[2].config.inducing }, { "none", 32 })
   t.eq(labels(when, { "decay=0.5", "inducing=16" }), { "model=tnn", "model=ski" })
@@ -62,8 +64,8 @@ t.test("exceptions leave points out and say why", function()
   t.eq({ about.left_out[1].label, about.left_out[1].reason }, { "model=ski", "no form" })
   t.eq(labels(except, { "causal=false" }), { "model=tnn", "model=ski" })
   t.raises(labels, "no trial is left: all 1 are excepted, e.g. no form", except, { "model=ski" })
-  t.eq(labels 'except = { { where = { sizes = { 1, 2 }, model = { "ski", "fd" } }, reason = "r" } },',
-    { "model=tnn" })
+  local lists = 'except = { { where = { sizes = {1, 2}, model = {"ski", "fd"} }, reason = "r" } },'
+  t.eq(labels(lists), { "model=tnn" })
 end)
 
 t.test("random draws are those of their seed, key by key", function()
