@@ -99,7 +99,7 @@ void glue_sort(lua_State *L); /* sorts the array at the top */
 extern const luaL_Reg glue_error_functions[], glue_tensor_functions[], glue_grad_functions[],
     glue_ops_functions[], glue_nn_functions[], glue_optim_functions[], glue_random_functions[],
     glue_tno_functions[], glue_text_functions[], glue_files_functions[], glue_store_functions[],
-    glue_sys_functions[];
+    glue_sys_functions[], glue_process_functions[];
 extern const luaL_Reg glue_grad_methods[], glue_ops_methods[];
 
 /* Functions that differ in their kind are added to the table at the top: */
@@ -112,6 +112,7 @@ void glue_error_open(lua_State *L);
 void glue_grad_open(lua_State *L);
 void glue_random_open(lua_State *L);
 void glue_sys_open(lua_State *L);
+void glue_process_open(lua_State *L);
 
 int glue_executable(char *path, size_t size); /* this program's file; 0: unknown, see errno */
 

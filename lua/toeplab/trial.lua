@@ -1,7 +1,7 @@
 -- trial.lua: what a trial is given as t: the loop that survives a kill at any moment, and the log.
 --
 --   for step in t:steps(1000, model, opt, data) do   resumes after the last checkpoint
---     t:log { loss = ... }                           is committed within 200 ms
+--     t:log { loss = ... }                           is kept once it returns
 --     if step % 500 == 0 then t:best(loss_on_the_validation_part, 3) end
 --   end
 --   t:load_best()                                    the model of the lowest value told to t:best
@@ -18,16 +18,15 @@ local trial = {}
 local Trial = {}
 Trial.__index = Trial
 
-local COMMIT_ROWS, COMMIT_SECONDS = 50, 0.2
 local KEEP = { checkpoint = 2, best = 1 }
 
--- o: records (the row of this trial in the store), folder (of the results), path (of the trial,
--- below folder), checkpoint ({steps=, seconds=}), progress, seed.
+-- o: rows (of this trial: worker.lua), folder (of the results), path (of the trial, below folder),
+-- checkpoint ({steps=, seconds=}), progress, seed, hear (what the coordinator asks for, or nil).
 function trial.new(o)
   return setmetatable({
-    records = o.records, folder = o.folder, path = o.path, progress = o.progress, seed = o.seed,
-    every_steps = o.checkpoint.steps, every_seconds = o.checkpoint.seconds,
-    step = 0, buffer = {}, flushed = core.sys.clock(), busy = false, looping = false,
+    rows = o.rows, folder = o.folder, path = o.path, progress = o.progress, seed = o.seed,
+    every_steps = o.checkpoint.steps, every_seconds = o.checkpoint.seconds, hear = o.hear,
+    step = 0, busy = false, looping = false,
   }, Trial)
 end
 
@@ -50,26 +49,15 @@ function Trial:log(values)
     names[#names + 1] = name
   end
   table.sort(names)
-  local shown = {}
-  for _, name in ipairs(names) do
-    local value = number(name, values[name])
-    self.buffer[#self.buffer + 1] = { step = self.step, name = name, value = value }
-    shown[#shown + 1] = ("%s %.4g"):format(name, value)
+  local rows = {}
+  for i, name in ipairs(names) do
+    rows[i] = { step = self.step, name = name, value = number(name, values[name]) }
   end
-  self.shown = values.loss and ("loss %.4f"):format(number("loss", values.loss)) or shown[1]
-  self:flush_if_due()
-end
-
-function Trial:flush_if_due()
-  local due = #self.buffer >= COMMIT_ROWS or core.sys.clock() - self.flushed >= COMMIT_SECONDS
-  if due then self:flush() end
-end
-
--- Commits what was logged.
-function Trial:flush()
+  if #rows == 0 then return end
+  self.shown = values.loss and ("loss %.4f"):format(number("loss", values.loss))
+    or ("%s %.4g"):format(rows[1].name, rows[1].value)
   self.busy = true
-  if #self.buffer > 0 then self.records:add_metrics(self.buffer) end
-  self.buffer, self.flushed = {}, core.sys.clock()
+  self.rows:add_metrics(rows)
   self.busy = false
 end
 
@@ -79,7 +67,7 @@ local function keep_text(self, kind, step, text)
   local path = ("%s/%s-%08d.%s"):format(self.path, kind, step, stored.endings[kind] or "txt")
   local ok, why, _, status = core.sys.write_file(self.folder .. "/" .. path, text)
   if not ok then error(status and core.error(status, why) or why, 0) end
-  self.records:add_artifact { kind = kind, step = step, path = path, bytes = #text,
+  self.rows:add_artifact { kind = kind, step = step, path = path, bytes = #text,
     sha256 = core.sha256(text) }
   self.busy = false
 end
@@ -126,18 +114,16 @@ local function apply(self, state)
   for name, s in pairs(state.streams or {}) do streams.get(name):set_state(s.key, s.offset) end
 end
 
--- Writes a checkpoint of the current step, of kind "checkpoint" or "best". The row in the store
--- commits it, together with the log up to here; then the older ones of its kind but those to keep
--- go.
+-- Writes a checkpoint of the current step, of kind "checkpoint" or "best". Its row commits it; then
+-- the older ones of its kind but those to keep go.
 function Trial:save(kind)
   kind = kind or "checkpoint"
   self.busy = true
   local path = self.path .. "/" .. file_names[kind]:format(self.step)
   local file = self.folder .. "/" .. path
   checkpoint.write(file, state_of(self))
-  local old = self.records:add_checkpoint({ kind = kind, step = self.step, path = path,
-    bytes = size_of(file), sha256 = core.sha256_file(file) }, self.buffer, KEEP[kind])
-  self.buffer, self.flushed = {}, core.sys.clock()
+  local old = self.rows:add_checkpoint({ kind = kind, step = self.step, path = path,
+    bytes = size_of(file), sha256 = core.sha256_file(file) }, KEEP[kind])
   for _, row in ipairs(old) do core.sys.remove(self.folder .. "/" .. row.path) end
   self.saved_step, self.saved_time = self.step, core.sys.clock()
   self.busy = false
@@ -185,7 +171,7 @@ end
 
 -- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.
 local function restore(self)
-  local found, rows = 0, self.records:checkpoints()
+  local found, rows = 0, self.rows:checkpoints()
   for i, row in ipairs(rows) do
     local state, why = usable(self, row, rows)
     if state then
@@ -196,9 +182,9 @@ local function restore(self)
     end
     self.progress:warn("checkpoint %s/%s %s; %s", self.folder, row.path, why,
       rows[i + 1] and "trying the one before it" or "starting over from step 1")
-    self.records:drop_artifact(row)
+    self.rows:drop_artifact(row)
   end
-  self.records:forget_after(found)
+  self.rows:forget_after(found)
   return found
 end
 
@@ -229,7 +215,7 @@ function Trial:load_best()
   local lowest = self.lowest
   if not lowest or not lowest.step then return nil end
   if lowest.step == self.step then return lowest.step, lowest.value end
-  for _, row in ipairs(self.records:checkpoints()) do
+  for _, row in ipairs(self.rows:checkpoints()) do
     if row.kind == "best" then
       local state, why = read_checked(self, row, "model")
       if not state then
@@ -267,7 +253,16 @@ function Trial:check_signals(inside_step)
 end
 
 local function ended(self)
-  return self.lowest ~= nil and self.lowest.ended == true
+  return self.why_ended ~= nil or self.lowest ~= nil and self.lowest.ended == true
+end
+
+-- Does what the coordinator asks for. If it is gone, a checkpoint is the last thing to do.
+local function obey(self)
+  local wish = self.hear and self.hear()
+  if wish == "prune" then self.why_ended = "pruned" end
+  if wish ~= "gone" then return end
+  self:save()
+  stop.raise(stop.TERMINATE, "the coordinator is gone after step %d", self.step)
 end
 
 local function after_step(self)
@@ -275,13 +270,12 @@ local function after_step(self)
   if self.keep then self:save("best") end
   self.keep = nil
   self:check_signals()
+  obey(self)
   local steps, seconds = self.every_steps, self.every_seconds
   local due = steps and self.step % steps == 0
     or seconds and core.sys.clock() - self.saved_time >= seconds
   if self.step == self.total or ended(self) or due and self.saved_step ~= self.step then
     self:save()
-  else
-    self:flush_if_due()
   end
 end
 

@@ -21,6 +21,7 @@ local verbs = {
   { "lua", "run a Lua script with the engine and the library at hand", program = true },
   { "help", "help on a verb, on exit-codes or on environment" },
   { "version", "print the version and what was compiled in" },
+  { "worker", "train what a run hands out", unlisted = true },
 }
 
 local topics = {}
@@ -49,7 +50,9 @@ Environment
 
 local function names()
   local list = {}
-  for i, verb in ipairs(verbs) do list[i] = verb[1] end
+  for _, verb in ipairs(verbs) do
+    if not verb.unlisted then list[#list + 1] = verb[1] end
+  end
   return list
 end
 
@@ -58,7 +61,9 @@ local function overview()
     "toeplab run experiments/quickstart.lua", "",
     "usage: toeplab [--threads N] VERB [ARGUMENTS]      toeplab VERB --help tells more", "",
   }
-  for _, verb in ipairs(verbs) do lines[#lines + 1] = ("  %-9s %s"):format(verb[1], verb[2]) end
+  for _, verb in ipairs(verbs) do
+    if not verb.unlisted then lines[#lines + 1] = ("  %-9s %s"):format(verb[1], verb[2]) end
+  end
   lines[#lines + 1] = "\nmore help: toeplab help exit-codes, toeplab help environment"
   return table.concat(lines, "\n")
 end
