@@ -124,9 +124,10 @@ function hear.ended(self, w, status, code, why, ended)
   if code == stop.STORAGE then
     self.storage = { label = label, why = why }
     self:wind_down("TERM")
-  elseif code and not w.late and not self.fate then
-    self.fate = { code = code, why = ("%s: %s"):format(label, why) }
-    self:wind_down("TERM")
+  elseif code and not w.late and not (self.fate and self.fate.label) then
+    local known = self.fate and self.fate.code
+    self.fate = { code = known or code, label = label, why = ("%s: %s"):format(label, why) }
+    if not known then self:wind_down("TERM") end
   end
 end
 
@@ -263,7 +264,8 @@ function Pool:go(list)
   self.run.progress:clear()
   if not ok then error(why, 0) end
   if self.storage then
-    local advice = self.storage.why:find("No space") and "free some space" or "repair it"
+    local advice = (self.storage.why:find("No space") or self.storage.why:find("too large")
+      or self.storage.why:find("quota")) and "free some space" or "repair it"
     stop.raise(stop.STORAGE, "%s: %s\nthe storage failed: %s and give the same command again",
       self.storage.label, self.storage.why, advice)
   elseif self.fate then

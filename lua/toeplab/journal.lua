@@ -1,5 +1,5 @@
--- journal.lua: what a worker has to say for the store, in a file that only grows: the one way from a
--- trial to its rows.
+-- journal.lua: what a worker has to say for the store, in a file that only grows: the one way from
+-- a trial to its rows.
 --
 -- A record is some lines (wire.lua) and a last one, "= HASH", the first 16 digits of the sha256 of
 -- the lines before it. It is written by one write(): a kill leaves it whole or not at all, or torn

@@ -24,8 +24,8 @@ local function check_read(run, counts, reads)
   if counts.done == 0 then return end
   for _, key in ipairs(run.axes) do
     if not reads[key] then
-      stop.usage("%s: no trial read '%s', so its values made no difference: read it, or take it out",
-        run.exp:where(key), key)
+      stop.usage("%s: no trial read '%s', so its values made no difference: read it or take it "
+        .. "out", run.exp:where(key), key)
     end
   end
 end

@@ -4,7 +4,8 @@
 -- It hears (lines of wire.lua)                         and tells
 --   artifact KIND STEP PATH BYTES SHA256                 step STEP TOTAL TEXT   begin WHAT BYTES
 --   trial NUMBER CHECK PATH ATTEMPT SECONDS   start      say TEXT  note TEXT    part BYTES
---   prune   end the trial in hand after this step        clear   read KEY ...   ended STATUS CODE WHY
+--   prune   end the trial in hand after this step        clear   read KEY ...
+--                                                        ended STATUS CODE WHY ENDED
 local config = require "toeplab.config"
 local core = require "toeplab.core"
 local corpus = require "toeplab.corpus"
@@ -112,8 +113,8 @@ function Rows:checkpoints()
   return list
 end
 
--- Records a checkpoint, and that all of its kind but the last keep are dropped; returns those, whose
--- files may then go: the record is on the disk.
+-- Records a checkpoint, and that all of its kind but the last keep are dropped; returns those,
+-- whose files may then go: the record is on the disk.
 function Rows:add_checkpoint(a, keep)
   local seconds = self.seconds + core.sys.clock() - self.began
   local lines, old, same = { artifact_line(a), { "step", a.step, seconds } }, {}, 1
@@ -269,8 +270,8 @@ function worker:hear()
   return line and line[1]
 end
 
--- Serves the experiment in the script at path under overrides until the coordinator closes the pipe.
--- options: dir, steps and seconds between checkpoints.
+-- Serves the experiment in the script at path under overrides until the coordinator closes the
+-- pipe. options: dir, steps and seconds between checkpoints.
 function worker.main(path, overrides, options)
   core.sys.catch_signals()
   core.sys.end_with_parent()

@@ -49,8 +49,8 @@ local function run(folder, words, text)
   local ok, code = pcall(runner.run, folder .. "/x.lua", words or {},
     { dir = folder .. "/results", out = out, command = { "toeplab", "run" } })
   if not ok and not stop.is(code) then error(code, 0) end
-  if not ok and not stop.is(code) then error(code, 0) end
   if not ok then said[#said + 1] = code.message end
+  return ok and code or code.code, table.concat(said)
 end
 
 local function query(folder, sql)
