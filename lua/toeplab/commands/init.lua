@@ -20,6 +20,7 @@ local verbs = {
   { "bpe", "learn byte pairs from a text: a vocabulary of any size" },
   { "lua", "run a Lua script with the engine and the library at hand", program = true },
   { "help", "help on a verb, on exit-codes or on environment" },
+  { "torture", "kill a scratch sweep on this disk, and count what is lost" },
   { "version", "print the version and what was compiled in" },
   { "worker", "train what a run hands out", unlisted = true },
 }
