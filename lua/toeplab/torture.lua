@@ -85,7 +85,8 @@ local function lost(folder, name)
     known[("%s-%d %d %a"):format(row.rate, row.seed, row.step, row.value)] = true
   end
   for _, file in ipairs(core.sys.list(folder .. "/acknowledged") or {}) do
-    for line in (core.sys.read_file(folder .. "/acknowledged/" .. file) or ""):gmatch("([^\n]+)\n") do
+    local text = core.sys.read_file(folder .. "/acknowledged/" .. file) or ""
+    for line in text:gmatch("([^\n]+)\n") do
       count = count + 1
       if not known[file .. " " .. line] then missing = missing + 1 end
     end
@@ -102,8 +103,8 @@ local function some_worker(folder, name, stream)
   if ok and #pids > 0 then return pids[1 + stream:below(#pids)].pid end
 end
 
--- Starts the sweep name and, after a while, kills it, or one of its workers and then it. Returns the
--- exit code if it ended by itself, and how many were killed.
+-- Starts the sweep name and, after a while, kills it, or one of its workers and then it. Returns
+-- the exit code if it ended by itself, and how many were killed.
 local function strike(folder, name, jobs, stream)
   local process = start(folder, name, jobs)
   local began, wait = core.sys.clock(), 0.05 + 0.5 * stream:unit()
@@ -133,8 +134,8 @@ local function finish(folder, name, jobs)
 end
 
 -- Kills a scratch sweep below folder until it was killed count times in all; as often as one comes
--- to its end by itself, a new one is begun. jobs: workers; seed: of the moments; each(kills): called
--- after every kill. Returns {kills=, sweeps=, acknowledged=, lost=, different=}: metrics that were
+-- to its end by itself, a new one is begun. jobs: workers; seed: of the moments; each(kills):
+-- called after every kill. Returns {kills=, sweeps=, acknowledged=, lost=, different=}: metrics that were
 -- acknowledged and those of them that are not there, sweeps that differ from the undisturbed one.
 function torture.run(folder, count, jobs, seed, each)
   local stream = core.stream(seed, "torture")
