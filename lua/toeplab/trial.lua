@@ -8,6 +8,7 @@
 --   t:text("sample", text)                           a text that belongs to the result
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
+local guard = require "toeplab.guard"
 local stop = require "toeplab.stop"
 local stored = require "toeplab.stored"
 local streams = require "toeplab.streams"
@@ -21,11 +22,13 @@ Trial.__index = Trial
 local KEEP = { checkpoint = 2, best = 1 }
 
 -- o: rows (of this trial: worker.lua), folder (of the results), path (of the trial, below folder),
--- checkpoint ({steps=, seconds=}), progress, seed, hear (what the coordinator asks for, or nil).
+-- checkpoint ({steps=, seconds=}), progress, seed, hear (what the coordinator asks for, or nil),
+-- guard (the experiment's).
 function trial.new(o)
   return setmetatable({
     rows = o.rows, folder = o.folder, path = o.path, progress = o.progress, seed = o.seed,
     every_steps = o.checkpoint.steps, every_seconds = o.checkpoint.seconds, hear = o.hear,
+    guard = o.guard and guard.new(o.guard),
     step = 0, busy = false, looping = false,
   }, Trial)
 end
@@ -52,6 +55,7 @@ function Trial:log(values)
   local rows = {}
   for i, name in ipairs(names) do
     rows[i] = { step = self.step, name = name, value = number(name, values[name]) }
+    if self.guard then self.guard:logged(name, rows[i].value) end
   end
   if #rows == 0 then return end
   self.shown = values.loss and ("loss %.4f"):format(number("loss", values.loss))
@@ -98,6 +102,7 @@ end
 local function state_of(self)
   local state = { step = self.step, streams = {}, best = self.lowest }
   for name, part in pairs(self.parts) do state[name] = part:state() end
+  if self.guard then state.guard = self.guard:state() end
   for _, s in ipairs(streams.list()) do
     local key, offset = s.stream:state()
     state.streams[s.name] = { key = key, offset = offset }
@@ -112,6 +117,7 @@ local function apply(self, state)
     part:load(state[name])
   end
   for name, s in pairs(state.streams or {}) do streams.get(name):set_state(s.key, s.offset) end
+  if self.guard and state.guard then self.guard:load(state.guard) end
 end
 
 -- Writes a checkpoint of the current step, of kind "checkpoint" or "best". Its row commits it; then
@@ -265,7 +271,42 @@ local function obey(self)
   stop.raise(stop.TERMINATE, "the coordinator is gone after step %d", self.step)
 end
 
+-- Back to the last checkpoint, at a lower learning rate; that is a checkpoint at once, so that a kill
+-- does not forget it.
+local function roll_back(self, why)
+  local spec, bad, used = self.guard.spec, self.step, self.guard.used
+  self.keep = nil
+  self.busy = true
+  self.step = restore(self)
+  self.busy = false
+  if self.step == 0 then
+    error(("guard: %s at step %d, before the first checkpoint"):format(why, bad), 0)
+  end
+  local optim = self.parts.optim
+  optim.factor = (optim.factor or 1.0) * spec.lr_factor
+  self.guard.used = used + 1
+  self.rows:event(bad, "rollback", ("%s; back to step %d, learning rate times %g"):format(why,
+    self.step, optim.factor))
+  self.progress:warn("%s at step %d: back to step %d, learning rate times %g (%d of %d)", why, bad,
+    self.step, optim.factor, self.guard.used, spec.retries)
+  self:save()
+end
+
+-- Lets the guard judge the step; true if it took the trial back.
+local function guarded(self)
+  if not self.guard then return false end
+  local verdict, why = self.guard:verdict()
+  if not verdict then return false end
+  if verdict == "rollback" then
+    roll_back(self, why)
+    return true
+  end
+  self.guarded = true
+  error(("guard: %s at step %d"):format(why, self.step), 0)
+end
+
 local function after_step(self)
+  if guarded(self) then return end
   self.progress:update(self.step, self.total, self.shown)
   if self.keep then self:save("best") end
   self.keep = nil
@@ -302,7 +343,7 @@ end
 
 -- Names in a checkpoint that are not free for the parts in extra.
 local reserved = { step = true, streams = true, threads = true, best = true, model = true,
-  optim = true, data = true }
+  optim = true, data = true, guard = true }
 
 -- Iterates over the steps that are still to do, up to n, after restoring everything from the last
 -- good checkpoint. model, opt: have state() and load(); data: may have; extra: name -> more of
@@ -320,6 +361,7 @@ function Trial:steps(n, model, opt, data, extra)
   end
   check_parts(self.parts)
   keep_model(self, model, data)
+  if self.guard and opt then opt.lenient = self.guard.spec.nan == "rollback" end
   self.busy = true
   self.total, self.step = n, restore(self)
   self.saved_step, self.saved_time = self.step, core.sys.clock()

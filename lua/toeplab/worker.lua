@@ -209,7 +209,8 @@ local function call(self, t, rows)
   local c = config.new(t.config)
   local handle = trial.new {
     rows = rows, folder = self.folder, path = t.path, seed = t.seed, progress = self.progress,
-    checkpoint = self.checkpoint, exp = self.exp, hear = function() return self:hear() end,
+    checkpoint = self.checkpoint, guard = self.exp.guard,
+    hear = function() return self:hear() end,
   }
   streams.seed(t.seed)
   corpus.seed, corpus.progress = t.seed, self.progress
@@ -237,7 +238,7 @@ local function perform(self, t, attempt, seconds)
   local code = not ok and verdict(problem, storing) or nil
   local status = ok and "done" or code and "interrupted" or "failed"
   local why = not ok and tostring(problem) or nil
-  local ended = ok and handle.why_ended or nil
+  local ended = ok and handle.why_ended or handle.guarded and "guard" or nil
   -- A full disk may refuse this too; the coordinator is told in any case.
   pcall(rows.journal.add, rows.journal, { { "end", status, why, ended,
     seconds + core.sys.clock() - rows.began, n = 5 } }, true)

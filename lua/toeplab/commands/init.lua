@@ -9,6 +9,7 @@ local commands = {}
 -- In the order of the help. A verb without a module is done by the program itself.
 local verbs = {
   { "run", "run an experiment: start it, continue it, repair it" },
+  { "status", "how the sweeps stand, also while they run" },
   { "ls", "list the trials of the results folder" },
   { "show", "show all that is known of a trial" },
   { "export", "write trials or metrics as CSV or JSON" },

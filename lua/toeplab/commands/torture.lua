@@ -39,9 +39,8 @@ function command.run(set, words)
     shown:say("what was left is in %s", folder)
     error(told, 0)
   end
-  print(("%d kills in %d sweeps (seed %d): %d of %d acknowledged metrics lost, %d sweep%s "
-    .. "different"):format(told.kills, told.sweeps, seed, told.lost, told.acknowledged, told.different,
-      told.different == 1 and "" or "s"))
+  print(("%d kills in %d sweeps (seed %d): %d of %d acknowledged metrics lost, %d sweeps different")
+    :format(told.kills, told.sweeps, seed, told.lost, told.acknowledged, told.different))
   if told.lost > 0 or told.different > 0 then
     shown:say("what was left is in %s", folder)
     return stop.CHECK
