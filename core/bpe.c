@@ -107,8 +107,7 @@ void tl_bpe_free(tl_bpe *b)
 /* The slot of a pair, or the empty one where it belongs. */
 static struct tl_bpe_pair *look(const tl_bpe *b, int32_t left, int32_t right)
 {
-    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    size_t i = (size_t)((key * 0x9e3779b97f4a7c15u) >> 32) & (b->pair_slots - 1);
+    size_t i = tl_pair_slot(left, right, b->pair_slots);
     while (b->pairs[i].merge >= 0 && (b->pairs[i].left != left || b->pairs[i].right != right))
         i = (i + 1) & (b->pair_slots - 1);
     return &b->pairs[i];

@@ -25,6 +25,13 @@ size_t tl_alphabet_write(const tl_alphabet *a, const char *token, size_t bytes, 
 /* The reverse, in at most bytes; -1 if a character of text stands for no byte. */
 int64_t tl_alphabet_read(const tl_alphabet *a, const char *text, size_t bytes, char *out);
 
+/* Where the search for a pair of tokens begins in a hash table of slots, a power of two. */
+static inline size_t tl_pair_slot(int32_t left, int32_t right, size_t slots)
+{
+    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    return (size_t)((key * 0x9e3779b97f4a7c15u) >> 32) & (slots - 1);
+}
+
 typedef struct tl_bpe {
     tl_ctx *ctx;
     tl_pieces *pieces;

@@ -52,8 +52,7 @@ typedef struct trainer {
 
 static uint32_t *look(const trainer *t, int32_t left, int32_t right)
 {
-    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    size_t i = (size_t)((key * 0x9e3779b97f4a7c15u) >> 32) & (t->slot_count - 1);
+    size_t i = tl_pair_slot(left, right, t->slot_count);
     while (t->slots[i] != NONE) {
         const pair *p = &t->pairs[t->slots[i]];
         if (p->left == left && p->right == right) break;

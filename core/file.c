@@ -157,6 +157,15 @@ static tl_status temporary(tl_ctx *ctx, const char *path, char **out_folder, cha
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
+/* A rename would put a file in the place of a device or a pipe. */
+static tl_status plain(tl_ctx *ctx, const char *path)
+{
+    struct stat s;
+    if (stat(path, &s) != 0 || S_ISREG(s.st_mode)) return TL_OK;
+    errno = S_ISDIR(s.st_mode) ? EISDIR : EINVAL;
+    return tl_fail(ctx, TL_EINVAL, "%s: is not a plain file and is left as it is", path);
+}
+
 static tl_status enough(tl_ctx *ctx, const char *folder, const char *path, size_t bytes)
 {
     struct statvfs s;
@@ -164,8 +173,8 @@ static tl_status enough(tl_ctx *ctx, const char *folder, const char *path, size_
     double left = (double)s.f_bavail * (double)s.f_frsize;
     if (left >= 2.0 * (double)bytes) return TL_OK;
     errno = ENOSPC;
-    return tl_fail(ctx, TL_ENOSPC, "%s: needs twice %.1f MB of free disk, %.1f MB are left", path,
-                   (double)bytes / 1e6, left / 1e6);
+    return tl_fail(ctx, TL_ENOSPC, "%s: needs twice %.0f kB of free disk, %.0f kB are left", path,
+                   (double)bytes / 1e3, left / 1e3);
 }
 
 static int write_all(int fd, const char *data, size_t bytes)
@@ -211,7 +220,8 @@ tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_part *parts, i
     if (st != TL_OK) return st;
     for (int i = 0; i < count; i++) bytes += parts[i].bytes;
     sweep(folder, temp);
-    st = enough(ctx, folder, path, bytes);
+    st = plain(ctx, path);
+    if (st == TL_OK) st = enough(ctx, folder, path, bytes);
     if (st != TL_OK) goto done;
     fd = create(temp);
     if (fd < 0) {

@@ -81,7 +81,7 @@ void tl_split(const tl_tensor *x, int axis, int64_t *outer, int64_t *size, int64
     X(softmax) X(softmax_grad) X(log_softmax) X(log_softmax_grad) X(cross_entropy) X(norm) \
     X(norm_grad) X(batch_norm) X(batch_norm_grad) X(conv) X(conv_grad) X(transform) X(uniform) \
     X(normal) X(dropout) X(adam) X(sgd) X(norm2) X(tno) X(tno_grad) X(decay) X(decay_grad) \
-    X(windows)
+    X(windows) X(recurrence)
 /* clang-format on */
 
 typedef enum tl_op {
@@ -116,7 +116,7 @@ tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
 extern const tl_kernel_row tl_cpu_tensor[], tl_cpu_elementwise[], tl_cpu_binary[], tl_cpu_matmul[],
     tl_cpu_reduce[], tl_cpu_shape[], tl_cpu_gather[], tl_cpu_softmax[], tl_cpu_norm[],
     tl_cpu_batch_norm[], tl_cpu_conv[], tl_cpu_transform[], tl_cpu_random[], tl_cpu_optim[],
-    tl_cpu_tno[], tl_cpu_text[];
+    tl_cpu_tno[], tl_cpu_text[], tl_cpu_recurrence[];
 
 /* ---- The tape -------------------------------------------------------------------------------- */
 

@@ -255,6 +255,14 @@ tl_status tl_fft(tl_tensor *x, int axis, int inverse, tl_tensor **out_y);
 tl_status tl_rfft(tl_tensor *x, int axis, tl_tensor **out_y);
 tl_status tl_irfft(tl_tensor *x, int axis, int64_t n, tl_tensor **out_y);
 
+/* ---- Linear algebra (for analysis: no gradients; LAPACK in float64) -------------------------- */
+
+/* a = u diag(s) v, s from large to small.   a [m,n]   u [m,k]   s [k]   v [k,n], k = min(m,n).
+** out_u and out_v may both be NULL. TL_EINVAL: a is not finite */
+tl_status tl_svd(tl_tensor *a, tl_tensor **out_u, tl_tensor **out_s, tl_tensor **out_v);
+/* x with a x = b.   a [n,n]   b, x [n,m].   TL_EINVAL: a is singular, or not finite */
+tl_status tl_solve(tl_tensor *a, tl_tensor *b, tl_tensor **out_x);
+
 /* ---- Random streams -------------------------------------------------------------------------- */
 /* Philox4x32-10 (Salmon et al. 2011): number i of a stream depends on (seed, purpose, i) alone,
 ** so a stream is resumed by storing two numbers and gives the same values for any thread count.
@@ -287,9 +295,7 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
 typedef enum tl_adam_kind {
     TL_ADAM,  /* weight decay added to the gradient (coupled; Kingma & Ba with L2) */
     TL_ADAMW, /* p -= lr wd p, then the step (Loshchilov & Hutter); PyTorch's AdamW */
-    /* fairseq "adam": p -= lr wd p before the step; eps outside, bias correction in the step
-    ** size */
-    TL_ADAM_FAIRSEQ
+    TL_ADAM_FAIRSEQ /* as ADAMW, but p -= lr sqrt(c2)/c1 m / (sqrt(v) + eps); fairseq's "adam" */
 } tl_adam_kind;
 
 typedef struct tl_adam_options {
@@ -298,12 +304,13 @@ typedef struct tl_adam_options {
     int64_t step; /* 1 for the first update */
 } tl_adam_options;
 
-/* One update of params[i] from its gradient scaled by grad_scale, with moments m[i], v[i] of the
-** same shape. A parameter without a gradient is left alone. */
+/* One update of params[i] from its gradient times grad_scale, g, with moments m[i], v[i] of its
+** shape: m = beta1 m + (1-beta1) g, v = beta2 v + (1-beta2) g^2, c1 = 1-beta1^step, c2 likewise,
+** p -= lr (m/c1) / (sqrt(v/c2) + eps). A parameter without a gradient is left alone. */
 tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
                        int count, const tl_adam_options *opt, double grad_scale);
-/* buf[i]: momentum buffers or NULL when momentum is 0.  g += wd p; buf = momentum buf + g; p -=
-** lr (buf or g) */
+/* buf[i]: momentum buffers or NULL when momentum is 0.
+** g += wd p; buf = momentum buf + g; p -= lr (buf or g) */
 tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count, double lr,
                       double momentum, double weight_decay, double grad_scale);
 /* sqrt of the sum over params of |grad|^2, in float64, in the order given. */
@@ -345,6 +352,48 @@ tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
 /* coef_k <- coef_k gamma^|k| (TNN, Eq. 8).   coef [p,d]   lags [p]   gamma [d] or one number,
 ** each in (0,1]; gradients to coef, and to gamma if it wants one. */
 tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor **out_coef);
+
+/* ---- Recurrences: a causal Toeplitz operator one position at a time -------------------------- */
+/*   y_i = sum over 0 <= k < lags of gamma^k t_k x_(i-k),   x_i = 0 for i < 0
+** A ring keeps the last lags inputs and sums them directly. ETSC keeps complex modes, half of them
+** by symmetry; etsc.c derives both forms. The exact one equals the ring to rounding, however many
+** positions there are, and keeps inputs too unless the decay hides them; the published one is that
+** sum for the first lags positions only: at lag `lags` it answers -gamma^lags times the sum of t,
+** and so on periodically. */
+typedef enum tl_recurrence_kind { TL_RING, TL_ETSC_EXACT, TL_ETSC_PUBLISHED } tl_recurrence_kind;
+
+/* the kernel and the state of b sequences; belongs to the context */
+typedef struct tl_recurrence tl_recurrence;
+
+/* t [lags,d], lags and d >= 1: coefficients without decay   gamma [d], one number, or NULL for 1;
+** in (0,1]. ETSC needs transforms (see tl_fft). */
+tl_status tl_recurrence_new(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind kind, int64_t b,
+                            tl_recurrence **out_r);
+void tl_recurrence_free(tl_recurrence *r);
+/* The next position, x [b,d], or the next n, x [b,n,d]. y, of x's shape, is written; it may be x.
+** Nothing is allocated, and nothing recorded. */
+tl_status tl_recurrence_step(tl_recurrence *r, tl_tensor *x, tl_tensor *y);
+void tl_recurrence_reset(tl_recurrence *r); /* to before the first position */
+
+typedef struct tl_recurrence_size {
+    tl_recurrence_kind kind;
+    int64_t b, d, lags;
+    int64_t modes, period;             /* complex modes kept, and m of their angles; ring: 0 */
+    size_t state_bytes, kernel_bytes;  /* of all sequences; of what they share */
+} tl_recurrence_size;
+
+tl_recurrence_size tl_recurrence_sizes(const tl_recurrence *r);
+/* The modes of ETSC: u <- lambda u + b x (exact form: b (x_i - decay^period x_(i-period))),
+** y = the real part of the sum of u, where a mode that is not real counts twice. Row j is mode j,
+** or j + 1 in the published form.   b, lambda [modes,d,2]   decay [d]: |lambda| */
+tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tensor **out_lambda,
+                              tl_tensor **out_decay);
+/* The recurrence that has these modes. TL_EINVAL: they cannot be of kind, lags and period */
+tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_kind kind,
+                                 int64_t lags, int64_t period, int64_t sequences,
+                                 tl_recurrence **out_r);
+
+/* ---- Backends -------------------------------------------------------------------------------- */
 
 /* Loading. tl_ctx_new looks in the build or install folder and then in TOEPLAB_BACKENDS (folders
 ** separated by ':'). A file that cannot be used is remembered with its reason and is no error:
@@ -410,13 +459,52 @@ tl_status tl_vocab_words(tl_counter *c, tl_vocab **out_v);
 ** path as tl_vocab_bpe reads them. TL_EINVAL: the text does not give as many. */
 tl_status tl_bpe_train(tl_counter *c, int32_t size, const char *path);
 
+/* The characters of text that it has at least least times, most frequent first, after <pad>, <unk>
+** and <eos>, which are 0, 1, 2; other characters become <unk>. TL_EINVAL: a byte is not UTF-8 */
+tl_status tl_vocab_frequent(tl_ctx *ctx, const char *text, size_t bytes, int64_t least,
+                            tl_vocab **out_v);
+
 /* rows[i] = ids[starts[i] .. starts[i]+n-1].   ids [t] int32   starts [b] int32   rows [b,n].
 ** TL_EINVAL: outside ids */
 tl_status tl_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **out_rows);
+/* Sequence k is ids[starts[k] .. starts[k+1]-1]. Row i is sequence index[i], cut so that it and end
+** (unless that is negative) fit into n, then pads; lengths[i] counts what is not padding.
+**   ids [t]   starts [k+1]   index [b], all int32   rows [b,n]   lengths [b].   TL_EINVAL: out of
+**   range */
+tl_status tl_padded(tl_tensor *ids, tl_tensor *starts, tl_tensor *index, int64_t n, int32_t end,
+                    int32_t pad, tl_tensor **out_rows, tl_tensor **out_lengths);
 /* Bits per token that an interpolated Witten-Bell model of the given order (1: unigram), trained
 ** on train [t], gives test, each token predicted from those before it (the last of train
 ** included). v: vocabulary size; order 0 is uniform 1/v. */
 tl_status tl_ngram_bits(tl_tensor *train, tl_tensor *test, int order, int32_t v, double *out_bits);
+
+/* ---- ListOps --------------------------------------------------------------------------------- */
+/* Nested lists of digits under MIN, MAX, MED (the median, rounded down) and SM (the sum modulo 10),
+** as "( ( ( [MAX 2 ) 9 ) ] )"; the parentheses say nothing. Tokens are 3..12 for the digits, 13..16
+** for [MIN [MAX [MED [SM and 17 for ], which may also be written X; 0..2 are left to padding. */
+
+#define TL_LISTOPS_TOKENS 18
+
+typedef struct tl_listops {
+    uint64_t seed;
+    int64_t count;
+    int64_t min_length, max_length; /* in tokens, both included; Long Range Arena: 501, 1999 */
+    int max_depth, max_args;        /* published: 10, 10 */
+} tl_listops;
+
+/* Distinct expressions as Long Range Arena's generator draws them: count of them one after another
+** in ids [t], number i from starts[i] to before starts[i+1], and their values. Those of a smaller
+** count are the first of a larger.   starts [count+1]   answers [count], all int32.   TL_EINVAL:
+** out of range, or there are not as many */
+tl_status tl_listops_draw(tl_ctx *ctx, const tl_listops *o, tl_tensor **out_ids,
+                          tl_tensor **out_starts, tl_tensor **out_answers);
+/* The tokens of one expression. TL_EINVAL: it is none, and where */
+tl_status tl_listops_parse(tl_ctx *ctx, const char *text, size_t bytes, tl_tensor **out_ids);
+/* The value of the expression ids[first .. first+n-1]. TL_EINVAL: it is none */
+tl_status tl_listops_value(const tl_tensor *ids, int64_t first, int64_t n, int *out_value);
+/* Writes it as a text, at most size bytes, without a NUL; *out_bytes is how long it is. */
+tl_status tl_listops_text(const tl_tensor *ids, int64_t first, int64_t n, char *text, size_t size,
+                          size_t *out_bytes);
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 

@@ -47,7 +47,7 @@ return tl.experiment "custom-mixer" {
     for step in t:steps(c.steps, model, opt, data) do
       t:log { loss = tl.train.lm_step(model, opt, data:batch(step)) }
     end
-    local bits = tl.eval.bits_per_token(model, data.test, c.length, { before = data.test_before })
+    local bits = tl.eval.bits_per_token(model, data:stream "test", c.length)
     t:log { bits = bits, parameters = (model:count()) }
   end,
 

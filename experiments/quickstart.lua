@@ -102,8 +102,8 @@ return tl.experiment "quickstart" {
 
     for _, length in ipairs(c.lengths) do
       t:say("evaluating at length %d", length)
-      t:log { ["bits@" .. length] = tl.eval.bits_per_token(model, data.test, length,
-        { before = data.test_before, batch_tokens = 8192 }) }
+      t:log { ["bits@" .. length] = tl.eval.bits_per_token(model, data:stream "test", length,
+        { batch_tokens = 8192 }) }
     end
     for _, order in ipairs(ngram_orders(c)) do
       t:log { ["bits of n-gram " .. order] =

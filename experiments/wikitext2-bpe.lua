@@ -1,9 +1,7 @@
 -- wikitext2-bpe.lua: does a small causal TNN predict WikiText-2 better in GPT-2's byte pairs or in
--- fewer ones learnt from the text itself? Bits per byte make the two comparable.
+-- fewer ones learnt from the text itself? Bits per byte make the two comparable, but that gpt2, as
+-- fairseq prepares a text, need not predict the spaces at the ends of lines.
 local tl = require "toeplab"
-
-local words = ("the old man of the sea told the young man a tale of the sea .\n"
-  .. "the young man told it to the moon , and the moon to the old sea .\n"):rep(60)
 
 return tl.experiment "wikitext2-bpe" {
   fixed = {
@@ -11,7 +9,7 @@ return tl.experiment "wikitext2-bpe" {
     layers = 4, dim = 256, expand = 2, rpe_dim = 32, rpe_layers = 3, decay = 0.99, dropout = 0.0,
     backend = "fft",
     length = 512, batch = 4, steps = 1500,       -- 1.1 to 1.3 epochs
-    lr = 2e-3, warmup = 200, weight_decay = 0.1, clip = 1.0,
+    lr = 2e-3, schedule = "cosine", warmup = 200, end_lr = 4e-5, weight_decay = 0.1, clip = 1.0,
     lengths = { 512, 4096 },
   },
   grid = { tokenizer = { "bpe", "gpt2" } },      -- gpt2 needs: toeplab data fetch gpt2-bpe
@@ -20,34 +18,25 @@ return tl.experiment "wikitext2-bpe" {
     smoke = {
       layers = 1, dim = 16, rpe_dim = 8, rpe_layers = 1, length = 16, batch = 4, steps = 50,
       warmup = 5, lengths = { 16, 128 }, vocab_size = 270, tokenizer = { "bpe" },
-      corpus = "text:" .. words,
+      corpus = "text:" .. ("the old man told the moon a tale of the young sea .\n"):rep(240),
     },
   },
 
   trial = function(t, c)
-    local n = c.length
-    local data = tl.corpus(c.corpus, { tokenizer = c.tokenizer, length = n,
-      vocab_size = c.tokenizer == "bpe" and c.vocab_size or nil })
-    local blocks = tl.blocks(data.train, { length = n, batch = c.batch,
-      before = data.train_before })
-    local model = tl.models.tnn_lm {
-      vocab = data.vocab:size(), layers = c.layers, dim = c.dim, expand = c.expand,
-      rpe_dim = c.rpe_dim, rpe_layers = c.rpe_layers, decay = c.decay, dropout = c.dropout,
-      backend = c.backend,
-    }
-    local opt = tl.optim.adam(model, {
-      lr = c.lr, weight_decay = c.weight_decay, clip = c.clip,
-      schedule = "cosine", warmup = c.warmup, steps = c.steps, end_lr = 0.02 * c.lr,
-    })
+    local data = tl.corpus(c.corpus, c)
+    data:check_lengths("valid", { c.length })
+    data:check_lengths("test", c.lengths)
+    local blocks = tl.blocks(data:stream "train", c)
+    local model = tl.models.tnn_lm(data.vocab:size(), c)
+    local opt = tl.optim.adam(model, c)
     t:say("%d tokens to train on, of %d kinds, %.2f bytes each; %d parameters", blocks.targets,
       data.vocab:size(), data.bytes_per_token.train, model:count())
 
     for step in t:steps(c.steps, model, opt, data) do
       local loss, info = tl.train.lm_step(model, opt, blocks:batch(step))
       t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
-      local _, epoch_ends = blocks:epoch(step)
-      if epoch_ends or step == c.steps then
-        local ppl = tl.eval.perplexity(model, data.valid, n, { before = data.valid_before })
+      if blocks:ends_epoch(step) or step == c.steps then
+        local ppl = tl.eval.perplexity(model, data:stream "valid", c.length)
         t:log { val_ppl = ppl }
         t:best(ppl)
       end
@@ -57,11 +46,11 @@ return tl.experiment "wikitext2-bpe" {
     t:log { parameters = (model:count()) }
     for _, length in ipairs(c.lengths) do
       t:say("evaluating at length %d", length)
-      local bits = tl.eval.bits_per_token(model, data.test, length, { before = data.test_before })
+      local bits = tl.eval.bits_per_token(model, data:stream "test", length)
       t:log { ["ppl@" .. length] = 2 ^ bits,
         ["bits per byte@" .. length] = bits / data.bytes_per_token.test }
     end
-    t:text("sample", tl.generate(model, data.vocab, "the ", { tokens = 60, window = n }))
+    t:text("sample", tl.generate(model, data.vocab, "the ", { tokens = 60, window = c.length }))
   end,
 
   report = function(trials, report)

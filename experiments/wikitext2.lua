@@ -2,16 +2,13 @@
 -- its decay save, or cost, at eight times the length it was trained at?
 local tl = require "toeplab"
 
-local words = ("the old man of the sea told the young man a tale of the sea .\n"
-  .. "the young man told it to the moon , and the moon to the old sea .\n"):rep(90)
-
 return tl.experiment "wikitext2" {
   fixed = {
-    corpus = "wikitext-2",
+    corpus = "wikitext-2", tokenizer = "word",
     layers = 4, dim = 256, expand = 2, rpe_dim = 32, rpe_layers = 3, dropout = 0.0,
     backend = "fft",
     length = 512, batch = 2, steps = 2400,       -- 1.2 epochs of 2040 batches
-    lr = 2e-3, warmup = 200, weight_decay = 0.1, clip = 1.0,
+    lr = 2e-3, schedule = "cosine", warmup = 200, end_lr = 4e-5, weight_decay = 0.1, clip = 1.0,
     patience = 3,                                -- epochs without a better validation part
     lengths = { 512, 1024, 2048, 4096 },         -- where the best model is evaluated
   },
@@ -20,33 +17,30 @@ return tl.experiment "wikitext2" {
   scale = {
     smoke = {
       layers = 1, dim = 16, rpe_dim = 8, rpe_layers = 1, length = 16, batch = 4, steps = 50,
-      warmup = 5, lengths = { 16, 128 }, corpus = "text:" .. words,
+      warmup = 5, lengths = { 16, 128 },
+      corpus = "text:" .. ("the old man told the moon a tale of the young sea .\n"):rep(240),
     },
   },
 
+  check = function(c)
+    if c.patience < 1 then error(("patience must be at least 1, not %d"):format(c.patience), 0) end
+  end,
+
   trial = function(t, c)
-    local n = c.length
-    local data = tl.corpus(c.corpus, { tokenizer = "word", length = n })
-    local blocks = tl.blocks(data.train, { length = n, batch = c.batch,
-      before = data.train_before })
-    local model = tl.models.tnn_lm {
-      vocab = data.vocab:size(), layers = c.layers, dim = c.dim, expand = c.expand,
-      rpe_dim = c.rpe_dim, rpe_layers = c.rpe_layers, decay = c.decay, dropout = c.dropout,
-      backend = c.backend,
-    }
-    local opt = tl.optim.adam(model, {
-      lr = c.lr, weight_decay = c.weight_decay, clip = c.clip,
-      schedule = "cosine", warmup = c.warmup, steps = c.steps, end_lr = 0.02 * c.lr,
-    })
+    local data = tl.corpus(c.corpus, c)
+    data:check_lengths("valid", { c.length })
+    data:check_lengths("test", c.lengths)
+    local blocks = tl.blocks(data:stream "train", c)
+    local model = tl.models.tnn_lm(data.vocab:size(), c)
+    local opt = tl.optim.adam(model, c)
     t:say("%d words to train on, of %d kinds; %d parameters; %d batches in an epoch",
       blocks.targets, data.vocab:size(), model:count(), blocks:steps())
 
     for step in t:steps(c.steps, model, opt, data) do
       local loss, info = tl.train.lm_step(model, opt, blocks:batch(step))
       t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
-      local _, epoch_ends = blocks:epoch(step)
-      if epoch_ends or step == c.steps then
-        local ppl = tl.eval.perplexity(model, data.valid, n, { before = data.valid_before })
+      if blocks:ends_epoch(step) or step == c.steps then
+        local ppl = tl.eval.perplexity(model, data:stream "valid", c.length)
         t:log { val_ppl = ppl }
         t:best(ppl, c.patience)
       end
@@ -56,8 +50,7 @@ return tl.experiment "wikitext2" {
     t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()) }
     for _, length in ipairs(c.lengths) do
       t:say("evaluating at length %d", length)
-      t:log { ["ppl@" .. length] = tl.eval.perplexity(model, data.test, length,
-        { before = data.test_before }) }
+      t:log { ["ppl@" .. length] = tl.eval.perplexity(model, data:stream "test", length) }
     end
   end,
 

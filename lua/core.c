@@ -73,7 +73,8 @@ static void open_tensor_class(lua_State *L)
 
 static void open_classes(lua_State *L)
 {
-    static const glue_class *const classes[] = {&glue_tno_class, &glue_vocab_class, &glue_h5_class,
+    static const glue_class *const classes[] = {&glue_tno_class, &glue_recurrence_class,
+                                                &glue_vocab_class, &glue_h5_class,
                                                 &glue_store_class,
                                                 &glue_encoder_class, &glue_counter_class};
     open_tensor_class(L);
@@ -96,7 +97,9 @@ int luaopen_toeplab_core(lua_State *L)
         functions,            glue_error_functions, glue_tensor_functions, glue_grad_functions,
         glue_ops_functions,
         glue_nn_functions,    glue_optim_functions,  glue_random_functions, glue_tno_functions,
-        glue_text_functions,  glue_files_functions,  glue_store_functions,
+        glue_recurrence_functions,
+        glue_text_functions,  glue_files_functions,  glue_store_functions, glue_svd_functions,
+        glue_listops_functions,
     };
     luaL_checkversion(L);
     open_classes(L);

@@ -40,6 +40,7 @@ typedef struct glue_box {
         void      *any;
         tl_tensor *tensor;
         tl_tno    *tno;
+        tl_recurrence *recurrence;
         tl_vocab  *vocab;
         tl_encoder *encoder;
         tl_counter *counter;
@@ -57,7 +58,7 @@ typedef struct glue_class {
 } glue_class;
 
 extern const glue_class glue_tensor_class, glue_tno_class, glue_vocab_class, glue_h5_class,
-    glue_store_class, glue_encoder_class, glue_counter_class;
+    glue_store_class, glue_encoder_class, glue_counter_class, glue_recurrence_class;
 
 void      glue_class_open(lua_State *L, const glue_class *class); /* makes the metatable */
 glue_box *glue_push(lua_State *L, const glue_class *class);       /* pushes an empty box */
@@ -98,8 +99,10 @@ void glue_sort(lua_State *L); /* sorts the array at the top */
 
 extern const luaL_Reg glue_error_functions[], glue_tensor_functions[], glue_grad_functions[],
     glue_ops_functions[], glue_nn_functions[], glue_optim_functions[], glue_random_functions[],
-    glue_tno_functions[], glue_text_functions[], glue_files_functions[], glue_store_functions[],
-    glue_sys_functions[], glue_process_functions[];
+    glue_tno_functions[], glue_recurrence_functions[], glue_text_functions[],
+    glue_files_functions[], glue_store_functions[],
+    glue_sys_functions[], glue_listops_functions[], glue_svd_functions[],
+    glue_process_functions[];
 extern const luaL_Reg glue_grad_methods[], glue_ops_methods[];
 
 /* Functions that differ in their kind are added to the table at the top: */

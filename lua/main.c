@@ -167,6 +167,7 @@ static int run(lua_State *L)
 {
     const start *s = lua_touserdata(L, 1);
     luaL_openlibs(L);
+    lua_warning(L, "@on", 0); /* e.g. of a backend whose options cannot do much */
     preload(L, s->ctx);
     int         found = find_library(L);
     const char *library = lua_tostring(L, -1);

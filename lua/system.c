@@ -79,11 +79,19 @@ int glue_executable(char *path, size_t size)
     return 1;
 }
 
-/* $XDG_CACHE_HOME/toeplab, else ~/.cache/toeplab; it need not exist. */
+/* TOEPLAB_CACHE, else $XDG_CACHE_HOME/toeplab, else ~/.cache/toeplab; it need not exist. An empty
+** TOEPLAB_CACHE says that there is none. */
 static int cache_dir(lua_State *L)
 {
+    const char *own = getenv("TOEPLAB_CACHE");
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache && *cache == '/') {
+    if (own && *own) {
+        lua_pushstring(L, own);
+    } else if (own) {
+        lua_pushnil(L);
+        lua_pushliteral(L, "TOEPLAB_CACHE is empty");
+        return 2;
+    } else if (cache && *cache == '/') {
         lua_pushfstring(L, "%s/toeplab", cache);
     } else if (home && *home == '/') {
         lua_pushfstring(L, "%s/.cache/toeplab", home);
@@ -237,6 +245,16 @@ static int kind(lua_State *L)
     return 2;
 }
 
+/* Bytes of a file. */
+static int file_size(lua_State *L)
+{
+    struct stat s;
+    const char *path = luaL_checkstring(L, 1);
+    if (stat(path, &s) != 0) return file_result(L, 0, path);
+    lua_pushinteger(L, (lua_Integer)s.st_size);
+    return 1;
+}
+
 static int free_space(lua_State *L)
 {
     struct statvfs s;
@@ -328,6 +346,7 @@ const luaL_Reg glue_sys_functions[] = {
     {"list", list},
     {"exists", exists},
     {"kind", kind},
+    {"size", file_size},
     {"free_space", free_space},
     {"rename", rename_file},
     {"remove", remove_file},

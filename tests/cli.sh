@@ -60,7 +60,7 @@ absent() { [ ! -e "$1" ]; }
 
 expect "help lists the verbs" 0 "^  verify " "$toeplab" --help
 expect "no verb: the same" 0 "^  verify " "$toeplab"
-for verb in run ls show export generate verify model backends data; do
+for verb in run ls show export generate convert bench verify model backends data; do
     expect "$verb --help begins with an example" 0 "^usage: toeplab $verb" "$toeplab" "$verb" --help
     check "$verb: an example first" \
         sh -c "'$toeplab' help $verb | head -1 | grep -q '^toeplab $verb'"
@@ -107,18 +107,22 @@ expect "model with an integer written 1e2" 0 "Embedding" "$toeplab" model tnn_lm
 refuse "model that no memory holds" 2 "e+1[0-9] parameters take [0-9.]* GiB.*GiB of memory are available" \
     "$toeplab" model tnn_lm dim=1000000 vocab=2000000
 refuse "unknown data set" 2 "did you mean 'wikitext-2'" "$toeplab" data wikitext2
+refuse "data list of a set" 2 "takes no name" "$toeplab" data list wikitext-2
+refuse "data show of nothing" 2 "which set?" "$toeplab" data show
 refuse "unknown data set to fetch" 2 "did you mean 'wikitext-2'" "$toeplab" data fetch wikitext2
 refuse "a set without an address" 2 "imdb: no address of it is known. Either put the archive" \
     "$toeplab" data fetch imdb
-refuse "a mirror that does not hold it" 1 "none/imdb-labelled.tar.xz: .*the same command continues" \
+refuse "a mirror that is not there" 2 "none: is neither a folder nor an address" \
     "$toeplab" data fetch -q --from "$top/none" imdb
+refuse "a mirror that does not hold it" 1 "/imdb-labelled.tar.xz: .*the same command continues" \
+    "$toeplab" data fetch -q --from "$top" imdb
 refuse "generate without a trial" 2 "which trial" "$toeplab" generate --prompt x
 refuse "nothing stored yet" 2 "holds no runs" "$toeplab" ls
 refuse "verify without a file" 2 "give reference files" "$toeplab" verify
 refuse "verify with a file that is not there" 2 "no such file" "$toeplab" verify none.h5
-expect "verify of the reference cases, all backends" 0 "18 passed, 0 failed, 0 skipped" \
+expect "verify of the reference cases, all backends" 0 "23 passed, 0 failed, 0 skipped" \
     "$toeplab" verify "$source/tests/reference.h5"
-expect "the reference cases are what the script computes" 0 "18 passed, 0 failed, 0 skipped" \
+expect "the reference cases are what the script computes" 0 "23 passed, 0 failed, 0 skipped" \
     sh -c "'$toeplab' lua '$source/tests/lua/make_reference.lua' '$top/made.h5' &&
         '$toeplab' verify -q '$top/made.h5'"
 cat >"$top/plant.lua" <<'END'
@@ -141,11 +145,15 @@ end
 core.h5_write(arg[2], entries, file:attrs("/"))
 END
 "$toeplab" lua "$top/plant.lua" "$source/tests/reference.h5" "$top/planted.h5"
-expect "verify with one planted wrong value: exit code 4" 4 "15 passed, 3 failed" \
+expect "verify with one planted wrong value: exit code 4" 4 "20 passed, 3 failed" \
     "$toeplab" verify "$top/planted.h5"
 expect "... and it says where" 4 "^FAILED layer  *fft .* y [0-9.e-]*!" \
     "$toeplab" verify -b fft "$top/planted.h5"
 expect "verify of a backend without a file" 0 "fft: 24 passed, 0 failed" "$toeplab" verify fft
+expect "... by frequency" 0 "fd: 72 passed, 0 failed, 0 skipped" "$toeplab" verify -qb fd
+expect "... by warped lag" 0 "ski: 156 passed, 0 failed" "$toeplab" verify ski
+expect "verify says what concerns no chosen backend" 0 "not run: 6 cases by lag" \
+    "$toeplab" verify -b fd "$source/tests/reference.h5"
 refuse "verify with an unknown backend" 2 "no backend 'ftf'; did you mean 'fft'" \
     "$toeplab" verify -b ftf none.h5
 
@@ -213,6 +221,16 @@ cp "$top/out" "$top/second"
 check "again: the same table" cmp "$top/second" "$top/first"
 expect "custom mixer, smoke" 0 "^conv " "$toeplab" run "$source/experiments/custom-mixer.lua" $smoke
 for experiment in wikitext2-bpe tnn-lm wikitext2; do
+    expect "$experiment, a length beyond the test part" 1 "lua:[0-9]*: length 9999 is not from 1 to" \
+        "$toeplab" run -C "$top/lengths" "$source/experiments/$experiment.lua" \
+        $smoke lengths=9999
+    expect "$experiment, a valid part of less than one block" 1 "the valid part" \
+        "$toeplab" run -C "$top/lengths" "$source/experiments/$experiment.lua" \
+        $smoke length=1000 lengths=16
+done
+refuse "no patience" 2 "patience must be at least 1, not 0" \
+    "$toeplab" run "$source/experiments/wikitext2.lua" $smoke patience=0
+for experiment in wikitext2-bpe tnn-lm wikitext2; do
     expect "$experiment, smoke" 0 " done  (" "$toeplab" run "$source/experiments/$experiment.lua" $smoke
 done
 cp "$top/out" "$top/report"
@@ -220,6 +238,18 @@ check "wikitext2 reports perplexities" grep -q "^none  *[0-9.]* *[0-9.]* *[0-9.]
 check "... and what a long text costs" \
     grep -q "^decay 0.99: perplexity at 128 tokens is [-+][0-9.]* % of that at 16" "$top/report"
 expect "generate" 0 "^the old man " "$toeplab" generate @last --prompt "the old man" --tokens 5
+expect "generate by modes" 0 "^the old man " "$toeplab" generate @last -p "the old man" -n 5 -m etsc
+expect "convert" 0 "^$top/model.h5: trial .* exact form, 40 lags" \
+    "$toeplab" convert @last -o "$top/model.h5" --lags 40
+expect "generate from what was converted" 0 "^the old man " \
+    "$toeplab" generate "$top/model.h5" --prompt "the old man" --tokens 5
+refuse "convert of what is not there" 2 "not the id of a trial" "$toeplab" convert xyz
+refuse "convert to a form that there is none of" 2 "did you mean 'exact'" \
+    "$toeplab" convert @last --form exakt
+refuse "generate from no such file" 2 "there is no such file" "$toeplab" generate none.h5
+expect "bench lists" 0 "^generate " "$toeplab" bench
+expect "bench generate" 0 "^ *1024  etsc exact " "$toeplab" bench generate --quick --repeats 1
+refuse "no such bench" 2 "did you mean 'generate'\|(present: generate" "$toeplab" bench generat
 expect "ls" 0 "quickstart  *seed=1  *done" "$toeplab" ls
 refuse "ls of a status that there is none of" 2 "no status 'don'; did you mean\|'don' (present:" \
     "$toeplab" ls --status don
@@ -281,7 +311,8 @@ expect "a trial that raises a table: its content is told" 1 'failed: .*table.lua
 mkdir "$top/bin"
 printf '#!/bin/sh\necho "a warning" >&2\necho "Ge1:1 In the beginning"\n' >"$top/bin/bible"
 chmod +x "$top/bin/bible"
-echo 'io.write(require("toeplab").corpus("bible-kjv").text)' >"$top/bible.lua"
+echo 'local data = require("toeplab").corpus("bible-kjv", { valid = 0.0, test = 0.0 })
+io.write(data.vocab:decode(data.train))' >"$top/bible.lua"
 check "what a program of a corpus complains of is no text" \
     sh -c "[ \"\$(PATH='$top/bin:$PATH' '$toeplab' lua '$top/bible.lua')\" = 'In the beginning' ]"
 

@@ -7,11 +7,13 @@
 
 static tl_ctx *ctx;
 
-/* Merges of which some compete for the same bytes; bytes as they are, not as in the file. */
+/* Merges of which some compete for the same bytes, or wait for what another one changes; bytes as
+** they are, not as in the file. */
 static const char *const rules[][2] = {
     {"h", "e"},       {"l", "l"},    {" ", "w"},           {"o", "r"},   {"he", "ll"}, {" w", "or"},
     {"l", "d"},       {"hell", "o"}, {"a", "a"},           {"aa", "aa"}, {" ", " "},   {"1", "2"},
-    {"\xe2", "\x82"}, {"he", "l"},   {"\xe2\x82", "\xac"}, {"\n", "\n"}, {"aa", "a"},  {"b", "aa"}};
+    {"\xe2", "\x82"}, {"he", "l"},   {"\xe2\x82", "\xac"}, {"\n", "\n"}, {"aa", "a"},  {"b", "aa"},
+    {"x", "y"},       {"y", "z"},    {"w", "v"},           {"z", "wv"},  {"'", "r"}};
 enum { RULES = sizeof rules / sizeof *rules };
 
 static tl_vocab *open_rules(void)
@@ -100,7 +102,8 @@ static size_t random_text(tl_stream *r, char *text, size_t most)
 {
     static const char *const words[] = {
         "hello",        " world",   "a",    "aa", " ",  "  ",  "1", "2", "\n", "baa",
-        "\xe2\x82\xac", "\xe2\x82", "\xff", "he", "ll", "'re", "'", "r", "\t", "\xc2\xa0"};
+        "\xe2\x82\xac", "\xe2\x82", "\xff", "he", "ll", "'re", "'", "r", "\t", "\xc2\xa0",
+        "xyzwv",        "yzwv",     "z"};
     size_t n = 0;
     for (int64_t k = tl_random_below(r, 20); k > 0; k--) {
         const char *w = words[tl_random_below(r, sizeof words / sizeof *words)];
@@ -248,7 +251,7 @@ static void what_has_no_boundary_is_no_text(void)
 static void forgetting_changes_nothing(void)
 {
     enum { PIECES = 140000, HELLO = 256 + 7 };
-    char text[16];
+    char text[24];
     tl_vocab *v = open_rules();
     tl_encoder *e = NULL;
     tl_tensor *ids = NULL;

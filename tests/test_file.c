@@ -69,6 +69,20 @@ static void failures_leave_errno(void)
     CHECK_STATUS(tl_file_write(ctx, scratch("a/b/c/d"), "", 0), TL_OK);
 }
 
+/* A pipe stands for all that is no file, devices among them. */
+static void only_a_plain_file_is_replaced(void)
+{
+    struct stat s;
+    CHECK(mkfifo(scratch("pipe"), 0666) == 0);
+    CHECK_STATUS(tl_file_write(ctx, scratch("pipe"), "x", 1), TL_EINVAL);
+    CHECK(strstr(tl_errmsg(ctx), "pipe: is not a plain file") != NULL);
+    CHECK(stat(scratch("pipe"), &s) == 0 && S_ISFIFO(s.st_mode));
+    CHECK(mkdir(scratch("taken"), 0777) == 0);
+    CHECK_STATUS(tl_file_write(ctx, scratch("taken"), "x", 1), TL_EINVAL);
+    CHECK(errno == EISDIR);
+    CHECK(scratch_count(scratch(""), ".taken.tmp.") == 0);
+}
+
 int main(void)
 {
     if (!scratch_new() || tl_ctx_new(1, &ctx) != TL_OK) return 1;
@@ -76,6 +90,7 @@ int main(void)
         {"only own temporaries are swept", only_own_temporaries_are_swept},
         {"a file is replaced whole", a_file_is_replaced_whole},
         {"failures leave errno", failures_leave_errno},
+        {"only a plain file is replaced", only_a_plain_file_is_replaced},
         {0}});
     tl_ctx_free(ctx);
     scratch_free();

@@ -103,6 +103,8 @@ static void a_dictionary_gives_rows_and_lines(void)
     CHECK(becomes(v, "abc\n\n ab \t\r\n", (int32_t[]){5, 2, 2, 6, 2, -1}));
     CHECK(becomes(v, "\xe3\x80\x80 abc \xc2\xa0", (int32_t[]){5, -1})); /* no end, no eos */
     CHECK(becomes(v, " \xff ", (int32_t[]){262 - 187, -1}));
+    CHECK(becomes(v, "\xe2\x80\xa8\xe2\x82\xac\xff\xe2\x80\xa8", /* U+2028, then bytes */
+                  (int32_t[]){262 - 158, 262 - 224, 262 - 105, 262 - 187, -1}));
     tl_vocab_free(v);
 }
 

@@ -14,14 +14,12 @@
 **
 ** Sixteen channels at a time: they are one cache line of every row of x. A tile is turned into
 ** contiguous vectors; the transform of its coefficients serves the whole batch. */
-#include <math.h>
 #include <string.h>
 
+#include "../angle.h"
 #include "../lag.h"
+#include "../tile.h"
 #include "fft.h"
-
-#define TILE 16
-#define PI   3.14159265358979323846
 
 typedef struct plan {
     const tl_host *h;
@@ -48,21 +46,6 @@ typedef struct job {
 } job;
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
-
-/* The smallest product of 2, 3, 5 and 7 from n on: lengths that FFTW has codelets for. */
-static int64_t smooth(int64_t n)
-{
-    static const int primes[] = {2, 3, 5, 7};
-    for (;; n++) {
-        int64_t rest = n;
-        for (int i = 0; i < 4; i++)
-            while (rest % primes[i] == 0) rest /= primes[i];
-        if (rest == 1) return n;
-    }
-}
-
-/* Whole cache lines, and an odd number of them: a power of two maps all rows to the same sets. */
-static int64_t padded(int64_t floats) { return (floats + 15) / 16 * 16 | 16; }
 
 static lane carve(const plan *s, int thread)
 {
@@ -94,11 +77,10 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
     plan *s = h->alloc(h, sizeof *s);
     if (!s) return TL_ENOMEM;
     *s = (plan){.h = h, .n = p->n, .d = p->d, .causal = p->causal};
-    s->size = smooth(p->n);
-    s->width = TILE;
-    while (s->width > 4 && s->d < s->width * h->threads) s->width /= 2;
-    s->row = padded(s->n);
-    s->line = padded(2 * s->size);
+    s->size = angle_size(p->n);
+    s->width = tile_width(s->d, h->threads);
+    s->row = tile_padded(s->n);
+    s->line = tile_padded(2 * s->size);
     s->each = 2 * s->width * (s->row + s->line) + 3 * s->line;
     tl_status st = fft_plan(h, TL_C2C_FORWARD, s->size, measure, &s->there);
     if (st == TL_OK) st = fft_plan(h, TL_C2C_BACKWARD, s->size, measure, &s->back);
@@ -111,128 +93,29 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
         release(s);
         return st;
     }
-    for (int64_t m = 0; m < s->size; m++) {
-        double angle = PI * (double)m / (2 * (double)s->size);
-        s->twist[2 * m] = (float)cos(angle);
-        s->twist[2 * m + 1] = (float)sin(angle);
-    }
+    angle_table(s->size, s->twist);
     *out_plan = s;
     return TL_OK;
 }
 
-/* ---- Tiles ----------------------------------------------------------------------------------- */
-
-/* rows[c][k] = from[k,c] for count rows of from and the tile's channels. A block goes through
-** memory of its own: read in place, its rows fall on the same few cache sets. */
-static void gather(const plan *s, const float *from, int64_t count, int64_t channels, float *rows)
-{
-    float block[TILE * TILE];
-    for (int64_t k = 0; k < count; k += TILE) {
-        int64_t some = count - k < TILE ? count - k : TILE;
-        if (channels == TILE && some == TILE) {
-            for (int64_t i = 0; i < TILE; i++)
-                memcpy(block + i * TILE, from + (k + i) * s->d, sizeof(float[TILE]));
-            for (int64_t c = 0; c < TILE; c++)
-                for (int64_t i = 0; i < TILE; i++) rows[c * s->row + k + i] = block[i * TILE + c];
-        } else {
-            for (int64_t c = 0; c < channels; c++)
-                for (int64_t i = 0; i < some; i++)
-                    rows[c * s->row + k + i] = from[(k + i) * s->d + c];
-        }
-    }
-}
-
-static void scatter(const plan *s, const float *rows, int64_t count, int64_t channels, float *to)
-{
-    float block[TILE * TILE];
-    for (int64_t k = 0; k < count; k += TILE) {
-        int64_t some = count - k < TILE ? count - k : TILE;
-        if (channels == TILE && some == TILE) {
-            for (int64_t c = 0; c < TILE; c++)
-                for (int64_t i = 0; i < TILE; i++) block[i * TILE + c] = rows[c * s->row + k + i];
-            for (int64_t i = 0; i < TILE; i++)
-                memcpy(to + (k + i) * s->d, block + i * TILE, sizeof(float[TILE]));
-        } else {
-            for (int64_t c = 0; c < channels; c++)
-                for (int64_t i = 0; i < some; i++)
-                    to[(k + i) * s->d + c] = rows[c * s->row + k + i];
-        }
-    }
-}
-
-/* ---- Vectors --------------------------------------------------------------------------------- */
-
-/* z = W x, zero from n to N */
-static void twist(const plan *s, const float *restrict x, float *restrict z)
-{
-    const float *restrict w = s->twist;
-    for (int64_t m = 0; m < s->n; m++) {
-        z[2 * m] = x[m] * w[2 * m];
-        z[2 * m + 1] = x[m] * w[2 * m + 1];
-    }
-    if (s->size > s->n) memset(z + 2 * s->n, 0, (size_t)(s->size - s->n) * sizeof(float[2]));
-}
-
-/* x = Re W^-1 z */
-static void untwist(const plan *s, const float *restrict z, float *restrict x)
-{
-    const float *restrict w = s->twist;
-    for (int64_t m = 0; m < s->n; m++) x[m] = z[2 * m] * w[2 * m] + z[2 * m + 1] * w[2 * m + 1];
-}
-
-/* z = z t */
-static void multiply(int64_t size, float *restrict z, const float *restrict t)
-{
-    for (int64_t k = 0; k < size; k++) {
-        float re = z[2 * k] * t[2 * k] - z[2 * k + 1] * t[2 * k + 1];
-        z[2 * k + 1] = z[2 * k] * t[2 * k + 1] + z[2 * k + 1] * t[2 * k];
-        z[2 * k] = re;
-    }
-}
-
-/* z = z conj(t) */
-static void multiply_conjugate(int64_t size, float *restrict z, const float *restrict t)
-{
-    for (int64_t k = 0; k < size; k++) {
-        float re = z[2 * k] * t[2 * k] + z[2 * k + 1] * t[2 * k + 1];
-        z[2 * k + 1] = z[2 * k + 1] * t[2 * k] - z[2 * k] * t[2 * k + 1];
-        z[2 * k] = re;
-    }
-}
-
-/* sum += z conj(x) */
-static void correlate(int64_t size, float *restrict sum, const float *restrict z,
-                      const float *restrict x)
-{
-    for (int64_t k = 0; k < size; k++) {
-        sum[2 * k] += z[2 * k] * x[2 * k] + z[2 * k + 1] * x[2 * k + 1];
-        sum[2 * k + 1] += z[2 * k + 1] * x[2 * k] - z[2 * k] * x[2 * k + 1];
-    }
-}
+/* ---- Coefficients ---------------------------------------------------------------------------- */
 
 static void transform(fftwf_plan p, float *from, float *to)
 {
     fftwf_execute_dft(p, (fftwf_complex *)from, (fftwf_complex *)to);
 }
 
-/* ---- Coefficients ---------------------------------------------------------------------------- */
-
 /* w.coef = F W T' / N for the tile of coef, whose rows have d channels. */
 static void spectra(const plan *s, const lane *w, const float *coef, int64_t channels)
 {
     int64_t negative = s->causal ? 0 : s->n - 1; /* the lags -(n-1)..-1 come first */
     float   scale = 1.0f / (float)s->size;
-    gather(s, coef + negative * s->d, s->n, channels, w->x);
-    gather(s, coef, negative, channels, w->y);
+    tile_gather(coef + negative * s->d, s->d, s->n, channels, w->x, s->row);
+    tile_gather(coef, s->d, negative, channels, w->y, s->row);
     for (int64_t c = 0; c < channels; c++) {
-        float       *line = w->coef + c * s->line;
-        const float *t = w->y + c * s->row, *root = s->twist + 2 * (s->size - negative);
-        twist(s, w->x + c * s->row, w->a);
-        float *tail = w->a + 2 * (s->size - negative);
-        for (int64_t m = 0; m < negative; m++) { /* -i t w^m */
-            tail[2 * m] += t[m] * root[2 * m + 1];
-            tail[2 * m + 1] -= t[m] * root[2 * m];
-        }
+        float *line = w->coef + c * s->line;
+        angle_twist(s->twist, s->size, s->n, w->x + c * s->row, w->a);
+        angle_fold(s->twist, s->size, negative, w->y + c * s->row, w->a);
         transform(s->there, w->a, line);
         for (int64_t k = 0; k < 2 * s->size; k++) line[k] *= scale;
     }
@@ -244,17 +127,15 @@ static void coef_gradients(const plan *s, const lane *w, int64_t channels, float
     int64_t negative = s->causal ? 0 : s->n - 1;
     float   scale = 1.0f / (float)s->size;
     for (int64_t c = 0; c < channels; c++) {
-        float       *x = w->x + c * s->row, *t = w->y + c * s->row;
-        const float *root = s->twist + 2 * (s->size - negative);
+        float *x = w->x + c * s->row, *t = w->y + c * s->row;
         transform(s->back, w->sum + c * s->line, w->a);
-        untwist(s, w->a, x);
+        angle_untwist(s->twist, s->n, w->a, x);
         for (int64_t m = 0; m < s->n; m++) x[m] *= scale;
-        const float *tail = w->a + 2 * (s->size - negative);
-        for (int64_t m = 0; m < negative; m++) /* - Im w^-m z */
-            t[m] = scale * (tail[2 * m] * root[2 * m + 1] - tail[2 * m + 1] * root[2 * m]);
+        angle_unfold(s->twist, s->size, negative, w->a, t);
+        for (int64_t m = 0; m < negative; m++) t[m] *= scale;
     }
-    scatter(s, w->x, s->n, channels, dcoef + negative * s->d);
-    scatter(s, w->y, negative, channels, dcoef);
+    tile_scatter(w->x, s->row, s->n, channels, dcoef + negative * s->d, s->d);
+    tile_scatter(w->y, s->row, negative, channels, dcoef, s->d);
 }
 
 /* ---- Application ----------------------------------------------------------------------------- */
@@ -275,15 +156,15 @@ static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
         spectra(s, &w, j->a->coef + first, channels);
         for (int64_t b = 0; b < j->a->b; b++) {
             int64_t at = b * s->n * s->d + first;
-            gather(s, j->a->x + at, s->n, channels, w.x);
+            tile_gather(j->a->x + at, s->d, s->n, channels, w.x, s->row);
             for (int64_t c = 0; c < channels; c++) {
-                twist(s, w.x + c * s->row, w.a);
+                angle_twist(s->twist, s->size, s->n, w.x + c * s->row, w.a);
                 transform(s->there, w.a, w.b);
-                multiply(s->size, w.b, w.coef + c * s->line);
+                angle_multiply(s->size, w.b, w.coef + c * s->line);
                 transform(s->back, w.b, w.a);
-                untwist(s, w.a, w.x + c * s->row);
+                angle_untwist(s->twist, s->n, w.a, w.x + c * s->row);
             }
-            scatter(s, w.x, s->n, channels, j->a->y + at);
+            tile_scatter(w.x, s->row, s->n, channels, j->a->y + at, s->d);
         }
     }
 }
@@ -293,17 +174,17 @@ static void backward_sequence(const plan *s, const lane *w, int64_t channels, in
                               int want_x)
 {
     for (int64_t c = 0; c < channels; c++) {
-        twist(s, w->y + c * s->row, w->a);
+        angle_twist(s->twist, s->size, s->n, w->y + c * s->row, w->a);
         transform(s->there, w->a, w->b);
         if (want_coef) {
-            twist(s, w->x + c * s->row, w->a);
+            angle_twist(s->twist, s->size, s->n, w->x + c * s->row, w->a);
             transform(s->there, w->a, w->c);
-            correlate(s->size, w->sum + c * s->line, w->b, w->c);
+            angle_correlate(s->size, w->sum + c * s->line, w->b, w->c);
         }
         if (want_x) {
-            multiply_conjugate(s->size, w->b, w->coef + c * s->line);
+            angle_multiply_conjugate(s->size, w->b, w->coef + c * s->line);
             transform(s->back, w->b, w->a);
-            untwist(s, w->a, w->y + c * s->row);
+            angle_untwist(s->twist, s->n, w->a, w->y + c * s->row);
         }
     }
 }
@@ -320,10 +201,10 @@ static void backward_tiles(void *user, int64_t begin, int64_t end, int thread)
         if (a->dcoef) memset(w.sum, 0, (size_t)(channels * s->line) * sizeof *w.sum);
         for (int64_t b = 0; b < a->b; b++) {
             int64_t at = b * s->n * s->d + first;
-            gather(s, a->dy + at, s->n, channels, w.y);
-            if (a->dcoef) gather(s, a->x + at, s->n, channels, w.x);
+            tile_gather(a->dy + at, s->d, s->n, channels, w.y, s->row);
+            if (a->dcoef) tile_gather(a->x + at, s->d, s->n, channels, w.x, s->row);
             backward_sequence(s, &w, channels, a->dcoef != NULL, a->dx != NULL);
-            if (a->dx) scatter(s, w.y, s->n, channels, a->dx + at);
+            if (a->dx) tile_scatter(w.y, s->row, s->n, channels, a->dx + at, s->d);
         }
         if (a->dcoef) coef_gradients(s, &w, channels, a->dcoef + first);
     }

@@ -10,7 +10,7 @@ end
 
 function __toeplab_words
     switch (commandline -opc)[2]
-        case show generate
+        case show generate convert
             echo @last
             toeplab ls --csv 2>/dev/null | string replace -rf '^([0-9a-f]+),([^,]*),.*' '$1\t$2'
         case ls
@@ -19,8 +19,10 @@ function __toeplab_words
             echo @last
             toeplab ls --csv 2>/dev/null | string replace -rf '^([0-9a-f]+),([^,]*),.*' '$1\t$2'
         case data
-            printf '%s\n' fetch path show list
+            printf '%s\n' fetch path show list generate
             toeplab data 2>/dev/null | string match -r '^[a-z][a-z0-9-]+(?= +[\d-])'
+        case bench
+            toeplab bench 2>/dev/null | string match -rg '^([a-z]+)  '
         case model
             toeplab model 2>&1 | string replace -r '.*: ' '' | string split ', '
         case help

@@ -2,9 +2,9 @@
 -- them.
 --
 -- The stream is cut into consecutive blocks of length targets, the last one shorter; the first
--- input of a block is the stream's previous token. Every epoch takes every block once, in an order
--- of its own that depends on the seed and the number of the epoch alone, so that nothing has to be
--- saved to resume.
+-- input of a block is the stream's previous token, and the stream's first token is no target. Every
+-- epoch takes every block once, in an order of its own that depends on the seed and the number of
+-- the epoch alone, so that nothing has to be saved to resume.
 
 local core = require "toeplab.core"
 local options = require "toeplab.options"
@@ -20,21 +20,19 @@ local spec = options.set {
   { "batch", field { type = "int", min = 1 }, "blocks in a batch" },
   { "micro", field { type = "int", min = 1, optional = true },
     "blocks in a micro batch (all of the batch)" },
-  { "before", field { type = "int", min = 0, optional = true },
-    "a token to stand before the stream, so that its first token is a target too" },
   { "seed", field { type = "int", min = 0, optional = true }, "of the order (that of tl.seed)" },
   { "shuffle", true, "an order of its own for every epoch" },
 }
 
--- tl.blocks(ids, options): ids [t] int32.
-local function new(ids, given)
+-- tl.blocks(stream, options): stream [t] int32, of a corpus data:stream "train".
+local function new(stream, given)
   local o = options.check("blocks", spec, given)
-  local self = setmetatable({ length = o.length, rows = o.batch, opt = o }, Blocks)
+  options.stream("blocks", stream)
+  local self = setmetatable({ length = o.length, rows = o.batch, opt = o, stream = stream }, Blocks)
   self.seed = o.seed or streams.seed_of()
-  self.stream = o.before and core.concat({ core.ids { o.before }, ids }, 1) or ids
-  self.targets = self.stream:numel() - 1
+  self.targets = stream:numel() - 1
   if self.targets < 1 then
-    error(("blocks: a stream of %d tokens has nothing to predict"):format(ids:numel()), 2)
+    error(("blocks: a stream of %d tokens has nothing to predict"):format(stream:numel()), 2)
   end
   self.count = (self.targets + o.length - 1) // o.length
   return self
@@ -45,10 +43,15 @@ function Blocks:steps()
   return (self.count + self.rows - 1) // self.rows
 end
 
--- The epoch of a step, both from 1, and whether it is the last step of it.
+-- The epoch of a step, both from 1.
 function Blocks:epoch(step)
-  local steps = self:steps()
-  return (step - 1) // steps + 1, step % steps == 0
+  options.count("blocks", "step", step)
+  return (step - 1) // self:steps() + 1
+end
+
+-- Whether an epoch ends with a step.
+function Blocks:ends_epoch(step)
+  return step % self:steps() == 0
 end
 
 local function order(self, epoch)

@@ -4,6 +4,7 @@ local core = require "toeplab.core"
 local options = require "toeplab.options"
 local source = require "toeplab.source"
 local stop = require "toeplab.stop"
+local tasks = require "toeplab.tasks"
 local tokenizer = require "toeplab.tokenizer"
 
 local corpus = {}
@@ -36,21 +37,25 @@ local spec = options.set {
 corpus.seed, corpus.progress = 0, nil
 
 -- The sha256 of a corpus: what tl.corpus(name).hash will be. Raises a usage error that says how to
--- get what is not here.
-function corpus.hash(name) return source.find(name).hash end
+-- get what is not here. A task (tl.tasks) has one too.
+function corpus.hash(name) return tasks.hash(name) or source.find(name).hash end
 
 -- One text of characters or bytes: encoded whole and cut at fractions of its tokens.
 local function cut_ids(self, tok, part)
-  self.text = source.text(part)
-  self.ids = tokenizer.ids(tok, part, corpus.progress)
-  local total = self.ids:numel()
-  local test = math.floor(total * self.options.test)
-  local valid = math.floor(total * self.options.valid)
-  local train = total - valid - test
-  if train > 0 then self.train = self.ids:narrow(1, 1, train) end
-  if valid > 0 then self.valid = self.ids:narrow(1, train + 1, valid) end
-  if test > 0 then self.test = self.ids:narrow(1, train + valid + 1, test) end
-  return part.bytes / total
+  local ids = tokenizer.ids(tok, part, corpus.progress)
+  local total = ids:numel()
+  local counts = { test = math.floor(total * self.options.test),
+    valid = math.floor(total * self.options.valid) }
+  counts.train = total - counts.valid - counts.test
+  local first = 1
+  for _, name in ipairs { "train", "valid", "test" } do
+    local count = counts[name]
+    if count > 0 then
+      self[name] = ids:narrow(1, first, count)
+      self.bytes_per_token[name] = #self.vocab:decode(self[name]) / count
+    end
+    first = first + count
+  end
 end
 
 -- Texts that are encoded each by itself.
@@ -62,13 +67,25 @@ local function encode_parts(self, tok, parts)
 end
 
 -- The token before the first of a part: what ends a line or, without such a token, the last one of
--- the parts before.
-local function set_before(self, tok)
-  local before = tok.vocab:eos()
+-- the parts before; nil if there is none.
+local function token_before(self, part)
+  local before = self.vocab:eos()
+  if before then return before end
   for _, name in ipairs { "train", "valid", "test" } do
-    self[name .. "_before"] = self[name] and before
-    if self[name] and not tok.vocab:eos() then before = self[name]:get(self[name]:numel()) end
+    if name == part then return before end
+    if self[name] then before = self[name]:get(self[name]:numel()) end
   end
+end
+
+-- The ids of a part ("train", "valid" or "test") after the token before them, so that the first of
+-- them is a target too; for tl.blocks and tl.eval. nil if there is no such part.
+function Corpus:stream(part)
+  local ids = self[part]
+  if ids and not self.streams[part] then
+    local before = token_before(self, part)
+    self.streams[part] = before and core.concat({ core.ids { before }, ids }, 1) or ids
+  end
+  return self.streams[part]
 end
 
 -- A name for messages: a text that was given itself is cut short.
@@ -85,7 +102,7 @@ end
 local function check_parts(self, given)
   local o, total = self.options, self.train:numel()
   for _, part in ipairs { "valid", "test" } do
-    if o[part] > 0 and not self[part] and given and given[part] then
+    if o[part] > 0 and not self[part] and options.given(given or {}, part) then
       error(("corpus %s: %d tokens are too few to hold out the fraction %g"):format(
         shown(self.name), total, o[part]), 3)
     end
@@ -94,14 +111,15 @@ local function check_parts(self, given)
 end
 
 -- tl.corpus(name, options): train, valid, test are int32 vectors of ids, the last two nil if empty;
--- train_before, valid_before, test_before the token that comes before each, or nil; vocab, and
--- vocab_files, what it was read from; hash;
--- bytes_per_token.train, .valid, .test. text and ids are the whole of a text of characters or bytes
--- that is not split already.
+-- vocab, and vocab_files, what it was read from; hash; bytes_per_token.train, .valid, .test. The
+-- options may be a trial's configuration, of which those above are taken.
 function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
   local self = setmetatable({ name = name, options = o, seed = o.seed or corpus.seed,
-    bytes_per_token = {} }, Corpus)
+    bytes_per_token = {}, streams = {} }, Corpus)
+  if o.valid + o.test >= 1 then
+    stop.usage("corpus: valid = %g and test = %g leave nothing to train on", o.valid, o.test)
+  end
   local from = source.find(name)
   self.hash = from.hash
   local by_ids = from.whole and (o.tokenizer == "char" or o.tokenizer == "byte")
@@ -114,10 +132,7 @@ function corpus.open(name, given)
     watch = corpus.progress })
   self.vocab, self.vocab_files = tok.vocab, tok.files
   if by_ids then
-    local ratio = cut_ids(self, tok, from.whole)
-    for _, part in ipairs { "train", "valid", "test" } do
-      self.bytes_per_token[part] = self[part] and ratio
-    end
+    cut_ids(self, tok, from.whole)
   else
     encode_parts(self, tok, parts)
   end
@@ -126,8 +141,18 @@ function corpus.open(name, given)
       self.train and self.train:numel() or 0)
   end
   check_parts(self, given)
-  set_before(self, tok)
   return self
+end
+
+-- Raises unless every length is that of a block of a part, so that one that the part does not have
+-- is told before the training, not after it.
+function Corpus:check_lengths(part, lengths)
+  local tokens = self[part] and self[part]:numel() or 0
+  for _, n in ipairs(lengths) do
+    if n < 1 or n > tokens then
+      error(("length %d is not from 1 to %d, the tokens of the %s part"):format(n, tokens, part), 0)
+    end
+  end
 end
 
 -- The order of the blocks in an epoch is a function of (seed, epoch) alone, so nothing has to be
@@ -167,6 +192,9 @@ function Corpus:batch(step, batch, length)
   if not batch or not length then
     error("corpus: batch and length must be given to tl.corpus or to :batch", 2)
   end
+  options.count("corpus:batch", "step", step)
+  options.count("corpus:batch", "batch", batch)
+  options.count("corpus:batch", "length", length)
   local total = self.train:numel()
   if total <= length then too_short(self, total, length) end
   local starts_of = self.options.order == "blocks" and block_starts or random_starts

@@ -16,6 +16,7 @@ end
 -- parts: which file is train, valid, test; of several alternatives the first that is there.
 -- corpus: the file that tl.corpus(NAME) reads; clean: what makes the corpus of its text.
 -- program: a command of a Debian package that prints the same text.
+-- generated: it is made where it is used, and has no files.
 -- archive: {name, sha256} of the archive that TOEPLAB_DATA or a mirror may hold instead.
 -- download: {{url=, sha256=, bytes=, file= or unpack=}}: the canonical address, if it is known for
 -- certain; file: what it becomes; unpack: "zip".
@@ -152,6 +153,11 @@ datasets.list = {
     },
   },
   {
+    name = "listops", what = "nested list expressions (LRA ListOps)", licence = "none needed",
+    source = "drawn by tl.tasks.listops, as Long Range Arena's generator does", generated = true,
+    files = {},
+  },
+  {
     name = "listops-nangia", licence = "as published",
     what = "nested list expressions with answers",
     source = "Nangia and Bowman 2018, two test sets",
@@ -243,8 +249,8 @@ end
 -- The folder for what is fetched when TOEPLAB_DATA is not set or cannot be written; nil without a
 -- cache folder.
 function datasets.own_folder()
-  local cache = os.getenv("TOEPLAB_CACHE") or core.sys.cache_dir()
-  return cache and cache ~= "" and cache .. "/data" or nil
+  local cache = core.sys.cache_dir()
+  return cache and cache .. "/data"
 end
 
 -- Where a file of a set is, given as in files; nil if it is not here.
@@ -266,17 +272,10 @@ function datasets.parts(set)
   return found
 end
 
-local function size_of(path)
-  local handle = path and io.open(path, "rb")
-  local size = handle and handle:seek("end")
-  if handle then handle:close() end
-  return size
-end
-
 -- How the file (an entry of files) at path stands: "here", "absent", "wrong size" or, if its hash
 -- is compared, "differs".
 function datasets.file_state(path, file, check)
-  local size = size_of(path)
+  local size = path and core.sys.size(path)
   if not size then return "absent" end
   if file[2] and size ~= file[2] or size == 0 then return "wrong size" end
   if check and file[3] and core.sha256_file(path) ~= file[3] then return "differs" end
@@ -300,14 +299,15 @@ local function groups(set)
   return list
 end
 
--- How a set stands: the worst state of its files, "here (program)" if a program prints it, or "as
--- archive". locate: where a file is, if not in the usual places.
-function datasets.state(set, check, locate)
+-- How a set stands: the worst state of its files, "here (program)" if a program prints it, "here
+-- (generated)" if it is made, or "as archive".
+function datasets.state(set, check)
+  if set.generated then return "here (generated)" end
   local worst = "here"
   for _, group in ipairs(groups(set)) do
     local best
     for _, file in ipairs(group) do
-      local state = datasets.file_state((locate or datasets.place)(file[1]), file, check)
+      local state = datasets.file_state(datasets.place(file[1]), file, check)
       if not best or best == "absent" or state == "here" then best = state end
     end
     if best ~= "here" and worst ~= "wrong size" and worst ~= "differs" then worst = best end
@@ -331,6 +331,7 @@ end
 
 -- The ways to get set, as a list of texts; the last needs no network.
 function datasets.advice(set)
+  if set.generated then return { "use it: it is made where it is used" } end
   local ways, folder = {}, datasets.folder()
   if set.package then ways[#ways + 1] = "install the package: apt install " .. set.package end
   if set.download or datasets.archive(set) then

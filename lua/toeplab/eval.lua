@@ -1,8 +1,9 @@
 -- eval.lua -- how well a language model predicts a stream of tokens at any length.
 --
 -- The stream is cut into consecutive blocks of n targets that do not overlap; the first input of a
--- block is the stream's previous token; the last block may be shorter. Every target counts once,
--- whatever n is, so a longer n only lowers the number of times the context starts afresh.
+-- block is the stream's previous token, and the stream's first token is no target; the last block
+-- may be shorter. Every target counts once, whatever n is, so a longer n only lowers the number of
+-- times the context starts afresh.
 
 local core = require "toeplab.core"
 local nn = require "toeplab.nn"
@@ -13,8 +14,6 @@ local train = require "toeplab.train"
 local eval = {}
 
 local spec = options.set {
-  { "before", options.field { type = "int", min = 0, optional = true },
-    "a token to stand before the stream, so that its first token is a target too" },
   { "batch_tokens", options.field { default = 4096, min = 1 },
     "tokens per batch, at least one block" },
   { "blocks", options.field { type = "int", min = 1, optional = true },
@@ -53,17 +52,17 @@ local function batches(targets, n, o)
   return list
 end
 
--- Mean nats per target of the stream ids [t] int32 in blocks of n; second result: the number of
--- targets.
-function eval.nats_per_token(model, ids, n, given)
+-- Mean nats per target of the stream [t] int32, of a corpus data:stream "test", in blocks of n;
+-- second result: the number of targets.
+function eval.nats_per_token(model, stream, n, given)
   local o = options.check("eval", spec, given)
   if math.type(n) ~= "integer" or n < 1 then
     error("eval: length n must be an integer of at least 1", 2)
   end
-  local stream = o.before and core.concat({ core.ids { o.before }, ids }, 1) or ids
+  options.stream("eval", stream)
   local targets = stream:numel() - 1
   if targets < 1 then
-    error(("eval: a stream of %d tokens has nothing to predict"):format(ids:numel()), 2)
+    error(("eval: a stream of %d tokens has nothing to predict"):format(stream:numel()), 2)
   end
   if targets < n then
     error(("eval: a block of %d targets is longer than the stream, which has %d"):format(n,
@@ -80,14 +79,14 @@ function eval.nats_per_token(model, ids, n, given)
 end
 
 -- The same in bits: nats / ln 2. For characters or bytes as tokens, bits per character or byte.
-function eval.bits_per_token(model, ids, n, given)
-  local nats, count = eval.nats_per_token(model, ids, n, given)
+function eval.bits_per_token(model, stream, n, given)
+  local nats, count = eval.nats_per_token(model, stream, n, given)
   return nats / math.log(2), count
 end
 
 -- exp(mean nats) per token.
-function eval.perplexity(model, ids, n, given)
-  local nats, count = eval.nats_per_token(model, ids, n, given)
+function eval.perplexity(model, stream, n, given)
+  local nats, count = eval.nats_per_token(model, stream, n, given)
   return math.exp(nats), count
 end
 

@@ -74,24 +74,22 @@ end
 
 -- ---- Downloading ------------------------------------------------------------------------------
 
-local function size_of(path)
-  local file = io.open(path, "rb")
-  local size = file and file:seek("end") or 0
-  if file then file:close() end
-  return size
-end
+-- 0 if there is no such file.
+local function size_of(path) return core.sys.size(path) or 0 end
 
--- One call of curl, which goes on where the part ends; returns its exit code and its message.
+-- One call of curl, which goes on where the part ends, and ends when we do, however that is (for
+-- the end of one just killed we wait a second); returns its exit code and its message.
 local function curl(item, part)
-  local log = part .. ".log"
+  local log = ("%s.tmp.%d"):format(part, core.sys.getpid())
   local shown = core.sys.isatty(2) and "--progress-bar" or "--silent"
-  local _, code = shell.run(("exec flock -n -E %d %s curl --fail --location %s --continue-at - "
-    .. "--connect-timeout 30 --speed-limit 1 --speed-time 60 --output %s "
-    .. "--write-out '%%{errormsg}' --url %s >%s"):format(BUSY, quote(part), shown, quote(part),
-    quote(item.url), quote(log)))
+  local _, code = shell.run(("exec setpriv --pdeathsig TERM flock -w 1 --no-fork -E %d %s curl "
+    .. "--fail --location --globoff %s --continue-at - --connect-timeout 30 --speed-limit 1 "
+    .. "--speed-time 60 --output %s --write-out '%%{errormsg}' --url %s >%s"):format(BUSY,
+    quote(part), shown, quote(part), quote(item.url), quote(log)))
   local message = core.sys.read_file(log) or ""
   os.remove(log)
-  return code, message ~= "" and message or "curl ended with code " .. code
+  if message ~= "" then return code, message end
+  return code, code == 23 and "cannot write " .. part or "curl ended with code " .. code
 end
 
 local refused_to_resume = { [22] = true, [33] = true, [36] = true }
@@ -169,7 +167,7 @@ end
 local function move(from, to, name)
   local ok, why = core.sys.mkdir((to .. "/" .. name):match("^(.*)/"))
   if ok then ok, why = core.sys.rename(from .. "/" .. name, to .. "/" .. name) end
-  if not ok then stop.raise(stop.STORAGE, "%s", why) end
+  if not ok then stop.raise(stop.STORAGE, "%s/%s: %s", to, name, why:match("[^:]*$")) end
 end
 
 -- The set's files below temporary take their names below folder: all at once if nothing of the set
@@ -215,11 +213,23 @@ end
 
 -- ---- A set ------------------------------------------------------------------------------------
 
+-- The address of a mirror, which may be a folder, with a slash at its end.
+local function base_of(from)
+  if from:find("^%a+://") then return (from:gsub("/+$", "")) .. "/" end
+  if core.sys.kind(from) ~= "folder" then
+    stop.usage("data: --from %s: is neither a folder nor an address", from)
+  end
+  local pipe <close> = assert(io.popen("cd -- " .. quote(from) .. " && pwd -P"))
+  local path = pipe:read("a"):gsub("\n$", ""):gsub("[^%w%-._~/]", function(c)
+    return ("%%%02X"):format(c:byte())
+  end)
+  return "file://" .. path .. "/"
+end
+
 -- What is to be downloaded: from the base address of a mirror, or the canonical address.
 local function items(set, from)
   if not from then return set.download or {} end
-  local base = from:find("^%a+://") and from or "file://" .. from
-  base = base:gsub("/+$", "") .. "/"
+  local base = base_of(from)
   if set.archive then
     return { { url = base .. set.archive[1], sha256 = set.archive[2], unpack = "tar" } }
   end
@@ -234,8 +244,9 @@ end
 local function from_archive(set, folder, say)
   local path = datasets.archive(set)
   if core.sha256_file(path) ~= set.archive[2] then
-    stop.raise(stop.CHECK, "%s: its sha256 is not %s: the archive is damaged or another one", path,
-      set.archive[2])
+    stop.raise(stop.CHECK, "%s: its sha256 is not %s: the archive is damaged or another one; put "
+      .. "the right one there%s", path, set.archive[2],
+      set.download and " or, to download it, remove this one" or "")
   end
   unpack(set, path, "tar", folder, say)
 end

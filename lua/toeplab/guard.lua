@@ -1,8 +1,8 @@
 -- guard.lua: watches a metric of a trial for values that are not finite and for spikes; then ends
 -- the trial, or takes it back to its last checkpoint at a lower learning rate.
 --
--- A value is a spike if it is more than zscore standard deviations above the mean of the last window
--- values, of which there must be at least 8. Every intervention is an event of the trial.
+-- A value is a spike if it is more than zscore standard deviations above the mean of the last
+-- window values (at least 8). Every intervention is an event of the trial.
 local guard = {}
 
 local Guard = {}

@@ -12,8 +12,11 @@ local suggest = require "toeplab.suggest"
 local parts = {
   nn = "toeplab.nn", models = "toeplab.models", optim = "toeplab.optim",
   schedule = "toeplab.schedule", train = "toeplab.train", eval = "toeplab.eval",
-  generate = "toeplab.generate", options = "toeplab.options", published = "toeplab.published",
+  generate = "toeplab.generate", recurrent = "toeplab.recurrent",
+  options = "toeplab.options", published = "toeplab.published",
   experiment = "toeplab.experiment", corpus = "toeplab.corpus", blocks = "toeplab.blocks",
+  tasks = "toeplab.tasks", classify = "toeplab.classify", masking = "toeplab.masking",
+  plot = "toeplab.plot", cost = "toeplab.cost",
 }
 
 local tl = {

@@ -9,7 +9,7 @@ local suggest = require "toeplab.suggest"
 local field = options.field
 
 local function positive(x)
-  return x > 0, ("= %g must be above 0"):format(x)
+  return x > 0 and x < math.huge, ("= %g must be above 0 and finite"):format(x)
 end
 
 -- What every optimiser takes.
@@ -75,8 +75,9 @@ function Optimizer:zero_grad()
 end
 
 -- One update from the gradients: clipped to the global norm clip, at the schedule's rate for this
--- update times factor. Returns {step=, lr=, grad_norm=}, the norm being that before clipping. A norm
--- that is not finite is an error, and nothing is changed; if lenient it is left to the caller.
+-- update times factor. Returns {step=, lr=, grad_norm=}, the norm being that before clipping. A
+-- norm or a rate that is not finite is an error, and nothing is changed; if lenient a norm is left
+-- to the caller.
 function Optimizer:step()
   local norm = core.grad_norm(self.params)
   if norm ~= norm or norm == math.huge then
@@ -85,8 +86,12 @@ function Optimizer:step()
   end
   local scale = 1.0
   if self.opt.clip > 0 then scale = math.min(1.0, self.opt.clip / (norm + 1e-6)) end
-  self.steps = self.steps + 1
-  local lr = self.rate(self.steps) * self.factor
+  local lr = self.rate(self.steps + 1)
+  if not (math.type(lr) and lr >= 0 and lr < math.huge) then
+    error(("%s: the schedule gives the rate %s at update %d"):format(self.kind, tostring(lr),
+      self.steps + 1), 2)
+  end
+  self.steps, lr = self.steps + 1, lr * self.factor
   self:update(lr, scale)
   return { step = self.steps, lr = lr, grad_norm = norm }
 end
@@ -132,7 +137,7 @@ end
 
 local adam_spec = common {
   { "betas", field { default = { 0.9, 0.98 }, check = betas }, "of the two moments" },
-  { "eps", field { default = 1e-8, min = 0 }, "added to the root of the second moment" },
+  { "eps", field { default = 1e-8, check = positive }, "added to the root of the second moment" },
   { "kind", field { default = "fairseq", choices = { "fairseq", "adam", "adamw" } },
     "fairseq, adamw: decoupled weight decay; adam: decay in the gradient" },
 }

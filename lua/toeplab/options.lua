@@ -94,6 +94,7 @@ local function inrange(field, value)
 end
 
 local function range(field)
+  if not field.min and not field.max then return "a number" end
   if field.min and field.max then return ("between %s and %s"):format(field.min, field.max) end
   return field.min and ("at least %s"):format(field.min) or ("at most %s"):format(field.max)
 end
@@ -165,30 +166,27 @@ local function refuse(who, set, given)
   end
 end
 
--- How to read a table of options: from a shared configuration what is declared is taken and the
--- rest left alone; any other table is ours alone, and a wrong key in it is an error.
-local function reader(who, set, given)
-  local has = (getmetatable(given) or {}).__has
-  if has then
-    return function(name)
-      if has(given, name) then return given[name] end
-    end
-  end
-  refuse(who, set, given)
-  return function(name) return rawget(given, name) end
+local function is_shared(given) return (getmetatable(given) or {}).__has ~= nil end
+
+-- What given, a table of options or a shared configuration, says of name; nil if nothing.
+function options.given(given, name)
+  if not is_shared(given) then return rawget(given, name) end
+  if getmetatable(given).__has(given, name) then return given[name] end
 end
 
 -- The options given to who, checked against a declaration and completed by its defaults. given:
--- nil, a table, or a shared configuration. over: values that win over it.
+-- nil, a table, or a shared configuration, of which what is declared is taken and the rest left
+-- alone; any other table is ours alone, and a wrong key in it is an error. over: values that win
+-- over it.
 function options.check(who, spec, given, over)
   local set = options.set(spec)
-  local read = reader(who, set, given or {})
-  over = over or {}
+  given, over = given or {}, over or {}
+  if not is_shared(given) then refuse(who, set, given) end
   refuse(who, set, over)
   local resolved = {}
   for _, name in ipairs(set.order) do
     local field, value = set.fields[name], over[name]
-    if value == nil then value = read(name) end
+    if value == nil then value = options.given(given, name) end
     if value ~= nil then
       resolved[name] = checked(who, name, field, value)
     elseif field.default ~= nil then
@@ -221,6 +219,20 @@ function options.shared(who, values)
     end,
     __pairs = function() return pairs(values) end,
   })
+end
+
+-- Raises, for the caller's caller, unless value is an integer from 1 up: the argument name of who.
+function options.count(who, name, value)
+  if math.type(value) == "integer" and value >= 1 then return end
+  error(("%s: %s must be an integer of at least 1, got %s"):format(who, name, show(value)), 3)
+end
+
+-- The same unless ids is a stream of tokens: int32 [t].
+function options.stream(who, ids)
+  if type(ids) == "userdata" and ids:ndim() == 1 and ids:type() == "int32" then return end
+  local got = ids == nil and "nil, as an empty part of a corpus is"
+    or type(ids) == "userdata" and tostring(ids) or show(ids)
+  error(("%s: takes a stream of ids, int32 [t], got %s"):format(who, got), 3)
 end
 
 local function constant(text)

@@ -1,8 +1,9 @@
--- presets.lua -- the published language models by name: rows of TNN's Tables 2 and 7 to 10, as
--- options of tnn_lm.
+-- presets.lua -- the published language models by name: rows of TNN's Tables 2, 3 and 7 to 10, and
+-- of SKI's paper, as options of tnn_lm and tnn_mlm.
 --
 -- The released training script is layout A; the ablations exist in layout B only (block.lua).
--- Dropout is that of training; the vocabulary is fairseq's GPT-2 dictionary.
+-- Dropout is that of training; the vocabulary is fairseq's GPT-2 dictionary, <mask> added for the
+-- bidirectional models.
 
 local suggest = require "toeplab.suggest"
 
@@ -10,9 +11,12 @@ local VOCAB = 50264
 
 -- Name, paper and table, published number of parameters (nil: none given), options besides the
 -- common ones.
-local rows = {
+local causal = {
   { "tnn-7/6", "TNN 2, 7, 8: encoder of 6 layers", 48677376, {} },
   { "tnn-7/3", "SKI 1: encoder of 3 layers", 48590016, { rpe_layers = 3 } },
+  -- the causal response is real, as many numbers as coefficients; without decay, 7 * 1536 fewer
+  { "fd-7/3", "SKI 1: FD, encoder of 3 layers", 48579264,
+    { rpe_layers = 3, backend = "fd", decay = "none" } },
   { "gtu-only-9", "TNN 7: GTU only", 48140288, { structure = "gtu", layers = 9 } },
   { "attention+glu-8", "TNN 7: attention + GLU, no mask, as run", 48845824,
     { structure = "attention+glu", layers = 8, expand = 2.0, layout = "B", causal = false } },
@@ -35,14 +39,35 @@ local rows = {
     { layout = "B", decay = "learnable" } },
 }
 
+local bidirectional = { -- defaults of tnn_mlm are its sizes
+  { "blm-tnn-12", "TNN 3: encoder of 6 layers", 126400089, {} },
+  { "blm-fd-12", "SKI Fig. 8: FD, encoder of 3 layers", nil,
+    { rpe_layers = 3, backend = "fd", decay = "none" } },
+  { "blm-ski-12", "SKI Fig. 9: r = 32 inducing points, 17 taps", nil,
+    { backend = "ski", backend_options = { inducing = 32, taps = 17 }, decay = "none",
+      encoder = "piecewise", encoder_options = { nodes = 65 } } },
+}
+
 local presets = { list = {} }
 local by_name = {}
 
-for i, row in ipairs(rows) do
-  local options = { vocab = VOCAB, pad = 1, dropout = 0.1 }
-  for key, value in pairs(row[4]) do options[key] = value end
-  presets.list[i] = { name = row[1], source = row[2], parameters = row[3], options = options }
-  by_name[row[1]] = presets.list[i]
+local function add(model, vocab, rows)
+  for _, row in ipairs(rows) do
+    local options = { vocab = vocab, pad = 1, dropout = 0.1 }
+    for key, value in pairs(row[4]) do options[key] = value end
+    local preset = { name = row[1], model = model, source = row[2], parameters = row[3],
+      options = options }
+    presets.list[#presets.list + 1] = preset
+    by_name[preset.name] = preset
+  end
+end
+
+add("tnn_lm", VOCAB, causal)
+add("tnn_mlm", VOCAB + 1, bidirectional)
+
+-- The name of the model that a preset is of, or nil.
+function presets.model(name)
+  return by_name[name] and by_name[name].model
 end
 
 -- The options of a preset with those in more over them.

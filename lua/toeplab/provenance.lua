@@ -24,7 +24,7 @@ end
 local bystanders = {
   ["progress.lua"] = true, ["report.lua"] = true, ["provenance.lua"] = true, ["records.lua"] = true,
   ["runner.lua"] = true, ["datasets.lua"] = true, ["stop.lua"] = true, ["plan.lua"] = true,
-  ["fetch.lua"] = true, ["shell.lua"] = true,
+  ["fetch.lua"] = true, ["shell.lua"] = true, ["plot.lua"] = true, ["sheet.lua"] = true,
 }
 
 local function add_files(folder, list)
@@ -61,18 +61,34 @@ function provenance.code_hash()
   return core.sha256(table.concat(hashes, "\n"))
 end
 
--- sha256 of the modules that a script has loaded and that are not the library's; "" if none. What a
--- trial requires only when it runs is not known yet.
+-- The file of a module of the script's own; nil for the library's and Lua's.
+local function own_module(name)
+  local library = provenance.library() .. "/"
+  local path = _G[name] == nil and (package.searchpath(name, package.path)
+    or package.searchpath(name, package.cpath))
+  return path and path:sub(1, #library) ~= library and path or nil
+end
+
+-- sha256 of the modules that a script has loaded and that are not the library's; "" if none.
 function provenance.modules_hash()
-  local library, hashes = provenance.library(), {}
+  local hashes = {}
   for _, name in ipairs(suggest.keys(package.loaded)) do
-    local path = _G[name] == nil and (package.searchpath(name, package.path)
-      or package.searchpath(name, package.cpath))
-    if path and path:sub(1, #library + 1) ~= library .. "/" then
-      hashes[#hashes + 1] = name .. " " .. core.sha256_file(path)
-    end
+    local path = own_module(name)
+    if path then hashes[#hashes + 1] = name .. " " .. core.sha256_file(path) end
   end
   return #hashes > 0 and core.sha256(table.concat(hashes, "\n")) or ""
+end
+
+-- Until the function that it returns is called, a script can require no more modules of its own:
+-- modules_hash would not have had them, and a change of theirs would make no trial another one.
+function provenance.close_modules()
+  local function refuse(name)
+    if not own_module(name) then return nil end
+    error(("'%s' must be required at the top of the script: what only a running trial requires is "
+      .. "not part of its id"):format(name), 0)
+  end
+  table.insert(package.searchers, 1, refuse)
+  return function() table.remove(package.searchers, 1) end
 end
 
 local shown = { "^TOEPLAB_", "^OMP_", "^OPENBLAS_", "^CUDA_", "^SLURM_", "^HDF5_", "^LANG$", "^LC_",

@@ -18,10 +18,7 @@ end
 -- An empty store beside the files of trials has lost its rows; a new one is made before any file.
 local function check_empty(folder)
   local path = folder .. "/runs.db"
-  local file = io.open(path, "rb")
-  local size = file and file:seek("end")
-  if file then file:close() end
-  local lost = size == 0 and not core.sys.exists(path .. "-wal")
+  local lost = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
     and #(core.sys.list(folder .. "/runs") or {}) > 0
   if lost then
     stop.raise(stop.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; put back a "
@@ -242,6 +239,12 @@ function Records:results(id)
     texts[row.kind] = stored_text(self.folder .. "/" .. row.path, row.sha256)
   end
   return metrics, texts
+end
+
+-- What made the results of a trial: {command=, commit=, dirty=, host=, threads=}.
+function Records:origin(id)
+  return self:rows([[SELECT command, git_commit AS "commit", git_dirty AS dirty, host,
+    json_extract(provenance, '$.threads') AS threads FROM v_trials WHERE id = ?]], { id })[1]
 end
 
 -- The row of v_trials that word names: a prefix of its id, or @last.

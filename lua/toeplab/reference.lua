@@ -1,5 +1,5 @@
 -- reference.lua: runs the cases of a reference file (HDF5, one group per case) and measures how far
--- each output is from what is expected. Kinds: time, tno, tno_multi, layer, train.
+-- each output is from what is expected.
 local core = require "toeplab.core"
 local optim = require "toeplab.optim"
 local published = require "toeplab.published"
@@ -9,8 +9,11 @@ local train = require "toeplab.train"
 
 local reference = { tolerance = 1e-5, parameter_tolerance = 1e-4 }
 
--- Kinds of cases for operators that a backend of this name would have to compute.
-local own_backend = { ski = "ski", fd_causal = "fd", fd_bidir = "fd" }
+-- What the coefficients of each kind of case are by: it concerns the backends of that domain alone.
+local domains = {
+  time = "lag", tno = "lag", tno_multi = "lag", layer = "lag", train = "lag",
+  fd_causal = "frequency", fd_bidir = "frequency", ski = "warp",
+}
 
 -- The largest magnitude in t; infinity if there is a NaN in it.
 local function largest(t)
@@ -34,34 +37,102 @@ end
 
 local kinds = {}
 
--- A plan, or nil and why the backend refuses.
-local function operator(backend, n, d, causal)
-  local ok, o = pcall(core.tno, backend, n, d, causal)
+-- A plan, or nil and why the backend refuses: the problem, or an option that it has not.
+local function operator(backend, n, d, causal, options)
+  local ok, o = pcall(core.tno, backend, n, d, causal, options)
   if ok then return o end
-  if o.status == "EBACKEND" then return nil, stop.text(o) end
+  if o.status == "EBACKEND" or (options and o.status == "EINVAL") then return nil, stop.text(o) end
   error(o, 0)
 end
 
-function kinds.time(case, backend)
-  local a = case.attributes
-  local x, t = case:read "x", case:read "t"
-  local n, causal = x:dim(2), a.causal
-  local o, why = operator(backend, n, x:dim(3), causal)
-  if not o then return nil, why end
-  if o:domain() ~= "lag" then return nil, "its coefficients are not by lag" end
-  x:require_grad()
-  t:require_grad()
-  local coef = causal and t:narrow(1, n, n) or t
-  if a.gamma and a.gamma >= 0 then
-    coef = core.decay(coef, o:points(), core.full({ x:dim(3) }, a.gamma))
+-- What the kinds of operators do alike. read(name): the case's tensor of that name, as a leaf;
+-- compare(name, got) adds a result; run(o, coef, params) applies o to x, goes back from dy, and
+-- compares y and the gradient of each leaf, which it returns.
+local function probe(case)
+  local results, leaves = {}, {}
+  local b = { results = results }
+  function b.read(name)
+    leaves[#leaves + 1] = name
+    leaves[name] = case:read(name):require_grad()
+    return leaves[name]
   end
-  local y = o:apply(coef, {}, x);
-  (y * case:read "dy"):sum():backward()
-  return {
-    { name = "y", error = distance(y, case:read "y") },
-    { name = "dt", error = distance(t:grad(), case:read "dt") },
-    { name = "dx", error = distance(x:grad(), case:read "dx") },
-  }
+  function b.compare(name, got)
+    results[#results + 1] = { name = name, error = distance(got, case:read(name)) }
+  end
+  function b.run(o, coef, params)
+    local y = o:apply(coef, params, b.read "x");
+    (y * case:read "dy"):sum():backward()
+    b.compare("y", y)
+    for _, name in ipairs(leaves) do b.compare("d" .. name, leaves[name]:grad()) end
+    return results
+  end
+  return b
+end
+
+local function sizes(case)
+  local x = case:read "x"
+  return x:dim(2), x:dim(3)
+end
+
+function kinds.time(case, backend)
+  local a, b = case.attributes, probe(case)
+  local n, d = sizes(case)
+  local o, why = operator(backend, n, d, a.causal)
+  if not o then return nil, why end
+  local t = b.read "t"
+  local coef = a.causal and t:narrow(1, n, n) or t
+  if a.gamma and a.gamma >= 0 then
+    coef = core.decay(coef, o:points(), core.full({ d }, a.gamma))
+  end
+  return b.run(o, coef, {})
+end
+
+-- The kernel is column 0 of T.
+function kinds.fd_causal(case, backend)
+  local b = probe(case)
+  local n, d = sizes(case)
+  local o, why = operator(backend, n, d, true)
+  if not o then return nil, why end
+  local spec = b.read "spec"
+  b.run(o, spec, {})
+  b.compare("kernel", o:dense(spec, {}):narrow(3, 1, 1):reshape(d, n):transpose(1, 2))
+  return b.results
+end
+
+function kinds.fd_bidir(case, backend)
+  local b = probe(case)
+  local n, d = sizes(case)
+  local o, why = operator(backend, n, d, false)
+  if not o then return nil, why end
+  return b.run(o, core.concat({ b.read "re", b.read "im" }, 2), {})
+end
+
+-- The matrix [p,g] of linear interpolation between g even nodes of [-1,1], at points. What the
+-- table has at the middle, x = 0 or an infinite lag, does not count: there the kernel is 0.
+local function interpolation(points, g)
+  local rows = {}
+  for i, x in ipairs(points:totable()) do
+    local place = (x + 1) / 2 * (g - 1)
+    local node = math.min(place // 1 | 0, g - 2)
+    rows[i] = {}
+    for k = 0, g - 1 do
+      local weight = k == node and node + 1 - place or k == node + 1 and place - node or 0
+      rows[i][k + 1] = 2 * k == g - 1 and 0 or weight
+    end
+  end
+  return core.tensor(rows)
+end
+
+function kinds.ski(case, backend)
+  local a, b = case.attributes, probe(case)
+  local n, d = sizes(case)
+  local o, why = operator(backend, n, d, false, {
+    inducing = a.r, taps = a.m, lambda = a.lam, span = a.inducing, zero = a.zero,
+  })
+  if not o then return nil, why end
+  local table_, taps = b.read "table", b.read "taps"
+  local places = interpolation(o:points(), table_:dim(1))
+  return b.run(o, core.matmul(places, table_), { taps })
 end
 
 -- Compares the gradients of module's parameters with the group grad; published names.
@@ -192,40 +263,64 @@ local function attributes(file, name)
   return a
 end
 
--- Why no backend at all can be asked: nil if one can.
-local function no_backend(kind)
-  local wanted = own_backend[kind]
-  return wanted and ("no backend (%s)"):format(wanted)
-end
-
 local function run_case(case, backend)
-  local kind = case.attributes.kind
-  if not kinds[kind] then return nil, ("kind '%s' is not known"):format(tostring(kind)) end
-  local ok, results, why = pcall(kinds[kind], case, backend)
+  local ok, results, why = pcall(kinds[case.attributes.kind], case, backend)
   core.tape_clear()
   if not ok then return { { name = "run", error = math.huge, why = stop.text(results) } } end
   return results, why
 end
 
--- Runs the cases of the file at path for each of backends; found(name, kind, backend, results, why)
--- is called for each, results being nil where the case is left out and why says the reason.
-function reference.run(path, backends, found)
+-- What a backend's coefficients are by; nil if it takes no problem at all.
+local function domain(backend)
+  for _, causal in ipairs { true, false } do
+    local o = operator(backend, 2, 1, causal)
+    if o then return o:domain() end
+  end
+end
+
+local function all_domains()
+  local list = {}
+  for _, backend in ipairs(core.backends()) do list[backend.name] = domain(backend.name) end
+  return list
+end
+
+-- Why a case of this kind can be asked of no backend at all: nil if one can.
+local function no_backend(kind, of)
+  if not kinds[kind] then return ("kind '%s' is not known"):format(tostring(kind)) end
+  for _, own in pairs(of) do
+    if own == domains[kind] then return nil end
+  end
+  return ("no backend here takes coefficients by %s"):format(domains[kind])
+end
+
+-- Asks each of backends whose domain the case is of; calls found and apart as reference.run says.
+local function ask(case, backends, of, found, apart)
+  local kind, asked = case.attributes.kind, false
+  local missing = no_backend(kind, of)
+  if missing then return found(case.name, kind, nil, nil, missing) end
+  for _, backend in ipairs(backends) do
+    if not of[backend] or of[backend] == domains[kind] then
+      asked = true
+      found(case.name, kind, backend, run_case(case, backend))
+    end
+  end
+  if not asked then apart(case.name, kind, domains[kind]) end
+end
+
+-- Runs the cases of the file at path, each on those of backends whose domain it is of.
+-- found(name, kind, backend, results, why) is called for each run, results being nil where the case
+-- is left out and why says the reason; apart(name, kind, domain) for a case of no backend among
+-- them.
+function reference.run(path, backends, found, apart)
   local opened, file_or_why = pcall(core.h5_open, path)
   if not opened then stop.usage("%s", stop.text(file_or_why)) end
   local file <close> = file_or_why
+  local of = all_domains()
   for _, child in ipairs(file:children("/")) do
     if child.kind == "group" then
       local case = setmetatable({ file = file, name = child.name }, Case)
       case.attributes = attributes(file, child.name)
-      local kind = case.attributes.kind
-      local missing = no_backend(kind)
-      if missing then
-        found(case.name, kind, nil, nil, missing)
-      else
-        for _, backend in ipairs(backends) do
-          found(case.name, kind, backend, run_case(case, backend))
-        end
-      end
+      ask(case, backends, of, found, apart)
       collectgarbage()
     end
   end

@@ -72,11 +72,14 @@ function report.csv(header, rows)
   return table.concat(lines, "\n") .. "\n"
 end
 
--- The mean (nan if a value is), nil of none.
-local function mean(values)
-  local sum = 0.0
+-- The mean (nan if a value is) and the standard deviation of the values; nil of none.
+function report.mean(values)
+  if #values == 0 then return nil end
+  local sum, squares = 0.0, 0.0
   for _, v in ipairs(values) do sum = sum + v end
-  return #values > 0 and sum / #values or nil
+  local mean = sum / #values
+  for _, v in ipairs(values) do squares = squares + (v - mean) ^ 2 end
+  return mean, math.sqrt(squares / #values)
 end
 
 -- The number of trials in which one of the metrics is not finite.
@@ -114,7 +117,7 @@ function report.by(spec, trials)
     for _, name in ipairs(spec.columns) do
       local values = {}
       for _, trial in ipairs(groups[key]) do values[#values + 1] = trial.metrics[name] end
-      row[#row + 1] = mean(values) or false
+      row[#row + 1] = report.mean(values) or false
     end
     row[#row + 1] = #groups[key]
     if some then row[#row + 1] = diverged(groups[key], spec.columns) end

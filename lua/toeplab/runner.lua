@@ -12,6 +12,7 @@ local progress = require "toeplab.progress"
 local provenance = require "toeplab.provenance"
 local records = require "toeplab.records"
 local report = require "toeplab.report"
+local sheet = require "toeplab.sheet"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
@@ -36,7 +37,7 @@ local function finished(run)
     if t.status == "done" then
       local metrics, texts = run.records:results(t.id)
       list[#list + 1] = { id = t.id, label = t.label, seed = t.seed, config = t.config,
-        metrics = metrics, texts = texts,
+        metrics = metrics, texts = texts, made = run.records:origin(t.id),
         series = function(_, name) return run.records:of(t.id):series(name) end }
     end
   end
@@ -75,7 +76,8 @@ local function show_report(run)
   local trials, wanted = finished(run), run.exp.report
   if #trials == 0 then return end
   if type(wanted) == "function" then
-    wanted(trials, report)
+    wanted(trials, sheet.new { folder = run.folder, name = run.exp.name, scale = run.scale,
+      text = run.exp.text, progress = run.progress, trials = trials })
   elseif wanted then
     report.print(report.by(wanted, trials))
     warn_columns(run, trials)
@@ -174,10 +176,10 @@ end
 -- Makes the rows of the sweep and of its trials.
 local function enlist(run, path, overrides, options, threads)
   local about = provenance.collect(options.command)
-  about.threads = threads
+  about.threads, run.scale = threads, scale_of(overrides)
   local sweep = run.records:sweep { experiment = run.exp.name, script = path,
     source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
-    scale = scale_of(overrides),
+    scale = run.scale,
     plan = json.encode { axes = run.axes, overrides = overrides, trials = #run.trials } }
   for _, t in ipairs(run.trials) do
     t.experiment = run.exp.name

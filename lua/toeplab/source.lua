@@ -33,8 +33,8 @@ local function of_file(path)
   return { name = path, key = core.sha256_file(path), bytes = bytes, path = path, first = 0 }
 end
 
--- A file of a data set, which has to be the published one where that is known.
-local function of_set(set, file)
+-- A file of a data set that is here, as a part; it has to be the published one where that is known.
+function source.of_set(set, file)
   local path = datasets.place(file)
   local part = of_file(path)
   for _, entry in ipairs(set.files) do
@@ -168,7 +168,7 @@ local function from_parts(set)
   for i, name in ipairs(NAMES) do
     if not files[name] then absent(set) end
     for _, file in ipairs(set.parts[name]) do
-      if datasets.place(file) == files[name] then parts[name] = of_set(set, file) end
+      if datasets.place(file) == files[name] then parts[name] = source.of_set(set, file) end
     end
     keys[i] = parts[name].key
   end
@@ -181,7 +181,7 @@ local function from_set(set)
   if not set.corpus then stop.usage("%s is a data set but not a plain text", set.name) end
   local whole_part
   if datasets.place(set.corpus) then
-    whole_part = of_set(set, set.corpus)
+    whole_part = source.of_set(set, set.corpus)
   elseif datasets.installed(set) then
     whole_part = of_text(set.name, from_program(set))
   else
@@ -192,12 +192,15 @@ local function from_set(set)
 end
 
 local function from_name(name)
+  if type(name) ~= "string" then
+    stop.usage("a corpus is named by a string, not by a %s", type(name))
+  end
   local literal = name:match("^text:(.+)$")
   local set = datasets.find(name)
   if not literal and set then return from_set(set) end
   if not literal and not name:find("[/.]") then
-    stop.usage("unknown corpus '%s'%s (known: %s; or a path with a / or text:...)", name,
-      suggest.hint(name, datasets.names()), table.concat(datasets.names(), ", "))
+    stop.usage("unknown corpus '%s'%s (or a path with a / or a dot, or text:...)", name,
+      suggest.hint(name, datasets.names()))
   end
   local part = literal and of_text("text:...", literal) or of_file(name)
   return { name = name, whole = part, hash = part.key }

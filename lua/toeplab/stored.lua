@@ -43,13 +43,10 @@ kinds.char = {
   open = function(paths) return core.vocab_chars(read(paths.vocabulary)) end,
 }
 
--- A word decodes to a space and itself. Read again each word is seen once, which keeps the order.
+-- A word decodes to a space and itself, the end of a line to a space and itself. Read again each is
+-- seen once, which keeps the order.
 kinds.word = {
-  texts = function(vocab)
-    local words, eos = tokens(vocab), vocab:eos()
-    for i, word in ipairs(words) do words[i] = i - 1 == eos and "<eos>" or word:sub(2) end
-    return { vocabulary = table.concat(words, " ") }
-  end,
+  texts = function(vocab) return { vocabulary = table.concat(tokens(vocab)) } end,
   open = function(paths)
     local counter = core.counter("words")
     counter:feed(read(paths.vocabulary))
@@ -70,6 +67,21 @@ kinds.bpe = {
 }
 
 kinds.gpt2 = kinds.bpe
+
+-- The vocabulary of a kind from its texts {name = text}.
+function stored.vocabulary(kind, texts)
+  local paths = {}
+  local ok, vocab = pcall(function()
+    for name, text in pairs(texts) do
+      paths[name] = os.tmpname()
+      assert(core.sys.write_file(paths[name], text))
+    end
+    return kinds[kind].open(paths)
+  end)
+  for _, path in pairs(paths) do os.remove(path) end
+  if not ok then error(vocab, 0) end
+  return vocab
+end
 
 -- ---- Writing ----------------------------------------------------------------------------------
 
@@ -119,8 +131,10 @@ local function whole(file)
   return ok and hash == file.sha256
 end
 
--- The best checkpoint that can be read, else the newest; kind: only those.
+-- The best checkpoint that can be read, else the newest; kind: only those. If there is none, nil
+-- and whether there are any that cannot be read.
 local function parameters(files, kind, warn)
+  local damaged = false
   for _, wanted in ipairs(kind and { kind } or { "best", "checkpoint" }) do
     for i = #files, 1, -1 do
       local file = files[i]
@@ -128,10 +142,12 @@ local function parameters(files, kind, warn)
         local ok, state = whole(file), nil
         if ok then ok, state = pcall(checkpoint.read, file.path, "model") end
         if ok then return state.model, file end
-        warn("%s is missing or damaged; trying another", file.path)
+        warn("%s is missing or damaged", file.path)
+        damaged = true
       end
     end
   end
+  return nil, damaged
 end
 
 local function describe(store, id, short)
@@ -152,7 +168,8 @@ end
 
 -- The model of the trial in row (of records), with the parameters of its best checkpoint or, if it
 -- has none, of its newest. options: kind ("best" or "checkpoint": only such), warn. Returns the
--- model, its vocabulary or nil, and {step=, kind=, length=}.
+-- model, its vocabulary or nil, and {step=, kind=, length=, vocabulary = its kind or nil, paths =
+-- name -> path of the files it was made from}.
 function stored.load(store, row, options)
   local o, short = options or {}, row.id:sub(1, 12)
   local about, paths, files = describe(store, row.id, short)
@@ -161,12 +178,17 @@ function stored.load(store, row, options)
       short, about.programmed)
   end
   local state, file = parameters(files, o.kind, o.warn or function() end)
-  if not state then
+  if not state and file then
+    stop.raise(stop.STORAGE, "trial %s has no checkpoint that is whole", short)
+  elseif not state then
     stop.usage("trial %s has no checkpoint%s", short, o.kind and " of kind " .. o.kind or "")
   end
   local model = models.describe(about.model, about.options):load(state)
   local open = about.vocabulary and kinds[about.vocabulary].open
-  return model, open and open(paths), { step = file.step, kind = file.kind, length = about.length }
+  return model, open and open(paths), {
+    step = file.step, kind = file.kind, length = about.length, vocabulary = about.vocabulary,
+    paths = paths,
+  }
 end
 
 return stored

@@ -13,10 +13,19 @@ local CACHED = 1 << 18 -- bytes of a text from which on its ids are kept
 
 -- The folder of kept things, or nil for none.
 local function cache_folder(name)
-  local folder = os.getenv("TOEPLAB_CACHE") or core.sys.cache_dir()
-  if not folder or folder == "" then return nil end
-  folder = folder .. "/" .. name
-  return core.sys.mkdir(folder) and folder or nil
+  local cache = core.sys.cache_dir()
+  local folder = cache and cache .. "/" .. name
+  return folder and core.sys.mkdir(folder) and folder or nil
+end
+
+-- fn(...). Its errors are those of who gave a text or a file, unless memory or the disk ran out.
+local function given(who, fn, ...)
+  local ok, result = pcall(fn, ...)
+  if ok then return result end
+  local ours = stop.storage_problem(result) == "full"
+    or type(result) == "table" and rawget(result, "status") == "ENOMEM"
+  if ours or stop.is(result) then error(result, 0) end
+  stop.usage("%s: %s", who, stop.text(result))
 end
 
 -- Feeds the pieces of a part to a counter or an encoder. ended: a last line without an end gets it.
@@ -64,7 +73,7 @@ end
 function tokenizer.learn(part, vocab_size, path, watch)
   local counter <close> = core.counter "pieces"
   feed(part, counter, "counting the pieces of", { watch = watch })
-  core.bpe_train(counter, vocab_size, path)
+  given("corpus " .. part.name, core.bpe_train, counter, vocab_size, path)
 end
 
 -- The file of merges learnt from the training part: kept, or made now.
@@ -82,7 +91,7 @@ local function learnt(part, o)
   if core.sys.exists(path) then
     local ok, vocab = pcall(core.vocab_bpe, path)
     if ok then return path, vocab end
-    (o.watch or progress.new()):warn("%s; learnt again", vocab)
+    (o.watch or progress.new()):warn("%s; learnt again", stop.text(vocab))
   end
   tokenizer.learn(part, size, path, o.watch)
   return path, core.vocab_bpe(path)
@@ -90,27 +99,32 @@ end
 
 function kinds.bpe(parts, o)
   local path, vocab = o.merges, nil
-  if path then vocab = core.vocab_bpe(path) else path, vocab = learnt(parts.train, o) end
+  if path then
+    vocab = given("tokenizer bpe", core.vocab_bpe, path)
+  else
+    path, vocab = learnt(parts.train, o)
+  end
   if o.vocab_size and vocab:size() ~= o.vocab_size then
     stop.usage("corpus: %s has %d tokens, vocab_size asks for %d", path, vocab:size(), o.vocab_size)
   end
   return { vocab = vocab, key = "bpe " .. core.sha256_file(path), files = { vocabulary = path } }
 end
 
--- fairseq's ids of GPT-2's byte pairs, as the published runs had them.
+-- fairseq's ids of GPT-2's byte pairs, as the published runs had them: from the published files.
 function kinds.gpt2()
   local set, files, keys = datasets.find "gpt2-bpe", {}, {}
   fetch.unpacked(set)
   for i, name in ipairs { "vocab.bpe", "encoder.json", "dict.txt" } do
-    files[i] = datasets.place(set.name .. "/" .. name)
-    if not files[i] then
-      stop.usage("tokenizer gpt2: %s/%s is not here. Either %s", set.name, name,
+    name = set.name .. "/" .. name
+    if not datasets.place(name) then
+      stop.usage("tokenizer gpt2: %s is not here. Either %s", name,
         table.concat(datasets.advice(set), ",\nor "))
     end
-    keys[i] = core.sha256_file(files[i])
+    local part = source.of_set(set, name)
+    files[i], keys[i] = part.path, part.key
   end
-  return { vocab = core.vocab_bpe(table.unpack(files)), key = "gpt2 " .. table.concat(keys, " "),
-    ended = true,
+  return { vocab = given("tokenizer gpt2", core.vocab_bpe, table.unpack(files)),
+    key = "gpt2 " .. table.concat(keys, " "), ended = true,
     files = { vocabulary = files[1], encoder = files[2], dictionary = files[3] } }
 end
 
@@ -125,12 +139,8 @@ function tokenizer.new(name, parts, options) return kinds[name](parts, options o
 
 local function encode(tok, part, watch)
   local encoder <close> = tok.vocab:encoder()
-  local ok, why = pcall(feed, part, encoder, "tokenising",
+  given("corpus " .. part.name, feed, part, encoder, "tokenising",
     { watch = watch, plain = tok.plain, ended = tok.ended })
-  if not ok then
-    if stop.is(why) then error(why, 0) end
-    error(("corpus %s: %s"):format(part.name, why), 0)
-  end
   return encoder:finish()
 end
 
@@ -149,7 +159,7 @@ local function load(path, want)
     return ids
   end)
   if ok then return result end
-  return nil, result
+  return nil, stop.text(result)
 end
 
 -- The ids of a part: from the cache if they are there and whole, else made now and kept. watch: a
@@ -167,7 +177,7 @@ function tokenizer.ids(tok, part, watch)
   local ids = encode(tok, part, watch)
   about.count = ids:numel()
   local ok, why = pcall(core.h5_write, path, { { "ids", ids } }, about)
-  if not ok then (watch or progress.new()):warn("no token cache: %s", why) end
+  if not ok then (watch or progress.new()):warn("no token cache: %s", stop.text(why)) end
   return ids
 end
 

@@ -135,9 +135,9 @@ end
 
 -- Kills a scratch sweep below folder until it was killed count times in all; as often as one comes
 -- to its end by itself, a new one is begun. jobs: workers; seed: of the moments; each(kills):
--- called after every kill. Returns {kills=, sweeps=, acknowledged=, lost=, different=}: metrics that
--- were acknowledged and those of them that are not there, sweeps that differ from the undisturbed
--- one.
+-- called after every kill. Returns {kills=, sweeps=, acknowledged=, lost=, different=}: the metrics
+-- that were acknowledged and those of them that are not there, sweeps that differ from the
+-- undisturbed one.
 function torture.run(folder, count, jobs, seed, each)
   local stream = core.stream(seed, "torture")
   local told = { kills = 0, sweeps = 0, acknowledged = 0, lost = 0, different = 0 }

@@ -20,17 +20,6 @@ function train.split(ids)
   return ids:narrow(2, 1, n), ids:narrow(2, 2, n)
 end
 
-local function counted(targets, ignore)
-  if not ignore then return targets:numel() end
-  local count = 0
-  for _, row in ipairs(targets:totable()) do
-    for _, id in ipairs(row) do
-      if id ~= ignore then count = count + 1 end
-    end
-  end
-  return count
-end
-
 -- The rows of ids in as many parts, nearly equal.
 local function cut(ids, parts)
   local rows, list = ids:dim(1), {}
@@ -45,42 +34,41 @@ local function cut(ids, parts)
   return list
 end
 
--- The micro batches of a batch, and the target that does not count.
+-- The micro batches of a batch.
 local function micro(batch, parts)
+  if type(batch) ~= "userdata" and type(batch) ~= "table" then
+    error(("lm_step: a batch is a tensor of ids or a table of them, not %s"):format(type(batch)), 3)
+  end
   if type(batch) ~= "table" then return cut(batch, parts or 1) end
-  if batch.ids then return cut(batch.ids, parts or 1), batch.ignore end
   if #batch == 0 then error("lm_step: a batch without rows", 3) end
   if parts then error("lm_step: the batch is in micro batches already", 3) end
-  return batch, batch.ignore
+  return batch
 end
 
 -- Adds the gradient of share times the loss of some rows; returns the share of the loss.
-local function accumulate(model, ids, share, ignore)
-  local inputs, targets = train.split(ids)
-  local loss = train.loss(model, inputs, targets, ignore)
+local function accumulate(model, ids, share)
+  local loss = train.loss(model, train.split(ids))
   if share ~= 1 then loss = core.affine(loss, share, 0) end
   loss:backward()
   return loss:item()
 end
 
--- One update from a batch: ids [b,n+1], or a table with them as ids, or a list of such tensors,
--- the micro batches, whose sizes may differ. ignore in a table is a target that does not count;
--- micro_batches cuts the rows of ids. Loss and gradient are the sum over all target tokens of all
--- micro batches divided by their number, so that they do not depend on the cut. Returns the loss in
--- nats per token and {step=, lr=, grad_norm=, tokens=}.
+-- One update from a batch: ids [b,n+1], or a list of such tensors, the micro batches, whose sizes
+-- may differ; micro_batches cuts the rows of ids. Loss and gradient are the sum over all target
+-- tokens of all micro batches divided by their number, so that they do not depend on the cut.
+-- Returns the loss in nats per token and {step=, lr=, grad_norm=, tokens=}.
 function train.lm_step(model, opt, batch, micro_batches)
-  local list, ignore = micro(batch, micro_batches)
+  local list = micro(batch, micro_batches)
   local counts, tokens, loss = {}, 0, 0.0
   for i, ids in ipairs(list) do
     local _, targets = train.split(ids)
-    counts[i] = counted(targets, ignore)
+    counts[i] = targets:numel()
     tokens = tokens + counts[i]
   end
   model:train()
   opt:zero_grad()
   for i, ids in ipairs(list) do
-    local share = #list == 1 and 1 or counts[i] / math.max(tokens, 1)
-    loss = loss + accumulate(model, ids, share, ignore)
+    loss = loss + accumulate(model, ids, counts[i] / tokens)
   end
   local info = opt:step()
   info.tokens = tokens

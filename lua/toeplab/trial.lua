@@ -6,9 +6,12 @@
 --   end
 --   t:load_best()                                    the model of the lowest value told to t:best
 --   t:text("sample", text)                           a text that belongs to the result
+--   t:log({ size = 0.1 }, 7)                         a metric of an index of one's own
+--   t:model_of("3f9c1a")                             the model of another trial
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
 local guard = require "toeplab.guard"
+local records = require "toeplab.records"
 local stop = require "toeplab.stop"
 local stored = require "toeplab.stored"
 local streams = require "toeplab.streams"
@@ -43,10 +46,14 @@ local function number(name, value)
   return value + 0.0
 end
 
--- Logs metrics of the current step (after the loop: of the last step): name -> number or tensor of
--- one element. A name logged twice at one step keeps the last value.
-function Trial:log(values)
+-- Logs metrics of the current step (after the loop: of the last step), or of an index of one's own,
+-- e.g. a lag: name -> number or tensor of one element. A name logged twice at one step keeps the
+-- last value.
+function Trial:log(values, index)
   local names = {}
+  if index ~= nil and math.type(index) ~= "integer" then
+    error("log: the index must be an integer", 2)
+  end
   for name in pairs(values) do
     if type(name) ~= "string" then error("log: takes a table { name = number }", 2) end
     names[#names + 1] = name
@@ -54,7 +61,7 @@ function Trial:log(values)
   table.sort(names)
   local rows = {}
   for i, name in ipairs(names) do
-    rows[i] = { step = self.step, name = name, value = number(name, values[name]) }
+    rows[i] = { step = index or self.step, name = name, value = number(name, values[name]) }
     if self.guard then self.guard:logged(name, rows[i].value) end
   end
   if #rows == 0 then return end
@@ -94,11 +101,6 @@ end
 
 local file_names = { checkpoint = "step-%08d.h5", best = "best-%08d.h5" }
 
-local function size_of(file)
-  local handle <close> = assert(io.open(file, "rb"))
-  return handle:seek("end")
-end
-
 local function state_of(self)
   local state = { step = self.step, streams = {}, best = self.lowest }
   for name, part in pairs(self.parts) do state[name] = part:state() end
@@ -129,7 +131,7 @@ function Trial:save(kind)
   local file = self.folder .. "/" .. path
   checkpoint.write(file, state_of(self))
   local old = self.rows:add_checkpoint({ kind = kind, step = self.step, path = path,
-    bytes = size_of(file), sha256 = core.sha256_file(file) }, KEEP[kind])
+    bytes = assert(core.sys.size(file)), sha256 = core.sha256_file(file) }, KEEP[kind])
   for _, row in ipairs(old) do core.sys.remove(self.folder .. "/" .. row.path) end
   self.saved_step, self.saved_time = self.step, core.sys.clock()
   self.busy = false
@@ -202,6 +204,9 @@ function Trial:best(value, patience)
   if type(value) ~= "number" then
     error(("best: takes a number, less being better, got a %s"):format(type(value)), 2)
   end
+  if patience ~= nil and (math.type(patience) ~= "integer" or patience < 1) then
+    error(("best: patience is an integer of at least 1, got %s"):format(tostring(patience)), 2)
+  end
   local lowest = self.lowest or { waited = 0 }
   local better = value == value and (not lowest.value or value < lowest.value)
   if better then
@@ -232,6 +237,15 @@ function Trial:load_best()
     end
   end
   return lowest.step, lowest.value
+end
+
+-- The model of another trial of the results folder, by the beginning of its id: what stored.load
+-- returns.
+function Trial:model_of(id)
+  local all <close> = records.open(self.folder, "r")
+  return stored.load(all, all:find(id), {
+    warn = function(...) self.progress:warn(...) end,
+  })
 end
 
 -- ---- The loop ---------------------------------------------------------------------------------
@@ -271,8 +285,8 @@ local function obey(self)
   stop.raise(stop.TERMINATE, "the coordinator is gone after step %d", self.step)
 end
 
--- Back to the last checkpoint, at a lower learning rate; that is a checkpoint at once, so that a kill
--- does not forget it.
+-- Back to the last checkpoint, at a lower learning rate; that is a checkpoint at once, so that a
+-- kill does not forget it.
 local function roll_back(self, why)
   local spec, bad, used = self.guard.spec, self.step, self.guard.used
   self.keep = nil
@@ -333,9 +347,23 @@ local function stateful(data)
   return type(data) == "table" and type(data.state) == "function" and type(data.load) == "function"
 end
 
+-- A trial that goes on needs the vocabulary it was begun with: a file of merges may have changed.
+local function compare_vocabulary(self, texts)
+  if #self.rows:checkpoints() == 0 then return end
+  for _, kind in ipairs { "vocabulary", "encoder", "dictionary" } do
+    local had = texts[kind] and self.rows:hash_of(kind, 0)
+    if had and had ~= core.sha256(texts[kind]) then
+      error(("the %s is another than the one that the trial was begun with, %s/%s/%s-00000000.%s: "
+        .. "put that one back, or run in another folder"):format(kind, self.folder, self.path, kind,
+        stored.endings[kind]), 0)
+    end
+  end
+end
+
 -- Keeps what the model and its vocabulary can be made from again without the script.
 local function keep_model(self, model, data)
   local texts = stored.texts(model, data) or {}
+  compare_vocabulary(self, texts)
   for _, kind in ipairs(suggest.keys(texts)) do
     keep_text(self, kind, 0, texts[kind])
   end

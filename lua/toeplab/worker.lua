@@ -13,6 +13,7 @@ local experiment = require "toeplab.experiment"
 local journal = require "toeplab.journal"
 local json = require "toeplab.json"
 local plan = require "toeplab.plan"
+local provenance = require "toeplab.provenance"
 local stop = require "toeplab.stop"
 local streams = require "toeplab.streams"
 local suggest = require "toeplab.suggest"
@@ -98,6 +99,13 @@ end
 function Rows:drop_artifact(a)
   self.journal:add({ { "drop", a.path } })
   self:drop(function(b) return b.path == a.path end)
+end
+
+-- The sha256 of a file of the trial; nil if it has none of that kind and step.
+function Rows:hash_of(kind, step)
+  for _, a in ipairs(self.artifacts) do
+    if a.kind == kind and a.step == step then return a.sha256 end
+  end
 end
 
 -- The trial's checkpoints of both kinds, newest first.
@@ -214,8 +222,9 @@ local function call(self, t, rows)
   }
   streams.seed(t.seed)
   corpus.seed, corpus.progress = t.seed, self.progress
-  local unwatch = watch(handle)
+  local unwatch, open_modules = watch(handle), provenance.close_modules()
   local ok, why = xpcall(self.exp.trial, handler(self.exp), handle, c)
+  open_modules()
   unwatch()
   local storing = handle.busy -- it ended in the middle of storing something
   local stopped = handle:stopped() -- counts even if the script caught it, or raised another error

@@ -46,8 +46,12 @@ local function difference(a, b, tol, where)
   end
 end
 
--- a equals b: numbers within tol (default 0), strings, and tensors or nested tables of them.
+-- a equals b: numbers within tol (default 0), strings, and tensors or nested tables of them. An
+-- integer as tol is refused: in eq(a, f()) it would be a second result of f that was not meant.
 function harness.eq(a, b, tol)
+  if tol ~= nil and math.type(tol) ~= "float" then
+    error("the tolerance is " .. tostring(tol) .. ", which is no float", 2)
+  end
   local d = difference(a, b, tol or 0, "value")
   if d then error(d, 2) end
 end

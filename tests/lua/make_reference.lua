@@ -2,93 +2,13 @@
 -- plain Lua below: every number a float64 with its own gradient, every formula as in the papers.
 -- toeplab lua tests/lua/make_reference.lua FILE.h5
 local core = require "toeplab.core"
+local numbers = require "numbers"
 
--- ---- Numbers with gradients ---------------------------------------------------------------------
+local leaf, exp, log, sqrt = numbers.leaf, numbers.exp, numbers.log, numbers.sqrt
+local relu, silu, backward, random = numbers.relu, numbers.silu, numbers.backward, numbers.random
+local array, zip, leaves, dot = numbers.array, numbers.zip, numbers.leaves, numbers.dot
+local values, gradients = numbers.values, numbers.gradients
 
-local tape = {} -- the numbers that were computed, in order
-local Number = {}
-
-local function is(x) return getmetatable(x) == Number end
-
-local function leaf(v) return setmetatable({ v = v, g = 0.0 }, Number) end
-
--- A number computed from a and b (or a alone) with the slopes da and db.
-local function made(v, a, da, b, db)
-  local t = leaf(v)
-  t.a, t.da, t.b, t.db = is(a) and a or nil, da, is(b) and b or nil, db
-  tape[#tape + 1] = t
-  return t
-end
-
-local function val(x) return is(x) and x.v or x end
-
-Number.__add = function(a, b) return made(val(a) + val(b), a, 1, b, 1) end
-Number.__sub = function(a, b) return made(val(a) - val(b), a, 1, b, -1) end
-Number.__mul = function(a, b) return made(val(a) * val(b), a, val(b), b, val(a)) end
-Number.__div = function(a, b)
-  return made(val(a) / val(b), a, 1 / val(b), b, -val(a) / val(b) ^ 2)
-end
-
-local function exp(x) return made(math.exp(x.v), x, math.exp(x.v)) end
-local function log(x) return made(math.log(x.v), x, 1 / x.v) end
-local function sqrt(x) return made(math.sqrt(x.v), x, 0.5 / math.sqrt(x.v)) end
-local function relu(x) return made(math.max(x.v, 0), x, x.v > 0 and 1 or 0) end
-
-local function silu(x)
-  local s = 1 / (1 + math.exp(-x.v))
-  return made(x.v * s, x, s * (1 + x.v * (1 - s)))
-end
-
-local function backward(root)
-  root.g = 1.0
-  for i = #tape, 1, -1 do
-    local t = tape[i]
-    if t.a then t.a.g = t.a.g + t.g * t.da end
-    if t.b then t.b.g = t.b.g + t.g * t.db end
-  end
-  tape = {}
-end
-
--- ---- Arrays -------------------------------------------------------------------------------------
-
-local seed = 4
-
--- The next number between -1 and 1 of a linear congruential generator, as float32.
-local function random()
-  seed = seed * 6364136223846793005 + 1442695040888963407
-  return (string.unpack("f", string.pack("f", (seed >> 40) / 2 ^ 23 - 1)))
-end
-
--- A nested table of the shape, of fill() in each place.
-local function array(shape, fill, axis)
-  axis = axis or 1
-  if axis > #shape then return fill() end
-  local t = {}
-  for i = 1, shape[axis] do t[i] = array(shape, fill, axis + 1) end
-  return t
-end
-
-local function zip(f, a, ...)
-  if is(a) or type(a) == "number" then return f(a, ...) end
-  local t = {}
-  for i = 1, #a do
-    local others = {}
-    for j, b in ipairs { ... } do others[j] = b[i] end
-    t[i] = zip(f, a[i], table.unpack(others))
-  end
-  return t
-end
-
-local function leaves(...) return array({ ... }, function() return leaf(random()) end) end
-local function values(a) return zip(val, a) end
-local function gradients(a) return zip(function(x) return x.g end, a) end
-
--- The sum of a * b over all places.
-local function dot(a, b)
-  local sum = leaf(0.0)
-  zip(function(x, y) sum = sum + x * y end, a, b)
-  return sum
-end
 
 -- ---- The model: x is a list of rows -------------------------------------------------------------
 
@@ -342,11 +262,117 @@ local function train_case(name, n)
   put_parameters(name, p, "final", values)
 end
 
+-- ---- Operators that take no lags ----------------------------------------------------------------
+
+-- T x with T[i][j] = entry(i, j), a row of channels or nil; i, j from 0.
+local function product(entry, x)
+  local y = {}
+  for i = 1, #x do
+    y[i] = zip(function() return leaf(0.0) end, x[1])
+    for j = 1, #x do
+      local row = entry(i - 1, j - 1)
+      if row then y[i] = plus(y[i], times(row, x[j])) end
+    end
+  end
+  return y
+end
+
+local function scale(row, by) return zip(function(v) return v * by end, row) end
+
+-- Goes back from y and puts x, dy, y, dx and the leaves of list, with their gradients.
+local function put_operator(name, x, y, list)
+  local dy = values(leaves(#x, #x[1]))
+  backward(dot(y, dy))
+  for part, a in pairs { x = x, dy = dy, y = y, dx = gradients(x) } do put(name, part, batch(a)) end
+  for part, a in pairs(list) do
+    put(name, part, a)
+    put(name, "d" .. part, gradients(a))
+  end
+end
+
+-- r_k, k from -(n-1), of a response re + i im [n+1,d] by the inverse transform of length 2n.
+local function inverse(n, re, im)
+  local r = {}
+  for k = 1 - n, n - 1 do
+    r[k] = zip(function() return leaf(0.0) end, re[1])
+    for m = 0, n do
+      local weight, angle = (m == 0 or m == n) and 1 / (2 * n) or 1 / n, math.pi * m * k / n
+      r[k] = plus(r[k], scale(re[m + 1], weight * math.cos(angle)))
+      if im and m > 0 and m < n then
+        r[k] = plus(r[k], scale(im[m + 1], -weight * math.sin(angle)))
+      end
+    end
+  end
+  return r
+end
+
+local function causal_response_case(name, n, d)
+  local spec, x = leaves(n + 1, d), leaves(n, d)
+  local t = inverse(n, spec)
+  for k = 1, n - 1 do t[k] = scale(t[k], 2) end
+  describe(name, { kind = "fd_causal", n = n, d = d })
+  local kernel = table.move(t, 0, n - 1, 1, {})
+  put_operator(name, x, product(function(i, j) return i >= j and t[i - j] or nil end, x),
+    { spec = spec })
+  put(name, "kernel", kernel)
+end
+
+local function response_case(name, n, d)
+  local re, im, x = leaves(n + 1, d), leaves(n + 1, d), leaves(n, d)
+  local r = inverse(n, re, im)
+  describe(name, { kind = "fd_bidir", n = n, d = d })
+  put_operator(name, x, product(function(i, j) return r[i - j] end, x), { re = re, im = im })
+end
+
+-- Linear interpolation between the rows of nodes, even on [0,1], at place: a row.
+local function between(nodes, place)
+  local at = place * (#nodes - 1)
+  local a = math.min(at // 1 | 0, #nodes - 2)
+  return plus(scale(nodes[a + 1], a + 1 - at), scale(nodes[a + 2], at - a))
+end
+
+-- SKI, Algorithm 1: W A W' with A of the kernel at sign(t) lam^|t| between the r inducing points,
+-- and m taps. a: the attributes.
+local function ski_case(name, n, d, g, a)
+  local tbl, taps, x = leaves(g, d), leaves(a.m, d), leaves(n, d)
+  local nodes = table.move(tbl, 1, g, 1, {})
+  nodes[(g + 1) // 2] = zip(function() return leaf(0.0) end, tbl[1]) -- whatever the table has there
+  local span = a.inducing == "n" and n or n - 1
+  local function kernel(lag) -- of inducing points
+    local size = a.lam ^ (math.abs(lag) * span / (a.r - 1))
+    if lag ~= 0 then return between(nodes, (lag > 0 and 1 + size or 1 - size) / 2) end
+    if a.zero == "mean" then return scale(plus(nodes[1], nodes[g]), 0.5) end
+    return between(nodes, a.zero == "plus" and 1 or 0.5)
+  end
+  local k, ends = {}, {} -- ends: for each token its two inducing points and their weights
+  for lag = 1 - a.r, a.r - 1 do k[lag] = kernel(lag) end
+  for i = 0, n - 1 do
+    local at = i * (a.r - 1) / span
+    local p = math.min(at // 1 | 0, a.r - 2)
+    ends[i] = { { p, p + 1 - at }, { p + 1, at - p } }
+  end
+  a.kind, a.n, a.d, a.g = "ski", n, d, g
+  describe(name, a)
+  put_operator(name, x, product(function(i, j)
+    local row = taps[i - j + a.m // 2 + 1]
+    row = row or zip(function() return leaf(0.0) end, x[1])
+    for _, p in ipairs(ends[i]) do
+      for _, q in ipairs(ends[j]) do row = plus(row, scale(k[p[1] - q[1]], p[2] * q[2])) end
+    end
+    return row
+  end, x), { table = tbl, taps = taps })
+end
+
 time_case("time_causal", 7, 3, true, 0.875)
 time_case("time_bidirectional", 8, 2, false, -1.0)
 tno_case("tno_causal", 6, 4, true)
 tno_case("tno_bidirectional", 5, 3, false)
 layer_case("layer", 6)
 train_case("train", 5)
+causal_response_case("fd_causal", 6, 2)
+response_case("fd_bidirectional", 5, 3)
+ski_case("ski", 9, 2, 7, { r = 4, m = 4, lam = 0.75, inducing = "n-1", zero = "plus" })
+ski_case("ski_span", 7, 3, 5, { r = 5, m = 3, lam = 0.875, inducing = "n", zero = "mean" })
+ski_case("ski_literal", 6, 2, 9, { r = 2, m = 1, lam = 0.9, inducing = "n-1", zero = "literal" })
 table.sort(entries, function(a, b) return a[1] < b[1] end)
 core.h5_write(assert(arg[1], "which file?"), entries, attrs)

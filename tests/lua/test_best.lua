@@ -2,9 +2,7 @@
 local t = require "harness"
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
-local records = require "toeplab.records"
-local runner = require "toeplab.runner"
-local stop = require "toeplab.stop"
+local trials = require "trials"
 
 -- Every two steps the next of the values is told. Dropout, so that a lost stream would show.
 local script = [[
@@ -37,22 +35,9 @@ return tl.experiment "best" {
 }
 ]]
 
--- Runs the script in folder; returns the exit code and what was said.
-local function run(folder, words)
-  local said = {}
-  local out = { write = function(_, ...) said[#said + 1] = table.concat { ... } end,
-    flush = function() end }
-  t.write(folder .. "/x.lua", script)
-  local ok, code = pcall(runner.run, folder .. "/x.lua", words or {},
-    { dir = folder .. "/results", out = out, command = { "toeplab", "run" } })
-  if not ok and not stop.is(code) then error(code, 0) end
-  return ok and code or code.code, table.concat(said)
-end
+local query = trials.query
 
-local function query(folder, sql)
-  local store <close> = records.open(folder .. "/results", "r")
-  return store:rows(sql)
-end
+local function run(folder, words) return trials.run(folder, script, words) end
 
 local function metric(folder, name, step)
   local row = query(folder, ("SELECT value FROM v_metrics WHERE name = '%s' AND step = %s"):format(
@@ -179,6 +164,8 @@ t.test("what is asked of t wrongly is an error", function()
     end
     fails("local data", "t:best(1) local data", "best: tells of a step, inside the loop")
     fails("local data", "t:load_best() local data", "load_best: comes after the loop")
+    fails("c.values%[step // 2%]", "1, 0", "best: patience is an integer of at least 1, got 0")
+    fails("c.values%[step // 2%]", "1, 'x'", "best: patience is an integer of at least 1, got x")
     fails("c.values%[step // 2%]", "'low'", "best: takes a number, less being better, got a string")
   end)
 end)

@@ -22,7 +22,7 @@ test("all names are there", function()
     load_backend vocab_bytes vocab_chars windows ngram_bits sha256 sha256_file h5_write h5_open
     store sys memory memory_reset_peak memory_trim threads version build_info]], "core")
   check_names(core.sys, [[
-    now clock isatty columns catch_signals interrupted getpid mkdir list exists free_space
+    now clock isatty columns catch_signals interrupted getpid mkdir list exists size free_space
     hostname rename remove write_file read_file sleep executable cache_dir]], "core.sys")
   check_names(core.zeros(1), [[
     shape dim ndim numel type item get totable copy fill clone view close sum mean amax argmax

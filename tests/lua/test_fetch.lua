@@ -87,6 +87,46 @@ t.test("a download that was killed goes on where it stopped", function()
   end)
 end)
 
+t.test("a download ends with the process that started it", function()
+  with_mirror(function(folder, fetch)
+    assert(core.sys.mkdir(folder .. "/bin"))
+    -- A curl that kills the program and waits to be ended itself.
+    write(folder .. "/bin/curl", ([[#!/bin/sh
+      trap 'echo ended >%s/ended; exit' TERM
+      kill -KILL $PPID
+      for i in $(seq 100); do sleep 0.05; done
+    ]]):format(folder))
+    assert(os.execute("chmod 755 " .. folder .. "/bin/curl"))
+    local path = ("PATH=%s/bin:%s"):format(folder, os.getenv "PATH")
+    t.eq(fetch("plain", folder .. "/mirror", "env " .. path), 137)
+    for _ = 1, 100 do
+      if core.sys.exists(folder .. "/ended") then break end
+      core.sys.sleep(0.05)
+    end
+    t.ok(core.sys.exists(folder .. "/ended"), "curl goes on")
+    -- Nothing stays of the attempt, and nobody is in the way of the next one.
+    t.eq(fetch("plain", folder .. "/mirror"), 0)
+    t.eq(core.sys.list(folder .. "/toeplab/data"), { "plain" })
+  end)
+end)
+
+t.test("a mirror is a folder of any name, or an address", function()
+  with_mirror(function(folder, fetch)
+    local odd = folder .. "/a b%20#[1]?"
+    assert(core.sys.rename(folder .. "/mirror", odd))
+    for _, case in ipairs { { "plain", odd }, { "pair", "a b%20#[1]?/" } } do
+      local code, said = fetch(case[1], case[2], "cd " .. folder .. ";")
+      t.ok(code == 0, said)
+    end
+    os.execute("rm -r " .. folder .. "/toeplab")
+    t.eq(fetch("plain", "file://" .. folder .. "/a%20b%2520%23%5B1%5D%3F"), 0)
+    os.execute("rm -r " .. folder .. "/toeplab")
+    local code, said = fetch("plain", folder .. "/none")
+    t.eq(code, 2)
+    t.ok(said:find("--from " .. folder .. "/none: is neither a folder nor an address", 1, true))
+  end)
+end)
+
 t.test("what has another sha256 is refused and removed", function()
   with_mirror(function(folder, fetch)
     write(folder .. "/mirror/plain.txt", "another text")
@@ -132,6 +172,15 @@ t.test("an archive in TOEPLAB_DATA is taken, and needs no network", function()
     t.ok(os.execute("chmod 755 " .. mirror))
     t.eq(core.sys.list(mirror), { "pair.tar.xz", "plain.txt" })
     t.eq(core.sys.list(folder .. "/toeplab/data/pair"), { "one.txt", "two.txt" })
+    -- What is in it must be what is listed.
+    local sets = read(folder .. "/sets.lua")
+    write(folder .. "/sets.lua", (sets:gsub('"pair/two.txt", (%d+), "%x+"',
+      '"pair/two.txt", %1, "' .. core.sha256 "other" .. '"')))
+    os.remove(folder .. "/toeplab/data/pair/one.txt")
+    code, said = fetch("pair", nil, nil, mirror)
+    t.eq({ code, core.sys.exists(folder .. "/toeplab/data/pair/one.txt") }, { 4, false })
+    t.ok(said:find "pair/two.txt: differs after unpacking", said)
+    write(folder .. "/sets.lua", sets)
     -- A damaged one is refused.
     write(mirror .. "/pair.tar.xz", "no archive")
     os.remove(folder .. "/toeplab/data/pair/one.txt")
@@ -158,6 +207,20 @@ t.test("no network, and a full disk: what happened, and what to do", function()
   end)
 end)
 
+t.test("how a file stands", function()
+  t.in_folder(function(folder)
+    local path, entry = folder .. "/x", { "x", 4, core.sha256 "text" }
+    local function state(text, check)
+      write(path, text)
+      return datasets.file_state(path, entry, check)
+    end
+    t.eq(datasets.file_state(path, entry), "absent")
+    t.eq({ state "text", state "tex", state "", state "next" },
+      { "here", "wrong size", "wrong size", "here" })
+    t.eq({ state("text", true), state("next", true) }, { "here", "differs" })
+  end)
+end)
+
 t.test("the list of sets is complete and has no address without a hash", function()
   local function hash(text) return type(text) == "string" and text:find("^%x+$") and #text == 64 end
   local seen = {}
@@ -177,7 +240,7 @@ t.test("the list of sets is complete and has no address without a hash", functio
       for _, name in ipairs(names) do t.ok(files[name], name) end
     end
     t.ok(not set.archive or hash(set.archive[2]), set.name)
-    t.ok(set.archive or set.download or set.package, set.name)
+    t.ok(set.archive or set.download or set.package or set.generated, set.name)
     t.ok(#datasets.advice(set) >= 1)
   end
 end)

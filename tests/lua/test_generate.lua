@@ -3,9 +3,9 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local records = require "toeplab.records"
-local runner = require "toeplab.runner"
 local stop = require "toeplab.stop"
 local stored = require "toeplab.stored"
+local trials = require "trials"
 
 local script = [[
 local tl = require "toeplab"
@@ -34,10 +34,7 @@ return tl.experiment "stored" {
 ]]
 
 local function run(folder, words, mixer)
-  t.write(folder .. "/x.lua", (script:gsub("MIXER", mixer or "")))
-  local out = { write = function() end, flush = function() end }
-  return runner.run(folder .. "/x.lua", words, { dir = folder .. "/results", out = out,
-    command = { "toeplab", "run" } })
+  return (trials.run(folder, (script:gsub("MIXER", mixer or "")), words))
 end
 
 local kept -- name -> content: the files of the trial without words, which is run once only
@@ -80,6 +77,17 @@ local function generate(folder, words)
   return code, t.read(folder .. "/out"), t.read(folder .. "/err")
 end
 
+-- Writes the last trial's model to FOLDER/m.h5; returns as generate, of words with that.
+local function converted(folder, options, words)
+  local program, out = core.sys.executable(), folder .. "/out"
+  local _, _, code = os.execute(("'%s' convert -C %s/results @last %s -o %s/m.h5 >%s"):format(
+    program, folder, options, folder, out))
+  t.eq(code, 0)
+  local said = t.read(out)
+  _, _, code = os.execute(("'%s' generate %s/m.h5 %s >%s"):format(program, folder, words, out))
+  return code, t.read(out), said
+end
+
 t.test("model and vocabulary of every tokenizer come back as they were", function()
   for _, words in ipairs { { "tokenizer=char" }, { "tokenizer=byte" }, { "tokenizer=word" },
     { "tokenizer=bpe", "vocab_size=270" } } do
@@ -116,6 +124,31 @@ t.test("the parameters are those of the checkpoint", function()
   end)
 end)
 
+t.test("a trial goes on with the vocabulary it was begun with only", function()
+  t.in_folder(function(folder)
+    local saved, merges = script, folder .. "/x.bpe"
+    script = saved:gsub("vocab_size = c.tokenizer[^}]*", ("merges = %q"):format(merges))
+      :gsub("if step == 3", "if step == 4 then error 'broken' end %0")
+    local function learn(text)
+      local counter = core.counter "pieces"
+      counter:feed(text)
+      core.bpe_train(counter, 262, merges)
+    end
+    local function fails(want)
+      t.eq(run(folder, { "tokenizer=bpe" }), 1)
+      with_last(folder, function(_, row) t.ok(row.error:find(want), row.error) end)
+    end
+    learn(("the old man of the sea "):rep(9))
+    local first = t.read(merges)
+    fails "broken"
+    learn(("a young moon and a tale "):rep(9))
+    fails "the vocabulary is another than the one that the trial was begun with, .*vocabulary%-0"
+    t.write(merges, first)
+    fails "broken"
+    script = saved
+  end)
+end)
+
 t.test("toeplab generate: the same text for a seed, from the prompt on", function()
   in_plain(function(folder)
     local code, first = generate(folder, "--prompt 'the sea' --tokens 30 --seed 3")
@@ -126,6 +159,9 @@ t.test("toeplab generate: the same text for a seed, from the prompt on", functio
     local _, cold = generate(folder, "-p 'the sea' -n 9 -t 0 -s 3")
     t.eq(select(2, generate(folder, "-p 'the sea' -n 9 -k 1 -s 4")), cold)
     t.eq(select(2, generate(folder, "-p 'the sea' -n 0")), "the sea\n")
+    -- A window is no wider than the text can become: this one would take all memory.
+    local wide = select(2, generate(folder, "-p 'the sea' -n 9 -t 0 --window 100000000"))
+    t.eq(#wide, #cold)
     -- A run that went on differs from its best checkpoint.
     t.ok(select(2, generate(folder, "-p 'the sea' -n 30 -s 3 --last")) ~= first)
   end)
@@ -143,6 +179,40 @@ t.test("toeplab generate: words and byte pairs; an empty prompt is the end of a 
     t.eq(run(folder, { "tokenizer=bpe", "vocab_size=270" }), 0)
     code, text = generate(folder, "--prompt 'any bytes: \xe2\x82\xac' --tokens 5")
     t.eq({ code, text:sub(1, 14) }, { 0, "any bytes: \xe2\x82\xac" })
+    local _, want = generate(folder, "-p the -n 5 -t 0")
+    code, text = converted(folder, "", "-p the -n 5 -t 0")
+    t.eq({ code, text }, { 0, want })
+  end)
+end)
+
+t.test("toeplab generate and convert: the same text from every method", function()
+  in_plain(function(folder)
+    local function cold(words)
+      return select(2, generate(folder, "-p 'the sea' -n 60 -t 0 " .. words))
+    end
+    local want = cold "-m fft"
+    t.eq(#want, 68)
+    for _, words in ipairs { "-m ring", "-m etsc", "-m etsc --form published", "--window 67" } do
+      t.eq(cold(words), want)
+    end
+    local code, text, said = converted(folder, "--lags 70", "-p 'the sea' -n 60 -t 0")
+    t.eq({ code, text }, { 0, want })
+    t.ok(said:find "\nall .*\n.*m%.h5: trial %x+, step 3, exact form, 70 lags\n", said)
+  end)
+end)
+
+t.test("toeplab generate: options that do not go together", function()
+  in_plain(function(folder)
+    for words, want in pairs {
+      ["-m rign"] = "no %-%-method 'rign'.*did you mean 'ring'",
+      ["-m ring --window 5"] = "%-%-window is for method window",
+      ["--lags 5"] = "%-%-lags is for the methods fft, ring and etsc",
+      ["-m ring --form exact"] = "%-%-form is for method etsc",
+    } do
+      local code, _, said = generate(folder, "-p the " .. words)
+      t.eq(code, 2)
+      t.ok(said:find(want), said)
+    end
   end)
 end)
 
@@ -170,12 +240,12 @@ t.test("toeplab generate: a damaged checkpoint is told and another one taken", f
     t.write(path .. "/best-00000003.h5", "damaged")
     local code, text, said = generate(folder, "-p the -n 3")
     t.eq({ code, #text }, { 0, 7 })
-    t.ok(said:find "best%-00000003%.h5 is missing or damaged; trying another", said)
+    t.ok(said:find "best%-00000003%.h5 is missing or damaged", said)
     os.remove(path .. "/step-00000006.h5")
     os.remove(path .. "/step-00000004.h5")
     code, text, said = generate(folder, "-p the")
-    t.eq({ code, text }, { 2, "" })
-    t.ok(said:find "has no checkpoint", said)
+    t.eq({ code, text }, { stop.STORAGE, "" })
+    t.ok(said:find "has no checkpoint that is whole", said)
     t.write(path .. "/vocabulary-00000000.txt", "abc")
     code, text, said = generate(folder, "-p the")
     t.eq({ code, text }, { stop.STORAGE, "" })

@@ -280,6 +280,8 @@ test("the layouts differ as they should", function()
   eq(out "C-fairseq", 3 / rms, 1e-5)
   eq(out "C-tnn", 3 + 3 / rms, 1e-5)
   raises(out, "is not one of A, B, C%-fairseq, C%-tnn", "C")
+  local inner = nn.Block(2, Double(), { layout = "B", inner_norm = "layernorm" })
+  eq(inner(x):get(1, 1, 1), 3 + 3 / rms - 2, 1e-3)
 end)
 
 test("initialisers: ranges and deviations, and nothing drawn when only looking", function()

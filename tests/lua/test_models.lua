@@ -85,7 +85,7 @@ test("the memory estimate is near what training takes", function()
     tl.train.lm_step(model, opt, ids)
     local ratio = core.memory().peak / e.total_bytes
     ok(ratio > 0.7 and ratio < 1.3, ("measured over estimated: %.2f"):format(ratio))
-    eq(e.parameters, model:count())
+    eq(e.parameters, (model:count()))
   end
 end)
 
@@ -226,17 +226,16 @@ test("thirty steps reduce the loss, with dropout and without", function()
   end
 end)
 
-test("micro batches give the same update as one batch, ignored targets counted rightly", function()
+test("micro batches give the same update as one batch", function()
   tl.seed(8)
   local a = small()
   local b = small():load(a:state())
   local ids = random_ids(5, 9, 4)
-  local batch = { ids = ids, ignore = 2 }
   for _, parts in ipairs { 2, 3, 5 } do
-    local la = tl.train.lm_step(a, tl.optim.sgd(a, { lr = 0.1 }), batch)
-    local lb, info = tl.train.lm_step(b, tl.optim.sgd(b, { lr = 0.1 }), batch, parts)
+    local la = tl.train.lm_step(a, tl.optim.sgd(a, { lr = 0.1 }), ids)
+    local lb, info = tl.train.lm_step(b, tl.optim.sgd(b, { lr = 0.1 }), ids, parts)
     eq(la, lb, 1e-5)
-    ok(info.tokens < 40, "ignored targets must not count")
+    eq(info.tokens, 5 * 8)
     eq(a.embed.weight, b.embed.weight, 1e-5)
   end
   raises(tl.train.lm_step, "6 micro batches of 5 rows", a, tl.optim.sgd(a), ids, 6)
@@ -288,12 +287,13 @@ test("evaluation: every target once, blocks of n, the last one shorter", functio
     eq({ bits, count }, { 1, 23 }, 1e-6)
   end
   eq(tl.eval.perplexity(model, ids, 6), 2, 1e-5)
-  local _, count = tl.eval.bits_per_token(model, ids, 5, { before = 3 })
-  eq(count, 24)
+  eq(model.training, true)
+  tl.eval.perplexity(model:eval(), ids, 6)
+  eq(model.training, false)
   model.sizes = {}
   tl.eval.bits_per_token(model, ids, 5, { batch_tokens = 12 })
   eq(model.sizes, { { 2, 5 }, { 2, 5 }, { 1, 3 } })
-  _, count = tl.eval.bits_per_token(model, ids, 5, { blocks = 2 })
+  local _, count = tl.eval.bits_per_token(model, ids, 5, { blocks = 2 })
   eq(count, 10)
   raises(tl.eval.bits_per_token, "at least 1", model, ids, 0)
   raises(tl.eval.bits_per_token, "24 targets .* stream, which has 23", model, ids, 24)
@@ -327,6 +327,15 @@ test("generation follows the model, through its window", function()
   eq(draw(1), draw(1))
   ok(draw(1) ~= draw(2), "another stream must draw other tokens")
   eq(#draw(1), 16)
+  -- Filled up at the right or cut at the left, it is the window of the last tokens that decides.
+  local ids = vocab:encode("abcd"):totable()
+  for _ = 1, 5 do
+    local last = table.move(ids, math.max(1, #ids - 5), #ids, 1, {})
+    local logits = output(lm:eval(), core.ids { last }):narrow(2, #last, 1)
+    ids[#ids + 1] = logits:reshape(-1):argmax():item()
+  end
+  eq(tl.generate(lm, vocab, "abcd", { tokens = 5, temperature = 0, window = 6 }),
+    vocab:decode(ids))
   raises(tl.generate, "needs at least one token", lm, vocab, "")
   local two_sided = small { causal = false }
   raises(tl.generate, "not causal", two_sided, vocab, "a")
@@ -348,6 +357,16 @@ test("published names are ours, and unknown ones are errors", function()
   raises(ours, "published has no 'lm'", "lm", "x")
 end)
 
+test("a published learnable decay has its gamma as the floor", function()
+  local module = tl.published.module("tno_multi", { causal = true, gamma = 0.9 }, {
+    gamma = core.tensor { { { -1, 2 } } },
+    ["rpe.pos_proj.weight"] = core.ones(3, 1), ["rpe.pos_proj.bias"] = core.zeros(3),
+    ["rpe.out.2.weight"] = core.ones(2, 3), ["rpe.out.2.bias"] = core.zeros(2),
+  })
+  local function sigmoid(x) return 1 / (1 + math.exp(-x)) end
+  eq(module.decay:value(), { 0.9 + 0.1 * sigmoid(-1), 0.9 + 0.1 * sigmoid(2) }, 1e-6)
+end)
+
 test("the number of parameters is known from the options alone", function()
   local sizes = require "toeplab.sizes"
   for _, o in ipairs {
@@ -359,7 +378,7 @@ test("the number of parameters is known from the options alone", function()
   } do
     o.vocab, o.layers, o.dim = 11, 2, 8
     local model = tl.models.tnn_lm(o)
-    eq(sizes.parameters(model.opt), model:count())
+    eq(sizes.parameters(model.opt), (model:count()))
   end
 end)
 

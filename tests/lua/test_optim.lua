@@ -86,6 +86,15 @@ test("a gradient that is not finite is an error and changes nothing", function()
   eq(opt.steps, 0)
 end)
 
+test("a learning rate that is none is an error and changes nothing", function()
+  local m = Point()
+  for _, rate in ipairs { 0 / 0, math.huge, -1, "0.1", false } do
+    local opt = tl.optim.adam(m, { schedule = function() return rate or nil end })
+    raises(step, "the schedule gives the rate .* at update 1", m, opt, { 3, 4 })
+    eq({ m.w, opt.steps }, { { 1, -2 }, 0 })
+  end
+end)
+
 test("state: a saved optimiser goes on exactly", function()
   local a, b = Point(), Point()
   local oa = tl.optim.adam(a, { lr = 0.1, schedule = "inverse_sqrt", warmup = 3 })
@@ -110,6 +119,11 @@ test("options of optimisers are strict", function()
   local m = Point()
   raises(tl.optim.adam, "unknown option 'bets'; did you mean 'betas'", m, { bets = { 0, 0 } })
   raises(tl.optim.adam, "'betas' must be two numbers", m, { betas = { 0.9 } })
+  for _, lr in ipairs { 0, math.huge } do
+    raises(tl.optim.adam, "'lr' = %w+ must be above 0 and finite", m, { lr = lr })
+  end
+  raises(tl.optim.sgd, "'lr' = %-?nan must be a number", m, { lr = 0 / 0 })
+  raises(tl.optim.adam, "'eps' = 0 must be above 0", m, { eps = 0 })
   raises(tl.optim.adam, "'kind' = 'adamax' is not one of", m, { kind = "adamax" })
   raises(tl.optim.adam, "schedule.cosine: option 'steps' is required", m, { schedule = "cosine" })
   raises(tl.optim.adam, "no parameter to train", nn.Dropout(0.1))

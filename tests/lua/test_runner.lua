@@ -2,9 +2,8 @@
 local t = require "harness"
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
-local records = require "toeplab.records"
-local runner = require "toeplab.runner"
 local stop = require "toeplab.stop"
+local trials = require "trials"
 
 local read, write, in_folder = t.read, t.write, t.in_folder
 
@@ -40,23 +39,9 @@ return tl.experiment "test" {
 }
 ]]
 
--- Runs the script in folder; returns the exit code, or the stop that was raised, and what was said.
-local function run(folder, words, text)
-  local said = {}
-  local out = { write = function(_, ...) said[#said + 1] = table.concat { ... } end,
-    flush = function() end }
-  write(folder .. "/x.lua", text or script)
-  local ok, code = pcall(runner.run, folder .. "/x.lua", words or {},
-    { dir = folder .. "/results", out = out, command = { "toeplab", "run" } })
-  if not ok and not stop.is(code) then error(code, 0) end
-  if not ok then said[#said + 1] = code.message end
-  return ok and code or code.code, table.concat(said)
-end
+local query = trials.query
 
-local function query(folder, sql)
-  local store <close> = records.open(folder .. "/results", "r")
-  return store:rows(sql)
-end
+local function run(folder, words, text) return trials.run(folder, text or script, words) end
 
 local function metrics(folder)
   local lines, sql = {}, "SELECT name, step, value FROM v_metrics ORDER BY name, step"
@@ -279,6 +264,8 @@ t.test("what a trial asks of t wrongly is an error", function()
     fails("local m = tl.nn.Linear(1, 1) t:steps(3, m, m, nil, { step = m })",
       "x%.lua:6: steps: 'step' is a name of its own")
     fails("t:text('a b', '')", "x%.lua:6: text: takes a name")
+    fails("t:log({ a = 1 }, 0.5)", "x%.lua:6: log: the index must be an integer")
+    fails("t:model_of('ffff')", "no trial's id begins with 'ffff'")
     fails("local _ = c.wdth", "x%.lua:6: .*'wdth'; did you mean 'width'")
   end)
 end)
@@ -291,17 +278,35 @@ t.test("nothing is started on a wrong word", function()
   end)
 end)
 
+-- The program itself on text, which may require modules of folder; what it says is the second
+-- result.
+local function program(folder, text)
+  write(folder .. "/x.lua", text)
+  local fine = os.execute(("LUA_PATH='%s/?.lua;;' '%s' run '%s/x.lua' -C '%s/results' >%s/said 2>&1")
+    :format(folder, core.sys.executable(), folder, folder, folder))
+  return fine, read(folder .. "/said")
+end
+
 t.test("a module of one's own that changes makes another trial", function()
   in_folder(function(folder)
-    write(folder .. "/x.lua", 'local own = require "own_part"\n'
-      .. script:gsub("steps = 12", "steps = own"))
-    local command = ("LUA_PATH='%s/?.lua;;' '%s' run -q '%s/x.lua' -C '%s/results'"):format(folder,
-      core.sys.executable(), folder, folder)
+    local text = 'local own = require "own_part"\n' .. script:gsub("steps = 12", "steps = own")
     for _, own in ipairs { "return 1", "return 1", "return 1 -- changed" } do
       write(folder .. "/own_part.lua", own)
-      t.ok(os.execute(command .. " >/dev/null"))
+      t.ok(program(folder, text))
     end
     t.eq(#query(folder, "SELECT 1 FROM v_trials"), 2)
+  end)
+end)
+
+t.test("a module that only the running trial requires is refused: it is not in the id", function()
+  in_folder(function(folder)
+    write(folder .. "/own_part.lua", "return 1")
+    local fine, said = program(folder, (script:gsub("t:log { start",
+      'local own = require "own_part" t:log { start')))
+    t.ok(not fine)
+    t.ok(said:find "x.lua:%d+: 'own_part' must be required at the top of the script", said)
+    t.eq(run(folder, {}, (script:gsub("t:log { start",
+      'local text = require "toeplab.suggest" t:log { start'))), 0)
   end)
 end)
 

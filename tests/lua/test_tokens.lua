@@ -131,7 +131,7 @@ t.test("WikiText-2 has the published numbers of words", function()
   t.eq({ data.train:numel(), data.valid:numel(), data.test:numel(), data.vocab:size() },
     { 2088628, 217646, 245569, 33278 })
   t.eq(data.vocab:decode(data.test), read(datasets.place "wikitext-2/wiki.test.tokens"))
-  t.eq(data.vocab:token(data.test_before), " \n")
+  t.eq(data.vocab:token(data:stream("test"):get(1)), " \n")
   t.eq(data.bytes_per_token.test, 1256449 / 245569, 1e-12)
 end)
 
@@ -146,7 +146,7 @@ t.test("a text is split at line ends; its words are those of the training part",
   for i, part in ipairs { "train", "valid", "test" } do
     back[i] = data.vocab:decode(data[part])
     t.eq(back[i]:sub(-2), " \n") -- an end where there was none
-    t.eq(data[part .. "_before"], data.vocab:eos())
+    t.eq(data:stream(part):totable(), { data.vocab:eos(), table.unpack(data[part]:totable()) })
     t.eq(data.bytes_per_token[part], #long / (11 * 1000), 0.2)
   end
   local whole = table.concat(back)
@@ -199,7 +199,8 @@ t.test("every tokenizer reads every text, and says what it is made from", functi
   t.eq(data.vocab_files.vocabulary, small)
   t.eq(data.vocab:decode(data.train) .. data.vocab:decode(data.valid)
     .. data.vocab:decode(data.test), long)
-  t.eq(data.valid_before, data.train:get(data.train:numel()))
+  t.eq(data:stream("valid"):get(1), data.train:get(data.train:numel()))
+  t.eq(data:stream "train", data.train) -- nothing is before it
 end)
 
 -- ---- The cache ----------------------------------------------------------------------------------
@@ -293,8 +294,21 @@ t.test("toeplab bpe train", function()
     t.ok(code == 2 and said:find(want), said)
   end
   said, code = process("", ("bpe train %s --size 99999 --out %s/none"):format(text, folder))
-  t.ok(code == 1 and said:find "the text gives %d+ tokens, 99999 are asked for", said)
+  t.ok(code == 2 and said:find "train.txt: bpe: the text gives %d+ tokens, 99999 are asked for",
+    said)
   t.ok(not core.sys.exists(folder .. "/none"))
+end)
+
+t.test("toeplab bpe train writes over merges only", function()
+  local text = write("train.txt", long)
+  assert(os.execute("mkfifo " .. quote(folder .. "/pipe")))
+  for name, want in pairs { ["train.txt"] = "is there and holds no merges", pipe = "no plain file",
+    ["."] = "no plain file", ["none/x"] = "there is no folder " .. folder .. "/none/" } do
+    local said, code = process("", ("bpe train %s --size 260 --out %s/%s"):format(text, folder,
+      name))
+    t.ok(code == 2 and said:find(want, 1, true), said)
+  end
+  t.ok(read(text) == long and core.sys.kind(folder .. "/pipe") == "other")
 end)
 
 -- ---- What is wrong ------------------------------------------------------------------------------
@@ -313,7 +327,7 @@ t.test("wrong texts", function()
       t.raises(corpus, case[2], path, { tokenizer = kind, merges = small })
     end
   end
-  t.eq(corpus(folder .. "/binary.txt", { tokenizer = "byte" }).ids:numel(), 11)
+  t.eq(corpus(folder .. "/binary.txt", { tokenizer = "byte" }).train:numel(), 11)
   t.raises(corpus, "is not a file", folder, { tokenizer = "word" })
   t.raises(corpus, "1 tokens leave nothing to train on", "text:x")
 end)
@@ -325,7 +339,8 @@ t.test("wrong vocabularies and options", function()
     { tokenizer = "bpe", merges = small, vocab_size = 600 })
   t.raises(corpus, "none.bpe: open failed: No such file", path,
     { tokenizer = "bpe", merges = folder .. "/none.bpe" })
-  t.raises(corpus, "right.txt:1: not two tokens", path, { tokenizer = "bpe", merges = path })
+  t.raises(corpus, "^tokenizer bpe: [^:]*right.txt:1: not two tokens", path,
+    { tokenizer = "bpe", merges = path })
   t.raises(corpus, "'wrd' is not one of char, byte, word, bpe, gpt2", name, { tokenizer = "wrd" })
   t.raises(corpus, "unknown option 'tokens'", name, { tokens = "byte" })
   local short = "%d+ training tokens are fewer than length %+ 1 = 100001"
@@ -348,6 +363,14 @@ t.test("a set that is not the published one, or not here, is refused", function(
   t.ok(says("tinyshakespeare", "word"):find("differs from the published file", 1, true))
   t.ok(says("wikitext-2", "word"):find("corpus wikitext-2 is not here. Either", 1, true))
   t.ok(says("text:abc abc", "gpt2"):find("gpt2-bpe/vocab.bpe is not here. Either", 1, true))
+  assert(core.sys.mkdir(folder .. "/data/gpt2-bpe"))
+  for _, name in ipairs { "vocab.bpe", "encoder.json", "dict.txt" } do
+    write("data/gpt2-bpe/" .. name, ("x"):rep(456318))
+  end
+  t.ok(says("text:abc abc", "gpt2"):find("vocab.bpe differs from the published file", 1, true))
+  write("data/gpt2-bpe/vocab.bpe", "#version: 0.2\n")
+  t.ok(says("text:abc abc", "gpt2"):find("has 14 bytes, the published file 456318", 1, true))
+  t.ok(says(1, "word"):find("a corpus is named by a string, not by a number", 1, true))
 end)
 
 t.test("a set with files of its own has them as its parts", function()
@@ -362,11 +385,11 @@ t.test("a set with files of its own has them as its parts", function()
       test = { "mine/test" } } })
     local data = corpus("mine", { tokenizer = "word" })
     for _, part in ipairs { "train", "valid", "test" } do
-      print(data.vocab:decode(data[part]), data[part .. "_before"])
+      print(data.vocab:decode(data[part]), data:stream(part):get(1))
     end
     print(#data.hash, data.bytes_per_token.test)
     data = corpus("mine", { tokenizer = "char" })
-    print(data.vocab:size(), data.test:numel(), data.test_before)
+    print(data.vocab:size(), data.test:numel(), data:stream("test"):get(1))
   ]])
   t.eq(said, " a b \n\t2\n b <unk> \n\t2\n <unk> \n\t2\n64\t2.0\n5\t4\t0\n")
 end)

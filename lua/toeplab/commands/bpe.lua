@@ -20,11 +20,27 @@ local bpe = {
   },
 }
 
+-- Whether the merges may go to path: into a folder that is there, over nothing but other merges.
+local function check_out(path)
+  local folder = path:match("^(.*/)[^/]*$") or "."
+  if core.sys.kind(folder) ~= "folder" then
+    stop.usage("bpe: --out %s: there is no folder %s", path, folder)
+  end
+  local kind = core.sys.kind(path)
+  if not kind then return end
+  if kind ~= "file" then stop.usage("bpe: --out %s: is no plain file", path) end
+  local text = core.sys.read_file(path)
+  if text ~= "" and not (text and text:find("^#version")) then
+    stop.usage("bpe: --out %s is there and holds no merges; choose another name", path)
+  end
+end
+
 function bpe.run(set, words)
   local size = arguments.integer("bpe", set, "size", 256)
   if words[1] ~= "train" or #words ~= 2 or not size or not set.out then
     stop.usage("usage: %s (see toeplab bpe --help)", bpe.usage)
   end
+  check_out(set.out)
   local from = source.find(words[2])
   local part = from.whole or from.parts.train
   local start = core.sys.clock()

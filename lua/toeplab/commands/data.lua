@@ -1,19 +1,25 @@
 -- data.lua: toeplab data: the known data sets, whether they are here, and bringing them here.
+local core = require "toeplab.core"
 local datasets = require "toeplab.datasets"
 local fetch = require "toeplab.fetch"
+local options = require "toeplab.options"
+local progress = require "toeplab.progress"
 local report = require "toeplab.report"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
 local data = {
   example = "toeplab data\n  toeplab data wikitext-2\n  toeplab data fetch wikitext-2\n"
-    .. "  toeplab data path wikitext-2",
-  usage = "toeplab data [list | [show] NAME... | fetch NAME... | path NAME]",
+    .. "  toeplab data path wikitext-2\n  toeplab data generate listops lra/ train=1000",
+  usage = "toeplab data [list | [show] NAME... | fetch NAME... | path NAME\n"
+    .. "         | generate NAME FOLDER [key=value...]]",
   about = "Lists the data sets, shows the files of some, fetches some, or prints the folder of\n"
     .. "one. TOEPLAB_DATA names the folder they are in, each unpacked in a folder of its name, or\n"
     .. "as the archive that toeplab data NAME names. What is fetched goes there too or, if it\n"
     .. "cannot be written, to the cache folder. An interrupted download goes on where it stopped;\n"
-    .. "what has not the known sha256 is refused.",
+    .. "what has not the known sha256 is refused. What is generated needs no fetching; generate\n"
+    .. "writes it to files, for other programs: listops as Long Range Arena's basic_train.tsv,\n"
+    .. "basic_val.tsv and basic_test.tsv.",
   options = {
     { name = "check", help = "also compare the sha256 of every file" },
     { name = "from", value = "URL", help = "fetch from this folder or address instead" },
@@ -24,6 +30,18 @@ local data = {
 local function find(name)
   return datasets.find(name)
     or stop.usage("unknown data set '%s'%s", name, suggest.hint(name, datasets.names()))
+end
+
+-- By name: what makes a set, as a module with drawing (its options) and write(folder, options,
+-- progress) -> paths.
+local makers = { listops = "toeplab.listops" }
+
+local function show_keys(name)
+  local rows = {}
+  for i, o in ipairs(options.describe(require(makers[name]).drawing)) do
+    rows[i] = { "  " .. o.name, o.default, o.range, o.help }
+  end
+  report.print({ "  key", "default", "range", "" }, rows)
 end
 
 local function show_source(set)
@@ -41,6 +59,10 @@ end
 local function detail(set, check)
   print(("%s: %s (%s)"):format(set.name, set.what, set.licence))
   show_source(set)
+  if set.generated then
+    print(("  as files: toeplab data generate %s FOLDER"):format(set.name))
+    return show_keys(set.name)
+  end
   local rows = {}
   for i, file in ipairs(set.files) do
     local state = datasets.file_state(datasets.place(file[1]), file, check)
@@ -65,15 +87,20 @@ local function list(check)
   end
   report.print({ "name", "bytes", "state", "what", "licence" }, rows)
   local folder = datasets.folder()
-  print(folder and "\nTOEPLAB_DATA is " .. folder or "\nTOEPLAB_DATA is not set")
+  local missing = folder and core.sys.kind(folder) ~= "folder" and ", which is no folder" or ""
+  print(folder and "\nTOEPLAB_DATA is " .. folder .. missing or "\nTOEPLAB_DATA is not set")
   print("toeplab data NAME shows a set's files, sha256 and how to get it")
 end
 
 local verbs = {}
 
-function verbs.list(set) list(set.check) end
+function verbs.list(set, names)
+  if #names > 0 then stop.usage("data list: takes no name (toeplab data NAME shows a set)") end
+  list(set.check)
+end
 
 function verbs.show(set, names)
+  if #names == 0 then stop.usage("data show: which set? (see toeplab data)") end
   for i, name in ipairs(names) do
     if i > 1 then print() end
     detail(find(name), set.check)
@@ -88,7 +115,9 @@ function verbs.fetch(set, names)
     if not set.quiet then io.stderr:write(format:format(...), "\n") end
   end
   for _, one in ipairs(sets) do
-    if datasets.state(one, false) == "here (program)" then
+    if one.generated then
+      print(("%s is made where it is used"):format(one.name))
+    elseif datasets.state(one, false) == "here (program)" then
       print(("%s is printed by: %s"):format(one.name, one.program))
     else
       print(("%s is in %s"):format(one.name, fetch.set(one, { from = set.from, say = say })))
@@ -99,11 +128,29 @@ end
 function verbs.path(set, names)
   if #names ~= 1 then stop.usage("data path: takes the name of one set") end
   local one = find(names[1])
-  if datasets.state(one, set.check) ~= "here" then
+  if one.generated then stop.usage("%s has no folder: it is made where it is used", one.name) end
+  local state = datasets.state(one, set.check)
+  if state == "here (program)" then
+    stop.raise(stop.FAILED, "%s is in no folder: it is printed by: %s", one.name, one.program)
+  elseif state ~= "here" then
     stop.raise(stop.FAILED, "%s is not here. Either %s", one.name,
       table.concat(datasets.advice(one), ",\nor "))
   end
   print(fetch.folder(one))
+end
+
+function verbs.generate(set, words)
+  local name, folder = words[1], words[2]
+  if not name or not folder or folder:find "=" then
+    stop.usage("data generate: takes a name, a folder and key=value (see toeplab data --help)")
+  end
+  if not find(name).generated then stop.usage("%s is not generated; fetch it", name) end
+  local maker, rest = require(makers[name]), table.move(words, 3, #words, 1, {})
+  local ok, given = pcall(options.parse, name, maker.drawing, rest)
+  if not ok then stop.usage("%s", stop.text(given)) end
+  for _, path in ipairs(maker.write(folder, given, progress.new { quiet = set.quiet })) do
+    print(path)
+  end
 end
 
 function data.run(set, words)

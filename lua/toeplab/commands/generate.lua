@@ -1,18 +1,27 @@
 -- generate.lua: toeplab generate: text from the model of a stored trial, written as it comes.
 local arguments = require "toeplab.commands.arguments"
+local converted = require "toeplab.converted"
 local core = require "toeplab.core"
 local generate = require "toeplab.generate"
 local records = require "toeplab.records"
+local recurrent = require "toeplab.recurrent"
+local select = require "toeplab.select"
 local stop = require "toeplab.stop"
 local stored = require "toeplab.stored"
+local suggest = require "toeplab.suggest"
 
 local command = {
   example = 'toeplab generate @last --prompt "In the beginning" --tokens 200\n'
-    .. '  toeplab generate 3f9c1a --tokens 50 --temperature 0.8 --top-k 40 --seed 7',
-  usage = "toeplab generate ID [--prompt TEXT]",
+    .. '  toeplab generate 3f9c1a --tokens 50 --temperature 0.8 --top-k 40 --seed 7\n'
+    .. "  toeplab generate @last --tokens 5000 --method ring",
+  usage = "toeplab generate ID | FILE.h5 [--prompt TEXT]",
   about = "Writes the prompt and what the model of a trial adds to it, token by token. The model\n"
     .. "has the parameters of its best checkpoint or, if none was kept, of its newest. ID: the\n"
-    .. "beginning of a trial's id (toeplab ls), or @last. The same seed gives the same text.",
+    .. "beginning of a trial's id (toeplab ls), or @last; FILE.h5: what toeplab convert wrote.\n"
+    .. "The same seed gives the same text.\n\n"
+    .. "Methods: window (default) runs the model on the last tokens only. The others see all of\n"
+    .. "the text and give the same tokens: fft runs the model on it again for each token; ring\n"
+    .. "keeps the last inputs of each operator; etsc keeps modes.",
   options = {
     { name = "prompt", short = "p", value = "TEXT", help = "what the text begins with" },
     { name = "tokens", short = "n", value = "N", help = "how many to add (default 200)" },
@@ -22,14 +31,44 @@ local command = {
     { name = "seed", short = "s", value = "S", help = "of the random numbers (default 1)" },
     { name = "window", value = "N",
       help = "the model sees the last N tokens (default: the length it was trained at)" },
+    { name = "method", short = "m", value = "METHOD", help = "window, fft, ring or etsc" },
+    { name = "lags", value = "N",
+      help = "an operator sees the last N tokens (default: all; not with window)" },
+    { name = "form", value = "FORM", help = "of etsc: exact (default) or published" },
     { name = "last", help = "the newest checkpoint, not the best" },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
   },
 }
 
-local function window(set, store, row, about)
-  local given = arguments.integer("generate", set, "window", 1)
-  return given or about.length or math.tointeger(store:decode(row.config).length) or 256
+-- How many tokens the model sees: no more than there will be, but for the length it was trained at
+-- (nil: the model came from a file, which says how).
+local function window(set, trained, total)
+  if not trained then return nil end
+  local given = arguments.integer("generate", set, "window", 1) or trained
+  return math.min(given, math.max(trained, total))
+end
+
+local function choose(set, name, choices)
+  if not set[name] then return nil end
+  local ok, why = suggest.choose("--" .. name, set[name], choices)
+  if not ok then stop.usage("generate: %s", why) end
+  return set[name]
+end
+
+-- Refuses options that would be without effect.
+local function check_together(set, word)
+  local method = set.method or "window"
+  local function only(name, fits, why)
+    if set[name] and not fits then stop.usage("generate: --%s is %s", name, why) end
+  end
+  if word:find "%.h5$" then
+    for _, name in ipairs { "method", "lags", "form", "window", "last", "dir" } do
+      only(name, false, "for trials; what convert wrote has its method and lags in it")
+    end
+  end
+  only("window", method == "window", "for method window")
+  only("lags", method ~= "window", "for the methods fft, ring and etsc")
+  only("form", method == "etsc", "for method etsc")
 end
 
 -- Ends the run between two tokens if a signal has come.
@@ -41,26 +80,20 @@ local function check_signals()
     or stop.INTERRUPT, "stopped by SIG%s", name or "INT")
 end
 
+-- The number of tokens of the prompt.
 local function check_prompt(vocab, prompt)
   local fine, ids = pcall(vocab.encode, vocab, prompt)
   if not fine then stop.usage("generate: the prompt: %s", stop.plain(tostring(ids))) end
   if ids:numel() == 0 and not vocab:eos() then
     stop.usage("generate: the prompt needs at least one token: give --prompt")
   end
+  return math.max(ids:numel(), 1)
 end
 
-function command.run(set, words)
-  if #words ~= 1 then
-    stop.usage("generate: which trial? Give one id (see toeplab ls) or @last")
-  end
-  local o = {
-    tokens = arguments.integer("generate", set, "tokens", 0),
-    temperature = arguments.number("generate", set, "temperature", 0),
-    top_k = arguments.integer("generate", set, "top-k", 1),
-    stream = core.stream(arguments.integer("generate", set, "seed", 0) or 1, "generate"),
-  }
+-- The model of a stored trial, its vocabulary, and the length that it was trained at.
+local function from_trial(set, word, o)
   local store <close> = records.open(records.folder(set.dir), "r")
-  local row = store:find(words[1])
+  local row = store:find(word)
   local model, vocab, about = stored.load(store, row, {
     kind = set.last and "checkpoint" or nil,
     warn = function(...) io.stderr:write("warning: ", string.format(...), "\n") end,
@@ -68,9 +101,25 @@ function command.run(set, words)
   if not vocab then
     stop.usage("trial %s keeps no vocabulary: give t:steps the corpus", row.id:sub(1, 12))
   end
-  local prompt = set.prompt or ""
-  check_prompt(vocab, prompt)
-  o.window = window(set, store, row, about)
+  if o.method == "ring" or o.method == "etsc" then
+    local ok, why = pcall(recurrent.operators, model)
+    if not ok then stop.usage("generate: %s", stop.plain(tostring(why))) end
+  end
+  return model, vocab, about.length or math.tointeger(store:decode(row.config).length) or 256
+end
+
+local function from_file(path, o)
+  local session, vocab, about = converted.open(path)
+  if not vocab then stop.usage("%s has no vocabulary, as its trial had none", path) end
+  if about.form == "published" then
+    io.stderr:write(("note: the published form is right for %d tokens only\n"):format(about.lags))
+  end
+  o.session = session
+  return session.model, vocab
+end
+
+-- Writes what generate gives, token by token.
+local function write(model, vocab, prompt, o)
   core.sys.catch_signals()
   io.write(prompt)
   function o.each(piece)
@@ -80,6 +129,31 @@ function command.run(set, words)
   end
   generate(model, vocab, prompt, o)
   io.write("\n")
+end
+
+function command.run(set, words)
+  if #words ~= 1 then
+    stop.usage("generate: which trial? Give one id (see toeplab ls) or @last, or a file")
+  end
+  check_together(set, words[1])
+  local o = {
+    tokens = arguments.integer("generate", set, "tokens", 0),
+    temperature = arguments.number("generate", set, "temperature", 0),
+    top_k = arguments.integer("generate", set, "top-k", 1),
+    method = choose(set, "method", { "window", "fft", "ring", "etsc" }),
+    form = choose(set, "form", recurrent.forms),
+    lags = arguments.integer("generate", set, "lags", 1),
+    stream = core.stream(arguments.integer("generate", set, "seed", 0) or 1, "generate"),
+  }
+  local model, vocab, trained
+  if words[1]:find "%.h5$" then
+    model, vocab = from_file(words[1], o)
+  else
+    model, vocab, trained = from_trial(set, words[1], o)
+  end
+  local prompt = set.prompt or ""
+  o.window = window(set, trained, check_prompt(vocab, prompt) + (o.tokens or 200))
+  write(model, vocab, prompt, o)
   return stop.DONE
 end
 

@@ -60,15 +60,27 @@ local function show_keys(name)
   report.print({ "  key", "type", "default", "range", "" }, rows)
 end
 
+-- The number of parameters of a preset and whether it is the published one; of one that cannot be
+-- made here, e.g. for want of its backend, nothing.
+local function count(preset)
+  local ok, built = pcall(models.describe, preset.model, preset.options)
+  if not ok then return "not here", "" end
+  local all = built:count()
+  built = nil
+  collectgarbage()
+  local word = preset.parameters == all and "as published" or "differs"
+  return tree.thousands(all), preset.parameters and word or ""
+end
+
 local function show_presets(name)
   local rows = {}
-  for i, preset in ipairs(models.presets) do
-    local count = models.describe(name, preset.options):count()
-    collectgarbage()
-    rows[i] = { preset.name, tree.thousands(count),
-      preset.parameters and (preset.parameters == count and "as published" or "differs") or "",
-      preset.source }
+  for _, preset in ipairs(models.presets) do
+    if preset.model == name then
+      local number, word = count(preset)
+      rows[#rows + 1] = { preset.name, number, word, preset.source }
+    end
   end
+  if #rows == 0 then stop.usage("model: no published %s is known by a name", name) end
   report.print({ "preset", "parameters", "", "paper and table" }, rows)
 end
 
@@ -102,6 +114,10 @@ function model.run(set, words)
   local sizes, rest = split(name, words)
   local ok, built = pcall(function()
     local given = options.parse(name, models.options(name), rest)
+    local whose = sizes.preset and models.preset_model(sizes.preset)
+    if whose and whose ~= name then
+      error(("preset %s is of the model %s"):format(sizes.preset, whose), 0)
+    end
     if sizes.preset then given = models.preset(sizes.preset, given) end
     return models.describe(name, given)
   end)

@@ -10,12 +10,13 @@ local verify = {
   example = "toeplab verify --backend fft reference/operators.h5\n  toeplab verify mybackend",
   usage = "toeplab verify [--backend NAME]... FILE.h5...\n       toeplab verify NAME...",
   about = "Runs the cases of reference files and prints the worst relative error of each output,\n"
-    .. "max |got - want| / max |want|. NAME: compares a backend with naive, the definition, over\n"
-    .. "a table of shapes. Exit code 4 if an error is above tolerance (1e-5; for the parameters\n"
-    .. "after a training run 1e-4), or if nothing was compared.",
+    .. "max |got - want| / max |want|; a case is run by the backends that take coefficients as it\n"
+    .. "gives them: by lag, by frequency or by warped lag. NAME: compares a backend with the\n"
+    .. "definition over a table of shapes. Exit code 4 if an error is above tolerance (1e-5; for\n"
+    .. "the parameters after a training run 1e-4), or if nothing was compared.",
   options = {
     { name = "backend", short = "b", value = "NAME", many = true,
-      help = "only this one; may be repeated" },
+      help = "only this one; may be repeated; without a file as NAME" },
     { name = "all", short = "a", help = "print each parameter's gradient, not only the worst" },
     { name = "quiet", short = "q", help = "print failures and the summary of each file" },
   },
@@ -65,7 +66,8 @@ end
 
 -- Counts and prints what one file or backend gave.
 local function tally(set)
-  local t = { passed = 0, failed = 0, skipped = 0, worst = 0.0, reasons = {} }
+  local t = { passed = 0, failed = 0, skipped = 0, worst = 0.0, reasons = {}, ran = {}, apart = {} }
+  function t.aside(_, _, domain) t.apart[domain] = (t.apart[domain] or 0) + 1 end
   function t.found(name, kind, backend, results, why)
     if not results then
       t.skipped = t.skipped + 1
@@ -75,6 +77,7 @@ local function tally(set)
       end
       return
     end
+    t.ran[backend] = (t.ran[backend] or 0) + 1
     local good = #results > 0
     for _, r in ipairs(results) do
       good = good and r.error <= tolerance(r)
@@ -88,7 +91,14 @@ local function tally(set)
   return t
 end
 
-local function summary(title, t)
+-- "fd 2, fft 6"
+local function counts(of)
+  local parts = {}
+  for i, name in ipairs(suggest.keys(of)) do parts[i] = ("%s %d"):format(name, of[name]) end
+  return table.concat(parts, ", ")
+end
+
+local function summary(title, t, of_file)
   local good = t.failed == 0 and t.passed > 0
   local colour = progress.colour(1) and (good and "\27[32m%s\27[0m" or "\27[31m%s\27[0m") or "%s"
   local text = ("%s: %d passed, %d failed, %d skipped"):format(title, t.passed, t.failed, t.skipped)
@@ -97,11 +107,17 @@ local function summary(title, t)
   for _, why in ipairs(suggest.keys(t.reasons)) do
     print(("  skipped: %d x %s"):format(t.reasons[why], why))
   end
+  for _, domain in ipairs(suggest.keys(t.apart)) do
+    print(("  not run: %d cases by %s, which no chosen backend takes"):format(t.apart[domain],
+      domain))
+  end
+  if of_file and t.passed + t.failed > 0 then print("  cases run by: " .. counts(t.ran)) end
   if t.passed + t.failed == 0 then print("  nothing was compared, which is a failure") end
   return good
 end
 
 function verify.run(set, words)
+  if #words == 0 then words = set.backend or {} end
   if #words == 0 then stop.usage("verify: give reference files, or the name of a backend") end
   local names, good = known_backends(), true
   local chosen = set.backend or names
@@ -110,14 +126,14 @@ function verify.run(set, words)
     if not word:find("[./]") then check_backend(word, names) end
   end
   for _, word in ipairs(words) do
-    local t = tally(set)
-    if word:find("[./]") then
+    local t, of_file = tally(set), word:find("[./]") ~= nil
+    if of_file then
       if not core.sys.exists(word) then stop.usage("%s: there is no such file", word) end
-      reference.run(word, chosen, t.found)
+      reference.run(word, chosen, t.found, t.aside)
     else
       conformance.run(word, t.found)
     end
-    good = summary(word, t) and good
+    good = summary(word, t, of_file) and good
   end
   return good and stop.DONE or stop.CHECK
 end

@@ -8,7 +8,8 @@ local suggest = require "toeplab.suggest"
 
 -- How a mixer f stands in the residual stream. The published codes differ, and so do results:
 --   A          x + drop(f(norm(x)))                   the released TNN language model
---   B          x + drop(norm(x) + f(norm(norm(x))))   ablations of TNN's Tables 7-10; GLU as in A
+--   B          x + drop(norm(x) + f(inner(norm(x))))  ablations of TNN's Tables 7-10, where inner
+--                                                     is a norm too; GLU as in A
 --   C-fairseq  norm(x + drop(f(x)))                   the bidirectional TNN (RoBERTa)
 --   C-tnn      x + norm(drop(f(x)))                   tnn-pytorch's and the images' "postnorm"
 local layouts = {}
@@ -41,12 +42,14 @@ local Block = class("Block", {
   feature = options.field { type = "module", optional = true },
   layout = layout_option "A",
   norm = norms.norm_option "simplermsnorm",
+  inner_norm = options.field { type = "string", optional = true,
+    choices = norms.norm_option("none").choices }, -- of layout B; norm
   dropout = options.field { default = 0.0, min = 0, max = 0.999 },
 }, { "dim", "token", "feature" })
 
 function Block:build(o)
   self.token_norm = norms.norm(o.norm, o.dim)
-  if o.layout == "B" then self.token_inner = norms.norm(o.norm, o.dim) end
+  if o.layout == "B" then self.token_inner = norms.norm(o.inner_norm or o.norm, o.dim) end
   self.token = o.token
   if o.feature then
     self.feature_norm = norms.norm(o.norm, o.dim)

@@ -1,4 +1,5 @@
--- nn/rpe.lua -- RPE, the relative position encoder: a small network from a lag to coefficients.
+-- nn/rpe.lua -- RPE, the relative position encoder: a small network from a lag, or another point
+-- that a backend names, to coefficients.
 
 local core = require "toeplab.core"
 local class = require("toeplab.class").class
@@ -10,10 +11,12 @@ local options = require "toeplab.options"
 local suggest = require "toeplab.suggest"
 
 -- What the network is given for points [p] at length n: [p, features]. The three types of the
--- published code, and sin/cos.
+-- published code, sin/cos, and the cosine of a frequency.
 local inputs = {}
+local domains = { normalised = { lag = true }, exp = { lag = true }, cos = { frequency = true } }
+local anywhere = { lag = true, warp = true, frequency = true }
 
--- The lag k itself.
+-- The lag k itself; so for a warped lag or a frequency.
 function inputs.integer(points)
   return points:reshape(-1, 1)
 end
@@ -25,7 +28,7 @@ end
 
 -- exp(k / (n-1)); causal only, because no form for negative lags is defined.
 function inputs.exp(points, n)
-  if points:dim(1) ~= n then
+  if points:get(1) < 0 then
     error("RPE: input 'exp' is defined for lags 0 and more only: make the TNO causal", 0)
   end
   return core.exp(inputs.normalised(points, n))
@@ -37,6 +40,11 @@ function inputs.sincos(points, _, frequencies)
   for i = 1, frequencies do f[i] = 10000 ^ (-(i - 1) / frequencies) end
   local angle = points:reshape(-1, 1) * core.tensor(f):reshape(1, -1)
   return core.concat({ core.sin(angle), core.cos(angle) }, 2)
+end
+
+-- cos(omega): the response is then even and smooth at 0 and pi, where omega itself leaves a kink.
+function inputs.cos(points)
+  return core.cos(points):reshape(-1, 1)
 end
 
 -- y = Linear(act(norm(x))).
@@ -57,7 +65,8 @@ end
 
 -- coef = RPE(points, n) (TNN, Sec. 3.2).   points [p]   coef [p,dim]
 --   x = Linear(input(points)); layers times x <- Linear(act(norm(x))), or x + that if residual;
---   coef = Linear(act(norm(x)))
+--   coef = Linear(act(output_norm(x)))
+-- SKI's Proposition 1, that it is piecewise linear in the point with act relu, needs norm "none".
 local RPE = class("RPE", {
   { "dim", options.field { type = "int", min = 1 }, "numbers per point" },
   { "hidden", options.field { default = 64, min = 1 }, "width inside" },
@@ -65,6 +74,8 @@ local RPE = class("RPE", {
     "hidden layers, besides the input and output maps" },
   { "act", act.act_option "relu", "activation" },
   { "norm", norms.norm_option "simplermsnorm", "norm before each activation" },
+  { "output_norm", options.field { type = "string", optional = true,
+    choices = norms.norm_option("none").choices }, "that before the last one (norm)" },
   { "input", options.field { default = "integer", choices = suggest.keys(inputs) },
     "what a point becomes" },
   { "frequencies", options.field { default = 10, min = 1 }, "of input sincos" },
@@ -77,7 +88,10 @@ function RPE:build(o)
   self.input = Linear(o.input == "sincos" and 2 * o.frequencies or 1, o.hidden, { init = o.init })
   self.layers = container.ModuleList()
   for _ = 1, o.layers do self.layers:append(NormActLinear(o.hidden, o.hidden, rest)) end
-  self.output = NormActLinear(o.hidden, o.dim, rest)
+  self.output = NormActLinear(o.hidden, o.dim, {
+    norm = o.output_norm or o.norm, act = o.act, init = o.init,
+  })
+  self.domains = domains[o.input] or anywhere
 end
 
 function RPE:forward(points, n)

@@ -4,19 +4,18 @@ local core = require "toeplab.core"
 local class = require("toeplab.class")
 local act = require "toeplab.nn.act"
 local decays = require "toeplab.nn.decay"
+local encoders = require "toeplab.nn.encoders"
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.options"
-local RPE = require("toeplab.nn.rpe").RPE
 local suggest = require "toeplab.suggest"
-local Table = require("toeplab.nn.table").Table
 
 -- Plans in use by any layer, by problem: equal layers share one. A layer keeps those of its last
 -- few lengths.
 local plans = setmetatable({}, { __mode = "v" })
 local KEPT = 4
 
-local function problem(o, n)
-  local words = { o.backend, n, o.dim, tostring(o.causal) }
+local function problem(o, ...)
+  local words = { o.backend, ... }
   for _, name in ipairs(suggest.keys(o.backend_options)) do
     words[#words + 1] = name .. "=" .. tostring(o.backend_options[name])
   end
@@ -24,7 +23,7 @@ local function problem(o, n)
 end
 
 local function plan(o, n)
-  local key = problem(o, n)
+  local key = problem(o, n, o.dim, tostring(o.causal))
   if not plans[key] then
     local operator = core.tno(o.backend, n, o.dim, o.causal, o.backend_options)
     plans[key] = { operator = operator, points = operator:points() }
@@ -48,8 +47,14 @@ end
 -- y = T x per channel,  T_ij = t_(i-j),  t_k = act(encoder(k) gamma^|k|) (TNN, Eq. 4 and 8).
 --   x, y [b,n,dim]
 -- The encoder is asked at the points that the backend names, for as many numbers as it wants per
--- channel: "mlp" (nn.RPE with the options rpe), "table" (nn.Table), or a module or a function of
--- (points [p], n) -> [p,dim]. Channels are head-major; heads matter only to the decay "alibi".
+-- channel, by points [p], n and the domain of the points:
+--   "mlp"        nn.RPE with the options rpe
+--   "lra"        the same, two hidden layers without norm, then a LayerNorm (the LRA models)
+--   "table"      nn.Table; by frequency nn.FrequencyTable
+--   "piecewise"  nn.Piecewise   "ssm" nn.SSM   "conv" nn.ShortConv: with encoder_options
+--   a module or a function of (points, n, domain) -> [p, width dim]
+-- One that cannot be asked there is refused (encoders.lua). With max_lag it is asked at shorter
+-- lags only. Channels are head-major; heads matter only to the decay "alibi".
 local TNO = class.class("TNO", {
   { "dim", options.field { type = "int", min = 1 }, "channels" },
   { "causal", true, "position i sees only j <= i" },
@@ -57,20 +62,17 @@ local TNO = class.class("TNO", {
   { "backend", "fft", "which plugin applies the operator" },
   { "backend_options", {}, "options of the plugin" },
   { "encoder", options.field { type = "function|module|string", default = "mlp",
-    choices = { "mlp", "table" } }, "points -> coefficients" },
-  { "rpe", {}, "options of encoder mlp" },
+    choices = encoders.names }, "points -> coefficients" },
+  { "rpe", {}, "options of encoders mlp and lra" },
   { "table_length", options.field { default = 512, min = 2 }, "lags of encoder table" },
+  { "encoder_options", {}, "options of the other encoders" },
   { "decay", decays.decay_option(0.99, "none"), "a number, a list, or one of the words" },
   { "decay_mean", 3.0, "of the decay learnable" },
   { "decay_floor", 0.0, "of the decay learnable" },
   { "act", act.act_option "none", "of the coefficients, after the decay" },
+  { "max_lag", options.field { type = "int", min = 1, optional = true },
+    "coefficients of this lag and longer ones are 0" },
 }, { "dim" })
-
-local function encoder(o, width)
-  if o.encoder == "mlp" then return RPE(width, o.rpe) end
-  if o.encoder == "table" then return Table(width, o.table_length) end
-  return o.encoder
-end
 
 local function decay(o, domain)
   if o.decay == "none" then return nil end
@@ -90,14 +92,28 @@ local fills = {
   ones = function(t) return t:fill(1) end,
 }
 
+-- What of an operator a layer cannot change with the length, as text.
+local function wants(operator)
+  local list = { ("%d numbers per channel by %s"):format(operator:width(), operator:domain()) }
+  for _, p in ipairs(operator:params()) do
+    list[#list + 1] = ("%s [%s]"):format(p.name, table.concat(p.shape, ","))
+  end
+  return table.concat(list, ", ")
+end
+
 function TNO:build(o)
   if o.dim % o.heads ~= 0 then
     error(("TNO: %d channels do not divide into %d heads"):format(o.dim, o.heads), 0)
   end
   self.plans, self.lengths, self.own = {}, {}, {}
   local operator = plan(o, 2).operator -- a small one, to learn what the backend wants
-  self.encoder = encoder(o, operator:width() * o.dim)
-  self.decay = decay(o, operator:domain())
+  self.domain, self.wants = operator:domain(), wants(operator)
+  if o.max_lag and self.domain ~= "lag" then
+    error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, and max_lag is a "
+      .. "lag: use a backend that takes lags"):format(o.backend, self.domain)), 0)
+  end
+  self.encoder = encoders.make(o, operator:width() * o.dim, self.domain)
+  self.decay = decay(o, self.domain)
   for i, p in ipairs(operator:params()) do
     local t = core.zeros(p.shape)
     fills[p.init](t)
@@ -106,14 +122,49 @@ function TNO:build(o)
   end
 end
 
--- The plan for length n: {operator=, points=}.
+local warned = {} -- backends with their options: what is true of a layer is so of the others
+
+-- What TNO:plan keeps for length n, checked against what the layer was made for.
+local function planned(self, n)
+  local shared = plan(self.opt, n)
+  local operator, points = shared.operator, shared.points
+  local now = wants(operator)
+  if now ~= self.wants then
+    error(core.error("EBACKEND", ("TNO: backend '%s' wants %s at length %d, and wanted %s when "
+      .. "the layer was made: its parameters cannot depend on the length"):format(
+      self.opt.backend, now, n, self.wants)), 0)
+  end
+  local why = operator:warning()
+  local what = problem(self.opt)
+  if why and not warned[what] then
+    warned[what] = true
+    warn("toeplab: ", why)
+  end
+  local entry = { shared = shared, operator = operator, points = points, asked = points }
+  local most = self.opt.max_lag
+  if most and most < n then
+    entry.after = n - most
+    entry.before = self.opt.causal and 0 or n - most
+    entry.asked = points:narrow(1, entry.before + 1, points:dim(1) - entry.before - entry.after)
+  end
+  return entry
+end
+
+-- The plan for length n: {operator=, points=, asked=}; asked: the points short of max_lag.
 function TNO:plan(n)
   if not self.plans[n] then
-    self.plans[n] = plan(self.opt, n)
+    self.plans[n] = planned(self, n)
     table.insert(self.lengths, n)
     if #self.lengths > KEPT then self.plans[table.remove(self.lengths, 1)] = nil end
   end
   return self.plans[n]
+end
+
+local function padded(coef, entry)
+  local width = coef:dim(2)
+  local parts = { coef, core.zeros(entry.after, width) }
+  if entry.before > 0 then table.insert(parts, 1, core.zeros(entry.before, width)) end
+  return core.concat(parts, 1)
 end
 
 -- The coefficients at length n: [p, width dim], rows as the backend's points.
@@ -121,10 +172,11 @@ function TNO:coefficients(n)
   local store = kept and not core.recording() and kept or nil
   if store and not store[self] then store[self] = {} end
   if store and store[self][n] then return store[self][n] end
-  local points = self:plan(n).points
-  local coef = self.encoder(points, n)
-  if self.decay then coef = self.decay(coef, points) end
+  local entry = self:plan(n)
+  local coef = self.encoder(entry.asked, n, self.domain)
+  if self.decay then coef = self.decay(coef, entry.asked) end
   coef = act.act[self.opt.act](coef)
+  if entry.after then coef = padded(coef, entry) end
   if store then store[self][n] = coef end
   return coef
 end
@@ -139,6 +191,7 @@ function TNO:forward(x)
   if x:ndim() ~= 3 then
     error(("TNO: x is %s, wanted [b,n,%d]"):format(tostring(x), self.opt.dim), 0)
   end
+  if self.stepper then return self.stepper(x) end -- the next positions: toeplab.recurrent
   local n = x:dim(2)
   return self:plan(n).operator:apply(self:coefficients(n), parameters(self), x)
 end
@@ -152,7 +205,8 @@ end
 
 function TNO:brief()
   local o = self.opt
-  return ("%d channels, %s, %s"):format(o.dim, o.causal and "causal" or "bidirectional", o.backend)
+  return ("%d channels, %s, %s%s"):format(o.dim, o.causal and "causal" or "bidirectional",
+    o.backend, o.max_lag and ", lags below " .. o.max_lag or "")
 end
 
 return { TNO = TNO, cached = cached }

@@ -31,7 +31,8 @@ return {
       .. "part; every other row differs by less than 0.6. Probably a misprint (24.65?).",
     "The average is the plain mean over the 19 lengths of Table 15, on the test part.",
     "The learnable decay is sigmoid(3 + N(0,1)) per channel at the start.",
-    "All rows are of layout B.",
+    "All rows have a second shortcut inside the GTU (layout B), which the released "
+      .. "training script has not.",
     "7 layers, though its Table 13 says 6: only 7 make 48.68 M parameters.",
     "Learning rate 5e-4 (Table 12 and the released scripts); Section 4.1 says 0.005. "
       .. "Gradients are clipped at norm 1.0, though Table 12 says '-'.",

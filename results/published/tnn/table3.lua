@@ -57,7 +57,7 @@ return {
     { "GSS", 50.53, 51.58, 62.58, 80.98, 85.67, 82.11, 6.56, 60.00, 122.80,
       where = { model = "gss" } },
     { "TNN", 76.72, 76.06, 85.06, 88.30, 90.60, 82.96, 49.85, 78.51, 126.40,
-      where = { { model = "tnn" }, { preset = "tnn-7/6" } } },
+      where = { { model = "tnn" }, { preset = "blm-tnn-12" } } },
   },
   average = { of = 7, column = "avg" },
   setting = { corpus = "wikitext-103-raw", tokenizer = "gpt2", layers = 12, dim = 768,

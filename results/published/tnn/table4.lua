@@ -40,8 +40,8 @@ return {
   notes = {
     "Rows up to Skyformer are copied from the Skyformer paper, which has another code "
       .. "base; the others were run in S4's: the table mixes pipelines.",
-    "The test part of Text was also its validation part. Text and the like are evaluated "
-      .. "without the last partial batch.",
+    "The test part of Text was also its validation part. Evaluation dropped the last "
+      .. "partial batch.",
     "Learning rates were searched in fine grids for each task; decay 1 (Text, Image, "
       .. "Pathfinder) or 0.95 (ListOps, Retrieval). These settings are inferred from deleted "
       .. "run scripts.",

@@ -24,7 +24,8 @@ return {
       .. "decay. Their fair comparator is the integers without decay, 24.03 in Table 10, so "
       .. "sin, cos (24.04) is a tie.",
     "The normalised input is k/(n-1) in the released code, not k/n.",
-    "All rows are of layout B.",
+    "All rows have a second shortcut inside the GTU (layout B), which the released "
+      .. "training script has not.",
     "7 layers, though its Table 13 says 6: only 7 make 48.68 M parameters.",
     "Learning rate 5e-4 (Table 12 and the released scripts); Section 4.1 says 0.005. "
       .. "Gradients are clipped at norm 1.0, though Table 12 says '-'.",

@@ -18,7 +18,8 @@ return {
   notes = {
     "Layers: TNN 7, without RPE 5 (to match the parameters: 48.68 and 49.35 M). Without "
       .. "RPE the coefficients of lags up to 511 are free parameters, longer lags 0.",
-    "All rows are of layout B.",
+    "All rows have a second shortcut inside the GTU (layout B), which the released "
+      .. "training script has not.",
     "In the text at hand this table is run together with Table 6; its rows are those of "
       .. "the last two columns.",
     "Learning rate 5e-4 (Table 12 and the released scripts); Section 4.1 says 0.005. "

@@ -36,4 +36,9 @@ for _, backend in ipairs { "naive", "matrix", "fft" } do
   y:sum():backward()
   assert(tno:dense(coef):dim(1) == 2 and #tno:params() == 0)
 end
+for _, kind in ipairs { "ring", "exact" } do
+  local r <close> = core.recurrence(core.ones(3, 2), nil, kind)
+  assert(r:step(x:narrow(2, 1, 2):narrow(1, 1, 1)):dim(2) == 2 and r:sizes().lags == 3)
+  assert(kind == "ring" or select("#", r:modes()) == 3)
+end
 assert(#core.backends() >= 3 and core.build_info().version == core.version)

@@ -19,3 +19,14 @@ encoder:feed(text:sub(1, 10))
 encoder:feed(text:sub(11))
 local ids <close> = encoder:finish()
 assert(bpe:decode(ids) == text and encoder:count() == ids:numel())
+
+local frequent <close> = core.vocab_frequent(text, 2)
+assert(frequent:eos() == 2 and frequent:encode("t"):get(1) > 2)
+local list, starts, answers = core.listops { seed = 1, count = 3, min_length = 3, max_length = 9 }
+local first = starts:get(2)
+assert(core.listops_value(list, 0, first) == answers:get(1))
+local again <close> = core.listops_parse(core.listops_text(list, 0, first))
+assert(again:numel() == first)
+local rows, lengths = core.padded(list, starts, core.ids { 2, 0 }, 6, 2, 0)
+assert(rows:dim(2) == 6 and lengths:get(1) <= 6)
+for _, t in ipairs { list, starts, answers, rows, lengths } do t:close() end

@@ -1,0 +1,105 @@
+/* angle.h - the right-angle convolution, that is the product of polynomials modulo X^N - i for any
+** N >= n, in vectors: what backends share that convolve through Fourier transforms. How it works
+** is said in fft/convolve.c.
+**
+** w [N,2] is the twist exp(i pi m / 2N). A complex vector z is pairs of floats. */
+#ifndef ANGLE_H
+#define ANGLE_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* N: the smallest product of 2, 3, 5 and 7 from n on, lengths that FFTW has codelets for. */
+static inline int64_t angle_size(int64_t n)
+{
+    static const int primes[] = {2, 3, 5, 7};
+    for (;; n++) {
+        int64_t rest = n;
+        for (int i = 0; i < 4; i++)
+            while (rest % primes[i] == 0) rest /= primes[i];
+        if (rest == 1) return n;
+    }
+}
+
+static inline void angle_table(int64_t size, float *w)
+{
+    for (int64_t m = 0; m < size; m++) {
+        double angle = 3.14159265358979323846 * (double)m / (2 * (double)size);
+        w[2 * m] = (float)cos(angle);
+        w[2 * m + 1] = (float)sin(angle);
+    }
+}
+
+/* z = W x, zero from n to N */
+static inline void angle_twist(const float *restrict w, int64_t size, int64_t n,
+                               const float *restrict x, float *restrict z)
+{
+    for (int64_t m = 0; m < n; m++) {
+        z[2 * m] = x[m] * w[2 * m];
+        z[2 * m + 1] = x[m] * w[2 * m + 1];
+    }
+    if (size > n) memset(z + 2 * n, 0, (size_t)(size - n) * sizeof(float[2]));
+}
+
+/* x = Re W^-1 z */
+static inline void angle_untwist(const float *restrict w, int64_t n, const float *restrict z,
+                                 float *restrict x)
+{
+    for (int64_t m = 0; m < n; m++) x[m] = z[2 * m] * w[2 * m] + z[2 * m + 1] * w[2 * m + 1];
+}
+
+/* z += - i W t with t the coefficients of the lags -count..-1 */
+static inline void angle_fold(const float *w, int64_t size, int64_t count,
+                              const float *restrict t, float *restrict z)
+{
+    const float *restrict root = w + 2 * (size - count);
+    float *restrict tail = z + 2 * (size - count);
+    for (int64_t m = 0; m < count; m++) {
+        tail[2 * m] += t[m] * root[2 * m + 1];
+        tail[2 * m + 1] -= t[m] * root[2 * m];
+    }
+}
+
+/* t = - Im W^-1 z at the lags -count..-1 */
+static inline void angle_unfold(const float *w, int64_t size, int64_t count,
+                                const float *restrict z, float *restrict t)
+{
+    const float *restrict root = w + 2 * (size - count);
+    const float *restrict tail = z + 2 * (size - count);
+    for (int64_t m = 0; m < count; m++)
+        t[m] = tail[2 * m] * root[2 * m + 1] - tail[2 * m + 1] * root[2 * m];
+}
+
+/* z = z t */
+static inline void angle_multiply(int64_t size, float *restrict z, const float *restrict t)
+{
+    for (int64_t k = 0; k < size; k++) {
+        float re = z[2 * k] * t[2 * k] - z[2 * k + 1] * t[2 * k + 1];
+        z[2 * k + 1] = z[2 * k] * t[2 * k + 1] + z[2 * k + 1] * t[2 * k];
+        z[2 * k] = re;
+    }
+}
+
+/* z = z conj(t) */
+static inline void angle_multiply_conjugate(int64_t size, float *restrict z,
+                                            const float *restrict t)
+{
+    for (int64_t k = 0; k < size; k++) {
+        float re = z[2 * k] * t[2 * k] + z[2 * k + 1] * t[2 * k + 1];
+        z[2 * k + 1] = z[2 * k + 1] * t[2 * k] - z[2 * k] * t[2 * k + 1];
+        z[2 * k] = re;
+    }
+}
+
+/* sum += z conj(x) */
+static inline void angle_correlate(int64_t size, float *restrict sum, const float *restrict z,
+                                   const float *restrict x)
+{
+    for (int64_t k = 0; k < size; k++) {
+        sum[2 * k] += z[2 * k] * x[2 * k] + z[2 * k + 1] * x[2 * k + 1];
+        sum[2 * k + 1] += z[2 * k + 1] * x[2 * k] - z[2 * k] * x[2 * k + 1];
+    }
+}
+
+#endif

@@ -1,0 +1,339 @@
+/* apply.c - the operator, its adjoints and its matrix, a tile of channels at a time. A thread has
+** whole channels, for all sequences of the batch: sums over these do not depend on the threads. */
+#include <string.h>
+
+#include "ski.h"
+
+typedef struct job {
+    const ski_plan    *s;
+    const tl_tno_args *a;
+} job;
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* ---- Scratch --------------------------------------------------------------------------------- */
+
+typedef struct heap { /* hands out rows; with no memory behind it only counts them */
+    lanes  *base;
+    int64_t rows;
+} heap;
+
+static void *take(heap *h, int64_t rows)
+{
+    h->rows += rows;
+    return h->base ? h->base + (h->rows - rows) : NULL;
+}
+
+/* As take, with END rows of zeros before and after, which are never written. */
+enum { END = STEP + WIDTH };
+static void *take_padded(heap *h, int64_t rows)
+{
+    lanes *p = take(h, END + rows + END);
+    return p ? p + END : NULL;
+}
+
+static ski_group carve_group(const ski_plan *s, heap *h)
+{
+    const int64_t twice = sizeof(double) / sizeof(float);
+    ski_group     g = {.column = -1};
+    g.x = take(h, s->window);
+    g.other = take(h, BLOCK);
+    g.taps = take(h, s->taps);
+    g.kernel = take(h, s->lags + END);
+    g.z = take_padded(h, s->r);
+    g.g = take_padded(h, s->r);
+    g.v = take(h, s->r + END);
+    g.tap_sums = take(h, s->taps * twice);
+    g.kernel_sums = take(h, s->lags * twice);
+    g.spectra = take(h, s->line);
+    return g;
+}
+
+static int64_t carve(const ski_plan *s, lanes *base, ski_work *w)
+{
+    heap h = {base, 0};
+    w->s = s;
+    w->out = take(&h, BLOCK);
+    w->flip = take(&h, ski_up(s->r));
+    w->sums = take(&h, larger(ski_up(s->taps), ski_up(s->lags + 1)));
+    for (int k = 0; k < 3; k++) w->line[k] = take(&h, s->line / LANES);
+    for (int64_t g = 0; g < s->groups; g++) w->group[g] = carve_group(s, &h);
+    return h.rows;
+}
+
+void ski_layout(ski_plan *s)
+{
+    heap     h = {0};
+    ski_work w;
+    s->window = BLOCK + ski_up(s->taps);
+    s->line = (s->size + 2 + LANES - 1) / LANES * LANES;
+    if (!s->size) s->line = 0;
+    (void)carve_group(s, &h);
+    s->stride = h.rows;
+    s->each = carve(s, NULL, &w);
+}
+
+/* ---- Tiles ----------------------------------------------------------------------------------- */
+
+/* The taps and A of the tile whose channels begin at first. The coefficient of a zero lag may be
+** the mean of two. */
+static void load_operator(ski_work *w, const tl_tno_args *a, int64_t first)
+{
+    const ski_plan *s = w->s;
+    if (s->taps) ski_load(w, a->params[0] + first, s->taps, 0, s->taps, w->group[0].taps);
+    if (!s->low) return;
+    ski_load(w, a->coef + first, s->points, 0, s->points, w->group[0].kernel);
+    for (int64_t g = 0; g < w->groups; g++) {
+        lanes *kernel = w->group[g].kernel, *middle = kernel + s->zero;
+        if (s->mean) {
+            middle[0] = 0.5f * (middle[0] + middle[1]);
+            memmove(middle + 1, middle + 2, (size_t)(s->r - 1) * sizeof *middle);
+            kernel[s->lags] = (lanes){0};
+        }
+        ski_prepare(w, &w->group[g]);
+    }
+}
+
+static void reverse_taps(ski_work *w)
+{
+    for (int64_t g = 0; g < w->groups; g++)
+        for (lanes *a = w->group[g].taps, *b = a + w->s->taps - 1; a < b; a++, b--) {
+            lanes kept = *a;
+            *a = *b;
+            *b = kept;
+        }
+}
+
+static void begin_tile(ski_work *w, const tl_tno_args *a, int64_t first)
+{
+    int64_t most = w->s->groups * LANES;
+    w->channels = smaller(w->s->d - first, most);
+    w->groups = (w->channels + LANES - 1) / LANES;
+    load_operator(w, a, first);
+}
+
+/* z, g and what causal sums are kept in. */
+static void clear_state(ski_work *w)
+{
+    size_t bytes = (size_t)(w->s->r + WIDTH) * sizeof(lanes);
+    for (int64_t k = 0; w->s->low && k < w->groups; k++) {
+        ski_group *g = &w->group[k];
+        memset(g->z, 0, bytes);
+        memset(g->g, 0, bytes);
+        memset(g->v, 0, bytes);
+        memset(g->pending, 0, sizeof g->pending);
+        g->column = -1;
+    }
+}
+
+/* ---- What comes next ------------------------------------------------------------------------- */
+
+/* How many of the rows first..first+BLOCK-1 of group k of x [n,d] there are; row is the first. */
+static int64_t there(const ski_work *w, int64_t k, const float *x, int64_t first, const float **row)
+{
+    int64_t from = larger(first, 0), to = smaller(first + BLOCK, w->s->n);
+    if (from >= to) return 0;
+    *row = x + from * w->s->d + k * LANES;
+    return to - from;
+}
+
+/* In group k: rows of a from first on, of b and of y from at on. b or y may be NULL. */
+static ski_ahead ahead_of(const ski_work *w, int64_t k, const float *a, int64_t first,
+                          const float *b, const float *y, int64_t at)
+{
+    ski_ahead next = {.step = w->s->d};
+    next.reads[0] = there(w, k, a, first, &next.read[0]);
+    if (b) next.reads[1] = there(w, k, b, at, &next.read[1]);
+    if (y) next.writes = there(w, k, y, at, &next.write);
+    return next;
+}
+
+/* ---- Forward --------------------------------------------------------------------------------- */
+
+static void forward_blocks(ski_work *w, const float *x, float *y)
+{
+    const ski_plan *s = w->s;
+    int64_t         more = s->taps ? s->taps - 1 : 0, lead = more - s->origin;
+    for (int64_t first = 0; first < s->n; first += BLOCK) {
+        int64_t count = smaller(BLOCK, s->n - first);
+        if (s->taps || s->causal)
+            ski_load(w, x, s->n, first - lead, count + more, w->group[0].x);
+        for (int64_t k = 0; k < w->groups; k++) {
+            ski_group *g = &w->group[k];
+            ski_ahead  next = ahead_of(w, k, x, first + BLOCK + s->origin, NULL, y, first + BLOCK);
+            ski_correlate(g->taps, s->taps, g->x, count, w->out,
+                          s->taps ? &next : NULL);
+            if (s->low && s->causal)
+                ski_causal_forward(s, g, first, count, g->x + lead, w->out);
+            if (s->low && !s->causal)
+                ski_spread(w, k, first, count, g->v, w->out, y);
+            else
+                ski_store(w, k, w->out, count, y + first * s->d);
+        }
+    }
+}
+
+static void forward_sequence(ski_work *w, const float *x, float *y)
+{
+    const ski_plan *s = w->s;
+    clear_state(w);
+    if (s->low && !s->causal) {
+        for (int64_t first = 0; first < s->n; first += BLOCK)
+            ski_gather(w, x, first, smaller(BLOCK, s->n - first), w->group[0].z);
+        for (int64_t g = 0; g < w->groups; g++) ski_multiply(w, &w->group[g]);
+    }
+    forward_blocks(w, x, y);
+}
+
+static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job  *j = user;
+    ski_work    w = {0};
+    const int64_t each = j->s->n * j->s->d;
+    (void)carve(j->s, j->s->scratch + thread * j->s->each, &w);
+    for (int64_t tile = begin; tile < end; tile++) {
+        int64_t first = tile * j->s->groups * LANES;
+        begin_tile(&w, j->a, first);
+        reverse_taps(&w);
+        for (int64_t b = 0; b < j->a->b; b++)
+            forward_sequence(&w, j->a->x + b * each + first, j->a->y + b * each + first);
+    }
+}
+
+/* ---- Backward -------------------------------------------------------------------------------- */
+
+/* What is wanted of a backward. */
+typedef struct wish {
+    int x, coef, taps;
+} wish;
+
+/* The gradients of the taps and of a causal A; of another, z = W' x and g = W' dy. */
+static void backward_sums(ski_work *w, const float *x, const float *dy, wish want)
+{
+    const ski_plan *s = w->s;
+    int64_t         more = s->taps ? s->taps - 1 : 0;
+    int             two_sided = s->low && !s->causal, causal = s->low && s->causal && want.coef;
+    for (int64_t first = 0; first < s->n; first += BLOCK) {
+        int64_t count = smaller(BLOCK, s->n - first);
+        if (two_sided) ski_gather(w, dy, first, count, w->group[0].g);
+        if (two_sided && want.coef) ski_gather(w, x, first, count, w->group[0].z);
+        if (!want.taps && !causal) continue;
+        ski_load(w, dy, s->n, first - s->origin, count + more, w->group[0].x);
+        ski_load(w, x, s->n, first, count, w->group[0].other);
+        for (int64_t k = 0; k < w->groups; k++) {
+            ski_group *g = &w->group[k];
+            ski_ahead  next = ahead_of(w, k, dy, first + BLOCK + more - s->origin, x, NULL,
+                                       first + BLOCK);
+            if (want.taps) {
+                ski_correlate(g->other, count, g->x, s->taps, w->sums, &next);
+                ski_add(g->tap_sums, w->sums, s->taps);
+            }
+            if (causal) ski_causal_sums(s, g, first, count, g->other, g->x + s->origin);
+        }
+    }
+}
+
+/* The last block first, for causal sums. */
+static void backward_blocks(ski_work *w, const float *dy, float *dx)
+{
+    const ski_plan *s = w->s;
+    int64_t         more = s->taps ? s->taps - 1 : 0;
+    for (int64_t first = (s->n - 1) / BLOCK * BLOCK; first >= 0; first -= BLOCK) {
+        int64_t count = smaller(BLOCK, s->n - first);
+        if (s->taps || s->causal)
+            ski_load(w, dy, s->n, first - s->origin, count + more, w->group[0].x);
+        for (int64_t k = 0; k < w->groups; k++) {
+            ski_group *g = &w->group[k];
+            ski_ahead  next = ahead_of(w, k, dy, first - BLOCK - s->origin, NULL, dx,
+                                       first - BLOCK);
+            ski_correlate(g->taps, s->taps, g->x, count, w->out,
+                          s->taps ? &next : NULL);
+            if (s->low && s->causal)
+                ski_causal_back(s, g, first, count, g->x + s->origin, w->out);
+            if (s->low && !s->causal)
+                ski_spread(w, k, first, count, g->v, w->out, dx);
+            else
+                ski_store(w, k, w->out, count, dx + first * s->d);
+        }
+    }
+}
+
+static void backward_sequence(ski_work *w, const float *x, const float *dy, float *dx, wish want)
+{
+    const ski_plan *s = w->s;
+    int             two_sided = s->low && !s->causal;
+    clear_state(w);
+    if (two_sided || want.taps || want.coef) backward_sums(w, x, dy, want);
+    for (int64_t g = 0; two_sided && g < w->groups; g++) {
+        if (want.x) ski_transpose(w, &w->group[g]);
+        if (want.coef) ski_kernel_sums(w, &w->group[g]);
+    }
+    if (!two_sided) clear_state(w);
+    if (want.x) backward_blocks(w, dy, dx);
+}
+
+static void store_sums(const ski_work *w, int64_t g, const double *sums, int64_t count, float *to)
+{
+    const ski_plan *s = w->s;
+    for (int64_t k = 0; k < count; k++)
+        for (int c = 0; c < LANES; c++) w->sums[k][c] = (float)sums[k * LANES + c];
+    if (s->mean && sums == w->group[g].kernel_sums) {
+        lanes *middle = w->sums + s->zero;
+        memmove(middle + 1, middle, (size_t)s->r * sizeof *middle);
+        middle[0] *= 0.5f;
+        middle[1] *= 0.5f;
+        count++;
+    }
+    ski_store(w, g, w->sums, count, to);
+}
+
+static void backward_tile(ski_work *w, const tl_tno_args *a, int64_t first)
+{
+    const ski_plan *s = w->s;
+    float          *dtaps = s->taps && a->dparams ? a->dparams[0] : NULL;
+    wish            want = {a->dx != NULL, a->dcoef && s->low, dtaps != NULL};
+    begin_tile(w, a, first);
+    for (int64_t g = 0; g < w->groups; g++) {
+        memset(w->group[g].tap_sums, 0, (size_t)s->taps * LANES * sizeof(double));
+        memset(w->group[g].kernel_sums, 0, (size_t)s->lags * LANES * sizeof(double));
+    }
+    for (int64_t b = 0; b < a->b; b++) {
+        int64_t at = b * s->n * s->d + first;
+        backward_sequence(w, a->x + at, a->dy + at, a->dx ? a->dx + at : NULL, want);
+    }
+    for (int64_t g = 0; g < w->groups; g++) {
+        if (dtaps) store_sums(w, g, w->group[g].tap_sums, s->taps, dtaps + first);
+        if (want.coef)
+            store_sums(w, g, w->group[g].kernel_sums, s->lags, a->dcoef + first);
+    }
+    if (a->dcoef && !s->low) /* the coefficients are not used */
+        memset(a->dcoef + first, 0, (size_t)w->channels * sizeof(float));
+}
+
+static void backward_tiles(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    ski_work   w = {0};
+    (void)carve(j->s, j->s->scratch + thread * j->s->each, &w);
+    for (int64_t tile = begin; tile < end; tile++)
+        backward_tile(&w, j->a, tile * j->s->groups * LANES);
+}
+
+static void run(const ski_plan *s, const tl_tno_args *a, tl_body body)
+{
+    int64_t most = s->groups * LANES;
+    s->h->parallel(s->h, (s->d + most - 1) / most, 1, body, &(job){s, a});
+}
+
+tl_status ski_forward(void *plan, const tl_tno_args *a)
+{
+    run(plan, a, forward_tiles);
+    return TL_OK;
+}
+
+tl_status ski_backward(void *plan, const tl_tno_args *a)
+{
+    run(plan, a, backward_tiles);
+    return TL_OK;
+}

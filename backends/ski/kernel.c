@@ -1,0 +1,126 @@
+/* kernel.c - A, A' and the gradient of A for a group of channels: directly, or by transforms of the
+** circulant that A lies in. Which of the two is decided in plan.c. */
+#include <string.h>
+
+#include "ski.h"
+
+/* ---- By transforms --------------------------------------------------------------------------- */
+
+static void to_spectrum(const ski_work *w, float *line, float *spectrum)
+{
+    w->s->transforms->run(w->s->there, line, spectrum);
+}
+
+/* One channel of rows, zero up to the size of the transforms. */
+static void spectrum_of(ski_work *w, const lanes *rows, int lane, float *spectrum)
+{
+    float *line = w->line[0];
+    for (int64_t k = 0; k < w->s->r; k++) line[k] = rows[k][lane];
+    memset(line + w->s->r, 0, (size_t)(w->s->size - w->s->r) * sizeof *line);
+    to_spectrum(w, line, spectrum);
+}
+
+/* z = z t, or z conj(t) where sign is -1 */
+static void product(int64_t size, float sign, float *restrict z, const float *restrict t)
+{
+    for (int64_t k = 0; k < size / 2 + 1; k++) {
+        float re = z[2 * k] * t[2 * k] - sign * z[2 * k + 1] * t[2 * k + 1];
+        z[2 * k + 1] = z[2 * k + 1] * t[2 * k] + sign * z[2 * k] * t[2 * k + 1];
+        z[2 * k] = re;
+    }
+}
+
+/* v = A from, or A' from */
+static void by_transforms(ski_work *w, ski_group *g, const lanes *from, float sign)
+{
+    const ski_plan *s = w->s;
+    for (int lane = 0; lane < LANES; lane++) {
+        spectrum_of(w, from, lane, w->line[1]);
+        product(s->size, sign, w->line[1], g->spectra + lane * s->line);
+        s->transforms->run(s->back, w->line[1], w->line[0]);
+        for (int64_t k = 0; k < s->r; k++) g->v[k][lane] = w->line[0][k];
+    }
+}
+
+static void prepare(ski_work *w, ski_group *g)
+{
+    const ski_plan *s = w->s;
+    float          *line = w->line[0], scale = 1.0f / (float)s->size;
+    for (int lane = 0; lane < LANES; lane++) {
+        memset(line, 0, (size_t)s->size * sizeof *line);
+        for (int64_t l = 1 - s->r; l < s->r; l++)
+            line[l < 0 ? l + s->size : l] = scale * g->kernel[l + s->zero][lane];
+        to_spectrum(w, line, g->spectra + lane * s->line);
+    }
+}
+
+/* w->sums: lag l is the sum over b of g_(b+l) z_b */
+static void sums_by_transforms(ski_work *w, const ski_group *g)
+{
+    const ski_plan *s = w->s;
+    float           scale = 1.0f / (float)s->size;
+    for (int lane = 0; lane < LANES; lane++) {
+        spectrum_of(w, g->z, lane, w->line[2]);
+        spectrum_of(w, g->g, lane, w->line[1]);
+        product(s->size, -1, w->line[1], w->line[2]);
+        s->transforms->run(s->back, w->line[1], w->line[0]);
+        for (int64_t l = 1 - s->r; l < s->r; l++)
+            w->sums[l + s->zero][lane] = scale * w->line[0][l < 0 ? l + s->size : l];
+    }
+}
+
+/* ---- Directly -------------------------------------------------------------------------------- */
+
+static void reverse(const lanes *from, int64_t count, lanes *to)
+{
+    for (int64_t k = 0; k < count; k++) to[k] = from[count - 1 - k];
+}
+
+/* For STEP lags at a time, over the b for which one of them stays in g; what is read beyond its
+** ends is zero. */
+static void sums_directly(ski_work *w, const ski_group *g)
+{
+    int64_t r = w->s->r;
+    for (int64_t l = 0; l < w->s->lags; l += STEP) {
+        int64_t from = r - l - STEP > 0 ? r - l - STEP : 0;
+        int64_t to = 2 * r - 1 - l < r ? 2 * r - 1 - l : r;
+        ski_correlate(g->z + from, to - from, g->g + from + l - (r - 1), STEP, w->sums + l,
+                      NULL);
+    }
+}
+
+/* ---- Either ---------------------------------------------------------------------------------- */
+
+void ski_prepare(ski_work *w, ski_group *g)
+{
+    if (w->s->size) prepare(w, g);
+}
+
+void ski_multiply(ski_work *w, ski_group *g)
+{
+    if (w->s->size) {
+        by_transforms(w, g, g->z, 1);
+    } else {
+        reverse(g->z, w->s->r, w->flip);
+        ski_correlate(w->flip, w->s->r, g->kernel, w->s->r, g->v, NULL);
+    }
+}
+
+void ski_transpose(ski_work *w, ski_group *g)
+{
+    if (w->s->size) {
+        by_transforms(w, g, g->g, -1);
+    } else {
+        ski_correlate(g->g, w->s->r, g->kernel, w->s->r, w->flip, NULL);
+        reverse(w->flip, w->s->r, g->v);
+    }
+}
+
+void ski_kernel_sums(ski_work *w, ski_group *g)
+{
+    if (w->s->size)
+        sums_by_transforms(w, g);
+    else
+        sums_directly(w, g);
+    ski_add(g->kernel_sums, w->sums, w->s->lags);
+}

@@ -1,0 +1,221 @@
+/* plan.c - the plugin ski: its options, where it wants the kernel, and what a plan holds. */
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ski.h"
+
+#define MOST 16777216 /* inducing points, and taps: so that no size below overflows */
+
+/* Applying A directly takes r^2 products of a whole group at once, transforms go channel by
+** channel. Up to here the first is faster, by measurement. */
+#define DIRECT 256
+
+enum { INDUCING, TAPS, INTERPOLATION, LAMBDA, SPAN, ZERO, PARTS, AS_PUBLISHED, MASKING };
+
+static const tl_option options[] = {
+    {"inducing", 'i', "64", "2..", "inducing points of the low-rank part"},
+    {"taps", 'i', "32", "0..", "taps of the sparse part: tap k is lag k - taps/2; causal: lag k"},
+    {"interpolation", 's', "linear", "linear cubic", "from the inducing points to the tokens"},
+    {"lambda", 'f', "0.99", "0..1", "the kernel is taken at sign(t) lambda^|t|"},
+    {"span", 's', "n-1", "n-1 n", "inducing points lie on [0,n-1] or on [0,n]"},
+    {"zero", 's', "plus", "plus literal mean", "kernel at lag 0: at +1, at 0, or of -1 and +1"},
+    {"parts", 's', "both", "both low-rank sparse", "W A W' and the taps, or one of them"},
+    {"as_published", 'b', "0", NULL, "the W of the published code, with its three defects"},
+    {"masking", 's', "interval", "interval token",
+     "causal: A meets the sums once per inducing point, or at each token (SKI, App. B)"},
+    {0},
+};
+
+static int is(const tl_tno_problem *p, int option, const char *word)
+{
+    return strcmp(p->options[option].s, word) == 0;
+}
+
+static int64_t taps(const tl_tno_problem *p)
+{
+    return is(p, PARTS, "low-rank") ? 0 : p->options[TAPS].i;
+}
+
+static int64_t span(const tl_tno_problem *p) { return p->n - is(p, SPAN, "n-1"); }
+
+/* The distance of inducing points. */
+static double spacing(const tl_tno_problem *p)
+{
+    return (double)span(p) / (double)(p->options[INDUCING].i - 1);
+}
+
+/* ---- What it takes --------------------------------------------------------------------------- */
+
+static const char *refusal(const tl_tno_problem *p)
+{
+    const tl_option_value *o = p->options;
+    if (p->device != TL_CPU) return "it runs on the CPU only";
+    if (p->n > INT_MAX) return "it takes at most 2147483647 tokens";
+    if (o[INDUCING].i > MOST) return "it takes at most 16777216 inducing points";
+    if (o[TAPS].i > MOST) return "it takes at most 16777216 taps";
+    if (o[LAMBDA].f <= 0) return "lambda 0 puts every lag at 0: take one between 0 and 1";
+    if (is(p, PARTS, "sparse") && o[TAPS].i == 0) return "parts=sparse with taps=0 is nothing";
+    if (!o[AS_PUBLISHED].i) return NULL;
+    if (p->causal) return "as_published: the published code has no causal W A W'";
+    if (is(p, INTERPOLATION, "cubic")) return "as_published: that code interpolates linearly";
+    return NULL;
+}
+
+/* lambda^h >= 1/e between neighbours, so that the kernel has something to tell them apart by. */
+static void warn(const tl_tno_problem *p, char *why, size_t size)
+{
+    double lambda = p->options[LAMBDA].f, h = spacing(p), safe = exp(-1 / h);
+    if (is(p, PARTS, "sparse") || h <= 0 || lambda >= safe) return;
+    double digits = pow(10, ceil(-log10(1 - safe)) + 2); /* so that it is still safe */
+    (void)snprintf(why, size,
+                   "ski: lambda %g is too small for inducing points h = %g apart: lambda^h is "
+                   "%.2g, so the low-rank part sees little but lag 0; take lambda >= exp(-1/h) = "
+                   "%.10g",
+                   lambda, h, pow(lambda, h), ceil(safe * digits) / digits);
+}
+
+static int accepts(const tl_tno_problem *p, char *why, size_t size)
+{
+    const char *reason = refusal(p);
+    if (reason)
+        (void)snprintf(why, size, "%s", reason);
+    else
+        warn(p, why, size);
+    return reason == NULL;
+}
+
+/* sign(t) lambda^|t| for the lags of A, ascending. Where the mean is taken, lag 0 is asked for
+** from both sides. */
+static int64_t points(const tl_tno_problem *p, double *out)
+{
+    int64_t r = p->options[INDUCING].i, count = 0;
+    double  log_lambda = log(p->options[LAMBDA].f), h = spacing(p);
+    if (is(p, PARTS, "sparse")) { /* a kernel that is not used */
+        if (out) out[0] = 1;
+        return 1;
+    }
+    if (!out) return (p->causal ? r : 2 * r - 1) + is(p, ZERO, "mean");
+    for (int64_t l = p->causal ? 0 : 1 - r; l < r; l++) {
+        double x = exp((double)(l < 0 ? -l : l) * h * log_lambda);
+        if (l == 0 && is(p, ZERO, "mean")) out[count++] = -1;
+        out[count++] = l == 0 && is(p, ZERO, "literal") ? 0 : l < 0 ? -x : x;
+    }
+    return count;
+}
+
+static int taps_shape(const tl_tno_problem *p, int64_t out_dims[6])
+{
+    out_dims[0] = taps(p); /* 0: an empty tensor */
+    out_dims[1] = p->d;
+    return 2;
+}
+
+static const tl_param params[] = {{"taps", "normal", taps_shape}, {0}};
+
+/* ---- Plan ------------------------------------------------------------------------------------ */
+
+static void release(void *state)
+{
+    ski_plan *s = state;
+    if (s->there) s->transforms->release(s->there);
+    if (s->back) s->transforms->release(s->back);
+    s->h->free(s->h, s->start);
+    s->h->free(s->h, s->weight);
+    s->h->free(s->h, s->scratch);
+    s->h->free(s->h, s);
+}
+
+/* The smallest product of powers of 2, 3 and 5 from n on. */
+static int64_t smooth(int64_t n)
+{
+    static const int primes[] = {2, 3, 5};
+    for (;; n++) {
+        int64_t rest = n;
+        for (int i = 0; i < 3; i++)
+            while (rest % primes[i] == 0) rest /= primes[i];
+        if (rest == 1) return n;
+    }
+}
+
+static tl_status plan_transforms(ski_plan *s)
+{
+    s->transforms = s->low && !s->causal && s->r > DIRECT ? s->h->transforms(s->h) : NULL;
+    if (!s->transforms) return TL_OK;
+    s->size = smooth(2 * s->r - 1);
+    tl_status st = s->transforms->plan(s->h, TL_R2C, s->size, &s->there);
+    return st == TL_OK ? s->transforms->plan(s->h, TL_C2R, s->size, &s->back) : st;
+}
+
+static void describe(ski_plan *s, const tl_tno_problem *p)
+{
+    s->n = p->n;
+    s->d = p->d;
+    s->causal = p->causal;
+    s->taps = taps(p);
+    s->origin = p->causal ? 0 : s->taps / 2;
+    s->points = points(p, NULL);
+    s->low = !is(p, PARTS, "sparse");
+    s->each_token = is(p, MASKING, "token");
+    if (s->low) {
+        s->r = p->options[INDUCING].i;
+        s->zero = p->causal ? 0 : s->r - 1;
+        s->lags = s->zero + s->r;
+        s->mean = is(p, ZERO, "mean");
+    }
+    s->groups = GROUPS; /* fewer where threads would be idle */
+    while (s->groups > 1 && s->d < 2 * s->groups * LANES * s->h->threads) s->groups /= 2;
+}
+
+static tl_status plan_weights(ski_plan *s, const tl_tno_problem *p)
+{
+    ski_grid grid = {p->n, p->options[INDUCING].i, span(p), is(p, INTERPOLATION, "cubic"),
+                     p->options[AS_PUBLISHED].i != 0, p->options[LAMBDA].f};
+    s->width = ski_width(&grid);
+    s->start = s->h->alloc(s->h, (size_t)s->n * sizeof *s->start);
+    s->weight = s->h->alloc(s->h, (size_t)(s->n * s->width) * sizeof *s->weight);
+    if (!s->start || !s->weight) return TL_ENOMEM;
+    ski_weights(&grid, s->start, s->weight);
+    return TL_OK;
+}
+
+static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
+{
+    ski_plan *s = h->alloc(h, sizeof *s);
+    if (!s) return TL_ENOMEM;
+    *s = (ski_plan){.h = h};
+    describe(s, p);
+    tl_status st = plan_transforms(s);
+    if (st == TL_OK && s->low) st = plan_weights(s, p);
+    if (st == TL_OK) {
+        ski_layout(s);
+        size_t bytes = (size_t)(s->each * h->threads) * sizeof(lanes);
+        s->scratch = h->alloc(h, bytes);
+        if (s->scratch)
+            memset(s->scratch, 0, bytes); /* rows at the ends are read and stay zero */
+        else
+            st = TL_ENOMEM;
+    }
+    if (st == TL_OK)
+        *out_plan = s;
+    else
+        release(s);
+    return st;
+}
+
+const tl_tno_backend tl_tno_backend_entry = {
+    .abi = TL_TNO_ABI,
+    .name = "ski",
+    .summary = "taps and a kernel between inducing points, O(n + r log r)",
+    .domain = "warp",
+    .options = options,
+    .params = params,
+    .accepts = accepts,
+    .points = points,
+    .plan = make,
+    .forward = ski_forward,
+    .backward = ski_backward,
+    .dense = ski_dense,
+    .release = release,
+};

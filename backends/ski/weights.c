@@ -1,0 +1,74 @@
+/* weights.c - the rows of W: linear interpolation, Keys' cubic convolution (a = -1/2), and what the
+** published code computes instead of the first. */
+#include <math.h>
+
+#include "ski.h"
+
+/* Cubic needs three points; with two, its edges below make it linear. */
+int ski_width(const ski_grid *g) { return g->cubic && g->r > 2 ? 4 : 2; }
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Keys' value beyond an edge is 3 f0 - 3 f1 + f2 of the nearest three, which keeps the sum of a row
+** at 1 and parabolas exact. */
+static void add_node(const ski_grid *g, int64_t start, int64_t node, double value, double *row)
+{
+    if (node >= 0 && node < g->r) {
+        row[node - start] += value;
+        return;
+    }
+    int64_t edge = node < 0 ? 0 : g->r - 1, inward = node < 0 ? 1 : -1;
+    row[edge - start] += 3 * value;
+    row[edge + inward - start] -= 3 * value;
+    row[edge + 2 * inward - start] += value;
+}
+
+static int64_t cubic_row(const ski_grid *g, int64_t a, double f, double *row)
+{
+    int64_t last = g->r > 4 ? g->r - 4 : 0, start = a > 0 ? smaller(a - 1, last) : 0;
+    double  e = 1 - f;
+    add_node(g, start, a - 1, -0.5 * f * e * e, row);
+    add_node(g, start, a, 1 + f * f * (1.5 * f - 2.5), row);
+    add_node(g, start, a + 1, 0.5 * f * (1 + f * (4 - 3 * f)), row);
+    add_node(g, start, a + 2, -0.5 * f * f * e, row);
+    return start;
+}
+
+/* Token i lies at i of 0..span. In whole numbers, so that W is the identity where r = n. */
+static int64_t row_of(const ski_grid *g, int64_t i, double *row)
+{
+    int64_t at = i * (g->r - 1), a = g->span > 0 ? at / g->span : 0;
+    double  f = g->span > 0 ? (double)(at % g->span) / (double)g->span : 0;
+    if (a > g->r - 2) {
+        a = g->r - 2;
+        f = 1;
+    }
+    if (ski_width(g) == 4) return cubic_row(g, a, f, row);
+    row[0] = 1 - f;
+    row[1] = f;
+    return a;
+}
+
+/* Three defects: tokens stand at i n/(n-1); the point above takes the
+** place of the one below, so that the position is mirrored about it; and row i is scaled by
+** lambda^(n position). */
+static int64_t published_row(const ski_grid *g, int64_t i, double *row)
+{
+    double  at = g->n > 1 ? (double)i * (double)g->n / (double)(g->n - 1) : 0;
+    double  h = (double)g->span / (double)(g->r - 1);
+    int64_t a = h > 0 ? smaller((int64_t)ceil(at / h), g->r - 2) : 0;
+    double  f = h > 0 ? at / h - (double)a : 0, scale = pow(g->lambda, at * (double)g->n);
+    row[0] = scale * f;
+    row[1] = scale * (1 - f);
+    return a;
+}
+
+void ski_weights(const ski_grid *g, int32_t *start, float *weight)
+{
+    int width = ski_width(g);
+    for (int64_t i = 0; i < g->n; i++) {
+        double row[WIDTH] = {0};
+        start[i] = (int32_t)(g->as_published ? published_row(g, i, row) : row_of(g, i, row));
+        for (int q = 0; q < width; q++) weight[i * width + q] = (float)row[q];
+    }
+}

@@ -1,0 +1,65 @@
+/* tile.h - what backends that work channel by channel share: a few neighbouring channels of an
+** array of rows, turned into contiguous vectors and back. Sixteen channels are one cache line of
+** every row. */
+#ifndef TILE_H
+#define TILE_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define TILE 16
+
+/* Whole cache lines, and an odd number of them: a power of two maps all vectors to the same sets */
+static inline int64_t tile_padded(int64_t floats) { return (floats + 15) / 16 * 16 | 16; }
+
+/* How many channels a tile has, so that there are tiles for all threads: TILE, or less for few
+** channels. */
+static inline int64_t tile_width(int64_t d, int threads)
+{
+    int64_t width = TILE;
+    while (width > 4 && d < width * threads) width /= 2;
+    return width;
+}
+
+/* to[c line + k] = from[k stride + c] for k < count and c < channels <= TILE. A block goes through
+** memory of its own: read in place, its rows fall on the same few cache sets. */
+static inline void tile_gather(const float *from, int64_t stride, int64_t count, int64_t channels,
+                               float *to, int64_t line)
+{
+    float block[TILE * TILE];
+    for (int64_t k = 0; k < count; k += TILE) {
+        int64_t some = count - k < TILE ? count - k : TILE;
+        if (channels == TILE && some == TILE) {
+            for (int64_t i = 0; i < TILE; i++)
+                memcpy(block + i * TILE, from + (k + i) * stride, sizeof(float[TILE]));
+            for (int64_t c = 0; c < TILE; c++)
+                for (int64_t i = 0; i < TILE; i++) to[c * line + k + i] = block[i * TILE + c];
+        } else {
+            for (int64_t c = 0; c < channels; c++)
+                for (int64_t i = 0; i < some; i++)
+                    to[c * line + k + i] = from[(k + i) * stride + c];
+        }
+    }
+}
+
+/* The way back: to[k stride + c] = from[c line + k]. */
+static inline void tile_scatter(const float *from, int64_t line, int64_t count, int64_t channels,
+                                float *to, int64_t stride)
+{
+    float block[TILE * TILE];
+    for (int64_t k = 0; k < count; k += TILE) {
+        int64_t some = count - k < TILE ? count - k : TILE;
+        if (channels == TILE && some == TILE) {
+            for (int64_t c = 0; c < TILE; c++)
+                for (int64_t i = 0; i < TILE; i++) block[i * TILE + c] = from[c * line + k + i];
+            for (int64_t i = 0; i < TILE; i++)
+                memcpy(to + (k + i) * stride, block + i * TILE, sizeof(float[TILE]));
+        } else {
+            for (int64_t c = 0; c < channels; c++)
+                for (int64_t i = 0; i < some; i++)
+                    to[(k + i) * stride + c] = from[c * line + k + i];
+        }
+    }
+}
+
+#endif

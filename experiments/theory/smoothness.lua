@@ -1,0 +1,165 @@
+-- smoothness.lua: does the impulse response of a frequency domain TNO fall as fast as Theorems 2 to
+-- 4 of "SKI to go Faster" say for GeLU, SiLU and ReLU, and if not, what would make it?
+--
+-- The theorems take the response H for a smooth periodic function. But an encoder of omega in
+-- [0, pi], continued evenly, has a kink at 0 and at pi unless its slopes there are 0, so that
+-- k_j -> (H'(pi) (-1)^j - H'(0)) / (pi j^2) whatever the activation. An encoder of cos(omega) has
+-- no such kink; the norm then leaves at best an exponential fall.
+local tl = require "toeplab"
+
+-- Real responses h [size/2+1,c] as impulse responses [size,c].
+local function impulse(h, size)
+  local rows, channels = h:dim(1), h:dim(2)
+  local complex = tl.concat({ h:reshape(rows, channels, 1), tl.zeros(rows, channels, 1) }, 3)
+  return tl.irfft(complex, 1, size)
+end
+
+-- The slopes of each channel at omega = 0 and pi, from inside.
+local function slopes(rpe, channels)
+  local list = {}
+  for c = 1, channels do
+    local ends = tl.tensor { 0, math.pi }:require_grad()
+    rpe(ends, 2):narrow(2, c, 1):sum():backward()
+    list[c] = ends:grad():totable()
+  end
+  return list
+end
+
+-- j^2 |k_j|, the mean over lags first..last of one parity and over the channels; and what the
+-- slopes at the ends make of it.
+local function floor_of(k, ends, first, last, parity)
+  local measured, predicted, count = 0.0, 0.0, 0
+  for j = first, last do
+    if j % 2 == parity then
+      count = count + #ends
+      for c, slope in ipairs(ends) do
+        measured = measured + j * j * math.abs(k[j + 1][c])
+        local sign = parity == 0 and 1 or -1
+        predicted = predicted + math.abs(sign * slope[2] - slope[1]) / math.pi
+      end
+    end
+  end
+  return measured / count, predicted / count
+end
+
+-- The root mean square over the channels, and over lags j and j+1, of which one is even.
+local function size_at(k, j)
+  local sum = 0.0
+  for _, row in ipairs { k[j + 1], k[j + 2] } do
+    for _, v in ipairs(row) do sum = sum + v * v end
+  end
+  return math.sqrt(sum / 2 / #k[1])
+end
+
+local function geometric(last)
+  local list, at = {}, 1.0
+  while at <= last do
+    local j = math.floor(at + 0.5)
+    if j ~= list[#list] then list[#list + 1] = j end
+    at = at * 1.06
+  end
+  return list
+end
+
+local function choose(trials, wanted)
+  local list = {}
+  for _, t in ipairs(trials) do
+    local fits = true
+    for key, value in pairs(wanted) do fits = fits and t.config[key] == value end
+    if fits then list[#list + 1] = t end
+  end
+  return list
+end
+
+local acts, inputs, norms = { "relu", "silu", "gelu" }, { "integer", "cos" },
+  { "simplermsnorm", "none" }
+local called = { integer = "omega", cos = "cos omega" }
+
+local function panel(trials, norm)
+  local series = {}
+  for i, act in ipairs(acts) do
+    for _, input in ipairs(inputs) do
+      local t = choose(trials, { norm = norm, act = act, input = input })[1]
+      if t then
+        local x, y = t:series "size"
+        series[#series + 1] = { name = act .. " of " .. called[input], x = x, y = y, colour = i,
+          dashed = input == "cos" }
+      end
+    end
+  end
+  local silu = choose(trials, { norm = norm, act = "silu", input = "integer" })[1]
+  if silu then
+    local x, y = silu:series "predicted size"
+    series[#series + 1] = { name = "silu, as its slopes predict", x = x, y = y,
+      colour = 7, style = "points" }
+  end
+  return { title = norm == "none" and "without a norm" or "with " .. norm, xlabel = "lag j",
+    ylabel = "|k_j| / max |k|, rms over channels", logx = true, logy = true, key = "outside",
+    yrange = { 1e-10, 1 }, series = series }
+end
+
+return tl.experiment "smoothness" {
+  fixed = {
+    layers = 3, hidden = 64, channels = 16,
+    size = 8192,                    -- transform length
+    first = 31, last = 128,         -- lags over which the floor is measured
+    small = 1e-6,                   -- of the largest coefficient
+    farthest = 1024,                -- lag
+  },
+  grid = { norm = norms, act = acts, input = inputs },
+  seeds = 5,
+  scale = { smoke = { hidden = 32, channels = 8, size = 4096 } },
+
+  trial = function(t, c)
+    local rpe = tl.nn.RPE(c.channels, { hidden = c.hidden, layers = c.layers, norm = c.norm,
+      act = c.act, input = c.input })
+    local ends = slopes(rpe, c.channels)
+    local k = tl.no_grad(function()
+      local omega = tl.range(0, c.size // 2) * (2 * math.pi / c.size)
+      return impulse(rpe(omega, c.size // 2), c.size):totable()
+    end)
+
+    local even, even_by_slopes = floor_of(k, ends, c.first, c.last, 0)
+    local odd, odd_by_slopes = floor_of(k, ends, c.first, c.last, 1)
+    t:log { floor_even = even, predicted_even = even_by_slopes, floor_odd = odd,
+      predicted_odd = odd_by_slopes }
+
+    local most, last = 0.0, 0
+    for j = 0, c.farthest do most = math.max(most, size_at(k, j)) end
+    for j = 0, c.farthest do
+      if size_at(k, j) > c.small * most then last = j end
+    end
+    t:log { significant_lags = last }
+    local squares = 0.0 -- of j^2 k_j, the mean over channels, and over an even and an odd j
+    for _, slope in ipairs(ends) do
+      squares = squares + (slope[1] ^ 2 + slope[2] ^ 2) / math.pi ^ 2 / c.channels
+    end
+    for _, j in ipairs(geometric(c.farthest)) do
+      t:log({ size = size_at(k, j) / most }, j)
+      if j >= 8 then t:log({ ["predicted size"] = math.sqrt(squares) / j ^ 2 / most }, j) end
+    end
+  end,
+
+  report = function(trials, report)
+    local rows, names = {}, { "floor_even", "predicted_even", "floor_odd", "predicted_odd",
+      "significant_lags" }
+    for _, norm in ipairs(norms) do
+      for _, act in ipairs(acts) do
+        for _, input in ipairs(inputs) do
+          local chosen = choose(trials, { norm = norm, act = act, input = input })
+          local row = { norm, act, called[input] }
+          for i, name in ipairs(names) do
+            local values = {}
+            for s, t in ipairs(chosen) do values[s] = t.metrics[name] end
+            row[3 + i] = report.mean(values)
+          end
+          rows[#rows + 1] = #chosen > 0 and row or nil
+        end
+      end
+    end
+    report.table({ "norm", "activation", "input", "j^2 |k_j|, even j", "predicted",
+      "j^2 |k_j|, odd j", "predicted", "last lag above 1e-6 of the largest" }, rows)
+    report.plot { panels = { panel(trials, "simplermsnorm"), panel(trials, "none") }, columns = 1,
+      width = 860, height = 420 }
+  end,
+}

@@ -1,0 +1,115 @@
+/* listops.c - ListOps and batches of sequences in Lua. */
+#include "glue.h"
+
+/* The integer in field name of the table at argument 1; preset < 0: it must be there. */
+static int64_t field(lua_State *L, const char *name, int64_t preset)
+{
+    int whole;
+    lua_pushstring(L, name);
+    int missing = lua_rawget(L, 1) == LUA_TNIL && preset >= 0;
+    lua_Integer value = lua_tointegerx(L, -1, &whole);
+    if (!whole && !missing)
+        glue_argerror(L, 1, "option '%s' is no integer (%s)", name, luaL_typename(L, -1));
+    lua_pop(L, 1);
+    return missing ? preset : value;
+}
+
+static int small(int64_t value)
+{
+    return value < -1 ? -1 : value > INT32_MAX ? INT32_MAX : (int)value;
+}
+
+/* listops{seed=, count=, min_length=, max_length=, max_depth=, max_args=}: ids, starts, answers */
+static int listops(lua_State *L)
+{
+    static const char *const known[] = {"seed",       "count",     "min_length",
+                                        "max_length", "max_depth", "max_args", NULL};
+    luaL_checktype(L, 1, LUA_TTABLE);
+    glue_known(L, 1, known);
+    tl_listops o = {
+        .seed = (uint64_t)field(L, "seed", -1),
+        .count = field(L, "count", -1),
+        .min_length = field(L, "min_length", -1),
+        .max_length = field(L, "max_length", -1),
+        .max_depth = small(field(L, "max_depth", 10)),
+        .max_args = small(field(L, "max_args", 10)),
+    };
+    tl_tensor **starts = glue_push_tensor(L), **answers = glue_push_tensor(L);
+    tl_tensor **ids = glue_push_tensor(L); /* the large one, which the collector is told of */
+    glue_result(L, tl_listops_draw(glue_ctx(L), &o, ids, starts, answers));
+    lua_rotate(L, -3, 1);
+    return 3;
+}
+
+static int listops_parse(lua_State *L)
+{
+    size_t bytes;
+    const char *text = luaL_checklstring(L, 1, &bytes);
+    tl_tensor **ids = glue_push_tensor(L);
+    return glue_result(L, tl_listops_parse(glue_ctx(L), text, bytes, ids));
+}
+
+/* The part of the ids at argument 1 that arguments 2 (the first, from 0) and 3 (how many) name. */
+static tl_tensor *expression(lua_State *L, int64_t *first, int64_t *n)
+{
+    tl_tensor *ids = glue_tensor(L, 1);
+    *first = luaL_optinteger(L, 2, 0);
+    *n = luaL_optinteger(L, 3, tl_tensor_len(ids) - *first);
+    return ids;
+}
+
+static int listops_value(lua_State *L)
+{
+    int value;
+    int64_t first, n;
+    tl_tensor *ids = expression(L, &first, &n);
+    glue_check(L, tl_listops_value(ids, first, n, &value));
+    lua_pushinteger(L, value);
+    return 1;
+}
+
+static int listops_text(lua_State *L)
+{
+    luaL_Buffer text;
+    size_t bytes;
+    int64_t first, n;
+    tl_tensor *ids = expression(L, &first, &n);
+    glue_check(L, tl_listops_text(ids, first, n, NULL, 0, &bytes));
+    char *at = luaL_buffinitsize(L, &text, bytes);
+    glue_check(L, tl_listops_text(ids, first, n, at, bytes, &bytes));
+    luaL_pushresultsize(&text, bytes);
+    return 1;
+}
+
+static int vocab_frequent(lua_State *L)
+{
+    size_t bytes;
+    const char *text = luaL_checklstring(L, 1, &bytes);
+    lua_Integer least = luaL_checkinteger(L, 2);
+    glue_box *b = glue_push(L, &glue_vocab_class);
+    glue_check(L, tl_vocab_frequent(glue_ctx(L), text, bytes, least, &b->as.vocab));
+    return 1;
+}
+
+/* padded(ids, starts, index, n, end or nil, pad) -> rows, lengths */
+static int padded(lua_State *L)
+{
+    tl_tensor *ids = glue_tensor(L, 1), *starts = glue_tensor(L, 2), *index = glue_tensor(L, 3);
+    lua_Integer n = luaL_checkinteger(L, 4);
+    int end = lua_isnoneornil(L, 5) ? -1 : glue_int(L, 5, 0, INT32_MAX);
+    int pad = glue_opt_int(L, 6, 0, 0, INT32_MAX);
+    tl_tensor **lengths = glue_push_tensor(L), **rows = glue_push_tensor(L);
+    glue_result(L, tl_padded(ids, starts, index, n, end, pad, rows, lengths));
+    lua_rotate(L, -2, 1);
+    return 2;
+}
+
+const luaL_Reg glue_listops_functions[] = {
+    {"listops", listops},
+    {"listops_parse", listops_parse},
+    {"listops_value", listops_value},
+    {"listops_text", listops_text},
+    {"vocab_frequent", vocab_frequent},
+    {"padded", padded},
+    {NULL, NULL},
+};
