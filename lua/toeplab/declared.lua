@@ -15,6 +15,7 @@
 -- where: key -> value or list of values, or a function of the configuration.
 local config = require "toeplab.config"
 local options = require "toeplab.options"
+local published_tables = require "toeplab.published_tables"
 local space = require "toeplab.space"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
@@ -240,9 +241,23 @@ local function check_budget(exp)
   end
 end
 
+-- ---- Answers ----------------------------------------------------------------------------------
+
+local function check_answers(exp)
+  if type(exp.answers) == "string" then exp.answers = { exp.answers } end
+  if exp.answers and not is_list(exp.answers) then
+    complain(exp, "answers", "answers: the id of a published table, or a list of them")
+  end
+  local ids = exp.answers and published_tables.ids()
+  for _, id in ipairs(exp.answers or {}) do
+    local ok, why = suggest.choose("published table", id, ids)
+    if not ok then complain(exp, "answers", "answers: %s", why) end
+  end
+end
+
 -- Checks those fields of exp and brings them to one form: zips (a list), random with draws and
 -- draw_seed, when, except (lists), guard, prune, budget (nil, or with all values; in seconds and
--- bytes). Raises usage errors.
+-- bytes), answers (nil or a list). Raises usage errors.
 function declared.axes(exp)
   check_zips(exp)
   check_random(exp)
@@ -253,6 +268,7 @@ function declared.rules(exp)
   check_except(exp)
   for _, name in ipairs { "guard", "prune", "budget" } do check_watch(exp, name) end
   check_budget(exp)
+  check_answers(exp)
 end
 
 return declared

@@ -1,7 +1,7 @@
 -- experiment.lua: what an experiment file declares, checked, and the trials it stands for.
 --
 -- tl.experiment "name" {
---   answers    = "tnn/table10",                     -- which published table it answers (optional)
+--   answers    = "tnn/table10",                     -- the published table it answers, or a list
 --   fixed      = { layers = 6 },                    -- keys with one value
 --   grid       = { decay = {0.99, "learnable"} },   -- with several: each combination is a trial
 --   zip, random, when, except,                      -- more axes and rules: declared.lua
@@ -24,7 +24,8 @@ local experiment = { MOST_SEEDS = 1000000 }
 local is_list = config.is_list
 
 local fields = {
-  answers = { "string" }, fixed = { "table" }, grid = { "table" }, seeds = { "number", "table" },
+  answers = { "string", "table" }, fixed = { "table" }, grid = { "table" },
+  seeds = { "number", "table" },
   scale = { "table" }, data = { "table" }, check = { "function" }, checkpoint = { "table" },
   trial = { "function" }, report = { "table", "function" }, zip = { "table" }, random = { "table" },
   when = { "table" }, except = { "table" }, guard = { "table" }, prune = { "table" },

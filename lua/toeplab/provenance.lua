@@ -25,6 +25,8 @@ local bystanders = {
   ["progress.lua"] = true, ["report.lua"] = true, ["provenance.lua"] = true, ["records.lua"] = true,
   ["runner.lua"] = true, ["datasets.lua"] = true, ["stop.lua"] = true, ["plan.lua"] = true,
   ["fetch.lua"] = true, ["shell.lua"] = true, ["plot.lua"] = true, ["sheet.lua"] = true,
+  ["stats.lua"] = true, ["published_tables.lua"] = true, ["measured.lua"] = true,
+  ["tables.lua"] = true, ["formats.lua"] = true, ["compare.lua"] = true,
 }
 
 local function add_files(folder, list)

@@ -32,7 +32,7 @@ function published.folder()
   for _, path in ipairs { "/../../results/published", "/../../published" } do
     if core.sys.exists(library .. path) then return library .. path end
   end
-  stop.raise(stop.FAILED, "the published tables are not installed beside %s", library)
+  stop.raise(stop.FAILED, "there are no published tables beside %s", library)
 end
 
 -- table2 before table10.

@@ -173,6 +173,11 @@ local function prepare(path, overrides, options)
     progress = progress.new { quiet = options.quiet, out = options.out } }
 end
 
+-- The metrics that the report of an experiment asks for by name, nil if it has none.
+local function asked_columns(exp)
+  return type(exp.report) == "table" and exp.report.columns or nil
+end
+
 -- Makes the rows of the sweep and of its trials.
 local function enlist(run, path, overrides, options, threads)
   local about = provenance.collect(options.command)
@@ -180,7 +185,8 @@ local function enlist(run, path, overrides, options, threads)
   local sweep = run.records:sweep { experiment = run.exp.name, script = path,
     source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
     scale = run.scale,
-    plan = json.encode { axes = run.axes, overrides = overrides, trials = #run.trials } }
+    plan = json.encode { axes = run.axes, overrides = overrides, trials = #run.trials,
+      answers = run.exp.answers, columns = asked_columns(run.exp) } }
   for _, t in ipairs(run.trials) do
     t.experiment = run.exp.name
     t.provenance = config.copy(about)
