@@ -1,6 +1,7 @@
 -- coordinator.lua: shares the trials of a run out to worker processes and takes their journals over
 -- into the store, whose only writer it is.
 local core = require "toeplab.core"
+local prune = require "toeplab.prune"
 local stop = require "toeplab.stop"
 local wire = require "toeplab.wire"
 local worker = require "toeplab.worker"
@@ -12,11 +13,14 @@ local TAKE_SECONDS, GRACE_SECONDS, DEATHS = 0.2, 10, 2
 local Pool = {}
 Pool.__index = Pool
 
--- run: records, folder, progress, trials (those to do have status nil), worker (the words of the
--- command line of a worker), jobs, timeout (seconds, or nil), fail_fast.
+-- run: records, folder, progress, trials, exp, worker (the words of the command line of a worker),
+-- jobs, timeout (seconds, or nil), fail_fast, used (seconds of its trials before).
 function coordinator.new(run)
+  local budget = run.exp.budget or {}
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
-    counts = { done = 0, failed = 0 }, deaths = {} }, Pool)
+    counts = { done = 0, failed = 0, pruned = 0 }, deaths = {}, total = budget.total,
+    limit = budget.trial,
+    pruner = run.exp.prune and prune.new(run.exp.prune, run.records, run.trials) }, Pool)
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
@@ -56,7 +60,8 @@ local function assign(self, w, t)
   end
   lines[#lines + 1] = wire.line("trial", t.number, worker.check(run.exp, t), t.path, attempt,
     seconds)
-  w.trial, w.began, w.step, w.late = t, core.sys.clock(), nil, nil
+  w.trial, w.began, w.step, w.late, w.asked = t, core.sys.clock(), nil, nil, nil
+  w.seconds = seconds
   w.process:send(table.concat(lines)) -- if it is gone, its end is found soon
   w.trial_log = ("%s/%s/log.txt"):format(run.folder, t.path)
   run.progress:began(w, t)
@@ -84,11 +89,12 @@ end
 -- The worker's trial is over: status "done", "failed" or "interrupted".
 local function over(self, w, status, why, ended)
   local run, t = self.run, w.trial
-  if not take(self, w) then run.records:finish(t.id, status, why, ended) end
+  if not take(self, w) or w.late then run.records:finish(t.id, status, why, ended) end
   run.records:end_journal(t.id, t.path)
-  w.trial, t.status = nil, status
-  run.progress:ended(w, t, status)
-  if self.counts[status] then self.counts[status] = self.counts[status] + 1 end
+  w.trial, t.status = nil, ended == "pruned" and ended or status
+  run.used = run.used + core.sys.clock() - w.began
+  run.progress:ended(w, t, t.status)
+  if self.counts[t.status] then self.counts[t.status] = self.counts[t.status] + 1 end
   if status == "failed" then
     run.progress:say("%s failed: %s", t.label, why)
     if run.fail_fast then self:wind_down("TERM") end
@@ -119,7 +125,7 @@ end
 
 function hear.ended(self, w, status, code, why, ended)
   local label = w.trial.label
-  if w.late then status, ended, why = "failed", "timeout", w.late end
+  if w.late and status ~= "done" then status, ended, why = "failed", w.late_for, w.late end
   over(self, w, status, why, ended)
   if code == stop.STORAGE then
     self.storage = { label = label, why = why }
@@ -166,7 +172,7 @@ local function buried(self, w)
   end
   self.deaths[t] = (self.deaths[t] or 0) + 1
   if self.winding or w.late then
-    over(self, w, w.late and "failed" or "interrupted", why, w.late and "timeout" or nil)
+    over(self, w, w.late and "failed" or "interrupted", why, w.late and w.late_for or nil)
   elseif signal and self.deaths[t] < DEATHS then
     over(self, w, "interrupted", why)
     self.run.progress:warn("%s: %s; it goes on in another", t.label, why)
@@ -177,13 +183,26 @@ local function buried(self, w)
   end
 end
 
+-- What is wrong with the time that the trial of w has taken, and the word for it.
+local function overdue(self, w, now)
+  local limit, spent = self.run.timeout, now - w.began
+  if limit and spent > limit then
+    return ("took longer than %g seconds"):format(limit), "timeout"
+  end
+  if self.limit and w.seconds + spent > self.limit then
+    return ("budget: has had its %g seconds"):format(self.limit), "budget"
+  end
+end
+
 -- A trial that takes too long is asked to stop, then made to.
 local function check_time(self, w, now)
-  local limit = self.run.timeout
-  if not limit or not w.trial then return end
-  if not w.late and now - w.began > limit then
-    w.late, w.asked = ("took longer than %g seconds"):format(limit), now
-    w.process:signal("TERM")
+  if not w.trial then return end
+  if not w.late then
+    w.late, w.late_for = overdue(self, w, now)
+    if w.late then
+      w.asked = now
+      w.process:signal("TERM")
+    end
   elseif w.asked and now - w.asked > GRACE_SECONDS then
     w.process:signal("KILL")
     w.asked = nil
@@ -222,6 +241,30 @@ local function listen(self, w)
   if not text then buried(self, w) end
 end
 
+-- The budget of the whole run is the time of all its trials together.
+local function check_budget(self, now)
+  if not self.total or self.fate then return end
+  local used = self.run.used
+  for _, w in ipairs(self.workers) do
+    if w.trial then used = used + now - w.began end
+  end
+  if used <= self.total then return end
+  self.fate = { code = stop.BUDGET, label = "budget",
+    why = ("the trials have had their %g seconds"):format(self.total) }
+  self:wind_down("TERM")
+end
+
+-- Ends the trial of w if it is behind.
+local function check_pace(self, w)
+  if not self.pruner or not w.trial or w.pruned == w.trial then return end
+  local why, step = self.pruner:judge(w.trial)
+  if not why then return end
+  w.pruned = w.trial
+  self.run.records:event(w.trial.id, step, "prune", why)
+  self.run.progress:note("%s: pruned: %s", w.trial.label, why)
+  w.process:send(wire.line("prune"))
+end
+
 local function busy(self)
   for _, w in ipairs(self.workers) do
     if w.trial then return true end
@@ -233,7 +276,10 @@ local function take_all(self, now)
   if now - self.taken < TAKE_SECONDS then return end
   self.taken = now
   for _, w in ipairs(self.workers) do
-    if w.trial then take(self, w) end
+    if w.trial then
+      take(self, w)
+      check_pace(self, w)
+    end
   end
 end
 
@@ -245,6 +291,7 @@ local function turn(self)
   for _, w in ipairs(table.move(self.workers, 1, #self.workers, 1, {})) do listen(self, w) end
   local now = core.sys.clock()
   for _, w in ipairs(self.workers) do check_time(self, w, now) end
+  check_budget(self, now)
   take_all(self, now)
   check_signals(self)
   self.run.progress:show(self.workers, self.counts)

@@ -202,6 +202,15 @@ function Records:take(id, path)
   return ended, damage
 end
 
+-- Notes what was done to a trial.
+function Records:event(id, step, kind, text) lines.event(self, id, step, kind, text) end
+
+-- The seconds that the trials of a sweep have had.
+function Records:seconds(sweep)
+  return self:rows([[SELECT coalesce(sum(t.seconds), 0.0) AS seconds FROM members m
+    JOIN trials t ON t.id = m.trial WHERE m.sweep = ?]], { sweep })[1].seconds
+end
+
 -- The journal of a trial that is over is of no more use.
 function Records:end_journal(id, path)
   local row = self:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]

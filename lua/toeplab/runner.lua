@@ -88,8 +88,8 @@ end
 
 local function summary(run, counts, seconds)
   local parts = {}
-  for _, name in ipairs { "done", "skipped", "failed" } do
-    local words = { done = "done", skipped = "already done", failed = "failed" }
+  for _, name in ipairs { "done", "skipped", "pruned", "failed" } do
+    local words = { done = "done", skipped = "already done", pruned = "pruned", failed = "failed" }
     if counts[name] > 0 then parts[#parts + 1] = counts[name] .. " " .. words[name] end
   end
   run.progress:say("%d trial%s: %s  (%s, %s)", #run.trials, #run.trials == 1 and "" or "s",
@@ -194,6 +194,7 @@ local function enlist(run, path, overrides, options, threads)
     t.provenance_json = json.encode(t.provenance)
   end
   run.records:enlist(sweep, run.trials)
+  run.used = run.records:seconds(sweep)
 end
 
 -- Runs the experiment in the script at path under overrides ("key=value"). options: dir, quiet,

@@ -26,12 +26,12 @@ local KEEP = { checkpoint = 2, best = 1 }
 
 -- o: rows (of this trial: worker.lua), folder (of the results), path (of the trial, below folder),
 -- checkpoint ({steps=, seconds=}), progress, seed, hear (what the coordinator asks for, or nil),
--- guard (the experiment's).
+-- guard (the experiment's), memory (its budget in bytes, or nil).
 function trial.new(o)
   return setmetatable({
     rows = o.rows, folder = o.folder, path = o.path, progress = o.progress, seed = o.seed,
     every_steps = o.checkpoint.steps, every_seconds = o.checkpoint.seconds, hear = o.hear,
-    guard = o.guard and guard.new(o.guard),
+    guard = o.guard and guard.new(o.guard), memory = o.memory,
     step = 0, busy = false, looping = false,
   }, Trial)
 end
@@ -273,13 +273,17 @@ function Trial:check_signals(inside_step)
 end
 
 local function ended(self)
-  return self.why_ended ~= nil or self.lowest ~= nil and self.lowest.ended == true
+  return self.lowest ~= nil and self.lowest.ended == true
 end
 
--- Does what the coordinator asks for. If it is gone, a checkpoint is the last thing to do.
+-- Does what the coordinator asks for: a pruned trial ends where it is. If the coordinator is gone, a
+-- checkpoint is the last thing to do.
 local function obey(self)
   local wish = self.hear and self.hear()
-  if wish == "prune" then self.why_ended = "pruned" end
+  if wish == "prune" then
+    self.why_ended = "pruned"
+    stop.raise(stop.DONE, "pruned after step %d", self.step)
+  end
   if wish ~= "gone" then return end
   self:save()
   stop.raise(stop.TERMINATE, "the coordinator is gone after step %d", self.step)
@@ -315,12 +319,23 @@ local function guarded(self)
     roll_back(self, why)
     return true
   end
-  self.guarded = true
+  self.why_ended = "guard"
   error(("guard: %s at step %d"):format(why, self.step), 0)
+end
+
+-- The engine's memory (core.memory) against the experiment's budget.
+local function check_memory(self)
+  if not self.memory then return end
+  local peak = core.memory().peak
+  if peak <= self.memory then return end
+  self.why_ended = "budget"
+  error(("budget: %.0f MB of memory are used at step %d, and %.0f are allowed"):format(peak / 1e6,
+    self.step, self.memory / 1e6), 0)
 end
 
 local function after_step(self)
   if guarded(self) then return end
+  check_memory(self)
   self.progress:update(self.step, self.total, self.shown)
   if self.keep then self:save("best") end
   self.keep = nil

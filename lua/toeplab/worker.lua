@@ -218,6 +218,7 @@ local function call(self, t, rows)
   local handle = trial.new {
     rows = rows, folder = self.folder, path = t.path, seed = t.seed, progress = self.progress,
     checkpoint = self.checkpoint, guard = self.exp.guard,
+    memory = self.exp.budget and self.exp.budget.memory,
     hear = function() return self:hear() end,
   }
   streams.seed(t.seed)
@@ -226,6 +227,7 @@ local function call(self, t, rows)
   local ok, why = xpcall(self.exp.trial, handler(self.exp), handle, c)
   open_modules()
   unwatch()
+  if handle.why_ended == "pruned" then ok = true end
   local storing = handle.busy -- it ended in the middle of storing something
   local stopped = handle:stopped() -- counts even if the script caught it, or raised another error
   if stopped and (ok or not stop.storage_problem(why)) then ok, why = false, stopped end
@@ -247,7 +249,7 @@ local function perform(self, t, attempt, seconds)
   local code = not ok and verdict(problem, storing) or nil
   local status = ok and "done" or code and "interrupted" or "failed"
   local why = not ok and tostring(problem) or nil
-  local ended = ok and handle.why_ended or handle.guarded and "guard" or nil
+  local ended = (ok or status == "failed") and handle.why_ended or nil
   -- A full disk may refuse this too; the coordinator is told in any case.
   pcall(rows.journal.add, rows.journal, { { "end", status, why, ended,
     seconds + core.sys.clock() - rows.began, n = 5 } }, true)

@@ -18,6 +18,7 @@ local ls = {
     { name = "sort", value = "NAME", help = "by a key, metric or column; -NAME: the greatest first" },
     { name = "columns", value = "NAMES", help = "keys, metrics and columns to show: lr,loss,host" },
     { name = "limit", value = "N", help = "at most N trials; 0: all" },
+    { name = "trash", help = "those in the trash instead" },
     output.csv, output.json, output.dir,
   },
 }
@@ -91,7 +92,7 @@ function ls.run(set, words)
   local store <close> = records.open(records.folder(set.dir), "r")
   local header, plain = names(set), not set.csv and not set.json
   local page = plain and not given
-  local query = select.new(store, words)
+  local query = select.new(store, words, set.trash)
   local rows = read(query, set, header, page and PAGE + 1 or given or 0)
   local more = page and table.remove(rows, PAGE + 1)
   if plain and not set.columns then header = trim(header, rows) end
