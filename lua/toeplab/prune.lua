@@ -1,13 +1,13 @@
 -- prune.lua: ends trials that are behind the others of their run, at steps where that is decided.
 --
---   asha    at the steps min_steps, min_steps eta, min_steps eta^2, ...: a trial goes on if its value
---           is among the best 1/eta of those that have come so far (Li et al. 2020); until eta values
---           are there, all go on
+--   asha    at the steps min_steps, min_steps eta, min_steps eta^2, ...: a trial goes on if its
+--           value is among the best 1/eta of those that have come so far (Li et al. 2020); until
+--           eta values are there, all go on
 --   median  at the same steps with eta 2: a trial goes on if its value is no worse than the median
 --           of the others'; until 3 of them are there, all go on
 --
--- What is decided depends on which trials are ahead, thus on the workers' speed; every decision is an
--- event of its trial, and a pruned trial is not taken up again.
+-- What is decided depends on which trials are ahead, thus on the workers' speed; every decision is
+-- an event of its trial, and a pruned trial is not taken up again.
 local prune = {}
 
 local Pruner = {}

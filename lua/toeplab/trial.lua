@@ -12,9 +12,9 @@ local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
 local guard = require "toeplab.guard"
 local records = require "toeplab.records"
+local resume = require "toeplab.resume"
 local stop = require "toeplab.stop"
 local stored = require "toeplab.stored"
-local streams = require "toeplab.streams"
 local suggest = require "toeplab.suggest"
 
 local trial = {}
@@ -101,27 +101,6 @@ end
 
 local file_names = { checkpoint = "step-%08d.h5", best = "best-%08d.h5" }
 
-local function state_of(self)
-  local state = { step = self.step, streams = {}, best = self.lowest }
-  for name, part in pairs(self.parts) do state[name] = part:state() end
-  if self.guard then state.guard = self.guard:state() end
-  for _, s in ipairs(streams.list()) do
-    local key, offset = s.stream:state()
-    state.streams[s.name] = { key = key, offset = offset }
-  end
-  state.threads = core.threads()
-  return state
-end
-
-local function apply(self, state)
-  for name, part in pairs(self.parts) do
-    if state[name] == nil then error(("it holds no state of '%s'"):format(name), 0) end
-    part:load(state[name])
-  end
-  for name, s in pairs(state.streams or {}) do streams.get(name):set_state(s.key, s.offset) end
-  if self.guard and state.guard then self.guard:load(state.guard) end
-end
-
 -- Writes a checkpoint of the current step, of kind "checkpoint" or "best". Its row commits it; then
 -- the older ones of its kind but those to keep go.
 function Trial:save(kind)
@@ -129,71 +108,12 @@ function Trial:save(kind)
   self.busy = true
   local path = self.path .. "/" .. file_names[kind]:format(self.step)
   local file = self.folder .. "/" .. path
-  checkpoint.write(file, state_of(self))
+  checkpoint.write(file, resume.state(self))
   local old = self.rows:add_checkpoint({ kind = kind, step = self.step, path = path,
     bytes = assert(core.sys.size(file)), sha256 = core.sha256_file(file) }, KEEP[kind])
   for _, row in ipairs(old) do core.sys.remove(self.folder .. "/" .. row.path) end
   self.saved_step, self.saved_time = self.step, core.sys.clock()
   self.busy = false
-end
-
--- The state in a checkpoint's file, or its part only, or nil and why it cannot be used. One that is
--- there but cannot be read may be whole: that ends the run instead of throwing it away.
-local function read_checked(self, row, only)
-  local file = self.folder .. "/" .. row.path
-  local ok, hash = pcall(core.sha256_file, file)
-  if not ok and hash.status == "ENOTFOUND" then return nil, "is missing" end
-  if not ok then error(hash, 0) end
-  if hash ~= row.sha256 then
-    return nil, "is damaged (its sha256 is not the one it was stored with)"
-  end
-  local good, state = pcall(checkpoint.read, file, only)
-  if good then return state end
-  if type(state) ~= "table" or state.status ~= "ECORRUPT" then error(state, 0) end
-  return nil, "cannot be understood: " .. tostring(state)
-end
-
--- The state in the checkpoint row, or nil and why it cannot be gone on from. If its best one is
--- lost it cannot: the run would end differently.
-local function usable(self, row, rows)
-  local state, why = read_checked(self, row)
-  if not state or not state.best or not state.best.step then return state, why end
-  why = "is not there"
-  for _, other in ipairs(rows) do
-    if other.kind == "best" and other.step == state.best.step then
-      local good, problem = read_checked(self, other, "best")
-      if good then return state end
-      why = problem
-    end
-  end
-  return nil, ("is of no use: the best one, of step %d, %s"):format(state.best.step, why)
-end
-
--- Bits are the same for one number of threads only.
-local function compare_threads(self, state)
-  if not state.threads or state.threads == core.threads() then return end
-  self.progress:warn("the checkpoint was made with %d thread%s and this run has %d: the results "
-    .. "will not equal those of an undisturbed run bit for bit; --threads %d would make them",
-    state.threads, state.threads == 1 and "" or "s", core.threads(), state.threads)
-end
-
--- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.
-local function restore(self)
-  local found, rows = 0, self.rows:checkpoints()
-  for i, row in ipairs(rows) do
-    local state, why = usable(self, row, rows)
-    if state then
-      apply(self, state)
-      compare_threads(self, state)
-      found, self.lowest = state.step, state.best
-      break
-    end
-    self.progress:warn("checkpoint %s/%s %s; %s", self.folder, row.path, why,
-      rows[i + 1] and "trying the one before it" or "starting over from step 1")
-    self.rows:drop_artifact(row)
-  end
-  self.rows:forget_after(found)
-  return found
 end
 
 -- Tells how good the model is after this step, less being better: a loss or a perplexity. Of the
@@ -228,7 +148,7 @@ function Trial:load_best()
   if lowest.step == self.step then return lowest.step, lowest.value end
   for _, row in ipairs(self.rows:checkpoints()) do
     if row.kind == "best" then
-      local state, why = read_checked(self, row, "model")
+      local state, why = resume.read(self, row, "model")
       if not state then
         error(("the best checkpoint %s/%s %s; the same command trains from before it again"):format(
           self.folder, row.path, why), 0)
@@ -276,8 +196,8 @@ local function ended(self)
   return self.lowest ~= nil and self.lowest.ended == true
 end
 
--- Does what the coordinator asks for: a pruned trial ends where it is. If the coordinator is gone, a
--- checkpoint is the last thing to do.
+-- Does what the coordinator asks for: a pruned trial ends where it is. If the coordinator is gone,
+-- a checkpoint is the last thing to do.
 local function obey(self)
   local wish = self.hear and self.hear()
   if wish == "prune" then
@@ -295,7 +215,7 @@ local function roll_back(self, why)
   local spec, bad, used = self.guard.spec, self.step, self.guard.used
   self.keep = nil
   self.busy = true
-  self.step = restore(self)
+  self.step = resume.restore(self)
   self.busy = false
   if self.step == 0 then
     error(("guard: %s at step %d, before the first checkpoint"):format(why, bad), 0)
@@ -406,7 +326,7 @@ function Trial:steps(n, model, opt, data, extra)
   keep_model(self, model, data)
   if self.guard and opt then opt.lenient = self.guard.spec.nan == "rollback" end
   self.busy = true
-  self.total, self.step = n, restore(self)
+  self.total, self.step = n, resume.restore(self)
   self.saved_step, self.saved_time = self.step, core.sys.clock()
   if self.step > n then error(("steps: the checkpoint is after step %d"):format(self.step), 2) end
   if self.step > 0 then self.progress:note("resumed after step %d of %d", self.step, n) end

@@ -282,8 +282,8 @@ end)
 -- result.
 local function program(folder, text)
   write(folder .. "/x.lua", text)
-  local fine = os.execute(("LUA_PATH='%s/?.lua;;' '%s' run '%s/x.lua' -C '%s/results' >%s/said 2>&1")
-    :format(folder, core.sys.executable(), folder, folder, folder))
+  local command = "cd '%s' && LUA_PATH='./?.lua;;' '%s' run x.lua -C results >said 2>&1"
+  local fine = os.execute(command:format(folder, core.sys.executable()))
   return fine, read(folder .. "/said")
 end
 

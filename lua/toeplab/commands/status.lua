@@ -9,8 +9,8 @@ local stop = require "toeplab.stop"
 local status = {
   example = "toeplab status\n  toeplab status quickstart --json",
   usage = "toeplab status [EXPERIMENT]",
-  about = "Counts the trials of each experiment's last sweep by status, with the time that is left,\n"
-    .. "and shows how far each running trial is.",
+  about = "Counts the trials of each experiment's last sweep by status, with the time that is\n"
+    .. "left, and shows how far each running trial is.",
   options = {
     { name = "json", help = "as JSON, one object a line" },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
