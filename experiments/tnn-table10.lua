@@ -1,5 +1,5 @@
--- tnn-table10.lua: what do decay rates cost at the training length, and save beyond it? (TNN, Tables
--- 10 and 15)
+-- tnn-table10.lua: what do decay rates cost at the training length, and save beyond it?
+-- (TNN, Tables 10 and 15)
 local tl = require "toeplab"
 
 return tl.experiment "tnn-table10" {

@@ -47,7 +47,7 @@ local function measured(result, add)
     add("here: the mean%s over %s seed%s", spread, n, n == "1" and "" or "s")
   end
   local commits = distinct(trials, function(t)
-    return t.commit and t.commit:sub(1, 12) .. (t.dirty and " with changes" or "")
+    return t.commit and t.commit .. (t.dirty == 1 and " with changes" or "")
   end)
   local made = #commits > 0 and "; commit " .. table.concat(commits, ", ") or ""
   add("%s: %s%s", pool:title(), status_counts(trials), made)
@@ -101,7 +101,8 @@ end
 
 local function agreements(result, add)
   for _, a in ipairs(result.agreement) do
-    local interval = a.low and (" [%.2f, %.2f]"):format(a.low, a.high) or ", no interval: one seed"
+    local interval = a.low and (" [%.2f, %.2f] by the noise of the seeds"):format(a.low, a.high)
+      or " (a row of one seed: no interval)"
     local chance = a.p and ("; an order that agrees or disagrees as much comes by chance with "
       .. "probability %.2g"):format(a.p) or ""
     add("%s: rank agreement with the paper over %d rows, Kendall's tau-b %.2f%s%s", a.column.name,

@@ -44,7 +44,7 @@ local function here_text(cell, decimals)
   if cell.interval then
     text = number(cell.interval.mean, decimals)
     if cell.interval.half then text = text .. " ± " .. number(cell.interval.half, decimals) end
-    if cell.done < cell.asked - cell.early then
+    if cell.done < cell.asked then
       text = text .. (" (%d/%d)"):format(cell.done, cell.asked)
     end
   elseif cell.diverged > 0 then

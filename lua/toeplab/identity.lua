@@ -35,6 +35,7 @@ return function(exp, trials)
     check_backend(exp, t.config, backends)
     local data = data_of(exp, t.config)
     t.code_hash, t.data_hash = code, next(data) and core.sha256(json.encode(data)) or ""
+    t.data = data
     t.json = json.encode(t.config)
     t.id = core.sha256(json.encode { config = t.config, script = script, modules = modules,
       code = code, data = data, seed = t.seed })

@@ -108,11 +108,12 @@ end
 local conditions = {
   answers = "EXISTS (SELECT 1 FROM json_each(plan, '$.answers') WHERE value = ?)",
   experiment = "experiment = ?",
+  varies = "EXISTS (SELECT 1 FROM json_each(plan, '$.axes') WHERE value = ?)",
 }
 
--- The pool of the newest sweep that what ("answers", "experiment") name and the filters choose: its
--- experiment, scale, script, overrides, axes (a set), fixed (the configuration without them),
--- others (further experiments and scales). nil if there is none.
+-- The pool of the newest sweep that what ("answers", "experiment" or "varies", an axis), name and
+-- the filters choose: its experiment, scale, script, plan, axes (a set), fixed (the configuration
+-- without them), others (further experiments and scales). nil and those if there is none.
 function measured.pool(store, what, name, filters)
   local list, others, seen = {}, {}, {}
   for _, s in ipairs(sweeps(store, conditions[what], name)) do
@@ -154,9 +155,9 @@ function Pool:metrics()
   return set
 end
 
--- What a query reads: the values of the axes as a JSON array, and the newest value of each metric.
-local function query(keys, metrics)
-  local at, values = "'[]'", {}
+-- The query of the trials of a sweep, with the values of the axes as a JSON array.
+local function query(keys)
+  local at = "'[]'"
   if #keys > 0 then
     local paths = {}
     for i, key in ipairs(keys) do
@@ -166,22 +167,35 @@ local function query(keys, metrics)
     if #paths == 1 then paths[2] = paths[1] end -- with one path the value would be bare
     at = "json_extract(t.config, " .. table.concat(paths, ", ") .. ")"
   end
-  for i in ipairs(metrics) do
-    values[i] = (", (SELECT coalesce(value, 'nan') FROM v_last WHERE trial = t.id AND name = ?%d)"
-      .. " AS v%d"):format(i + 1, i)
-  end
-  return "SELECT t.id, t.seed, t.status, t.seconds, t.git_commit, t.git_dirty, t.code_hash, " .. at
-    .. " AS at" .. table.concat(values) .. [[ FROM v_members m JOIN v_trials t ON t.id = m.trial
-    WHERE m.sweep = ?1 ORDER BY m.position]]
+  return [[SELECT m.position, t.id, t.seed, t.status, t.seconds, t.git_dirty AS dirty,
+    substr(t.git_commit, 1, 12) AS "commit", substr(t.code_hash, 1, 12) AS code, ]] .. at
+    .. [[ AS at FROM v_members m JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ?
+    ORDER BY m.position]]
 end
 
--- The values of the axes that a JSON array stands for, over what is fixed.
-local function point(self, keys, text)
-  local list, values, at = self.store:decode(text), config.copy(self.fixed), {}
-  for i, key in ipairs(keys) do
-    values[key], at[key] = list[i], list[i]
+-- The newest values of a metric of the trials of a sweep: position -> number. The + keeps SQLite at
+-- the index by trial: in that order, which is that of the values, each page is read once.
+local function values_of(self, sweep, name)
+  local set = {}
+  self.store.store:each([[SELECT m.position, l.value FROM v_members m JOIN v_last l
+    ON l.trial = m.trial AND l.name = ? WHERE +m.sweep = ? ORDER BY m.trial]], { name, sweep },
+    function(row) set[row.position] = row.value or 0 / 0 end)
+  return set
+end
+
+-- Gives each of the JSON arrays (a set) what it stands for: values, the configuration without the
+-- seed, and at, what of it varies.
+local function points(self, keys, texts)
+  local list = {}
+  for text in pairs(texts) do list[#list + 1] = text end
+  local arrays = #list > 0 and self.store:decode("[" .. table.concat(list, ",") .. "]") or {}
+  for i, text in ipairs(list) do
+    local p = { values = config.copy(self.fixed), at = {} }
+    for k, key in ipairs(keys) do
+      p.values[key], p.at[key] = arrays[i][k], arrays[i][k]
+    end
+    texts[text] = p
   end
-  return { values = values, at = at }
 end
 
 local function chosen(self, values, seed)
@@ -194,44 +208,40 @@ local function chosen(self, values, seed)
   return true
 end
 
--- The trials, in the order of their declaration: {id=, seed=, status=, seconds=, commit=, dirty=,
--- code=, point=, values=}; values: of each metric of the list a number, nan or nil. Trials at the
+-- The trials, in the order of their declaration: {id=, seed=, status=, seconds=, commit= and code=
+-- (12 characters of each), dirty= (1 or 0), point=, values=}; values: of each metric of the list a number, nan or nil. Trials at the
 -- same point share one point {values=, at=}: the configuration without the seed, and what of it
 -- varies. A seed counts once at a point, as the newest sweep has it.
 function Pool:trials(metrics)
-  local keys, points, taken, list = suggest.keys(self.axes), {}, {}, {}
-  local sql = query(keys, metrics)
+  local keys, rows, texts = suggest.keys(self.axes), {}, {}
   for _, s in ipairs(self.sweeps) do
-    self.store.store:each(sql, { s.id, table.unpack(metrics) }, function(row)
-      local p = points[row.at]
-      if p == nil then
-        p = point(self, keys, row.at)
-        points[row.at], taken[p] = p, {}
-      end
-      if taken[p][row.seed] or not chosen(self, p.values, row.seed) then return end
-      taken[p][row.seed] = true
-      local values = {}
-      for i = 1, #metrics do
-        local v = row["v" .. i]
-        values[i] = v == "nan" and 0 / 0 or v
-      end
-      list[#list + 1] = { id = row.id, seed = row.seed, status = row.status, values = values,
-        seconds = row.seconds, commit = row.git_commit, dirty = row.git_dirty == 1,
-        code = row.code_hash, point = p }
+    local sets = {}
+    for i, name in ipairs(metrics) do sets[i] = values_of(self, s.id, name) end
+    self.store.store:each(query(keys), { s.id }, function(row)
+      row.values = {}
+      for i, set in ipairs(sets) do row.values[i] = set[row.position] end
+      rows[#rows + 1], texts[row.at] = row, true
     end)
+  end
+  points(self, keys, texts)
+  local taken, list = {}, {}
+  for _, p in pairs(texts) do taken[p] = {} end
+  for _, row in ipairs(rows) do
+    local p = texts[row.at]
+    if not taken[p][row.seed] and chosen(self, p.values, row.seed) then
+      taken[p][row.seed], row.point = true, p
+      list[#list + 1] = row
+    end
   end
   return list
 end
 
--- A set of the ids of trials that were brought back to an earlier step by the guard.
+-- A set of the ids of trials, of any experiment, that the guard brought back to an earlier step.
 function Pool:rescued()
   local set = {}
-  for _, s in ipairs(self.sweeps) do
-    for _, row in ipairs(self.store:rows([[SELECT DISTINCT trial FROM v_events
-      WHERE kind = 'rollback' AND trial IN (SELECT trial FROM v_members WHERE sweep = ?)]],
-      { s.id })) do
-      set[row.trial] = true
-    end
+  for _, row in ipairs(self.store:rows [[SELECT DISTINCT trial FROM v_events
+    WHERE kind = 'rollback']]) do
+    set[row.trial] = true
   end
   return set
 end

@@ -172,10 +172,11 @@ end
 -- The trials of exp under the overrides in words ("key=value", "scale=NAME", "seeds=N", "seed=N"),
 -- in an order that depends on the declaration alone: each {config=, point=, seed=, label=}. Second
 -- result: about the whole: axes (the names of the keys that vary), left_out (points that are
--- excepted: {point=, reason=, label=}), seeds. Raises a usage error for whatever does not fit.
+-- excepted: {point=, reason=, label=}), seeds, values (what space.points was given), counts (its
+-- third result). Raises a usage error for whatever does not fit.
 function plan.trials(exp, words)
   local values = settle(exp, words)
-  local points, left_out = space.points(values)
+  local points, left_out, counts = space.points(values)
   local trials, varied = {}, {}
   for _, point in ipairs(points) do
     for key in pairs(point) do varied[key] = true end
@@ -189,7 +190,8 @@ function plan.trials(exp, words)
   end
   plan.check(exp, trials)
   for _, out in ipairs(left_out) do out.label = label(out.point, nil, false) end
-  return trials, { axes = suggest.keys(varied), left_out = left_out, seeds = values.seeds }
+  return trials, { axes = suggest.keys(varied), left_out = left_out, seeds = values.seeds,
+    values = values, counts = counts }
 end
 
 -- Equal trials would be one trial twice; and the experiment's own check has its say.

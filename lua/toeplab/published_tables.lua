@@ -2,7 +2,8 @@
 -- results/published of the sources, or published of an installation. Each returns
 --
 -- {
---   caption = "...", source = "...", rows_are = "decay rate",
+--   title = "...", caption = "...", source = "...", rows_are = "decay rate",
+--   columns_are = "length",                          -- of a table that is printed on its side
 --   columns = {            -- metrics: names of ours that answer it, the first that is logged
 --     { id = "val", name = "PPL (val)", better = "lower", unit = "M", metrics = { "val_ppl" },
 --       times = 100,       -- the paper's unit in ours

@@ -256,22 +256,6 @@ function Records:origin(id)
     json_extract(provenance, '$.threads') AS threads FROM v_trials WHERE id = ?]], { id })[1]
 end
 
--- The row of v_trials that word names: a prefix of its id, or @last.
-function Records:find(word)
-  if word == "@last" then
-    local row = self:rows("SELECT * FROM v_trials ORDER BY started DESC, id LIMIT 1")[1]
-    return row or stop.usage("%s holds no trials", self.folder)
-  end
-  if not word:find("^%x+$") then
-    stop.usage("'%s' is not the id of a trial (see toeplab ls)", word)
-  end
-  local found = self:rows("SELECT * FROM v_trials WHERE substr(id, 1, ?) = ? LIMIT 2",
-    { #word, word:lower() })
-  if #found == 0 then stop.usage("no trial's id begins with '%s' (see toeplab ls)", word) end
-  if #found > 1 then stop.usage("more than one trial's id begins with '%s'", word) end
-  return found[1]
-end
-
 -- The rows of one trial, for reading.
 function Records:of(id)
   return setmetatable({ all = self, id = id }, Trial)

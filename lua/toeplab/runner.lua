@@ -130,7 +130,7 @@ end
 
 -- The words of a worker's command line.
 local function worker_words(run, path, overrides, options)
-  local threads = math.max(1, core.threads() // run.jobs)
+  local threads = run.threads or math.max(1, core.threads() // run.jobs)
   local words = { core.sys.executable(), "--threads", tostring(threads), "worker", path,
     "--dir", run.folder }
   for _, name in ipairs { "steps", "seconds" } do
@@ -147,7 +147,6 @@ end
 local function to_do(run, shard)
   local list, skipped = {}, 0
   for i, t in ipairs(run.trials) do
-    t.number = i
     local status = run.records:status(t.id)
     local ours = not shard or (i - 1) % shard.of == shard.part - 1
     if status == "done" or status == "pruned" then
@@ -159,17 +158,28 @@ local function to_do(run, shard)
   return list, skipped
 end
 
+-- Numbers the trials; returns those that only, a function of a trial, wants.
+local function chosen(trials, only)
+  local list = {}
+  for i, t in ipairs(trials) do
+    t.number = i
+    if not only or only(t) then list[#list + 1] = t end
+  end
+  return list
+end
+
 local function prepare(path, overrides, options)
   local exp = experiment.load(path)
   local trials, about = plan.trials(exp, overrides)
   identify(exp, trials)
+  trials = chosen(trials, options.only)
   local given = options.steps or options.seconds
   local checkpoint = given and { steps = options.steps, seconds = options.seconds }
     or exp.checkpoint
   if not next(checkpoint) then checkpoint = { seconds = SECONDS } end
   return { exp = exp, trials = trials, axes = about.axes, folder = records.folder(options.dir),
     checkpoint = checkpoint, jobs = options.jobs or 1, timeout = options.timeout,
-    fail_fast = options.fail_fast,
+    fail_fast = options.fail_fast, threads = options.threads,
     progress = progress.new { quiet = options.quiet, out = options.out } }
 end
 
@@ -178,10 +188,25 @@ local function asked_columns(exp)
   return type(exp.report) == "table" and exp.report.columns or nil
 end
 
+-- Keeps the changes of the checkout that are not committed in a file of the results folder, named
+-- by its hash; returns its path there, or nil if there are none.
+local function keep_changes(run)
+  local text = provenance.changes()
+  if not text then return nil end
+  local path = ("changes/%s.diff"):format(core.sha256(text):sub(1, 16))
+  local file = run.folder .. "/" .. path
+  if core.sys.exists(file) then return path end
+  local ok, why = core.sys.mkdir(run.folder .. "/changes")
+  if ok then ok, why = core.sys.write_file(file, text) end
+  if not ok then stop.raise(stop.STORAGE, "%s", why) end
+  return path
+end
+
 -- Makes the rows of the sweep and of its trials.
 local function enlist(run, path, overrides, options, threads)
   local about = provenance.collect(options.command)
   about.threads, run.scale = threads, scale_of(overrides)
+  if about.dirty then about.changes = keep_changes(run) end
   local sweep = run.records:sweep { experiment = run.exp.name, script = path,
     source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
     scale = run.scale,
@@ -190,7 +215,7 @@ local function enlist(run, path, overrides, options, threads)
   for _, t in ipairs(run.trials) do
     t.experiment = run.exp.name
     t.provenance = config.copy(about)
-    t.provenance.label = t.label
+    t.provenance.label, t.provenance.data = t.label, next(t.data) and t.data or nil
     t.provenance_json = json.encode(t.provenance)
   end
   run.records:enlist(sweep, run.trials)
@@ -200,7 +225,8 @@ end
 -- Runs the experiment in the script at path under overrides ("key=value"). options: dir, quiet,
 -- steps and seconds between checkpoints, jobs (workers), timeout (seconds of a trial), fail_fast,
 -- shard ({part=, of=}), command (the words of the whole command line), out (a file instead of
--- stderr). Returns the exit code; raises for what ends the run.
+-- stderr), threads (of each worker), only (a function that says whether a trial is wanted; then
+-- there is no report). Returns the exit code, then the trials; raises for what ends the run.
 function runner.run(path, overrides, options)
   local run = prepare(path, overrides, options)
   core.sys.catch_signals()
@@ -215,12 +241,13 @@ function runner.run(path, overrides, options)
   run.progress:expect(#run.trials, run.jobs)
   local counts, reads = coordinator.new(run):go(list)
   counts.skipped = skipped
+  if options.only then return counts.failed > 0 and stop.FAILED or stop.DONE, run.trials end
   show_report(run)
   if not options.quiet or counts.failed > 0 then
     summary(run, counts, core.sys.clock() - began)
   end
   check_read(run, counts, reads)
-  return counts.failed > 0 and stop.FAILED or stop.DONE
+  return counts.failed > 0 and stop.FAILED or stop.DONE, run.trials
 end
 
 -- Prints the trials that a command stands for, and how each stands; runs nothing.

@@ -24,9 +24,9 @@ select.statuses = { "queued", "running", "done", "failed", "interrupted", "kille
   "timeout", "budget", "guard" }
 
 -- The help of verbs that take these words.
-select.help = "TRIAL: the beginning of an id, an experiment, @last, @last:N, @best:METRIC, @STATUS\n"
-  .. "or @all; or a filter: key=value, also with != < <= > >= and ~ (contains), in which key is\n"
-  .. "a configuration key, a metric, or a column such as status, tag, host, error, seconds, age."
+select.help = "TRIAL: the beginning of an id, an experiment, @last, @last:N, @best:METRIC, @all,\n"
+  .. "@STATUS; or a filter: key=value, also != < <= > >= and ~ (contains), where key is one of\n"
+  .. "the configuration, a metric, or a column: status, tag, host, error, seconds, age, ..."
 
 local columns = {
   id = "t.id", experiment = "t.experiment", sweep = "t.sweep", seed = "t.seed", step = "t.step",

@@ -140,14 +140,19 @@ end
 
 -- The points of values: {fixed=, axes=, zips=, random=, draws=, draw_seed=, when=, except=,
 -- given=}. Each is a table of the keys that are not fixed. Second result: the points that were left
--- out, {point=, reason=} each.
+-- out, {point=, reason=} each; third: how many points there were before each rule of when, and
+-- after all of them.
 function space.points(values)
   local list = grid(values.axes)
   for _, axes in ipairs(values.zips) do list = times(list, zip(axes)) end
   if next(values.random) then
     list = times(list, random(values.random, values.draws, values.draw_seed))
   end
-  for _, rule in ipairs(values.when) do list = apply(rule, list, values) end
+  local counts = { #list }
+  for i, rule in ipairs(values.when) do
+    list = apply(rule, list, values)
+    counts[i + 1] = #list
+  end
   local kept, left_out = {}, {}
   for _, point in ipairs(list) do
     local all = config.copy(values.fixed)
@@ -162,7 +167,7 @@ function space.points(values)
   if #kept == 0 then
     stop.usage("no trial is left: all %d are excepted, e.g. %s", #left_out, left_out[1].reason)
   end
-  return kept, left_out
+  return kept, left_out, counts
 end
 
 return space

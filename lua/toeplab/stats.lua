@@ -82,10 +82,14 @@ function stats.t_tail(t, df)
   return t >= 0 and half or 1 - half
 end
 
+local known = {} -- quantiles that were asked for: a table has thousands of intervals of one size
+
 -- The value that Student's t is below with probability p.
 function stats.t_quantile(p, df)
   if p < 0.5 then return -stats.t_quantile(1 - p, df) end
   if p == 0.5 then return 0.0 end
+  local of_df = known[df] or {}
+  if of_df[p] then return of_df[p] end
   local low, high, upper = 0.0, 1.0, 1 - p
   while stats.t_tail(high, df) > upper do low, high = high, 2 * high end
   for _ = 1, 200 do
@@ -93,7 +97,8 @@ function stats.t_quantile(p, df)
     if middle <= low or middle >= high then break end
     if stats.t_tail(middle, df) > upper then low = middle else high = middle end
   end
-  return (low + high) / 2
+  known[df], of_df[p] = of_df, (low + high) / 2
+  return of_df[p]
 end
 
 -- The mean of x and the ends of its interval: {n=, mean=, deviation=, low=, high=}; without ends
@@ -125,16 +130,29 @@ function stats.paired(a, b, level)
   return result
 end
 
+-- The number of values of the sorted list that are below x, and of those that are not above.
+local function ranks(sorted, x)
+  local function count(below)
+    local low, high = 0, #sorted
+    while low < high do
+      local middle = (low + high + 1) // 2
+      if below(sorted[middle]) then low = middle else high = middle - 1 end
+    end
+    return low
+  end
+  return count(function(v) return v < x end), count(function(v) return v <= x end)
+end
+
 -- The share of all pairs of a value of a and one of b in which b is the better one, ties as half.
 function stats.improvement(a, b, better)
-  local sign, sum = better == "higher" and 1 or -1, 0.0
+  local sorted, sum = table.move(b, 1, #b, 1, {}), 0.0
+  table.sort(sorted)
   for _, x in ipairs(a) do
-    for _, y in ipairs(b) do
-      local gain = sign * (y - x)
-      sum = sum + (gain > 0 and 1 or gain == 0 and 0.5 or 0)
-    end
+    local below, upto = ranks(sorted, x)
+    sum = sum + (below + upto) / 2
   end
-  return sum / (#a * #b)
+  local share = sum / (#a * #b)
+  return better == "higher" and 1 - share or share
 end
 
 -- The smallest two-sided p that any differences of n pairs can have if all that is assumed is that

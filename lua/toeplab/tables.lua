@@ -158,6 +158,15 @@ end
 
 -- ---- Agreement --------------------------------------------------------------------------------
 
+local function tied(list)
+  local seen = {}
+  for _, v in ipairs(list) do
+    if seen[v] then return true end
+    seen[v] = true
+  end
+  return false
+end
+
 -- Kendall's tau between the paper's and the measured order of the rows in a column; nil of fewer
 -- than two rows, or where one row is answered more than once.
 local function agreement(result, c)
@@ -173,8 +182,8 @@ local function agreement(result, c)
   if #paper < 2 then return nil end
   local tau = stats.kendall(paper, means)
   if tau ~= tau then return nil end
-  local a = { column = result.columns[c], rows = #paper, tau = tau,
-    p = stats.kendall_p(tau, #paper) }
+  local a = { column = result.columns[c], rows = #paper, tau = tau }
+  if not tied(paper) then a.p = stats.kendall_p(tau, #paper) end
   a.low, a.high = stats.kendall_interval(paper, samples)
   return a
 end

@@ -65,7 +65,9 @@ function trash.bytes(path)
   if kind == "file" then return size_of(path) end
   if kind ~= "folder" or link then return 0 end
   local sum = 0
-  for _, name in ipairs(core.sys.list(path) or {}) do sum = sum + trash.bytes(path .. "/" .. name) end
+  for _, name in ipairs(core.sys.list(path) or {}) do
+    sum = sum + trash.bytes(path .. "/" .. name)
+  end
   return sum
 end
 

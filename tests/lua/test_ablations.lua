@@ -1,4 +1,5 @@
--- test_ablations.lua: every ablation experiment runs at scale smoke and answers its published table.
+-- test_ablations.lua: every ablation experiment runs at scale smoke and answers its published
+-- table.
 local t = require "harness"
 local core = require "toeplab.core"
 local records = require "toeplab.records"

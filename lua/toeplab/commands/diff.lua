@@ -34,7 +34,7 @@ end
 local function same(a, b)
   if a == nil or b == nil then return a == b end
   if a ~= a then return b ~= b end
-  return json.line { a } == json.line { b }
+  return json.line { v = a } == json.line { v = b }
 end
 
 local function all_keys(a, b)
@@ -77,7 +77,8 @@ local function show(header, rows)
     for _, row in ipairs(rows) do
       if row[1] == kind then part[#part + 1] = { "  " .. row[2], row[3], row[4], row[5] } end
     end
-    local head = { "  " .. titles[kind], header[3], header[4], kind == "metric" and "change" or "" }
+    local head = { "  " .. titles[kind], header[3], header[4] }
+    if kind == "metric" then head[4] = "change" end
     if #part > 0 then report.print(head, part) end
   end
 end

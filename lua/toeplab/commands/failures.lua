@@ -15,10 +15,12 @@ local failures = {
   options = { output.json, output.dir },
 }
 
--- A message without what differs between trials of one cause: paths but for the file's name,
+-- A message without what differs between trials of one cause: paths other than a script's name,
 -- numbers, ids.
 local function cause(message)
-  local text = message:match("^[^\n]*"):gsub("[%w_%-%.]*/[^%s:'\"]*/", "")
+  local text = message:match("^[^\n]*"):gsub("[%w_%-%.]*/[^%s:,'\"]+", function(path)
+    return path:match("([^/]+%.lua)$") or "PATH"
+  end)
   text = text:gsub("%f[%w]%x%x%x%x%x%x%x%x+%f[%W]", "ID")
   text = text:gsub("%f[%w][-+]?%d+%.?%d*[eE]?[-+]?%d*", "N"):gsub("%-N", "N")
   return text
@@ -38,7 +40,8 @@ local function grouped(list)
     t.error = t.error or t.status == "killed" and "its run was killed" or "no message"
     local key = t.experiment .. "\0" .. t.status .. "\0" .. cause(t.error)
     if not by[key] then
-      by[key] = { cause = cause(t.error), experiment = t.experiment, status = t.status, trials = {} }
+      by[key] = { cause = cause(t.error), experiment = t.experiment, status = t.status,
+        trials = {} }
       groups[#groups + 1] = by[key]
     end
     table.insert(by[key].trials, t)

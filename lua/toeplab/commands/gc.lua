@@ -72,9 +72,10 @@ function gc.run(set, words)
   local list = trash.stale(store)
   local stale = free_stale(store, list, dry)
   local database = #ids > 0 and not dry and shrink(store) or 0
-  print(("%s%s from the trash (%s), %s left behind (%s)%s"):format(dry and "would free " or "freed ",
-    output.count(#ids, "trial"), output.bytes(trashed), output.count(#list, "file"),
-    output.bytes(stale), database > 0 and ", database " .. output.bytes(database) or ""))
+  print(("%s %s from the trash (%s), %s left behind (%s)%s"):format(
+    dry and "would free" or "freed", output.count(#ids, "trial"), output.bytes(trashed),
+    output.count(#list, "file"), output.bytes(stale),
+    database > 0 and ", database " .. output.bytes(database) or ""))
   return stop.DONE
 end
 

@@ -15,7 +15,7 @@ local ls = {
   options = {
     { name = "status", value = "STATUS", help = "as status=STATUS" },
     { name = "tag", value = "TAG", help = "as tag=TAG" },
-    { name = "sort", value = "NAME", help = "by a key, metric or column; -NAME: the greatest first" },
+    { name = "sort", value = "NAME", help = "by a key, metric or column; -NAME: greatest first" },
     { name = "columns", value = "NAMES", help = "keys, metrics and columns to show: lr,loss,host" },
     { name = "limit", value = "N", help = "at most N trials; 0: all" },
     { name = "trash", help = "those in the trash instead" },
@@ -24,6 +24,9 @@ local ls = {
 }
 
 local PAGE = 100
+
+-- The store keeps nan as NULL, which is not the same as no value.
+local LOGGED = "SELECT coalesce(value, char(0) || 'nan')"
 
 -- Names to be shown: each its header and how the value is turned into a cell.
 local usual = { "id", "experiment", "trial", "status", "step", "loss", "started", "time", "tags" }
@@ -40,13 +43,15 @@ end
 -- The SQL of a name; a store whose trials log no loss has the usual columns all the same.
 local function sql_of(query, name, chosen)
   if not chosen and name == "loss" then
-    return ("(SELECT value FROM last WHERE trial = t.id AND name = %s)"):format(query:bind("loss"))
+    return ("(%s FROM last WHERE trial = t.id AND name = %s)"):format(LOGGED, query:bind("loss"))
   end
-  return query:value(chosen and name or "column:" .. name)
+  local sql, kind = query:value(chosen and name or "column:" .. name)
+  return kind == "metric" and sql:gsub("SELECT value", LOGGED) or sql
 end
 
 local function cell(name, value)
   if value == nil or value == "" then return nil end
+  if value == "\0nan" then return 0 / 0 end
   if name == "id" then return value:sub(1, 12) end
   if name == "started" or name == "finished" or name == "created" then return output.when(value) end
   if name == "time" then return progress.duration(value) end
@@ -94,7 +99,7 @@ function ls.run(set, words)
   local page = plain and not given
   local query = select.new(store, words, set.trash)
   local rows = read(query, set, header, page and PAGE + 1 or given or 0)
-  local more = page and table.remove(rows, PAGE + 1)
+  local more = page and #rows > PAGE and table.remove(rows)
   if plain and not set.columns then header = trim(header, rows) end
   output.rows(set, header, rows)
   if more then io.stderr:write(("the first %d; --limit 0 lists all\n"):format(PAGE)) end

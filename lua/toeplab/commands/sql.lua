@@ -5,12 +5,13 @@ local report = require "toeplab.report"
 local stop = require "toeplab.stop"
 
 local sql = {
-  example = "toeplab sql 'SELECT experiment, count(*) AS trials FROM v_trials GROUP BY 1'\n"
-    .. "  toeplab sql --csv \"SELECT name, avg(value) AS mean FROM v_last GROUP BY name\"",
+  example = "toeplab sql 'SELECT experiment, count(*) AS n FROM v_trials GROUP BY 1'\n"
+    .. "  toeplab sql --csv 'SELECT name, avg(value) AS mean FROM v_last GROUP BY 1'",
   usage = "toeplab sql QUERY",
-  about = "Prints what one SELECT gives; QUERY may be - for standard input. Nothing can be changed\n"
-    .. "by it. The views v_trials, v_metrics, v_last, v_artifacts, v_members, v_events and v_trash\n"
-    .. "stay as they are from version to version; json_extract(config, '$.lr') is a key.",
+  about = "Prints what one SELECT gives; QUERY may be - for standard input. Nothing can be\n"
+    .. "changed by it. The views v_trials, v_metrics, v_last, v_artifacts, v_members, v_events\n"
+    .. "and v_trash stay as they are from version to version; json_extract(config, '$.lr') is a\n"
+    .. "key.",
   options = {
     { name = "schema", help = "print the columns of the views instead" },
     output.csv, output.json, output.dir,
@@ -20,6 +21,7 @@ local sql = {
 -- What SQLite said of the query, without the query.
 local function complain(why, text)
   local message = stop.text(why)
+  if message:find("not one statement", 1, true) then stop.usage("sql: takes one SELECT") end
   local _, at = message:find(text .. ": ", 1, true)
   stop.usage("sql: %s", at and message:sub(at + 1) or message)
 end
@@ -30,13 +32,20 @@ local function ask(store, text)
   local view = "CREATE TEMP VIEW asked AS " .. text
   local ok, why = pcall(store.rows, store, view)
   if not ok then complain(why, view) end
-  local header = {}
-  ok, why = pcall(function()
-    for i, row in ipairs(store:rows "PRAGMA table_info(asked)") do header[i] = row.name end
-    return store:rows "SELECT * FROM asked"
-  end)
-  if not ok then complain(why, "SELECT * FROM asked") end
-  return header, why
+  local results = {}
+  for i, statement in ipairs { "PRAGMA table_info(asked)", "SELECT * FROM asked" } do
+    ok, results[i] = pcall(store.rows, store, statement)
+    if not ok then complain(results[i], statement) end
+  end
+  local header, found = table.unpack(results)
+  for i, column in ipairs(header) do header[i] = column.name end
+  return header, found
+end
+
+-- A table rounds numbers; times in seconds are too large for that.
+local function cell(v)
+  local large = math.type(v) == "float" and math.abs(v) >= 1e6 and v - v == 0
+  return large and ("%.12g"):format(v) or v
 end
 
 local function show_schema(store)
@@ -66,7 +75,9 @@ function sql.run(set, words)
   local rows = {}
   for i, row in ipairs(found) do
     rows[i] = {}
-    for c, name in ipairs(header) do rows[i][c] = row[name] end
+    for c, name in ipairs(header) do
+      rows[i][c] = (set.csv or set.json) and row[name] or cell(row[name])
+    end
   end
   output.rows(set, header, rows)
   return stop.DONE

@@ -1,5 +1,6 @@
 -- status.lua: toeplab status: how the sweeps of the results folder stand, also from another shell.
 local core = require "toeplab.core"
+local estimate = require "toeplab.estimate"
 local json = require "toeplab.json"
 local progress = require "toeplab.progress"
 local records = require "toeplab.records"
@@ -36,7 +37,7 @@ end
 -- Running trials: how far each is, and whether its process is alive.
 local function running(store, sweep)
   local list = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.pid,
-      t.host, t.started, json_extract(t.config, '$.steps') AS steps,
+      t.host, t.started, t.config, json_extract(t.config, '$.steps') AS steps,
       (SELECT max(step) FROM last l WHERE l.trial = t.id) AS step,
       (SELECT value FROM last l WHERE l.trial = t.id AND l.name = 'loss') AS loss
     FROM members m JOIN trials t ON t.id = m.trial
@@ -48,15 +49,23 @@ local function running(store, sweep)
   return list
 end
 
--- The seconds that are left: those of a finished trial, times the trials that are not, over the
--- workers at work; nil if none has finished.
-local function left(store, sweep, by_status, workers)
-  local mean = store:rows([[SELECT avg(t.seconds) AS seconds FROM members m
-    JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ? AND t.status = 'done']],
-    { sweep.id })[1].seconds
-  local waiting = (by_status.queued or 0) + (by_status.interrupted or 0)
-    + 0.5 * (by_status.running or 0)
-  return mean and waiting > 0 and workers > 0 and mean * waiting / workers or nil
+-- The seconds that are left, from what finished trials of the experiment took (estimate.lua) and
+-- the pace of those that are under way; nil if that is not known.
+local function left(store, sweep, list, workers)
+  if workers == 0 then return nil end
+  local model, times = estimate.new(store, sweep.experiment), {}
+  for _, t in ipairs(list) do
+    times[#times + 1] = model:left(store:decode(t.config), t.step, core.sys.now() - t.started)
+  end
+  for _, row in ipairs(store:rows([[SELECT json_remove(t.config, '$.seed') AS config,
+      count(*) AS trials, avg(coalesce(t.step, 0)) AS step FROM members m
+      JOIN v_trials t ON t.id = m.trial
+      WHERE m.sweep = ? AND t.status IN ('queued', 'interrupted') GROUP BY 1]], { sweep.id })) do
+    local seconds = model:left(store:decode(row.config), row.step)
+    if not seconds then return nil end
+    for _ = 1, row.trials do times[#times + 1] = seconds end
+  end
+  return #times > 0 and estimate.makespan(times, workers) or nil
 end
 
 local order = { "done", "running", "queued", "interrupted", "failed", "pruned", "timeout",
@@ -71,7 +80,7 @@ local function show(store, sweep)
   for _, name in ipairs(order) do
     if by_status[name] then words[#words + 1] = ("%d %s"):format(by_status[name], name) end
   end
-  local seconds = left(store, sweep, by_status, workers)
+  local seconds = left(store, sweep, list, workers)
   print(("%s  %d trial%s: %s%s"):format(sweep.experiment, all, all == 1 and "" or "s",
     table.concat(words, ", "), seconds and "  eta " .. progress.duration(seconds) or ""))
   local rows = {}

@@ -80,9 +80,8 @@ local function list(set)
   local files = experiments(provenance.library() .. "/../../experiments", "experiments/", {})
   local rows = {}
   for i, id in ipairs(published_tables.ids()) do
-    local caption = published_tables.read(id).caption:match "^[^.]*"
-    rows[i] = { id, #caption > 58 and caption:sub(1, 55) .. "..." or caption,
-      table.concat(files[id] or {}, " "), here[id] or "" }
+    rows[i] = { id, published_tables.read(id).title, table.concat(files[id] or {}, " "),
+      here[id] or "" }
   end
   local header = { "table", "what", "experiments", "trials done here" }
   if set.csv then
@@ -97,17 +96,23 @@ end
 
 local function normal(text) return (text:lower():gsub("%s+", "")) end
 
--- The index of the item that word names: a name, an id, the beginning of one alone, or a number.
+-- The index of the item that word names: its name or id, or alone its first word, or its beginning.
 local function named(items, word)
-  local wanted, found, count = normal(word), nil, 0
-  for i, names in ipairs(items) do
-    for _, name in ipairs(names) do
-      if normal(name) == wanted then return i end
+  local wanted = normal(word)
+  local function only(fits)
+    local found, count = nil, 0
+    for i, names in ipairs(items) do
+      if fits(names) then found, count = i, count + 1 end
     end
-    local near = normal(names[1]):sub(1, #wanted) == wanted
-    found, count = near and i or found, count + (near and 1 or 0)
+    return count == 1 and found or nil
   end
-  return count == 1 and found or nil
+  return only(function(names)
+    return normal(names[1]) == wanted or names[2] and normal(names[2]) == wanted
+  end) or only(function(names)
+    return normal(names[1]:match "^%S*") == wanted
+  end) or only(function(names)
+    return normal(names[1]):sub(1, #wanted) == wanted
+  end)
 end
 
 local function items(result)

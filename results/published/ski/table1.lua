@@ -1,5 +1,6 @@
 -- table1.lua: FD-TNN and others on WikiText-103.
 return {
+  title = "FD-TNN and others on WikiText-103",
   caption = "Performance on Wikitext-103, Causal Language Model. All rows but the last two are "
     .. "those of TNN's Table 2; TNN (reproduced) and FD-TNN have an RPE of 3 layers.",
   source = "Moreno, Mei, Walters, SKI to go Faster, 2023, Table 1",

@@ -1,5 +1,6 @@
 -- table2.lua: SKI-TNN and FD-TNN on the Long Range Arena.
 return {
+  title = "SKI-TNN and FD-TNN on the Long Range Arena",
   caption = "Performance on Long Range Arena, with the hyperparameters tuned for TNN.",
   source = "Moreno, Mei, Walters, SKI to go Faster, 2023, Table 2",
   rows_are = "architecture",

@@ -1,5 +1,6 @@
 -- table1.lua: theoretical complexity of sequence models.
 return {
+  title = "theoretical complexity of sequence models",
   caption = "Comparison of theoretical space-time complexity of several models. n is the sequence "
     .. "length, d the feature dimension, e the CNN's kernel size.",
   source = "Qin et al., Toeplitz Neural Network for Sequence Modeling, ICLR 2023, Table 1",

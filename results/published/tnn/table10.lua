@@ -1,5 +1,6 @@
 -- table10.lua: exponential decay rates.
 return {
+  title = "exponential decay rates",
   caption = "Ablation of exponential decay rates in input length extrapolation. The model "
     .. "variants are trained on a fixed sequence length of 512 and tested on a series of "
     .. "sequence lengths ranging from 512 to 14336. We compute the average PPL for all "

@@ -1,5 +1,6 @@
 -- table14.lua: Long Range Arena, large models.
 return {
+  title = "Long Range Arena, large models",
   caption = "Performances Comparison on the Long Range Arena benchmark.",
   source = "Qin et al., Toeplitz Neural Network for Sequence Modeling, ICLR 2023, Table 14",
   rows_are = "model",

@@ -1,9 +1,11 @@
 -- table15.lua: perplexity against evaluation length.
 return {
+  title = "perplexity against evaluation length",
   caption = "The extrapolation performance of each method. Perplexity on the test part at each "
     .. "sequence length, of models that were trained at 512.",
   source = "Qin et al., Toeplitz Neural Network for Sequence Modeling, ICLR 2023, Table 15",
   rows_are = "method",
+  columns_are = "length",
   columns = {
     { id = "512", name = "512", better = "lower", metrics = { "ppl@512" } },
     { id = "768", name = "768", better = "lower", metrics = { "ppl@768" } },

@@ -1,5 +1,6 @@
 -- table2.lua: autoregressive language models on WikiText-103.
 return {
+  title = "autoregressive language models on WikiText-103",
   caption = "Performances comparison of autoregressive language modeling on the Wikitext-103 "
     .. "dataset. LS stands for Transformer-LS.",
   source = "Qin et al., Toeplitz Neural Network for Sequence Modeling, ICLR 2023, Table 2",

@@ -1,5 +1,6 @@
 -- table3.lua: bidirectional models on GLUE.
 return {
+  title = "bidirectional models on GLUE",
   caption = "Performances comparison of bidirectional sequence modeling on the GLUE benchmark. "
     .. "MNLI is reported by the match/mismatch splits, MRPC by F1 score, CoLA by Matthews "
     .. "correlation coefficient, all other tasks by accuracy.",

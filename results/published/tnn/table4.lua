@@ -1,5 +1,6 @@
 -- table4.lua: Long Range Arena, small models.
 return {
+  title = "Long Range Arena, small models",
   caption = "Performances Comparison on the Long Range Arena benchmark.",
   source = "Qin et al., Toeplitz Neural Network for Sequence Modeling, ICLR 2023, Table 4",
   rows_are = "model",

@@ -1,5 +1,6 @@
 -- table5.lua: speed on the Long Range Arena.
 return {
+  title = "speed on the Long Range Arena",
   caption = "Speed comparison on Long-Range Arena benchmark. A dash marks a method that exhausts "
     .. "GPU memory. 1K to 5K are the input sequence lengths.",
   source = "Qin et al., Toeplitz Neural Network for Sequence Modeling, ICLR 2023, Table 5",

@@ -1,5 +1,6 @@
 -- table6.lua: image classification on ImageNet-1k.
 return {
+  title = "image classification on ImageNet-1k",
   caption = "Performances comparison of image classification on the ImageNet-1k dataset.",
   source = "Qin et al., Toeplitz Neural Network for Sequence Modeling, ICLR 2023, Table 6",
   rows_are = "model",

@@ -1,5 +1,6 @@
 -- table7.lua: network structures.
 return {
+  title = "network structures",
   caption = "Performances comparison with different structure configurations. GTU+GLU achieves "
     .. "better performance in language modeling.",
   source = "Qin et al., Toeplitz Neural Network for Sequence Modeling, ICLR 2023, Table 7",

@@ -1,5 +1,6 @@
 -- table8.lua: inputs of the relative position encoder.
 return {
+  title = "inputs of the relative position encoder",
   caption = "Results comparison with different RPE inputs.",
   source = "Qin et al., Toeplitz Neural Network for Sequence Modeling, ICLR 2023, Table 8",
   rows_are = "input",

@@ -1,5 +1,6 @@
 -- table9.lua: with and without the relative position encoder.
 return {
+  title = "with and without the relative position encoder",
   caption = "Performances comparison of TNN with and without RPE. RPE brings an improvement in "
     .. "language modeling.",
   source = "Qin et al., Toeplitz Neural Network for Sequence Modeling, ICLR 2023, Table 9",
