@@ -3,7 +3,7 @@
 local tl = require "toeplab"
 
 return tl.experiment "tnn-table10" {
-  answers = "tnn/table10",
+  answers = { "tnn/table10", "tnn/table15" },
   fixed = tl.lm.fixed { decay = false },
   grid = { decay = { 0.99, 0.90, 0.95, 0.999, "none", "learnable" } },
   seeds = 3,

@@ -20,6 +20,8 @@ function __toeplab_words
         case data
             printf '%s\n' fetch path show list generate
             toeplab data 2>/dev/null | string match -r '^[a-z][a-z0-9-]+(?= +[\d-])'
+        case table compare
+            toeplab table --csv 2>/dev/null | string replace -rf '^([a-z]+/[a-z0-9]+),([^,]*),.*' '$1\t$2'
         case bench
             toeplab bench 2>/dev/null | string match -rg '^([a-z]+)  '
         case model

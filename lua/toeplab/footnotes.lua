@@ -55,6 +55,11 @@ local function measured(result, add)
   if codes > 1 then add("the trials were run by %d versions of the program", codes) end
 end
 
+local function same(a, b)
+  if type(a) == "table" then return plan.show(a) == plan.show(b) end
+  return a == b
+end
+
 -- What differs between the paper's runs and ours, of the settings that both say and that all of our
 -- trials have in common. A whole 0 stands for "as the preset has it".
 local function settings(result, add)
@@ -63,7 +68,7 @@ local function settings(result, add)
   for _, key in ipairs(suggest.keys(setting)) do
     local theirs, ours = setting[key], result.pool.fixed[key]
     local preset = math.type(ours) == "integer" and ours == 0
-    if ours ~= nil and ours ~= theirs and not preset then
+    if ours ~= nil and not same(theirs, ours) and not preset then
       parts[#parts + 1] = ("%s %s, here %s"):format(key, plan.show(theirs), plan.show(ours))
     end
   end

@@ -108,6 +108,7 @@ end
 local conditions = {
   answers = "EXISTS (SELECT 1 FROM json_each(plan, '$.answers') WHERE value = ?)",
   experiment = "experiment = ?",
+  sweep = "id = ?",
   varies = "EXISTS (SELECT 1 FROM json_each(plan, '$.axes') WHERE value = ?)",
 }
 
@@ -209,9 +210,10 @@ local function chosen(self, values, seed)
 end
 
 -- The trials, in the order of their declaration: {id=, seed=, status=, seconds=, commit= and code=
--- (12 characters of each), dirty= (1 or 0), point=, values=}; values: of each metric of the list a number, nan or nil. Trials at the
--- same point share one point {values=, at=}: the configuration without the seed, and what of it
--- varies. A seed counts once at a point, as the newest sweep has it.
+-- (12 characters of each), dirty= (1 or 0), point=, values=}; values: of each metric of the list a
+-- number, nan or nil. Trials at the same point share one point {values=, at=}: the configuration
+-- without the seed, and what of it varies. A seed counts once at a point, as the newest sweep has
+-- it.
 function Pool:trials(metrics)
   local keys, rows, texts = suggest.keys(self.axes), {}, {}
   for _, s in ipairs(self.sweeps) do

@@ -183,9 +183,9 @@ local function prepare(path, overrides, options)
     progress = progress.new { quiet = options.quiet, out = options.out } }
 end
 
--- The metrics that the report of an experiment asks for by name, nil if it has none.
-local function asked_columns(exp)
-  return type(exp.report) == "table" and exp.report.columns or nil
+-- What the report of an experiment says of its rows or columns, nil if it is a function or nothing.
+local function asked(exp, field)
+  return type(exp.report) == "table" and exp.report[field] or nil
 end
 
 -- Keeps the changes of the checkout that are not committed in a file of the results folder, named
@@ -211,7 +211,8 @@ local function enlist(run, path, overrides, options, threads)
     source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
     scale = run.scale,
     plan = json.encode { axes = run.axes, overrides = overrides, trials = #run.trials,
-      answers = run.exp.answers, columns = asked_columns(run.exp) } }
+      answers = run.exp.answers, columns = asked(run.exp, "columns"),
+      rows = asked(run.exp, "rows") } }
   for _, t in ipairs(run.trials) do
     t.experiment = run.exp.name
     t.provenance = config.copy(about)

@@ -217,10 +217,9 @@ end
 
 -- ---- Names of trials --------------------------------------------------------------------------
 
-local function list_of(query, rows)
-  local ids = {}
-  for i, row in ipairs(rows) do ids[i] = query:bind(row.id) end
-  return #ids > 0 and ("t.id IN (%s)"):format(table.concat(ids, ", ")) or "0"
+-- The trials in rows are among those named.
+local function take(query, rows)
+  for _, row in ipairs(rows) do table.insert(query.named, query:bind(row.id)) end
 end
 
 local better_high = { "%f[%a]acc", "%f[%w]f1%f[%W]", "bleu", "%f[%a]auc", "score", "reward",
@@ -245,7 +244,7 @@ local function best(query, what)
   local rows = query:rows("t.id, " .. value .. " AS value", ("AND t.status = 'done' AND value "
     .. "IS NOT NULL ORDER BY value %s, t.id LIMIT 1"):format(goal == "max" and "DESC" or "ASC"))
   if #rows == 0 then stop.raise(stop.FAILED, "no trial that is done has a '%s'", name) end
-  return list_of(query, rows)
+  take(query, rows)
 end
 
 -- The ones started last; of the trash, those that were put there together last.
@@ -255,7 +254,7 @@ local function last(query, count)
   end
   local rows = query:rows("t.id", "ORDER BY t.started DESC, t.id LIMIT " .. count)
   if #rows == 0 then stop.usage("%s holds no trials", query.store.folder) end
-  return list_of(query, rows)
+  take(query, rows)
 end
 
 local function at_word(query, word)
@@ -283,14 +282,18 @@ local function by_id(query, word)
       word)
   end
   if #rows > 1 then stop.usage("more than one trial's id begins with '%s'", word) end
-  return "t.id = " .. query:bind(rows[1].id)
+  take(query, rows)
 end
 
+-- The condition that a name stands for; none if it is in the list of ids now.
 local function named(query, word)
   if word:sub(1, 1) == "@" then return at_word(query, word) end
   local sql = "SELECT 1 FROM trials WHERE experiment = ? LIMIT 1"
   if query.store:rows(sql, { word })[1] then return "t.experiment = " .. query:bind(word) end
-  if word:find("^%x+$") then return by_id(query, word) end
+  if word:find("^%x+$") then
+    by_id(query, word)
+    return nil
+  end
   local names = {}
   for i, row in ipairs(query.store:rows "SELECT DISTINCT experiment FROM trials") do
     names[i] = row.experiment
@@ -305,7 +308,7 @@ end
 -- The query of the trials that the words mean in store (of records); no words mean all. trash: of
 -- those in the trash, else of those that are not. Its field where is a condition on trials t.
 function select.new(store, words, trash)
-  local query = setmetatable({ store = store, params = { n = 0 }, known = {}, trash = trash,
+  local query = setmetatable({ store = store, params = { n = 0 }, known = {}, named = {}, trash = trash,
     status = status_sql(store), base = "t.trashed IS " .. (trash and "NOT NULL" or "NULL") }, Query)
   query.where = query.base
   local names, all = {}, {}
@@ -317,16 +320,25 @@ function select.new(store, words, trash)
       names[#names + 1] = word
     end
   end
-  for i, word in ipairs(names) do all[i] = named(query, word) end
+  for _, word in ipairs(names) do all[#all + 1] = named(query, word) end
+  if #query.named > 0 then
+    all[#all + 1] = ("t.id IN (%s)"):format(table.concat(query.named, ", "))
+  end
   if #all > 0 then
     query.where = ("%s AND (%s)"):format(query.where, table.concat(all, " OR "))
   end
   return query
 end
 
--- The rows of the trials t: what: SQL of the columns; rest: more conditions, the order.
-function Query:rows(what, rest)
-  local sql = ("SELECT %s FROM trials t WHERE %s %s"):format(what, self.where, rest or "")
+-- The rows of the trials t: what: SQL of the columns; rest: more conditions, the order; limit: at
+-- most so many, chosen before their columns are read.
+function Query:rows(what, rest, limit)
+  local where = self.where
+  if limit then
+    where = ("t.rowid IN (SELECT t.rowid FROM trials t WHERE %s %s LIMIT %d)"):format(where, rest,
+      limit)
+  end
+  local sql = ("SELECT %s FROM trials t WHERE %s %s"):format(what, where, rest or "")
   local params = { n = 0 }
   for i in sql:gmatch("%?(%d+)") do params.n = math.max(params.n, tonumber(i)) end
   table.move(self.params, 1, params.n, 1, params)

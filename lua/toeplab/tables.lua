@@ -63,8 +63,28 @@ local function label(at, keys)
   return #parts > 0 and table.concat(parts, " ") or "all"
 end
 
+-- Labels the groups by those of the keys that tell them apart: of keys that go together, as in a
+-- zip, the ones that are wanted (a set) stay.
+local function name_groups(list, keys, wanted)
+  local kept = table.move(keys, 1, #keys, 1, {})
+  local function distinct()
+    local seen = {}
+    for _, group in ipairs(list) do
+      group.label = label(group.at, kept)
+      if seen[group.label] then return false end
+      seen[group.label] = true
+    end
+    return true
+  end
+  for i = #kept, 1, -1 do
+    local key = table.remove(kept, i)
+    if wanted[key] or #kept == 0 or not distinct() then table.insert(kept, i, key) end
+  end
+  distinct()
+end
+
 -- The trials as groups of one row each: {row= (a published one, or nil), label=, at=, trials=}.
-local function groups(pool, trials, keys, match)
+local function groups(trials, keys, match)
   local list, found, of_point = {}, {}, {}
   for _, t in ipairs(trials) do
     local group = of_point[t.point]
@@ -74,7 +94,7 @@ local function groups(pool, trials, keys, match)
       local text = json.encode(at)
       group = found[text]
       if not group then
-        group = { row = match(t.point.values), label = label(at, keys), at = at, trials = {} }
+        group = { row = match(t.point.values), at = at, trials = {} }
         found[text], list[#list + 1] = group, group
       end
       of_point[t.point] = group
@@ -194,7 +214,7 @@ end
 local function own(pool, name, metrics)
   local columns, asked = {}, #metrics > 0 and metrics or pool.plan.columns or {}
   for i, metric in ipairs(asked) do
-    columns[i] = { id = metric, name = metric, metrics = { metric }, where = nil }
+    columns[i] = { id = metric, name = metric, metrics = { metric } }
   end
   return { id = name, caption = "experiment " .. name, rows_are = "trials", columns = columns,
     rows = {} }
@@ -213,7 +233,10 @@ function tables.fill(published, pool, metrics)
     local names = assign(from.columns, pool:metrics())
     result.trials = pool:trials(names)
     local match = published_tables.matcher(from.rows, pool.axes)
-    list = groups(pool, result.trials, row_keys(pool, from.columns), match)
+    local keys, wanted = row_keys(pool, from.columns), published_tables.keys(from.rows)
+    if pool.plan.rows then wanted[pool.plan.rows] = true end
+    list = groups(result.trials, keys, match)
+    name_groups(list, keys, wanted)
   end
   result.rows = lines(from.rows, list)
   fill(result, pool)

@@ -13,6 +13,7 @@ local core = require "toeplab.core"
 local guard = require "toeplab.guard"
 local records = require "toeplab.records"
 local resume = require "toeplab.resume"
+local selection = require "toeplab.select"
 local stop = require "toeplab.stop"
 local stored = require "toeplab.stored"
 local suggest = require "toeplab.suggest"
@@ -163,7 +164,7 @@ end
 -- returns.
 function Trial:model_of(id)
   local all <close> = records.open(self.folder, "r")
-  return stored.load(all, all:find(id), {
+  return stored.load(all, selection.one(all, id), {
     warn = function(...) self.progress:warn(...) end,
   })
 end

@@ -22,7 +22,7 @@ t.test("quantiles of Student's t are those of the tables", function()
   t.eq(stats.t_quantile(0.975, 2.5), 3.558, 2e-2)               -- between those of 2 and 3
 end)
 
--- The tail by the finite series for whole degrees of freedom (Abramowitz and Stegun 26.7.3, 26.7.4).
+-- The tail by the finite series for whole degrees of freedom (Abramowitz and Stegun 26.7.3, 4).
 local function tail_by_series(x, df)
   local angle = math.atan(x / math.sqrt(df))
   local cos2, term, sum = math.cos(angle) ^ 2, 1.0, 0.0

@@ -55,8 +55,8 @@ Exit codes
   1    at least one trial failed; or a download did
   2    wrong usage, configuration or script; nothing was started
   3    the budget of the experiment is used up; the same command with a larger one continues
-  4    a check failed (verify, doctor), results differ (merge), or a file has not its published
-       sha256 (data)
+  4    a check failed (verify, doctor, table --tolerance), results differ (merge), or a file has
+       not its published sha256 (data)
   5    another process is writing to the results folder
   6    the storage is damaged or full (fsck: damage remains)
   130  stopped by SIGINT (129: SIGHUP, 143: SIGTERM, SIGUSR2): the same command continues]]

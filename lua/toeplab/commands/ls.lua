@@ -70,9 +70,8 @@ local function read(query, set, header, limit)
   for c, name in ipairs(header) do
     what[c] = ("%s AS c%d"):format(sql_of(query, name, set.columns), c)
   end
-  local rest = order(query, set.sort)
-  if limit > 0 then rest = ("%s LIMIT %d"):format(rest, limit) end
-  local rows, found = {}, query:rows(table.concat(what, ", "), rest)
+  local rows, found = {}, query:rows(table.concat(what, ", "), order(query, set.sort),
+    limit > 0 and limit or nil)
   for i, t in ipairs(found) do
     rows[i] = {}
     for c, name in ipairs(header) do rows[i][c] = cell(name, t["c" .. c]) end

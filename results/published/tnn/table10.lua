@@ -26,7 +26,9 @@ return {
   },
   setting = { corpus = "wikitext-103-raw", tokenizer = "gpt2", layers = 7, dim = 512, expand = 3,
     glu_dim = 512, rpe_dim = 64, rpe_layers = 6, dropout = 0.1, length = 512, batch = 128,
-    steps = 50000, lr = 5e-4, warmup = 4000, weight_decay = 0.2, clip = 1.0 },
+    steps = 50000, lr = 5e-4, warmup = 4000, weight_decay = 0.2, clip = 1.0, lengths = { 512,
+    768, 1024, 1280, 1536, 1792, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 9216, 10240, 11264,
+    12288, 13312, 14336 } },
   notes = {
     "learnable: 27.65 at 512 on the validation part against a mean of 24.39 on the test "
       .. "part; every other row differs by less than 0.6. Probably a misprint (24.65?).",

@@ -80,7 +80,9 @@ return {
   average = { of = 19, column = "avg" },
   setting = { corpus = "wikitext-103-raw", tokenizer = "gpt2", layers = 7, dim = 512, expand = 3,
     glu_dim = 512, rpe_dim = 64, rpe_layers = 6, dropout = 0.1, length = 512, batch = 128,
-    steps = 50000, lr = 5e-4, warmup = 4000, weight_decay = 0.2, clip = 1.0, decay = 0.99 },
+    steps = 50000, lr = 5e-4, warmup = 4000, weight_decay = 0.2, clip = 1.0, decay = 0.99,
+    lengths = { 512, 768, 1024, 1280, 1536, 1792, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 9216,
+    10240, 11264, 12288, 13312, 14336 } },
   notes = {
     "The rows S4 and GSS are exchanged: at 512, 'GSS' (39.66) has S4's test perplexity of "
       .. "Table 2 and 'S4' (30.74) that of GSS. The numbers stand here as printed; our runs of "
