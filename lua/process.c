@@ -13,7 +13,7 @@
 **   core.sys.print_to(path)  what it prints is added there from now on
 **
 ** A child is in a process group of its own: keys pressed at the terminal reach the parent, which
-** decides. A process that is collected is killed. */
+** decides. A process that is collected is killed. What a child has started itself ends with it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -50,6 +50,23 @@ static void shut(int *fd)
     *fd = -1;
 }
 
+/* Waits for its end, or looks whether it has come; returns that. Its group is killed while the
+** number of the group is sure to be ours still. */
+static int reap(process *p, int flags)
+{
+    siginfo_t info;
+    int       fine;
+    do {
+        info.si_pid = 0;
+        fine = waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOWAIT | flags);
+    } while (fine < 0 && errno == EINTR);
+    if (fine == 0 && info.si_pid == 0) return 0;
+    (void)kill(-p->pid, SIGKILL);
+    while (waitpid(p->pid, &p->status, 0) < 0 && errno == EINTR) {}
+    p->pid = 0;
+    return 1;
+}
+
 static process *self(lua_State *L) { return luaL_checkudata(L, 1, PROCESS); }
 
 static void finish(process *p)
@@ -58,9 +75,8 @@ static void finish(process *p)
     shut(&p->out);
     if (p->pid > 0) {
         (void)kill(p->pid, SIGKILL);
-        while (waitpid(p->pid, &p->status, 0) < 0 && errno == EINTR) {}
+        (void)reap(p, 0);
     }
-    p->pid = 0;
 }
 
 static int end(lua_State *L)
@@ -247,13 +263,7 @@ static int wait_for(lua_State *L)
 {
     process *p = self(L);
     int      flags = lua_toboolean(L, 2) ? 0 : WNOHANG;
-    if (p->pid > 0) {
-        pid_t done;
-        do done = waitpid(p->pid, &p->status, flags);
-        while (done < 0 && errno == EINTR);
-        if (done == 0) return 0;
-        p->pid = 0;
-    }
+    if (p->pid > 0 && !reap(p, flags)) return 0;
     if (WIFEXITED(p->status)) {
         lua_pushinteger(L, WEXITSTATUS(p->status));
         return 1;
@@ -287,22 +297,25 @@ static int poll_all(lua_State *L)
     return 1;
 }
 
-/* This process is sent SIGTERM when its parent dies, where the system can do that. Returns the
-** number of the parent: 1 if it is dead already. */
+/* This process is sent SIGTERM when its parent dies, where the system can do that; and what it tells
+** its parent no process of its own can. Returns the number of the parent: 1 if it is dead already. */
 static int end_with_parent(lua_State *L)
 {
 #ifdef __linux__
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 #endif
+    (void)fcntl(CHANNEL, F_SETFD, FD_CLOEXEC);
     lua_pushinteger(L, getppid());
     return 1;
 }
 
-/* Whether the open file could be locked; the lock lasts until it is closed or this process dies. */
+/* Whether the open file could be locked; the lock lasts until it is closed or this process dies:
+** what this process starts does not inherit it. */
 static int lock_file(lua_State *L)
 {
     const luaL_Stream *s = luaL_checkudata(L, 1, LUA_FILEHANDLE);
     luaL_argcheck(L, s->closef != NULL, 1, "the file is closed");
+    (void)fcntl(fileno(s->f), F_SETFD, FD_CLOEXEC);
     lua_pushboolean(L, flock(fileno(s->f), LOCK_EX | LOCK_NB) == 0);
     return 1;
 }

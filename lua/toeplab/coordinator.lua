@@ -125,6 +125,7 @@ end
 
 function hear.ended(self, w, status, code, why, ended)
   local label = w.trial.label
+  if self.named and why then why = why:gsub("^stopped by SIG%w+", "stopped by SIG" .. self.named) end
   if w.late and status ~= "done" then status, ended, why = "failed", w.late_for, w.late end
   over(self, w, status, why, ended)
   if code == stop.STORAGE then

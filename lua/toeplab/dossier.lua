@@ -11,20 +11,32 @@ local suggest = require "toeplab.suggest"
 
 local dossier = {}
 
-dossier.COLUMNS = 8 -- metrics in the table of trials
+dossier.COLUMNS = 8   -- metrics in the table of trials
+dossier.MOST = 1000   -- trials that are looked at one by one
+dossier.good = { done = true, queued = true, running = true, pruned = true }
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
-local function trials_of(store, pool)
-  local list = {}
-  for i, t in ipairs(pool:trials {}) do
-    local row = store:rows("SELECT * FROM v_trials WHERE id = ?", { t.id })[1]
-    row.config, row.about = store:decode(row.config), store:decode(row.provenance)
-    row.label = row.about.label or row.id:sub(1, 12)
-    row.metrics = store:results(row.id)
-    list[i] = row
+local function details(store, id)
+  local row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
+  row.config, row.about = store:decode(row.config), store:decode(row.provenance)
+  row.label = row.about.label or row.id:sub(1, 12)
+  row.metrics = store:results(row.id)
+  return row
+end
+
+-- Of a list of trials (of measured.lua) the first, and of all those that did not end well the
+-- first.
+local function trials_of(store, all)
+  local list, failed = {}, {}
+  for i, t in ipairs(all) do
+    local row = i <= dossier.MOST and details(store, t.id)
+    list[i] = row or nil
+    if not dossier.good[t.status] and #failed < dossier.MOST then
+      failed[#failed + 1] = row or details(store, t.id)
+    end
   end
-  return list
+  return list, failed
 end
 
 -- "ppl@64" before "ppl@512".
@@ -179,16 +191,24 @@ end
 -- All about the sweeps of pool (measured.lua). show: of a value of a configuration.
 function dossier.collect(store, pool, show)
   local sweep = store:rows("SELECT * FROM sweeps WHERE id = ?", { pool.sweeps[1].id })[1]
-  local trials = trials_of(store, pool)
-  local ids = {}
+  local all = pool:trials {}
+  local trials, failed = trials_of(store, all)
+  local ids, seconds = {}, 0
+  for _, t in ipairs(all) do seconds = seconds + (t.seconds or 0) end
   for i, t in ipairs(trials) do ids[i] = t.id end
   local set = gathered.set(store, ids)
   local known = gathered.metrics(set)
-  local d = { pool = pool, sweep = sweep, trials = trials, set = set, known = known,
+  local d = { pool = pool, sweep = sweep, trials = trials, failed = failed, total = #all,
+    seconds = seconds, set = set, known = known,
     question = sheet.question(sweep.source), columns = columns(pool, known),
-    counts = counts(trials), origins = origins(trials), data = data(trials, show),
+    counts = counts(all), origins = origins(trials), data = data(trials, show),
     events = events(store, trials), axes = suggest.keys(pool.axes) }
-  d.own, d.own_missing = own_report(store, sweep, trials)
+  if #all == #trials then
+    d.own, d.own_missing = own_report(store, sweep, trials)
+  else
+    d.own_missing = ("There are more than %d trials, so the experiment's own report is left out")
+      :format(dossier.MOST)
+  end
   return d
 end
 

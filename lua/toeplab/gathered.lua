@@ -1,5 +1,5 @@
--- gathered.lua: the trials that a picture or a page is about, and the groups they fall into: one for
--- each line of the picture.
+-- gathered.lua: the trials that a picture or a page is about, and the groups they fall into: one
+-- for each line of the picture.
 local json = require "toeplab.json"
 local plan = require "toeplab.plan"
 local stop = require "toeplab.stop"

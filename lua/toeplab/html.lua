@@ -3,7 +3,6 @@
 local core = require "toeplab.core"
 local plot = require "toeplab.plot"
 local report = require "toeplab.report"
-local shell = require "toeplab.shell"
 
 local html = {}
 
@@ -38,8 +37,9 @@ end
 
 -- The rows of a table in their frame. The caption is shown above it, where it does not scroll.
 function html.framed(caption, rows)
-  return html.text('<p class="caption" aria-hidden="true">%s</p>\n<div class="scroll" role="region" '
-    .. 'tabindex="0" aria-label="%s"><table>\n<caption>%s</caption>\n', caption, caption, caption)
+  return html.text('<p class="caption" aria-hidden="true">%s</p>\n<div class="scroll" '
+    .. 'role="region" tabindex="0" aria-label="%s"><table>\n<caption>%s</caption>\n', caption,
+    caption, caption)
     .. rows .. "</table></div>\n"
 end
 
@@ -120,7 +120,8 @@ local function describe(spec)
     if panel.matrix then
       words[#words + 1] = ("matrix of %d rows as colours"):format(#panel.matrix)
     else
-      words[#words + 1] = ("%s against %s"):format(panel.ylabel or "values", panel.xlabel or "index")
+      words[#words + 1] = ("%s against %s"):format(panel.ylabel or "values",
+        panel.xlabel or "index")
     end
     for _, s in ipairs(panel.series or {}) do
       local y = type(s.y) == "userdata" and s.y:totable() or s.y
@@ -137,9 +138,10 @@ local function legend(series)
   local items = {}
   for i, s in ipairs(series) do
     if s.name then
-      local colour = ((s.colour or i) - 1) % 7 + 1
+      local number = s.colour or i
+      local kind = s.style == "points" and "point" or (s.dashed or number > 7) and "dash" or "line"
       items[#items + 1] = ('<li><span class="%s k%d" aria-hidden="true"></span>%s</li>'):format(
-        s.style == "points" and "point" or (s.dashed or (s.colour or i) > 7) and "dash" or "line", colour, escape(s.name))
+        kind, (number - 1) % 7 + 1, escape(s.name))
     end
   end
   return #items > 0 and '<ul class="legend">' .. table.concat(items) .. "</ul>" or ""
@@ -158,13 +160,10 @@ function html.figure(spec, number, caption, legends)
   os.remove(path)
   os.remove(name)
   if not svg then return nil, why end
-  return ('<figure>%s\n%s<figcaption>%s</figcaption></figure>\n'):format(
-    inline(svg, "f" .. number, describe(spec)), legends and legend(spec.series) or "",
-    escape(caption))
+  return ("<figure>%s\n%s%s</figure>\n"):format(inline(svg, "f" .. number, describe(spec)),
+    legends and legend(spec.series) or "",
+    caption ~= "" and html.text("<figcaption>%s</figcaption>", caption) or "")
 end
-
--- Whether pictures can be drawn.
-function html.can_draw() return shell.on_path "gnuplot" end
 
 -- ---- The page ---------------------------------------------------------------------------------
 
@@ -201,10 +200,11 @@ tbody th { font-weight: normal } .n, .paper td { text-align: right; white-space:
 .bad { color: var(--c2); font-weight: 600 }
 pre { background: var(--card); padding: .8rem 1rem; overflow-x: auto; border-radius: .3rem;
   white-space: pre-wrap; overflow-wrap: anywhere; margin: .8rem 0 }
-.figures { display: grid; gap: 1.5rem; grid-template-columns: repeat(auto-fit,
+.figures { display: grid; gap: 1.5rem; margin: 1.2rem 0; grid-template-columns: repeat(auto-fit,
   minmax(min(100%, 26rem), 1fr)) }
 figure { margin: 0; min-width: 0 } svg { display: block; max-width: 100%; height: auto }
-figcaption { font-size: .92rem; margin-top: .2rem; overflow-wrap: anywhere } figcaption ul { padding-left: 1.2rem }
+figcaption { font-size: .92rem; margin-top: .2rem; overflow-wrap: anywhere }
+figcaption ul { padding-left: 1.2rem }
 .legend { list-style: none; padding: 0; margin: .3rem 0; font-size: .92rem; display: flex;
   flex-wrap: wrap; gap: .1rem 1.2rem }
 .legend span { display: inline-block; width: 1.4em; margin-right: .4em; vertical-align: middle;

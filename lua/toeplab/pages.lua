@@ -14,7 +14,7 @@ local tables = require "toeplab.tables"
 local pages = {}
 
 local SMALL = { width = 480, height = 320 } -- pictures that can be read on a phone
-local ROWS, CURVES = 1000, 6 -- the most of a table; of the pictures of metrics
+local ROWS, CURVES = 1000, 6 -- the most of a table; pictures of metrics
 local text, raw = html.text, html.raw
 
 local function code(word) return raw(text('<span class="id">%s</span>', word)) end
@@ -151,30 +151,27 @@ local function learning(page)
   if markup ~= "" then return "Curves", markup end
 end
 
-local good = { done = true, queued = true, running = true }
-
 local function trials(page)
   local d, rows = page.d, {}
   local header = { "trial", table.unpack(d.axes) }
   header[#header + 1], header[#header + 2] = "seed", "status"
   table.move(d.columns, 1, #d.columns, #header + 1, header)
   header[#header + 1] = "time"
-  for i = 1, math.min(#d.trials, ROWS) do
-    local t = d.trials[i]
+  for i, t in ipairs(d.trials) do
     local row = { code(t.id:sub(1, 12)) }
     for c, key in ipairs(d.axes) do
       local value = t.config[key]
       row[c + 1] = value ~= nil and plan.show(value) or nil
     end
     local at = #d.axes + 2
-    row[at], row[at + 1] = t.seed, good[t.status] and t.status
+    row[at], row[at + 1] = t.seed, dossier.good[t.status] and t.status
       or raw(text('<span class="bad">%s</span>', t.status))
     for c, name in ipairs(d.columns) do row[at + 1 + c] = t.metrics[name] end
     row[at + 2 + #d.columns] = t.seconds and progress.duration(t.seconds)
     rows[i] = row
   end
-  local what = output.count(#d.trials, "trial") .. ": the last value of each metric"
-  if #d.trials > ROWS then what = ("%s; the first %d of them"):format(what, ROWS) end
+  local what = output.count(d.total, "trial") .. ": the last value of each metric"
+  if d.total > #d.trials then what = ("%s; the first %d of them"):format(what, #d.trials) end
   local others = 0
   for _ in pairs(d.known) do others = others + 1 end
   others = others - #d.columns
@@ -185,13 +182,10 @@ end
 
 local function failures(page)
   local rows = {}
-  for _, t in ipairs(page.d.trials) do
-    if t.error or not good[t.status] then
-      rows[#rows + 1] = { code(t.id:sub(1, 12)), t.label, t.status, t.step, t.error }
-    end
+  for i, t in ipairs(page.d.failed) do
+    rows[i] = { code(t.id:sub(1, 12)), t.label, t.status, t.step, t.error }
   end
   if #rows == 0 then return nil end
-  if #rows > ROWS then rows = table.move(rows, 1, ROWS, 1, {}) end
   return "Failures", html.table({ "trial", "setting", "status", "step", "why" }, rows,
     "Trials that did not end well")
 end
@@ -204,13 +198,22 @@ local function interventions(page)
     end
   end
   if #rows == 0 then return nil end
-  return "Interventions", html.table({ "trial", "setting", "what", "step", "why, and what was done" }, rows,
-    "What was done to trials besides training them")
+  return "Interventions", html.table({ "trial", "setting", "what", "step",
+    "why, and what was done" }, rows, "What was done to trials besides training them")
 end
 
 local function sorted_pairs(values)
   local list = {}
   for i, key in ipairs(suggest.keys(values)) do list[i] = { key, plan.show(values[key]) } end
+  return list
+end
+
+-- The same as they are, but for the folders of one machine.
+local function plain_pairs(values)
+  local list = {}
+  for i, key in ipairs(suggest.keys(values)) do
+    list[i] = { key, (tostring(values[key]):gsub("^/.*/", ".../")) }
+  end
   return list
 end
 
@@ -225,15 +228,15 @@ local function provenance(page)
   parts[1] = html.table({ "trials", "command", "commit", "host", "version", "threads", "code" },
     d.origins, "What ran them")
   if #d.data > 0 then
-    parts[#parts + 1] = html.table({ "data", "sha256" }, d.data, "Data, and the sha256 of all of it")
+    parts[#parts + 1] = html.table({ "data", "sha256" }, d.data, "Data, and its sha256")
   end
   local about
   for _, t in ipairs(d.trials) do about = about or t.about.build and t.about end
   if about then
     parts[#parts + 1] = html.details("Versions of libraries, and how the program was compiled",
-      html.pairs(sorted_pairs(about.build)))
+      html.pairs(plain_pairs(about.build)))
     if next(about.environment or {}) then
-      parts[#parts + 1] = html.details("Environment", html.pairs(sorted_pairs(about.environment)))
+      parts[#parts + 1] = html.details("Environment", html.pairs(plain_pairs(about.environment)))
     end
   end
   parts[#parts + 1] = html.details("The script: " .. dossier.command(" " .. d.sweep.script):sub(2),
@@ -275,14 +278,13 @@ local sections = { results, paper, learning, trials, failures, interventions, co
   provenance, reproduction }
 
 local function head(page)
-  local d, seconds = page.d, 0
-  for _, t in ipairs(d.trials) do seconds = seconds + (t.seconds or 0) end
+  local d = page.d
   local commits, hosts = {}, {}
   for _, row in ipairs(d.origins) do commits[row[3]], hosts[row[4] or "unknown"] = true, true end
   return text("<h1>%s</h1>\n", page.title)
     .. (d.question ~= "" and text("<p class=question>%s</p>\n", d.question) or "")
     .. html.pairs {
-      { "trials", ("%s, %s in all"):format(standing(d.counts), progress.duration(seconds)) },
+      { "trials", ("%s, %s in all"):format(standing(d.counts), progress.duration(d.seconds)) },
       { "command", code(dossier.command(d.sweep.command)) },
       { "begun", os.date("!%Y-%m-%d %H:%M UTC", math.floor(d.sweep.created)) },
       { "commit", table.concat(suggest.keys(commits), ", ") },

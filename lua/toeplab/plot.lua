@@ -128,7 +128,9 @@ local function style(s)
   if s.style ~= "points" and (s.dashed or round > 0) then
     words[#words + 1] = "dt " .. (s.dashed and 2 or 2 + round % 4)
   end
-  if s.style ~= "line" then words[#words + 1] = "pt " .. marker .. (s.marker and " ps 1.1" or " ps 0.6") end
+  if s.style ~= "line" then
+    words[#words + 1] = ("pt %d ps %s"):format(marker, s.marker and "1.1" or "0.6")
+  end
   return table.concat(words, " ")
 end
 
@@ -184,6 +186,16 @@ local function name_ticks(out, names)
   out("set xtics (%s) noenhanced\nset xrange [0.5:%d.5]", table.concat(ticks, ", "), #names)
 end
 
+-- Bars at the ends of the axis need some room.
+local function pad(out, spec)
+  local low, high = extent(spec, "x")
+  if low >= high or spec.xrange then return end
+  local more = 0.03 * (high - low)
+  local times = spec.logx and (high / low) ^ 0.03
+  out("set xrange [%.9g:%.9g]", times and low / times or low - more,
+    times and high * times or high + more)
+end
+
 local function lines(out, spec)
   local key = spec.key or named(spec) and "top right" or "none"
   if key == "none" then out("unset key")
@@ -192,7 +204,10 @@ local function lines(out, spec)
   else out("set key %s opaque", key) end
   axis(out, spec, "x")
   axis(out, spec, "y")
-  out("set autoscale xfix\nset grid lt 1 lw 0.6 lc rgb '#dddddd'")
+  out("set errorbars 0\nset autoscale xfix\nset grid lt 1 lw 0.6 lc rgb '#dddddd'")
+  for _, s in ipairs(spec.series) do
+    if s.error then pad(out, spec) end
+  end
   if spec.xnames then name_ticks(out, spec.xnames) end
   local parts, names, bands = {}, {}, {}
   for i, s in ipairs(spec.series) do
@@ -257,6 +272,10 @@ local function heat(out, spec)
   end
   if spec.logz then out("set logscale cb") end
   if spec.logz and high / low >= 1e3 then out("set format cb '10^{%%T}'") end
+  if spec.logz and high / low < 100 then -- there may be no power of ten between them
+    local middle = math.sqrt(low * high)
+    out("set cbtics ('%.2g' %.9g, '%.2g' %.9g, '%.2g' %.9g)", low, low, middle, middle, high, high)
+  end
   out("unset key")
   out(low < 0 and blue_red or dark_light)
   out("set cbrange [%.9g:%.9g]", low, high)
@@ -356,8 +375,8 @@ local function draw(path, spec)
 end
 
 -- Lines and points: spec.series, each {name=, x=, y=, style="line"|"points"|"both", dashed=,
--- error= (half the height of bars), low=, high= (a band), colour= (1..7), marker= (gnuplot's number)};
--- or spec.panels.
+-- error= (half the height of bars), low=, high= (a band), colour= (1..7), marker= (gnuplot's
+-- number)}; or spec.panels.
 function plot.svg(path, spec)
   return draw(path, spec)
 end

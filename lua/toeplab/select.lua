@@ -308,8 +308,9 @@ end
 -- The query of the trials that the words mean in store (of records); no words mean all. trash: of
 -- those in the trash, else of those that are not. Its field where is a condition on trials t.
 function select.new(store, words, trash)
-  local query = setmetatable({ store = store, params = { n = 0 }, known = {}, named = {}, trash = trash,
-    status = status_sql(store), base = "t.trashed IS " .. (trash and "NOT NULL" or "NULL") }, Query)
+  local query = setmetatable({ store = store, params = { n = 0 }, known = {}, named = {},
+    trash = trash, status = status_sql(store),
+    base = "t.trashed IS " .. (trash and "NOT NULL" or "NULL") }, Query)
   query.where = query.base
   local names, all = {}, {}
   for _, word in ipairs(words) do

@@ -1,5 +1,5 @@
--- test_kernels.lua: pictures of Toeplitz operators are of the operators as they are; pictures in the
--- terminal.
+-- test_kernels.lua: pictures of Toeplitz operators are of the operators as they are; pictures in
+-- the terminal.
 local t = require "harness"
 local kernels = require "toeplab.kernels"
 local terminal = require "toeplab.terminal"
@@ -71,7 +71,8 @@ end)
 
 t.test("layers, channels and lengths that are not there are told", function()
   local model = model_of { causal = true }
-  t.raises(kernels.panels, "no layer 3: the model has 2", model, "matrix", { n = 4, layers = { 3 } })
+  t.raises(kernels.panels, "no layer 3: the model has 2", model, "matrix",
+    { n = 4, layers = { 3 } })
   t.raises(kernels.panels, "no channel 9: the operator has 4", model, "kernel",
     { n = 4, channels = { 9 } })
   t.raises(kernels.panels, "take [%d.]+ GB: give a smaller", model, "matrix", { n = 100000 })

@@ -134,11 +134,13 @@ local function state_of(path, row, quick)
   return hash ~= row.sha256 and "has another sha256 than it was stored with" or nil
 end
 
--- The trials that are at work: their files come and go.
+-- The trials that are at work: their files come and go. Of one that was killed the journal still
+-- has to say which went.
 local function busy_trials(store)
   local busy = {}
   local sql = "SELECT id, status, host, pid FROM trials WHERE status = 'running'"
   for _, row in ipairs(store:rows(sql)) do busy[row.id] = not select.killed(row) end
+  for _, row in ipairs(store:rows "SELECT trial FROM journals") do busy[row.trial] = true end
   return busy
 end
 

@@ -40,6 +40,7 @@ local command = {
   },
 }
 
+local PANELS = 48
 local MATRIX, LINE = 64, 512 -- lengths, unless the model was trained at a shorter one
 
 -- ---- What is asked ----------------------------------------------------------------------------
@@ -99,6 +100,16 @@ local function ids_of(store, words)
   return #ids > 0 and ids or { last.id }
 end
 
+-- Trials in the order of their declaration.
+local function in_order(store, ids)
+  local places = {}
+  for _, id in ipairs(ids) do
+    places[id] = store:rows("SELECT rowid AS place FROM trials WHERE id = ?", { id })[1].place
+  end
+  table.sort(ids, function(a, b) return places[a] < places[b] end)
+  return ids
+end
+
 -- Metrics of which nothing was asked: loss, or what has the most values.
 local function usual(trials)
   local known, most = gathered.metrics(trials), nil
@@ -130,12 +141,20 @@ local function of_curves(store, ids, set)
   return panels, table.concat(trials.experiments, "-") .. "-" .. what
 end
 
+local function check_panels(count)
+  if count <= PANELS then return end
+  stop.usage("plot: that is %d pictures or more, and %d are the most: name fewer trials, or "
+    .. "--layer N", count, PANELS)
+end
+
 local function of_models(store, ids, set, kind)
-  local log, panels, row = axes(set), {}, nil
+  check_panels(#ids)
+  local log, panels, row, label = axes(set), {}, nil, nil
   local n = arguments.integer("plot", set, "n", 2)
   local channels, layers = integers(set, "channel"), integers(set, "layer")
   for _, id in ipairs(ids) do
     row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
+    label = store:decode(row.provenance).label or ""
     local model, _, about = stored.load(store, row, {
       warn = function(...) io.stderr:write("warning: ", string.format(...), "\n") end,
     })
@@ -144,13 +163,13 @@ local function of_models(store, ids, set, kind)
     local length = n or math.min(math.tointeger(trained) or most, most)
     local list = kernels.panels(model, kind, { n = length, layers = layers, channels = channels,
       log = log.y or log.z, logx = log.x,
-      title = #ids > 1 and row.id:sub(1, 7) or nil })
+      title = #ids > 1 and (#label > 0 and #label <= 28 and label or row.id:sub(1, 7)) or nil })
     table.move(list, 1, #list, #panels + 1, panels)
+    check_panels(#panels)
   end
   local name = #ids == 1 and row.experiment .. "-" .. row.id:sub(1, 7) or row.experiment
-  local about = store:decode(row.provenance)
   return panels, name .. "-" .. kind, #ids == 1 and ("%s %s, %s"):format(row.experiment,
-    row.id:sub(1, 7), about.label or "") or row.experiment
+    row.id:sub(1, 7), label) or row.experiment
 end
 
 -- One picture of panels, of sizes that suit their kind and number.
@@ -158,7 +177,7 @@ local function spec_of(panels, set, title)
   for _, panel in ipairs(panels) do
     local many = #panels > 1
     if panel.matrix then
-      panel.width, panel.height = many and 360 or 560, many and 310 or 480
+      panel.width, panel.height = many and 400 or 560, many and 320 or 480
     elseif panel.key == "outside" then
       local longest = 0
       for _, s in ipairs(panel.series) do longest = math.max(longest, #(s.name or "")) end
@@ -205,8 +224,8 @@ function command.run(set, words)
   if kind == "curves" then
     panels, name = of_curves(store, ids_of(store, rest), set)
   else
-    panels, name, title = of_models(store, select.ids(store, #rest > 0 and rest or { "@last" }, "plot"),
-      set, kind)
+    local ids = in_order(store, select.ids(store, #rest > 0 and rest or { "@last" }, "plot"))
+    panels, name, title = of_models(store, ids, set, kind)
   end
   local spec = spec_of(panels, set, title)
   if set.term then

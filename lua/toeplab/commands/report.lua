@@ -10,9 +10,9 @@ local suggest = require "toeplab.suggest"
 local command = {
   example = "toeplab report quickstart\n  toeplab report tnn-table10 scale=laptop -o table10.html",
   usage = "toeplab report EXPERIMENT|SWEEP [KEY=VALUE...]",
-  about = "Writes one page of HTML about the newest sweep of an experiment, or about the sweep of a\n"
+  about = "Writes one page of HTML about the newest sweep of an experiment, or about that of a\n"
     .. "number (toeplab status --json): its question, results, the paper's table beside them,\n"
-    .. "curves, trials, failures, and what made it. The page needs no network and no other file.\n"
+    .. "curves, trials, failures, what made it. The page needs no network and no other file.\n"
     .. "KEY=VALUE chooses trials, scale=NAME a scale. What an experiment's own report prints and\n"
     .. "draws is on the page if its script is here as it was run.",
   options = {
