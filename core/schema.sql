@@ -124,3 +124,51 @@ SELECT id, experiment, sweep, status, seed, attempt, step, created, started, fin
        seconds, host, error, command, git_commit, git_dirty, code_hash,
        data_hash, config, provenance, tags, notes
 FROM trials;
+
+-- version 4
+
+ALTER TABLE trials ADD COLUMN ended TEXT;   -- why it was ended early: 'pruned', 'timeout', 'budget',
+                                            -- 'guard'; NULL: it was not
+ALTER TABLE trials ADD COLUMN trashed REAL; -- when it was put into the trash; NULL: it was not
+CREATE INDEX trials_started ON trials (started);
+
+CREATE TABLE members ( -- the trials that a sweep asks for, in its order
+    sweep    INTEGER NOT NULL REFERENCES sweeps (id) ON DELETE CASCADE,
+    position INTEGER NOT NULL,
+    trial    TEXT NOT NULL REFERENCES trials (id) ON DELETE CASCADE,
+    PRIMARY KEY (sweep, position)
+) WITHOUT ROWID;
+CREATE INDEX members_trial ON members (trial);
+
+-- How far the journal of a trial's attempt is in the tables: a worker appends to the journal, the one
+-- writer takes it over, with this row in the same transaction.
+CREATE TABLE journals (
+    trial   TEXT PRIMARY KEY NOT NULL REFERENCES trials (id) ON DELETE CASCADE,
+    attempt INTEGER NOT NULL,
+    bytes   INTEGER NOT NULL CHECK (bytes >= 0)
+) WITHOUT ROWID;
+
+CREATE TABLE events ( -- what was done to a trial besides training it: 'rollback', 'prune', 'retry'
+    id      INTEGER PRIMARY KEY,
+    trial   TEXT NOT NULL REFERENCES trials (id) ON DELETE CASCADE,
+    created REAL NOT NULL DEFAULT ((julianday('now') - 2440587.5) * 86400.0),
+    step    INTEGER NOT NULL DEFAULT 0,
+    kind    TEXT NOT NULL,
+    text    TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX events_trial ON events (trial);
+
+DROP VIEW v_trials;
+CREATE VIEW v_trials AS
+SELECT id, experiment, sweep, coalesce(ended, status) AS status, seed, attempt, step, created,
+       started, finished, seconds, host, error, command, git_commit, git_dirty, code_hash,
+       data_hash, config, provenance, tags, notes
+FROM trials WHERE trashed IS NULL;
+
+CREATE VIEW v_trash AS
+SELECT id, experiment, coalesce(ended, status) AS status, seed, config, trashed
+FROM trials WHERE trashed IS NOT NULL;
+
+CREATE VIEW v_members AS SELECT sweep, position, trial FROM members;
+
+CREATE VIEW v_events AS SELECT trial, created, step, kind, text FROM events;

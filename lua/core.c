@@ -83,6 +83,7 @@ static void open_classes(lua_State *L)
     glue_grad_open(L);
     glue_random_open(L);
     glue_sys_open(L);
+    glue_process_open(L);
 }
 
 static const luaL_Reg functions[] = {
@@ -108,6 +109,7 @@ int luaopen_toeplab_core(lua_State *L)
     glue_binary_open(L);
     lua_newtable(L);
     glue_set(L, glue_sys_functions);
+    glue_set(L, glue_process_functions);
     lua_setfield(L, -2, "sys");
     lua_pushliteral(L, TL_VERSION);
     lua_setfield(L, -2, "version");

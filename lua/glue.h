@@ -101,7 +101,8 @@ extern const luaL_Reg glue_error_functions[], glue_tensor_functions[], glue_grad
     glue_ops_functions[], glue_nn_functions[], glue_optim_functions[], glue_random_functions[],
     glue_tno_functions[], glue_recurrence_functions[], glue_text_functions[],
     glue_files_functions[], glue_store_functions[],
-    glue_sys_functions[], glue_listops_functions[], glue_svd_functions[];
+    glue_sys_functions[], glue_listops_functions[], glue_svd_functions[],
+    glue_process_functions[];
 extern const luaL_Reg glue_grad_methods[], glue_ops_methods[];
 
 /* Functions that differ in their kind are added to the table at the top: */
@@ -114,6 +115,7 @@ void glue_error_open(lua_State *L);
 void glue_grad_open(lua_State *L);
 void glue_random_open(lua_State *L);
 void glue_sys_open(lua_State *L);
+void glue_process_open(lua_State *L);
 
 int glue_executable(char *path, size_t size); /* this program's file; 0: unknown, see errno */
 

@@ -7,6 +7,7 @@
 **
 ** TOEPLAB_THREADS, TOEPLAB_LUA and TOEPLAB_TRACEBACK are read here. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -246,8 +247,17 @@ static int run_lua(start *s)
     return code;
 }
 
+/* A standard descriptor that is closed would be the next file's, and what is printed end up in that:
+** in its place comes one that cannot be read or written. */
+static void occupy(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+    occupy();
     start s = {.argc = argc > 0 ? argc - 1 : 0, .argv = argc > 0 ? argv + 1 : argv};
     (void)signal(SIGPIPE, SIG_DFL); /* even if the parent ignores it: `| head` ends us silently */
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error as a full disk is */

@@ -303,6 +303,15 @@ static int read_file(lua_State *L)
     return ferror(s->f) ? file_result(L, 0, path) : 1;
 }
 
+/* What was written to an open file is on the disk when this returns. */
+static int sync_file(lua_State *L)
+{
+    const luaL_Stream *s = luaL_checkudata(L, 1, LUA_FILEHANDLE);
+    luaL_argcheck(L, s->closef != NULL, 1, "the file is closed");
+    int fine = fflush(s->f) == 0 && fsync(fileno(s->f)) == 0;
+    return file_result(L, fine, NULL);
+}
+
 static int write_file(lua_State *L)
 {
     size_t      size;
@@ -343,5 +352,6 @@ const luaL_Reg glue_sys_functions[] = {
     {"remove", remove_file},
     {"read_file", read_file},
     {"write_file", write_file},
+    {"sync", sync_file},
     {NULL, NULL},
 };

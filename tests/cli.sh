@@ -256,7 +256,7 @@ refuse "no such bench" 2 "did you mean 'generate'\|(present: generate" "$toeplab
 expect "ls" 0 "quickstart  *seed=1  *done" "$toeplab" ls
 refuse "ls of a status that there is none of" 2 "no status 'don'; did you mean\|'don' (present:" \
     "$toeplab" ls --status don
-refuse "ls of what is no experiment" 1 "no trials of 'nosuch'" "$toeplab" ls nosuch
+refuse "ls of what is no experiment" 2 "'nosuch' is not the id .* experiment" "$toeplab" ls nosuch
 refuse "ls in two forms" 2 "choose one of --csv and --json" "$toeplab" ls --csv --json
 expect "short options together" 0 "done .*seed=1" "$toeplab" run -nq "$quick" $smoke
 expect "ls --json" 0 '"experiment":"quickstart"' "$toeplab" ls --json

@@ -338,17 +338,21 @@ static void old_schemas_are_backed_up_and_upgraded(void)
 {
     tl_store *s = open_store(scratch("old"), TL_STORE_WRITE);
     CHECK_STATUS(trial(s, "t"), TL_OK);
-    CHECK_STATUS(run(s, "DROP VIEW v_trials"), TL_OK); /* as version 1 was: no views */
-    CHECK_STATUS(run(s, "DROP VIEW v_metrics"), TL_OK);
-    CHECK_STATUS(run(s, "DROP VIEW v_last"), TL_OK);
-    CHECK_STATUS(run(s, "DROP VIEW v_artifacts"), TL_OK);
-    CHECK_STATUS(run(s, "ALTER TABLE trials DROP COLUMN seconds"), TL_OK);
+    static const char *const later[] = { /* what versions 2 to 4 made */
+        "DROP VIEW v_trials", "DROP VIEW v_metrics", "DROP VIEW v_last", "DROP VIEW v_artifacts",
+        "DROP VIEW v_trash", "DROP VIEW v_members", "DROP VIEW v_events", "DROP TABLE members",
+        "DROP TABLE journals", "DROP TABLE events", "DROP INDEX trials_started",
+        "ALTER TABLE trials DROP COLUMN seconds", "ALTER TABLE trials DROP COLUMN ended",
+        "ALTER TABLE trials DROP COLUMN trashed",
+    };
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        CHECK_STATUS(run(s, later[i]), TL_OK);
     CHECK_STATUS(run(s, "PRAGMA user_version = 1"), TL_OK);
     tl_store_close(s);
     CHECK_STATUS(tl_store_open(ctx, scratch("old"), TL_STORE_READ, &s), TL_ECORRUPT);
     s = open_store(scratch("old"), TL_STORE_WRITE);
     CHECK(real(s, "SELECT count(*) FROM v_trials") == 1);
-    CHECK(real(s, "PRAGMA user_version") == 3);
+    CHECK(real(s, "PRAGMA user_version") == 4);
     tl_store_close(s);
     CHECK(mkdir(scratch("backup"), 0777) == 0);
     CHECK(rename(scratch("old/runs.db.v1"), scratch("backup/runs.db")) == 0);

@@ -13,6 +13,14 @@ end
 
 config.copy = copy
 
+-- Whether v is a table that is a list, which may be empty.
+function config.is_list(v)
+  if type(v) ~= "table" then return false end
+  local count = 0
+  for _ in pairs(v) do count = count + 1 end
+  return count == #v
+end
+
 -- values: key -> value. Reading a key that is not declared is an error with a suggestion; writing
 -- is one too.
 function config.new(values)

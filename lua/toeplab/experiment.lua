@@ -1,9 +1,11 @@
 -- experiment.lua: what an experiment file declares, checked, and the trials it stands for.
 --
 -- tl.experiment "name" {
---   answers    = "tnn/table10",                     -- which published table it answers (optional)
+--   answers    = "tnn/table10",                     -- the published table it answers, or a list
 --   fixed      = { layers = 6 },                    -- keys with one value
 --   grid       = { decay = {0.99, "learnable"} },   -- with several: each combination is a trial
+--   zip, random, when, except,                      -- more axes and rules: declared.lua
+--   guard, prune, budget,                           -- what is watched: declared.lua
 --   seeds      = 3,                                 -- 1..3, or a list of seeds
 --   scale      = { smoke = { layers = 1 }, ... },   -- named sets of values: other budgets
 --   data       = { "corpus" },                      -- keys that name a corpus (default: corpus)
@@ -12,19 +14,26 @@
 --   trial      = function(t, c) ... end,            -- what one trial does
 --   report     = { rows = "decay", columns = {"loss"} } or function(trials, report) ... end,
 -- }
+local config = require "toeplab.config"
+local declared = require "toeplab.declared"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
 local experiment = { MOST_SEEDS = 1000000 }
 
+local is_list = config.is_list
+
 local fields = {
-  answers = { "string" }, fixed = { "table" }, grid = { "table" }, seeds = { "number", "table" },
+  answers = { "string", "table" }, fixed = { "table" }, grid = { "table" },
+  seeds = { "number", "table" },
   scale = { "table" }, data = { "table" }, check = { "function" }, checkpoint = { "table" },
-  trial = { "function" }, report = { "table", "function" },
+  trial = { "function" }, report = { "table", "function" }, zip = { "table" }, random = { "table" },
+  when = { "table" }, except = { "table" }, guard = { "table" }, prune = { "table" },
+  budget = { "table" },
 }
 local checkpoint_fields = { steps = true, seconds = true }
 local report_fields = { rows = true, columns = true }
-local reserved = { seed = true, seeds = true, scale = true }
+local reserved = { seed = true, seeds = true, scale = true, draws = true }
 
 local Experiment = {}
 Experiment.__index = Experiment
@@ -77,14 +86,8 @@ local function check_fields(self, spec)
   end
 end
 
-local function is_list(v)
-  if type(v) ~= "table" then return false end
-  local count = 0
-  for _ in pairs(v) do count = count + 1 end
-  return count == #v
-end
-
-local function check_value(self, key, value)
+-- Raises unless value can be that of a key: a number, a text, a boolean or a list of these.
+function Experiment:check_value(key, value)
   if type(key) ~= "string" or not key:find("^[%a_][%w_]*$") then
     complain(self, tostring(key), "'%s' cannot be a key: use letters, digits and _", tostring(key))
   end
@@ -93,7 +96,7 @@ local function check_value(self, key, value)
   end
   local kind = type(value)
   if kind == "table" and is_list(value) then
-    for _, item in ipairs(value) do check_value(self, key, item) end
+    for _, item in ipairs(value) do self:check_value(key, item) end
   elseif kind == "number" and (value ~= value or math.abs(value) == math.huge) then
     complain(self, key, "%s must be a finite number, not %s", key,
       value ~= value and "nan" or tostring(value))
@@ -113,7 +116,7 @@ local function check_grid(self)
     if self.fixed[key] ~= nil then
       complain(self, key, "%s is declared twice, in fixed and in grid", key)
     end
-    check_value(self, key, axis)
+    self:check_value(key, axis)
   end
 end
 
@@ -126,21 +129,22 @@ local function in_all_scales(self, names, key)
 end
 
 local function near(self, key)
-  local names = suggest.keys(self.fixed)
-  local axes = suggest.keys(self.grid)
-  return suggest.hint(key, table.move(axes, 1, #axes, #names + 1, names))
+  local set = {}
+  for name in pairs(self.fixed) do set[name] = true end
+  for name in pairs(self:axes()) do set[name] = true end
+  return suggest.hint(key, suggest.keys(set))
 end
 
 local function check_scale(self, names, name)
   for _, key in ipairs(suggest.keys(self.scale[name])) do
     local value = self.scale[name][key]
-    check_value(self, key, value)
-    if self.fixed[key] == nil and self.grid[key] == nil and not in_all_scales(self, names, key) then
+    self:check_value(key, value)
+    if not self:varies(key) and self.fixed[key] == nil and not in_all_scales(self, names, key) then
       complain(self, key, "scale %s sets '%s', which is declared in neither fixed nor grid, nor in "
         .. "every scale%s", name, key, near(self, key))
     end
-    if self.grid[key] and not is_list(value) then
-      complain(self, key, "scale %s: %s is an axis of the grid and needs a list", name, key)
+    if self:varies(key) and not is_list(value) then
+      complain(self, key, "scale %s: %s is an axis and needs a list of values", name, key)
     end
   end
 end
@@ -211,15 +215,35 @@ local function check_report(self)
   end
 end
 
+-- The keys that are an axis -> the list of its values, or its distribution.
+function Experiment:axes()
+  local set = {}
+  for key, list in pairs(self.grid) do set[key] = list end
+  for _, axes in ipairs(self.zips) do
+    for key, list in pairs(axes) do set[key] = list end
+  end
+  for key, distribution in pairs(self.random) do set[key] = distribution end
+  return set
+end
+
+function Experiment:varies(key) return self:axes()[key] ~= nil end
+
 -- All declared keys, sorted.
 function Experiment:keys()
-  local set = {}
+  local set = self:axes()
   for key in pairs(self.fixed) do set[key] = true end
-  for key in pairs(self.grid) do set[key] = true end
   for _, values in pairs(self.scale) do
     for key in pairs(values) do set[key] = true end
   end
   return suggest.keys(set)
+end
+
+function Experiment:declares(key)
+  if self.fixed[key] ~= nil or self:varies(key) then return true end
+  for _, values in pairs(self.scale) do
+    if values[key] ~= nil then return true end
+  end
+  return false
 end
 
 local function source(level)
@@ -247,9 +271,11 @@ function experiment.define(name, level)
     self.fixed, self.grid = self.fixed or {}, self.grid or {}
     self.scale, self.checkpoint = self.scale or {}, self.checkpoint or {}
     check_names(self, "fixed", self.fixed)
-    for _, key in ipairs(suggest.keys(self.fixed)) do check_value(self, key, self.fixed[key]) end
+    for _, key in ipairs(suggest.keys(self.fixed)) do self:check_value(key, self.fixed[key]) end
     check_grid(self)
+    declared.axes(self)
     check_scales(self)
+    declared.rules(self)
     check_checkpoint(self)
     check_report(self)
     self.seeds = check_seeds(self, self.seeds or 1)

@@ -15,6 +15,7 @@ local parts = {
   generate = "toeplab.generate", recurrent = "toeplab.recurrent",
   options = "toeplab.options", published = "toeplab.published",
   experiment = "toeplab.experiment", corpus = "toeplab.corpus", blocks = "toeplab.blocks",
+  lm = "toeplab.lm",
   tasks = "toeplab.tasks", classify = "toeplab.classify", masking = "toeplab.masking",
   plot = "toeplab.plot", cost = "toeplab.cost",
 }

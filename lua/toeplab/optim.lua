@@ -52,7 +52,8 @@ Optimizer.__index = Optimizer
 -- kind: its name. moments: names of the tensors it keeps per parameter. update(self, lr, scale):
 -- one update.
 local function optimizer(kind, model, o, moments, update)
-  local self = setmetatable({ kind = kind, opt = o, update = update, steps = 0 }, Optimizer)
+  local self = setmetatable({ kind = kind, opt = o, update = update, steps = 0,
+    factor = 1.0 }, Optimizer)
   self.rate = rate(o)
   self.names, self.params, self.moments = {}, {}, {}
   for _, p in ipairs(model:parameters()) do
@@ -74,11 +75,13 @@ function Optimizer:zero_grad()
 end
 
 -- One update from the gradients: clipped to the global norm clip, at the schedule's rate for this
--- update. Returns {step=, lr=, grad_norm=}, the norm being that before clipping. A norm or a
--- rate that is not finite is an error, and nothing is changed.
+-- update times factor. Returns {step=, lr=, grad_norm=}, the norm being that before clipping. A
+-- norm or a rate that is not finite is an error, and nothing is changed; if lenient a norm is left
+-- to the caller.
 function Optimizer:step()
   local norm = core.grad_norm(self.params)
   if norm ~= norm or norm == math.huge then
+    if self.lenient then return { step = self.steps, lr = 0.0, grad_norm = norm } end
     error(("%s: the gradient's norm is %s at update %d"):format(self.kind, norm, self.steps + 1), 2)
   end
   local scale = 1.0
@@ -88,19 +91,19 @@ function Optimizer:step()
     error(("%s: the schedule gives the rate %s at update %d"):format(self.kind, tostring(lr),
       self.steps + 1), 2)
   end
-  self.steps = self.steps + 1
+  self.steps, lr = self.steps + 1, lr * self.factor
   self:update(lr, scale)
   return { step = self.steps, lr = lr, grad_norm = norm }
 end
 
--- Updates done, and all moments by name "m.layers.1...": {step=, tensors={name -> tensor}}, the
--- tensors themselves.
+-- Updates done, the factor, and all moments by name "m.layers.1...": {step=, factor=,
+-- tensors={name -> tensor}}, the tensors themselves.
 function Optimizer:state()
   local tensors = {}
   for moment, list in pairs(self.moments) do
     for i, t in ipairs(list) do tensors[moment .. "." .. self.names[i]] = t end
   end
-  return { step = self.steps, tensors = tensors }
+  return { step = self.steps, factor = self.factor, tensors = tensors }
 end
 
 -- Takes over what state() gave: copies the moments. Wrong names or shapes are errors; nothing is
@@ -121,7 +124,7 @@ function Optimizer:load(state)
     end
   end
   for name, t in pairs(own) do t:copy(state.tensors[name]) end
-  self.steps = state.step
+  self.steps, self.factor = state.step, state.factor or 1.0
 end
 
 local function betas(value)

@@ -3,6 +3,7 @@
 local config = require "toeplab.config"
 local experiment = require "toeplab.experiment"
 local json = require "toeplab.json"
+local space = require "toeplab.space"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
@@ -29,6 +30,18 @@ local function set_seeds(values, word, text)
   values.seeds = list
 end
 
+-- Gives an axis, of whatever kind, other values.
+local function set_axis(values, key, list)
+  for _, axes in ipairs(values.zips) do
+    if axes[key] then
+      axes[key] = list
+      return
+    end
+  end
+  values.random[key] = nil
+  values.axes[key] = list
+end
+
 local function set_scale(exp, values, name)
   local set = exp.scale[name]
   if not set then
@@ -37,7 +50,7 @@ local function set_scale(exp, values, name)
     stop.usage("%s: there is no scale '%s'%s", exp:where("scale"), name, suggest.hint(name, names))
   end
   for key, value in pairs(set) do
-    if exp.grid[key] then values.axes[key] = value else values.fixed[key] = value end
+    if exp:varies(key) then set_axis(values, key, value) else values.fixed[key] = value end
   end
 end
 
@@ -53,17 +66,26 @@ local function misfit(exp, key, expected, text)
   stop.usage("%s: %s takes %s, got '%s'", exp:where(key), key, expected, text)
 end
 
+-- Values that show the types of an axis: its own; for a random one those it may draw.
+local function samples(exp, key)
+  local drawn = exp.random[key]
+  if not drawn then return exp:axes()[key] end
+  local real = drawn[1] == "uniform" or drawn[1] == "log"
+  return real and { 0.5 } or table.move(drawn, 2, #drawn, 1, {})
+end
+
 local function set_key(exp, values, key, text)
-  if exp.grid[key] then
-    local list, expected = config.parse_list(text, exp.grid[key])
+  values.given[key] = true
+  if exp:varies(key) then
+    local list, expected = config.parse_list(text, samples(exp, key))
     if not list then misfit(exp, key, expected, text) end
-    values.axes[key] = list
+    set_axis(values, key, list)
     return
   end
   local like = declared(exp, key)
   if like == nil then
     local names = exp:keys()
-    table.move({ "seed", "seeds", "scale" }, 1, 3, #names + 1, names)
+    table.move({ "seed", "seeds", "scale", "draws" }, 1, 4, #names + 1, names)
     local near = suggest.nearest(key, names)
     stop.usage("%s: unknown key '%s' on the command line%s", near and exp:where(near) or exp.file,
       key, suggest.hint(key, names))
@@ -73,8 +95,25 @@ local function set_key(exp, values, key, text)
   values.fixed[key] = value
 end
 
+-- The lists of a zip go together; overrides and scales may have changed some of them.
+local function check_zips(exp, values)
+  for _, axes in ipairs(values.zips) do
+    local keys = suggest.keys(axes)
+    for _, key in ipairs(keys) do
+      if #axes[key] ~= #axes[keys[1]] then
+        stop.usage("%s: %s has %d value%s and %s has %d, and they go together: give both",
+          exp:where(key), key, #axes[key], #axes[key] == 1 and "" or "s", keys[1], #axes[keys[1]])
+      end
+    end
+  end
+end
+
 local function settle(exp, words)
-  local values = { fixed = config.copy(exp.fixed), axes = config.copy(exp.grid), seeds = exp.seeds }
+  local values = {
+    fixed = config.copy(exp.fixed), axes = config.copy(exp.grid), zips = config.copy(exp.zips),
+    random = config.copy(exp.random), draws = exp.draws, draw_seed = exp.draw_seed,
+    when = exp.when, except = exp.except, seeds = exp.seeds, given = {},
+  }
   local pairs_, seen = {}, {}
   for _, word in ipairs(words) do
     local key, text = word:match("^([^=]+)=(.*)$")
@@ -87,12 +126,15 @@ local function settle(exp, words)
   for _, pair in ipairs(pairs_) do
     if pair[1] == "seed" or pair[1] == "seeds" then
       set_seeds(values, pair[1], pair[2])
+    elseif pair[1] == "draws" and next(exp.random) then
+      values.draws = integer_list("draws", pair[2], 1)[1]
     else
       set_key(exp, values, pair[1], pair[2])
     end
   end
+  check_zips(exp, values)
   for _, key in ipairs(exp:keys()) do
-    if values.fixed[key] == nil and values.axes[key] == nil then
+    if values.fixed[key] == nil and not exp:varies(key) and values.axes[key] == nil then
       stop.usage("%s: '%s' has a value only in a scale: add scale=%s", exp:where(key), key,
         table.concat(suggest.keys(exp.scale), " or scale="))
     end
@@ -115,37 +157,29 @@ end
 
 plan.show = show
 
--- All points of the grid, the last key (in name order) fastest.
-local function points(axes)
-  local list = { {} }
-  for _, key in ipairs(suggest.keys(axes)) do
-    local longer = {}
-    for _, point in ipairs(list) do
-      for _, value in ipairs(axes[key]) do
-        local next_point = config.copy(point)
-        next_point[key] = value
-        longer[#longer + 1] = next_point
-      end
-    end
-    list = longer
-  end
-  return list
+-- A drawn number as far as it is worth reading.
+local function short(v)
+  return math.type(v) == "float" and tonumber(("%.4g"):format(v)) or v
 end
 
 local function label(point, seed, many)
   local parts = {}
-  for i, key in ipairs(suggest.keys(point)) do parts[i] = key .. "=" .. show(point[key]) end
+  for i, key in ipairs(suggest.keys(point)) do parts[i] = key .. "=" .. show(short(point[key])) end
   if many or #parts == 0 then parts[#parts + 1] = "seed=" .. seed end
   return table.concat(parts, " ")
 end
 
 -- The trials of exp under the overrides in words ("key=value", "scale=NAME", "seeds=N", "seed=N"),
 -- in an order that depends on the declaration alone: each {config=, point=, seed=, label=}. Second
--- result: the names of the axes. Raises a usage error for whatever does not fit.
+-- result: about the whole: axes (the names of the keys that vary), left_out (points that are
+-- excepted: {point=, reason=, label=}), seeds, values (what space.points was given), counts (its
+-- third result). Raises a usage error for whatever does not fit.
 function plan.trials(exp, words)
   local values = settle(exp, words)
-  local trials = {}
-  for _, point in ipairs(points(values.axes)) do
+  local points, left_out, counts = space.points(values)
+  local trials, varied = {}, {}
+  for _, point in ipairs(points) do
+    for key in pairs(point) do varied[key] = true end
     for _, seed in ipairs(values.seeds) do
       local resolved = config.copy(values.fixed)
       for key, value in pairs(point) do resolved[key] = config.copy(value) end
@@ -155,7 +189,9 @@ function plan.trials(exp, words)
     end
   end
   plan.check(exp, trials)
-  return trials, suggest.keys(values.axes)
+  for _, out in ipairs(left_out) do out.label = label(out.point, nil, false) end
+  return trials, { axes = suggest.keys(varied), left_out = left_out, seeds = values.seeds,
+    values = values, counts = counts }
 end
 
 -- Equal trials would be one trial twice; and the experiment's own check has its say.

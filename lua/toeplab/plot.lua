@@ -2,6 +2,7 @@
 --
 --   plot.svg("loss.svg", { title = "Loss", xlabel = "step", logy = true,
 --     series = { { name = "ours", x = {1, 2}, y = {0.5, 0.4} } } })
+--   plot.svg("loss.svg", { series = { { y = mean, low = least, high = most } } })    with a band
 --   plot.heat("matrix.svg", { title = "T", matrix = {{1, 2}, {3, 4}} })
 --
 -- A picture may have panels = { spec, ... }, in columns = 2. What is not finite, or cannot be on a
@@ -25,11 +26,12 @@ local fields = {
   title = "string", xlabel = "string", ylabel = "string", zlabel = "string", key = "string",
   logx = "boolean|number", logy = "boolean|number", logz = "boolean", series = "table",
   matrix = "table|userdata", panels = "table", columns = "number", width = "number",
-  height = "number", xrange = "table", yrange = "table",
+  height = "number", xrange = "table", yrange = "table", xnames = "table",
 }
 local series_fields = {
   name = "string", x = "table|userdata", y = "table|userdata", error = "table|userdata",
-  style = "string", dashed = "boolean", colour = "number",
+  style = "string", dashed = "boolean", colour = "number", marker = "number",
+  low = "table|userdata", high = "table|userdata",
 }
 
 -- ---- Checks -----------------------------------------------------------------------------------
@@ -60,12 +62,18 @@ local function check_series(s, number)
       0)
   end
   local checked = { name = s.name, style = s.style or "line", dashed = s.dashed,
-    colour = s.colour or number, y = list(s.y), x = list(s.x), error = list(s.error) }
+    colour = s.colour or number, y = list(s.y), x = list(s.x), error = list(s.error),
+    marker = s.marker, low = list(s.low), high = list(s.high) }
+  if (s.low == nil) ~= (s.high == nil) then error(what .. ": a band has low and high", 0) end
   checked.x = checked.x or {}
   for i = #checked.x + 1, s.x and 0 or #checked.y do checked.x[i] = i end
   if #checked.x ~= #checked.y or checked.error and #checked.error ~= #checked.y then
     error(("%s: %d x, %d y%s"):format(what, #checked.x, #checked.y,
       checked.error and ", " .. #checked.error .. " errors" or ""), 0)
+  end
+  if s.low and (#checked.low ~= #checked.y or #checked.high ~= #checked.y) then
+    error(("%s: %d y, a band of %d low and %d high"):format(what, #checked.y, #checked.low,
+      #checked.high), 0)
   end
   return checked
 end
@@ -98,20 +106,31 @@ local function data(s, spec)
       if bar then
         local low = drawable(y - bar, spec.logy) or y
         lines[i] = lines[i] .. (" %.9g %.9g"):format(low, y + bar)
+      elseif s.low then
+        lines[i] = lines[i] .. (" %.9g %.9g"):format(drawable(s.low[i], spec.logy) or y,
+          drawable(s.high[i], spec.logy) or y)
       end
     end
   end
   return table.concat(lines, "\n"), count
 end
 
+local function colour_of(s) return colours[(s.colour - 1) % #colours + 1] end
+
+-- Colours that come back are told apart by dashes.
 local function style(s)
-  local colour = colours[(s.colour - 1) % #colours + 1]
-  local marker = markers[(s.colour - 1) % #markers + 1]
+  local colour = colour_of(s)
+  local marker = s.marker or markers[(s.colour - 1) % #markers + 1]
+  local round = (s.colour - 1) // #colours
   local words = { "with", s.error and s.style == "points" and "yerrorbars"
     or s.error and "yerrorlines" or styles[s.style], "lc rgb '" .. colour .. "'" }
   if s.style ~= "points" or s.error then words[#words + 1] = "lw 1.8" end
-  if s.style ~= "points" and s.dashed then words[#words + 1] = "dt 2" end
-  if s.style ~= "line" then words[#words + 1] = "pt " .. marker .. " ps 0.6" end
+  if s.style ~= "points" and (s.dashed or round > 0) then
+    words[#words + 1] = "dt " .. (s.dashed and 2 or 2 + round % 4)
+  end
+  if s.style ~= "line" then
+    words[#words + 1] = ("pt %d ps %s"):format(marker, s.marker and "1.1" or "0.6")
+  end
   return table.concat(words, " ")
 end
 
@@ -160,6 +179,23 @@ local function named(spec)
   return false
 end
 
+-- Names at 1, 2, ... of the horizontal axis instead of numbers.
+local function name_ticks(out, names)
+  local ticks = {}
+  for i, name in ipairs(names) do ticks[i] = ("%s %d"):format(quote(name), i) end
+  out("set xtics (%s) noenhanced\nset xrange [0.5:%d.5]", table.concat(ticks, ", "), #names)
+end
+
+-- Bars at the ends of the axis need some room.
+local function pad(out, spec)
+  local low, high = extent(spec, "x")
+  if low >= high or spec.xrange then return end
+  local more = 0.03 * (high - low)
+  local times = spec.logx and (high / low) ^ 0.03
+  out("set xrange [%.9g:%.9g]", times and low / times or low - more,
+    times and high * times or high + more)
+end
+
 local function lines(out, spec)
   local key = spec.key or named(spec) and "top right" or "none"
   if key == "none" then out("unset key")
@@ -168,8 +204,12 @@ local function lines(out, spec)
   else out("set key %s opaque", key) end
   axis(out, spec, "x")
   axis(out, spec, "y")
-  out("set autoscale xfix\nset grid lt 1 lw 0.6 lc rgb '#dddddd'")
-  local parts, names = {}, {}
+  out("set errorbars 0\nset autoscale xfix\nset grid lt 1 lw 0.6 lc rgb '#dddddd'")
+  for _, s in ipairs(spec.series) do
+    if s.error then pad(out, spec) end
+  end
+  if spec.xnames then name_ticks(out, spec.xnames) end
+  local parts, names, bands = {}, {}, {}
   for i, s in ipairs(spec.series) do
     local text, count = data(s, spec)
     names[i] = s.name and "title " .. quote(s.name) .. " noenhanced" or "notitle"
@@ -178,8 +218,15 @@ local function lines(out, spec)
       out.blocks = out.blocks + 1
       out("$data%d << EOD\n%s\nEOD", out.blocks, text)
       parts[i] = ("$data%d %s %s"):format(out.blocks, names[i], style(s))
+      if s.low then
+        bands[#bands + 1] = ("$data%d using 1:3:4 with filledcurves fc rgb '%s' fs transparent "
+          .. "solid 0.2 noborder notitle"):format(out.blocks, colour_of(s))
+        parts[i] = parts[i]:gsub("^%S+", "%0 using 1:2", 1)
+      end
     end
   end
+  table.move(parts, 1, #parts, #bands + 1, bands)
+  parts = bands
   out("plot %s", #parts > 0 and table.concat(parts, ", \\\n  ") or "NaN notitle")
 end
 
@@ -225,6 +272,10 @@ local function heat(out, spec)
   end
   if spec.logz then out("set logscale cb") end
   if spec.logz and high / low >= 1e3 then out("set format cb '10^{%%T}'") end
+  if spec.logz and high / low < 100 then -- there may be no power of ten between them
+    local middle = math.sqrt(low * high)
+    out("set cbtics ('%.2g' %.9g, '%.2g' %.9g, '%.2g' %.9g)", low, low, middle, middle, high, high)
+  end
   out("unset key")
   out(low < 0 and blue_red or dark_light)
   out("set cbrange [%.9g:%.9g]", low, high)
@@ -324,7 +375,8 @@ local function draw(path, spec)
 end
 
 -- Lines and points: spec.series, each {name=, x=, y=, style="line"|"points"|"both", dashed=,
--- error= (half the height of bars), colour= (1..7)}; or spec.panels.
+-- error= (half the height of bars), low=, high= (a band), colour= (1..7), marker= (gnuplot's
+-- number)}; or spec.panels.
 function plot.svg(path, spec)
   return draw(path, spec)
 end

@@ -118,6 +118,65 @@ function Progress:update(step, total, values)
   self.out:flush()
 end
 
+-- ---- Several trials ---------------------------------------------------------------------------
+
+-- A run of total trials in so many workers is about to start.
+function Progress:expect(total, jobs)
+  self.total, self.jobs = total, jobs
+end
+
+local function head(self, t)
+  return self.total > 1 and ("[%d/%d] %s"):format(t.number, self.total, t.label) or ""
+end
+
+-- Worker w begins trial t.
+function Progress:began(w, t)
+  w.drawn, w.head = nil, head(self, t)
+  if self.jobs == 1 then self:start(w.head) end
+  self:note("%s  %s", w.head ~= "" and w.head or t.label, t.path)
+end
+
+-- Worker w has ended trial t.
+function Progress:ended(w, t, status)
+  if self.jobs > 1 and status == "done" then self:note("%s  done", w.head) end
+end
+
+-- What worker w says: how is "say", "note" or "warn".
+function Progress:from(w, how, text)
+  local before = self.jobs > 1 and w.head ~= "" and w.head .. ": " or ""
+  self[how](self, "%s%s", before, text)
+end
+
+local function short(w)
+  return ("%s %d/%d%s"):format(w.trial.label, w.step, w.total, w.text ~= "" and " " .. w.text or "")
+end
+
+-- Shows how the workers stand; counts: {done=, failed=} so far.
+function Progress:show(workers, counts)
+  if self.jobs == 1 then
+    local w = workers[1]
+    if not w or not w.trial or not w.step or w.step == w.drawn then return end
+    w.drawn = w.step
+    return self:update(w.step, w.total, w.text ~= "" and w.text or nil)
+  end
+  local now = core.sys.clock()
+  if self.quiet or now - self.last < (self.tty and 0.1 or self.every) then return end
+  self.last = now
+  local parts = {}
+  for _, w in ipairs(workers) do
+    if w.trial and w.step then parts[#parts + 1] = short(w) end
+  end
+  if #parts == 0 then return end
+  local text = ("[%d/%d done] %s"):format(counts.done, self.total, table.concat(parts, " | "))
+  if self.tty then
+    self.out:write("\r", text:sub(1, core.sys.columns() - 1), "\27[K")
+    self.shown = true
+  else
+    self.out:write(text, "\n")
+  end
+  self.out:flush()
+end
+
 -- Starts a piece of work of total bytes, shown once it takes longer than a moment.
 function Progress:begin(what, total)
   self.work = { what = what, total = total, start = core.sys.clock() }

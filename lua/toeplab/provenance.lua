@@ -25,6 +25,12 @@ local bystanders = {
   ["progress.lua"] = true, ["report.lua"] = true, ["provenance.lua"] = true, ["records.lua"] = true,
   ["runner.lua"] = true, ["datasets.lua"] = true, ["stop.lua"] = true, ["plan.lua"] = true,
   ["fetch.lua"] = true, ["shell.lua"] = true, ["plot.lua"] = true, ["sheet.lua"] = true,
+  ["stats.lua"] = true, ["published_tables.lua"] = true, ["measured.lua"] = true,
+  ["tables.lua"] = true, ["formats.lua"] = true, ["compare.lua"] = true,
+  ["select.lua"] = true, ["trash.lua"] = true, ["merge.lua"] = true, ["estimate.lua"] = true,
+  ["reproduce.lua"] = true, ["torture.lua"] = true, ["curves.lua"] = true,
+  ["gathered.lua"] = true, ["kernels.lua"] = true, ["terminal.lua"] = true, ["html.lua"] = true,
+  ["pages.lua"] = true, ["dossier.lua"] = true,
 }
 
 local function add_files(folder, list)
@@ -121,6 +127,61 @@ function provenance.commit()
   return commit, (output(git .. " status --porcelain --untracked-files=no") or "") ~= ""
 end
 
+local features = { "sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "amx_tile",
+  "asimd", "sve" }
+
+-- Those of the processor's features that numbers may depend on: "avx2 fma".
+function provenance.features()
+  local info, found = core.sys.read_file("/proc/cpuinfo") or "", {}
+  local flags = info:match("\nflags%s*: ([^\n]*)") or info:match("\nFeatures%s*: ([^\n]*)") or ""
+  for _, name in ipairs(features) do
+    if (" " .. flags .. " "):find(" " .. name .. " ", 1, true) then found[#found + 1] = name end
+  end
+  return table.concat(found, " ")
+end
+
+-- ---- Changes that are not committed -------------------------------------------------------------
+
+local MOST = 1 << 20 -- bytes of a diff that are kept
+
+-- A line that gives something secret a value, or is part of a key.
+local function reveals(line)
+  if line:find("PRIVATE KEY", 1, true) or line:find("AKIA%w%w%w%w%w%w%w%w%w%w%w%w") then
+    return true
+  end
+  local name, value = line:match("([%w_%-]+)[\"']?%s*[=:]%s*[\"']?([%w+/_%-.]+)")
+  return name and #value >= 16 and value:find("%d") and matches(name:lower(), secret, true)
+end
+
+-- A part of a diff, from its "diff --git" line on, fit to be kept.
+function provenance.masked(part)
+  local head = part:match("^[^\n]*"):lower()
+  local hidden = head:find("%.env%f[^%w]") or head:find("%.pem%f[^%w]") or head:find("id_rsa")
+    or head:find("credential") or head:find("secret") or head:find("password")
+  if hidden then return part:match("^[^\n]*\n") .. "(left out, by its name a secret)\n" end
+  return (part:gsub("[^\n]+", function(line)
+    return line:find("^[-+ ]") and reveals(line) and line:sub(1, 1) .. "(masked)" or nil
+  end))
+end
+
+-- The changes of the checkout that are not committed, as git diff prints them, without what looks
+-- secret; nil if there are none. Second result: whether they were cut.
+function provenance.changes()
+  local text = output("git -C " .. shell.quote(provenance.library())
+    .. " -c core.quotepath=off diff HEAD --no-color --no-ext-diff --no-textconv")
+  if not text or text == "" then return nil end
+  local parts, from = {}, 1
+  while from do
+    local next_from = text:find("\ndiff --git ", from, true)
+    parts[#parts + 1] = provenance.masked(text:sub(from, next_from or -1))
+    from = next_from and next_from + 1
+  end
+  local kept = table.concat(parts)
+  if kept:sub(-1) ~= "\n" then kept = kept .. "\n" end
+  if #kept <= MOST then return kept, false end
+  return kept:sub(1, MOST) .. ("\n(cut: %d bytes in all)\n"):format(#kept), true
+end
+
 -- A table of what can be known about this process; words: its command line.
 function provenance.collect(words)
   local commit, dirty = provenance.commit()
@@ -128,6 +189,7 @@ function provenance.collect(words)
     commit = commit, dirty = dirty, command = table.concat(words, " "),
     host = core.sys.hostname(), pid = core.sys.getpid(), threads = core.threads(),
     version = core.version, build = core.build_info(), environment = environment(),
+    features = provenance.features(),
   }
 end
 

@@ -1,5 +1,7 @@
 -- records.lua: the rows of trials in the store of runs: everything the runner says to SQLite.
 local core = require "toeplab.core"
+local journal = require "toeplab.journal"
+local json = require "toeplab.json"
 local stop = require "toeplab.stop"
 
 local records = {}
@@ -90,32 +92,140 @@ function Records:sweep(s)
 end
 
 function Records:status(id)
-  local row = self:rows("SELECT status, step FROM trials WHERE id = ?", { id })[1]
-  if row then return row.status, row.step end
+  local row = self:rows([[SELECT coalesce(ended, status) AS status, step, attempt, seconds
+    FROM trials WHERE id = ?]], { id })[1]
+  if row then return row.status, row end
 end
 
--- Makes the row of a trial, or takes the one there is, and marks it running. Its seconds go on from
--- those of earlier attempts.
-function Records:begin(t)
-  local p = t.provenance
-  local row = self:rows("SELECT seconds FROM trials WHERE id = ?", { t.id })[1]
-  self.began = core.sys.clock() - (row and row.seconds or 0)
+-- Makes the rows of trials that have none, queued, and notes that the sweep asks for them all.
+function Records:enlist(sweep, trials)
   self:transaction(function()
-    self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash)
-      VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING]],
-      { t.id, t.sweep, t.experiment, t.json, t.seed, t.code_hash, t.data_hash })
-    self:rows([[UPDATE trials SET status = 'running', attempt = attempt + 1, started = ?,
-      finished = NULL, error = NULL, host = ?, pid = ?, command = ?, git_commit = ?, git_dirty = ?,
-      provenance = ? WHERE id = ?]],
-      { core.sys.now(), p.host, p.pid, p.command, p.commit, p.dirty, t.provenance_json, t.id,
-        n = 8 })
+    self:rows("DELETE FROM members WHERE sweep = ?", { sweep })
+    for i, t in ipairs(trials) do
+      self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash,
+        provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+        ON CONFLICT (id) DO UPDATE SET trashed = NULL WHERE trashed IS NOT NULL]],
+        { t.id, sweep, t.experiment, t.json, t.seed, t.code_hash, t.data_hash,
+          json.encode { label = t.label } })
+      self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
+    end
   end)
 end
 
--- status: 'done', 'failed' or 'interrupted'; why: the message, or nil.
-function Records:finish(id, status, why)
-  self:rows("UPDATE trials SET status = ?, error = ?, finished = ?, seconds = ? WHERE id = ?",
-    { status, why, core.sys.now(), core.sys.clock() - self.began, id, n = 5 })
+-- Marks a trial as running in process pid; returns the number of the attempt, the seconds of those
+-- before, and its artifacts.
+function Records:begin(t, pid)
+  local p = t.provenance
+  self:transaction(function()
+    self:rows([[UPDATE trials SET status = 'running', ended = NULL, attempt = attempt + 1,
+      started = ?, finished = NULL, error = NULL, host = ?, pid = ?, command = ?, git_commit = ?,
+      git_dirty = ?, provenance = ? WHERE id = ?]],
+      { core.sys.now(), p.host, pid, p.command, p.commit, p.dirty, t.provenance_json, t.id, n = 8 })
+    self:rows([[INSERT INTO journals SELECT id, attempt, 0 FROM trials WHERE id = ?
+      ON CONFLICT (trial) DO UPDATE SET attempt = excluded.attempt, bytes = 0]], { t.id })
+  end)
+  local row = self:rows("SELECT attempt, seconds FROM trials WHERE id = ?", { t.id })[1]
+  local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
+    WHERE trial = ?]], { t.id })
+  return row.attempt, (row.seconds or 0) + 0.0, artifacts
+end
+
+-- status: 'done', 'failed' or 'interrupted'; why: the message, or nil; ended: why it was ended
+-- early, or nil.
+function Records:finish(id, status, why, ended)
+  self:rows("UPDATE trials SET status = ?, error = ?, ended = ?, finished = ? WHERE id = ?",
+    { status, why, ended, core.sys.now(), id, n = 5 })
+end
+
+-- ---- Journals ---------------------------------------------------------------------------------
+
+-- What each kind of line of a journal does to the rows of a trial.
+local lines = {}
+
+function lines.metric(self, id, step, name, value)
+  self:rows([[INSERT INTO metrics (trial, name, step, value) VALUES (?, ?, ?, ?)
+    ON CONFLICT (trial, name, step) DO UPDATE SET value = excluded.value]],
+    { id, name, step, value })
+end
+
+function lines.artifact(self, id, kind, step, path, bytes, sha256)
+  self:rows([[INSERT OR REPLACE INTO artifacts (trial, kind, step, path, bytes, sha256)
+    VALUES (?, ?, ?, ?, ?, ?)]], { id, kind, step, path, bytes, sha256 })
+end
+
+function lines.drop(self, id, path)
+  self:rows("DELETE FROM artifacts WHERE trial = ? AND path = ?", { id, path })
+end
+
+function lines.step(self, id, step, seconds)
+  self:rows("UPDATE trials SET step = ?, seconds = ? WHERE id = ?", { step, seconds, id })
+end
+
+function lines.forget(self, id, step)
+  self:rows("DELETE FROM metrics WHERE trial = ? AND step > ?", { id, step })
+  self:rows("DELETE FROM artifacts WHERE trial = ? AND step > ?", { id, step })
+  self:rows("UPDATE trials SET step = ? WHERE id = ?", { step, id })
+end
+
+function lines.event(self, id, step, kind, text)
+  self:rows("INSERT INTO events (trial, step, kind, text) VALUES (?, ?, ?, ?)",
+    { id, step, kind, text })
+end
+
+lines["end"] = function(self, id, status, why, ended, seconds)
+  self:finish(id, status, why, ended)
+  self:rows("UPDATE trials SET seconds = ? WHERE id = ?", { seconds, id })
+end
+
+-- Takes over what the journal of a trial's attempt holds beyond what is taken over already, in one
+-- transaction with how far that is. path: of the trial. Returns whether the trial has ended by its
+-- own word, and why the rest of the journal cannot be read (nil: it can).
+function Records:take(id, path)
+  local row = self:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { id })[1]
+  if not row then return false end
+  local file, ended, damage = self.folder .. "/" .. journal.path(path, row.attempt), false, nil
+  repeat
+    local list, offset, why = journal.read(file, row.bytes)
+    damage = why
+    if #list > 0 then
+      self:transaction(function()
+        for _, line in ipairs(list) do
+          local apply = lines[line[1]]
+          if apply then apply(self, id, table.unpack(line, 2, line.n)) end
+          ended = ended or line[1] == "end"
+        end
+        self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { offset, id })
+      end)
+      row.bytes = offset
+    end
+  until #list == 0 or why
+  return ended, damage
+end
+
+-- Notes what was done to a trial.
+function Records:event(id, step, kind, text) lines.event(self, id, step, kind, text) end
+
+-- The seconds that the trials of a sweep have had.
+function Records:seconds(sweep)
+  return self:rows([[SELECT coalesce(sum(t.seconds), 0.0) AS seconds FROM members m
+    JOIN trials t ON t.id = m.trial WHERE m.sweep = ?]], { sweep })[1].seconds
+end
+
+-- The journal of a trial that is over is of no more use.
+function Records:end_journal(id, path)
+  local row = self:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]
+  if not row then return end
+  self:rows("DELETE FROM journals WHERE trial = ?", { id })
+  core.sys.remove(self.folder .. "/" .. journal.path(path, row.attempt))
+end
+
+-- What killed coordinators left in journals: {id=, path=, attempt=, pid=} of each trial that has
+-- one.
+function Records:open_journals()
+  local list = self:rows [[SELECT j.trial AS id, j.attempt, t.pid FROM journals j
+    JOIN trials t ON t.id = j.trial]]
+  for _, row in ipairs(list) do row.path = "runs/" .. row.id:sub(1, 12) end
+  return list
 end
 
 -- The text stored in a file; if it is not there any more, or another, a line that says so.
@@ -146,95 +256,9 @@ function Records:origin(id)
     json_extract(provenance, '$.threads') AS threads FROM v_trials WHERE id = ?]], { id })[1]
 end
 
--- The row of v_trials that word names: a prefix of its id, or @last.
-function Records:find(word)
-  if word == "@last" then
-    local row = self:rows("SELECT * FROM v_trials ORDER BY started DESC, id LIMIT 1")[1]
-    return row or stop.usage("%s holds no trials", self.folder)
-  end
-  if not word:find("^%x+$") then
-    stop.usage("'%s' is not the id of a trial (see toeplab ls)", word)
-  end
-  local found = self:rows("SELECT * FROM v_trials WHERE substr(id, 1, ?) = ? LIMIT 2",
-    { #word, word:lower() })
-  if #found == 0 then stop.usage("no trial's id begins with '%s' (see toeplab ls)", word) end
-  if #found > 1 then stop.usage("more than one trial's id begins with '%s'", word) end
-  return found[1]
-end
-
--- What a trial's own row is handled by.
+-- The rows of one trial, for reading.
 function Records:of(id)
   return setmetatable({ all = self, id = id }, Trial)
-end
-
-local function add_metrics(self, list)
-  for _, m in ipairs(list) do
-    self.all:rows([[INSERT INTO metrics (trial, name, step, value) VALUES (?, ?, ?, ?)
-      ON CONFLICT (trial, name, step) DO UPDATE SET value = excluded.value]],
-      { self.id, m.name, m.step, m.value })
-  end
-end
-
--- list: {step=, name=, value=} each, in one transaction.
-function Trial:add_metrics(list)
-  self.all:transaction(function() add_metrics(self, list) end)
-end
-
-local function add_artifact(self, a)
-  self.all:rows([[INSERT OR REPLACE INTO artifacts (trial, kind, step, path, bytes, sha256)
-    VALUES (?, ?, ?, ?, ?, ?)]], { self.id, a.kind, a.step, a.path, a.bytes, a.sha256 })
-end
-
-function Trial:add_artifact(a)
-  add_artifact(self, a)
-end
-
--- The sha256 of a file of the trial; nil if it has none of that kind and step.
-function Trial:hash_of(kind, step)
-  local row = self.all:rows([[SELECT sha256 FROM artifacts
-    WHERE trial = ? AND kind = ? AND step = ?]], { self.id, kind, step })[1]
-  return row and row.sha256
-end
-
-function Trial:drop_artifact(a)
-  self.all:rows("DELETE FROM artifacts WHERE path = ?", { a.path })
-end
-
--- The trial's checkpoints of both kinds, newest first.
-function Trial:checkpoints()
-  return self.all:rows([[SELECT step, kind, path, sha256 FROM artifacts
-    WHERE trial = ? AND kind IN ('checkpoint', 'best') ORDER BY step DESC, kind DESC]],
-    { self.id })
-end
-
--- Commits a checkpoint with the metrics up to it and forgets all of its kind but the last keep;
--- returns the rows that were forgotten, whose files may go.
-function Trial:add_checkpoint(a, metrics, keep)
-  local old = {}
-  self.all:transaction(function()
-    add_metrics(self, metrics)
-    add_artifact(self, a)
-    self.all:rows("UPDATE trials SET step = ?, seconds = ? WHERE id = ?",
-      { a.step, core.sys.clock() - self.all.began, self.id })
-    local same = 0
-    for _, row in ipairs(self:checkpoints()) do
-      if row.kind == a.kind then same = same + 1 end
-      if row.kind == a.kind and same > keep then
-        self:drop_artifact(row)
-        old[#old + 1] = row
-      end
-    end
-  end)
-  return old
-end
-
--- Forgets the metrics and artifacts of steps after the one a trial is taken up from.
-function Trial:forget_after(step)
-  self.all:transaction(function()
-    self.all:rows("DELETE FROM metrics WHERE trial = ? AND step > ?", { self.id, step })
-    self.all:rows("DELETE FROM artifacts WHERE trial = ? AND step > ?", { self.id, step })
-    self.all:rows("UPDATE trials SET step = ? WHERE id = ?", { step, self.id })
-  end)
 end
 
 -- The values of a metric in order of steps: lists of steps and values.

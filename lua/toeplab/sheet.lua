@@ -15,7 +15,7 @@ local stop = require "toeplab.stop"
 local sheet = {}
 
 -- What the script says of itself: the lines of comment that it begins with, to the first empty one.
-local function question(text)
+function sheet.question(text)
   local words = {}
   for line in (text .. "\n"):gmatch("(.-)\n") do
     local comment = line:match("^%-%-%s*(.*)$")
@@ -105,7 +105,7 @@ end
 -- trials (each with its seed and made = {command=, commit=, dirty=, host=, threads=}).
 function sheet.new(o)
   local self = { folder = o.folder, trials = o.trials, progress = o.progress,
-    question = question(o.text), scale = o.scale ~= "" and "-" .. o.scale or "" }
+    question = sheet.question(o.text), scale = o.scale ~= "" and "-" .. o.scale or "" }
   local given = setmetatable({}, { __index = report })
 
   -- Prints a table and writes it to tables/NAME.md.

@@ -3,7 +3,7 @@
 local json = require "toeplab.json"
 
 local stop = {
-  DONE = 0, FAILED = 1, USAGE = 2, CHECK = 4, LOCKED = 5, STORAGE = 6,
+  DONE = 0, FAILED = 1, USAGE = 2, BUDGET = 3, CHECK = 4, LOCKED = 5, STORAGE = 6,
   HANGUP = 129, INTERRUPT = 130, TERMINATE = 143,
 }
 

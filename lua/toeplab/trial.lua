@@ -1,7 +1,7 @@
 -- trial.lua: what a trial is given as t: the loop that survives a kill at any moment, and the log.
 --
 --   for step in t:steps(1000, model, opt, data) do   resumes after the last checkpoint
---     t:log { loss = ... }                           is committed within 200 ms
+--     t:log { loss = ... }                           is kept once it returns
 --     if step % 500 == 0 then t:best(loss_on_the_validation_part, 3) end
 --   end
 --   t:load_best()                                    the model of the lowest value told to t:best
@@ -10,9 +10,12 @@
 --   t:model_of("3f9c1a")                             the model of another trial
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
+local guard = require "toeplab.guard"
+local records = require "toeplab.records"
+local resume = require "toeplab.resume"
+local selection = require "toeplab.select"
 local stop = require "toeplab.stop"
 local stored = require "toeplab.stored"
-local streams = require "toeplab.streams"
 local suggest = require "toeplab.suggest"
 
 local trial = {}
@@ -20,16 +23,17 @@ local trial = {}
 local Trial = {}
 Trial.__index = Trial
 
-local COMMIT_ROWS, COMMIT_SECONDS = 50, 0.2
 local KEEP = { checkpoint = 2, best = 1 }
 
--- o: records (the row of this trial in the store), folder (of the results), path (of the trial,
--- below folder), checkpoint ({steps=, seconds=}), progress, seed.
+-- o: rows (of this trial: worker.lua), folder (of the results), path (of the trial, below folder),
+-- checkpoint ({steps=, seconds=}), progress, seed, hear (what the coordinator asks for, or nil),
+-- guard (the experiment's), memory (its budget in bytes, or nil).
 function trial.new(o)
   return setmetatable({
-    records = o.records, folder = o.folder, path = o.path, progress = o.progress, seed = o.seed,
-    every_steps = o.checkpoint.steps, every_seconds = o.checkpoint.seconds,
-    step = 0, buffer = {}, flushed = core.sys.clock(), busy = false, looping = false,
+    rows = o.rows, folder = o.folder, path = o.path, progress = o.progress, seed = o.seed,
+    every_steps = o.checkpoint.steps, every_seconds = o.checkpoint.seconds, hear = o.hear,
+    guard = o.guard and guard.new(o.guard), memory = o.memory,
+    step = 0, busy = false, looping = false,
   }, Trial)
 end
 
@@ -56,26 +60,16 @@ function Trial:log(values, index)
     names[#names + 1] = name
   end
   table.sort(names)
-  local shown = {}
-  for _, name in ipairs(names) do
-    local value = number(name, values[name])
-    self.buffer[#self.buffer + 1] = { step = index or self.step, name = name, value = value }
-    shown[#shown + 1] = ("%s %.4g"):format(name, value)
+  local rows = {}
+  for i, name in ipairs(names) do
+    rows[i] = { step = index or self.step, name = name, value = number(name, values[name]) }
+    if self.guard then self.guard:logged(name, rows[i].value) end
   end
-  self.shown = values.loss and ("loss %.4f"):format(number("loss", values.loss)) or shown[1]
-  self:flush_if_due()
-end
-
-function Trial:flush_if_due()
-  local due = #self.buffer >= COMMIT_ROWS or core.sys.clock() - self.flushed >= COMMIT_SECONDS
-  if due then self:flush() end
-end
-
--- Commits what was logged.
-function Trial:flush()
+  if #rows == 0 then return end
+  self.shown = values.loss and ("loss %.4f"):format(number("loss", values.loss))
+    or ("%s %.4g"):format(rows[1].name, rows[1].value)
   self.busy = true
-  if #self.buffer > 0 then self.records:add_metrics(self.buffer) end
-  self.buffer, self.flushed = {}, core.sys.clock()
+  self.rows:add_metrics(rows)
   self.busy = false
 end
 
@@ -85,7 +79,7 @@ local function keep_text(self, kind, step, text)
   local path = ("%s/%s-%08d.%s"):format(self.path, kind, step, stored.endings[kind] or "txt")
   local ok, why, _, status = core.sys.write_file(self.folder .. "/" .. path, text)
   if not ok then error(status and core.error(status, why) or why, 0) end
-  self.records:add_artifact { kind = kind, step = step, path = path, bytes = #text,
+  self.rows:add_artifact { kind = kind, step = step, path = path, bytes = #text,
     sha256 = core.sha256(text) }
   self.busy = false
 end
@@ -108,99 +102,19 @@ end
 
 local file_names = { checkpoint = "step-%08d.h5", best = "best-%08d.h5" }
 
-local function state_of(self)
-  local state = { step = self.step, streams = {}, best = self.lowest }
-  for name, part in pairs(self.parts) do state[name] = part:state() end
-  for _, s in ipairs(streams.list()) do
-    local key, offset = s.stream:state()
-    state.streams[s.name] = { key = key, offset = offset }
-  end
-  state.threads = core.threads()
-  return state
-end
-
-local function apply(self, state)
-  for name, part in pairs(self.parts) do
-    if state[name] == nil then error(("it holds no state of '%s'"):format(name), 0) end
-    part:load(state[name])
-  end
-  for name, s in pairs(state.streams or {}) do streams.get(name):set_state(s.key, s.offset) end
-end
-
--- Writes a checkpoint of the current step, of kind "checkpoint" or "best". The row in the store
--- commits it, together with the log up to here; then the older ones of its kind but those to keep
--- go.
+-- Writes a checkpoint of the current step, of kind "checkpoint" or "best". Its row commits it; then
+-- the older ones of its kind but those to keep go.
 function Trial:save(kind)
   kind = kind or "checkpoint"
   self.busy = true
   local path = self.path .. "/" .. file_names[kind]:format(self.step)
   local file = self.folder .. "/" .. path
-  checkpoint.write(file, state_of(self))
-  local old = self.records:add_checkpoint({ kind = kind, step = self.step, path = path,
-    bytes = assert(core.sys.size(file)), sha256 = core.sha256_file(file) }, self.buffer, KEEP[kind])
-  self.buffer, self.flushed = {}, core.sys.clock()
+  checkpoint.write(file, resume.state(self))
+  local old = self.rows:add_checkpoint({ kind = kind, step = self.step, path = path,
+    bytes = assert(core.sys.size(file)), sha256 = core.sha256_file(file) }, KEEP[kind])
   for _, row in ipairs(old) do core.sys.remove(self.folder .. "/" .. row.path) end
   self.saved_step, self.saved_time = self.step, core.sys.clock()
   self.busy = false
-end
-
--- The state in a checkpoint's file, or its part only, or nil and why it cannot be used. One that is
--- there but cannot be read may be whole: that ends the run instead of throwing it away.
-local function read_checked(self, row, only)
-  local file = self.folder .. "/" .. row.path
-  local ok, hash = pcall(core.sha256_file, file)
-  if not ok and hash.status == "ENOTFOUND" then return nil, "is missing" end
-  if not ok then error(hash, 0) end
-  if hash ~= row.sha256 then
-    return nil, "is damaged (its sha256 is not the one it was stored with)"
-  end
-  local good, state = pcall(checkpoint.read, file, only)
-  if good then return state end
-  if type(state) ~= "table" or state.status ~= "ECORRUPT" then error(state, 0) end
-  return nil, "cannot be understood: " .. tostring(state)
-end
-
--- The state in the checkpoint row, or nil and why it cannot be gone on from. If its best one is
--- lost it cannot: the run would end differently.
-local function usable(self, row, rows)
-  local state, why = read_checked(self, row)
-  if not state or not state.best or not state.best.step then return state, why end
-  why = "is not there"
-  for _, other in ipairs(rows) do
-    if other.kind == "best" and other.step == state.best.step then
-      local good, problem = read_checked(self, other, "best")
-      if good then return state end
-      why = problem
-    end
-  end
-  return nil, ("is of no use: the best one, of step %d, %s"):format(state.best.step, why)
-end
-
--- Bits are the same for one number of threads only.
-local function compare_threads(self, state)
-  if not state.threads or state.threads == core.threads() then return end
-  self.progress:warn("the checkpoint was made with %d thread%s and this run has %d: the results "
-    .. "will not equal those of an undisturbed run bit for bit; --threads %d would make them",
-    state.threads, state.threads == 1 and "" or "s", core.threads(), state.threads)
-end
-
--- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.
-local function restore(self)
-  local found, rows = 0, self.records:checkpoints()
-  for i, row in ipairs(rows) do
-    local state, why = usable(self, row, rows)
-    if state then
-      apply(self, state)
-      compare_threads(self, state)
-      found, self.lowest = state.step, state.best
-      break
-    end
-    self.progress:warn("checkpoint %s/%s %s; %s", self.folder, row.path, why,
-      rows[i + 1] and "trying the one before it" or "starting over from step 1")
-    self.records:drop_artifact(row)
-  end
-  self.records:forget_after(found)
-  return found
 end
 
 -- Tells how good the model is after this step, less being better: a loss or a perplexity. Of the
@@ -233,9 +147,9 @@ function Trial:load_best()
   local lowest = self.lowest
   if not lowest or not lowest.step then return nil end
   if lowest.step == self.step then return lowest.step, lowest.value end
-  for _, row in ipairs(self.records:checkpoints()) do
+  for _, row in ipairs(self.rows:checkpoints()) do
     if row.kind == "best" then
-      local state, why = read_checked(self, row, "model")
+      local state, why = resume.read(self, row, "model")
       if not state then
         error(("the best checkpoint %s/%s %s; the same command trains from before it again"):format(
           self.folder, row.path, why), 0)
@@ -249,8 +163,8 @@ end
 -- The model of another trial of the results folder, by the beginning of its id: what stored.load
 -- returns.
 function Trial:model_of(id)
-  local all = self.records.all
-  return stored.load(all, all:find(id), {
+  local all <close> = records.open(self.folder, "r")
+  return stored.load(all, selection.one(all, id), {
     warn = function(...) self.progress:warn(...) end,
   })
 end
@@ -283,18 +197,76 @@ local function ended(self)
   return self.lowest ~= nil and self.lowest.ended == true
 end
 
+-- Does what the coordinator asks for: a pruned trial ends where it is. If the coordinator is gone,
+-- a checkpoint is the last thing to do.
+local function obey(self)
+  local wish = self.hear and self.hear()
+  if wish == "prune" then
+    self.why_ended = "pruned"
+    stop.raise(stop.DONE, "pruned after step %d", self.step)
+  end
+  if wish ~= "gone" then return end
+  self:save()
+  stop.raise(stop.TERMINATE, "the coordinator is gone after step %d", self.step)
+end
+
+-- Back to the last checkpoint, at a lower learning rate; that is a checkpoint at once, so that a
+-- kill does not forget it.
+local function roll_back(self, why)
+  local spec, bad, used = self.guard.spec, self.step, self.guard.used
+  self.keep = nil
+  self.busy = true
+  self.step = resume.restore(self)
+  self.busy = false
+  if self.step == 0 then
+    error(("guard: %s at step %d, before the first checkpoint"):format(why, bad), 0)
+  end
+  local optim = self.parts.optim
+  optim.factor = (optim.factor or 1.0) * spec.lr_factor
+  self.guard.used = used + 1
+  self.rows:event(bad, "rollback", ("%s; back to step %d, learning rate times %g"):format(why,
+    self.step, optim.factor))
+  self.progress:warn("%s at step %d: back to step %d, learning rate times %g (%d of %d)", why, bad,
+    self.step, optim.factor, self.guard.used, spec.retries)
+  self:save()
+end
+
+-- Lets the guard judge the step; true if it took the trial back.
+local function guarded(self)
+  if not self.guard then return false end
+  local verdict, why = self.guard:verdict()
+  if not verdict then return false end
+  if verdict == "rollback" then
+    roll_back(self, why)
+    return true
+  end
+  self.why_ended = "guard"
+  error(("guard: %s at step %d"):format(why, self.step), 0)
+end
+
+-- The engine's memory (core.memory) against the experiment's budget.
+local function check_memory(self)
+  if not self.memory then return end
+  local peak = core.memory().peak
+  if peak <= self.memory then return end
+  self.why_ended = "budget"
+  error(("budget: %.0f MB of memory are used at step %d, and %.0f are allowed"):format(peak / 1e6,
+    self.step, self.memory / 1e6), 0)
+end
+
 local function after_step(self)
+  if guarded(self) then return end
+  check_memory(self)
   self.progress:update(self.step, self.total, self.shown)
   if self.keep then self:save("best") end
   self.keep = nil
   self:check_signals()
+  obey(self)
   local steps, seconds = self.every_steps, self.every_seconds
   local due = steps and self.step % steps == 0
     or seconds and core.sys.clock() - self.saved_time >= seconds
   if self.step == self.total or ended(self) or due and self.saved_step ~= self.step then
     self:save()
-  else
-    self:flush_if_due()
   end
 end
 
@@ -313,9 +285,9 @@ end
 
 -- A trial that goes on needs the vocabulary it was begun with: a file of merges may have changed.
 local function compare_vocabulary(self, texts)
-  if #self.records:checkpoints() == 0 then return end
+  if #self.rows:checkpoints() == 0 then return end
   for _, kind in ipairs { "vocabulary", "encoder", "dictionary" } do
-    local had = texts[kind] and self.records:hash_of(kind, 0)
+    local had = texts[kind] and self.rows:hash_of(kind, 0)
     if had and had ~= core.sha256(texts[kind]) then
       error(("the %s is another than the one that the trial was begun with, %s/%s/%s-00000000.%s: "
         .. "put that one back, or run in another folder"):format(kind, self.folder, self.path, kind,
@@ -335,7 +307,7 @@ end
 
 -- Names in a checkpoint that are not free for the parts in extra.
 local reserved = { step = true, streams = true, threads = true, best = true, model = true,
-  optim = true, data = true }
+  optim = true, data = true, guard = true }
 
 -- Iterates over the steps that are still to do, up to n, after restoring everything from the last
 -- good checkpoint. model, opt: have state() and load(); data: may have; extra: name -> more of
@@ -353,8 +325,9 @@ function Trial:steps(n, model, opt, data, extra)
   end
   check_parts(self.parts)
   keep_model(self, model, data)
+  if self.guard and opt then opt.lenient = self.guard.spec.nan == "rollback" end
   self.busy = true
-  self.total, self.step = n, restore(self)
+  self.total, self.step = n, resume.restore(self)
   self.saved_step, self.saved_time = self.step, core.sys.clock()
   if self.step > n then error(("steps: the checkpoint is after step %d"):format(self.step), 2) end
   if self.step > 0 then self.progress:note("resumed after step %d of %d", self.step, n) end

@@ -3,6 +3,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local records = require "toeplab.records"
+local selection = require "toeplab.select"
 local stop = require "toeplab.stop"
 local stored = require "toeplab.stored"
 local trials = require "trials"
@@ -66,7 +67,7 @@ end
 -- fn(store, row of the last trial, its metrics, its texts).
 local function with_last(folder, fn)
   local store <close> = records.open(folder .. "/results", "r")
-  local row = store:find "@last"
+  local row = selection.one(store, "@last")
   fn(store, row, store:results(row.id))
 end
 

@@ -8,14 +8,16 @@ local trials = {}
 
 -- Writes the script to folder/x.lua and runs it, with results in folder/results; returns the exit
 -- code and what was said.
-function trials.run(folder, text, words)
+function trials.run(folder, text, words, more)
   local said = {}
   local out = { write = function(_, ...) said[#said + 1] = table.concat { ... } end,
     flush = function() end }
   harness.write(folder .. "/x.lua", text)
-  local ok, code = pcall(runner.run, folder .. "/x.lua", words or {},
-    { dir = folder .. "/results", out = out, command = { "toeplab", "run" } })
+  local options = { dir = folder .. "/results", out = out, command = { "toeplab", "run" } }
+  for name, value in pairs(more or {}) do options[name] = value end
+  local ok, code = pcall(runner.run, folder .. "/x.lua", words or {}, options)
   if not ok and not stop.is(code) then error(code, 0) end
+  if not ok then said[#said + 1] = code.message end
   return ok and code or code.code, table.concat(said)
 end
 

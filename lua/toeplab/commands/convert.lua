@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local records = require "toeplab.records"
 local recurrent = require "toeplab.recurrent"
 local report = require "toeplab.report"
+local select = require "toeplab.select"
 local stop = require "toeplab.stop"
 local stored = require "toeplab.stored"
 local suggest = require "toeplab.suggest"
@@ -69,7 +70,7 @@ end
 
 local function load(set, word)
   local store <close> = records.open(records.folder(set.dir), "r")
-  local row = store:find(word)
+  local row = select.one(store, word)
   local model, _, about = stored.load(store, row, {
     kind = set.last and "checkpoint" or nil,
     warn = function(...) io.stderr:write("warning: ", string.format(...), "\n") end,

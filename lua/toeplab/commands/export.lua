@@ -3,15 +3,17 @@ local core = require "toeplab.core"
 local json = require "toeplab.json"
 local records = require "toeplab.records"
 local report = require "toeplab.report"
+local select = require "toeplab.select"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
 local export = {
   example = "toeplab export quickstart --csv -o trials.csv\n"
-    .. "  toeplab export @last --metrics --json",
-  usage = "toeplab export [ID or EXPERIMENT...]",
+    .. "  toeplab export @last --metrics --json\n  toeplab export tag=paper 'lr<0.01'",
+  usage = "toeplab export [TRIAL...]",
   about = "Writes one row per trial with its configuration and last metrics, or with --metrics\n"
-    .. "one row per logged value. Without names: all trials.",
+    .. "one row per logged value. Without words: all trials. There is no Parquet: duckdb or\n"
+    .. "pandas make it from the CSV in one line.\n" .. select.help,
   options = {
     { name = "metrics", short = "m", help = "every logged value instead of one row per trial" },
     { name = "csv", help = "CSV (the default)" },
@@ -22,18 +24,16 @@ local export = {
   },
 }
 
--- The rows of v_trials that the words name, in order of experiment and start.
+-- The rows of v_trials that the words mean, in order of experiment and start.
 local function chosen(store, words)
-  local sql = [[SELECT * FROM v_trials WHERE ?1 IS NULL OR experiment = ?1
-    ORDER BY experiment, created, id]]
-  if #words == 0 then return store:rows(sql, { nil, n = 1 }) end
-  local list = {}
-  for _, word in ipairs(words) do
-    local rows = store:rows(sql, { word })
-    if #rows == 0 then rows = { store:find(word) } end
-    table.move(rows, 1, #rows, #list + 1, list)
-  end
+  local query = select.new(store, words)
+  local list = query:rows("t.id", "ORDER BY t.experiment, t.created, t.id")
+  if #list == 0 and #words > 0 then stop.raise(stop.FAILED, "export: no trial fits") end
   return list
+end
+
+local function row_of(store, id)
+  return store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
 end
 
 local fixed = { "id", "experiment", "status", "seed", "attempt", "step", "started", "seconds",
@@ -66,12 +66,14 @@ local function columns(list)
 end
 
 local function trials(store, rows, write, as_json)
-  local list = {}
-  for i, row in ipairs(rows) do list[i] = trial_record(store, row) end
   if as_json then
-    for _, record in ipairs(list) do write(json.line(record) .. "\n") end
+    for _, row in ipairs(rows) do
+      write(json.line(trial_record(store, row_of(store, row.id))) .. "\n")
+    end
     return
   end
+  local list = {}
+  for i, row in ipairs(rows) do list[i] = trial_record(store, row_of(store, row.id)) end
   local header, table_rows = columns(list), {}
   for i, record in ipairs(list) do
     table_rows[i] = {}
@@ -83,7 +85,8 @@ end
 local function metrics(store, rows, write, as_json)
   local header = { "trial", "experiment", "seed", "name", "step", "value" }
   if not as_json then write(report.csv(header, {})) end
-  for _, row in ipairs(rows) do
+  for _, short in ipairs(rows) do
+    local row = row_of(store, short.id)
     local sql = "SELECT name, step, value FROM v_metrics WHERE trial = ? ORDER BY name, step"
     store.store:each(sql, { row.id }, function(m)
       if as_json then

@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local generate = require "toeplab.generate"
 local records = require "toeplab.records"
 local recurrent = require "toeplab.recurrent"
+local select = require "toeplab.select"
 local stop = require "toeplab.stop"
 local stored = require "toeplab.stored"
 local suggest = require "toeplab.suggest"
@@ -92,7 +93,7 @@ end
 -- The model of a stored trial, its vocabulary, and the length that it was trained at.
 local function from_trial(set, word, o)
   local store <close> = records.open(records.folder(set.dir), "r")
-  local row = store:find(word)
+  local row = select.one(store, word)
   local model, vocab, about = stored.load(store, row, {
     kind = set.last and "checkpoint" or nil,
     warn = function(...) io.stderr:write("warning: ", string.format(...), "\n") end,

@@ -9,9 +9,29 @@ local commands = {}
 -- In the order of the help. A verb without a module is done by the program itself.
 local verbs = {
   { "run", "run an experiment: start it, continue it, repair it" },
+  { "plan", "count what a run would do, with the time and disk it takes; run nothing" },
+  { "status", "how the sweeps stand, also while they run" },
   { "ls", "list the trials of the results folder" },
   { "show", "show all that is known of a trial" },
+  { "table", "a published table beside what was measured, or an experiment's own" },
+  { "compare", "two settings, paired by seed: what may be claimed" },
+  { "diff", "show in what two trials differ" },
+  { "failures", "group what failed by cause" },
+  { "retry", "queue trials that did not end well" },
+  { "tag", "give trials a word to find them by" },
+  { "note", "add a line to the notes of trials" },
+  { "rm", "put trials into the trash" },
+  { "restore", "take trials out of the trash" },
+  { "gc", "free the trash and what kills have left behind" },
+  { "merge", "take over the trials of another results folder" },
+  { "reproduce", "run a trial again: bit-identical, or where it differs and why" },
+  { "plot", "draw learning curves, sweeps, Toeplitz matrices, kernels and responses" },
+  { "report", "one page of HTML about a sweep, to keep or to send" },
   { "export", "write trials or metrics as CSV or JSON" },
+  { "sql", "ask the store in SQL" },
+  { "repl", "ask it in Lua, a line at a time" },
+  { "doctor", "say what this machine and the results folder offer" },
+  { "fsck", "check the results folder, and mend it" },
   { "generate", "write text with the model of a trial" },
   { "convert", "turn the model of a trial into a recurrent one" },
   { "verify", "put backends and layers through reference cases" },
@@ -22,7 +42,9 @@ local verbs = {
   { "bpe", "learn byte pairs from a text: a vocabulary of any size" },
   { "lua", "run a Lua script with the engine and the library at hand", program = true },
   { "help", "help on a verb, on exit-codes or on environment" },
+  { "torture", "kill a scratch sweep on this disk, and count what is lost" },
   { "version", "print the version and what was compiled in" },
+  { "worker", "train what a run hands out", unlisted = true },
 }
 
 local topics = {}
@@ -32,9 +54,11 @@ Exit codes
   0    all done
   1    at least one trial failed; or a download did
   2    wrong usage, configuration or script; nothing was started
-  4    a check failed (verify), or a file has not its published sha256 (data)
+  3    the budget of the experiment is used up; the same command with a larger one continues
+  4    a check failed (verify, doctor, table --tolerance), results differ (merge), or a file has
+       not its published sha256 (data)
   5    another process is writing to the results folder
-  6    the storage is damaged or full
+  6    the storage is damaged or full (fsck: damage remains)
   130  stopped by SIGINT (129: SIGHUP, 143: SIGTERM, SIGUSR2): the same command continues]]
 
 topics.environment = [[
@@ -51,7 +75,9 @@ Environment
 
 local function names()
   local list = {}
-  for i, verb in ipairs(verbs) do list[i] = verb[1] end
+  for _, verb in ipairs(verbs) do
+    if not verb.unlisted then list[#list + 1] = verb[1] end
+  end
   return list
 end
 
@@ -60,7 +86,9 @@ local function overview()
     "toeplab run experiments/quickstart.lua", "",
     "usage: toeplab [--threads N] VERB [ARGUMENTS]      toeplab VERB --help tells more", "",
   }
-  for _, verb in ipairs(verbs) do lines[#lines + 1] = ("  %-9s %s"):format(verb[1], verb[2]) end
+  for _, verb in ipairs(verbs) do
+    if not verb.unlisted then lines[#lines + 1] = ("  %-9s %s"):format(verb[1], verb[2]) end
+  end
   lines[#lines + 1] = "\nmore help: toeplab help exit-codes, toeplab help environment"
   return table.concat(lines, "\n")
 end

@@ -1,89 +1,107 @@
 -- ls.lua: toeplab ls: the trials of the results folder.
 local arguments = require "toeplab.commands.arguments"
-local json = require "toeplab.json"
+local output = require "toeplab.commands.output"
 local progress = require "toeplab.progress"
 local records = require "toeplab.records"
-local report = require "toeplab.report"
+local select = require "toeplab.select"
 local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
-local core = require "toeplab.core"
 
 local ls = {
-  example = "toeplab ls\n  toeplab ls quickstart --status failed",
-  usage = "toeplab ls [EXPERIMENT]",
-  about = "Lists trials, the last started first.",
+  example = "toeplab ls\n  toeplab ls quickstart status=failed\n"
+    .. "  toeplab ls decay=0.99 'val_ppl<200' --sort val_ppl --columns seed,lr,val_ppl",
+  usage = "toeplab ls [TRIAL...]",
+  about = "Lists trials, the last started first; a table shows at most 100 unless --limit says\n"
+    .. "otherwise.\n" .. select.help,
   options = {
-    { name = "status", value = "STATUS", 
-      help = "queued, running, done, failed, interrupted or killed" },
-    { name = "limit", value = "N", help = "at most N trials" },
-    { name = "csv", help = "as CSV" },
-    { name = "json", help = "as JSON, one object a line" },
-    { name = "dir", short = "C", value = "DIR", help = "the results folder" },
+    { name = "status", value = "STATUS", help = "as status=STATUS" },
+    { name = "tag", value = "TAG", help = "as tag=TAG" },
+    { name = "sort", value = "NAME", help = "by a key, metric or column; -NAME: greatest first" },
+    { name = "columns", value = "NAMES", help = "keys, metrics and columns to show: lr,loss,host" },
+    { name = "limit", value = "N", help = "at most N trials; 0: all" },
+    { name = "trash", help = "those in the trash instead" },
+    output.csv, output.json, output.dir,
   },
 }
 
--- A trial marked running whose process is gone was killed.
-local function status_of(row)
-  local here = row.host == core.sys.hostname() and row.pid and core.sys.exists("/proc/self")
-  if row.status == "running" and here and not core.sys.exists("/proc/" .. row.pid) then
-    return "killed"
-  end
-  return row.status
-end
+local PAGE = 100
 
-local function when(seconds)
-  return seconds and os.date("%Y-%m-%d %H:%M", math.floor(seconds)) or nil
-end
+-- The store keeps nan as NULL, which is not the same as no value.
+local LOGGED = "SELECT coalesce(value, char(0) || 'nan')"
 
-local function query(store, set, experiment)
-  local sql = [[SELECT t.id, t.experiment, t.status, t.step, t.started, t.seconds, t.host, r.pid,
-      json_extract(t.provenance, '$.label') AS label, l.value AS loss
-    FROM v_trials t JOIN trials r ON r.id = t.id
-    LEFT JOIN v_last l ON l.trial = t.id AND l.name = 'loss'
-    WHERE ?1 IS NULL OR t.experiment = ?1 ORDER BY t.started DESC, t.id]]
-  local limit, list = arguments.integer("ls", set, "limit", 1), {}
-  local rows = store:rows(sql, { experiment, n = 1 })
-  if experiment and #rows == 0 then
-    stop.raise(stop.FAILED, "%s holds no trials of '%s'", store.folder, experiment)
-  end
-  for _, row in ipairs(rows) do
-    row.status = status_of(row)
-    if (not set.status or row.status == set.status) and #list < (limit or #rows) then
-      list[#list + 1] = row
-    end
+-- Names to be shown: each its header and how the value is turned into a cell.
+local usual = { "id", "experiment", "trial", "status", "step", "loss", "started", "time", "tags" }
+
+local function names(set)
+  if not set.columns then return usual end
+  local list = { "id" }
+  for name in set.columns:gmatch("[^,]+") do
+    if name ~= "id" then list[#list + 1] = name end
   end
   return list
 end
 
-local statuses = { "queued", "running", "done", "failed", "interrupted", "killed" }
+-- The SQL of a name; a store whose trials log no loss has the usual columns all the same.
+local function sql_of(query, name, chosen)
+  if not chosen and name == "loss" then
+    return ("(%s FROM last WHERE trial = t.id AND name = %s)"):format(LOGGED, query:bind("loss"))
+  end
+  local sql, kind = query:value(chosen and name or "column:" .. name)
+  return kind == "metric" and sql:gsub("SELECT value", LOGGED) or sql
+end
 
-local function check(set, words)
-  if #words > 1 then stop.usage("ls: takes one experiment, got '%s' too", words[2]) end
-  if set.csv and set.json then stop.usage("ls: choose one of --csv and --json") end
-  local ok, why = suggest.choose("status", set.status or statuses[1], statuses)
-  if not ok then stop.usage("ls: %s", why) end
+local function cell(name, value)
+  if value == nil or value == "" then return nil end
+  if value == "\0nan" then return 0 / 0 end
+  if name == "id" then return value:sub(1, 12) end
+  if name == "started" or name == "finished" or name == "created" then return output.when(value) end
+  if name == "time" then return progress.duration(value) end
+  return value
+end
+
+local function order(query, word)
+  if not word then return "ORDER BY t.started DESC, t.id" end
+  local name = word:match("^%-(.+)$")
+  return ("ORDER BY %s %s NULLS LAST, t.id"):format(query:value(name or word),
+    name and "DESC" or "ASC")
+end
+
+local function read(query, set, header, limit)
+  local what = {}
+  for c, name in ipairs(header) do
+    what[c] = ("%s AS c%d"):format(sql_of(query, name, set.columns), c)
+  end
+  local rows, found = {}, query:rows(table.concat(what, ", "), order(query, set.sort),
+    limit > 0 and limit or nil)
+  for i, t in ipairs(found) do
+    rows[i] = {}
+    for c, name in ipairs(header) do rows[i][c] = cell(name, t["c" .. c]) end
+    found[i] = false
+  end
+  return rows
+end
+
+-- In a table a last column without a value is left out.
+local function trim(header, rows)
+  for _, row in ipairs(rows) do
+    if row[#header] ~= nil then return header end
+  end
+  return table.move(header, 1, #header - 1, 1, {})
 end
 
 function ls.run(set, words)
-  check(set, words)
+  output.check("ls", set)
+  if set.status then words[#words + 1] = "status=" .. set.status end
+  if set.tag then words[#words + 1] = "tag=" .. set.tag end
+  local given = arguments.integer("ls", set, "limit", 0)
   local store <close> = records.open(records.folder(set.dir), "r")
-  local header = { "id", "experiment", "trial", "status", "step", "loss", "started", "time" }
-  local rows = {}
-  for i, t in ipairs(query(store, set, words[1])) do
-    rows[i] = { t.id:sub(1, 12), t.experiment, t.label, t.status, t.step, t.loss,
-      when(t.started), t.seconds and progress.duration(t.seconds) }
-  end
-  if set.json then
-    for _, row in ipairs(rows) do
-      local object = {}
-      for c, name in ipairs(header) do object[name] = row[c] end
-      print(json.line(object))
-    end
-  elseif set.csv then
-    io.write(report.csv(header, rows))
-  else
-    report.print(header, rows)
-  end
+  local header, plain = names(set), not set.csv and not set.json
+  local page = plain and not given
+  local query = select.new(store, words, set.trash)
+  local rows = read(query, set, header, page and PAGE + 1 or given or 0)
+  local more = page and #rows > PAGE and table.remove(rows)
+  if plain and not set.columns then header = trim(header, rows) end
+  output.rows(set, header, rows)
+  if more then io.stderr:write(("the first %d; --limit 0 lists all\n"):format(PAGE)) end
   return stop.DONE
 end
 

@@ -1,5 +1,6 @@
 -- run.lua: toeplab run: the trials of an experiment.
 local arguments = require "toeplab.commands.arguments"
+local declared = require "toeplab.declared"
 local runner = require "toeplab.runner"
 local stop = require "toeplab.stop"
 
@@ -14,6 +15,10 @@ local run = {
     .. "error.",
   options = {
     { name = "dry-run", short = "n", help = "list the trials and how they stand; run nothing" },
+    { name = "jobs", short = "j", value = "N", help = "so many trials at a time, each a process" },
+    { name = "timeout", value = "TIME", help = "a trial that takes longer (90s, 30m) is stopped" },
+    { name = "fail-fast", help = "stop all at the first failure" },
+    { name = "shard", value = "I/K", help = "only every K-th trial, from the I-th on" },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
     { name = "quiet", short = "q", help = "no progress" },
     { name = "checkpoint-steps", value = "N", help = "a checkpoint every N steps" },
@@ -21,12 +26,31 @@ local run = {
   },
 }
 
+-- {part=, of=} of "I/K".
+local function shard(text)
+  if not text then return nil end
+  local part, of = text:match("^(%d+)/(%d+)$")
+  part, of = math.tointeger(tonumber(part)), math.tointeger(tonumber(of))
+  if not of or part < 1 or part > of then
+    stop.usage("run: --shard takes I/K with I from 1 to K, got '%s'", text)
+  end
+  return { part = part, of = of }
+end
+
+local function duration(text)
+  if not text then return nil end
+  return declared.seconds(tonumber(text) or text)
+    or stop.usage("run: --timeout takes a time like 90s, 30m or 4h, got '%s'", text)
+end
+
 function run.run(set, words, command)
   local path = table.remove(words, 1)
   if not path then stop.usage("run: which experiment? Give the path of its file") end
   if path:find("=") then stop.usage("run: the file comes first, then key=value; got '%s'", path) end
   local options = {
     dir = set.dir, quiet = set.quiet, command = { "toeplab", table.unpack(command) },
+    jobs = arguments.integer("run", set, "jobs", 1), timeout = duration(set.timeout),
+    fail_fast = set["fail-fast"], shard = shard(set.shard),
     steps = arguments.integer("run", set, "checkpoint-steps", 1),
     seconds = arguments.number("run", set, "checkpoint-seconds", 0),
   }

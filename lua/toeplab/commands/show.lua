@@ -1,33 +1,69 @@
 -- show.lua: toeplab show: all that is known of a trial.
+local core = require "toeplab.core"
+local journal = require "toeplab.journal"
+local json = require "toeplab.json"
+local output = require "toeplab.commands.output"
+local plan = require "toeplab.plan"
 local progress = require "toeplab.progress"
 local records = require "toeplab.records"
 local report = require "toeplab.report"
-local plan = require "toeplab.plan"
+local select = require "toeplab.select"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
 local show = {
-  example = "toeplab show @last\n  toeplab show 3f9c1a",
-  usage = "toeplab show ID...",
-  about = "Shows the configuration, results, files and provenance of trials. ID: the beginning\n"
-    .. "of a trial's id (toeplab ls), or @last.",
+  example = "toeplab show @last\n  toeplab show 3f9c1a\n  toeplab show @best:val_ppl --json",
+  usage = "toeplab show TRIAL...",
+  about = "Shows the configuration, results, events, files and provenance of trials.\n"
+    .. select.help,
   options = {
     { name = "script", help = "print the script it was run from, nothing else" },
-    { name = "dir", short = "C", value = "DIR", help = "the results folder" },
+    output.json, output.dir,
   },
 }
 
-local function field(name, value)
-  if value ~= nil and value ~= "" then print(("%-10s %s"):format(name, value)) end
+-- ---- Reading ----------------------------------------------------------------------------------
+
+-- The journal of a trial that is not taken over whole yet, in words; nil: there is none.
+local function journal_of(store, row)
+  local j = store:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { row.id })[1]
+  if not j then return nil end
+  local path = store.folder .. "/" .. journal.path("runs/" .. row.id:sub(1, 12), j.attempt)
+  local file = io.open(path, "rb")
+  local size = file and file:seek("end") or 0
+  if file then file:close() end
+  return ("%s, %d of %d bytes taken over"):format(path, j.bytes, size)
 end
 
-local function show_head(row, about)
+-- All that is stored of the trial in row, as one table.
+local function collect(store, row)
+  local log = ("%s/runs/%s/log.txt"):format(store.folder, row.id:sub(1, 12))
+  return {
+    row = row, config = store:decode(row.config), about = store:decode(row.provenance),
+    metrics = store:rows("SELECT * FROM v_last WHERE trial = ? ORDER BY name", { row.id }),
+    events = store:rows("SELECT * FROM v_events WHERE trial = ? ORDER BY created", { row.id }),
+    files = store:rows("SELECT * FROM v_artifacts WHERE trial = ? ORDER BY path", { row.id }),
+    journal = journal_of(store, row), log = core.sys.exists(log) and log or nil,
+  }
+end
+
+-- ---- As text ----------------------------------------------------------------------------------
+
+local function field(name, value)
+  if value == nil or value == "" then return end
+  print(("%-10s %s"):format(name, (tostring(value):gsub("\n", "\n           "))))
+end
+
+local function show_head(t)
+  local row, about = t.row, t.about
   print(("%s  %s  %s"):format(row.id:sub(1, 12), row.experiment, about.label or ""))
   field("status", row.status .. (row.error and ": " .. row.error or ""))
   field("step", row.step)
   field("attempts", row.attempt)
   field("started", row.started and os.date("%Y-%m-%d %H:%M:%S", math.floor(row.started)))
   field("time", row.seconds and progress.duration(row.seconds))
+  field("tags", row.tags)
+  field("notes", row.notes)
   field("command", row.command)
   local dirty = row.git_dirty == 1 and " with changes" or ""
   field("commit", row.git_commit and row.git_commit .. dirty)
@@ -39,46 +75,75 @@ local function show_head(row, about)
   for _, name in ipairs(suggest.keys(about.build or {})) do
     if about[name] == nil then field(name, about.build[name]) end
   end
+  field("log", t.log)
+  field("journal", t.journal)
 end
 
-local function show_tables(store, row)
-  local config = store:decode(row.config)
-  print("\nconfiguration")
-  for _, key in ipairs(suggest.keys(config)) do
-    print("  " .. key .. " = " .. plan.show(config[key]))
-  end
-  local last = store:rows("SELECT * FROM v_last WHERE trial = ? ORDER BY name", { row.id })
+local function show_rows(header, list, cells)
   local rows = {}
-  for i, m in ipairs(last) do rows[i] = { "  " .. m.name, m.step, m.value or 0 / 0 } end
-  if #rows > 0 then
-    print()
-    report.print({ "  metric", "step", "value" }, rows)
+  for i, item in ipairs(list) do rows[i] = cells(item) end
+  if #rows == 0 then return end
+  print()
+  report.print(header, rows)
+end
+
+local function show_tables(store, t)
+  print("\nconfiguration")
+  for _, key in ipairs(suggest.keys(t.config)) do
+    print("  " .. key .. " = " .. plan.show(t.config[key]))
   end
-  local files = store:rows("SELECT * FROM v_artifacts WHERE trial = ? ORDER BY path", { row.id })
-  rows = {}
-  for i, f in ipairs(files) do
-    rows[i] = { "  " .. store.folder .. "/" .. f.path, f.kind, f.step, f.bytes,
-      f.sha256:sub(1, 12) }
+  show_rows({ "  metric", "step", "value" }, t.metrics, function(m)
+    return { "  " .. m.name, m.step, m.value or 0 / 0 }
+  end)
+  show_rows({ "  event", "step", "when", "" }, t.events, function(e)
+    return { "  " .. e.kind, e.step, output.when(e.created), e.text }
+  end)
+  show_rows({ "  file", "kind", "step", "bytes", "sha256" }, t.files, function(f)
+    return { "  " .. store.folder .. "/" .. f.path, f.kind, f.step, f.bytes, f.sha256:sub(1, 12) }
+  end)
+end
+
+-- ---- The others -------------------------------------------------------------------------------
+
+-- The rows of one trial need not name it; none are left out.
+local function without_trial(rows)
+  for _, row in ipairs(rows) do row.trial = nil end
+  return #rows > 0 and rows or nil
+end
+
+local function show_json(t)
+  local object = {}
+  for name, value in pairs(t.row) do object[name] = value end
+  object.config, object.provenance, object.metrics = t.config, t.about, {}
+  for _, m in ipairs(t.metrics) do
+    local finite = m.value and m.value - m.value == 0
+    object.metrics[m.name] = { step = m.step, value = finite and m.value or nil }
   end
-  if #rows > 0 then
-    print()
-    report.print({ "  file", "kind", "step", "bytes", "sha256" }, rows)
-  end
+  object.events, object.files = without_trial(t.events), without_trial(t.files)
+  object.log, object.journal = t.log, t.journal
+  print(json.encode(object))
+end
+
+local function show_script(store, row)
+  local sweep = store:rows("SELECT source FROM sweeps WHERE id = ?", { row.sweep, n = 1 })[1]
+  if not sweep then stop.usage("the script of trial %s is not stored", row.id:sub(1, 12)) end
+  io.write(sweep.source)
 end
 
 function show.run(set, words)
   if #words == 0 then stop.usage("show: which trial? Give an id (see toeplab ls) or @last") end
   local store <close> = records.open(records.folder(set.dir), "r")
-  for i, word in ipairs(words) do
-    local row = store:find(word)
+  for i, id in ipairs(select.ids(store, words, "show")) do
+    local row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
     if set.script then
-      local sweep = store:rows("SELECT source FROM sweeps WHERE id = ?", { row.sweep, n = 1 })[1]
-      if not sweep then stop.usage("the script of trial %s is not stored", row.id:sub(1, 12)) end
-      io.write(sweep.source)
+      show_script(store, row)
+    elseif set.json then
+      show_json(collect(store, row))
     else
       if i > 1 then print() end
-      show_head(row, store:decode(row.provenance))
-      show_tables(store, row)
+      local t = collect(store, row)
+      show_head(t)
+      show_tables(store, t)
     end
   end
   return stop.DONE

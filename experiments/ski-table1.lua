@@ -1,0 +1,20 @@
+-- ski-table1.lua: does a causal frequency domain TNN predict text as well as a TNN, with one
+-- configuration for both? (SKI, Table 1 and Figure 7)
+--
+-- SKI has no useful causal form (its Appendix B): experiments/mlm.lua has all three, bidirectional
+-- (Figures 8 and 9).
+local tl = require "toeplab"
+
+return tl.experiment "ski-table1" {
+  answers = "ski/table1",
+  fixed = tl.lm.fixed { layout = "A", backend = false, decay = false, lr = false },
+  zip = { -- the learning rates are the published ones, twice as high for FD
+    backend = { "fft", "fd" }, decay = { 0.99, "none" }, lr = { 3e-3, 6e-3 },
+  },
+  seeds = 3,
+  scale = tl.lm.scales({
+    paper = { rpe_layers = 3, lr = { 5e-4, 1e-3 } },
+  }, { "lr" }),
+  trial = tl.lm.trial,
+  report = { rows = "backend", columns = { "best_val_ppl", "test_ppl", "mean_extrapolation_ppl" } },
+}

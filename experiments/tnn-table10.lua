@@ -1,0 +1,13 @@
+-- tnn-table10.lua: what do decay rates cost at the training length, and save beyond it?
+-- (TNN, Tables 10 and 15)
+local tl = require "toeplab"
+
+return tl.experiment "tnn-table10" {
+  answers = { "tnn/table10", "tnn/table15" },
+  fixed = tl.lm.fixed { decay = false },
+  grid = { decay = { 0.99, 0.90, 0.95, 0.999, "none", "learnable" } },
+  seeds = 3,
+  scale = tl.lm.scales(),
+  trial = tl.lm.trial,
+  report = { rows = "decay", columns = { "best_val_ppl", "test_ppl", "mean_extrapolation_ppl" } },
+}

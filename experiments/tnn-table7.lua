@@ -1,0 +1,34 @@
+-- tnn-table7.lua: does a language model need the GTU, the GLU, or attention instead? (TNN, Table 7)
+--
+-- The published attention has neither a mask nor positions: it sees the tokens that it is to
+-- predict. Beside it stand attention with a mask, and with a mask and ALiBi.
+local tl = require "toeplab"
+
+return tl.experiment "tnn-table7" {
+  answers = "tnn/table7",
+  fixed = tl.lm.fixed { structure = false, layers = false, expand = false, causal = false,
+    positions = false },
+  zip = { -- depths for about equal numbers of parameters
+    structure = { "gtu+glu", "gtu", "attention+glu", "attention+glu", "attention+glu" },
+    causal = { true, true, false, true, true },
+    positions = { "none", "none", "none", "none", "alibi" },
+    layers = { 3, 4, 3, 3, 3 },
+    expand = { 3.0, 3.0, 2.0, 2.0, 2.0 },
+  },
+  seeds = 3,
+  scale = tl.lm.scales({
+    smoke = { layers = { 1, 1, 1, 1, 1 } },
+    paper = { layers = { 7, 9, 8, 8, 8 } },
+  }, { "layers" }),
+  trial = tl.lm.trial,
+  report = function(trials, report)
+    local rows = {}
+    for i, t in ipairs(trials) do
+      local c, m = t.config, t.metrics
+      rows[i] = { c.structure, c.causal and "mask" or "no mask", c.positions, t.seed,
+        m.best_val_ppl, m.test_ppl, m.parameters }
+    end
+    report.print({ "structure", "causal", "positions", "seed", "validation", "test",
+      "parameters" }, rows)
+  end,
+}

@@ -1,0 +1,364 @@
+/* process.c - child processes in Lua, for the workers of a run: started with a pipe to their
+** standard input and one from their descriptor 3; what they print goes to a file.
+**
+**   p = core.sys.spawn({program, argument, ...}, log)   log: what it prints is added there
+**   p:send(text)       true, or nil and why: it is gone
+**   p:receive()        what it has told since; "" if nothing; nil once it has closed its end
+**   p:signal(name)     "INT", "TERM", "KILL"
+**   p:wait([block])    nil while it runs; else its exit code, or nil and the number of the signal
+**   core.sys.poll({p, ...}, seconds)   returns once one can be received from, or a signal came
+** and in the child
+**   core.sys.hear([block])   what the parent has sent since; nil once it is gone
+**   core.sys.tell(text)      to the parent
+**   core.sys.print_to(path)  what it prints is added there from now on
+**
+** A child is in a process group of its own: keys pressed at the terminal reach the parent, which
+** decides. A process that is collected is killed. What a child has started itself ends with it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include "glue.h"
+
+#define PROCESS "toeplab.process"
+#define MOST    256 /* arguments of a child, processes to poll */
+#define CHANNEL 3   /* what a child tells its parent through */
+
+extern char **environ;
+
+typedef struct process {
+    pid_t pid;     /* 0: none, or its end is known */
+    int   in, out; /* to its stdin, from its descriptor 3; -1: closed */
+    int   status;  /* of waitpid */
+} process;
+
+static void shut(int *fd)
+{
+    if (*fd >= 0) (void)close(*fd);
+    *fd = -1;
+}
+
+/* Waits for its end, or looks whether it has come; returns that. Its group is killed while the
+** number of the group is sure to be ours still. */
+static int reap(process *p, int flags)
+{
+    siginfo_t info;
+    int       fine;
+    do {
+        info.si_pid = 0;
+        fine = waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOWAIT | flags);
+    } while (fine < 0 && errno == EINTR);
+    if (fine == 0 && info.si_pid == 0) return 0;
+    (void)kill(-p->pid, SIGKILL);
+    while (waitpid(p->pid, &p->status, 0) < 0 && errno == EINTR) {}
+    p->pid = 0;
+    return 1;
+}
+
+static process *self(lua_State *L) { return luaL_checkudata(L, 1, PROCESS); }
+
+static void finish(process *p)
+{
+    shut(&p->in);
+    shut(&p->out);
+    if (p->pid > 0) {
+        (void)kill(p->pid, SIGKILL);
+        (void)reap(p, 0);
+    }
+}
+
+static int end(lua_State *L)
+{
+    finish(self(L));
+    return 0;
+}
+
+/* ---- Start ----------------------------------------------------------------------------------- */
+
+static int words(lua_State *L, char *argv[MOST])
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_Unsigned n = lua_rawlen(L, 1);
+    luaL_argcheck(L, n >= 1 && n < MOST, 1, "1 to 255 words wanted");
+    for (lua_Unsigned i = 0; i < n; i++) {
+        if (lua_rawgeti(L, 1, (lua_Integer)i + 1) != LUA_TSTRING)
+            return luaL_argerror(L, 1, "texts wanted");
+        argv[i] = (char *)lua_tostring(L, -1); /* kept by the table */
+        lua_pop(L, 1);
+    }
+    argv[n] = NULL;
+    return (int)n;
+}
+
+/* Both ends close on exec, what a child needs is copied; none is one of the child's own. */
+static int make_pipe(int ends[2])
+{
+    if (pipe(ends) != 0) return errno;
+    for (int i = 0; i < 2; i++) {
+        int high = fcntl(ends[i], F_DUPFD, CHANNEL + 1), error = errno;
+        (void)close(ends[i]);
+        ends[i] = high;
+        if (high < 0) return error;
+    }
+    (void)fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+    (void)fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+    return 0;
+}
+
+static int start(process *p, char *argv[], const int in[2], const int out[2], const char *log)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t          how;
+    sigset_t                   plain;
+    (void)sigemptyset(&plain);
+    for (int s = 1; s < 32; s++)
+        if (s != SIGKILL && s != SIGSTOP && s != SIGHUP) (void)sigaddset(&plain, s);
+    int error = posix_spawn_file_actions_init(&files);
+    if (error) return error;
+    error = posix_spawnattr_init(&how);
+    if (!error) error = posix_spawn_file_actions_adddup2(&files, in[0], 0);
+    if (!error) error = posix_spawn_file_actions_adddup2(&files, out[1], CHANNEL);
+    if (!error)
+        error = posix_spawn_file_actions_addopen(&files, 1, log, O_WRONLY | O_CREAT | O_APPEND,
+                                                 0666);
+    if (!error) error = posix_spawn_file_actions_adddup2(&files, 1, 2);
+    if (!error)
+        error = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
+    if (!error) error = posix_spawnattr_setpgroup(&how, 0);
+    if (!error) error = posix_spawnattr_setsigdefault(&how, &plain);
+    if (!error) error = posix_spawn(&p->pid, argv[0], &files, &how, argv, environ);
+    if (error) p->pid = 0;
+    (void)posix_spawnattr_destroy(&how);
+    (void)posix_spawn_file_actions_destroy(&files);
+    return error;
+}
+
+static int failure(lua_State *L, const char *what, int error)
+{
+    lua_pushnil(L);
+    lua_pushfstring(L, "%s: %s", what, strerror(error));
+    return 2;
+}
+
+static int spawn(lua_State *L)
+{
+    char       *argv[MOST];
+    int         in[2] = {-1, -1}, out[2] = {-1, -1};
+    const char *log = luaL_checkstring(L, 2);
+    (void)words(L, argv);
+    process *p = lua_newuserdatauv(L, sizeof *p, 0);
+    *p = (process){.in = -1, .out = -1};
+    luaL_setmetatable(L, PROCESS);
+    int error = make_pipe(in);
+    if (!error) error = make_pipe(out);
+    if (!error) error = start(p, argv, in, out, log);
+    shut(&in[0]);
+    shut(&out[1]);
+    p->in = in[1];
+    p->out = out[0];
+    if (error) {
+        finish(p);
+        return failure(L, argv[0], error);
+    }
+    (void)fcntl(p->out, F_SETFL, O_NONBLOCK);
+    return 1;
+}
+
+/* ---- Talk ------------------------------------------------------------------------------------ */
+
+/* Writes all of it, without a SIGPIPE; returns 0 or errno. */
+static int write_all(int fd, const char *text, size_t size)
+{
+    void (*old)(int) = signal(SIGPIPE, SIG_IGN);
+    int error = fd < 0 ? EPIPE : 0;
+    while (size > 0 && !error) {
+        ssize_t n = write(fd, text, size);
+        if (n < 0 && errno != EINTR) error = errno;
+        if (n < 0) continue;
+        text += n;
+        size -= (size_t)n;
+    }
+    (void)signal(SIGPIPE, old);
+    return error;
+}
+
+/* The text at arg to fd. */
+static int put(lua_State *L, int fd, int arg)
+{
+    size_t      size;
+    const char *text = luaL_checklstring(L, arg, &size);
+    int         error = write_all(fd, text, size);
+    if (error) return failure(L, "send", error);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* Pushes what can be read from fd now; nil if that is nothing and will stay so. Returns whether fd
+** has come to its end. */
+static int take(lua_State *L, int fd)
+{
+    luaL_Buffer text;
+    size_t      got = 0;
+    int         ended = fd < 0;
+    luaL_buffinit(L, &text);
+    while (!ended) {
+        ssize_t n = read(fd, luaL_prepbuffer(&text), LUAL_BUFFERSIZE);
+        if (n > 0) {
+            luaL_addsize(&text, (size_t)n);
+            got += (size_t)n;
+        } else if (n == 0) {
+            ended = 1;
+        } else if (errno != EINTR) {
+            break; /* EAGAIN: nothing more for now */
+        }
+    }
+    luaL_pushresult(&text);
+    if (got == 0 && ended) lua_pushnil(L);
+    return ended;
+}
+
+static int send_text(lua_State *L) { return put(L, self(L)->in, 2); }
+
+static int receive(lua_State *L)
+{
+    process *p = self(L);
+    if (take(L, p->out)) shut(&p->out);
+    return 1;
+}
+
+static int tell(lua_State *L) { return put(L, CHANNEL, 1); }
+
+static int hear(lua_State *L)
+{
+    struct pollfd in = {.fd = 0, .events = POLLIN};
+    (void)fcntl(0, F_SETFL, O_NONBLOCK);
+    if (lua_toboolean(L, 1)) (void)poll(&in, 1, -1); /* a signal ends it too */
+    (void)take(L, 0);
+    return 1;
+}
+
+static int send_signal(lua_State *L)
+{
+    static const char *const names[] = {"INT", "TERM", "KILL", NULL};
+    static const int         numbers[] = {SIGINT, SIGTERM, SIGKILL};
+    process                 *p = self(L);
+    int                      which = luaL_checkoption(L, 2, NULL, names);
+    lua_pushboolean(L, p->pid > 0 && kill(p->pid, numbers[which]) == 0);
+    return 1;
+}
+
+static int wait_for(lua_State *L)
+{
+    process *p = self(L);
+    int      flags = lua_toboolean(L, 2) ? 0 : WNOHANG;
+    if (p->pid > 0 && !reap(p, flags)) return 0;
+    if (WIFEXITED(p->status)) {
+        lua_pushinteger(L, WEXITSTATUS(p->status));
+        return 1;
+    }
+    lua_pushnil(L);
+    lua_pushinteger(L, WTERMSIG(p->status));
+    return 2;
+}
+
+static int process_id(lua_State *L)
+{
+    lua_pushinteger(L, self(L)->pid);
+    return 1;
+}
+
+static int poll_all(lua_State *L)
+{
+    struct pollfd fds[MOST];
+    luaL_checktype(L, 1, LUA_TTABLE);
+    double       seconds = luaL_checknumber(L, 2);
+    lua_Unsigned n = lua_rawlen(L, 1);
+    luaL_argcheck(L, n <= MOST, 1, "at most 256 processes");
+    luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 2, "not in 0..1e6 seconds");
+    for (lua_Unsigned i = 0; i < n; i++) {
+        (void)lua_rawgeti(L, 1, (lua_Integer)i + 1);
+        process *p = luaL_checkudata(L, -1, PROCESS);
+        fds[i] = (struct pollfd){.fd = p->out, .events = POLLIN};
+        lua_pop(L, 1);
+    }
+    lua_pushboolean(L, poll(fds, (nfds_t)n, (int)(seconds * 1e3)) > 0);
+    return 1;
+}
+
+/* This process is sent SIGTERM when its parent dies, where the system can do that; and what it tells
+** its parent no process of its own can. Returns the number of the parent: 1 if it is dead already. */
+static int end_with_parent(lua_State *L)
+{
+#ifdef __linux__
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+#endif
+    (void)fcntl(CHANNEL, F_SETFD, FD_CLOEXEC);
+    lua_pushinteger(L, getppid());
+    return 1;
+}
+
+/* Whether the open file could be locked; the lock lasts until it is closed or this process dies:
+** what this process starts does not inherit it. */
+static int lock_file(lua_State *L)
+{
+    const luaL_Stream *s = luaL_checkudata(L, 1, LUA_FILEHANDLE);
+    luaL_argcheck(L, s->closef != NULL, 1, "the file is closed");
+    (void)fcntl(fileno(s->f), F_SETFD, FD_CLOEXEC);
+    lua_pushboolean(L, flock(fileno(s->f), LOCK_EX | LOCK_NB) == 0);
+    return 1;
+}
+
+static int kill_process(lua_State *L)
+{
+    lua_Integer pid = luaL_checkinteger(L, 1);
+    luaL_argcheck(L, pid > 1 && pid <= INT_MAX, 1, "no process");
+    lua_pushboolean(L, kill((pid_t)pid, SIGKILL) == 0);
+    return 1;
+}
+
+/* From now on what this process prints is added to the file at path. */
+static int print_to(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    int         fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0) return failure(L, path, errno);
+    (void)fflush(NULL);
+    int error = dup2(fd, 1) < 0 || dup2(fd, 2) < 0 ? errno : 0;
+    (void)close(fd);
+    if (error) return failure(L, path, error);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+void glue_process_open(lua_State *L)
+{
+    static const luaL_Reg methods[] = {
+        {"send", send_text}, {"receive", receive}, {"signal", send_signal}, {"wait", wait_for},
+        {"pid", process_id}, {"kill", end},        {NULL, NULL},
+    };
+    static const luaL_Reg meta[] = {{"__gc", end}, {"__close", end}, {NULL, NULL}};
+    luaL_newmetatable(L, PROCESS);
+    glue_set(L, meta);
+    lua_newtable(L);
+    glue_set(L, methods);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+}
+
+const luaL_Reg glue_process_functions[] = {
+    {"spawn", spawn}, {"poll", poll_all}, {"end_with_parent", end_with_parent},
+    {"hear", hear},   {"tell", tell},     {"print_to", print_to},
+    {"lock", lock_file}, {"kill", kill_process}, {NULL, NULL},
+};

@@ -1,0 +1,148 @@
+-- compare.lua: toeplab compare: two settings, paired by seed.
+local arguments = require "toeplab.commands.arguments"
+local compare = require "toeplab.compare"
+local measured = require "toeplab.measured"
+local progress = require "toeplab.progress"
+local published_tables = require "toeplab.published_tables"
+local records = require "toeplab.records"
+local report = require "toeplab.report"
+local stats = require "toeplab.stats"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+
+local command = {
+  example = "toeplab compare decay=0.99 decay=none --metric best_val_ppl\n"
+    .. "  toeplab compare ski/table2 model=tnn model=fd --by task",
+  usage = "toeplab compare [NAME] KEY=A KEY=B [KEY=VALUE...]",
+  about = "Compares the trials of KEY=B with those of KEY=A, paired by seed: the difference B - A\n"
+    .. "with its 95 % interval (Student's t), the probability that a run of B beats one of A,\n"
+    .. "p with Holm's correction over the rows; and says what may be claimed, and how many\n"
+    .. "seeds a claim would need. NAME is an experiment or a published table; without it the\n"
+    .. "newest experiment in which KEY varies. KEY=VALUE chooses trials, as for table.",
+  options = {
+    { name = "metric", short = "m", value = "NAME",
+      help = "what is compared (default: the first of the report or table)" },
+    { name = "by", value = "KEY", many = true,
+      help = "a row for each value of KEY (may be repeated; default: all that vary)" },
+    { name = "higher", help = "higher is better" },
+    { name = "lower", help = "lower is better" },
+    { name = "resolve", value = "D", help = "how many seeds a difference of D needs" },
+    { name = "csv", help = "the rows as CSV" },
+    { name = "dir", short = "C", value = "DIR", help = "the results folder" },
+  },
+}
+
+-- Of the words the name, the key with its two values, and the words that filter.
+local function parse(words)
+  local name, seen, filters, key = nil, {}, {}, nil
+  for _, word in ipairs(words) do
+    local k = word:match "^([%a_][%w_]*)="
+    if not k then
+      if name then stop.usage("compare: one name at most, got '%s' and '%s'", name, word) end
+      name = word
+    elseif seen[k] then
+      if key then stop.usage("compare: one key in two values: '%s' is too much", word) end
+      key = k
+      seen[k] = { seen[k], word }
+    else
+      seen[k] = word
+    end
+  end
+  if not key then
+    stop.usage("compare: give one key in two values, like decay=0.99 decay=none")
+  end
+  for _, word in ipairs(words) do
+    local k = word:match "^([%a_][%w_]*)="
+    if k and k ~= key then filters[#filters + 1] = word end
+  end
+  return name, key, seen[key][1]:sub(#key + 2), seen[key][2]:sub(#key + 2), filters
+end
+
+local function find(store, name, key, filters)
+  local what, of = "varies", key
+  if name then
+    what, of = "experiment", name
+    for _, id in ipairs(published_tables.ids()) do what = id == name and "answers" or what end
+  end
+  local pool, others = measured.pool(store, what, of, filters)
+  if pool then
+    if not pool.axes[key] then
+      stop.usage("compare: '%s' does not vary in %s%s", key, pool:title(),
+        suggest.hint(key, suggest.keys(pool.axes)))
+    end
+    return pool
+  end
+  if #others > 0 then
+    stop.usage("compare: no trials are like that; there are: %s", table.concat(others, "; "))
+  elseif name then
+    stop.usage("compare: %s has no trials of '%s' (see toeplab ls)", store.folder, name)
+  end
+  stop.usage("compare: '%s' varies in no experiment of %s", key, store.folder)
+end
+
+local function choose_metric(pool, given)
+  local logged = pool:metrics()
+  local name = given or compare.metric(pool, logged)
+  if not next(logged) then
+    stop.raise(stop.FAILED, "compare: no trial of %s has logged anything yet", pool:title())
+  end
+  if not name then
+    stop.usage("compare: which metric? Give --metric, one of: %s",
+      table.concat(suggest.keys(logged), ", "))
+  end
+  local ok, why = suggest.choose("metric", name, suggest.keys(logged))
+  if not ok then stop.usage("compare: %s", why) end
+  return name
+end
+
+local function rows_of(result)
+  local rows = {}
+  for i, row in ipairs(result.rows) do
+    local d = row.difference or {}
+    rows[i] = { row.label, #row.a, d.n and stats.mean(row.a),
+      d.n and stats.mean(row.b), d.mean, d.low, d.high, row.chance, row.p }
+  end
+  return rows
+end
+
+local function print_text(result, resolve)
+  local name = result.key .. "="
+  print(("%s: %s, %s is better; difference: %s minus %s, paired by seed\n"):format(
+    result.pool:title(), result.metric, result.better, name .. result.b, name .. result.a))
+  local lines = rows_of(result)
+  for i, row in ipairs(lines) do
+    local interval = row[6] and ("[%s, %s]"):format(report.cell(row[6]), report.cell(row[7])) or "-"
+    lines[i] = { row[1], row[2], row[3], row[4], row[5], interval,
+      row[8] and ("%.2f"):format(row[8]) or "-", row[9] and ("%.3g"):format(row[9]) or "-" }
+  end
+  local o = result.overall
+  if o then
+    lines[#lines + 1] = { "overall, middle half", o.pairs, nil, nil, o.mean,
+      ("[%s, %s]"):format(report.cell(o.low), report.cell(o.high)), "-", "bootstrap" }
+  end
+  report.print({ "", "pairs", name .. result.a, name .. result.b, "difference", "95 % interval",
+    "P(better)", #result.rows > 1 and "p (Holm)" or "p" }, lines)
+  print()
+  for _, text in ipairs(compare.words(result, resolve, progress.duration)) do print(text) end
+end
+
+function command.run(set, words)
+  if set.higher and set.lower then stop.usage("compare: choose one of --higher and --lower") end
+  local resolve = arguments.number("compare", set, "resolve", 1e-300)
+  local name, key, a, b, filter_words = parse(words)
+  local filters = measured.filters("compare", filter_words)
+  local store <close> = records.open(records.folder(set.dir), "r")
+  local pool = find(store, name, key, filters)
+  local metric = choose_metric(pool, set.metric)
+  local better = set.higher and "higher" or set.lower and "lower" or nil
+  local result = compare.new(pool, key, a, b, metric, better, set.by)
+  if set.csv then
+    io.write(report.csv({ "row", "pairs", "mean_a", "mean_b", "difference", "low", "high",
+      "p_better", "p_holm" }, rows_of(result)))
+  else
+    print_text(result, resolve)
+  end
+  return stop.DONE
+end
+
+return command

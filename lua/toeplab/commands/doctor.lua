@@ -1,0 +1,235 @@
+-- doctor.lua: toeplab doctor: what this machine and the results folder offer, and what is amiss.
+local core = require "toeplab.core"
+local datasets = require "toeplab.datasets"
+local json = require "toeplab.json"
+local output = require "toeplab.commands.output"
+local provenance = require "toeplab.provenance"
+local records = require "toeplab.records"
+local shell = require "toeplab.shell"
+local stop = require "toeplab.stop"
+local trash = require "toeplab.trash"
+
+local doctor = {
+  example = "toeplab doctor\n  toeplab doctor -C /scratch/results --json",
+  usage = "toeplab doctor",
+  about = "Says what the program runs with: versions, the file system of the results folder with\n"
+    .. "its locks and the time of an fsync, free disk, processor, threads, backends, data, tools;\n"
+    .. "each with ok, note or bad. Exit code 4 if something is bad, 6 if it is the store.",
+  options = { output.json, output.dir },
+}
+
+local LEAST_FREE, SLOW_FSYNC, TRIES = 1 << 30, 0.1, 5
+
+-- ---- Helpers ----------------------------------------------------------------------------------
+
+-- The first line that a command prints; nil if it fails.
+local function line_of(command)
+  local pipe = io.popen(command .. " 2>/dev/null", "r")
+  local text = pipe:read("l")
+  return pipe:close() and text ~= "" and text or nil
+end
+
+local function field_of(path, pattern)
+  return (core.sys.read_file(path) or ""):match(pattern)
+end
+
+-- ---- Versions ---------------------------------------------------------------------------------
+
+local function older(version, than)
+  local numbers = {}
+  for n in version:gmatch("%d+") do numbers[#numbers + 1] = tonumber(n) end
+  for i, limit in ipairs(than) do
+    if (numbers[i] or 0) ~= limit then return (numbers[i] or 0) < limit end
+  end
+  return false
+end
+
+local function versions(add)
+  local info = core.build_info()
+  add("toeplab", "ok", ("%s, compiler %s, %s"):format(info.version, info.compiler, _VERSION))
+  local wal = older(info.sqlite, { 3, 51, 3 })
+    and ": has the bug of two connections that reset a WAL at once; there is one writer at a time "
+    .. "here, and readers never do, so it cannot be met" or ""
+  add("sqlite", "ok", info.sqlite .. wal)
+  local locking = os.getenv("HDF5_USE_FILE_LOCKING")
+  add("hdf5", "ok", info.hdf5:gsub("^HDF5 library version: ", "")
+    .. (locking and ", HDF5_USE_FILE_LOCKING=" .. locking or ""))
+  add("transforms", info.transforms == "none" and "bad" or "ok", info.transforms)
+  add("blas", "ok", info.blas)
+  local commit, dirty = provenance.commit()
+  add("source", "ok", commit and commit:sub(1, 12) .. (dirty and " with changes" or "")
+    or "not a git checkout: trials do not record a commit")
+end
+
+-- ---- The results folder -----------------------------------------------------------------------
+
+-- How long an fsync takes in the folder, the middle of a few; nil and why it cannot be done.
+local function time_fsync(path)
+  local opened, why = io.open(path, "wb")
+  if not opened then return nil, why end
+  local file <close> = opened
+  local times = {}
+  for i = 1, TRIES do
+    local began = core.sys.clock()
+    file:write(("x"):rep(4096))
+    local ok, problem = core.sys.sync(file)
+    if not ok then return nil, problem end
+    times[i] = core.sys.clock() - began
+  end
+  table.sort(times)
+  return times[(TRIES + 1) // 2]
+end
+
+-- Whether a second holder of a lock is refused.
+local function locks_work(path)
+  local a <close> = io.open(path, "rb")
+  local b <close> = io.open(path, "rb")
+  return a and b and core.sys.lock(a) and not core.sys.lock(b)
+end
+
+local function probe(add, folder)
+  local path = ("%s/.doctor.tmp.%s.%d"):format(folder, core.sys.hostname(), core.sys.getpid())
+  local seconds, why = time_fsync(path)
+  if not seconds then
+    core.sys.remove(path)
+    return add("folder", "bad", ("%s cannot be written: %s"):format(folder, why))
+  end
+  local kind = line_of("df --output=fstype " .. shell.quote(folder) .. " | tail -1")
+    or "unknown file system"
+  local locked = locks_work(path)
+  core.sys.remove(path)
+  add("folder", locked and (seconds < SLOW_FSYNC and "ok" or "note") or "bad",
+    ("%s: %s, %s, fsync %.1f ms"):format(folder, kind,
+      locked and "locks work" or "locks do not work: two runs could write at once", seconds * 1e3))
+end
+
+local function disk(add, folder)
+  local free, why = core.sys.free_space(folder)
+  if not free then return add("disk", "bad", why) end
+  add("disk", free < LEAST_FREE and "note" or "ok", output.bytes(free) .. " free")
+end
+
+local function stale(add, store)
+  local list, bytes = trash.stale(store), 0
+  for _, item in ipairs(list) do bytes = bytes + item.bytes end
+  add("left behind", #list > 0 and "note" or "ok", #list == 0 and "nothing"
+    or ("%s, %s, the first %s: %s (toeplab gc frees them)"):format(output.count(#list, "file"),
+      output.bytes(bytes), list[1].path, list[1].why))
+end
+
+-- Opens the store, if there is one; its trouble is the worst.
+local function database(add, folder)
+  if not core.sys.exists(folder .. "/runs.db") then
+    return add("store", "ok", "no runs yet")
+  end
+  local ok, store = pcall(records.open, folder, "r")
+  if not ok then return add("store", "bad", stop.text(store), stop.STORAGE) end
+  local guard <close> = store
+  local fine, row = pcall(function()
+    return store:rows([[SELECT (SELECT count(*) FROM v_trials) AS trials,
+      (SELECT count(*) FROM v_trash) AS trash, (SELECT count(*) FROM journals) AS journals,
+      (SELECT total(bytes) FROM artifacts) AS bytes]])[1]
+  end)
+  if not fine then return add("store", "bad", stop.text(row), stop.STORAGE) end
+  add("store", "ok", ("%s, %s of files, %d in the trash%s"):format(
+    output.count(row.trials, "trial"), output.bytes(row.bytes), row.trash,
+    row.journals > 0 and (", %s at work or to be taken over"):format(
+      output.count(row.journals, "journal")) or ""))
+  stale(add, store)
+end
+
+-- The folder itself, or the nearest one above it that is there.
+local function nearest(folder)
+  while not core.sys.exists(folder) do
+    local above = folder:match("^(.+)/[^/]+/*$") or (folder:sub(1, 1) == "/" and "/" or ".")
+    if above == folder then break end
+    folder = above
+  end
+  return folder
+end
+
+-- ---- The machine ------------------------------------------------------------------------------
+
+local wanted = { "sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "amx_tile", "asimd", "sve" }
+
+local function processor(add)
+  local flags, found = field_of("/proc/cpuinfo", "\n[Ff][le][a-z]+%s*: ([^\n]*)") or "", {}
+  for _, flag in ipairs(wanted) do
+    if (" " .. flags .. " "):find(" " .. flag .. " ", 1, true) then found[#found + 1] = flag end
+  end
+  local info = core.build_info()
+  add("processor", "ok", info.cpu .. (#found > 0 and ": " .. table.concat(found, " ") or ""))
+  local allowed = field_of("/proc/self/status", "\nCpus_allowed_list:%s*(%S+)") or "unknown"
+  local online = field_of("/sys/devices/system/cpu/online", "%S+") or "unknown"
+  local quota = field_of("/sys/fs/cgroup/cpu.max", "^(%d+ %d+)")
+  add("threads", "ok", ("%d; processors %s of %s may be used%s%s"):format(core.threads(), allowed,
+    online, quota and ", quota " .. quota:gsub(" ", "/") or "",
+    os.getenv("TOEPLAB_THREADS") and ", TOEPLAB_THREADS is set" or ""))
+  local memory = field_of("/proc/meminfo", "MemAvailable:%s*(%d+)")
+  if memory then add("memory", "ok", output.bytes(tonumber(memory) * 1024) .. " available") end
+end
+
+local function backends(add)
+  local names = {}
+  for i, backend in ipairs(core.backends()) do names[i] = backend.name end
+  add("backends", #names > 0 and "ok" or "bad", #names > 0 and table.concat(names, ", ")
+    or "none: no plugin was found")
+  for _, problem in ipairs(core.backend_problems()) do add("backend", "note", problem) end
+end
+
+local function graphics(add)
+  if not core.sys.exists("/proc/driver/nvidia/version") then
+    add("gpu", "note", "none: there is no NVIDIA driver here (no /proc/driver/nvidia); the "
+      .. "processor is used")
+  else
+    local name = line_of("nvidia-smi --format=csv,noheader "
+      .. "--query-gpu=name,driver_version,memory.total")
+    add("gpu", name and "ok" or "note", name or "there is a driver, but nvidia-smi finds no device")
+  end
+  local nvcc = line_of("nvcc --version | tail -1")
+  add("nvcc", nvcc and "ok" or "note", nvcc or "not in PATH: no CUDA backend can be compiled here")
+end
+
+local function tools(add)
+  local gnuplot = shell.on_path("gnuplot")
+  add("gnuplot", gnuplot and "ok" or "note", gnuplot and line_of("gnuplot --version") or
+    gnuplot and "present" or "not in PATH: plots as SVG and PNG need it (apt install gnuplot-nox)")
+  local curl = shell.on_path("curl")
+  add("curl", curl and "ok" or "note", curl and "present" or "not in PATH: no data can be fetched")
+end
+
+local function data(add)
+  local folder, here = datasets.folder(), {}
+  for _, set in ipairs(datasets.list) do
+    if datasets.installed(set) then here[#here + 1] = set.name end
+  end
+  add("data", "ok", ("%s: %s"):format(folder or datasets.own_folder() or "no folder",
+    #here > 0 and table.concat(here, ", ") or "no data set yet (toeplab data)"))
+end
+
+-- ---- All of it --------------------------------------------------------------------------------
+
+function doctor.run(set, words)
+  if #words > 0 then stop.usage("doctor: takes no words, got '%s'", words[1]) end
+  local folder, code, colour = records.folder(set.dir), stop.DONE, { ok = "", note = "note: " }
+  local function add(name, state, text, worst)
+    if state == "bad" then code = math.max(code, worst or stop.CHECK) end
+    if set.json then
+      print(json.line { name = name, state = state, text = text })
+    else
+      print(("%-12s %s%s"):format(name, colour[state] or "BAD: ", text))
+    end
+  end
+  versions(add)
+  probe(add, nearest(folder))
+  disk(add, nearest(folder))
+  database(add, folder)
+  processor(add)
+  backends(add)
+  graphics(add)
+  tools(add)
+  data(add)
+  return code
+end
+
+return doctor

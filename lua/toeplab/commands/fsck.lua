@@ -1,0 +1,231 @@
+-- fsck.lua: toeplab fsck: whether the results folder is whole, and mending what can be mended.
+local core = require "toeplab.core"
+local journal = require "toeplab.journal"
+local output = require "toeplab.commands.output"
+local records = require "toeplab.records"
+local select = require "toeplab.select"
+local stop = require "toeplab.stop"
+local trash = require "toeplab.trash"
+
+local fsck = {
+  example = "toeplab fsck\n  toeplab fsck --repair",
+  usage = "toeplab fsck",
+  about = "Checks the database, the sha256 of every file that a trial keeps, files without rows,\n"
+    .. "journals that are not taken over, and trials marked running whose process is gone. With\n"
+    .. "--repair, mends what can be mended without losing anything, after a copy of the database.\n"
+    .. "Exit code 6 if damage remains.",
+  options = {
+    { name = "repair", help = "mend, after a copy of the database beside it" },
+    { name = "quick", short = "q", help = "sizes instead of sha256, fewer looks at the rows" },
+    output.dir,
+  },
+}
+
+-- What is found: each {text=, mend= (a function that mends it and says how, or nil), lost= (it is
+-- damage, not only disorder)}.
+local Check = {}
+Check.__index = Check
+
+function Check:found(lost, mend, format, ...)
+  table.insert(self.list, { lost = lost, mend = mend, text = format:format(...) })
+end
+
+-- ---- The database -----------------------------------------------------------------------------
+
+local function problems(store, quick)
+  local texts = {}
+  local sql = quick and "PRAGMA quick_check" or "PRAGMA integrity_check"
+  for _, row in ipairs(store:rows(sql)) do
+    local text = row.integrity_check or row.quick_check
+    if text ~= "ok" then texts[#texts + 1] = text end
+  end
+  return texts
+end
+
+local function check_database(check)
+  local store = check.store
+  local texts = problems(store, check.quick)
+  if #texts > 0 then
+    check:found(true, function()
+      store:rows "REINDEX"
+      if #problems(store, check.quick) > 0 then return nil end
+      return "indices made again"
+    end, "runs.db: %s%s", texts[1], #texts > 1 and (" (and %d more)"):format(#texts - 1) or "")
+  end
+  local orphans = store:rows "PRAGMA foreign_key_check"
+  if #orphans > 0 then
+    check:found(true, nil, "runs.db: %d rows refer to others that are not there, the first in %s",
+      #orphans, orphans[1].table)
+  end
+end
+
+-- The table of last values must say what the metrics say.
+local function check_last(check)
+  local store = check.store
+  local wrong = store:rows([[SELECT count(*) AS n FROM last l WHERE NOT EXISTS (SELECT 1
+    FROM metrics m WHERE m.trial = l.trial AND m.name = l.name AND m.step = l.step
+    AND m.value IS l.value)]])[1].n
+  if not check.quick then
+    wrong = wrong + store:rows([[SELECT count(*) AS n FROM (SELECT trial, name, max(step) AS step
+      FROM metrics GROUP BY trial, name) m WHERE NOT EXISTS (SELECT 1 FROM last l
+      WHERE l.trial = m.trial AND l.name = m.name AND l.step = m.step)]])[1].n
+  end
+  if wrong == 0 then return end
+  check:found(true, function()
+    store:transaction(function()
+      store:rows "DELETE FROM last"
+      store:rows [[INSERT INTO last SELECT trial, name, step, value FROM metrics m WHERE step =
+        (SELECT max(step) FROM metrics WHERE trial = m.trial AND name = m.name)]]
+    end)
+    return "made again from the metrics"
+  end, "%s of metrics are not what the metrics say", output.count(wrong, "last value"))
+end
+
+local function check_sweeps(check)
+  local rows = check.store:rows [[SELECT s.id, s.experiment, s.plan ->> '$.trials' AS planned,
+    (SELECT count(*) FROM members WHERE sweep = s.id) AS members FROM sweeps s]]
+  for _, s in ipairs(rows) do
+    if s.planned and s.members > 0 and s.members < s.planned then
+      check:found(false, nil, "sweep %d of %s has %d of its %d trials; its command brings the rest",
+        s.id, s.experiment, s.members, s.planned)
+    end
+  end
+end
+
+-- ---- Trials -----------------------------------------------------------------------------------
+
+local function check_running(check)
+  local sql = "SELECT id, status, host, pid FROM trials WHERE status = 'running'"
+  for _, row in ipairs(check.store:rows(sql)) do
+    if select.killed(row) then
+      check:found(false, function()
+        check.store:rows([[UPDATE trials SET status = 'interrupted', error = ? WHERE id = ?
+          AND status = 'running']], { "its process is gone", row.id })
+        return "marked as interrupted"
+      end, "trial %s is marked running, but process %d is gone", row.id:sub(1, 12), row.pid)
+    end
+  end
+end
+
+-- A journal is taken over before anything else is said of its trial.
+local function check_journals(check)
+  local store = check.store
+  for _, open in ipairs(store:open_journals()) do
+    local path = journal.path(open.path, open.attempt)
+    if not journal.in_use(store.folder .. "/" .. path) then
+      check:found(false, function()
+        local _, damage = store:take(open.id, open.path)
+        if not damage then store:end_journal(open.id, open.path) end
+        return not damage and "taken over" or nil
+      end, "%s is not taken over: a run was killed, and the next one does it", path)
+    end
+  end
+end
+
+-- ---- Files ------------------------------------------------------------------------------------
+
+local function state_of(path, row, quick)
+  local file <close> = io.open(path, "rb")
+  if not file then return "is missing" end
+  if file:seek("end") ~= row.bytes then return "has another size than it was stored with" end
+  if quick then return nil end
+  local ok, hash = pcall(core.sha256_file, path)
+  if not ok then return "cannot be read: " .. tostring(hash) end
+  return hash ~= row.sha256 and "has another sha256 than it was stored with" or nil
+end
+
+-- The trials that are at work: their files come and go. Of one that was killed the journal still
+-- has to say which went.
+local function busy_trials(store)
+  local busy = {}
+  local sql = "SELECT id, status, host, pid FROM trials WHERE status = 'running'"
+  for _, row in ipairs(store:rows(sql)) do busy[row.id] = not select.killed(row) end
+  for _, row in ipairs(store:rows "SELECT trial FROM journals") do busy[row.trial] = true end
+  return busy
+end
+
+-- A damaged file is put aside, not deleted: part of it may be of use.
+local function check_artifacts(check)
+  local store, busy, count = check.store, busy_trials(check.store), 0
+  store.store:each("SELECT trial, kind, step, path, bytes, sha256 FROM artifacts ORDER BY path", {},
+    function(row)
+      count = count + 1
+      local path = store.folder .. "/" .. row.path
+      local why = not busy[row.trial] and state_of(path, row, check.quick)
+      if not why then return end
+      check:found(true, function()
+        store:rows("DELETE FROM artifacts WHERE path = ?", { row.path })
+        store:rows([[UPDATE trials SET step = (SELECT max(step) FROM artifacts WHERE trial = ?1
+          AND kind = 'checkpoint') WHERE id = ?1 AND status <> 'done']], { row.trial })
+        if core.sys.exists(path) then core.sys.rename(path, path .. ".damaged") end
+        return "its row was dropped" .. (core.sys.exists(path .. ".damaged")
+          and ", the file is kept as " .. row.path .. ".damaged" or "")
+      end, "%s (%s of step %d) %s", row.path, row.kind, row.step, why)
+    end)
+  check.files = count
+end
+
+local function check_stale(check)
+  for _, item in ipairs(trash.stale(check.store)) do
+    check:found(false, nil, "%s: %s (toeplab gc frees it)", item.path, item.why)
+  end
+end
+
+-- ---- All of it --------------------------------------------------------------------------------
+
+-- A copy of the database, made by itself or, if it is too damaged for that, byte by byte.
+local function backup(store)
+  local path = ("%s/runs.db.before-fsck-%s"):format(store.folder, os.date "%Y%m%d-%H%M%S")
+  if not pcall(store.rows, store, "VACUUM INTO ?", { path }) then
+    for _, ending in ipairs { "", "-wal" } do
+      local text = core.sys.read_file(store.folder .. "/runs.db" .. ending)
+      local ok, why = true, nil
+      if text then ok, why = core.sys.write_file(path .. ending, text) end
+      if not ok then stop.raise(stop.STORAGE, "%s", why) end
+    end
+  end
+  return path
+end
+
+-- Tells of what was found since, and mends what can be.
+local function settle(check, repair)
+  for _, item in ipairs(check.list) do
+    local how
+    if repair and item.mend then
+      if not check.copy then
+        check.copy = backup(check.store)
+        print("the database was copied to " .. check.copy)
+      end
+      how = item.mend()
+    end
+    print(("%-7s %s%s"):format(how and "mended" or item.lost and "damage" or "note", item.text,
+      how and ": " .. how or ""))
+    if item.lost and not how then check.left = check.left + 1 end
+    check.mendable, check.all = check.mendable or item.mend ~= nil, check.all + 1
+  end
+  check.list = {}
+end
+
+-- What journals say comes before what is said of their trials.
+local rounds = { { check_database, check_journals },
+  { check_last, check_sweeps, check_running, check_artifacts, check_stale } }
+
+function fsck.run(set, words)
+  if #words > 0 then stop.usage("fsck: takes no words, got '%s'", words[1]) end
+  local store <close> = records.open(records.folder(set.dir), set.repair and "w" or "r")
+  local check = setmetatable({ store = store, quick = set.quick, list = {}, left = 0, all = 0 },
+    Check)
+  for _, round in ipairs(rounds) do
+    for _, look in ipairs(round) do look(check) end
+    settle(check, set.repair)
+  end
+  local trials = store:rows("SELECT count(*) AS n FROM trials")[1].n
+  print(("%s, %s: %s"):format(output.count(trials, "trial"), output.count(check.files, "file"),
+    check.left > 0 and "damage remains" or check.all == 0 and "all is whole" or "no damage"))
+  if check.mendable and not set.repair then
+    io.stderr:write("toeplab fsck --repair mends what can be mended\n")
+  end
+  return check.left > 0 and stop.STORAGE or stop.DONE
+end
+
+return fsck

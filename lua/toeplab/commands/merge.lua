@@ -1,0 +1,57 @@
+-- merge.lua: toeplab merge: the trials of another results folder into this one.
+local core = require "toeplab.core"
+local merge = require "toeplab.merge"
+local output = require "toeplab.commands.output"
+local records = require "toeplab.records"
+local stop = require "toeplab.stop"
+
+local command = {
+  example = "toeplab merge node7/results\n  toeplab merge /mnt/shard2/results --dry-run",
+  usage = "toeplab merge FOLDER",
+  about = "Copies the trials of another results folder here, with metrics, events and files, the\n"
+    .. "sha256 of which is checked. Of a trial that is in both, the one that is further stays;\n"
+    .. "where both are done and their results differ, ours stays, an event of it tells how they\n"
+    .. "differ, and the exit code is 4. Running trials are left out. Merging again changes\n"
+    .. "nothing.",
+  options = {
+    { name = "dry-run", short = "n", help = "only say what would be done" },
+    output.dir,
+  },
+}
+
+local words = {
+  { "add", "added" }, { "replace", "further there" }, { "same", "already here" },
+  { "ahead", "further here" }, { "busy", "running and left out" },
+  { "trash", "in the trash here" }, { "conflict", "in conflict" },
+}
+
+local function report(told)
+  local parts = {}
+  for _, word in ipairs(words) do
+    if told[word[1]] > 0 then parts[#parts + 1] = ("%d %s"):format(told[word[1]], word[2]) end
+  end
+  print(#parts > 0 and table.concat(parts, ", ") or "no trials there")
+  for _, c in ipairs(told.conflicts) do
+    print(("conflict %s: %s"):format(c.id:sub(1, 12), table.concat(c.differences, "; ")))
+  end
+  for _, path in ipairs(told.damaged) do
+    io.stderr:write(path, " is missing or damaged, and was left out\n")
+  end
+end
+
+function command.run(set, given)
+  if #given ~= 1 then stop.usage("merge: takes one folder, got %d", #given) end
+  local from = given[1]:gsub("/runs%.db$", ""):gsub("(.)/+$", "%1")
+  local folder = records.folder(set.dir)
+  if from == folder then stop.usage("merge: %s is the results folder itself", from) end
+  local other <close> = records.open(from, "r")
+  local empty = set["dry-run"] and not core.sys.exists(folder .. "/runs.db")
+  if empty then stop.usage("merge: %s holds no runs yet: all would be added", folder) end
+  local store <close> = records.open(folder, set["dry-run"] and "r" or "w")
+  local told = merge.run(store, other, set["dry-run"])
+  report(told)
+  if #told.damaged > 0 then return stop.STORAGE end
+  return told.conflict > 0 and stop.CHECK or stop.DONE
+end
+
+return command

@@ -1,0 +1,257 @@
+-- plan.lua: toeplab plan: all that a run would do, before anything is spent.
+local arguments = require "toeplab.commands.arguments"
+local core = require "toeplab.core"
+local estimate = require "toeplab.estimate"
+local experiment = require "toeplab.experiment"
+local identify = require "toeplab.identity"
+local json = require "toeplab.json"
+local output = require "toeplab.commands.output"
+local plan = require "toeplab.plan"
+local progress = require "toeplab.progress"
+local records = require "toeplab.records"
+local report = require "toeplab.report"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+
+local command = {
+  example = "toeplab plan experiments/quickstart.lua\n"
+    .. "  toeplab plan experiments/quickstart.lua scale=smoke seeds=5 -j4 --list",
+  usage = "toeplab plan FILE [key=value...]",
+  about = "Counts the trials that the same words after run stand for: by axis, the excepted ones\n"
+    .. "with their reasons, those that are done, go on from a checkpoint, or begin. Estimates\n"
+    .. "time and disk from finished trials of the experiment: from those whose configuration\n"
+    .. "differs in the fewest keys. Runs nothing.",
+  options = {
+    { name = "jobs", short = "j", value = "N", help = "estimate the time for N workers (1)" },
+    { name = "list", short = "l", help = "the trials themselves" },
+    output.csv, output.json, output.dir,
+  },
+}
+
+-- ---- What there is to do ----------------------------------------------------------------------
+
+-- How trial t stands: status, the step it would go on from, the seconds it has had.
+local function stand(store, t)
+  local status, row = nil, nil
+  if store then status, row = store:status(t.id) end
+  if not status then return "new" end
+  local kept = store:rows([[SELECT max(step) AS step FROM artifacts
+    WHERE trial = ? AND kind = 'checkpoint']], { t.id })[1].step
+  return status, kept, row.seconds
+end
+
+local over = { done = true, pruned = true }
+
+-- Adds to each trial how it stands and what it will take; returns all counts as a table.
+local function look(store, exp, trials)
+  local model = store and estimate.new(store, exp.name)
+  local p = { trials = #trials, done = 0, resumable = 0, to_run = 0, times = {}, unknown = 0,
+    finished = model and model.finished or 0, farthest = 0, learnt = model }
+  for _, t in ipairs(trials) do
+    t.status, t.step, t.had = stand(store, t)
+    if over[t.status] then
+      p.done = p.done + 1
+    else
+      p.to_run = p.to_run + 1
+      if t.step then p.resumable = p.resumable + 1 end
+      local far
+      if model then t.seconds, far = model:left(t.config, t.step, t.had) end
+      if t.seconds then
+        p.times[#p.times + 1], p.farthest = t.seconds, math.max(p.farthest, far)
+        if not p.longest or t.seconds > p.longest.seconds then p.longest = t end
+      else
+        p.unknown = p.unknown + 1
+      end
+    end
+  end
+  return p
+end
+
+-- The mean bytes of the files of a done trial of the experiment; nil if there is none.
+local function mean_bytes(store, name)
+  return store:rows([[SELECT total(a.bytes) / count(DISTINCT t.id) AS bytes FROM v_trials t
+    LEFT JOIN artifacts a ON a.trial = t.id
+    WHERE t.experiment = ? AND t.status = 'done']], { name })[1].bytes
+end
+
+-- The folder itself, or the nearest one above it that is there.
+local function nearest(folder)
+  while not core.sys.exists(folder) do
+    local above = folder:match("^(.+)/[^/]+/*$") or (folder:sub(1, 1) == "/" and "/" or ".")
+    if above == folder then break end
+    folder = above
+  end
+  return folder
+end
+
+local function make(path, words, set)
+  local exp = experiment.load(path)
+  local trials, about = plan.trials(exp, words)
+  identify(exp, trials)
+  local folder = records.folder(set.dir)
+  local store <close> = core.sys.exists(folder .. "/runs.db") and records.open(folder, "r") or nil
+  local p = look(store, exp, trials)
+  p.jobs = arguments.integer("plan", set, "jobs", 1) or 1
+  p.seconds = #p.times > 0 and estimate.makespan(p.times, p.jobs) or nil
+  local bytes = store and mean_bytes(store, exp.name)
+  p.bytes = bytes and math.floor(bytes * p.to_run) or nil
+  p.free = core.sys.free_space(nearest(folder))
+  p.exp, p.list, p.about, p.path, p.learnt = exp, trials, about, path, nil
+  return p
+end
+
+-- ---- Axes in words ----------------------------------------------------------------------------
+
+local function axis(key, list) return ("%s(%d)"):format(key, #list) end
+
+-- "decay(3) x zip{batch,length}(2) x random{lr}(20) x seeds(3)"
+local function product(about)
+  local values, parts = about.values, {}
+  for _, key in ipairs(suggest.keys(values.axes)) do
+    parts[#parts + 1] = axis(key, values.axes[key])
+  end
+  for _, axes in ipairs(values.zips) do
+    local keys = suggest.keys(axes)
+    parts[#parts + 1] = ("zip{%s}(%d)"):format(table.concat(keys, ","), #axes[keys[1]])
+  end
+  if next(values.random) then
+    parts[#parts + 1] = ("random{%s}(%d)"):format(
+      table.concat(suggest.keys(values.random), ","), values.draws)
+  end
+  parts[#parts + 1] = axis("seeds", about.seeds)
+  return table.concat(parts, " x ")
+end
+
+-- "when model=ski: rank(2)"
+local function rule(r)
+  local where, adds = {}, {}
+  if type(r.where) == "function" then
+    where[1] = "a function fits"
+  else
+    for i, key in ipairs(suggest.keys(r.where)) do
+      where[i] = key .. "=" .. plan.show(r.where[key])
+    end
+  end
+  for _, key in ipairs(suggest.keys(r.fixed or {})) do
+    adds[#adds + 1] = key .. "=" .. plan.show(r.fixed[key])
+  end
+  for _, key in ipairs(suggest.keys(r.grid or {})) do adds[#adds + 1] = axis(key, r.grid[key]) end
+  return ("when %s: %s"):format(table.concat(where, " "), table.concat(adds, " "))
+end
+
+-- The excepted points by their reasons: {reason=, count=, labels=}, in order.
+local function exceptions(about)
+  local list, known = {}, {}
+  for _, out in ipairs(about.left_out) do
+    local group = known[out.reason]
+    if not group then
+      group = { reason = out.reason, labels = {} }
+      known[out.reason], list[#list + 1] = group, group
+    end
+    table.insert(group.labels, out.label)
+  end
+  return list
+end
+
+-- ---- Output -----------------------------------------------------------------------------------
+
+-- What the estimate of the time rests on.
+local function rests(p)
+  local trials = output.count(p.finished, "finished trial")
+  if p.farthest == 0 then return ("from %s of the same configurations"):format(trials) end
+  return ("from %s; the nearest differ in up to %s"):format(trials,
+    output.count(p.farthest, "key"))
+end
+
+local function time_line(p)
+  if p.to_run == 0 then return nil end
+  if not p.seconds then return "unknown: no trial of this experiment has finished here" end
+  return ("%s with %s (%s)%s"):format(progress.duration(p.seconds),
+    output.count(p.jobs, "worker"), rests(p),
+    p.unknown > 0 and (", without %d of no known time"):format(p.unknown) or "")
+end
+
+local function disk_line(p)
+  if p.to_run == 0 or not p.bytes then return nil end
+  local free = p.free and (" (%s free%s)"):format(output.bytes(p.free),
+    p.free < 2 * p.bytes and ": too little" or "") or ""
+  return output.bytes(p.bytes) .. free
+end
+
+local function show(p)
+  local seeds, rows = #p.about.seeds, {}
+  local function add(what, count, more) rows[#rows + 1] = { "  " .. what, count, more or "" } end
+  print(("%s  %s, script %s"):format(p.exp.name, p.path, core.sha256(p.exp.text):sub(1, 12)))
+  add(product(p.about), ("%d"):format(p.about.counts[1] * seeds))
+  for i, r in ipairs(p.about.values.when) do
+    add(rule(r), ("+%d"):format((p.about.counts[i + 1] - p.about.counts[i]) * seeds))
+  end
+  for _, group in ipairs(exceptions(p.about)) do
+    add("except " .. group.reason, ("-%d"):format(#group.labels * seeds),
+      group.labels[1] .. (#group.labels > 1 and ", ..." or ""))
+  end
+  if p.done > 0 then add("already done", ("-%d"):format(p.done)) end
+  add("to run", tostring(p.to_run), p.resumable > 0
+    and ("%d of them from a checkpoint"):format(p.resumable) or nil)
+  local width = 0
+  for _, row in ipairs(rows) do width = math.max(width, #row[2]) end
+  for _, row in ipairs(rows) do row[2] = (" "):rep(width - #row[2]) .. row[2] end
+  for i, line in ipairs(report.lines({ "", "", "" }, rows)) do
+    if i > 1 then print(line) end
+  end
+  local longest = p.longest and #p.times > 1 and ("%s, %s"):format(p.longest.label,
+    progress.duration(p.longest.seconds))
+  for _, line in ipairs { { "time", time_line(p) }, { "disk", disk_line(p) },
+    { "longest", longest or nil } } do
+    if line[2] then print(("  %-8s %s"):format(line[1], line[2])) end
+  end
+end
+
+local function as_list(p, set)
+  local rows = {}
+  local plain = not set.csv and not set.json
+  for i, t in ipairs(p.list) do
+    local seconds = t.seconds
+    rows[i] = { plain and t.id:sub(1, 12) or t.id, t.status, t.step,
+      plain and seconds and progress.duration(seconds) or seconds, t.label }
+  end
+  for _, out in ipairs(p.about.left_out) do
+    rows[#rows + 1] = { nil, "excepted", nil, nil, out.label .. ": " .. out.reason }
+  end
+  output.rows(set, { "id", "status", "step", plain and "time" or "seconds", "trial" }, rows)
+end
+
+local names = { "experiment", "trials", "excepted", "done", "resumable", "to_run", "jobs",
+  "seconds", "finished", "farthest", "unknown", "longest", "longest_seconds", "bytes", "free" }
+
+-- The same counts for programs: one object, or name,value lines.
+local function as_values(p, set)
+  local all = { experiment = p.exp.name, excepted = #p.about.left_out * #p.about.seeds,
+    longest = p.longest and p.longest.label, longest_seconds = p.longest and p.longest.seconds }
+  local rows = {}
+  for _, name in ipairs(names) do
+    if all[name] == nil and name ~= "longest" then all[name] = p[name] end
+    rows[#rows + 1] = { name, all[name] }
+  end
+  if set.json then print(json.line(all)) else io.write(report.csv({ "name", "value" }, rows)) end
+end
+
+function command.run(set, words)
+  output.check("plan", set)
+  local path = table.remove(words, 1)
+  if not path then stop.usage("plan: which experiment? Give the path of its file") end
+  if path:find("=") then
+    stop.usage("plan: the file comes first, then key=value; got '%s'", path)
+  end
+  local p = make(path, words, set)
+  if set.list then
+    as_list(p, set)
+  elseif set.csv or set.json then
+    as_values(p, set)
+  else
+    show(p)
+  end
+  return stop.DONE
+end
+
+return command

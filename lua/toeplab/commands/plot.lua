@@ -1,0 +1,242 @@
+-- plot.lua: toeplab plot: pictures of what trials logged and of the operators they learnt.
+local arguments = require "toeplab.commands.arguments"
+local core = require "toeplab.core"
+local curves = require "toeplab.curves"
+local gathered = require "toeplab.gathered"
+local kernels = require "toeplab.kernels"
+local output = require "toeplab.commands.output"
+local plot = require "toeplab.plot"
+local records = require "toeplab.records"
+local select = require "toeplab.select"
+local shell = require "toeplab.shell"
+local stop = require "toeplab.stop"
+local stored = require "toeplab.stored"
+local suggest = require "toeplab.suggest"
+local terminal = require "toeplab.terminal"
+
+local command = {
+  example = "toeplab plot quickstart --metric loss --log y\n"
+    .. "  toeplab plot tnn-table10 --at ppl@ --by decay -o figure.png\n"
+    .. "  toeplab plot @last matrix --n 64 --term",
+  usage = "toeplab plot [TRIAL...] [curves | matrix | kernel | response]",
+  about = "Draws, by gnuplot, metrics of trials, or the Toeplitz operators of their models: their\n"
+    .. "matrices, kernels or frequency responses. Trials that differ in the seed alone are one\n"
+    .. "line, their mean. Without TRIAL: the sweep of the trial started last.\n" .. select.help,
+  options = {
+    { name = "metric", short = "m", value = "NAME", many = true,
+      help = "what to draw, by default loss; repeated: panels" },
+    { name = "against", value = "KEY", help = "last values, against a key of the configuration" },
+    { name = "at", value = "PREFIX", help = "metrics PREFIX512, PREFIX1024, ... as one line" },
+    { name = "by", value = "KEYS", help = "a line for each value of KEYS: the mean of all others" },
+    { name = "each", help = "a line for each trial" },
+    { name = "layer", value = "N", many = true, help = "of the model, from 1; by default all" },
+    { name = "channel", value = "N", many = true, help = "of the operator, from 1" },
+    { name = "n", value = "LENGTH", help = "length of the operator" },
+    { name = "log", value = "AXES", help = "logarithmic axes: x, y or xy; of a matrix z" },
+    { name = "title", value = "TEXT", help = "above the picture" },
+    { name = "output", short = "o", value = "FILE", help = "FILE.svg or FILE.png" },
+    { name = "term", help = "draw in the terminal" },
+    output.dir,
+  },
+}
+
+local PANELS = 48
+local MATRIX, LINE = 64, 512 -- lengths, unless the model was trained at a shorter one
+
+-- ---- What is asked ----------------------------------------------------------------------------
+
+local function axes(set)
+  local chosen = {}
+  for axis in (set.log or ""):gmatch "." do
+    if not ("xyz"):find(axis, 1, true) then
+      stop.usage("plot: --log takes letters of x, y and z, got '%s'", set.log)
+    end
+    chosen[axis] = true
+  end
+  return chosen
+end
+
+local function integers(set, name)
+  if not set[name] then return nil end
+  local list = {}
+  for i, text in ipairs(set[name]) do
+    list[i] = arguments.integer("plot", { [name] = text }, name, 1)
+  end
+  return list
+end
+
+-- Options that say nothing of the kind of picture are a slip.
+local function check(set, kind)
+  local of_model, of_curves = { "layer", "channel", "n" }, { "metric", "against", "at", "by",
+    "each" }
+  for _, name in ipairs(kind == "curves" and of_model or of_curves) do
+    if set[name] then
+      stop.usage("plot: --%s is for %s", name, kind == "curves" and "matrix, kernel and response"
+        or "curves")
+    end
+  end
+  for _, pair in ipairs { { "at", "against" }, { "at", "metric" }, { "by", "each" },
+    { "term", "output" } } do
+    if set[pair[1]] and set[pair[2]] then
+      stop.usage("plot: choose one of --%s and --%s", pair[1], pair[2])
+    end
+  end
+  if set.output and not set.output:lower():find "%.svg$" and not set.output:lower():find "%.png$"
+  then
+    stop.usage("plot: --output %s: its name must end in .svg or .png", set.output)
+  end
+end
+
+-- ---- Pictures ---------------------------------------------------------------------------------
+
+local function ids_of(store, words)
+  if #words > 0 then return select.ids(store, words, "plot") end
+  local last = select.one(store, "@last")
+  local ids = {}
+  for i, row in ipairs(store:rows([[SELECT m.trial AS id FROM v_members m JOIN v_trials t
+      ON t.id = m.trial WHERE m.sweep = ? ORDER BY m.position]], { last.sweep, n = 1 })) do
+    ids[i] = row.id
+  end
+  return #ids > 0 and ids or { last.id }
+end
+
+-- Trials in the order of their declaration.
+local function in_order(store, ids)
+  local places = {}
+  for _, id in ipairs(ids) do
+    places[id] = store:rows("SELECT rowid AS place FROM trials WHERE id = ?", { id })[1].place
+  end
+  table.sort(ids, function(a, b) return places[a] < places[b] end)
+  return ids
+end
+
+-- Metrics of which nothing was asked: loss, or what has the most values.
+local function usual(trials)
+  local known, most = gathered.metrics(trials), nil
+  for _, name in ipairs(suggest.keys(known)) do
+    if not most or known[name] > known[most] then most = name end
+  end
+  return { known.loss and "loss" or most or "loss" }
+end
+
+local function of_curves(store, ids, set)
+  local trials, by, panels, log = gathered.set(store, ids, set.each), nil, {}, axes(set)
+  if trials.older > 0 then
+    io.stderr:write(("%s of the same configuration and seed by other code left out; --each draws "
+      .. "all\n"):format(output.count(trials.older, "trial")))
+  end
+  for key in (set.by or ""):gmatch "[^,]+" do
+    by = by or {}
+    by[#by + 1] = key
+  end
+  local o = { by = by, each = set.each, logx = log.x, logy = log.y }
+  local metrics = set.metric or not set.at and usual(trials) or { set.at }
+  for i, metric in ipairs(metrics) do
+    panels[i] = set.at and curves.at(trials, metric, o)
+      or set.against and curves.against(trials, metric, set.against, o)
+      or curves.steps(trials, metric, o)
+  end
+  local what = set.at and "at-" .. set.at or table.concat(metrics, "-")
+  if set.against then what = what .. "-against-" .. set.against end
+  return panels, table.concat(trials.experiments, "-") .. "-" .. what
+end
+
+local function check_panels(count)
+  if count <= PANELS then return end
+  stop.usage("plot: that is %d pictures or more, and %d are the most: name fewer trials, or "
+    .. "--layer N", count, PANELS)
+end
+
+local function of_models(store, ids, set, kind)
+  check_panels(#ids)
+  local log, panels, row, label = axes(set), {}, nil, nil
+  local n = arguments.integer("plot", set, "n", 2)
+  local channels, layers = integers(set, "channel"), integers(set, "layer")
+  for _, id in ipairs(ids) do
+    row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
+    label = store:decode(row.provenance).label or ""
+    local model, _, about = stored.load(store, row, {
+      warn = function(...) io.stderr:write("warning: ", string.format(...), "\n") end,
+    })
+    local trained = about.length or store:decode(row.config).length
+    local most = kind == "matrix" and MATRIX or LINE
+    local length = n or math.min(math.tointeger(trained) or most, most)
+    local list = kernels.panels(model, kind, { n = length, layers = layers, channels = channels,
+      log = log.y or log.z, logx = log.x,
+      title = #ids > 1 and (#label > 0 and #label <= 28 and label or row.id:sub(1, 7)) or nil })
+    table.move(list, 1, #list, #panels + 1, panels)
+    check_panels(#panels)
+  end
+  local name = #ids == 1 and row.experiment .. "-" .. row.id:sub(1, 7) or row.experiment
+  return panels, name .. "-" .. kind, #ids == 1 and ("%s %s, %s"):format(row.experiment,
+    row.id:sub(1, 7), label) or row.experiment
+end
+
+-- One picture of panels, of sizes that suit their kind and number.
+local function spec_of(panels, set, title)
+  for _, panel in ipairs(panels) do
+    local many = #panels > 1
+    if panel.matrix then
+      panel.width, panel.height = many and 400 or 560, many and 320 or 480
+    elseif panel.key == "outside" then
+      local longest = 0
+      for _, s in ipairs(panel.series) do longest = math.max(longest, #(s.name or "")) end
+      panel.width = 640 + math.min(8 * longest + 40, 400)
+    elseif many then
+      panel.width, panel.height = 480, 340
+    end
+  end
+  if #panels == 1 then
+    panels[1].title = set.title or (title and title .. ", " or "") .. (panels[1].title or "")
+    return panels[1]
+  end
+  local width, height = panels[1].width, panels[1].height
+  for _, panel in ipairs(panels) do width = math.max(width or 0, panel.width or 0) end
+  return { panels = panels, title = set.title or title, width = width ~= 0 and width or nil,
+    height = height, columns = panels[1].matrix and #panels > 4 and 3 or 2 }
+end
+
+-- ---- Where it goes ----------------------------------------------------------------------------
+
+local function place(store, set, name)
+  if set.output then return set.output end
+  local folder = store.folder .. "/figures"
+  local ok, why = core.sys.mkdir(folder)
+  if not ok then stop.raise(stop.STORAGE, "%s", why) end
+  name = name:gsub("[^%w_-]+", "-"):gsub("%-+", "-"):gsub("^%-", ""):gsub("%-$", ""):sub(1, 120)
+  return ("%s/%s.svg"):format(folder, name)
+end
+
+function command.run(set, words)
+  local kind, rest = "curves", {}
+  for _, word in ipairs(words) do
+    local known = word == "curves"
+    for _, name in ipairs(kernels.kinds) do known = known or word == name end
+    if known then kind = word else rest[#rest + 1] = word end
+  end
+  check(set, kind)
+  if not set.term and not shell.on_path "gnuplot" then
+    stop.raise(stop.FAILED, "plot: there is no gnuplot to draw with (Debian, Ubuntu: apt-get "
+      .. "install gnuplot-nox); --term draws in the terminal without it")
+  end
+  local store <close> = records.open(records.folder(set.dir), "r")
+  local panels, name, title
+  if kind == "curves" then
+    panels, name = of_curves(store, ids_of(store, rest), set)
+  else
+    local ids = in_order(store, select.ids(store, #rest > 0 and rest or { "@last" }, "plot"))
+    panels, name, title = of_models(store, ids, set, kind)
+  end
+  local spec = spec_of(panels, set, title)
+  if set.term then
+    io.write(terminal.draw(spec))
+    return stop.DONE
+  end
+  local path = place(store, set, name)
+  local ok, why = plot.svg(path, spec)
+  if not ok then stop.raise(stop.FAILED, "plot: %s", why) end
+  print(path)
+  return stop.DONE
+end
+
+return command

@@ -1,0 +1,65 @@
+-- report.lua: toeplab report: one page of HTML about a sweep.
+local core = require "toeplab.core"
+local measured = require "toeplab.measured"
+local output = require "toeplab.commands.output"
+local pages = require "toeplab.pages"
+local records = require "toeplab.records"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+
+local command = {
+  example = "toeplab report quickstart\n  toeplab report tnn-table10 scale=laptop -o table10.html",
+  usage = "toeplab report EXPERIMENT|SWEEP [KEY=VALUE...]",
+  about = "Writes one page of HTML about the newest sweep of an experiment, or about that of a\n"
+    .. "number (toeplab status --json): its question, results, the paper's table beside them,\n"
+    .. "curves, trials, failures, what made it. The page needs no network and no other file.\n"
+    .. "KEY=VALUE chooses trials, scale=NAME a scale. What an experiment's own report prints and\n"
+    .. "draws is on the page if its script is here as it was run.",
+  options = {
+    { name = "output", short = "o", value = "FILE",
+      help = "where it goes, by default reports/EXPERIMENT.html of the folder" },
+    output.dir,
+  },
+}
+
+-- The pool of trials that the words mean.
+local function pool_of(store, name, filters)
+  local number = math.tointeger(tonumber(name))
+  local pool, others = measured.pool(store, number and "sweep" or "experiment", number or name,
+    filters)
+  if pool then return pool end
+  if next(filters) and #others > 0 then
+    stop.usage("report: no trials of %s are like that; there are: %s", name,
+      table.concat(others, "; "))
+  end
+  if number then stop.usage("report: there is no sweep %d (see toeplab status --json)", number) end
+  local names = {}
+  for i, row in ipairs(store:rows "SELECT DISTINCT experiment AS name FROM v_trials") do
+    names[i] = row.name
+  end
+  stop.usage("report: %s holds no experiment '%s'%s", store.folder, name,
+    suggest.hint(name, names))
+end
+
+local function place(store, set, pool)
+  if set.output then return set.output end
+  local ok, why = core.sys.mkdir(store.folder .. "/reports")
+  if not ok then stop.raise(stop.STORAGE, "%s", why) end
+  return ("%s/reports/%s.html"):format(store.folder, pages.name(pool))
+end
+
+function command.run(set, words)
+  if #words == 0 then stop.usage("report: of which experiment? (see toeplab status)") end
+  local filters = measured.filters("report", table.move(words, 2, #words, 1, {}))
+  local store <close> = records.open(records.folder(set.dir), "r")
+  local pool = pool_of(store, words[1], filters)
+  local page, missing = pages.sweep(store, pool)
+  if missing then io.stderr:write("warning: pictures are missing: ", missing, "\n") end
+  local path = place(store, set, pool)
+  local ok, why = core.sys.write_file(path, page)
+  if not ok then stop.raise(stop.FAILED, "report: %s", why) end
+  print(path)
+  return stop.DONE
+end
+
+return command

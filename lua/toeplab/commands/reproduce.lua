@@ -1,0 +1,155 @@
+-- reproduce.lua: toeplab reproduce: runs a trial again, and is it the same bit for bit?
+local arguments = require "toeplab.commands.arguments"
+local core = require "toeplab.core"
+local json = require "toeplab.json"
+local output = require "toeplab.commands.output"
+local provenance = require "toeplab.provenance"
+local records = require "toeplab.records"
+local reproduce = require "toeplab.reproduce"
+local select = require "toeplab.select"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+
+local command = {
+  example = "toeplab reproduce @last\n  toeplab reproduce 3f9c1a --ignore steps_per_second",
+  usage = "toeplab reproduce TRIAL",
+  about = "Runs a done trial again in a scratch folder, from its stored script, configuration and\n"
+    .. "number of threads, and compares every metric, the last checkpoint's tensors and the\n"
+    .. "texts bit for bit. If something differs: where first, and what else was different\n"
+    .. "(exit code 4). The same command goes on after an interruption.",
+  options = {
+    { name = "threads", value = "N", help = "another number of threads than the trial had" },
+    { name = "ignore", value = "NAMES", help = "metrics that are not compared, e.g. times" },
+    { name = "keep", help = "keep the scratch folder" },
+    { name = "json", help = "as one JSON object" },
+    { name = "quiet", short = "q", help = "no progress" },
+    output.dir,
+  },
+}
+
+local function say(format, ...) io.stderr:write(format:format(...), "\n") end
+
+-- ---- Before -----------------------------------------------------------------------------------
+
+-- Tells what is known to be another before any time is spent.
+local function warn(t)
+  local commit, dirty = provenance.commit()
+  local code = provenance.code_hash()
+  if code == t.code_hash then return end
+  local how = t.commit and t.commit ~= commit and ("git checkout %s"):format(t.commit) or nil
+  if t.about.changes then
+    how = (how and how .. " && " or "") .. "git apply " .. t.about.changes
+  end
+  say("the program is not the one that trained it: commit %s%s then, %s%s now%s",
+    t.commit and t.commit:sub(1, 12) or "unknown", t.dirty == 1 and " with changes" or "",
+    commit and commit:sub(1, 12) or "unknown", dirty and " with changes" or "",
+    how and ("; its code: " .. how) or "")
+end
+
+local function ignored(set)
+  local names = {}
+  for name in (set.ignore or ""):gmatch("[^,]+") do names[name] = true end
+  return names
+end
+
+-- ---- After ------------------------------------------------------------------------------------
+
+local function count_line(told)
+  local m = told.metrics
+  return ("metrics     %d of %d the same%s"):format(m.same, m.same + m.differ, m.ignored > 0
+    and (", %d not compared"):format(m.ignored) or "")
+end
+
+local function checkpoint_line(c)
+  if not c then return "checkpoint  none is stored" end
+  if c.why then return ("checkpoint  of step %d: not compared, %s"):format(c.step, c.why) end
+  if #c.differ == 0 then
+    return ("checkpoint  of step %d: %s the same"):format(c.step, output.count(c.tensors, "tensor"))
+  end
+  local names = table.move(c.differ, 1, math.min(3, #c.differ), 1, {})
+  return ("checkpoint  of step %d: %d of %d different: %s%s"):format(c.step, #c.differ,
+    #c.differ + c.tensors + c.values, table.concat(names, ", "), #c.differ > 3 and ", ..." or "")
+end
+
+local function value(v) return v and ("%.17g"):format(v) or "not there" end
+
+local function first_line(first)
+  return ("first difference at step %d: %s is %s, was %s%s"):format(first.step, first.name,
+    value(first.is), value(first.was),
+    first.ulps and (" (%d ulp)"):format(first.ulps) or "")
+end
+
+local function explain(differences, events)
+  for _, d in ipairs(differences) do
+    print(("  %-13s was %s, is %s"):format(d.name, d.was, d.is))
+  end
+  if events > 0 then
+    print(("  the trial was intervened in %s: what a guard does depends on when checkpoints were "
+      .. "written"):format(output.count(events, "time")))
+  elseif #differences == 0 then
+    print("  nothing that is recorded is different: the trial depends on something else, such as "
+      .. "the time or a file")
+  end
+end
+
+local function show(t, told, differences, events)
+  print(("%s  %s  %s"):format(t.id:sub(1, 12), t.experiment, t.about.label or ""))
+  print(count_line(told))
+  print(checkpoint_line(told.checkpoint))
+  if told.texts + #told.other_texts > 0 then
+    print(("texts       %d of %d the same%s"):format(told.texts, told.texts + #told.other_texts,
+      #told.other_texts > 0 and ", not " .. table.concat(told.other_texts, ", ") or ""))
+  end
+  if told.equal then return print("bit-identical") end
+  if told.metrics.first then print(first_line(told.metrics.first)) end
+  print("what else is different:")
+  explain(differences, events)
+end
+
+local function finite(v) return v and v - v == 0 and v or nil end
+
+local function as_json(t, told, differences)
+  local first, c = told.metrics.first, told.checkpoint
+  print(json.encode { id = t.id, equal = told.equal, same = told.metrics.same,
+    different = told.metrics.differ, metrics = suggest.keys(told.metrics.names),
+    first = first and { step = first.step, name = first.name, was = finite(first.was),
+      is = finite(first.is), ulps = first.ulps },
+    checkpoint = c and { step = c.step, tensors = c.tensors, different = c.differ, why = c.why },
+    texts = told.texts, different_texts = told.other_texts, provenance = differences })
+end
+
+-- ---- All of it --------------------------------------------------------------------------------
+
+-- Compares the trial with what is in the scratch folder and tells it; returns whether it is equal.
+local function judge(set, store, t, scratch, new_id)
+  local new <close> = records.open(scratch .. "/results", "r")
+  local told = reproduce.compare(store, t.id, new, new_id, ignored(set))
+  local differences = reproduce.differences(t, reproduce.stored(new, new_id))
+  local events = store:rows([[SELECT count(*) AS n FROM v_events
+    WHERE trial = ? AND kind = 'rollback']], { t.id })[1].n
+  if set.json then as_json(t, told, differences) else show(t, told, differences, events) end
+  return told.equal
+end
+
+function command.run(set, words, all)
+  if #words ~= 1 then
+    stop.usage("reproduce: which trial? Give one id (see toeplab ls) or @last")
+  end
+  local threads = arguments.integer("reproduce", set, "threads", 1)
+  local folder = records.folder(set.dir)
+  local store <close> = records.open(folder, "r")
+  local t = reproduce.stored(store, select.one(store, words[1]).id)
+  if not set.quiet then warn(t) end
+  local scratch = ("%s/reproduce-%s"):format(folder, t.id:sub(1, 12))
+  local new_id = reproduce.run(t, scratch, { threads = threads or t.about.threads or core.threads(),
+    quiet = set.quiet, command = { "toeplab", table.unpack(all) } })
+  local equal = judge(set, store, t, scratch, new_id)
+  if equal and not set.keep then
+    reproduce.clear(scratch)
+  else
+    say("the second run is in %s", scratch)
+  end
+  return equal and stop.DONE or stop.CHECK
+end
+
+return command

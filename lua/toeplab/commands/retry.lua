@@ -1,0 +1,49 @@
+-- retry.lua: toeplab retry: trials that did not end well are to be tried again.
+local output = require "toeplab.commands.output"
+local records = require "toeplab.records"
+local select = require "toeplab.select"
+local stop = require "toeplab.stop"
+
+local retry = {
+  example = "toeplab retry\n  toeplab retry @timeout experiment=decay\n  toeplab retry 3f9c1a",
+  usage = "toeplab retry [TRIAL...]",
+  about = "Queues trials that failed, timed out, were stopped by a guard or a budget, interrupted\n"
+    .. "or killed, and prints the commands that run them: each goes on from its last checkpoint.\n"
+    .. "Those that are done, queued or running stay as they are. Without words: all.\n"
+    .. select.help,
+  options = {
+    { name = "dry-run", short = "n", help = "only say what would be done" },
+    output.dir,
+  },
+}
+
+-- Queues the trials; the step of their checkpoint and all that they logged stay.
+local function queue(store, list)
+  store:transaction(function()
+    for _, t in ipairs(list) do
+      store:rows("INSERT INTO events (trial, step, kind, text) VALUES (?, ?, 'retry', ?)",
+        { t.id, t.step or 0, t.status .. (t.error and ": " .. t.error or "") })
+      store:rows([[UPDATE trials SET status = 'queued', ended = NULL, error = NULL,
+        finished = NULL WHERE id = ?]], { t.id })
+    end
+  end)
+end
+
+function retry.run(set, words)
+  local store <close> = records.open(records.folder(set.dir), set["dry-run"] and "r" or "w")
+  local query = select.new(store, words)
+  local list = query:rows("t.id, t.step, t.error, t.command, " .. query.status .. " AS status",
+    ("AND (t.status IN ('failed', 'interrupted') OR %s = 'killed') ORDER BY t.started, t.id")
+      :format(query.status))
+  if not set["dry-run"] then queue(store, list) end
+  print(("%s%s"):format(output.count(#list, "trial"),
+    set["dry-run"] and " would be queued" or " queued"))
+  local seen = {}
+  for _, t in ipairs(list) do
+    if t.command and not seen[t.command] then print("  " .. t.command) end
+    seen[t.command or ""] = true
+  end
+  return stop.DONE
+end
+
+return retry

@@ -1,0 +1,114 @@
+-- status.lua: toeplab status: how the sweeps of the results folder stand, also from another shell.
+local core = require "toeplab.core"
+local estimate = require "toeplab.estimate"
+local json = require "toeplab.json"
+local progress = require "toeplab.progress"
+local records = require "toeplab.records"
+local report = require "toeplab.report"
+local stop = require "toeplab.stop"
+
+local status = {
+  example = "toeplab status\n  toeplab status quickstart --json",
+  usage = "toeplab status [EXPERIMENT]",
+  about = "Counts the trials of each experiment's last sweep by status, with the time that is\n"
+    .. "left, and shows how far each running trial is.",
+  options = {
+    { name = "json", help = "as JSON, one object a line" },
+    { name = "dir", short = "C", value = "DIR", help = "the results folder" },
+  },
+}
+
+-- The last sweep of each experiment, or of one: {id=, experiment=}.
+local function sweeps(store, experiment)
+  return store:rows([[SELECT max(id) AS id, experiment FROM sweeps
+    WHERE ?1 IS NULL OR experiment = ?1 GROUP BY experiment ORDER BY max(created) DESC]],
+    { experiment, n = 1 })
+end
+
+local function counts(store, sweep)
+  local list, all = {}, 0
+  for _, row in ipairs(store:rows([[SELECT t.status, count(*) AS count FROM members m
+      JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ? GROUP BY t.status]], { sweep.id })) do
+    list[row.status], all = row.count, all + row.count
+  end
+  return list, all
+end
+
+-- Running trials: how far each is, and whether its process is alive.
+local function running(store, sweep)
+  local list = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.pid,
+      t.host, t.started, t.config, json_extract(t.config, '$.steps') AS steps,
+      (SELECT max(step) FROM last l WHERE l.trial = t.id) AS step,
+      (SELECT value FROM last l WHERE l.trial = t.id AND l.name = 'loss') AS loss
+    FROM members m JOIN trials t ON t.id = m.trial
+    WHERE m.sweep = ? AND t.status = 'running' ORDER BY m.position]], { sweep.id })
+  for _, t in ipairs(list) do
+    local here = t.host == core.sys.hostname() and core.sys.exists("/proc/self")
+    t.alive = not here or core.sys.exists(("/proc/%d"):format(t.pid or 0))
+  end
+  return list
+end
+
+-- The seconds that are left, from what finished trials of the experiment took (estimate.lua) and
+-- the pace of those that are under way; nil if that is not known.
+local function left(store, sweep, list, workers)
+  if workers == 0 then return nil end
+  local model, times = estimate.new(store, sweep.experiment), {}
+  for _, t in ipairs(list) do
+    times[#times + 1] = model:left(store:decode(t.config), t.step, core.sys.now() - t.started)
+  end
+  for _, row in ipairs(store:rows([[SELECT json_remove(t.config, '$.seed') AS config,
+      count(*) AS trials, avg(coalesce(t.step, 0)) AS step FROM members m
+      JOIN v_trials t ON t.id = m.trial
+      WHERE m.sweep = ? AND t.status IN ('queued', 'interrupted') GROUP BY 1]], { sweep.id })) do
+    local seconds = model:left(store:decode(row.config), row.step)
+    if not seconds then return nil end
+    for _ = 1, row.trials do times[#times + 1] = seconds end
+  end
+  return #times > 0 and estimate.makespan(times, workers) or nil
+end
+
+local order = { "done", "running", "queued", "interrupted", "failed", "pruned", "timeout",
+  "budget", "guard" }
+
+local function show(store, sweep)
+  local by_status, all = counts(store, sweep)
+  local list, workers, words = running(store, sweep), 0, {}
+  for _, t in ipairs(list) do
+    if t.alive then workers = workers + 1 end
+  end
+  for _, name in ipairs(order) do
+    if by_status[name] then words[#words + 1] = ("%d %s"):format(by_status[name], name) end
+  end
+  local seconds = left(store, sweep, list, workers)
+  print(("%s  %d trial%s: %s%s"):format(sweep.experiment, all, all == 1 and "" or "s",
+    table.concat(words, ", "), seconds and "  eta " .. progress.duration(seconds) or ""))
+  local rows = {}
+  for i, t in ipairs(list) do
+    local far = t.step and (t.steps and ("%d/%d"):format(t.step, t.steps) or tostring(t.step))
+    rows[i] = { "  " .. t.id:sub(1, 12), t.label, far or "0", t.loss,
+      t.alive and progress.duration(core.sys.now() - t.started) or "killed" }
+  end
+  if #rows > 0 then report.print({ "  id", "trial", "step", "loss", "for" }, rows) end
+end
+
+local function as_json(store, sweep)
+  local by_status, all = counts(store, sweep)
+  local object = { experiment = sweep.experiment, sweep = sweep.id, trials = all }
+  for name, count in pairs(by_status) do object[name] = count end
+  print(json.line(object))
+end
+
+function status.run(set, words)
+  if #words > 1 then stop.usage("status: takes one experiment, got '%s' too", words[2]) end
+  local store <close> = records.open(records.folder(set.dir), "r")
+  local list = sweeps(store, words[1])
+  if #list == 0 then
+    stop.raise(stop.FAILED, "%s holds no sweep%s", store.folder,
+      words[1] and " of '" .. words[1] .. "'" or "")
+  end
+  for _, sweep in ipairs(list) do (set.json and as_json or show)(store, sweep) end
+  return stop.DONE
+end
+
+return status

@@ -1,0 +1,264 @@
+-- table.lua: toeplab table: a published table beside what was measured.
+local arguments = require "toeplab.commands.arguments"
+local core = require "toeplab.core"
+local formats = require "toeplab.formats"
+local measured = require "toeplab.measured"
+local provenance = require "toeplab.provenance"
+local published_tables = require "toeplab.published_tables"
+local records = require "toeplab.records"
+local report = require "toeplab.report"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+local tables = require "toeplab.tables"
+
+local command = {
+  example = "toeplab table tnn/table10 scale=laptop\n  toeplab table tnn/table10 --tex > t10.tex\n"
+    .. "  toeplab table tnn/table10 --why 0.95/val",
+  usage = "toeplab table [NAME [KEY=VALUE...]]",
+  about = "Prints a published table beside what trials of this folder measured: mean and 95 %\n"
+    .. "interval over seeds, rank agreement, what differs from the paper's runs. Without NAME:\n"
+    .. "the published tables, and what answers them. NAME may be an experiment too: then its\n"
+    .. "own table. KEY=VALUE chooses trials by configuration, scale=NAME by scale,\n"
+    .. "experiment=NAME where several answer one table; else the newest is taken.",
+  options = {
+    { name = "md", help = "as Markdown" },
+    { name = "tex", help = "as LaTeX (booktabs), the best in bold if it is clear" },
+    { name = "csv", help = "as CSV, a line for each cell" },
+    { name = "html", help = "as a page of HTML" },
+    { name = "why", value = "ROW/COLUMN", help = "the trials of a cell, and their commands" },
+    { name = "metric", value = "NAME", many = true,
+      help = "a column of an experiment's own table (may be repeated)" },
+    { name = "tolerance", value = "PERCENT",
+      help = "mark what is within PERCENT of the paper; exit code 4 if any is not" },
+    { name = "dir", short = "C", value = "DIR", help = "the results folder" },
+  },
+}
+
+-- ---- The list ---------------------------------------------------------------------------------
+
+-- The experiment files of the program -> the ids of the tables that they say they answer.
+local function experiments(folder, prefix, list)
+  for _, name in ipairs(core.sys.list(folder) or {}) do
+    local path = folder .. "/" .. name
+    if name:find "%.lua$" then
+      local text = core.sys.read_file(path) or ""
+      local said = text:match "%f[%w_]answers%s*=%s*(%b{})"
+        or text:match "%f[%w_]answers%s*=%s*(\"[^\"\n]*\")" or ""
+      for id in said:gmatch "[\"']([^\"']+)[\"']" do
+        list[id] = list[id] or {}
+        table.insert(list[id], prefix .. name)
+      end
+    elseif not name:find "%." then
+      experiments(path, prefix .. name .. "/", list)
+    end
+  end
+  return list
+end
+
+-- Table id -> "18 of 18 done" of the newest sweep that answers it.
+local function standing(store)
+  local rows = store:rows [[SELECT a.value AS id, max(s.id) AS sweep, s.experiment, s.scale
+    FROM sweeps s, json_each(s.plan, '$.answers') a
+    WHERE EXISTS (SELECT 1 FROM v_members m WHERE m.sweep = s.id) GROUP BY a.value]]
+  local set = {}
+  for _, row in ipairs(rows) do
+    local n = store:rows([[SELECT count(*) AS n, sum(t.status = 'done') AS done FROM v_members m
+      JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ?]], { row.sweep })[1]
+    local scale = row.scale ~= "" and " " .. row.scale or ""
+    set[row.id] = ("%s%s: %d of %d"):format(row.experiment, scale, n.done or 0, n.n)
+  end
+  return set
+end
+
+local function list(set)
+  local folder = records.folder(set.dir)
+  local here = {}
+  if core.sys.exists(folder .. "/runs.db") then
+    local store <close> = records.open(folder, "r")
+    here = standing(store)
+  end
+  local files = experiments(provenance.library() .. "/../../experiments", "experiments/", {})
+  local rows = {}
+  for i, id in ipairs(published_tables.ids()) do
+    rows[i] = { id, published_tables.read(id).title, table.concat(files[id] or {}, " "),
+      here[id] or "" }
+  end
+  local header = { "table", "what", "experiments", "trials done here" }
+  if set.csv then
+    io.write(report.csv(header, rows))
+  else
+    report.print(header, rows)
+  end
+  return stop.DONE
+end
+
+-- ---- A cell -----------------------------------------------------------------------------------
+
+local function normal(text) return (text:lower():gsub("%s+", "")) end
+
+-- The index of the item that word names: its name or id, or alone its first word, or its beginning.
+local function named(items, word)
+  local wanted = normal(word)
+  local function only(fits)
+    local found, count = nil, 0
+    for i, names in ipairs(items) do
+      if fits(names) then found, count = i, count + 1 end
+    end
+    return count == 1 and found or nil
+  end
+  return only(function(names)
+    return normal(names[1]) == wanted or names[2] and normal(names[2]) == wanted
+  end) or only(function(names)
+    return normal(names[1]:match "^%S*") == wanted
+  end) or only(function(names)
+    return normal(names[1]):sub(1, #wanted) == wanted
+  end)
+end
+
+local function items(result)
+  local rows, columns = {}, {}
+  for r, row in ipairs(result.rows) do rows[r] = { row.name } end
+  for c, column in ipairs(result.columns) do columns[c] = { column.name, column.id } end
+  return rows, columns
+end
+
+-- The rows and columns of --why: all columns if it names a row alone.
+local function find_cell(result, text)
+  local rows, columns = items(result)
+  local r = named(rows, text)
+  if r then return r, nil end
+  local left, right = text:match "^(.*)/([^/]*)$"
+  r = left and named(rows, left)
+  local c = r and named(columns, right)
+  if r and c then return r, c end
+  local names = {}
+  for i, item in ipairs(r and columns or rows) do names[i] = item[#item] end
+  stop.usage("table: --why: no %s '%s' (there are: %s)", r and "column" or "row",
+    r and right or left or text, table.concat(names, ", "))
+end
+
+local function why(result, text)
+  local r, only = find_cell(result, text)
+  local row = result.rows[r]
+  if not row.group then
+    print(("%s: no trial answers it"):format(row.name))
+    return
+  end
+  local header, rows, metrics = { "id", "seed", "status" }, {}, {}
+  for c, column in ipairs(result.columns) do
+    local wanted = (not only or c == only) and column.metric
+    if wanted then
+      header[#header + 1] = column.name_of_metric
+      metrics[#metrics + 1] = { column.metric, c }
+    end
+  end
+  local seen = {}
+  for _, m in ipairs(metrics) do
+    for _, t in ipairs(row.cells[m[2]].trials or {}) do seen[t] = true end
+  end
+  for _, t in ipairs(row.group.trials) do
+    local line = { t.id:sub(1, 12), t.seed, t.status }
+    for _, m in ipairs(metrics) do line[#line + 1] = t.values[m[1]] or "-" end
+    if seen[t] or #metrics == 0 then
+      line[#header + 1] = result.pool:command(t.point.at, "seed=" .. t.seed)
+      rows[#rows + 1] = line
+    end
+  end
+  header[#header + 1] = "command"
+  print(row.name)
+  report.print(header, rows)
+end
+
+-- ---- A table ----------------------------------------------------------------------------------
+
+-- Marks the measured cells by whether they are near the paper's value; returns whether all are.
+local function check(result, percent)
+  local fine = true
+  for _, row in ipairs(result.rows) do
+    for _, cell in ipairs(row.cells) do
+      if type(cell.paper) == "number" and cell.interval then
+        local off = math.abs(cell.interval.mean - cell.paper)
+        cell.verdict = off <= math.abs(cell.paper) * percent / 100
+        fine = fine and cell.verdict
+      end
+    end
+  end
+  return fine
+end
+
+local function format_of(set)
+  local chosen
+  for _, name in ipairs { "md", "tex", "csv", "html" } do
+    if set[name] and chosen then stop.usage("table: choose one of --%s and --%s", chosen, name) end
+    chosen = set[name] and name or chosen
+  end
+  return chosen or "text"
+end
+
+local page = [[<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>%s</title><style>
+body { font-family: sans-serif; margin: 2em } table { border-collapse: collapse }
+td, th { padding: .2em .7em; text-align: right } th:first-child { text-align: left }
+tr:first-child th { border-bottom: 1px solid } caption { text-align: left; padding: .5em }
+</style></head><body>
+%s</body></html>
+]]
+
+-- The table of name, filled from the results folder as far as there is one.
+local function filled(set, name, filters)
+  local known = false
+  for _, id in ipairs(published_tables.ids()) do known = known or id == name end
+  local published = known and published_tables.read(name) or nil
+  local folder = records.folder(set.dir)
+  if not core.sys.exists(folder .. "/runs.db") then
+    if not published then published_tables.read(name) end -- says what there is
+    return tables.fill(published), nil
+  end
+  local store = records.open(folder, "r")
+  local pool, others = measured.pool(store, known and "answers" or "experiment", name, filters)
+  if not pool and next(filters) and #others > 0 then
+    store:close()
+    stop.usage("table: no trials of %s are like that; there are: %s", name,
+      table.concat(others, "; "))
+  end
+  if not pool and not published then
+    local names = published_tables.ids()
+    for _, row in ipairs(store:rows "SELECT DISTINCT experiment AS name FROM v_trials") do
+      names[#names + 1] = row.name
+    end
+    store:close()
+    stop.usage("table: there is no table or experiment '%s'%s", name, suggest.hint(name, names))
+  end
+  return tables.fill(published, pool, set.metric), store
+end
+
+local function show(result, set)
+  local format = format_of(set)
+  if set.why then
+    if not result.pool then stop.usage("table: --why: no trial here answers %s", result.id) end
+    why(result, set.why)
+  elseif format == "html" then
+    io.write((page:format(result.id, (formats.html(result):gsub("%%", "%%%%")))))
+  else
+    io.write(formats[format](result))
+  end
+end
+
+function command.run(set, words)
+  local percent = arguments.number("table", set, "tolerance", 0)
+  if #words == 0 then return list(set) end
+  local filters = measured.filters("table", table.move(words, 2, #words, 1, {}))
+  local result, store = filled(set, words[1], filters)
+  local guard <close> = store
+  if #result.columns == 0 then
+    stop.usage("table: the report of '%s' names no columns: give --metric NAME", words[1])
+  end
+  local fine = not percent or check(result, percent)
+  show(result, set)
+  if not result.pool then
+    io.stderr:write(("no trial here answers %s (toeplab table lists what does)\n"):format(words[1]))
+  end
+  return fine and stop.DONE or stop.CHECK
+end
+
+return command

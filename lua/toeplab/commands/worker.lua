@@ -1,0 +1,23 @@
+-- worker.lua: toeplab worker: one worker process of a run; started by toeplab run only.
+local arguments = require "toeplab.commands.arguments"
+local worker = require "toeplab.worker"
+
+local command = {
+  example = "toeplab run experiments/quickstart.lua -j2",
+  usage = "toeplab worker FILE [key=value...]",
+  about = "Trains the trials that it is handed; toeplab run starts as many as -j says.",
+  options = {
+    { name = "dir", value = "DIR", help = "the results folder" },
+    { name = "checkpoint-steps", value = "N", help = "a checkpoint every N steps" },
+    { name = "checkpoint-seconds", value = "S", help = "a checkpoint every S seconds" },
+  },
+}
+
+function command.run(set, words)
+  local path = table.remove(words, 1)
+  return worker.main(path, words, { dir = set.dir,
+    steps = arguments.integer("worker", set, "checkpoint-steps", 1),
+    seconds = arguments.number("worker", set, "checkpoint-seconds", 0) })
+end
+
+return command

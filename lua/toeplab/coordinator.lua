@@ -1,0 +1,325 @@
+-- coordinator.lua: shares the trials of a run out to worker processes and takes their journals over
+-- into the store, whose only writer it is.
+local core = require "toeplab.core"
+local prune = require "toeplab.prune"
+local stop = require "toeplab.stop"
+local wire = require "toeplab.wire"
+local worker = require "toeplab.worker"
+
+local coordinator = {}
+
+local TAKE_SECONDS, GRACE_SECONDS, DEATHS = 0.2, 10, 2
+
+local Pool = {}
+Pool.__index = Pool
+
+-- run: records, folder, progress, trials, exp, worker (the words of the command line of a worker),
+-- jobs, timeout (seconds, or nil), fail_fast, used (seconds of its trials before).
+function coordinator.new(run)
+  local budget = run.exp.budget or {}
+  return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
+    counts = { done = 0, failed = 0, pruned = 0 }, deaths = {}, total = budget.total,
+    limit = budget.trial,
+    pruner = run.exp.prune and prune.new(run.exp.prune, run.records, run.trials) }, Pool)
+end
+
+-- ---- Trials -----------------------------------------------------------------------------------
+
+-- Removes what a killed worker left half done: files that no row knows.
+local function clean_folder(run, t, artifacts)
+  local folder, known = run.folder .. "/" .. t.path, {}
+  for _, row in ipairs(artifacts) do known[row.path] = true end
+  for _, name in ipairs(core.sys.list(folder) or {}) do
+    local ours = name:find("^[%w_%-]+%-%d+%.txt$") or name:find("^%l+%-%d+%.json$")
+      or name:find("^%l+%-%d+%.h5$") or name:find("^%..*%.tmp") or name:find("^events%-%d+%.jnl$")
+    if ours and not known[t.path .. "/" .. name] then core.sys.remove(folder .. "/" .. name) end
+  end
+end
+
+-- What a worker prints goes to the log of the trial in hand; before that to a file of its own.
+local function start_worker(self)
+  local run = self.run
+  local log = ("%s/worker-%d.log"):format(run.folder, #self.workers + 1)
+  local process, why = core.sys.spawn(run.worker, log)
+  if not process then stop.raise(stop.FAILED, "no worker can be started: %s", why) end
+  local w = { process = process, read = wire.reader(), log = log }
+  table.insert(self.workers, w)
+  return w
+end
+
+-- Gives worker w the trial t.
+local function assign(self, w, t)
+  local run = self.run
+  local ok, why = core.sys.mkdir(run.folder .. "/" .. t.path)
+  if not ok then stop.raise(stop.STORAGE, "%s", why) end
+  local attempt, seconds, artifacts = run.records:begin(t, w.process:pid())
+  clean_folder(run, t, artifacts)
+  local lines = {}
+  for i, a in ipairs(artifacts) do
+    lines[i] = wire.line("artifact", a.kind, a.step, a.path, a.bytes, a.sha256)
+  end
+  lines[#lines + 1] = wire.line("trial", t.number, worker.check(run.exp, t), t.path, attempt,
+    seconds)
+  w.trial, w.began, w.step, w.late, w.asked = t, core.sys.clock(), nil, nil, nil
+  w.seconds = seconds
+  w.process:send(table.concat(lines)) -- if it is gone, its end is found soon
+  w.trial_log = ("%s/%s/log.txt"):format(run.folder, t.path)
+  run.progress:began(w, t)
+end
+
+-- Hands out trials as long as a worker is free.
+local function assign_all(self)
+  for _, w in ipairs(self.workers) do
+    if not w.trial and not w.closed and #self.queue > 0 then
+      assign(self, w, table.remove(self.queue, 1))
+    end
+  end
+  while #self.workers < self.run.jobs and #self.queue > 0 do
+    assign(self, start_worker(self), table.remove(self.queue, 1))
+  end
+end
+
+-- Takes over all that the journal of the worker's trial says. Returns whether it has ended.
+local function take(self, w)
+  local ended, damage = self.run.records:take(w.trial.id, w.trial.path)
+  if damage then self.run.progress:warn("the journal of %s: %s", w.trial.label, damage) end
+  return ended
+end
+
+-- The worker's trial is over: status "done", "failed" or "interrupted".
+local function over(self, w, status, why, ended)
+  local run, t = self.run, w.trial
+  if not take(self, w) or w.late then run.records:finish(t.id, status, why, ended) end
+  run.records:end_journal(t.id, t.path)
+  w.trial, t.status = nil, ended == "pruned" and ended or status
+  run.used = run.used + core.sys.clock() - w.began
+  run.progress:ended(w, t, t.status)
+  if self.counts[t.status] then self.counts[t.status] = self.counts[t.status] + 1 end
+  if status == "failed" then
+    run.progress:say("%s failed: %s", t.label, why)
+    if run.fail_fast then self:wind_down("TERM") end
+  end
+end
+
+-- ---- What workers tell ------------------------------------------------------------------------
+
+local hear = {}
+
+function hear.step(_, w, step, total, text) w.step, w.total, w.text = step, total, text end
+
+function hear.say(self, w, text) self.run.progress:from(w, "say", text) end
+
+function hear.note(self, w, text) self.run.progress:from(w, "note", text) end
+
+function hear.warn(self, w, text) self.run.progress:from(w, "warn", text) end
+
+function hear.clear(self) self.run.progress:clear() end
+
+function hear.begin(self, _, what, total) self.run.progress:begin(what, total) end
+
+function hear.part(self, _, done) self.run.progress:part(done) end
+
+function hear.read(self, _, ...)
+  for _, key in ipairs { ... } do self.reads[key] = true end
+end
+
+function hear.ended(self, w, status, code, why, ended)
+  local label = w.trial.label
+  if self.named and why then why = why:gsub("^stopped by SIG%w+", "stopped by SIG" .. self.named) end
+  if w.late and status ~= "done" then status, ended, why = "failed", w.late_for, w.late end
+  over(self, w, status, why, ended)
+  if code == stop.STORAGE then
+    self.storage = { label = label, why = why }
+    self:wind_down("TERM")
+  elseif code and not w.late and not (self.fate and self.fate.label) then
+    local known = self.fate and self.fate.code
+    self.fate = { code = known or code, label = label, why = ("%s: %s"):format(label, why) }
+    if not known then self:wind_down("TERM") end
+  end
+end
+
+-- ---- What befalls workers ---------------------------------------------------------------------
+
+-- The last line that a worker printed, e.g. why it cannot go on.
+local function last_words(path)
+  return (core.sys.read_file(path) or ""):match("([^\n]+)\n*$")
+end
+
+local function cause(code, signal, w)
+  if not signal then
+    local words = last_words(w.log) or w.trial and last_words(w.trial_log)
+    return ("its process ended with exit code %d%s"):format(code, words and ": " .. words or "")
+  end
+  local oom = signal == 9 and " (was there too little memory?)" or ""
+  return ("its process was killed by signal %d%s"):format(signal, oom)
+end
+
+-- A worker's process has ended. What it was at goes on from its checkpoint in another one, unless
+-- that happens again and again.
+local function buried(self, w)
+  local code, signal = w.process:wait(true)
+  w.process:kill()
+  local why = w.late or cause(code, signal, w)
+  core.sys.remove(w.log)
+  for i, other in ipairs(self.workers) do
+    if other == w then table.remove(self.workers, i) end
+  end
+  local t = w.trial
+  if not t then return end
+  if take(self, w) then
+    self.run.records:end_journal(t.id, t.path)
+    w.trial, t.status = nil, self.run.records:status(t.id)
+    return
+  end
+  self.deaths[t] = (self.deaths[t] or 0) + 1
+  if self.winding or w.late then
+    over(self, w, w.late and "failed" or "interrupted", why, w.late and w.late_for or nil)
+  elseif signal and self.deaths[t] < DEATHS then
+    over(self, w, "interrupted", why)
+    self.run.progress:warn("%s: %s; it goes on in another", t.label, why)
+    t.status = nil
+    table.insert(self.queue, 1, t)
+  else
+    over(self, w, "failed", why)
+  end
+end
+
+-- What is wrong with the time that the trial of w has taken, and the word for it.
+local function overdue(self, w, now)
+  local limit, spent = self.run.timeout, now - w.began
+  if limit and spent > limit then
+    return ("took longer than %g seconds"):format(limit), "timeout"
+  end
+  if self.limit and w.seconds + spent > self.limit then
+    return ("budget: has had its %g seconds"):format(self.limit), "budget"
+  end
+end
+
+-- A trial that takes too long is asked to stop, then made to.
+local function check_time(self, w, now)
+  if not w.trial then return end
+  if not w.late then
+    w.late, w.late_for = overdue(self, w, now)
+    if w.late then
+      w.asked = now
+      w.process:signal("TERM")
+    end
+  elseif w.asked and now - w.asked > GRACE_SECONDS then
+    w.process:signal("KILL")
+    w.asked = nil
+  end
+end
+
+-- No more trials are begun; those at work are asked to save and stop.
+function Pool:wind_down(signal)
+  self.queue, self.winding = {}, true
+  for _, w in ipairs(self.workers) do
+    if w.trial then w.process:signal(signal) end
+  end
+end
+
+local names = { INT = stop.INTERRUPT, TERM = stop.TERMINATE, USR2 = stop.TERMINATE,
+  HUP = stop.HANGUP }
+
+-- Passes signals of the user on; a second SIGINT does not let the workers finish their step.
+local function check_signals(self)
+  local count, name = core.sys.interrupted()
+  if count == (self.seen or 0) and (not name or self.named) then return end
+  local what = name or "INT"
+  if not self.fate then self.fate = { code = names[what], why = "stopped by SIG" .. what } end
+  self.user, self.seen, self.named = true, count, name
+  self:wind_down(name and "TERM" or "INT")
+end
+
+-- ---- The loop ---------------------------------------------------------------------------------
+
+local function listen(self, w)
+  local text = w.process:receive()
+  for _, line in ipairs(w.read(text or "")) do
+    local act = hear[line[1]]
+    if act then act(self, w, table.unpack(line, 2, line.n)) end
+  end
+  if not text then buried(self, w) end
+end
+
+-- The budget of the whole run is the time of all its trials together.
+local function check_budget(self, now)
+  if not self.total or self.fate then return end
+  local used = self.run.used
+  for _, w in ipairs(self.workers) do
+    if w.trial then used = used + now - w.began end
+  end
+  if used <= self.total then return end
+  self.fate = { code = stop.BUDGET, label = "budget",
+    why = ("the trials have had their %g seconds"):format(self.total) }
+  self:wind_down("TERM")
+end
+
+-- Ends the trial of w if it is behind.
+local function check_pace(self, w)
+  if not self.pruner or not w.trial or w.pruned == w.trial then return end
+  local why, step = self.pruner:judge(w.trial)
+  if not why then return end
+  w.pruned = w.trial
+  self.run.records:event(w.trial.id, step, "prune", why)
+  self.run.progress:note("%s: pruned: %s", w.trial.label, why)
+  w.process:send(wire.line("prune"))
+end
+
+local function busy(self)
+  for _, w in ipairs(self.workers) do
+    if w.trial then return true end
+  end
+  return false
+end
+
+local function take_all(self, now)
+  if now - self.taken < TAKE_SECONDS then return end
+  self.taken = now
+  for _, w in ipairs(self.workers) do
+    if w.trial then
+      take(self, w)
+      check_pace(self, w)
+    end
+  end
+end
+
+local function turn(self)
+  assign_all(self)
+  local processes = {}
+  for i, w in ipairs(self.workers) do processes[i] = w.process end
+  core.sys.poll(processes, 0.1)
+  for _, w in ipairs(table.move(self.workers, 1, #self.workers, 1, {})) do listen(self, w) end
+  local now = core.sys.clock()
+  for _, w in ipairs(self.workers) do check_time(self, w, now) end
+  check_budget(self, now)
+  take_all(self, now)
+  check_signals(self)
+  self.run.progress:show(self.workers, self.counts)
+end
+
+-- Runs the trials of list. Returns counts {done=, failed=} and the set of keys that were read.
+-- Raises for what ends the run before its end; then too no worker is left.
+function Pool:go(list)
+  self.queue = table.move(list, 1, #list, 1, {})
+  local ok, why = pcall(function()
+    while #self.queue > 0 or busy(self) do turn(self) end
+  end)
+  for _, w in ipairs(self.workers) do
+    w.process:kill()
+    core.sys.remove(w.log)
+  end
+  self.run.progress:clear()
+  if not ok then error(why, 0) end
+  if self.storage then
+    local advice = (self.storage.why:find("No space") or self.storage.why:find("too large")
+      or self.storage.why:find("quota")) and "free some space" or "repair it"
+    stop.raise(stop.STORAGE, "%s: %s\nthe storage failed: %s and give the same command again",
+      self.storage.label, self.storage.why, advice)
+  elseif self.fate then
+    stop.raise(self.fate.code, "%s; the same command continues", self.fate.why)
+  end
+  return self.counts, self.reads
+end
+
+return coordinator

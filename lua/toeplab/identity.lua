@@ -1,0 +1,44 @@
+-- identity.lua: the id of a trial: a hash of all that its numbers depend on.
+local core = require "toeplab.core"
+local corpus = require "toeplab.corpus"
+local json = require "toeplab.json"
+local provenance = require "toeplab.provenance"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+
+-- The keys whose values name a corpus, and the sha256 of each: { corpus = "9f..." }.
+local function data_of(exp, values)
+  local hashes = {}
+  local names = exp.data or (values.corpus and { "corpus" }) or {}
+  for _, key in ipairs(names) do
+    if type(values[key]) ~= "string" then
+      stop.usage("%s: data names the key '%s', which is no text", exp:where("data"), key)
+    end
+    hashes[key] = corpus.hash(values[key])
+  end
+  return hashes
+end
+
+local function check_backend(exp, values, names)
+  if type(values.backend) ~= "string" then return end
+  local ok, why = suggest.choose("backend", values.backend, names)
+  if not ok then stop.usage("%s: %s", exp:where("backend"), why) end
+end
+
+-- Gives each of the trials of exp its id, its folder below the results folder, the text of its
+-- configuration and the hashes of code and data.
+return function(exp, trials)
+  local code, script = provenance.code_hash(), core.sha256(exp.text)
+  local modules, backends = provenance.modules_hash(), {}
+  for i, backend in ipairs(core.backends()) do backends[i] = backend.name end
+  for _, t in ipairs(trials) do
+    check_backend(exp, t.config, backends)
+    local data = data_of(exp, t.config)
+    t.code_hash, t.data_hash = code, next(data) and core.sha256(json.encode(data)) or ""
+    t.data = data
+    t.json = json.encode(t.config)
+    t.id = core.sha256(json.encode { config = t.config, script = script, modules = modules,
+      code = code, data = data, seed = t.seed })
+    t.path = "runs/" .. t.id:sub(1, 12)
+  end
+end

@@ -1,0 +1,106 @@
+-- journal.lua: what a worker has to say for the store, in a file that only grows: the one way from
+-- a trial to its rows.
+--
+-- A record is some lines (wire.lua) and a last one, "= HASH", the first 16 digits of the sha256 of
+-- the lines before it. It is written by one write(): a kill leaves it whole or not at all, or torn
+-- at the end of the file, where its hash is missing. Kinds of lines:
+--   metric STEP NAME VALUE          drop PATH          forget STEP
+--   artifact KIND STEP PATH BYTES SHA256               step STEP SECONDS
+--   event STEP KIND TEXT            end STATUS WHY ENDED SECONDS
+local core = require "toeplab.core"
+local wire = require "toeplab.wire"
+
+local journal = {}
+
+local function seal(lines)
+  return ("= %s\n"):format(core.sha256(lines):sub(1, 16))
+end
+
+-- The path of the journal of an attempt at the trial whose folder is path.
+function journal.path(path, attempt)
+  return ("%s/events-%d.jnl"):format(path, attempt)
+end
+
+-- ---- Writing ----------------------------------------------------------------------------------
+
+local Writer = {}
+Writer.__index = Writer
+
+local problems = { [5] = "EIO", [27] = "ENOSPC", [28] = "ENOSPC", [122] = "ENOSPC" } -- by errno
+
+local function failed(path, why, code)
+  local message = why:find(path, 1, true) and why or path .. ": " .. why
+  error(problems[code] and core.error(problems[code], message) or message, 0)
+end
+
+function journal.writer(path)
+  local file, why, code = io.open(path, "ab")
+  if not file then failed(path, why, code) end
+  file:setvbuf("no")
+  core.sys.lock(file)
+  return setmetatable({ file = file, path = path }, Writer)
+end
+
+-- Appends a record of lines, each a list of values. When it returns, the death of this process
+-- loses nothing of it; with sync, that of the machine neither.
+function Writer:add(lines, sync)
+  local texts = {}
+  for i, values in ipairs(lines) do
+    texts[i] = wire.line(table.unpack(values, 1, values.n or #values))
+  end
+  local text = table.concat(texts)
+  local ok, why, code = self.file:write(text .. seal(text))
+  if ok and sync then ok, why, code = core.sys.sync(self.file) end
+  if not ok then failed(self.path, why, code) end
+end
+
+function Writer:close() self.file:close() end
+
+-- Whether a writer is at work on the journal at path.
+function journal.in_use(path)
+  local file <close> = io.open(path, "rb")
+  return file ~= nil and not core.sys.lock(file)
+end
+
+-- ---- Reading ----------------------------------------------------------------------------------
+
+local MOST = 1 << 20
+
+-- The lines of the whole records from byte offset on, and where they end. A torn record at the end
+-- is left for later; a damaged one ends what can be read: third result, why.
+local function records(text)
+  local lines, from, good = {}, 1, 0
+  local pending = {}
+  for at, line, next_at in text:gmatch("()([^\n]*)\n()") do
+    local hash = line:match("^= (%x+)$")
+    if hash then
+      if core.sha256(text:sub(from, at - 1)):sub(1, 16) ~= hash then
+        return lines, good, "a record is damaged"
+      end
+      table.move(pending, 1, #pending, #lines + 1, lines)
+      pending, from, good = {}, next_at, next_at - 1
+    else
+      pending[#pending + 1] = wire.parse(line)
+    end
+  end
+  return lines, good
+end
+
+-- What the journal at path says from byte offset on: the list of its lines, the offset after the
+-- last whole record, and why what follows cannot be read (nil: it can, or there is nothing). An
+-- absent file says nothing. At most about a megabyte is read: call it until it says nothing.
+function journal.read(path, offset)
+  local file <close> = io.open(path, "rb")
+  if not file then return {}, offset end
+  file:seek("set", offset)
+  local size = MOST
+  while true do
+    local text = file:read(size) or ""
+    local lines, good, why = records(text)
+    if good > 0 or why or #text < size then return lines, offset + good, why end
+    file:seek("set", offset) -- one record larger than that
+    size = size * 4
+  end
+end
+
+return journal

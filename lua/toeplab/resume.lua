@@ -1,0 +1,89 @@
+-- resume.lua: what a checkpoint of a trial holds, and going on from the last good one.
+local checkpoint = require "toeplab.checkpoint"
+local core = require "toeplab.core"
+local streams = require "toeplab.streams"
+
+local resume = {}
+
+-- All that a checkpoint of the trial holds: the states of its parts and of the random streams.
+function resume.state(self)
+  local state = { step = self.step, streams = {}, best = self.lowest }
+  for name, part in pairs(self.parts) do state[name] = part:state() end
+  if self.guard then state.guard = self.guard:state() end
+  for _, s in ipairs(streams.list()) do
+    local key, offset = s.stream:state()
+    state.streams[s.name] = { key = key, offset = offset }
+  end
+  state.threads = core.threads()
+  return state
+end
+
+local function apply(self, state)
+  for name, part in pairs(self.parts) do
+    if state[name] == nil then error(("it holds no state of '%s'"):format(name), 0) end
+    part:load(state[name])
+  end
+  for name, s in pairs(state.streams or {}) do streams.get(name):set_state(s.key, s.offset) end
+  if self.guard and state.guard then self.guard:load(state.guard) end
+end
+
+-- The state in a checkpoint's file, or its part only, or nil and why it cannot be used. One that is
+-- there but cannot be read may be whole: that ends the run instead of throwing it away.
+function resume.read(self, row, only)
+  local file = self.folder .. "/" .. row.path
+  local ok, hash = pcall(core.sha256_file, file)
+  if not ok and hash.status == "ENOTFOUND" then return nil, "is missing" end
+  if not ok then error(hash, 0) end
+  if hash ~= row.sha256 then
+    return nil, "is damaged (its sha256 is not the one it was stored with)"
+  end
+  local good, state = pcall(checkpoint.read, file, only)
+  if good then return state end
+  if type(state) ~= "table" or state.status ~= "ECORRUPT" then error(state, 0) end
+  return nil, "cannot be understood: " .. tostring(state)
+end
+
+-- The state in the checkpoint row, or nil and why it cannot be gone on from. If its best one is
+-- lost it cannot: the run would end differently.
+local function usable(self, row, rows)
+  local state, why = resume.read(self, row)
+  if not state or not state.best or not state.best.step then return state, why end
+  why = "is not there"
+  for _, other in ipairs(rows) do
+    if other.kind == "best" and other.step == state.best.step then
+      local good, problem = resume.read(self, other, "best")
+      if good then return state end
+      why = problem
+    end
+  end
+  return nil, ("is of no use: the best one, of step %d, %s"):format(state.best.step, why)
+end
+
+-- Bits are the same for one number of threads only.
+local function compare_threads(self, state)
+  if not state.threads or state.threads == core.threads() then return end
+  self.progress:warn("the checkpoint was made with %d thread%s and this run has %d: the results "
+    .. "will not equal those of an undisturbed run bit for bit; --threads %d would make them",
+    state.threads, state.threads == 1 and "" or "s", core.threads(), state.threads)
+end
+
+-- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.
+function resume.restore(self)
+  local found, rows = 0, self.rows:checkpoints()
+  for i, row in ipairs(rows) do
+    local state, why = usable(self, row, rows)
+    if state then
+      apply(self, state)
+      compare_threads(self, state)
+      found, self.lowest = state.step, state.best
+      break
+    end
+    self.progress:warn("checkpoint %s/%s %s; %s", self.folder, row.path, why,
+      rows[i + 1] and "trying the one before it" or "starting over from step 1")
+    self.rows:drop_artifact(row)
+  end
+  self.rows:forget_after(found)
+  return found
+end
+
+return resume

@@ -1,0 +1,23 @@
+-- table1.lua: theoretical complexity of sequence models.
+return {
+  title = "theoretical complexity of sequence models",
+  caption = "Comparison of theoretical space-time complexity of several models. n is the sequence "
+    .. "length, d the feature dimension, e the CNN's kernel size.",
+  source = "Qin et al., Toeplitz Neural Network for Sequence Modeling, ICLR 2023, Table 1",
+  rows_are = "method",
+  columns = {
+    { id = "time", name = "time complexity" },
+    { id = "space", name = "space complexity" },
+    { id = "parallel", name = "parallel training" },
+  },
+  rows = {
+    { "CNN", "n e d", "n d", "yes" },
+    { "RNN", "n d^2", "n d", "no" },
+    { "Vanilla Attention", "n^2 d", "n^2 d", "yes" },
+    { "Linear Attention", "n d^2", "n d", "yes" },
+    { "MLP", "n^2 d", "n^2 d", "yes" },
+    { "FFT", "n d log n", "n d", "yes" },
+    { "State space", "n d log n", "n d", "yes" },
+    { "TNN", "n d log n", "n d", "yes" },
+  },
+}

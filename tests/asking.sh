@@ -1,0 +1,284 @@
+#!/bin/sh
+# asking.sh - the verbs that ask the results folder and tidy it: what they print, what they change,
+# and with which exit code.
+# asking.sh TOEPLAB SOURCE
+set -eu
+
+toeplab=$1
+source=$2
+top=$(mktemp -d)
+trap 'rm -rf "$top"' EXIT
+passed=0
+failed=0
+unset TOEPLAB_DATA TOEPLAB_BACKENDS TOEPLAB_TRACEBACK FORCE_COLOR
+export TOEPLAB_DIR="$top/results" TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" NO_COLOR=1
+
+result() { # GOOD NAME: 0 if the test of that name is passed
+    if [ "$1" -eq 0 ]; then
+        passed=$((passed + 1))
+        echo "ok $2"
+    else
+        failed=$((failed + 1))
+        echo "not ok $2 (exit code $got)"
+        sed 's/^/  /' "$top/out" "$top/err"
+    fi
+}
+
+# said NAME PATTERN: PATTERN (basic) is in what the last command printed.
+said() {
+    good=0
+    cat "$top/out" "$top/err" | grep -q -e "$2" || good=1
+    result $good "$1"
+}
+
+# run COMMAND...: leaves what it prints in $top/out and $top/err, and its exit code in $got.
+run() {
+    got=0
+    "$@" >"$top/out" 2>"$top/err" </dev/null || got=$?
+}
+
+# expect NAME CODE PATTERN COMMAND...: COMMAND ends with CODE; PATTERN is in what it prints.
+expect() {
+    name=$1 code=$2 pattern=$3
+    shift 3
+    run "$@"
+    if [ "$got" -eq "$code" ]; then said "$name" "$pattern"; else result 1 "$name"; fi
+}
+
+# lines NAME COUNT COMMAND...: COMMAND succeeds and prints so many lines.
+lines() {
+    name=$1 count=$2
+    shift 2
+    run "$@"
+    good=0
+    [ "$got" -eq 0 ] && [ "$(grep -c '' "$top/out")" -eq "$count" ] || good=1
+    result $good "$name"
+}
+
+cat >"$top/sweep.lua" <<'END'
+local tl = require "toeplab"
+return tl.experiment "sweep" {
+  fixed = { steps = 4, broken = 0 },
+  grid = { width = { 1, 2, 3 }, op = { "tno", "ski" } },
+  checkpoint = { steps = 2 },
+  trial = function(t, c)
+    local model = tl.nn.Linear(1, 1)
+    local opt = tl.optim.sgd(model, { lr = 0.1 })
+    for step in t:steps(c.steps, model, opt) do
+      t:log { loss = c.width / step }
+      if c.width == 3 and step == 3 and c.broken == 0 then
+        error(("loss is nan at step %d of /some/%s.txt"):format(step, c.op))
+      end
+    end
+    t:log { acc = c.op == "ski" and c.width or 0 }
+  end,
+}
+END
+
+for verb in ls show diff failures retry tag note rm restore gc merge export sql repl doctor fsck; do
+    expect "$verb --help" 0 "^usage: toeplab $verb" "$toeplab" $verb --help
+    said "... an example first" "^toeplab $verb"
+done
+expect "ls without a store" 2 "holds no runs" "$toeplab" ls
+expect "a sweep with failures" 1 "4 done, 2 failed" "$toeplab" run "$top/sweep.lua"
+
+# ---- Looking -------------------------------------------------------------------------------------
+
+lines "ls" 7 "$toeplab" ls
+lines "ls with filters" 3 "$toeplab" ls status=done op=tno --csv
+lines "ls by a metric" 2 "$toeplab" ls 'loss<0.3' op=ski
+expect "ls --sort and --columns" 0 "^[0-9a-f]*,0.5,2,ski$" \
+    "$toeplab" ls @done --sort -loss --columns loss,width,op --csv
+expect "... in this order" 0 ",0.25,1,ski$" sh -c "'$toeplab' ls @done --sort loss \\
+    --columns loss,width,op --csv | sed -n '2,3p'"
+lines "ls --limit" 1 "$toeplab" ls --limit 1 --json
+expect "ls of a misspelt key" 2 "did you mean 'width'" "$toeplab" ls widht=1
+expect "ls of a misspelt experiment" 2 "did you mean 'sweep'" "$toeplab" ls swep
+expect "ls of two forms" 2 "choose one of" "$toeplab" ls --csv --json
+expect "ls of no trial that fits" 0 "^id " "$toeplab" ls 'width>9'
+expect "show of the best" 0 "width = 1" "$toeplab" show @best:loss
+expect "show of the best by its name" 0 "width = 2" "$toeplab" show @best:acc
+expect "show --json" 0 '"metrics":{"acc":{"step":4,' "$toeplab" show @best:loss --json
+expect "show of none" 1 "show: no trial fits" "$toeplab" show 'width>9'
+expect "diff" 0 "^  width  *1  *2" "$toeplab" diff @best:loss @best:max:loss
+expect "diff --csv" 0 "^metric,loss,0.25,0.5,0.25" "$toeplab" diff @best:loss @best:max:loss --csv
+expect "diff of one" 2 "takes two trials" "$toeplab" diff @last
+expect "failures are grouped" 0 "^A  2x  sweep  failed: sweep.lua:N: loss is nan at step N of PATH" \
+    "$toeplab" failures
+said "... with what they share" "width=3.*looks systematic"
+said "... and the command" "again: toeplab run .*sweep.lua"
+said "... and their checkpoint" "last checkpoint: step 2"
+expect "failures --json" 0 '"shared":\["width=3"\]' "$toeplab" failures --json
+expect "export of what fits" 0 ",ski," "$toeplab" export op=ski
+expect "export of none" 1 "no trial fits" "$toeplab" export op=none
+
+# ---- Asking in other languages -------------------------------------------------------------------
+
+expect "sql" 0 "^done  *4" "$toeplab" sql \
+    "SELECT status, count(*) AS n FROM v_trials GROUP BY 1 ORDER BY n DESC"
+expect "sql as CSV, columns in order" 0 "^b,a$" "$toeplab" sql --csv "SELECT 1 AS b, 2 AS a;"
+expect "sql as JSON" 0 '^{"n":6}$' "$toeplab" sql --json "SELECT count(*) AS n FROM v_trials"
+expect "sql of no rows keeps its header" 0 "^id$" "$toeplab" sql "SELECT id FROM v_trials WHERE 0"
+expect "sql of what is not there" 2 "^toeplab: sql: no such column: x" "$toeplab" sql "SELECT x"
+expect "sql changes nothing" 2 "sql: near" "$toeplab" sql "DELETE FROM trials"
+expect "sql takes one statement" 2 "takes one SELECT" "$toeplab" sql "SELECT 1; SELECT 2"
+expect "sql from standard input" 0 "^7$" \
+    sh -c "echo 'SELECT 3 + 4 AS x' | '$toeplab' sql --csv -"
+expect "sql --schema" 0 "^v_last  *trial, name, step, value" "$toeplab" sql --schema
+expect "repl" 0 "^0.25	2$" sh -c "printf '%s\n' 'local x =' '1' 'nonsense(' ')' \
+    'trial(\"@best:loss\").metrics.loss, 1 + 1' | '$toeplab' repl"
+
+# ---- Changing ------------------------------------------------------------------------------------
+
+expect "tag" 0 "1 trial now 'good'" "$toeplab" tag good @best:loss
+lines "... finds it" 2 "$toeplab" ls tag=good
+lines "... and the others" 6 "$toeplab" ls tag!=good
+expect "tag again changes nothing" 0 "0 trials now" "$toeplab" tag good @best:loss
+expect "tag --remove" 0 "1 trial no longer" "$toeplab" tag --remove good @all
+expect "tag of two words" 2 "other characters" "$toeplab" tag "a b" @last
+expect "note" 0 "1 trial noted" "$toeplab" note @last "needs a second look"
+expect "... is told" 0 "needs a second look" "$toeplab" note @last
+lines "... and found" 2 "$toeplab" ls 'note~SECOND look'
+expect "note --clear" 0 "1 trial noted" "$toeplab" note @last --clear
+lines "... leaves none" 0 "$toeplab" note @last
+expect "retry --dry-run" 0 "2 trials would be queued" "$toeplab" retry -n
+expect "retry of some" 0 "1 trial queued" "$toeplab" retry op=ski
+lines "... queues them" 2 "$toeplab" ls @queued
+expect "... and it is told" 0 "retry  *2 " "$toeplab" show @queued
+expect "... and the same command tries them again" 1 "4 already done, 2 failed" \
+    "$toeplab" run "$top/sweep.lua"
+
+expect "rm --dry-run" 0 "4 trials, .* would go" "$toeplab" rm @done -n
+expect "rm" 0 "2 trials, .* into the trash" "$toeplab" rm width=2
+lines "... hides them" 5 "$toeplab" ls
+lines "... but not in the trash" 3 "$toeplab" ls --trash
+expect "rm of nothing" 2 "rm: which trials" "$toeplab" rm
+expect "gc leaves what is new" 0 "freed 0 trials" "$toeplab" gc
+expect "restore" 0 "2 trials restored" "$toeplab" restore @last
+lines "... brings them back" 7 "$toeplab" ls
+expect "restore of what is not there" 2 "no trial's id begins with 'abc'" "$toeplab" restore abc
+
+cp -R "$top/results" "$top/copy"
+one=$("$toeplab" ls width=1 op=tno --csv | sed -n '2s/,.*//p')
+touch "$top/copy/runs/$one/step-00000001.h5"
+expect "gc --dry-run lists" 0 "step-00000001.h5 .*no row knows it" "$toeplab" gc -n -C "$top/copy"
+"$toeplab" rm -C "$top/copy" width=2 >/dev/null
+expect "gc --days 0" 0 "freed 2 trials from the trash (.*), 1 file left behind" \
+    "$toeplab" gc -C "$top/copy" --days 0
+expect "... files and all" 0 "^4$" sh -c "ls '$top/copy/runs' | wc -l | tr -d ' '"
+expect "... and there is no damage" 0 "4 trials, .*: no damage" "$toeplab" fsck -C "$top/copy"
+
+# ---- Merging -------------------------------------------------------------------------------------
+
+expect "merge brings back what is missing" 0 "^2 added, 4 already here$" \
+    "$toeplab" merge -C "$top/copy" "$top/results"
+expect "merge again" 0 "^6 already here$" "$toeplab" merge -C "$top/copy" "$top/results/runs.db"
+expect "... and the same command finds them done" 1 "4 already done, 2 failed" \
+    "$toeplab" run -C "$top/copy" "$top/sweep.lua"
+for seconds in 0.02 0.03 0.04 0.05 0.06 0.08 0.1; do
+    timeout -s KILL $seconds "$toeplab" merge -C "$top/killed-merge" "$top/results" \
+        >/dev/null 2>&1 || :
+done
+expect "merge after merges that were killed" 0 "6 already here\|added" \
+    "$toeplab" merge -C "$top/killed-merge" "$top/results"
+expect "... is whole" 0 "^6 trials, .* files:" "$toeplab" fsck -C "$top/killed-merge"
+dump="SELECT trial, name, step, value FROM v_metrics UNION ALL SELECT id, status, seed, config
+    FROM v_trials UNION ALL SELECT trial, path, bytes, sha256 FROM v_artifacts ORDER BY 1, 2, 3"
+"$toeplab" sql --csv "$dump" >"$top/dump"
+"$toeplab" sql --csv -C "$top/killed-merge" "$dump" >"$top/dump2"
+lines "... and the same" 0 cmp "$top/dump" "$top/dump2"
+expect "merge of itself" 2 "results folder itself" "$toeplab" merge "$top/results"
+expect "merge of what is not there" 2 "holds no runs" "$toeplab" merge "$top/none"
+for part in 1 2; do
+    expect "shard $part of 2" 0 "width=" "$toeplab" run -q -C "$top/shard$part" --shard $part/2 \
+        "$top/sweep.lua" broken=1
+done
+expect "the first shard" 0 "6 added" "$toeplab" merge -C "$top/all" "$top/shard1"
+expect "the second shard" 0 "^3 further there, 3 further here$" \
+    "$toeplab" merge -C "$top/all" "$top/shard2"
+expect "... and nothing is left to do" 0 "6 already done" \
+    "$toeplab" run -C "$top/all" "$top/sweep.lua" broken=1
+
+# ---- Checking ------------------------------------------------------------------------------------
+
+expect "doctor" 0 "^sqlite  *3" "$toeplab" doctor
+said "... tells of the store" "^store  *6 trials"
+expect "doctor --json" 0 '"name":"folder","state":' "$toeplab" doctor --json
+expect "fsck" 0 "all is whole" "$toeplab" fsck
+hurt="$top/hurt"
+cp -R "$top/results" "$hurt"
+file=$(cd "$hurt" && ls runs/*/step-00000004.h5 | head -1)
+printf x | dd of="$hurt/$file" bs=1 seek=200 conv=notrunc 2>/dev/null
+expect "fsck finds a changed byte" 6 "^damage  $file .* sha256" "$toeplab" fsck -C "$hurt"
+expect "... --quick does not look" 0 "all is whole" "$toeplab" fsck -q -C "$hurt"
+rm "$hurt/$(cd "$hurt" && ls runs/*/step-00000002.h5 | head -1)"
+expect "... but misses a file" 6 "is missing" "$toeplab" fsck -q -C "$hurt"
+cat >"$top/hurt.lua" <<'END'
+local store = require("toeplab.core").store(arg[1], "w")
+store:exec "UPDATE last SET value = 7 WHERE name = 'loss'"
+store:exec("UPDATE trials SET status = 'running', pid = 4194305, host = ? WHERE status = 'failed'",
+  { require("toeplab.core").sys.hostname() })
+END
+"$toeplab" lua "$top/hurt.lua" "$hurt"
+expect "... and rows that do not agree" 6 "6 last values of metrics" "$toeplab" fsck -C "$hurt"
+said "... and processes that are gone" "but process 4194305 is gone"
+lines "... which ls knows too" 3 "$toeplab" ls -C "$hurt" @killed
+expect "fsck --repair" 0 "database was copied to" "$toeplab" fsck --repair -C "$hurt"
+lines "... keeps a damaged file" 0 test -s "$hurt/$file.damaged"
+expect "... and then all is whole" 0 "all is whole" "$toeplab" fsck -C "$hurt"
+expect "... and the values are the right ones" 0 "^0.25$" \
+    "$toeplab" sql --csv -C "$hurt" "SELECT min(value) AS x FROM v_last WHERE name = 'loss'"
+expect "... and killed trials go on" 1 "2 failed" "$toeplab" run -C "$hurt" "$top/sweep.lua"
+expect "fsck of no database" 6 "runs.db" sh -c "mkdir '$top/no' &&
+    head -c 5000 /dev/zero | tr '\\0' x >'$top/no/runs.db' && '$toeplab' fsck -C '$top/no'"
+
+# ---- A killed run --------------------------------------------------------------------------------
+
+cat >"$top/killed.lua" <<'END'
+local tl = require "toeplab"
+return tl.experiment "killed" { trial = function(t) t:log { x = 0 / 0 } tl.sys.sleep(60) end }
+END
+"$toeplab" run -C "$top/killed" "$top/killed.lua" >/dev/null 2>&1 &
+pid=$!
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    "$toeplab" ls -C "$top/killed" x=nan 2>/dev/null | grep -q killed && break
+    sleep 0.25
+done
+expect "ls tells nan from nothing" 0 ",nan$" "$toeplab" ls -C "$top/killed" --columns x --csv
+kill -KILL $pid
+wait $pid 2>/dev/null || :
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    "$toeplab" fsck -C "$top/killed" | grep -q "is not taken over" && break
+    sleep 0.25
+done
+expect "fsck tells of the journal of a killed run" 0 "events-1.jnl is not taken over" \
+    "$toeplab" fsck -C "$top/killed"
+expect "gc leaves it" 0 "0 files left behind" "$toeplab" gc -n -C "$top/killed"
+expect "merge leaves its trial out" 0 "^1 running and left out" \
+    "$toeplab" merge -C "$top/merged" "$top/killed"
+expect "fsck --repair takes it over" 0 "^mended .*: taken over" \
+    "$toeplab" fsck --repair -C "$top/killed"
+expect "... and there is no damage" 0 "^1 trial, 0 files:" \
+    "$toeplab" fsck -C "$top/killed"
+expect "... and the trial is interrupted" 0 "killed .*interrupted" "$toeplab" ls -C "$top/killed"
+
+# ---- While a run is at work ----------------------------------------------------------------------
+
+cat >"$top/slow.lua" <<'END'
+local tl = require "toeplab"
+return tl.experiment "slow" { trial = function(t) t:log { x = 1 } tl.sys.sleep(60) end }
+END
+"$toeplab" run "$top/slow.lua" >/dev/null 2>&1 &
+pid=$!
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    "$toeplab" ls @running 2>/dev/null | grep -q slow && break
+    sleep 0.25
+done
+expect "ls while a run is at work" 0 "slow .*running" "$toeplab" ls
+expect "rm of a running trial" 5 "writing here" "$toeplab" rm slow
+expect "gc while a run is at work" 5 "writing here" "$toeplab" gc
+kill -TERM $pid
+wait $pid || :
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,57 @@
+-- stores.lua: stores of runs made by hand, for tests of what asks them.
+local core = require "toeplab.core"
+local harness = require "harness"
+local json = require "toeplab.json"
+local records = require "toeplab.records"
+
+local stores = {}
+
+-- The id of a trial by a short name: as long as a real one.
+function stores.id(name) return core.sha256(name) end
+
+local function add_files(store, id, files)
+  for kind, text in pairs(files) do
+    local path = ("runs/%s/%s-00000004.h5"):format(id:sub(1, 12), kind)
+    core.sys.mkdir(store.folder .. "/runs/" .. id:sub(1, 12))
+    harness.write(store.folder .. "/" .. path, text)
+    store:rows([[INSERT INTO artifacts (trial, kind, step, path, bytes, sha256)
+      VALUES (?, ?, 4, ?, ?, ?)]], { id, kind, path, #text, core.sha256(text) })
+  end
+end
+
+-- Adds trials to the store in folder, started one after the other: each {name=, experiment=,
+-- config=, and as wanted status, ended, error, step, host, pid, command, metrics = {name = {values
+-- of steps}}, files = {kind = text}, seconds}.
+function stores.fill(folder, trials)
+  local store <close> = records.open(folder, "w")
+  local sweep = store:sweep { experiment = trials[1].experiment, script = "x.lua", source = "-- x",
+    sha256 = core.sha256 "x", command = "toeplab run x.lua", scale = "smoke", plan = "{}" }
+  for i, t in ipairs(trials) do
+    local id = stores.id(t.name)
+    store:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, status, ended, error,
+      step, host, pid, command, started, finished, seconds, attempt, provenance)
+      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?)]],
+      { id, sweep, t.experiment, json.encode(t.config), t.config.seed or 1, t.status or "done",
+        t.ended, t.error, t.step or nil, t.host or "elsewhere", t.pid,
+        t.command or "toeplab run x.lua", 1000.0 + i, 2000.0 + i,
+        t.seconds or 10.0 * (t.name:byte() - 96), json.encode { label = t.name }, n = 16 })
+    store:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, id })
+    for name, values in pairs(t.metrics or {}) do
+      for step, value in ipairs(values) do
+        store:rows("INSERT INTO metrics VALUES (?, ?, ?, ?)", { id, name, step, value + 0.0 })
+      end
+    end
+    add_files(store, id, t.files or {})
+  end
+end
+
+-- All rows of a table of the store in folder, as sorted texts.
+function stores.dump(folder, sql)
+  local store <close> = records.open(folder, "r")
+  local lines = {}
+  for i, row in ipairs(store:rows(sql)) do lines[i] = json.encode(row) end
+  table.sort(lines)
+  return lines
+end
+
+return stores

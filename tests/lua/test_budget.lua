@@ -1,0 +1,103 @@
+-- test_budget.lua: trials that are pruned, run out of time or memory, or take too long.
+local t = require "harness"
+local trials = require "trials"
+
+local query, in_folder = trials.query, t.in_folder
+
+local script = [[
+local tl = require "toeplab"
+return tl.experiment "budget" {
+  fixed = { steps = 40, pause = 0.0, take = 0 },
+  grid = { quality = { 1, 2, 3, 4, 5, 6 } },
+  EXTRA
+  trial = function(t, c)
+    local x = tl.zeros(4)
+    local part = { state = function() return { x = x } end, load = function(_, s) x:copy(s.x) end }
+    for step in t:steps(c.steps, part, part) do
+      if c.take > 0 then x = tl.zeros(c.take) end
+      t:log { loss = c.quality + 1 / step }
+      tl.sys.sleep(c.pause)
+    end
+    t:log { final = c.quality }
+  end,
+  report = { rows = "quality", columns = { "loss" } },
+}
+]]
+
+local function run(folder, extra, words, options)
+  return trials.run(folder, (script:gsub("EXTRA", extra)), words, options)
+end
+
+local function status(folder)
+  local list = {}
+  for i, row in ipairs(query(folder, [[SELECT status, json_extract(config, '$.quality') AS q
+    FROM v_trials ORDER BY q]])) do
+    list[i] = row.status
+  end
+  return table.concat(list, " ")
+end
+
+t.test("the trials behind are pruned, at the steps of the rule, and not taken up again", function()
+  in_folder(function(folder)
+    local extra = 'prune = { metric = "loss", rule = "asha", eta = 2, min_steps = 4 },'
+    local code, said = run(folder, extra, { "pause=0.02" })
+    t.eq(code, 0)
+    t.eq(status(folder), "done pruned pruned pruned pruned pruned")
+    t.ok(said:find "quality=2: pruned: loss is 2.25 at step 4, not among the best 1 of 2", said)
+    t.ok(said:find "6 trials: 1 done, 5 pruned", said)
+    local events = query(folder, "SELECT kind, step FROM v_events")
+    t.eq({ #events, events[1].kind, events[1].step }, { 5, "prune", 4 })
+    t.eq(#query(folder, "SELECT 1 FROM v_metrics WHERE name = 'final'"), 1)
+    code, said = run(folder, extra, { "pause=0.02" })
+    t.eq(code, 0)
+    t.ok(said:find "6 trials: 6 already done", said)
+  end)
+  in_folder(function(folder)
+    t.eq(run(folder, 'prune = { metric = "loss", rule = "median", min_steps = 4, goal = "max" },',
+      { "pause=0.02" }), 0)
+    t.eq(status(folder), "done done done done done done") -- each is better than all before
+  end)
+end)
+
+t.test("a trial has its budget of time, over all its attempts", function()
+  in_folder(function(folder)
+    local words = { "pause=0.03", "quality=1", "steps=200" }
+    local code, said = run(folder, 'budget = { trial = "1s" },', words)
+    t.eq(code, 1)
+    t.ok(said:find "quality=1 failed: budget: has had its 1 seconds", said)
+    t.eq(status(folder), "budget")
+  end)
+end)
+
+t.test("all trials together have theirs; a larger one goes on", function()
+  in_folder(function(folder)
+    local words = { "pause=0.01", "quality=1,2,3" }
+    local code, said = run(folder, 'budget = { total = "0.6s" },', words)
+    t.eq(code, 3)
+    t.ok(said:find "the trials have had their 0.6 seconds; the same command continues", said)
+    t.ok(status(folder):find "interrupted" or status(folder):find "queued")
+  end)
+end)
+
+t.test("memory is bounded", function()
+  in_folder(function(folder)
+    local code, said = run(folder, 'budget = { memory = "1M" },',
+      { "quality=1,2", "take=1000000", "steps=2" })
+    t.eq(code, 1)
+    t.ok(said:find "budget: %d+ MB of memory are used at step 1, and 1 are allowed", said)
+    t.eq(status(folder), "budget budget")
+  end)
+end)
+
+t.test("a trial that takes too long is stopped, and the others go on", function()
+  in_folder(function(folder)
+    local slow = script:gsub("tl.sys.sleep%(c.pause%)",
+      "if c.quality == 2 then while true do end end"):gsub("EXTRA", "")
+    local code, said = trials.run(folder, slow, { "quality=1,2,3" }, { timeout = 0.7 })
+    t.eq(code, 1)
+    t.ok(said:find "quality=2 failed: took longer than 0.7 seconds", said)
+    t.eq(status(folder), "done timeout done")
+  end)
+end)
+
+t.done()

@@ -1,0 +1,171 @@
+-- test_reproduce.lua: plans with estimates, and trials that are run again.
+local t = require "harness"
+local core = require "toeplab.core"
+local estimate = require "toeplab.estimate"
+local experiment = require "toeplab.experiment"
+local plan = require "toeplab.plan"
+local provenance = require "toeplab.provenance"
+local records = require "toeplab.records"
+local reproduce = require "toeplab.reproduce"
+local stop = require "toeplab.stop"
+local sweeps = require "sweeps"
+local trials = require "trials"
+
+local in_folder, write = t.in_folder, t.write
+
+-- ---- Plans ------------------------------------------------------------------------------------
+
+t.test("a plan counts what each rule adds", function()
+  in_folder(function(folder)
+    write(folder .. "/x.lua", [[
+return require("toeplab").experiment "x" {
+  fixed = { rank = 0 },
+  grid = { model = { "tno", "ski" }, causal = { true, false } },
+  zip = { length = { 8, 16 }, batch = { 4, 2 } },
+  when = { { where = { model = "ski" }, grid = { rank = { 1, 2, 3 } } } },
+  except = { { where = { model = "ski", causal = true }, reason = "none" } },
+  seeds = 2, trial = function() end }
+]])
+    local list, about = plan.trials(experiment.load(folder .. "/x.lua"), {})
+    t.eq(about.counts, { 8, 16 })
+    t.eq(#about.left_out, 6)
+    t.eq(#list, 2 * (16 - 6))
+  end)
+end)
+
+local function learnt(folder)
+  local list = {}
+  for i, lr in ipairs { 0.1, 0.2 } do
+    for seed = 1, 2 do
+      list[#list + 1] = { config = { lr = lr, steps = 100, batch = 4 }, seed = seed,
+        seconds = 10.0 * i + seed }
+    end
+  end
+  list[#list + 1] = { config = { lr = 0.1, steps = 100, batch = 64 }, seed = 1, seconds = 500.0 }
+  list[#list + 1] = { config = { lr = 0.3, steps = 100, batch = 4 }, seed = 1, seconds = 1e6,
+    status = "failed" }
+  sweeps.write(folder, { experiment = "x", trials = list })
+  return records.open(folder, "r")
+end
+
+t.test("an estimate is the mean of the trials that are nearest", function()
+  in_folder(function(folder)
+    local store <close> = learnt(folder)
+    local model = estimate.new(store, "x")
+    t.eq(model.finished, 5)
+    local function check(config, seconds, far, of)
+      t.eq({ model:seconds(config) }, { seconds, far, of })
+    end
+    check({ lr = 0.1, steps = 100, batch = 4, seed = 9 }, 11.5, 0, 2)
+    check({ lr = 0.2, steps = 100, batch = 4, seed = 1 }, 21.5, 0, 2)
+    check({ lr = 0.7, steps = 100, batch = 4 }, 16.5, 1, 4)
+    check({ lr = 0.7, steps = 100, batch = 64 }, 500.0, 1, 1)
+    check({ lr = 0.1, steps = 1000, batch = 4 }, 115.0, 0, 2)
+    t.eq((model:left({ lr = 0.1, steps = 100, batch = 4 }, 50, 20.0)), 20.0)
+    t.eq((model:left({ lr = 0.1, steps = 100, batch = 4 }, 50)), 5.75)
+    t.eq(estimate.new(store, "y"):seconds { lr = 0.1 }, nil)
+  end)
+end)
+
+t.test("trials are handed out in order to workers that are free", function()
+  t.eq(estimate.makespan({ 3.0, 1.0, 1.0, 1.0, 4.0 }, 1), 10.0)
+  t.eq(estimate.makespan({ 3.0, 1.0, 1.0, 1.0, 4.0 }, 2), 7.0)
+  t.eq(estimate.makespan({ 3.0, 1.0 }, 5), 3.0)
+end)
+
+-- ---- Provenance -------------------------------------------------------------------------------
+
+t.test("provenance says what numbers may depend on, and no secrets", function()
+  local about = provenance.collect { "toeplab", "run" }
+  local known = " sse4_2 avx avx2 fma avx512f avx512bw avx512vl amx_tile asimd sve "
+  for name in about.features:gmatch "%S+" do
+    t.ok(known:find(" " .. name .. " ", 1, true), name)
+  end
+  t.ok(about.build.sqlite and about.build.hdf5 and about.build.blas)
+  local text = provenance.masked(table.concat({ "diff --git a/x.sh b/x.sh", "+++ b/x.sh",
+    "+API_TOKEN=abcdef0123456789abcdef", "+token = next_token(line)", " plain", "" }, "\n"))
+  t.ok(not text:find "abcdef0123456789")
+  t.ok(text:find "\n%+%(masked%)\n" and text:find "next_token" and text:find "\n plain\n")
+  t.ok(not provenance.masked("diff --git a/.env b/.env\n+PASSWORD=1\n"):find "PASSWORD")
+end)
+
+-- ---- Reproducing ------------------------------------------------------------------------------
+
+local script = [[
+local tl = require "toeplab"
+return tl.experiment "again" {
+  fixed = { steps = 12, flag = "" },
+  grid = { width = { 8, 16 } },
+  seeds = 2,
+  checkpoint = { steps = 5 },
+  trial = function(t, c)
+    local x = tl.zeros(c.width)
+    local part = { state = function() return { x = x } end,
+      load = function(_, state) x:copy(state.x) end }
+    local noise = tl.stream_of "noise"
+    for step in t:steps(c.steps, part, part) do
+      x:copy(x * 0.5 + noise:normal(tl.zeros(c.width), 0, 1))
+      local flag = step == 9 and io.open(c.flag)
+      if flag then
+        flag:close()
+        x:copy(x * 1.5)
+      end
+      t:log { loss = (x * x):mean():item(), nan = 0 / 0, seconds = tl.sys.clock() }
+    end
+    t:text("note", "the sum is " .. x:sum():item())
+  end,
+}
+]]
+
+local quiet = { write = function() end, flush = function() end }
+
+-- Runs the trial of width and seed 2 again; returns what reproduce.compare tells, and differences.
+local function again(folder, width, ignored, threads)
+  local store <close> = records.open(folder .. "/results", "r")
+  local id = store:rows([[SELECT id FROM trials WHERE seed = 2
+    AND json_extract(config, '$.width') = ?]], { width })[1].id
+  local row = reproduce.stored(store, id)
+  local scratch = ("%s/scratch-%d"):format(folder, width)
+  local new_id = reproduce.run(row, scratch, { threads = threads or 1, quiet = true,
+    out = quiet, command = { "toeplab", "reproduce" } })
+  local new <close> = records.open(scratch .. "/results", "r")
+  t.eq(#new:rows "SELECT id FROM trials", 1)
+  return reproduce.compare(store, id, new, new_id, ignored),
+    reproduce.differences(row, reproduce.stored(new, new_id))
+end
+
+t.test("a trial that is run again is the same bit for bit, or where it differs is told", function()
+  in_folder(function(folder)
+    local code = trials.run(folder, script, { "flag=" .. folder .. "/flag" }, { threads = 1 })
+    t.eq(code, 0)
+    local told, differences = again(folder, 16, { seconds = true })
+    t.ok(told.equal)
+    t.eq({ told.metrics.same, told.metrics.differ, told.metrics.ignored }, { 24, 0, 12 })
+    t.eq({ told.checkpoint.step, told.checkpoint.tensors, told.texts }, { 12, 2, 1 })
+    t.eq(differences, {})
+    t.ok(not again(folder, 16).equal, "the time was the same")
+
+    write(folder .. "/flag", "")
+    told, differences = again(folder, 8, { seconds = true }, 2)
+    t.ok(not told.equal)
+    t.eq({ told.metrics.first.step, told.metrics.first.name }, { 9, "loss" })
+    t.eq(told.metrics.same, 12 + 8)
+    t.eq(told.checkpoint.differ, { "model/x", "optim/x" })
+    t.eq(told.other_texts, { "note" })
+    t.eq(differences, { { name = "threads", was = "1", is = "2" } })
+  end)
+end)
+
+t.test("only what is done can be run again", function()
+  in_folder(function(folder)
+    sweeps.write(folder, { experiment = "x", trials = { { config = { a = 1 }, seed = 1,
+      status = "failed" } } })
+    local store <close> = records.open(folder, "r")
+    local ok, why = pcall(reproduce.stored, store, store:rows("SELECT id FROM trials")[1].id)
+    t.ok(not ok and stop.is(why) and why.code == stop.USAGE)
+    t.ok(tostring(why):find "is failed: only a done one")
+    t.ok(core.sys.exists(folder))
+  end)
+end)
+
+t.done()
