@@ -26,14 +26,15 @@ local function check_empty(folder)
   end
 end
 
--- Opens the store in folder for reading ("r") or writing ("w"); raises with the right exit code.
+-- Opens the store in folder for reading ("r"), for changes of what is there ("u"), or for writing
+-- ("w"), which makes it if it is not there; raises with the right exit code.
 function records.open(folder, mode)
-  if mode == "r" and not core.sys.exists(folder .. "/runs.db") then
+  if mode ~= "w" and not core.sys.exists(folder .. "/runs.db") then
     stop.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)",
       folder)
   end
   check_empty(folder)
-  local store, message, status = core.store(folder, mode)
+  local store, message, status = core.store(folder, mode == "u" and "w" or mode)
   if not store then
     stop.raise(status == "ELOCKED" and stop.LOCKED or stop.STORAGE, "%s", message)
   end
