@@ -71,7 +71,10 @@ local MOST = 1 << 20
 local function records(text)
   local lines, from, good = {}, 1, 0
   local pending = {}
-  for at, line, next_at in text:gmatch("()([^\n]*)\n()") do
+  local at = 1
+  local stop = text:find("\n", at, true) -- a pattern would take forever to find none
+  while stop do
+    local line, next_at = text:sub(at, stop - 1), stop + 1
     local hash = line:match("^= (%x+)$")
     if hash then
       if core.sha256(text:sub(from, at - 1)):sub(1, 16) ~= hash then
@@ -82,6 +85,7 @@ local function records(text)
     else
       pending[#pending + 1] = wire.parse(line)
     end
+    at, stop = next_at, text:find("\n", next_at, true)
   end
   return lines, good
 end

@@ -92,6 +92,7 @@ local function summary(run, counts, seconds)
     local words = { done = "done", skipped = "already done", pruned = "pruned", failed = "failed" }
     if counts[name] > 0 then parts[#parts + 1] = counts[name] .. " " .. words[name] end
   end
+  if #parts == 0 then parts[1] = "none of them here" end -- of another shard
   run.progress:say("%d trial%s: %s  (%s, %s)", #run.trials, #run.trials == 1 and "" or "s",
     table.concat(parts, ", "), progress.duration(seconds), run.folder)
 end

@@ -52,6 +52,7 @@ end
 -- last value.
 function Trial:log(values, index)
   local names = {}
+  if type(values) ~= "table" then error("log: takes a table: t:log { name = number }", 2) end
   if index ~= nil and math.type(index) ~= "integer" then
     error("log: the index must be an integer", 2)
   end

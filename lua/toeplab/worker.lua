@@ -20,9 +20,10 @@ local suggest = require "toeplab.suggest"
 local trial = require "toeplab.trial"
 local wire = require "toeplab.wire"
 
-local worker = {}
+local worker = { CHANGED = 86 } -- its exit code where the script is not the coordinator's
 
 local HOOK_INSTRUCTIONS = 1000
+local LONGEST = 10000 -- bytes of an error's text that are kept
 
 local function tell(...) core.sys.tell(wire.line(...)) end
 
@@ -249,13 +250,16 @@ local function perform(self, t, attempt, seconds)
   local code = not ok and verdict(problem, storing) or nil
   local status = ok and "done" or code and "interrupted" or "failed"
   local why = not ok and tostring(problem) or nil
+  if why and #why > LONGEST then
+    why = ("%s... (%d bytes)"):format(why:sub(1, LONGEST), #why)
+  end
   local ended = (ok or status == "failed") and handle.why_ended or nil
   -- A full disk may refuse this too; the coordinator is told in any case.
   pcall(rows.journal.add, rows.journal, { { "end", status, why, ended,
     seconds + core.sys.clock() - rows.began, n = 5 } }, true)
   rows.journal:close()
   io.stdout:flush()
-  if (core.sys.read_file(log) or "") == "" then core.sys.remove(log) end
+  if core.sys.size(log) == 0 then core.sys.remove(log) end
   tell("ended", status, code, why, ended)
   collectgarbage()
 end
@@ -306,7 +310,7 @@ function worker.main(path, overrides, options)
       elseif line[1] == "trial" then
         local t = trials[line[2]]
         if not t or worker.check(exp, t) ~= line[3] then
-          stop.raise(stop.FAILED, "%s has changed while it ran: give the command again", path)
+          stop.raise(worker.CHANGED, "%s has changed while it ran", path)
         end
         t.path = line[4]
         perform(self, t, line[5], line[6])

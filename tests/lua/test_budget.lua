@@ -97,6 +97,10 @@ t.test("a trial that takes too long is stopped, and the others go on", function(
     t.eq(code, 1)
     t.ok(said:find "quality=2 failed: took longer than 0.7 seconds", said)
     t.eq(status(folder), "done timeout done")
+    slow = slow:gsub("c.quality == 2", "c.quality > 3")
+    code, said = trials.run(folder, slow, { "quality=4,5" }, { timeout = 0.3 })
+    t.eq(code, 1)
+    t.ok(said:find "quality=5 failed: took longer than 0.3 seconds", said)
   end)
 end)
 
