@@ -180,7 +180,7 @@ local function prepare(path, overrides, options)
   if not next(checkpoint) then checkpoint = { seconds = SECONDS } end
   return { exp = exp, trials = trials, axes = about.axes, folder = records.folder(options.dir),
     checkpoint = checkpoint, jobs = options.jobs or 1, timeout = options.timeout,
-    fail_fast = options.fail_fast, threads = options.threads,
+    fail_fast = options.fail_fast, threads = options.threads, used = 0.0,
     progress = progress.new { quiet = options.quiet, out = options.out } }
 end
 
@@ -214,14 +214,8 @@ local function enlist(run, path, overrides, options, threads)
     plan = json.encode { axes = run.axes, overrides = overrides, trials = #run.trials,
       answers = run.exp.answers, columns = asked(run.exp, "columns"),
       rows = asked(run.exp, "rows") } }
-  for _, t in ipairs(run.trials) do
-    t.experiment = run.exp.name
-    t.provenance = config.copy(about)
-    t.provenance.label, t.provenance.data = t.label, next(t.data) and t.data or nil
-    t.provenance_json = json.encode(t.provenance)
-  end
+  for _, t in ipairs(run.trials) do t.experiment, t.provenance = run.exp.name, about end
   run.records:enlist(sweep, run.trials)
-  run.used = run.records:seconds(sweep)
 end
 
 -- Runs the experiment in the script at path under overrides ("key=value"). options: dir, quiet,
