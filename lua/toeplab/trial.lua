@@ -326,6 +326,9 @@ function Trial:steps(n, model, opt, data, extra)
   end
   check_parts(self.parts)
   keep_model(self, model, data)
+  if self.guard and not opt and self.guard.spec.nan == "rollback" then
+    error("steps: a guard that rolls back lowers the learning rate: give the optimiser", 2)
+  end
   if self.guard and opt then opt.lenient = self.guard.spec.nan == "rollback" end
   self.busy = true
   self.total, self.step = n, resume.restore(self)
