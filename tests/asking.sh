@@ -79,7 +79,9 @@ for verb in ls show diff failures retry tag note rm restore gc merge export sql 
     expect "$verb --help" 0 "^usage: toeplab $verb" "$toeplab" $verb --help
     said "... an example first" "^toeplab $verb"
 done
-expect "ls without a store" 2 "holds no runs" "$toeplab" ls
+for words in ls retry "tag x @all" "rm @all" "restore @all" "note @all x" gc "fsck --repair"; do
+    expect "$words without a store" 2 "holds no runs" "$toeplab" $words
+done
 expect "a sweep with failures" 1 "4 done, 2 failed" "$toeplab" run "$top/sweep.lua"
 
 # ---- Looking -------------------------------------------------------------------------------------
@@ -135,6 +137,8 @@ lines "... finds it" 2 "$toeplab" ls tag=good
 lines "... and the others" 6 "$toeplab" ls tag!=good
 expect "tag again changes nothing" 0 "0 trials now" "$toeplab" tag good @best:loss
 expect "tag --remove" 0 "1 trial no longer" "$toeplab" tag --remove good @all
+expect "no tag" 2 "a tag has 1 to 64 characters" "$toeplab" tag "" @last
+expect "status of what is not there" 2 "no sweep of 'none'" "$toeplab" status none
 expect "tag of two words" 2 "other characters" "$toeplab" tag "a b" @last
 expect "note" 0 "1 trial noted" "$toeplab" note @last "needs a second look"
 expect "... is told" 0 "needs a second look" "$toeplab" note @last

@@ -130,9 +130,15 @@ end
 
 -- ---- The comparison ---------------------------------------------------------------------------
 
-local function check_by(by, vary, key)
+local function check_by(pool, by, vary, key)
   local set = {}
-  for _, name in ipairs(by) do set[name] = true end
+  for _, name in ipairs(by) do
+    set[name] = true
+    if not pool.axes[name] then
+      stop.usage("compare: --by %s: it does not vary in %s%s", name, pool:title(),
+        suggest.hint(name, suggest.keys(pool.axes)))
+    end
+  end
   for _, name in ipairs(vary) do
     if not set[name] then
       stop.usage("compare: '%s' varies too: add --by %s, or choose with %s=VALUE", name, name, name)
@@ -185,7 +191,7 @@ function compare.new(pool, key, a, b, metric, better, by)
     end
   end
   local vary, along = other_axes(pool, key, list)
-  if by then check_by(by, vary, key) end
+  if by then check_by(pool, by, vary, key) end
   local result = { key = key, a = a, b = b, metric = metric, along = along, out = out, pool = pool,
     better = better or compare.better(pool, metric), rows = pair(list, by or vary) }
   judge(result)

@@ -127,6 +127,7 @@ function hear.ended(self, w, status, code, why, ended)
   local label = w.trial.label
   if self.named and why then why = why:gsub("^stopped by SIG%w+", "stopped by SIG" .. self.named) end
   if w.late and status ~= "done" then status, ended, why = "failed", w.late_for, w.late end
+  w.closed = w.late ~= nil -- it was told to stop: it takes no other trial
   over(self, w, status, why, ended)
   if code == stop.STORAGE then
     self.storage = { label = label, why = why }
@@ -142,7 +143,7 @@ end
 
 -- The last line that a worker printed, e.g. why it cannot go on.
 local function last_words(path)
-  return (core.sys.read_file(path) or ""):match("([^\n]+)\n*$")
+  return (core.sys.read_file(path) or ""):sub(-4000):match("([^\n]+)\n*$")
 end
 
 local function cause(code, signal, w)
@@ -179,6 +180,10 @@ local function buried(self, w)
     self.run.progress:warn("%s: %s; it goes on in another", t.label, why)
     t.status = nil
     table.insert(self.queue, 1, t)
+  elseif code == worker.CHANGED then
+    over(self, w, "interrupted", why)
+    self.fate = self.fate or { code = stop.FAILED, why = why:match("toeplab: (.*)") or why }
+    self:wind_down("TERM")
   else
     over(self, w, "failed", why)
   end

@@ -108,6 +108,7 @@ end
 local function check_zips(exp)
   if exp.zip == nil then exp.zips = {} return end
   local lists = #exp.zip > 0 and type(exp.zip[1]) == "table" and exp.zip or { exp.zip }
+  if not is_list(lists) then complain(exp, "zip", "zip: a list of tables, or one of lists") end
   local seen = {}
   for _, axes in ipairs(lists) do
     if type(axes) ~= "table" then complain(exp, "zip", "zip: a list of tables") end
@@ -131,7 +132,9 @@ local function wrong_draw(d)
   end
   if d[1] == "log" and low <= 0 then return "log: the low value must be above 0" end
   local whole = math.type(low) == "integer" and math.type(high) == "integer"
-  if d[1] == "integer" and not whole then return "integer takes two integers" end
+  if d[1] ~= "integer" then return nil end
+  if not whole then return "integer takes two integers" end
+  if high / 1 - low >= 2^53 then return "integer: the values are too far apart" end
 end
 
 local function check_random(exp)
@@ -140,8 +143,10 @@ local function check_random(exp)
   for _, key in ipairs(names(exp, given, "random")) do
     local value = given[key]
     if key == "draws" or key == "seed" then
-      if math.type(value) ~= "integer" or value < (key == "draws" and 1 or 0) then
-        complain(exp, key, "random: %s must be an integer, not %s", key, tostring(value))
+      local least = key == "draws" and 1 or 0
+      if math.type(value) ~= "integer" or value < least then
+        complain(exp, key, "random: %s must be an integer from %d up, not %s", key, least,
+          tostring(value))
       end
       if key == "draws" then exp.draws = value else exp.draw_seed = value end
     else
@@ -154,6 +159,8 @@ local function check_random(exp)
   end
   if next(exp.random) and exp.draws == 0 then
     complain(exp, "random", "random: draws says how many points to draw")
+  elseif exp.draws > 0 and not next(exp.random) then
+    complain(exp, "random", "random: of which key? Write name = {distribution, ...}")
   end
 end
 
@@ -198,6 +205,11 @@ local function check_when(exp)
     if not rule.fixed and not rule.grid then
       complain(exp, "when", "when: a rule sets something: fixed = {...} or grid = {...}")
     end
+    for key in pairs(rule.fixed or {}) do
+      if (rule.grid or {})[key] ~= nil then
+        complain(exp, key, "when: a rule sets %s twice, in fixed and in grid", tostring(key))
+      end
+    end
     for _, part in ipairs { "fixed", "grid" } do
       check_known(exp, "when: " .. part, rule[part] or {})
       for _, key in ipairs(suggest.keys(rule[part] or {})) do
@@ -215,6 +227,38 @@ local function check_except(exp)
   for _, rule in ipairs(exp.except) do
     if not rule.reason or rule.reason == "" then
       complain(exp, "except", "except: each exception says its reason = \"...\"")
+    end
+  end
+end
+
+-- The types of the values that a key may have.
+local function types(exp, key)
+  local set = {}
+  local function add(value)
+    if value ~= nil then set[type(value)] = true end
+    for _, item in ipairs(type(value) == "table" and value or {}) do set[type(item)] = true end
+  end
+  add(exp.fixed[key])
+  add(exp:axes()[key])
+  for _, values in pairs(exp.scale) do add(values[key]) end
+  for _, rule in ipairs(exp.when) do
+    add((rule.fixed or {})[key])
+    add((rule.grid or {})[key])
+  end
+  return set
+end
+
+-- A value of another type than all that a key may have would never fit.
+local function check_where(exp, what)
+  for _, rule in ipairs(exp[what]) do
+    local where = type(rule.where) == "table" and rule.where or {}
+    for _, key in ipairs(suggest.keys(where)) do
+      local may = types(exp, key)
+      for _, value in ipairs(type(where[key]) == "table" and where[key] or { where[key] }) do
+        if not may[type(value)] then
+          complain(exp, what, "%s: where: %s is never a %s", what, key, type(value))
+        end
+      end
     end
   end
 end
@@ -266,6 +310,8 @@ end
 function declared.rules(exp)
   check_when(exp)
   check_except(exp)
+  check_where(exp, "when")
+  check_where(exp, "except")
   for _, name in ipairs { "guard", "prune", "budget" } do check_watch(exp, name) end
   check_budget(exp)
   check_answers(exp)

@@ -156,6 +156,9 @@ local function check_scales(self)
     if type(self.scale[name]) ~= "table" then
       complain(self, name, "scale: %s must be a table of values", name)
     end
+    if not name:find("^%w[%w_.%-]*$") then -- it becomes a part of the names of files
+      complain(self, "scale", "scale: '%s' cannot be a name: use letters, digits, _, - and .", name)
+    end
     check_names(self, name, self.scale[name])
   end
   for _, name in ipairs(names) do check_scale(self, names, name) end
@@ -185,8 +188,11 @@ local function check_checkpoint(self)
       complain(self, key, "checkpoint has no field '%s'%s", key,
         suggest.hint(key, suggest.keys(checkpoint_fields)))
     end
-    if type(self.checkpoint[key]) ~= "number" or self.checkpoint[key] <= 0 then
-      complain(self, key, "checkpoint: %s must be a number above 0", key)
+    local value = self.checkpoint[key]
+    local number = type(value) == "number" and value > 0
+    if not number or key == "steps" and not math.tointeger(value) then
+      complain(self, key, "checkpoint: %s must be %s above 0", key,
+        key == "steps" and "an integer" or "a number")
     end
   end
 end
@@ -278,6 +284,9 @@ function experiment.define(name, level)
     declared.rules(self)
     check_checkpoint(self)
     check_report(self)
+    if self.data and not is_list(self.data) then
+      complain(self, "data", "data must be a list of keys")
+    end
     self.seeds = check_seeds(self, self.seeds or 1)
     return self
   end

@@ -145,7 +145,7 @@ local function aligned(g, left, between, right)
       local space = (" "):rep(widths[c] - width(text))
       parts[c] = c == 1 and text .. space or space .. text
     end
-    lines[#lines + 1] = (left .. table.concat(parts, between) .. right):gsub("%s+$", "")
+    lines[#lines + 1] = (left .. table.concat(parts, between) .. right):match(".*%S") or ""
   end
   return lines, widths
 end

@@ -28,22 +28,27 @@ Writer.__index = Writer
 
 local problems = { [5] = "EIO", [27] = "ENOSPC", [28] = "ENOSPC", [122] = "ENOSPC" } -- by errno
 
-local function failed(path, why, code)
+local function failure(path, why, code)
   local message = why:find(path, 1, true) and why or path .. ": " .. why
-  error(problems[code] and core.error(problems[code], message) or message, 0)
+  return problems[code] and core.error(problems[code], message) or message
 end
 
 function journal.writer(path)
   local file, why, code = io.open(path, "ab")
-  if not file then failed(path, why, code) end
+  if not file then error(failure(path, why, code), 0) end
   file:setvbuf("no")
-  core.sys.lock(file)
+  for _ = 1, 20 do -- who looks whether it is in use holds the lock for a moment
+    if core.sys.lock(file) then break end
+    core.sys.sleep(0.01)
+  end
   return setmetatable({ file = file, path = path }, Writer)
 end
 
 -- Appends a record of lines, each a list of values. When it returns, the death of this process
--- loses nothing of it; with sync, that of the machine neither.
+-- loses nothing of it; with sync, that of the machine neither. After a write that failed none is
+-- accepted: what followed a torn record could not be read.
 function Writer:add(lines, sync)
+  if self.broken then error(self.broken, 0) end
   local texts = {}
   for i, values in ipairs(lines) do
     texts[i] = wire.line(table.unpack(values, 1, values.n or #values))
@@ -51,7 +56,9 @@ function Writer:add(lines, sync)
   local text = table.concat(texts)
   local ok, why, code = self.file:write(text .. seal(text))
   if ok and sync then ok, why, code = core.sys.sync(self.file) end
-  if not ok then failed(self.path, why, code) end
+  if ok then return end
+  self.broken = failure(self.path, why, code)
+  error(self.broken, 0)
 end
 
 function Writer:close() self.file:close() end
@@ -71,7 +78,10 @@ local MOST = 1 << 20
 local function records(text)
   local lines, from, good = {}, 1, 0
   local pending = {}
-  for at, line, next_at in text:gmatch("()([^\n]*)\n()") do
+  local at = 1
+  local stop = text:find("\n", at, true) -- a pattern would take forever to find none
+  while stop do
+    local line, next_at = text:sub(at, stop - 1), stop + 1
     local hash = line:match("^= (%x+)$")
     if hash then
       if core.sha256(text:sub(from, at - 1)):sub(1, 16) ~= hash then
@@ -82,6 +92,7 @@ local function records(text)
     else
       pending[#pending + 1] = wire.parse(line)
     end
+    at, stop = next_at, text:find("\n", next_at, true)
   end
   return lines, good
 end

@@ -213,7 +213,7 @@ end
 -- (12 characters of each), dirty= (1 or 0), point=, values=}; values: of each metric of the list a
 -- number, nan or nil. Trials at the same point share one point {values=, at=}: the configuration
 -- without the seed, and what of it varies. A seed counts once at a point, as the newest sweep has
--- it.
+-- it. That the filters leave none is a usage error.
 function Pool:trials(metrics)
   local keys, rows, texts = suggest.keys(self.axes), {}, {}
   for _, s in ipairs(self.sweeps) do
@@ -235,6 +235,7 @@ function Pool:trials(metrics)
       list[#list + 1] = row
     end
   end
+  if #list == 0 and #rows > 0 then stop.usage("no trial of %s is like that", self:title()) end
   return list
 end
 

@@ -146,6 +146,7 @@ local SHOWN = 60
 
 -- Text of a value for labels: decay=0.99, lengths=64,128; long texts are cut.
 local function show(v)
+  if type(v) == "string" then v = v:gsub("%c", " ") end
   if type(v) == "string" and #v > SHOWN then
     return ("%s... (%d bytes)"):format(v:sub(1, SHOWN - 20), #v)
   end
@@ -177,6 +178,7 @@ end
 function plan.trials(exp, words)
   local values = settle(exp, words)
   local points, left_out, counts = space.points(values)
+  space.check_count(#points * #values.seeds)
   local trials, varied = {}, {}
   for _, point in ipairs(points) do
     for key in pairs(point) do varied[key] = true end
@@ -200,7 +202,8 @@ function plan.check(exp, trials)
   for _, trial in ipairs(trials) do
     local text = json.encode(trial.config)
     if seen[text] then
-      stop.usage("%s: %s appears twice among the trials", exp.file, trial.label)
+      stop.usage("%s: %s appears twice among the trials%s", exp.file, trial.label,
+        next(exp.random) and ", drawn by random: draw fewer, or from more values" or "")
     end
     seen[text] = true
     if exp.check then

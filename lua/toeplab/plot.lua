@@ -80,11 +80,15 @@ end
 
 -- ---- Text for gnuplot -------------------------------------------------------------------------
 
--- A text as it is: in single quotes gnuplot replaces nothing.
-local function quote(text)
+-- A text of one line of UTF-8.
+local function clean(text)
   text = text:gsub("%c", " ")
-  if not utf8.len(text) then text = text:gsub("[\x80-\xff]", "?") end
-  return "'" .. text:gsub("'", "''") .. "'"
+  return utf8.len(text) and text or (text:gsub("[\x80-\xff]", "?"))
+end
+
+-- A text as it is: in single quotes gnuplot replaces nothing; it does not read two quotes in a row.
+local function quote(text)
+  return "'" .. clean(text):gsub("'", [[' . "'" . ']]) .. "'"
 end
 
 -- v if it can be drawn, else nil.
@@ -355,7 +359,7 @@ local escapes = { ["&"] = "&amp;", ["<"] = "&lt;" }
 
 -- What viewers show of the file, and sharp cells of matrices.
 local function finish(svg, title)
-  local words = quote(title or ""):sub(2, -2):gsub("''", "'"):gsub("[&<]", escapes)
+  local words = clean(title or ""):gsub("[&<]", escapes)
   svg = svg:gsub("<title>Gnuplot</title>\n", function()
     return title and "<title>" .. words .. "</title>\n" or ""
   end, 1)

@@ -7,7 +7,8 @@
 --           of the others'; until 3 of them are there, all go on
 --
 -- What is decided depends on which trials are ahead, thus on the workers' speed; every decision is
--- an event of its trial, and a pruned trial is not taken up again.
+-- an event of its trial, and a pruned trial is not taken up again. A trial that goes on after a kill
+-- is not judged again at the steps before its checkpoint; if it was to end, it is ended.
 local prune = {}
 
 local Pruner = {}
@@ -55,19 +56,39 @@ function rules.median(_, value, values)
   return value <= median, ("the better half of %d"):format(#values)
 end
 
--- Why trial t is to be ended now, and at which step; nil: it goes on.
+-- The step at which t is judged after it was at step.
+local function later(self, step)
+  local eta = self.spec.rule == "asha" and self.spec.eta or 2.0
+  return math.max(step + 1, math.floor(step * eta))
+end
+
+-- The first step at which t is to be judged, that of its checkpoint being behind it; or what was
+-- decided: {why, step}.
+local function taken_up(self, t)
+  local decided = self.records:rows([[SELECT text, step FROM events WHERE trial = ?
+    AND kind = 'prune' ORDER BY id LIMIT 1]], { t.id })[1]
+  if decided then return nil, { decided.text, decided.step } end
+  local _, row = self.records:status(t.id)
+  local step = self.spec.min_steps
+  while row and row.step and step <= row.step do step = later(self, step) end
+  return step
+end
+
+-- Why trial t is to be ended now, at which step, and whether that is an event already; nil: it goes
+-- on.
 function Pruner:judge(t)
-  local spec = self.spec
-  local eta = spec.rule == "asha" and spec.eta or 2.0
+  local spec, decided = self.spec, nil
+  if not self.next[t] then self.next[t], decided = taken_up(self, t) end
+  if decided then return decided[1], decided[2], true end
   while true do
-    local step = self.next[t] or spec.min_steps
+    local step = self.next[t]
     local value = value_at(self, t.id, step)
     if not value then return nil end
-    self.next[t] = math.max(step + 1, math.floor(step * eta))
+    self.next[t] = later(self, step)
     local fine, bar = rules[spec.rule](spec, value, values_at(self, step))
     if not fine then
       local shown = spec.goal == "max" and -value or value
-      return ("%s is %.4g at step %d, not among %s"):format(spec.metric, shown, step, bar), step
+      return ("%s is %.4g at step %d, not among %s"):format(spec.metric, shown, step, bar), step, false
     end
   end
 end

@@ -33,7 +33,8 @@ function published.folder()
   for _, path in ipairs { "/../../results/published", "/../../published" } do
     if core.sys.exists(library .. path) then return library .. path end
   end
-  stop.raise(stop.FAILED, "there are no published tables beside %s", library)
+  stop.raise(stop.FAILED, "there are no published tables beside %s; in a checkout, git "
+    .. "checkout results/published brings them back", library)
 end
 
 -- table2 before table10.

@@ -1,4 +1,5 @@
 -- records.lua: the rows of trials in the store of runs: everything the runner says to SQLite.
+local config = require "toeplab.config"
 local core = require "toeplab.core"
 local journal = require "toeplab.journal"
 local json = require "toeplab.json"
@@ -26,14 +27,15 @@ local function check_empty(folder)
   end
 end
 
--- Opens the store in folder for reading ("r") or writing ("w"); raises with the right exit code.
+-- Opens the store in folder for reading ("r"), for changes of what is there ("u"), or for writing
+-- ("w"), which makes it if it is not there; raises with the right exit code.
 function records.open(folder, mode)
-  if mode == "r" and not core.sys.exists(folder .. "/runs.db") then
+  if mode ~= "w" and not core.sys.exists(folder .. "/runs.db") then
     stop.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)",
       folder)
   end
   check_empty(folder)
-  local store, message, status = core.store(folder, mode)
+  local store, message, status = core.store(folder, mode == "u" and "w" or mode)
   if not store then
     stop.raise(status == "ELOCKED" and stop.LOCKED or stop.STORAGE, "%s", message)
   end
@@ -115,12 +117,13 @@ end
 -- Marks a trial as running in process pid; returns the number of the attempt, the seconds of those
 -- before, and its artifacts.
 function Records:begin(t, pid)
-  local p = t.provenance
+  local p = config.copy(t.provenance)
+  p.label, p.data = t.label, next(t.data) and t.data or nil
   self:transaction(function()
     self:rows([[UPDATE trials SET status = 'running', ended = NULL, attempt = attempt + 1,
       started = ?, finished = NULL, error = NULL, host = ?, pid = ?, command = ?, git_commit = ?,
       git_dirty = ?, provenance = ? WHERE id = ?]],
-      { core.sys.now(), p.host, pid, p.command, p.commit, p.dirty, t.provenance_json, t.id, n = 8 })
+      { core.sys.now(), p.host, pid, p.command, p.commit, p.dirty, json.encode(p), t.id, n = 8 })
     self:rows([[INSERT INTO journals SELECT id, attempt, 0 FROM trials WHERE id = ?
       ON CONFLICT (trial) DO UPDATE SET attempt = excluded.attempt, bytes = 0]], { t.id })
   end)
@@ -178,9 +181,10 @@ lines["end"] = function(self, id, status, why, ended, seconds)
 end
 
 -- Takes over what the journal of a trial's attempt holds beyond what is taken over already, in one
--- transaction with how far that is. path: of the trial. Returns whether the trial has ended by its
--- own word, and why the rest of the journal cannot be read (nil: it can).
-function Records:take(id, path)
+-- transaction with how far that is. path: of the trial; some: no more than a megabyte of it, so that
+-- a writer who is faster does not hold the caller. Returns whether the trial has ended by its own
+-- word, and why the rest of the journal cannot be read (nil: it can).
+function Records:take(id, path, some)
   local row = self:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { id })[1]
   if not row then return false end
   local file, ended, damage = self.folder .. "/" .. journal.path(path, row.attempt), false, nil
@@ -198,18 +202,12 @@ function Records:take(id, path)
       end)
       row.bytes = offset
     end
-  until #list == 0 or why
+  until #list == 0 or why or some
   return ended, damage
 end
 
 -- Notes what was done to a trial.
 function Records:event(id, step, kind, text) lines.event(self, id, step, kind, text) end
-
--- The seconds that the trials of a sweep have had.
-function Records:seconds(sweep)
-  return self:rows([[SELECT coalesce(sum(t.seconds), 0.0) AS seconds FROM members m
-    JOIN trials t ON t.id = m.trial WHERE m.sweep = ?]], { sweep })[1].seconds
-end
 
 -- The journal of a trial that is over is of no more use.
 function Records:end_journal(id, path)

@@ -25,11 +25,12 @@ end
 
 -- Lines of a table: header is a list of names, rows lists of values. Numbers are set to the right.
 function report.lines(header, rows)
-  local cells, right, widths = { header }, {}, {}
+  local cells, right, widths = { {} }, {}, {}
+  for c, name in ipairs(header) do cells[1][c] = tostring(name):gsub("%c", " ") end
   for r, row in ipairs(rows) do
     cells[r + 1] = {}
     for c = 1, #header do
-      cells[r + 1][c] = report.cell(row[c])
+      cells[r + 1][c] = report.cell(row[c]):gsub("%c", " ")
       right[c] = (right[c] == nil or right[c]) and (type(row[c]) == "number" or row[c] == nil)
     end
   end
@@ -44,7 +45,7 @@ function report.lines(header, rows)
       local space = (" "):rep(widths[c] - width(row[c]))
       parts[c] = right[c] and space .. row[c] or row[c] .. space
     end
-    lines[r] = table.concat(parts, "  "):gsub("%s+$", "")
+    lines[r] = table.concat(parts, "  "):match(".*%S") or ""
   end
   return lines
 end

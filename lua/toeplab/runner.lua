@@ -92,6 +92,7 @@ local function summary(run, counts, seconds)
     local words = { done = "done", skipped = "already done", pruned = "pruned", failed = "failed" }
     if counts[name] > 0 then parts[#parts + 1] = counts[name] .. " " .. words[name] end
   end
+  if #parts == 0 then parts[1] = "none of them here" end -- of another shard
   run.progress:say("%d trial%s: %s  (%s, %s)", #run.trials, #run.trials == 1 and "" or "s",
     table.concat(parts, ", "), progress.duration(seconds), run.folder)
 end
@@ -179,7 +180,7 @@ local function prepare(path, overrides, options)
   if not next(checkpoint) then checkpoint = { seconds = SECONDS } end
   return { exp = exp, trials = trials, axes = about.axes, folder = records.folder(options.dir),
     checkpoint = checkpoint, jobs = options.jobs or 1, timeout = options.timeout,
-    fail_fast = options.fail_fast, threads = options.threads,
+    fail_fast = options.fail_fast, threads = options.threads, used = 0.0,
     progress = progress.new { quiet = options.quiet, out = options.out } }
 end
 
@@ -213,14 +214,8 @@ local function enlist(run, path, overrides, options, threads)
     plan = json.encode { axes = run.axes, overrides = overrides, trials = #run.trials,
       answers = run.exp.answers, columns = asked(run.exp, "columns"),
       rows = asked(run.exp, "rows") } }
-  for _, t in ipairs(run.trials) do
-    t.experiment = run.exp.name
-    t.provenance = config.copy(about)
-    t.provenance.label, t.provenance.data = t.label, next(t.data) and t.data or nil
-    t.provenance_json = json.encode(t.provenance)
-  end
+  for _, t in ipairs(run.trials) do t.experiment, t.provenance = run.exp.name, about end
   run.records:enlist(sweep, run.trials)
-  run.used = run.records:seconds(sweep)
 end
 
 -- Runs the experiment in the script at path under overrides ("key=value"). options: dir, quiet,

@@ -259,7 +259,11 @@ end
 
 local function at_word(query, word)
   local count = word:match("^@last:(%d+)$") or word == "@last" and "1"
-  if count then return last(query, count) end
+  if count then
+    count = math.tointeger(tonumber(count)) or 0
+    if count < 1 then stop.usage("'%s': write @last:1 or more", word) end
+    return last(query, count)
+  end
   if word == "@all" then return "1" end
   local metric = word:match("^@best:(.+)$")
   if metric then return best(query, metric) end

@@ -8,6 +8,13 @@ local suggest = require "toeplab.suggest"
 
 local space = {}
 
+-- More than this is a slip, and would not fit into memory.
+local MOST = 1000000
+
+function space.check_count(count)
+  if count > MOST then stop.usage("that is %.3g trials; at most %d are run", count, MOST) end
+end
+
 -- Whether a value is wanted, which is a value or a list of them; a list as value is wanted as such.
 local function wanted_value(value, wanted)
   if type(wanted) ~= "table" then return value == wanted end
@@ -27,7 +34,11 @@ end
 -- Whether the configuration values fits where: a table key -> value or list of values, all of which
 -- must fit, or a function of the configuration.
 function space.fits(where, values)
-  if type(where) == "function" then return where(options.shared("the configuration", values)) end
+  if type(where) == "function" then
+    local ok, result = pcall(where, options.shared("the configuration", values))
+    if not ok then stop.usage("where: %s", stop.text(result)) end
+    return result
+  end
   for key, wanted in pairs(where) do
     if not wanted_value(values[key], wanted) then return false end
   end
@@ -37,6 +48,7 @@ end
 -- Each point of list with each point of more laid over it.
 local function times(list, more)
   local result = {}
+  space.check_count(#list * #more)
   for _, point in ipairs(list) do
     for _, extra in ipairs(more) do
       local both = config.copy(point)
@@ -92,6 +104,7 @@ space.distributions = suggest.keys(draws)
 -- a draw does not change the others.
 local function random(axes, count, seed)
   local list = {}
+  space.check_count(count)
   for i = 1, count do list[i] = {} end
   for _, key in ipairs(suggest.keys(axes)) do
     local stream = core.stream(seed, "random " .. key)

@@ -245,7 +245,7 @@ function terminal.draw(spec, options)
   if o.colour == nil then o.colour = progress.colour(1) end
   if o.plain == nil then o.plain = not terminal.has_utf8() end
   o.rows, o.field = o.rows or ROWS, math.min(o.columns, 110) - MARGIN - 6
-  local function out(text) lines[#lines + 1] = (text:gsub("%s+$", "")) end
+  local function out(text) lines[#lines + 1] = text:match(".*%S") or "" end
   if spec.panels and spec.title then out(spec.title) end
   for i, panel in ipairs(spec.panels or { spec }) do
     if i > 1 then out("") end

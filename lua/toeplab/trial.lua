@@ -52,6 +52,7 @@ end
 -- last value.
 function Trial:log(values, index)
   local names = {}
+  if type(values) ~= "table" then error("log: takes a table: t:log { name = number }", 2) end
   if index ~= nil and math.type(index) ~= "integer" then
     error("log: the index must be an integer", 2)
   end
@@ -325,6 +326,9 @@ function Trial:steps(n, model, opt, data, extra)
   end
   check_parts(self.parts)
   keep_model(self, model, data)
+  if self.guard and not opt and self.guard.spec.nan == "rollback" then
+    error("steps: a guard that rolls back lowers the learning rate: give the optimiser", 2)
+  end
   if self.guard and opt then opt.lenient = self.guard.spec.nan == "rollback" end
   self.busy = true
   self.total, self.step = n, resume.restore(self)

@@ -16,7 +16,7 @@ local function word_of(v)
   if type(v) == "string" then return "+" .. escape(v) end
   if math.type(v) == "float" then
     if v ~= v then return "nan" end
-    return ("%a"):format(v):gsub(",", ".") .. ""
+    return (("%a"):format(v):gsub(",", "."))
   end
   return tostring(v)
 end

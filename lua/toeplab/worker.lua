@@ -20,9 +20,10 @@ local suggest = require "toeplab.suggest"
 local trial = require "toeplab.trial"
 local wire = require "toeplab.wire"
 
-local worker = {}
+local worker = { CHANGED = 86 } -- its exit code where the script is not the coordinator's
 
 local HOOK_INSTRUCTIONS = 1000
+local LONGEST = 10000 -- bytes of an error's text that are kept
 
 local function tell(...) core.sys.tell(wire.line(...)) end
 
@@ -126,6 +127,8 @@ end
 function Rows:add_checkpoint(a, keep)
   local seconds = self.seconds + core.sys.clock() - self.began
   local lines, old, same = { artifact_line(a), { "step", a.step, seconds } }, {}, 1
+  table.move(self.events, 1, #self.events, 3, lines)
+  self.events = {}
   for _, row in ipairs(self:checkpoints()) do
     if row.kind == a.kind and row.step ~= a.step then
       same = same + 1
@@ -150,8 +153,9 @@ function Rows:forget_after(step)
   self:drop(function(a) return a.step > step end)
 end
 
--- Something that was done to the trial: kind "rollback", ...
-function Rows:event(step, kind, why) self.journal:add { { "event", step, kind, why } } end
+-- Something that was done to the trial: kind "rollback", ... It is recorded with the next
+-- checkpoint, so that a kill between the two does not make it happen, and count, twice.
+function Rows:event(step, kind, why) table.insert(self.events, { "event", step, kind, why }) end
 
 -- ---- One trial --------------------------------------------------------------------------------
 
@@ -241,21 +245,29 @@ end
 local function perform(self, t, attempt, seconds)
   local path, log = self.folder .. "/" .. journal.path(t.path, attempt),
     self.folder .. "/" .. t.path .. "/log.txt"
+  local writer = journal.writer(path)
+  -- The next coordinator waits for a journal that is in use; of one that was not, when it looked, it
+  -- knows nothing any more.
+  if not self:take(false) then return end
   core.sys.print_to(log)
-  local rows = setmetatable({ journal = journal.writer(path), artifacts = self.artifacts,
+  local rows = setmetatable({ journal = writer, artifacts = self.artifacts, events = {},
     seconds = seconds, began = core.sys.clock() }, Rows)
   self.artifacts = {}
   local ok, problem, storing, handle = call(self, t, rows)
+  if ok and writer.broken then ok, problem, storing = false, writer.broken, true end
   local code = not ok and verdict(problem, storing) or nil
   local status = ok and "done" or code and "interrupted" or "failed"
   local why = not ok and tostring(problem) or nil
+  if why and #why > LONGEST then
+    why = ("%s... (%d bytes)"):format(why:sub(1, LONGEST), #why)
+  end
   local ended = (ok or status == "failed") and handle.why_ended or nil
   -- A full disk may refuse this too; the coordinator is told in any case.
-  pcall(rows.journal.add, rows.journal, { { "end", status, why, ended,
+  pcall(writer.add, writer, { { "end", status, why, ended,
     seconds + core.sys.clock() - rows.began, n = 5 } }, true)
-  rows.journal:close()
+  writer:close()
   io.stdout:flush()
-  if (core.sys.read_file(log) or "") == "" then core.sys.remove(log) end
+  if core.sys.size(log) == 0 then core.sys.remove(log) end
   tell("ended", status, code, why, ended)
   collectgarbage()
 end
@@ -306,7 +318,7 @@ function worker.main(path, overrides, options)
       elseif line[1] == "trial" then
         local t = trials[line[2]]
         if not t or worker.check(exp, t) ~= line[3] then
-          stop.raise(stop.FAILED, "%s has changed while it ran: give the command again", path)
+          stop.raise(worker.CHANGED, "%s has changed while it ran", path)
         end
         t.path = line[4]
         perform(self, t, line[5], line[6])

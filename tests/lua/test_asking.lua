@@ -58,6 +58,9 @@ t.test("words mean trials by id, experiment, status and place", function()
     } do
       t.eq(names(store, words), want)
     end
+    for _, word in ipairs { "@last:0", "@last:99999999999999999999" } do
+      t.raises(names, "write @last:1 or more", store, word)
+    end
   end)
 end)
 

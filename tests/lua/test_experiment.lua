@@ -52,6 +52,10 @@ t.test("a misspelt field is an error with its line and a suggestion", function()
   refused("trial = function(t, c) end,", "", "has no trial")
   refused("on = true", "seed = 3", "x%.lua:3: the key 'seed' is set by the runner")
   refused("on = true", "on = print", "x%.lua:3: on must be .*not a function")
+  refused("scale = { small", 'scale = { ["../up"] = {}, small', "x%.lua:9: .*'%.%./up' cannot be")
+  refused("seeds = 2,", "data = { a = 'name' },", "x%.lua:8: data must be a list of keys")
+  refused("seeds = 2,", "checkpoint = { steps = 1.5 },", "steps must be an integer above 0")
+  refused("seeds = 2,", "checkpoint = { seconds = 0 / 0 },", "seconds must be a number above 0")
 end)
 
 t.test("values without names or that no store keeps are errors with their line", function()
@@ -169,6 +173,9 @@ end)
 t.test("tables are aligned, CSV is quoted", function()
   t.eq(report.lines({ "name", "x" }, { { "a", 1.5 }, { "bé", 22 } }),
     { "name       x", "a     1.5000", "bé        22" })
+  t.eq(report.lines({ "two\nlines", 3 }, { { "\27[2J", "x" } }), { "two lines  3", " [2J       x" })
+  local wide = ("n"):rep(100000) -- a pattern that looks for blanks from the left takes minutes
+  t.eq(#report.lines({ "a", wide }, { { "b", 1 } })[2], 100003)
   t.eq(report.csv({ "a", "b" }, { { 'say "x"', 1.5 }, { "p,q", nil } }),
     'a,b\n"say ""x""",1.5\n"p,q",\n')
 end)

@@ -58,6 +58,11 @@ t.test("a line and points, with their names", function()
 end)
 
 t.test("texts are shown as they are and run nothing", function()
+  for _, text in ipairs { "'; plot x; '", "''", "a''b'", '"`date`' } do
+    local shown = text:gsub('"', "&quot;"):gsub("'", "&#39;")
+    local svg = drawn { title = text, ylabel = text, series = { { name = text, y = { 1, 2 } } } }
+    t.ok(svg:find(text, 1, true) or svg:find(shown, 1, true), text)
+  end
   in_folder(function(folder)
     local words = "x_1 ^2 {/Bold b} <b> & 'q' \"d\" `touch " .. folder .. "/ran` $HOME \\n %s @a λ"
     local svg = {}

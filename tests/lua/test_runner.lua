@@ -2,6 +2,7 @@
 local t = require "harness"
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
+local journal = require "toeplab.journal"
 local stop = require "toeplab.stop"
 local trials = require "trials"
 
@@ -345,6 +346,19 @@ t.test("a text logged at two steps is two files; the report has the last", funct
       local want = row.step == 3 and "last" or "step " .. row.step
       t.eq(read(folder .. "/results/" .. row.path), want)
     end
+  end)
+end)
+
+t.test("a record of any length is read, and a torn one waits", function()
+  in_folder(function(folder)
+    local path, long = folder .. "/x.jnl", ("n"):rep(3000000)
+    local writer = journal.writer(path)
+    writer:add { { "metric", 1, long, 2.0 } }
+    writer:close()
+    local lines, offset = journal.read(path, 0)
+    t.eq({ #lines, lines[1][3] == long, offset }, { 1, true, core.sys.size(path) })
+    write(path, read(path):sub(1, -40))
+    t.eq({ #journal.read(path, 0), select(2, journal.read(path, 0)) }, { 0, 0 })
   end)
 end)
 

@@ -4,6 +4,7 @@ local t = require "harness"
 local declared = require "toeplab.declared"
 local experiment = require "toeplab.experiment"
 local plan = require "toeplab.plan"
+local stop = require "toeplab.stop"
 
 -- The experiment whose fields besides fixed, grid and trial are in text.
 local function declare(text)
@@ -99,7 +100,14 @@ t.test("mistakes in axes and rules are errors with their line", function()
     { "random = { draws = 2, rate = { 'log', 0, 2 } },", "must be above 0" },
     { "random = { draws = 2, rate = { 'uniform', 3, 2 } },", "up to the high one" },
     { "random = { draws = 2, rate = { 'integer', 1, 2.5 } },", "takes two integers" },
-    { "random = { draws = 0, rate = { 'uniform', 1, 2 } },", "draws must be an integer" },
+    { "random = { draws = 0, rate = { 'uniform', 1, 2 } },", "an integer from 1 up, not 0" },
+    { "random = { draws = 2 },", "random: of which key" },
+    { "random = { draws = 2, n = { 'integer', math.mininteger, 1 } },", "too far apart" },
+    { "zip = { { a = { 1, 2 } }, b = { 1, 2 } },", "a list of tables, or one of lists" },
+    { "when = { { where = { model = 'tnn' }, fixed = { lr = 1 }, grid = { lr = { 1 } } } },",
+      "a rule sets lr twice" },
+    { "when = { { where = { model = 1 }, fixed = { lr = 1 } } },", "model is never a number" },
+    { "except = { { where = { lr = { 1, '2' } }, reason = 'x' } },", "lr is never a string" },
     { "when = { { where = { modell = 1 }, fixed = { lr = 1 } } },", "did you mean 'model'" },
     { "when = { { where = { model = 1 }, fixed = { lrr = 1 } } },", "did you mean 'lr'" },
     { "when = { { where = { model = 1 } } },", "a rule sets something" },
@@ -115,6 +123,21 @@ t.test("mistakes in axes and rules are errors with their line", function()
     { "budget = { memory = '6 GB' },", 'must be like "6G"' },
   }
   for _, case in ipairs(cases) do t.raises(declare, case[2], case[1]) end
+end)
+
+t.test("what cannot be planned is a usage error", function()
+  local function refused(want, ...)
+    local ok, why = pcall(labels, ...)
+    t.eq({ ok, stop.is(why) and why.code }, { false, stop.USAGE })
+    t.ok(tostring(why):find(want), tostring(why))
+  end
+  local rule = "when = { { where = function() error(%s) end, fixed = { lr = 1 } } },"
+  refused("where: .*boo", rule:format "'boo'")
+  refused("where: nil", rule:format "nil")
+  refused("drawn by random: draw fewer", "random = { draws = 5, n = { 'integer', 1, 2 } },")
+  refused("1e%+08 trials; at most", "random = { draws = 100000000, n = { 'uniform', 1, 2 } },")
+  refused("2e%+06 trials; at most", "seeds = 1000000,")
+  t.eq(labels("zip = { kind = { 'a\\nb' } },", { "model=ski" }), { "kind=a b model=ski" })
 end)
 
 t.test("budgets are seconds and bytes", function()

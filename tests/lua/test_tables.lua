@@ -364,7 +364,8 @@ t.test("an experiment's own table, the list, and names that are not there", func
     text = run(folder, "")
     t.ok(line(text, "tnn/table10 "):find "decays laptop: 12 of 12", text)
     t.ok(line(text, "tnn/table2 "):find "experiments/tnn%-lm%.lua", text)
-    for _, words in ipairs { "decay", "tnn/table11", "tnn/table10 decay", "--tolerance -1" } do
+    for _, words in ipairs { "decay", "tnn/table11", "tnn/table10 decay", "--tolerance -1",
+      "decays decay=7", "tnn/table10 seed=99", "decays --metric nix" } do
       local _, bad = run(folder, words)
       t.eq(bad, 2)
     end

@@ -51,6 +51,9 @@ local function parse(words)
   if not key then
     stop.usage("compare: give one key in two values, like decay=0.99 decay=none")
   end
+  if seen[key][1] == seen[key][2] then
+    stop.usage("compare: %s is given twice: one key in two values", seen[key][1])
+  end
   for _, word in ipairs(words) do
     local k = word:match "^([%a_][%w_]*)="
     if k and k ~= key then filters[#filters + 1] = word end

@@ -212,7 +212,7 @@ local rounds = { { check_database, check_journals },
 
 function fsck.run(set, words)
   if #words > 0 then stop.usage("fsck: takes no words, got '%s'", words[1]) end
-  local store <close> = records.open(records.folder(set.dir), set.repair and "w" or "r")
+  local store <close> = records.open(records.folder(set.dir), set.repair and "u" or "r")
   local check = setmetatable({ store = store, quick = set.quick, list = {}, left = 0, all = 0 },
     Check)
   for _, round in ipairs(rounds) do

@@ -66,7 +66,7 @@ end
 function gc.run(set, words)
   if #words > 0 then stop.usage("gc: takes no words, got '%s'", words[1]) end
   local days, dry = arguments.number("gc", set, "days", 0) or 30, set["dry-run"]
-  local store <close> = records.open(records.folder(set.dir), dry and "r" or "w")
+  local store <close> = records.open(records.folder(set.dir), dry and "r" or "u")
   local ids = trash.expired(store, days)
   local trashed = free_trash(store, ids, dry)
   local list = trash.stale(store)

@@ -27,7 +27,7 @@ function note.run(set, words)
   if not word then stop.usage("note: which trial? Give an id (see toeplab ls) or @last") end
   local text = table.concat(words, " ")
   local writes = text ~= "" or set.clear
-  local store <close> = records.open(records.folder(set.dir), writes and "w" or "r")
+  local store <close> = records.open(records.folder(set.dir), writes and "u" or "r")
   local ids = select.ids(store, { word }, "note")
   if not writes then
     print_notes(store, ids)

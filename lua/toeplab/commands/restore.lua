@@ -17,7 +17,7 @@ function restore.run(set, words)
   if #words == 0 then
     stop.usage("restore: which trials? Give ids (see toeplab ls --trash), @last or @all")
   end
-  local store <close> = records.open(records.folder(set.dir), "w")
+  local store <close> = records.open(records.folder(set.dir), "u")
   local ids = select.ids(store, words, "restore", true)
   trash.restore(store, ids)
   print(output.count(#ids, "trial") .. " restored")

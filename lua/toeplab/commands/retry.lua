@@ -30,7 +30,7 @@ local function queue(store, list)
 end
 
 function retry.run(set, words)
-  local store <close> = records.open(records.folder(set.dir), set["dry-run"] and "r" or "w")
+  local store <close> = records.open(records.folder(set.dir), set["dry-run"] and "r" or "u")
   local query = select.new(store, words)
   local list = query:rows("t.id, t.step, t.error, t.command, " .. query.status .. " AS status",
     ("AND (t.status IN ('failed', 'interrupted') OR %s = 'killed') ORDER BY t.started, t.id")

@@ -29,7 +29,7 @@ end
 
 function rm.run(set, words)
   if #words == 0 then stop.usage("rm: which trials? Give ids (see toeplab ls), or @all") end
-  local store <close> = records.open(records.folder(set.dir), set["dry-run"] and "r" or "w")
+  local store <close> = records.open(records.folder(set.dir), set["dry-run"] and "r" or "u")
   local ids = select.ids(store, words, "rm")
   local files, bytes = bytes_of(store, ids)
   local what = ("%s, %s, %s"):format(output.count(#ids, "trial"), output.count(files, "file"),

@@ -104,8 +104,7 @@ function status.run(set, words)
   local store <close> = records.open(records.folder(set.dir), "r")
   local list = sweeps(store, words[1])
   if #list == 0 then
-    stop.raise(stop.FAILED, "%s holds no sweep%s", store.folder,
-      words[1] and " of '" .. words[1] .. "'" or "")
+    stop.usage("%s holds no sweep%s", store.folder, words[1] and " of '" .. words[1] .. "'" or "")
   end
   for _, sweep in ipairs(list) do (set.json and as_json or show)(store, sweep) end
   return stop.DONE

@@ -229,6 +229,14 @@ local function filled(set, name, filters)
     store:close()
     stop.usage("table: there is no table or experiment '%s'%s", name, suggest.hint(name, names))
   end
+  local logged = pool and suggest.keys(pool:metrics()) or {}
+  for _, metric in ipairs(#logged > 0 and set.metric or {}) do
+    local ok, why = suggest.choose("metric", metric, logged)
+    if not ok then
+      store:close()
+      stop.usage("table: %s", why)
+    end
+  end
   return tables.fill(published, pool, set.metric), store
 end
 

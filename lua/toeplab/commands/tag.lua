@@ -16,6 +16,8 @@ local tag = {
   },
 }
 
+local LONGEST = 64
+
 -- The tags with or without one of them, sorted.
 local function changed(tags, word, remove)
   local list = { not remove and word or nil }
@@ -29,10 +31,12 @@ end
 function tag.run(set, words)
   local word = table.remove(words, 1)
   if not word or #words == 0 then stop.usage("tag: give a tag and the trials it is for") end
-  if word:find("[^%w_%-%.:/+]") then
+  if word == "" or #word > LONGEST then
+    stop.usage("tag: a tag has 1 to %d characters", LONGEST)
+  elseif word:find("[^%w_%-%.:/+]") then
     stop.usage("tag: '%s' has other characters than letters, digits and _-.:/+", word)
   end
-  local store <close> = records.open(records.folder(set.dir), "w")
+  local store <close> = records.open(records.folder(set.dir), "u")
   local count = 0
   store:transaction(function()
     for _, id in ipairs(select.ids(store, words, "tag")) do
