@@ -132,6 +132,8 @@ tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad);
 int tl_recording(tl_ctx *ctx, int on);
 /* loss has one element; TL_EINVAL if not recorded */
 tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss);
+/* the same of any result, from the gradient dy of it; TL_ESHAPE if that has another shape */
+tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy);
 void tl_tape_clear(tl_ctx *ctx); /* forgets what was recorded */
 int64_t tl_tape_len(const tl_ctx *ctx);
 

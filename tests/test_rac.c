@@ -140,8 +140,9 @@ static double dot(const tl_tensor *a, const tl_tensor *b)
 /* y is linear in x and in the coefficients, so y dy = x dx = coef dcoef. */
 static void adjoints_agree(void)
 {
-    static const shape shapes[] = {{1, 1, 1, 1},    {37, 3, 20, 0},  {100, 5, 2, 1}, {512, 2, 32, 1},
-                                   {512, 2, 32, 0}, {1500, 1, 16, 0}, {4096, 1, 16, 1}};
+    static const shape shapes[] = {{1, 1, 1, 1},     {37, 3, 20, 0},   {100, 5, 2, 1},
+                                   {512, 2, 32, 1},  {512, 2, 32, 0},  {1500, 1, 16, 0},
+                                   {4096, 1, 16, 1}};
     int checked = 0;
     for (int i = 0; i < SETS; i++)
         for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {

@@ -9,7 +9,7 @@
 #define POINT (2 * LANES) /* floats of a point */
 
 /* Rows of a model are d channels apart, too far for the processor to guess the next ones. They are
-** asked for this many turns ahead, into the second cache: in the first they would fall on few sets. */
+** asked for this many turns ahead, into the second cache: in the first they share few sets. */
 #define AHEAD 24
 #define PREFETCH(address, write, cache) __builtin_prefetch(address, write, cache)
 #define L1 3

@@ -55,7 +55,7 @@ INLINE cplx multiply_conjugate(cplx a, cplx b)
     return (cplx){a.re * b.re + a.im * b.im, a.im * b.re - a.re * b.im};
 }
 
-/* ---- Transforms: a_j = sum over s of a_s exp(sign 2 pi i j s / R) ----------------------------- */
+/* ---- Transforms: a_j = sum over s of a_s exp(sign 2 pi i j s / R) ---------------------------- */
 
 /* b and c become a + sign i d and a - sign i d. */
 INLINE void turn(int sign, cplx a, cplx d, cplx *b, cplx *c)

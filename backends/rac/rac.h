@@ -4,22 +4,24 @@
 ** Why it is a Toeplitz operator. Let N >= n and T'[m] = t_m - i t_(m-N), where lags that do not
 ** exist are 0. In the ring of polynomials modulo X^N - i, entry k of x T' is
 **     sum over j <= k of x_j T'[k-j]  +  i sum over j > k of x_j T'[k-j+N].
-** The real part of the first sum has the lags k-j >= 0; i times T' turns the imaginary part, the
-** lags below 0, into the real part of the second. So Re(x T' mod X^N - i) = T x, causal or not, and
+** The real part of the first sum has the lags k-j >= 0; in the second, i turns the imaginary part
+** of T', the lags below 0, into a real one. So Re(x T' mod X^N - i) = T x, causal or not, and
 ** nothing is padded to 2n as the wrap of a circulant, X^N = 1, would need.
 **
-** How the transform works. A product modulo X^m - z needs only the residues modulo its factors: with
-** m = R q and r a root r^R = z, X^m - z is the product over j < R of X^q - r u^j, u = exp(2 pi i/R),
-** and a polynomial a has modulo factor j the residue
+** How it works. A product modulo X^m - z needs only the residues modulo its factors: with m = R q
+** and a root r^R = z, X^m - z is the product over j < R of X^q - r u^j, u = exp(2 pi i / R), and
+** a polynomial a has modulo factor j the residue
 **     a_j[k] = sum over s < R of (a[k + s q] r^s) u^(j s)      k < q.
 ** This is a split: twiddle by the powers of r, which are the same for all k, then a transform of
-** length R. It is done in place, factor j where the part s = j was. A node z = exp(2 pi i f) has the
-** children f_j = (f + j) / R; the root is f = 1/4, the right angle. N splits into leaves, whose
+** length R. It is done in place, factor j where the part s = j was. A node z = exp(2 pi i f) has
+** the children f_j = (f + j) / R; the root is f = 1/4, the right angle. N splits into leaves, whose
 ** factors X - z have numbers as residues; there products are taken entry by entry. A merge is the
-** inverse of a split: a[k + s q] = conj(r)^s / R times the sum over j of a_j[k] u^(-j s). Both
-** directions meet the nodes where they are, so nothing is ever put into bit-reversed order and back,
-** and all that a pass needs to know of a node is the R - 1 powers of r. The twist by the (4N)th roots
-** of unity that a Fourier transform needs to serve X^N = i is in those powers and costs nothing.
+** inverse of a split: a[k + s q] = conj(r)^s / R times the sum over j of a_j[k] u^(-j s).
+**
+** Both directions meet the nodes where they are, so nothing is ever put into bit-reversed order and
+** back, and all that a pass needs to know of a node is the R - 1 powers of r. The twist by (4N)th
+** roots of unity, without which a Fourier transform would serve X^N = 1 and not X^N = i, is in
+** those powers and costs nothing.
 **
 ** The children of a node are finished one after the other, so that a block that fits into a cache
 ** stays there until it is done: passes further down touch only the block.
@@ -27,8 +29,8 @@
 ** Adjoints. Write F for all the splits together; F' F = N, as u and r have modulus 1, so the merges
 ** without their factors 1/R are the adjoint F'. With D = F dy, X = F x, T^ = F T':
 **     y = Re F'(T^ X) / N    dx = Re F'(conj(T^) D) / N    dT' = F'(sum over b of D conj(X)) / N
-** and dt_m = Re dT'[m], dt_(m-N) = -Im dT'[m]. A forward call does 2b + 1 transforms, a backward one
-** 3b + 2.
+** and dt_m = Re dT'[m], dt_(m-N) = -Im dT'[m]. A forward call does 2b + 1 transforms, a backward
+** one 3b + 2.
 **
 ** Lanes. Entry k of a block is a vector of real parts and one of imaginary parts; each lane is
 ** a channel. Twiddles are scalars. */
