@@ -37,6 +37,7 @@ local function check_backend(exp, values)
   if type(values.backend) ~= "string" then return end
   local names = {}
   for i, backend in ipairs(core.backends()) do names[i] = backend.name end
+  names[#names + 1] = "auto"
   local ok, why = suggest.choose("backend", values.backend, names)
   if not ok then stop.usage("%s: %s", exp:where("backend"), why) end
 end
