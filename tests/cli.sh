@@ -250,8 +250,6 @@ refuse "convert to a form that there is none of" 2 "did you mean 'exact'" \
 refuse "generate from no such file" 2 "there is no such file" "$toeplab" generate none.h5
 expect "bench lists" 0 "^generate " "$toeplab" bench
 expect "bench generate" 0 "^ *1024  etsc exact " "$toeplab" bench generate --quick --repeats 1
-expect "bench tno" 0 "torch: not measured: /nowhere/python does not run benches/tno_torch.py" \
-    env TOEPLAB_PYTHON=/nowhere/python "$toeplab" bench tno --quick --repeats 1
 refuse "no such bench" 2 "did you mean 'generate'\|(present: generate" "$toeplab" bench generat
 expect "ls" 0 "quickstart  *seed=1  *done" "$toeplab" ls
 refuse "ls of a status that there is none of" 2 "no status 'don'; did you mean\|'don' (present:" \

@@ -20,7 +20,8 @@ function timing.quartiles(list)
 end
 
 -- rows: a list of {run = function, count = how many units one call does (1)}. Calls each once, then
--- all of them in turns, repeats times; run may return seconds per unit that it has measured itself.
+-- all of them in turns, repeats times; run may return a number, seconds per unit that it has
+-- measured itself.
 -- Sets in each row seconds per unit: samples, in turn, and their median, low and high (quartiles).
 function timing.interleaved(rows, repeats)
   for _, row in ipairs(rows) do
@@ -31,7 +32,8 @@ function timing.interleaved(rows, repeats)
     for _, row in ipairs(rows) do
       local start = core.sys.clock()
       local own = row.run()
-      row.samples[r] = own or (core.sys.clock() - start) / (row.count or 1)
+      local spent = (core.sys.clock() - start) / (row.count or 1)
+      row.samples[r] = type(own) == "number" and own or spent
     end
   end
   for _, row in ipairs(rows) do
