@@ -1,7 +1,7 @@
 # rac.cmake - the flags of the kernels of backends/rac, one per instruction set, chosen at run time.
 # gcc schedules them for too few registers unless told otherwise; its tuning for AMD costs a few
 # percent too.
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   set(avx512 -mavx512f -mavx512vl -mavx512dq -mavx512bw -mavx2 -mfma -mtune=icelake-server)
   set(avx2 -mavx2 -mfma)
   foreach(isa avx512 avx2)

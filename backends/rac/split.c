@@ -3,7 +3,7 @@
 
 #include "rac.h"
 
-/* Nanoseconds or whatever, per point: what a pass of a radix costs in comparison with others. */
+/* Cycles per point, about: what a pass of a radix costs. */
 static double pass_cost(int radix, int widest)
 {
     switch (radix) {
@@ -37,13 +37,16 @@ static double cost(int64_t size, int widest)
     return count ? sum * (double)size : HUGE_VAL;
 }
 
-/* The quickest length in n .. 2n, where a power of two is. */
+/* The quickest length from n on: for each product of 3s and 5s, the power of two that reaches n. */
 static int64_t best_size(int64_t n, int widest)
 {
     int64_t best = 0;
-    for (int64_t size = n < 12 ? 12 : (n + 3) / 4 * 4; !best || size < 2 * n; size += 4)
-        if (!best ? cost(size, widest) < HUGE_VAL : cost(size, widest) < cost(best, widest))
-            best = size;
+    for (int64_t fives = 1; fives < 2 * n; fives *= 5)
+        for (int64_t odd = fives; odd < 2 * n; odd *= 3) {
+            int64_t size = 4 * odd;
+            while (size < n || size < 12) size *= 2;
+            if (!best || cost(size, widest) < cost(best, widest)) best = size;
+        }
     return best;
 }
 
