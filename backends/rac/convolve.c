@@ -122,14 +122,40 @@ static tile tile_of(const plan *s, int64_t number)
     return t;
 }
 
+#define AHEAD 16 /* rows that are asked for before they are needed: they are far apart */
+
+static inline void copy_each(const float *from, int64_t stride, float *to, int64_t to_stride,
+                             int64_t count, int64_t channels)
+{
+    for (int64_t k = 0; k < count; k++, from += stride, to += to_stride) {
+        __builtin_prefetch(from + AHEAD * stride, 0);
+        __builtin_prefetch(to + AHEAD * to_stride, 1);
+        memcpy(to, from, (size_t)channels * sizeof *to);
+    }
+}
+
+/* count rows; of a size that the compiler knows where all lanes are in use */
+static void copy_rows(const float *from, int64_t stride, float *to, int64_t to_stride,
+                      int64_t count, int64_t channels)
+{
+    switch (channels) {
+    case 16: copy_each(from, stride, to, to_stride, count, 16); return;
+    case 8: copy_each(from, stride, to, to_stride, count, 8); return;
+    case 4: copy_each(from, stride, to, to_stride, count, 4); return;
+    default: copy_each(from, stride, to, to_stride, count, channels);
+    }
+}
+
 /* Rows first.. of to, count of them, are those of from; the others and further channels are 0. */
 static rac_rows gathered(const plan *s, const tile *t, const float *from, int64_t first,
                          int64_t count, float *to)
 {
     int64_t lanes = s->kernel->lanes;
-    memset(to, 0, (size_t)(s->split.size * lanes) * sizeof *to);
-    for (int64_t k = 0; k < count; k++)
-        memcpy(to + (first + k) * lanes, from + k * s->d, (size_t)t->channels * sizeof *to);
+    if (t->channels < lanes) memset(to, 0, (size_t)(s->split.size * lanes) * sizeof *to);
+    memset(to, 0, (size_t)(first * lanes) * sizeof *to);
+    copy_rows(from, s->d, to + first * lanes, lanes, count, t->channels);
+    memset(to + (first + count) * lanes, 0,
+           (size_t)((s->split.size - first - count) * lanes) * sizeof *to);
     return (rac_rows){to, lanes};
 }
 
@@ -148,9 +174,7 @@ static rac_rows rows_to(const plan *s, const tile *t, float *y, float *room)
 
 static void scatter(const plan *s, const tile *t, const float *room, int64_t count, float *y)
 {
-    for (int64_t k = 0; k < count; k++)
-        memcpy(y + k * s->d + t->first, room + k * s->kernel->lanes,
-               (size_t)t->channels * sizeof *y);
+    copy_rows(room, s->kernel->lanes, y + t->first, s->d, count, t->channels);
 }
 
 /* ---- Coefficients ---------------------------------------------------------------------------- */

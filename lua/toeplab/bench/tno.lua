@@ -130,7 +130,9 @@ function bench.run(o)
       local repeats = o.repeats or (o.quick and 7 or p.n * p.b > 16384 and 7 or 15)
       timing.interleaved(rows, repeats)
       lines_of(p, what, rows, lines, sums)
+      rows = nil
       collectgarbage()
+      core.memory_trim() -- what was kept for reuse would crowd out the next problem's
     end
   end
   for _, other in ipairs(others) do other.program:close() end
