@@ -170,6 +170,7 @@ struct tl_ctx {
     tl_plugin *plugins; /* list, in order of loading; owned */
     /* plugin files that could not be used: NUL-ended strings, ended by an empty one */
     char *problems;
+    char *choices;      /* lines (choose.c), or NULL */
     char *info;            /* text of tl_build_info */
     void *transform_plans; /* transform.c's cache */
 };

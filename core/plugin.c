@@ -239,8 +239,10 @@ void tl_plugins_close(tl_ctx *ctx)
         free(p);
     }
     free(ctx->problems);
+    free(ctx->choices);
     free((void *)ctx->host.cache_dir);
     ctx->problems = NULL;
+    ctx->choices = NULL;
     ctx->host.cache_dir = NULL;
 }
 

@@ -253,9 +253,8 @@ static int on_tape(const tl_ctx *ctx, const tl_slot *slot)
     return 0;
 }
 
-tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss)
+static tl_status check_result(tl_ctx *ctx, const tl_tensor *loss)
 {
-    tl_tensor *one;
     if (!loss->slot || loss->slot->leaf)
         return tl_fail(ctx, TL_EINVAL,
                        "backward: the loss was not recorded (no input of it wants a gradient, or "
@@ -264,17 +263,42 @@ tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss)
         return tl_fail(ctx, TL_EINVAL,
                        "backward: the tape of this loss is gone (an earlier backward consumed it, "
                        "or it was cleared)");
-    if (loss->len != 1)
-        return tl_fail(ctx, TL_EINVAL, "backward: the loss is %s, not one number", SHAPE(loss));
-    tl_status st = tl_new_like(loss, &one);
-    if (st == TL_OK) {
-        st = tl_tensor_fill(one, 1);
-        if (st != TL_OK) tl_tensor_free(one);
-    }
-    int recording = tl_recording(ctx, 0); /* gradients are made of operators too */
-    if (st == TL_OK) st = tl_accumulate(ctx, loss->slot, one);
+    return TL_OK;
+}
+
+/* Takes dy over. */
+static tl_status walk_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
+{
+    int       recording = tl_recording(ctx, 0); /* gradients are made of operators too */
+    tl_status st = tl_accumulate(ctx, y->slot, dy);
     if (st == TL_OK) st = walk(ctx);
     tl_tape_clear(ctx);
     (void)tl_recording(ctx, recording);
     return st;
+}
+
+tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss)
+{
+    tl_tensor *one;
+    tl_status  st = check_result(ctx, loss);
+    if (st != TL_OK) return st;
+    if (loss->len != 1)
+        return tl_fail(ctx, TL_EINVAL, "backward: the loss is %s, not one number", SHAPE(loss));
+    st = tl_new_like(loss, &one);
+    if (st != TL_OK) {
+        tl_tape_clear(ctx);
+        return st;
+    }
+    (void)tl_tensor_fill(one, 1);
+    return walk_from(ctx, loss, one);
+}
+
+tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
+{
+    tl_status st = check_result(ctx, y);
+    if (st != TL_OK) return st;
+    if (!tl_same_shape(y, dy) || dy->type != TL_F32)
+        return tl_fail(ctx, TL_ESHAPE, "backward: a gradient %s for a result %s", SHAPE(dy),
+                       SHAPE(y));
+    return walk_from(ctx, y, tl_tensor_retain(dy));
 }

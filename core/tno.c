@@ -56,7 +56,14 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
     if (n < 1 || d < 1)
         return tl_fail(ctx, TL_EINVAL, "tno: n is %lld and d is %lld, both need at least 1",
                        (long long)n, (long long)d);
-    tl_status st = tl_find_backend(ctx, backend, &b);
+    tl_status st = TL_OK;
+    if (strcmp(backend, "auto") == 0) {
+        if (options && options[0])
+            return tl_fail(ctx, TL_EINVAL, "backend 'auto' has no option '%s', nor others",
+                           options[0]);
+        st = tl_choose(ctx, &(tl_tno_problem){n, d, causal != 0, TL_CPU, NULL}, &backend);
+    }
+    if (st == TL_OK) st = tl_find_backend(ctx, backend, &b);
     if (st != TL_OK) return st;
     tl_tno *tno = calloc(1, sizeof *tno);
     if (!tno) return tl_fail(ctx, TL_ENOMEM, "out of memory");
@@ -78,6 +85,7 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
 /* ---- Questions ------------------------------------------------------------------------------- */
 
 int tl_tno_width(const tl_tno *tno) { return tno->width; }
+const char *tl_tno_chosen(const tl_tno *tno) { return tno->backend->name; }
 const char *tl_tno_domain(const tl_tno *tno) { return tno->backend->domain; }
 int tl_tno_param_count(const tl_tno *tno) { return tno->params; }
 const char *tl_tno_warning(const tl_tno *tno) { return tno->why[0] ? tno->why : NULL; }

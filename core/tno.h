@@ -15,6 +15,9 @@ struct tl_plugin {
 /* The backend of that name. TL_EBACKEND: none; the message lists those present. */
 tl_status tl_find_backend(tl_ctx *ctx, const char *name, const tl_tno_backend **out_backend);
 
+/* Which backend is quickest at a problem, by measurement (choose.c). TL_EBACKEND: none takes it. */
+tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name);
+
 /* Values for backend's option table from "key=value" strings (ended by NULL; NULL: none given) and
 ** its defaults: an array in the table's order, freed by tl_options_free. TL_EINVAL: unknown, of the
 ** wrong type or out of range. */

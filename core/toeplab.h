@@ -132,6 +132,8 @@ tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad);
 int tl_recording(tl_ctx *ctx, int on);
 /* loss has one element; TL_EINVAL if not recorded */
 tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss);
+/* the same of any result, from the gradient dy of it; TL_ESHAPE if that has another shape */
+tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy);
 void tl_tape_clear(tl_ctx *ctx); /* forgets what was recorded */
 int64_t tl_tape_len(const tl_ctx *ctx);
 
@@ -327,7 +329,9 @@ typedef struct tl_tno tl_tno;
 /* options: "key=value" strings ended by NULL, or NULL for defaults; checked against the
 ** backend's table. TL_EBACKEND: no such backend (the message lists those present), or it does
 ** not take this problem (and why). TL_EINVAL: an option unknown, of the wrong type or out of
-** range. n, d >= 1. */
+** range. n, d >= 1.
+** Backend "auto" is that of rac, fft and matrix which is quickest at the problem: measured once and
+** remembered in the folder of tuning results. */
 tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int causal,
                      const char *const *options, tl_tno **out_tno);
 void tl_tno_free(tl_tno *tno);
@@ -335,6 +339,8 @@ void tl_tno_free(tl_tno *tno);
 tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points);
 /* numbers per point and channel: 1 or 2 */
 int tl_tno_width(const tl_tno *tno);
+/* its name; what "auto" chose */
+const char *tl_tno_chosen(const tl_tno *tno);
 /* "lag", "warp" or "frequency": what a point is */
 const char *tl_tno_domain(const tl_tno *tno);
 /* what the backend warns of, or NULL; as long as tno lives */

@@ -38,7 +38,11 @@ static int set_grad(lua_State *L)
 
 static int backward(lua_State *L)
 {
-    glue_check(L, tl_backward(glue_ctx(L), glue_tensor(L, 1)));
+    tl_tensor *dy = glue_opt_tensor(L, 2);
+    if (dy)
+        glue_check(L, tl_backward_from(glue_ctx(L), glue_tensor(L, 1), dy));
+    else
+        glue_check(L, tl_backward(glue_ctx(L), glue_tensor(L, 1)));
     return 0;
 }
 

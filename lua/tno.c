@@ -82,6 +82,12 @@ static int domain(lua_State *L)
     return 1;
 }
 
+static int chosen(lua_State *L)
+{
+    lua_pushstring(L, tl_tno_chosen(tno(L)));
+    return 1;
+}
+
 static int warning(lua_State *L)
 {
     lua_pushstring(L, tl_tno_warning(tno(L))); /* NULL is pushed as nil */
@@ -221,6 +227,7 @@ const luaL_Reg glue_tno_functions[] = {
 
 static const luaL_Reg methods[] = {
     {"points", points},   {"width", width}, {"domain", domain}, {"params", params},
+    {"chosen", chosen},
     {"warning", warning}, {"apply", apply}, {"dense", dense},   {NULL, NULL},
 };
 

@@ -105,6 +105,29 @@ static void a_change_in_place_is_refused(void)
 
 static void no_tensor_is_left(void) { CHECK(tl_memory_info(ctx).tensors == 0); }
 
+/* y = a b: the gradient of a is dy b, and neither shares storage with dy. */
+static void backward_from_a_gradient(void)
+{
+    const int64_t dims[] = {2, 3};
+    tl_tensor    *a = leaf(2, dims), *b = uniforms(ctx, 2, dims, -1, 1, 2), *y = NULL, *z = NULL;
+    tl_tensor    *dy = uniforms(ctx, 2, dims, -1, 1, 3), *row = zeros(ctx, 1, (int64_t[]){3});
+    CHECK_STATUS(tl_binary(TL_MUL, a, b, &y), TL_OK);
+    CHECK_STATUS(tl_backward_from(ctx, y, row), TL_ESHAPE);
+    CHECK_STATUS(tl_backward_from(ctx, y, dy), TL_OK);
+    for (int i = 0; i < 6; i++)
+        CHECK(tl_tensor_cf32(tl_grad(a))[i] == tl_tensor_cf32(dy)[i] * tl_tensor_cf32(b)[i]);
+    CHECK_STATUS(tl_backward_from(ctx, y, dy), TL_EINVAL); /* its tape is gone */
+    CHECK_STATUS(tl_grad_set(a, NULL), TL_OK);
+    CHECK_STATUS(tl_reshape(a, 1, (int64_t[]){6}, &z), TL_OK);
+    tl_tensor *flat = uniforms(ctx, 1, (int64_t[]){6}, -1, 1, 4);
+    CHECK_STATUS(tl_backward_from(ctx, z, flat), TL_OK);
+    float first = tl_tensor_cf32(flat)[0];
+    CHECK_STATUS(tl_tensor_fill(tl_grad(a), 7), TL_OK);
+    CHECK(tl_tensor_cf32(flat)[0] == first);
+    tl_tensor *all[] = {a, b, y, z, dy, row, flat};
+    for (int i = 0; i < 7; i++) tl_tensor_free(all[i]);
+}
+
 int main(void)
 {
     if (tl_ctx_new(2, &ctx) != TL_OK) return 1;
@@ -114,6 +137,7 @@ int main(void)
          filling_a_reshaped_gradient_leaves_the_other},
         {"a broadcast sum keeps no operand", a_broadcast_sum_keeps_no_operand},
         {"a consumed result is refused", a_consumed_result_is_refused},
+        {"backward from a gradient", backward_from_a_gradient},
         {"a change in place is refused", a_change_in_place_is_refused},
         {"no tensor is left", no_tensor_is_left},
         {0}});

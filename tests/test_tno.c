@@ -271,7 +271,7 @@ static void properties_hold(void)
     int checked = 0;
     for (int i = 0; i < tl_backend_count(ctx); i++) {
         const char *name = tl_backend_name(ctx, i);
-        int         exact = strcmp(name, "fft") != 0 && strcmp(name, "fd") != 0;
+        int         exact = !strstr("fft rac fd", name);
         for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
             linear(name, &shapes[k]);
             if (takes_lags(i)) impulses(name, &shapes[k], exact);
@@ -325,9 +325,9 @@ static void matrix_refuses_what_an_int_cannot_count(void)
 
 static void threads_do_not_change_results(void)
 {
-    static const char *const names[] = {"naive", "matrix", "fft", "ski", "fd"};
+    static const char *const names[] = {"naive", "matrix", "fft", "rac", "ski", "fd"};
     tl_ctx *kept = ctx;
-    for (int k = 0; k < 10; k++) {
+    for (int k = 0; k < 12; k++) {
         shape  s = {50, 2, 70, k % 2};
         result r[2];
         for (int t = 0; t < 2; t++) {

@@ -31,6 +31,7 @@ return function(exp, trials)
   local code, script = provenance.code_hash(), core.sha256(exp.text)
   local modules, backends = provenance.modules_hash(), {}
   for i, backend in ipairs(core.backends()) do backends[i] = backend.name end
+  backends[#backends + 1] = "auto"
   for _, t in ipairs(trials) do
     check_backend(exp, t.config, backends)
     local data = data_of(exp, t.config)

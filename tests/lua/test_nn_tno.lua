@@ -245,7 +245,7 @@ test("fft and fd agree when they are given the same kernel", function()
 end)
 
 -- Those that convolve by transforms see the future to rounding; of the others nothing may come.
-local by_transform = { fft = true, fd = true }
+local by_transform = { fft = true, rac = true, fd = true }
 local options = { fd = { decay = "none" }, ski = { decay = "none", encoder = "piecewise" } }
 
 test("causal models see no future: exactly, or to rounding where a transform is used", function()
@@ -354,6 +354,19 @@ test("any length at evaluation, for every encoder and backend", function()
       end
     end
   end
+end)
+
+test("auto: says what it chose, and is that backend", function()
+  local tno = nn.TNO(3, { backend = "auto", encoder = "table" })
+  ok(tno:brief():find("auto$"))
+  local x = random(2, 40, 3)
+  local y, name = tno(x), tno:chosen(40)
+  ok(name == "rac" or name == "fft" or name == "matrix", name)
+  ok(tno:brief():find(("auto (%s at 40)"):format(name), 1, true))
+  local same = core.tno(name, 40, 3, true):apply(tno:coefficients(40), {}, x)
+  eq(same:totable(), y:totable())
+  raises(nn.TNO, "backend 'auto' has no option 'isa=avx2'", 3,
+    { backend = "auto", backend_options = { isa = "avx2" } })
 end)
 
 t.done()

@@ -6,7 +6,6 @@ local converted = require "toeplab.converted"
 local models = require "toeplab.models"
 local nn = require "toeplab.nn"
 local recurrent = require "toeplab.recurrent"
-local timing = require "toeplab.bench.timing"
 
 local function loaded(name)
   for _, backend in ipairs(tl.backends()) do
@@ -239,16 +238,6 @@ t.test("the engine's recurrence in Lua", function()
   local b, lambda, decay = tl.recurrence(tl.tensor { { 1, 1 }, { 1, 2 } }, nil, "exact"):modes()
   t.eq({ b:shape(), lambda:shape(), decay:shape() }, { { 2, 2, 2 }, { 2, 2, 2 }, { 2 } })
   t.raises(tl.recurrence_of_modes, "2 modes with a period of 5", b, decay, "exact", 2, 5)
-end)
-
-t.test("benches take turns and tell quartiles", function()
-  local order, rows = {}, {}
-  for i = 1, 2 do rows[i] = { run = function() order[#order + 1] = i end } end
-  timing.interleaved(rows, 3)
-  t.eq(order, { 1, 2, 1, 2, 1, 2, 1, 2 })
-  t.ok(rows[1].low <= rows[1].median and rows[1].median <= rows[1].high)
-  t.eq(timing.quantile({ 1, 2, 3, 4, 5 }, 0.25), 2)
-  t.eq(models.name_of(model_of()), "tnn_lm")
 end)
 
 t.done()

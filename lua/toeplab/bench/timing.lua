@@ -12,28 +12,42 @@ function timing.quantile(sorted, p)
   return sorted[low] + (at - low) * (sorted[high] - sorted[low])
 end
 
+-- The lower quartile, the median and the upper quartile of a list, which stays as it is.
+function timing.quartiles(list)
+  local sorted = table.move(list, 1, #list, 1, {})
+  table.sort(sorted)
+  return timing.quantile(sorted, 0.25), timing.quantile(sorted, 0.5), timing.quantile(sorted, 0.75)
+end
+
 -- rows: a list of {run = function, count = how many units one call does (1)}. Calls each once, then
--- all of them in turns, repeats times; sets in each row seconds per unit: median, low and high (the
--- quartiles).
+-- all of them in turns, repeats times; run may return a number, seconds per unit that it has
+-- measured itself.
+-- Sets in each row seconds per unit: samples, in turn, and their median, low and high (quartiles).
 function timing.interleaved(rows, repeats)
-  local samples = {}
-  for i, row in ipairs(rows) do
+  for _, row in ipairs(rows) do
     row.run()
-    samples[i] = {}
+    row.samples = {}
   end
   for r = 1, repeats do
-    for i, row in ipairs(rows) do
+    for _, row in ipairs(rows) do
       local start = core.sys.clock()
-      row.run()
-      samples[i][r] = (core.sys.clock() - start) / (row.count or 1)
+      local own = row.run()
+      local spent = (core.sys.clock() - start) / (row.count or 1)
+      row.samples[r] = type(own) == "number" and own or spent
     end
   end
-  for i, row in ipairs(rows) do
-    table.sort(samples[i])
-    row.median = timing.quantile(samples[i], 0.5)
-    row.low, row.high = timing.quantile(samples[i], 0.25), timing.quantile(samples[i], 0.75)
+  for _, row in ipairs(rows) do
+    row.low, row.median, row.high = timing.quartiles(row.samples)
   end
   return rows
+end
+
+-- The median and the quartiles of the ratio of two rows' samples, turn by turn.
+function timing.ratio(over, under)
+  local list = {}
+  for r, seconds in ipairs(over.samples) do list[r] = seconds / under.samples[r] end
+  local low, median, high = timing.quartiles(list)
+  return median, low, high
 end
 
 -- Cells for the times of a row: milliseconds, and its quartiles.

@@ -6,7 +6,7 @@ local suggest = require "toeplab.suggest"
 
 -- What can be measured: modules toeplab.bench.NAME, each {about = a line, run = function({quick=,
 -- repeats=})}, which prints its table.
-local benches = { "generate", "ski" }
+local benches = { "generate", "ski", "tno" }
 
 local command = {
   example = "toeplab bench generate --quick",

@@ -59,7 +59,7 @@ local TNO = class.class("TNO", {
   { "dim", options.field { type = "int", min = 1 }, "channels" },
   { "causal", true, "position i sees only j <= i" },
   { "heads", options.field { default = 1, min = 1 }, "heads" },
-  { "backend", "fft", "which plugin applies the operator" },
+  { "backend", "fft", "which plugin applies the operator; auto: the quickest of one meaning" },
   { "backend_options", {}, "options of the plugin" },
   { "encoder", options.field { type = "function|module|string", default = "mlp",
     choices = encoders.names }, "points -> coefficients" },
@@ -167,6 +167,9 @@ local function padded(coef, entry)
   return core.concat(parts, 1)
 end
 
+-- The backend in use at length n: another word than the option only for "auto".
+function TNO:chosen(n) return self:plan(n).operator:chosen() end
+
 -- The coefficients at length n: [p, width dim], rows as the backend's points.
 function TNO:coefficients(n)
   local store = kept and not core.recording() and kept or nil
@@ -205,8 +208,13 @@ end
 
 function TNO:brief()
   local o = self.opt
+  local backend, chosen = o.backend, {}
+  if backend == "auto" then
+    for i, n in ipairs(self.lengths) do chosen[i] = ("%s at %d"):format(self:chosen(n), n) end
+    backend = "auto" .. (chosen[1] and (" (%s)"):format(table.concat(chosen, ", ")) or "")
+  end
   return ("%d channels, %s, %s%s"):format(o.dim, o.causal and "causal" or "bidirectional",
-    o.backend, o.max_lag and ", lags below " .. o.max_lag or "")
+    backend, o.max_lag and ", lags below " .. o.max_lag or "")
 end
 
 return { TNO = TNO, cached = cached }

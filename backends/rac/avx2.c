@@ -1,0 +1,18 @@
+/* avx2.c - the kernel in 8 lanes; compiled for AVX2 with FMA, run where the processor has them. */
+#if defined(__AVX2__) && defined(__FMA__)
+
+#define LANES  8
+#define WIDEST 4 /* a butterfly of 8 does not fit into 16 registers */
+#define KERNEL rac_avx2
+#define NAME   "avx2"
+
+static int supported(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+#include "kernel.h"
+
+#else
+typedef int rac_no_avx2; /* another processor */
+#endif

@@ -1,0 +1,18 @@
+/* avx512.c - the kernel in 16 lanes; compiled for AVX-512, run where the processor has it. */
+#if defined(__AVX512F__)
+
+#define LANES  16
+#define WIDEST 8
+#define KERNEL rac_avx512
+#define NAME   "avx512"
+
+static int supported(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("fma");
+}
+
+#include "kernel.h"
+
+#else
+typedef int rac_no_avx512; /* another processor */
+#endif

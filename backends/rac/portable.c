@@ -1,0 +1,9 @@
+/* portable.c - the kernel in 4 lanes, the vectors that every processor of today has. */
+#define LANES  4
+#define WIDEST 4
+#define KERNEL rac_portable
+#define NAME   "portable"
+
+static int supported(void) { return 1; }
+
+#include "kernel.h"

@@ -1,0 +1,103 @@
+/* split.c - which length serves, in which radices it splits, and the roots of its nodes. */
+#include <math.h>
+
+#include "rac.h"
+
+/* Cycles per point, about: what a pass of a radix costs. */
+static double pass_cost(int radix, int widest)
+{
+    switch (radix) {
+    case 3: return 5.5;
+    case 4: return 5;
+    case 5: return 8.5;
+    default: return widest == 8 ? 6.5 : 9;
+    }
+}
+
+/* The radices of size, in the order of their levels, into radices; their number, or 0 if size does
+** not split. The last is 4 or 8, and there are at least two. */
+static int radices_of(int64_t size, int widest, int radices[RAC_DEPTH])
+{
+    int count = 0, twos = 0;
+    for (; size % 5 == 0; size /= 5) radices[count++] = 5;
+    for (; size % 3 == 0; size /= 3) radices[count++] = 3;
+    for (; size % 2 == 0; size /= 2) twos++;
+    if (size != 1 || twos < 2) return 0;
+    if (widest < 8 && twos % 2) radices[count++] = 8, twos -= 3;
+    for (; twos > 0 && (widest < 8 || twos % 3); twos -= 2) radices[count++] = 4;
+    for (; twos > 0; twos -= 3) radices[count++] = 8;
+    return count < 2 ? 0 : count;
+}
+
+static double cost(int64_t size, int widest)
+{
+    int    radices[RAC_DEPTH], count = radices_of(size, widest, radices);
+    double sum = 0;
+    for (int i = 0; i < count; i++) sum += pass_cost(radices[i], widest);
+    return count ? sum * (double)size : HUGE_VAL;
+}
+
+/* The quickest length from n on: for each product of 3s and 5s, the power of two that reaches n. */
+static int64_t best_size(int64_t n, int widest)
+{
+    int64_t best = 0;
+    for (int64_t fives = 1; fives < 2 * n; fives *= 5)
+        for (int64_t odd = fives; odd < 2 * n; odd *= 3) {
+            int64_t size = 4 * odd;
+            while (size < n || size < 12) size *= 2;
+            if (!best || cost(size, widest) < cost(best, widest)) best = size;
+        }
+    return best;
+}
+
+/* The powers of the root of a node with angle f, and those of the nodes below it. */
+static void set_roots(rac_split *s, int level, int64_t node, double f)
+{
+    if (level == s->depth) return;
+    int    radix = s->levels[level].radix;
+    float *root = (float *)s->levels[level].roots + node * (radix - 1) * 2;
+    for (int k = 1; k < radix; k++) {
+        double angle = 2 * 3.14159265358979323846 * f * k / radix;
+        root[2 * k - 2] = (float)cos(angle);
+        root[2 * k - 1] = (float)sin(angle);
+    }
+    for (int j = 0; j < radix; j++) set_roots(s, level + 1, node * radix + j, (f + j) / radix);
+}
+
+/* The points and padding of each level; the number of floats that all roots need. */
+static int64_t set_levels(rac_split *s, const int *radices)
+{
+    int64_t points = s->size, nodes = 1, floats = 0;
+    s->run = (int64_t)radices[s->depth - 2] * radices[s->depth - 1];
+    s->vectors = 2 * (s->size + s->size / s->run);
+    for (int i = 0; i < s->depth; i++) {
+        rac_level *l = &s->levels[i];
+        l->radix = radices[i];
+        points /= l->radix;
+        l->points = points;
+        l->step = 2 * (points + points / s->run);
+        floats += nodes * (l->radix - 1) * 2;
+        nodes *= l->radix;
+    }
+    return floats;
+}
+
+tl_status rac_split_make(const tl_host *h, int64_t n, int widest, rac_split *s)
+{
+    int     radices[RAC_DEPTH];
+    int64_t nodes = 1;
+    s->size = best_size(n, widest);
+    s->depth = radices_of(s->size, widest, radices);
+    s->roots = h->alloc(h, (size_t)set_levels(s, radices) * sizeof *s->roots);
+    if (!s->roots) return TL_ENOMEM;
+    float *roots = s->roots;
+    for (int i = 0; i < s->depth; i++) {
+        s->levels[i].roots = roots;
+        roots += nodes * (radices[i] - 1) * 2;
+        nodes *= radices[i];
+    }
+    set_roots(s, 0, 0, 0.25);
+    return TL_OK;
+}
+
+void rac_split_free(const tl_host *h, rac_split *s) { h->free(h, s->roots); }

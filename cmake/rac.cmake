@@ -1,0 +1,13 @@
+# rac.cmake - the flags of the kernels of backends/rac, one per instruction set, chosen at run time.
+# gcc schedules them for too few registers unless told otherwise; its tuning for AMD costs a few
+# percent too.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
+  set(avx512 -mavx512f -mavx512vl -mavx512dq -mavx512bw -mavx2 -mfma -mtune=icelake-server)
+  set(avx2 -mavx2 -mfma)
+  foreach(isa avx512 avx2)
+    if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+      list(APPEND ${isa} -fschedule-insns -fsched-pressure)
+    endif()
+    set_source_files_properties(backends/rac/${isa}.c PROPERTIES COMPILE_OPTIONS "${${isa}}")
+  endforeach()
+endif()

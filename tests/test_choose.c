@@ -1,0 +1,119 @@
+/* test_choose.c - the backend "auto": a choice among backends that mean the same, remembered. */
+#include <string.h>
+#include <unistd.h>
+
+#include "scratch.h"
+#include "tensors.h"
+
+static char file[4200];
+
+/* What a new context with the cache of this test chooses for n; "" if it refuses. */
+static void choose(int64_t n, char *name, size_t size)
+{
+    tl_ctx *ctx = NULL;
+    tl_tno *tno = NULL;
+    CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
+    name[0] = 0;
+    if (tl_tno_new(ctx, "auto", n, 5, 1, NULL, &tno) == TL_OK)
+        (void)snprintf(name, size, "%s", tl_tno_chosen(tno));
+    tl_tno_free(tno);
+    tl_ctx_free(ctx);
+}
+
+/* The first line, and how many there are. */
+static int lines_of(char *first, size_t size)
+{
+    FILE *f = fopen(file, "r");
+    char  line[500];
+    int   count = 0;
+    first[0] = 0;
+    while (f && fgets(line, sizeof line, f))
+        if (count++ == 0) (void)snprintf(first, size, "%s", line);
+    if (f) (void)fclose(f);
+    return count;
+}
+
+static void a_choice_is_one_of_them(void)
+{
+    char name[40], line[500];
+    choose(64, name, sizeof name);
+    CHECK(strcmp(name, "rac") == 0 || strcmp(name, "fft") == 0 || strcmp(name, "matrix") == 0);
+    CHECK(lines_of(line, sizeof line) == 1);
+    CHECK(strncmp(line, TL_VERSION " ", strlen(TL_VERSION) + 1) == 0);
+    CHECK(strstr(line, " 2 64 5 1 ") != NULL);
+    CHECK(strstr(line, name) != NULL);
+    choose(64, name, sizeof name);
+    CHECK(lines_of(line, sizeof line) == 1); /* it was not measured again */
+}
+
+/* What stands in the file decides, unless no such backend is there. */
+static void the_file_is_believed(void)
+{
+    static const char *const words[] = {"matrix", "fft", "rac", "none"};
+    char line[500], name[40];
+    CHECK(lines_of(line, sizeof line) >= 1);
+    char *word = strrchr(line, ' ');
+    CHECK(word != NULL);
+    if (!word) return;
+    for (int i = 0; i < 4; i++) {
+        FILE *f = fopen(file, "w");
+        CHECK(f != NULL);
+        if (!f) return;
+        (void)snprintf(word + 1, 40, "%s", words[i]);
+        (void)fprintf(f, "garbage\n%s\n", line);
+        (void)fclose(f);
+        choose(64, name, sizeof name);
+        if (i < 3) CHECK(strcmp(name, words[i]) == 0);
+        if (i == 3) CHECK(name[0] != 0 && strcmp(name, "none") != 0);
+    }
+}
+
+static void matrix_is_for_short_ones(void)
+{
+    char name[40];
+    choose(300, name, sizeof name);
+    CHECK(strcmp(name, "rac") == 0 || strcmp(name, "fft") == 0);
+}
+
+static void options_are_refused(void)
+{
+    tl_ctx *ctx = NULL;
+    tl_tno *tno = NULL;
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    CHECK_STATUS(tl_tno_new(ctx, "auto", 8, 1, 1, (const char *[]){"isa=avx2", NULL}, &tno),
+                 TL_EINVAL);
+    CHECK(tno == NULL);
+    tl_ctx_free(ctx);
+}
+
+/* Without a folder the context remembers. */
+static void it_works_without_a_folder(void)
+{
+    tl_ctx *ctx = NULL;
+    tl_tno *a = NULL, *b = NULL;
+    (void)setenv("TOEPLAB_CACHE", "", 1);
+    CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
+    CHECK_STATUS(tl_tno_new(ctx, "auto", 40, 3, 0, NULL, &a), TL_OK);
+    CHECK_STATUS(tl_tno_new(ctx, "auto", 40, 3, 0, NULL, &b), TL_OK);
+    if (a && b) CHECK(strcmp(tl_tno_chosen(a), tl_tno_chosen(b)) == 0);
+    tl_tno_free(a);
+    tl_tno_free(b);
+    tl_ctx_free(ctx);
+}
+
+int main(void)
+{
+    if (!scratch_new()) return 1;
+    (void)setenv("TOEPLAB_CACHE", scratch_folder, 1);
+    (void)snprintf(file, sizeof file, "%s", scratch("backends.chosen"));
+    int failed = run_tests((const test[]){
+        {"a choice is one of them", a_choice_is_one_of_them},
+        {"the file is believed", the_file_is_believed},
+        {"matrix is for short ones", matrix_is_for_short_ones},
+        {"options are refused", options_are_refused},
+        {"it works without a folder", it_works_without_a_folder},
+        {0},
+    });
+    scratch_free();
+    return failed;
+}
