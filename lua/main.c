@@ -247,7 +247,7 @@ static int run_lua(start *s)
     return code;
 }
 
-/* A standard descriptor that is closed would be the next file's, and what is printed end up in that:
+/* A standard descriptor that is closed would be the next file's, and what is printed end up in it:
 ** in its place comes one that cannot be read or written. */
 static void occupy(void)
 {

@@ -297,8 +297,8 @@ static int poll_all(lua_State *L)
     return 1;
 }
 
-/* This process is sent SIGTERM when its parent dies, where the system can do that; and what it tells
-** its parent no process of its own can. Returns the number of the parent: 1 if it is dead already. */
+/* This process is sent SIGTERM when its parent dies, where the system can do that; and no child of
+** its own can tell its parent anything. Returns the number of the parent: 1 if it is dead. */
 static int end_with_parent(lua_State *L)
 {
 #ifdef __linux__

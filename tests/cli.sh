@@ -168,6 +168,8 @@ refuse "misspelt key" 2 "quickstart.lua:[0-9]*: unknown key 'layrs'.*did you mea
     "$toeplab" run "$quick" $smoke layrs=3
 refuse "wrong type" 2 "quickstart.lua:[0-9]*: layers takes an integer, got 'two'" \
     "$toeplab" run "$quick" $smoke layers=two
+refuse "a number beyond all" 2 "lr takes a number, got '1e999'" \
+    "$toeplab" run "$quick" $smoke lr=1e999
 refuse "quickstart: a length of 0 to evaluate at" 2 "lengths must be at least 1, not 0" \
     "$toeplab" run "$quick" $smoke lengths=32,0
 refuse "quickstart: a prompt that the text has no characters for" 2 "character 'Z' " \
@@ -293,6 +295,17 @@ expect "a failed trial: exit code 1, the others go on" 1 "2 trials: 1 done, 1 fa
 expect "... and its message is stored" 0 "failed: .*fails.lua:4: too narrow" \
     sh -c "'$toeplab' show \$('$toeplab' ls --status failed --csv | tail -1 | cut -d, -f1)"
 expect "... and it is tried again" 1 "1 already done, 1 failed" "$toeplab" run "$top/fails.lua"
+
+expect "a plan counts what is done, and estimates the rest" 0 "already done  *-1" \
+    "$toeplab" plan "$top/fails.lua"
+expect "... from what finished" 0 "time .* with 3 workers (from 1 finished trial;" \
+    "$toeplab" plan -j 3 "$top/fails.lua"
+expect "... as JSON" 0 '"done":1,.*"to_run":1' "$toeplab" plan --json "$top/fails.lua"
+expect "... the trials themselves" 0 "done .*width=2" "$toeplab" plan --list "$top/fails.lua"
+refuse "a plan of nothing" 2 "which experiment" "$toeplab" plan
+expect "a trial run again is the same" 0 "bit-identical" "$toeplab" reproduce -q width=2
+refuse "one that failed cannot be" 2 "is failed: only a done one" "$toeplab" reproduce -q width=1
+refuse "nor several" 2 "means [0-9]* trials" "$toeplab" reproduce @all
 
 cat >"$top/inf.lua" <<'END'
 return require("toeplab").experiment "inf" {

@@ -49,7 +49,7 @@ local function scalar(text, like)
   if kind == "integer" then return math.tointeger(tonumber(text)) end
   if kind == "number" then
     local x = tonumber(text)
-    return x and x + 0.0
+    return x and x - x == 0 and x + 0.0 or nil -- 1e999 is inf
   end
   if kind == "boolean" then
     if text == "true" then return true end

@@ -79,9 +79,10 @@ local function assign_all(self)
   end
 end
 
--- Takes over all that the journal of the worker's trial says. Returns whether it has ended.
-local function take(self, w)
-  local ended, damage = self.run.records:take(w.trial.id, w.trial.path)
+-- Takes over what the journal of the worker's trial says; some: not all if that is much. Returns
+-- whether it has ended.
+local function take(self, w, some)
+  local ended, damage = self.run.records:take(w.trial.id, w.trial.path, some)
   if damage then self.run.progress:warn("the journal of %s: %s", w.trial.label, damage) end
   return ended
 end
@@ -125,7 +126,9 @@ end
 
 function hear.ended(self, w, status, code, why, ended)
   local label = w.trial.label
-  if self.named and why then why = why:gsub("^stopped by SIG%w+", "stopped by SIG" .. self.named) end
+  if self.named and why then -- the worker was told by SIGTERM
+    why = why:gsub("^stopped by SIG%w+", "stopped by SIG" .. self.named)
+  end
   if w.late and status ~= "done" then status, ended, why = "failed", w.late_for, w.late end
   w.closed = w.late ~= nil -- it was told to stop: it takes no other trial
   over(self, w, status, why, ended)
@@ -283,7 +286,7 @@ local function take_all(self, now)
   self.taken = now
   for _, w in ipairs(self.workers) do
     if w.trial then
-      take(self, w)
+      take(self, w, true)
       check_pace(self, w)
     end
   end

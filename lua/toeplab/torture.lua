@@ -125,42 +125,56 @@ local function strike(folder, name, jobs, stream)
 end
 
 local function finish(folder, name, jobs)
+  local began = core.sys.clock()
   local process = start(folder, name, jobs)
   local code = process:wait(true)
   if code ~= 0 then
     stop.raise(stop.CHECK, "the sweep ended with exit code %s: %s", tostring(code),
       log_of(folder, name))
   end
+  return core.sys.clock() - began
+end
+
+-- The table that the same command prints once all is done.
+local function table_of(folder, name, jobs)
+  core.sys.remove(("%s/%s.log"):format(folder, name))
+  finish(folder, name, jobs)
+  return log_of(folder, name)
 end
 
 -- Kills a scratch sweep below folder until it was killed count times in all; as often as one comes
 -- to its end by itself, a new one is begun. jobs: workers; seed: of the moments; each(kills):
--- called after every kill. Returns {kills=, sweeps=, acknowledged=, lost=, different=}: the metrics
--- that were acknowledged and those of them that are not there, sweeps that differ from the
--- undisturbed one.
+-- called after every kill. Returns {kills=, sweeps=, acknowledged=, lost=, different=, alone=,
+-- cost=}: the metrics that were acknowledged and those of them that are not there, sweeps that
+-- differ from the undisturbed one in their rows or the text of their table, its seconds, and those
+-- that a kill lost.
 function torture.run(folder, count, jobs, seed, each)
   local stream = core.stream(seed, "torture")
   local told = { kills = 0, sweeps = 0, acknowledged = 0, lost = 0, different = 0 }
+  local spent = 0.0
   assert(core.sys.mkdir(folder .. "/acknowledged"))
   write(folder .. "/torture.lua", script)
-  finish(folder, "undisturbed", jobs)
-  local wanted = result(folder, "undisturbed")
+  local alone = finish(folder, "undisturbed", jobs)
+  local wanted = result(folder, "undisturbed") .. table_of(folder, "undisturbed", jobs)
   while told.kills < count do
     for _, file in ipairs(core.sys.list(folder .. "/acknowledged")) do
       core.sys.remove(folder .. "/acknowledged/" .. file)
     end
-    local name = "killed-" .. told.sweeps + 1
+    local name, began = "killed-" .. told.sweeps + 1, core.sys.clock()
     repeat
       local code, killed = strike(folder, name, jobs, stream)
       told.kills = told.kills + (killed or 0)
       if killed then each(told.kills) end
     until code or told.kills >= count
     finish(folder, name, jobs)
+    spent = spent + core.sys.clock() - began
     local missing, all = lost(folder, name)
     told.sweeps, told.acknowledged = told.sweeps + 1, told.acknowledged + all
     told.lost = told.lost + missing
-    if result(folder, name) ~= wanted then told.different = told.different + 1 end
+    local left = result(folder, name) .. table_of(folder, name, jobs)
+    if left ~= wanted then told.different = told.different + 1 end
   end
+  told.alone, told.cost = alone, (spent - told.sweeps * alone) / told.kills
   return told
 end
 

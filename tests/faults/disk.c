@@ -1,4 +1,4 @@
-/* disk.c - a disk that fails, for LD_PRELOAD: from the FAULT_AT-th call on, what writes to, syncs or
+/* disk.c - a disk that fails, for LD_PRELOAD: from the FAULT_AT-th call on, what writes, syncs or
 ** renames files below the folder FAULT_PATH fails with errno FAULT_ERROR; FAULT_ONCE=1: that call
 ** only. FAULT_ROLE: "worker" or "run": the processes in which. Each failure adds a byte to the file
 ** FAULT_MET; without FAULT_AT each call does. */

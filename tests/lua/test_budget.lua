@@ -1,6 +1,15 @@
 -- test_budget.lua: trials that are pruned, run out of time or memory, or take too long.
+local core = require "toeplab.core"
+local experiment = require "toeplab.experiment"
+local journal = require "toeplab.journal"
+local plan = require "toeplab.plan"
+local prune = require "toeplab.prune"
+local records = require "toeplab.records"
+local stores = require "stores"
 local t = require "harness"
 local trials = require "trials"
+local wire = require "toeplab.wire"
+local worker = require "toeplab.worker"
 
 local query, in_folder = trials.query, t.in_folder
 
@@ -56,6 +65,62 @@ t.test("the trials behind are pruned, at the steps of the rule, and not taken up
     t.eq(run(folder, 'prune = { metric = "loss", rule = "median", min_steps = 4, goal = "max" },',
       { "pause=0.02" }), 0)
     t.eq(status(folder), "done done done done done done") -- each is better than all before
+  end)
+end)
+
+-- A store of trials with a loss of its number at steps 1 to 20: a, the worst, goes on from step.
+local function judged(step, event)
+  local why, at, known
+  in_folder(function(folder)
+    local list, ids, losses = {}, {}, {}
+    for i = 1, 20 do losses[i] = 0.0 end
+    for i, name in ipairs { "a", "b", "c", "d" } do
+      local own = {}
+      for k in ipairs(losses) do own[k] = -i end
+      list[i] = { name = name, experiment = "x", config = { n = i }, metrics = { loss = own },
+        step = name == "a" and step or nil }
+      ids[i] = { id = stores.id(name) }
+    end
+    stores.fill(folder, list)
+    local store <close> = records.open(folder, "w")
+    if event then store:event(ids[1].id, 8, "prune", "it was behind") end
+    why, at, known = prune.new({ metric = "loss", rule = "asha", eta = 2.0, min_steps = 4,
+      goal = "min" }, store, ids):judge(ids[1])
+  end)
+  return why, at, known
+end
+
+t.test("a trial that goes on is not judged again, and what was decided stays", function()
+  local why, at, known = judged(nil)
+  t.eq({ why, at, known }, { "loss is -1 at step 4, not among the best 2 of 4", 4, false })
+  t.eq(select(2, judged(3)), 4)
+  t.eq(select(2, judged(4)), 8)
+  t.eq(select(2, judged(15)), 16)
+  t.eq(judged(16), nil)
+  t.eq({ judged(4, true) }, { "it was behind", 8, true })
+end)
+
+t.test("the shares of a sweep are all of it, and no trial is in two", function()
+  in_folder(function(folder)
+    t.eq(run(folder, "", { "steps=1" }, { shard = { part = 1, of = 3 } }), 0)
+    t.eq(status(folder), "done queued queued done queued queued")
+    t.eq(run(folder, "", { "steps=1" }, { shard = { part = 3, of = 3 } }), 0)
+    t.eq(status(folder), "done queued done done queued done")
+  end)
+end)
+
+t.test("a worker whose coordinator is gone begins nothing", function()
+  in_folder(function(folder)
+    local path = folder .. "/x.lua"
+    t.write(path, (script:gsub("EXTRA", "")))
+    local exp = experiment.load(path)
+    local first = plan.trials(exp, { "steps=1" })[1]
+    core.sys.mkdir(folder .. "/results/runs/one")
+    t.write(folder .. "/in", wire.line("trial", 1, worker.check(exp, first), "runs/one", 1, 0.0))
+    t.eq({ os.execute(("'%s' worker '%s' --dir '%s/results' steps=1 <'%s/in' 3>'%s/out'"):format(
+      core.sys.executable(), path, folder, folder, folder)) }, { true, "exit", 0 })
+    t.eq(core.sys.read_file(folder .. "/out"), "")
+    t.eq({ journal.read(folder .. "/results/runs/one/events-1.jnl", 0) }, { {}, 0 })
   end)
 end)
 

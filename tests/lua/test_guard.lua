@@ -16,7 +16,15 @@ return tl.experiment "guarded" {
   trial = function(t, c)
     local model = tl.nn.Linear(2, 2)
     local opt = tl.optim.sgd(model, { lr = 0.1 })
-    for step in t:steps(c.steps, model, opt) do
+    local part = { load = function() end, state = function()
+      local flag = c.fail_at < 0 and opt.factor < 1 and io.open(c.flag)
+      if flag then
+        flag:close()
+        error("no checkpoint")
+      end
+      return { n = 1 }
+    end }
+    for step in t:steps(c.steps, model, opt, nil, { part = part }) do
       opt:zero_grad()
       local loss = model(tl.ones(3, 2)):sum()
       loss:backward()
@@ -110,7 +118,7 @@ t.test("broken and taken up again, it ends as undisturbed", function()
     t.eq(trials.run(folder, script, { "fail_at=25", "flag=none" }), 0)
     wanted = rows(folder)
   end)
-  for _, at in ipairs { 19, 20, 25 } do
+  for _, at in ipairs { 19, 20, 25, -1 } do -- -1: as the rollback is saved
     in_folder(function(folder)
       local flag = folder .. "/flag"
       local words = { "fail_at=" .. at, "flag=" .. flag }

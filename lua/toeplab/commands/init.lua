@@ -87,7 +87,7 @@ local function overview()
     "usage: toeplab [--threads N] VERB [ARGUMENTS]      toeplab VERB --help tells more", "",
   }
   for _, verb in ipairs(verbs) do
-    if not verb.unlisted then lines[#lines + 1] = ("  %-9s %s"):format(verb[1], verb[2]) end
+    if not verb.unlisted then lines[#lines + 1] = ("  %-10s %s"):format(verb[1], verb[2]) end
   end
   lines[#lines + 1] = "\nmore help: toeplab help exit-codes, toeplab help environment"
   return table.concat(lines, "\n")

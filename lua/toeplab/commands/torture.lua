@@ -39,8 +39,9 @@ function command.run(set, words)
     shown:say("what was left is in %s", folder)
     error(told, 0)
   end
-  print(("%d kills in %d sweeps (seed %d): %d of %d acknowledged metrics lost, %d sweeps different")
-    :format(told.kills, told.sweeps, seed, told.lost, told.acknowledged, told.different))
+  print(("%d kills in %d sweeps (seed %d): %d of %d acknowledged metrics lost, %d sweeps different"
+    .. "; %.2f s lost by a kill, %.1f s a sweep left alone"):format(told.kills, told.sweeps, seed,
+    told.lost, told.acknowledged, told.different, told.cost, told.alone))
   if told.lost > 0 or told.different > 0 then
     shown:say("what was left is in %s", folder)
     return stop.CHECK
