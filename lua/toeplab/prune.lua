@@ -7,8 +7,8 @@
 --           of the others'; until 3 of them are there, all go on
 --
 -- What is decided depends on which trials are ahead, thus on the workers' speed; every decision is
--- an event of its trial, and a pruned trial is not taken up again. A trial that goes on after a kill
--- is not judged again at the steps before its checkpoint; if it was to end, it is ended.
+-- an event of its trial, and a pruned trial is not taken up again. A trial that goes on after a
+-- kill is not judged again at the steps before its checkpoint; if it was to end, it is ended.
 local prune = {}
 
 local Pruner = {}
@@ -88,7 +88,8 @@ function Pruner:judge(t)
     local fine, bar = rules[spec.rule](spec, value, values_at(self, step))
     if not fine then
       local shown = spec.goal == "max" and -value or value
-      return ("%s is %.4g at step %d, not among %s"):format(spec.metric, shown, step, bar), step, false
+      local text = "%s is %.4g at step %d, not among %s"
+      return text:format(spec.metric, shown, step, bar), step, false
     end
   end
 end

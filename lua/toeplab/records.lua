@@ -181,9 +181,9 @@ lines["end"] = function(self, id, status, why, ended, seconds)
 end
 
 -- Takes over what the journal of a trial's attempt holds beyond what is taken over already, in one
--- transaction with how far that is. path: of the trial; some: no more than a megabyte of it, so that
--- a writer who is faster does not hold the caller. Returns whether the trial has ended by its own
--- word, and why the rest of the journal cannot be read (nil: it can).
+-- transaction with how far that is. path: of the trial; some: no more than a megabyte of it, so
+-- that a writer who is faster does not hold the caller. Returns whether the trial has ended by its
+-- own word, and why the rest of the journal cannot be read (nil: it can).
 function Records:take(id, path, some)
   local row = self:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { id })[1]
   if not row then return false end

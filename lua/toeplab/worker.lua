@@ -246,8 +246,8 @@ local function perform(self, t, attempt, seconds)
   local path, log = self.folder .. "/" .. journal.path(t.path, attempt),
     self.folder .. "/" .. t.path .. "/log.txt"
   local writer = journal.writer(path)
-  -- The next coordinator waits for a journal that is in use; of one that was not, when it looked, it
-  -- knows nothing any more.
+  -- The next coordinator waits for a journal that is in use; of one that was not, when it looked,
+  -- it knows nothing any more.
   if not self:take(false) then return end
   core.sys.print_to(log)
   local rows = setmetatable({ journal = writer, artifacts = self.artifacts, events = {},
