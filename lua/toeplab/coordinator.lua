@@ -39,7 +39,8 @@ end
 -- What a worker prints goes to the log of the trial in hand; before that to a file of its own.
 local function start_worker(self)
   local run = self.run
-  local log = ("%s/worker-%d.log"):format(run.folder, #self.workers + 1)
+  self.started = (self.started or 0) + 1 -- a number of its own: others may have ended
+  local log = ("%s/worker-%d.log"):format(run.folder, self.started)
   local process, why = core.sys.spawn(run.worker, log)
   if not process then stop.raise(stop.FAILED, "no worker can be started: %s", why) end
   local w = { process = process, read = wire.reader(), log = log }
@@ -74,8 +75,11 @@ local function assign_all(self)
       assign(self, w, table.remove(self.queue, 1))
     end
   end
-  while #self.workers < self.run.jobs and #self.queue > 0 do
+  local open = 0
+  for _, w in ipairs(self.workers) do open = open + (w.closed and 0 or 1) end
+  while open < self.run.jobs and #self.queue > 0 do
     assign(self, start_worker(self), table.remove(self.queue, 1))
+    open = open + 1
   end
 end
 
@@ -98,7 +102,10 @@ local function over(self, w, status, why, ended)
   if self.counts[t.status] then self.counts[t.status] = self.counts[t.status] + 1 end
   if status == "failed" then
     run.progress:say("%s failed: %s", t.label, why)
-    if run.fail_fast then self:wind_down("TERM") end
+    if run.fail_fast then
+      self.failed_fast = true
+      self:wind_down("TERM")
+    end
   end
 end
 
@@ -135,7 +142,8 @@ function hear.ended(self, w, status, code, why, ended)
   if code == stop.STORAGE then
     self.storage = { label = label, why = why }
     self:wind_down("TERM")
-  elseif code and not w.late and not (self.fate and self.fate.label) then
+  elseif code and not w.late and not (self.fate and self.fate.label)
+    and not (self.failed_fast and not self.user) then
     local known = self.fate and self.fate.code
     self.fate = { code = known or code, label = label, why = ("%s: %s"):format(label, why) }
     if not known then self:wind_down("TERM") end
@@ -209,7 +217,7 @@ local function check_time(self, w, now)
   if not w.late then
     w.late, w.late_for = overdue(self, w, now)
     if w.late then
-      w.asked = now
+      w.asked, w.closed = now, true -- it ends after this trial
       w.process:signal("TERM")
     end
   elseif w.asked and now - w.asked > GRACE_SECONDS then
@@ -266,10 +274,10 @@ end
 -- Ends the trial of w if it is behind.
 local function check_pace(self, w)
   if not self.pruner or not w.trial or w.pruned == w.trial then return end
-  local why, step = self.pruner:judge(w.trial)
+  local why, step, known = self.pruner:judge(w.trial)
   if not why then return end
   w.pruned = w.trial
-  self.run.records:event(w.trial.id, step, "prune", why)
+  if not known then self.run.records:event(w.trial.id, step, "prune", why) end
   self.run.progress:note("%s: pruned: %s", w.trial.label, why)
   w.process:send(wire.line("prune"))
 end

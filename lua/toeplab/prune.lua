@@ -88,8 +88,8 @@ function Pruner:judge(t)
     local fine, bar = rules[spec.rule](spec, value, values_at(self, step))
     if not fine then
       local shown = spec.goal == "max" and -value or value
-      local why = ("%s is %.4g at step %d, not among %s"):format(spec.metric, shown, step, bar)
-      return why, step, false
+      local text = "%s is %.4g at step %d, not among %s"
+      return text:format(spec.metric, shown, step, bar), step, false
     end
   end
 end

@@ -173,4 +173,17 @@ t.test("a trial that takes too long is stopped, and the others go on", function(
   end)
 end)
 
+t.test("with fail_fast the first failure stops the others, and is the exit code", function()
+  in_folder(function(folder)
+    local text = script:gsub("EXTRA", ""):gsub("tl.sys.sleep%(c.pause%)",
+      'if c.quality == 2 then error "broken" end tl.sys.sleep(0.02)')
+    local code, said = trials.run(folder, text, {}, { fail_fast = true, jobs = 2 })
+    t.eq(code, 1)
+    t.ok(said:find "quality=2 failed: .*broken", said)
+    local list = status(folder)
+    t.ok(list:find "^interrupted failed queued queued queued queued"
+      or list:find "^done failed", list)
+  end)
+end)
+
 t.done()
