@@ -2,6 +2,7 @@
 -- into the store, whose only writer it is.
 local core = require "toeplab.core"
 local prune = require "toeplab.prune"
+local records = require "toeplab.records"
 local stop = require "toeplab.stop"
 local wire = require "toeplab.wire"
 local worker = require "toeplab.worker"
@@ -18,7 +19,7 @@ Pool.__index = Pool
 function coordinator.new(run)
   local budget = run.exp.budget or {}
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
-    counts = { done = 0, failed = 0, pruned = 0 }, deaths = {}, total = budget.total,
+    counts = { done = 0, failed = 0, pruned = 0 }, deaths = {}, started = 0, total = budget.total,
     limit = budget.trial,
     pruner = run.exp.prune and prune.new(run.exp.prune, run.records, run.trials) }, Pool)
 end
@@ -30,8 +31,7 @@ local function clean_folder(run, t, artifacts)
   local folder, known = run.folder .. "/" .. t.path, {}
   for _, row in ipairs(artifacts) do known[row.path] = true end
   for _, name in ipairs(core.sys.list(folder) or {}) do
-    local ours = name:find("^[%w_%-]+%-%d+%.txt$") or name:find("^%l+%-%d+%.json$")
-      or name:find("^%l+%-%d+%.h5$") or name:find("^%..*%.tmp") or name:find("^events%-%d+%.jnl$")
+    local ours = records.keeps(name) or name:find("^%..*%.tmp") or name:find("^events%-%d+%.jnl$")
     if ours and not known[t.path .. "/" .. name] then core.sys.remove(folder .. "/" .. name) end
   end
 end
@@ -39,7 +39,7 @@ end
 -- What a worker prints goes to the log of the trial in hand; before that to a file of its own.
 local function start_worker(self)
   local run = self.run
-  self.started = (self.started or 0) + 1 -- a number of its own: others may have ended
+  self.started = self.started + 1 -- a number of its own: others may have ended
   local log = ("%s/worker-%d.log"):format(run.folder, self.started)
   local process, why = core.sys.spawn(run.worker, log)
   if not process then stop.raise(stop.FAILED, "no worker can be started: %s", why) end

@@ -2,6 +2,7 @@
 -- the files in a results folder that nothing knows.
 local core = require "toeplab.core"
 local journal = require "toeplab.journal"
+local records = require "toeplab.records"
 local select = require "toeplab.select"
 local stop = require "toeplab.stop"
 
@@ -91,12 +92,6 @@ local function dead_temporary(name)
   return pid and host == core.sys.hostname() and not alive(pid)
 end
 
--- Files that a trial keeps have such names.
-local function kept_name(name)
-  return name:find("^[%w_%-]+%-%d+%.txt$") or name:find("^%l+%-%d+%.json$")
-    or name:find("^%l+%-%d+%.h5$")
-end
-
 -- Adds what is stale in the folder of a trial. What a journal still has to say may make a file
 -- known, so those of a trial with one are left alone.
 local function look_into(store, id, name, add)
@@ -112,7 +107,7 @@ local function look_into(store, id, name, add)
     elseif not open and file:find("^events%-%d+%.jnl$") and not journal.in_use(store.folder .. "/"
         .. whole) then
       add(whole, "a journal that is taken over")
-    elseif not open and kept_name(file) and not known[whole] then
+    elseif not open and records.keeps(file) and not known[whole] then
       add(whole, "no row knows it")
     end
   end
