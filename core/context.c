@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "device.h"
 
 const char *tl_status_name(tl_status st)
 {
@@ -68,22 +68,18 @@ static void fill_kernels(tl_ctx *ctx)
 
 tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a)
 {
-    static const char *const names[TL_DEVICES] = {"cpu", "cuda"};
-    int device = -1;
+    tl_kernel kernel = ctx->kernels[ctx->device][op];
+    if (!kernel)
+        return tl_fail(ctx, TL_EDEVICE, "%s is not available on %s", op_names[op],
+                       tl_device_name(ctx));
     for (int i = 0; i < 2 * TL_ARGS; i++) {
         const tl_tensor *t = i < TL_ARGS ? a->in[i] : a->out[i - TL_ARGS];
-        if (!t) continue;
-        if (device < 0) device = t->storage->device;
-        if ((int)t->storage->device != device)
-            return tl_fail(ctx, TL_EDEVICE, "%s: operands on %s and %s", op_names[op],
-                           names[device], names[t->storage->device]);
+        tl_status        st = t ? tl_place(t, ctx->device) : TL_OK;
+        if (st != TL_OK) return st;
     }
-    if (device < 0) device = TL_CPU;
-    if (!ctx->kernels[device][op])
-        return tl_fail(ctx, TL_EDEVICE, "%s is not available on %s", op_names[op], names[device]);
     for (int i = 0; i < TL_ARGS; i++)
         if (a->out[i]) a->out[i]->storage->version++;
-    return ctx->kernels[device][op](ctx, a);
+    return kernel(ctx, a);
 }
 
 /* ---- What plugins are given ------------------------------------------------------------------ */
@@ -156,6 +152,7 @@ void tl_ctx_unref(tl_ctx *ctx)
     if (--ctx->refs > 0) return;
     tl_transforms_close(ctx);
     tl_plugins_close(ctx);
+    tl_device_close(ctx);
     tl_memory_close(ctx);
     tl_threads_close(ctx);
     free(ctx->tape);

@@ -123,6 +123,20 @@ static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 }
 
 /* A NaN passes: a run that has diverged is found out by its loss, not here. */
+static tl_status check_range(const tl_tensor *gamma)
+{
+    float part[64];
+    for (int64_t c = 0; c < gamma->len; c++) {
+        int64_t   left = gamma->len - c < 64 ? gamma->len - c : 64;
+        tl_status st = c % 64 == 0 ? tl_tensor_read(gamma, c, left, part) : TL_OK;
+        if (st != TL_OK) return st;
+        if (part[c % 64] <= 0 || part[c % 64] > 1)
+            return tl_fail(gamma->ctx, TL_EINVAL, "decay: gamma %lld is %g, outside (0,1]",
+                           (long long)(c + 1), (double)part[c % 64]);
+    }
+    return TL_OK;
+}
+
 static tl_status check(const tl_tensor *coef, const tl_tensor *lags, const tl_tensor *gamma)
 {
     tl_ctx *ctx = coef->ctx;
@@ -134,11 +148,7 @@ static tl_status check(const tl_tensor *coef, const tl_tensor *lags, const tl_te
     if (gamma->len != 1 && (gamma->ndim != 1 || gamma->len != coef->dims[1]))
         return tl_fail(ctx, TL_ESHAPE, "decay: gamma is %s, not one number and not [%lld]",
                        SHAPE(gamma), (long long)coef->dims[1]);
-    for (int64_t c = 0; c < gamma->len; c++)
-        if (F32(gamma)[c] <= 0 || F32(gamma)[c] > 1)
-            return tl_fail(ctx, TL_EINVAL, "decay: gamma %lld is %g, outside (0,1]",
-                           (long long)(c + 1), (double)F32(gamma)[c]);
-    return TL_OK;
+    return check_range(gamma);
 }
 
 tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor **out_coef)

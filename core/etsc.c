@@ -94,10 +94,12 @@ static tl_status find_modes(tl_recurrence *r, const tl_tensor *t, const tl_tenso
     int64_t    dims[] = {r->m, r->d};
     tl_tensor *padded = NULL, *bins = NULL;
     tl_status  st = tl_tensor_new(r->ctx, TL_F32, 2, dims, &padded);
+    if (st == TL_OK) st = tl_bring(padded);
     if (st == TL_OK) {
         spread(r, t, gamma, F32(padded));
         st = tl_rfft(padded, 0, &bins);
     }
+    if (st == TL_OK) st = tl_bring(bins);
     if (st == TL_OK) pack_modes(r, F32(bins) + r->first * r->d * 2, 1.0 / (double)r->m, -1);
     tl_tensor_free(padded);
     tl_tensor_free(bins);
@@ -124,6 +126,9 @@ static tl_status check_kernel(const tl_tensor *t, const tl_tensor *gamma)
     if (gamma && gamma->len != 1 && (gamma->ndim != 1 || gamma->len != t->dims[1]))
         return tl_fail(ctx, TL_ESHAPE, "recurrence: gamma is %s, not one number and not [%lld]",
                        SHAPE(gamma), (long long)t->dims[1]);
+    tl_status st = tl_bring(t);
+    if (st == TL_OK && gamma) st = tl_bring(gamma);
+    if (st != TL_OK) return st;
     for (int64_t c = 0; gamma && c < gamma->len; c++)
         if (!(F32(gamma)[c] > 0 && F32(gamma)[c] <= 1))
             return tl_fail(ctx, TL_EINVAL, "recurrence: gamma %lld is %g, outside (0,1]",
@@ -167,9 +172,9 @@ tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tens
     int64_t    dims[] = {r->rows / 2, r->d, 2};
     tl_tensor *b = NULL, *lambda = NULL, *decay = NULL;
     if (r->kind == TL_RING) return tl_fail(r->ctx, TL_EINVAL, "recurrence: a ring has no modes");
-    tl_status st = tl_new(r->ctx, TL_F32, 3, dims, &b);
-    if (st == TL_OK) st = tl_new(r->ctx, TL_F32, 3, dims, &lambda);
-    if (st == TL_OK) st = tl_new(r->ctx, TL_F32, 1, &r->d, &decay);
+    tl_status st = tl_new_host(r->ctx, TL_F32, 3, dims, &b);
+    if (st == TL_OK) st = tl_new_host(r->ctx, TL_F32, 3, dims, &lambda);
+    if (st == TL_OK) st = tl_new_host(r->ctx, TL_F32, 1, &r->d, &decay);
     if (st != TL_OK) {
         tl_tensor_free(b);
         tl_tensor_free(lambda);
@@ -209,6 +214,8 @@ tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_k
                         period / 2 + 1 - first != b->dims[0]))
         st = tl_fail(ctx, TL_EINVAL, "recurrence: %lld modes with a period of %lld for %lld lags",
                      (long long)b->dims[0], (long long)period, (long long)lags);
+    if (st == TL_OK) st = tl_bring(b);
+    if (st == TL_OK) st = tl_bring(decay);
     for (int64_t c = 0; c < decay->len && st == TL_OK; c++)
         if (!(F32(decay)[c] > 0 && F32(decay)[c] <= 1))
             st = tl_fail(ctx, TL_EINVAL, "recurrence: decay %lld is %g, outside (0,1]",

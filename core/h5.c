@@ -131,14 +131,28 @@ static int checked(hid_t create_list, const tl_tensor *t)
     return H5Pset_chunk(create_list, t->ndim, chunk) < 0 || H5Pset_fletcher32(create_list) < 0;
 }
 
+/* The elements of t: its own, or a copy in *out_copy of what is on another device. */
+static tl_status elements(const tl_tensor *t, const void **out, void **out_copy)
+{
+    *out = DATA(t);
+    *out_copy = NULL;
+    if (t->storage->device == TL_CPU) return TL_OK;
+    *out = *out_copy = tl_alloc(t->ctx, (size_t)t->len * 4);
+    return *out_copy ? tl_tensor_read(t, 0, t->len, *out_copy) : TL_ENOMEM;
+}
+
 static tl_status write_tensor(writer *w, const char *name, const tl_tensor *t)
 {
+    const void *data;
+    void *copy;
     hsize_t dims[TL_MAXDIMS];
     hid_t type = t->type == TL_F32 ? H5T_IEEE_F32LE : H5T_STD_I32LE;
     hid_t memory = t->type == TL_F32 ? H5T_NATIVE_FLOAT : H5T_NATIVE_INT32;
     for (int i = 0; i < t->ndim; i++) dims[i] = (hsize_t)t->dims[i];
     tl_status st = make_groups(w, name);
     if (st != TL_OK) return st;
+    st = elements(t, &data, &copy);
+    if (st != TL_OK) goto fail;
     hid_t set = -1, create_list = list(H5P_DATASET_CREATE);
     hid_t space = t->ndim ? H5Screate_simple(t->ndim, dims, NULL) : H5Screate(H5S_SCALAR);
     int bad = space < 0 || create_list < 0;
@@ -146,12 +160,14 @@ static tl_status write_tensor(writer *w, const char *name, const tl_tensor *t)
     if (!bad && t->len * 4 >= CHECKED_BYTES) bad = checked(create_list, t);
     if (!bad) set = H5Dcreate2(w->file, name, type, space, H5P_DEFAULT, create_list, H5P_DEFAULT);
     bad = bad || set < 0;
-    if (!bad && t->len) bad = H5Dwrite(set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, t->data) < 0;
+    if (!bad && t->len) bad = H5Dwrite(set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0;
     if (bad) st = tl_h5_fail(w->ctx, TL_EINVAL, w->path, "write dataset", name);
     if (set >= 0 && H5Dclose(set) < 0 && st == TL_OK)
         st = tl_h5_fail(w->ctx, TL_EIO, w->path, "close dataset", name);
     if (space >= 0) (void)H5Sclose(space);
     if (create_list >= 0) (void)H5Pclose(create_list);
+fail:
+    tl_release(w->ctx, copy);
     return st;
 }
 
@@ -191,11 +207,7 @@ tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *cons
     size_t bytes = 1 << 16;
     tl_status st = TL_OK;
     writer w = {.ctx = ctx, .path = path, .file = -1, .group_list = -1};
-    for (int i = 0; i < count; i++) {
-        if (tensors[i]->storage->device != TL_CPU)
-            return tl_fail(ctx, TL_EDEVICE, "%s: '%s' is not on the CPU", path, names[i]);
-        bytes += (size_t)tensors[i]->len * 4 + 4096;
-    }
+    for (int i = 0; i < count; i++) bytes += (size_t)tensors[i]->len * 4 + 4096;
     tl_h5_quiet();
     w.file = new_image(bytes);
     w.group_list = list(H5P_GROUP_CREATE);

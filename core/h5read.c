@@ -234,7 +234,7 @@ static tl_status read_elements(tl_h5 *f, const char *name, hid_t set, tl_tensor 
     hid_t memory = t->type == TL_F32 ? H5T_NATIVE_FLOAT : H5T_NATIVE_INT32;
     if (t->type == TL_I32 && H5Pset_type_conv_cb(how, too_big, &beyond) < 0)
         st = tl_h5_fail(f->ctx, TL_ENOMEM, f->path, "read", name);
-    if (st == TL_OK && t->len && H5Dread(set, memory, H5S_ALL, H5S_ALL, how, t->data) < 0)
+    if (st == TL_OK && t->len && H5Dread(set, memory, H5S_ALL, H5S_ALL, how, DATA(t)) < 0)
         st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read", name);
     if (beyond)
         st = tl_fail(f->ctx, TL_ETYPE, "%s: '%s' has an integer of more than 32 bits", f->path,
@@ -266,7 +266,7 @@ tl_status tl_h5_read(tl_h5 *f, const char *name, tl_tensor **out_t)
                      name, ndim, TL_MAXDIMS);
     }
     for (int i = 0; st == TL_OK && i < ndim; i++) dims[i] = (int64_t)hdims[i];
-    if (st == TL_OK) st = tl_new(f->ctx, real ? TL_F32 : TL_I32, ndim, dims, &t);
+    if (st == TL_OK) st = tl_new_host(f->ctx, real ? TL_F32 : TL_I32, ndim, dims, &t);
     if (st == TL_OK) st = read_elements(f, name, set, t);
     if (type >= 0) (void)H5Tclose(type);
     if (space >= 0) (void)H5Sclose(space);

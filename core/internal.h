@@ -19,7 +19,7 @@
 typedef struct tl_storage { /* refcounted memory, shared by views */
     int refs;
     unsigned version; /* how often a kernel wrote it */
-    tl_device device;
+    tl_device device; /* where data is at present (device.h) */
     size_t bytes;
     void *data;
 } tl_storage;
@@ -36,7 +36,7 @@ struct tl_tensor {
     int refs;
     tl_ctx *ctx;
     tl_storage *storage;
-    void *data; /* storage->data + offset */
+    size_t offset; /* bytes from storage->data on */
     tl_type type;
     int ndim;
     int64_t dims[TL_MAXDIMS];
@@ -50,11 +50,16 @@ typedef struct tl_shape {
     int64_t dims[TL_MAXDIMS];
 } tl_shape;
 
-#define F32(t) ((float *)(t)->data)
-#define I32(t) ((int32_t *)(t)->data)
+#define DATA(t) ((void *)((char *)(t)->storage->data + (t)->offset))
+#define F32(t) ((float *)DATA(t))
+#define I32(t) ((int32_t *)DATA(t))
 
 /* As tl_tensor_new, but not cleared: for outputs that a kernel writes whole. */
 tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t);
+/* The same on the CPU, for a function that fills it there. */
+tl_status tl_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t);
+/* Brings t, of which the caller then reads or writes F32(t) or I32(t), to the CPU. */
+tl_status tl_bring(const tl_tensor *t);
 /* float32 of x's shape, or that one; not cleared */
 tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t);
 tl_status tl_new_shaped(tl_ctx *ctx, const tl_shape *shape, tl_tensor **out_t);
@@ -109,7 +114,7 @@ typedef struct tl_kernel_row { /* tables of rows are ended by {0} */
     tl_kernel run;
 } tl_kernel_row;
 
-/* Runs op on the device of its operands. TL_EDEVICE if they differ or the device lacks op. */
+/* Runs op on the context's device, to which it brings the operands. TL_EDEVICE if that lacks op. */
 tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
 
 /* The CPU's tables, one per file of operators; context.c lists them. */
@@ -164,6 +169,10 @@ struct tl_ctx {
     struct tl_pool *pool; /* threads.c */
     tl_cache *cache;
     tl_kernel kernels[TL_DEVICES][TL_OPS];
+    tl_device device; /* where kernels run */
+    const struct tl_engine *engine; /* of a device that is not the CPU (device.h) */
+    void *engine_state;
+    char device_name[64];
     tl_node *tape;
     int64_t tape_len, tape_cap;
     tl_host host;       /* what plugins are given; host.self is this context */

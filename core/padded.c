@@ -23,7 +23,7 @@ static tl_status check(const tl_tensor *ids, const tl_tensor *starts, const tl_t
     if (ids->type != TL_I32 || starts->type != TL_I32 || index->type != TL_I32)
         return tl_fail(ctx, TL_ETYPE, "padded: ids, starts and index must be int32");
     if (!tl_tensor_ci32(ids) || !tl_tensor_ci32(starts) || !tl_tensor_ci32(index))
-        return tl_fail(ctx, TL_EDEVICE, "padded reads tensors of the CPU");
+        return TL_ENOMEM; /* none was on the CPU */
     if (ids->ndim != 1 || starts->ndim != 1 || index->ndim != 1 || starts->len < 1)
         return tl_fail(ctx, TL_ESHAPE, "padded: ids is %s, starts is %s, index is %s, wanted "
                        "vectors, starts of at least 1", SHAPE(ids), SHAPE(starts), SHAPE(index));
@@ -40,8 +40,8 @@ tl_status tl_padded(tl_tensor *ids, tl_tensor *starts, tl_tensor *index, int64_t
 {
     tl_tensor *rows = NULL, *lengths = NULL;
     tl_status st = check(ids, starts, index, n);
-    if (st == TL_OK) st = tl_new(ids->ctx, TL_I32, 2, (int64_t[]){index->len, n}, &rows);
-    if (st == TL_OK) st = tl_new(ids->ctx, TL_I32, 1, &index->len, &lengths);
+    if (st == TL_OK) st = tl_new_host(ids->ctx, TL_I32, 2, (int64_t[]){index->len, n}, &rows);
+    if (st == TL_OK) st = tl_new_host(ids->ctx, TL_I32, 1, &index->len, &lengths);
     for (int64_t i = 0; st == TL_OK && i < index->len; i++) {
         int32_t k = I32(index)[i], *row = I32(rows) + i * n;
         int64_t start = I32(starts)[k], most = n - (end >= 0), length = I32(starts)[k + 1] - start;

@@ -143,7 +143,7 @@ static void copy_part(const tl_args *a, char *part, char *whole, int to_whole)
 static tl_status slice_kernel(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
-    copy_part(a, a->out[0]->data, a->in[0]->data, 0);
+    copy_part(a, DATA(a->out[0]), DATA(a->in[0]), 0);
     return TL_OK;
 }
 
@@ -152,8 +152,8 @@ static tl_status slice_kernel(tl_ctx *ctx, const tl_args *a)
 static tl_status paste_kernel(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
-    if (a->i[5] && a->out[0]->len) memset(a->out[0]->data, 0, (size_t)a->out[0]->len * 4);
-    copy_part(a, a->in[0]->data, a->out[0]->data, 1);
+    if (a->i[5] && a->out[0]->len) memset(DATA(a->out[0]), 0, (size_t)a->out[0]->len * 4);
+    copy_part(a, DATA(a->in[0]), DATA(a->out[0]), 1);
     return TL_OK;
 }
 

@@ -306,12 +306,12 @@ fail:
 /* saved: in: the gradients for dy = 1 of the inputs that want one */
 static tl_status cross_entropy_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    const float *one = tl_tensor_cf32(dy);
-    tl_status    st = TL_OK;
+    float     upstream;
+    tl_status st = tl_tensor_read(dy, 0, 1, &upstream);
     for (int i = 0; i < 3 && st == TL_OK; i++) {
         tl_tensor *unit = node->saved.in[i], *g;
         if (!unit) continue;
-        if (one && *one == 1.0f) {
+        if (upstream == 1.0f) {
             g = unit;
             node->saved.in[i] = NULL; /* handed on, so that a leaf need not copy it */
         } else {

@@ -12,14 +12,14 @@ void dgesdd_(const char *job, const int *m, const int *n, double *a, const int *
 void dgesv_(const int *n, const int *nrhs, double *a, const int *lda, int *pivot, double *b,
             const int *ldb, int *info);
 
-/* A matrix of finite float32 on the CPU. */
+/* A matrix of finite float32, brought to the CPU. */
 static tl_status check(const char *op, const char *name, const tl_tensor *a)
 {
     if (a->type != TL_F32) return tl_fail(a->ctx, TL_ETYPE, "%s: %s is int32", op, name);
     if (a->ndim != 2)
         return tl_fail(a->ctx, TL_ESHAPE, "%s: %s is %s, not a matrix", op, name, SHAPE(a));
-    if (a->storage->device != TL_CPU)
-        return tl_fail(a->ctx, TL_EDEVICE, "%s: works on the CPU only", op);
+    tl_status st = tl_bring(a);
+    if (st != TL_OK) return st;
     for (int64_t k = 0; k < a->len; k++)
         if (!isfinite(F32(a)[k]))
             return tl_fail(a->ctx, TL_EINVAL, "%s: %s[%lld,%lld] is not finite", op, name,
@@ -106,11 +106,11 @@ tl_status tl_svd(tl_tensor *a, tl_tensor **out_u, tl_tensor **out_s, tl_tensor *
     tl_status  st = check("svd", "a", a);
     if (st != TL_OK) return st;
     int64_t m = a->dims[0], n = a->dims[1], least = m < n ? m : n;
-    st = tl_tensor_new(a->ctx, TL_F32, 1, &least, &s);
+    st = tl_new_host(a->ctx, TL_F32, 1, &least, &s);
     if (st == TL_OK && out_u)
-        st = tl_tensor_new(a->ctx, TL_F32, 2, (const int64_t[]){m, least}, &u);
+        st = tl_new_host(a->ctx, TL_F32, 2, (const int64_t[]){m, least}, &u);
     if (st == TL_OK && out_u)
-        st = tl_tensor_new(a->ctx, TL_F32, 2, (const int64_t[]){least, n}, &v);
+        st = tl_new_host(a->ctx, TL_F32, 2, (const int64_t[]){least, n}, &v);
     if (st == TL_OK && least > 0) st = run(a, u, s, v);
     if (st != TL_OK) goto fail;
     *out_s = s;
@@ -170,7 +170,7 @@ tl_status tl_solve(tl_tensor *a, tl_tensor *b, tl_tensor **out_x)
     if (st != TL_OK) return st;
     if (a->dims[0] != a->dims[1] || a->dims[0] != b->dims[0])
         return tl_fail(a->ctx, TL_ESHAPE, "solve: a is %s, b is %s", SHAPE(a), SHAPE(b));
-    st = tl_tensor_new(a->ctx, TL_F32, 2, b->dims, &x);
+    st = tl_new_host(a->ctx, TL_F32, 2, b->dims, &x);
     if (st == TL_OK && b->len > 0) st = solve(a, b, x);
     return tl_finish(st, x, out_x);
 }

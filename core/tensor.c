@@ -3,19 +3,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "device.h"
 
 /* ---- Storage --------------------------------------------------------------------------------- */
 
-static tl_status storage_new(tl_ctx *ctx, size_t bytes, tl_storage **out)
+static tl_status storage_new(tl_ctx *ctx, tl_device device, size_t bytes, tl_storage **out)
 {
     tl_storage *s = malloc(sizeof *s);
     if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    *s = (tl_storage){.refs = 1, .device = TL_CPU, .bytes = bytes};
-    s->data = tl_alloc(ctx, bytes);
-    if (!s->data) {
+    *s = (tl_storage){.refs = 1, .device = device, .bytes = bytes};
+    tl_status st = tl_device_alloc(ctx, device, bytes, &s->data);
+    if (st != TL_OK) {
         free(s);
-        return TL_ENOMEM;
+        return st;
     }
     ctx->refs++;
     *out = s;
@@ -25,7 +25,7 @@ static tl_status storage_new(tl_ctx *ctx, size_t bytes, tl_storage **out)
 static void storage_free(tl_ctx *ctx, tl_storage *s)
 {
     if (--s->refs > 0) return;
-    tl_release(ctx, s->data);
+    tl_device_release(ctx, s->device, s->data);
     free(s);
     tl_ctx_unref(ctx);
 }
@@ -60,7 +60,7 @@ static tl_status wrap(tl_ctx *ctx, tl_storage *s, tl_type type, int64_t offset, 
     t->refs = 1;
     t->ctx = ctx;
     t->storage = s;
-    t->data = (char *)s->data + offset * 4;
+    t->offset = (size_t)offset * 4;
     t->type = type;
     t->ndim = ndim;
     t->len = len;
@@ -70,14 +70,25 @@ static tl_status wrap(tl_ctx *ctx, tl_storage *s, tl_type type, int64_t offset, 
     return TL_OK;
 }
 
-tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t)
+static tl_status make(tl_ctx *ctx, tl_device device, tl_type type, int ndim, const int64_t *dims,
+                      tl_tensor **out_t)
 {
     int64_t     len = 0;
     tl_storage *s = NULL;
     tl_status   st = length(ctx, ndim, dims, &len);
-    if (st == TL_OK) st = storage_new(ctx, (size_t)len * 4, &s);
+    if (st == TL_OK) st = storage_new(ctx, device, (size_t)len * 4, &s);
     if (st == TL_OK) st = wrap(ctx, s, type, 0, ndim, dims, len, out_t);
     return st;
+}
+
+tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t)
+{
+    return make(ctx, ctx->device, type, ndim, dims, out_t);
+}
+
+tl_status tl_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t)
+{
+    return make(ctx, TL_CPU, type, ndim, dims, out_t);
 }
 
 tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t)
@@ -121,7 +132,7 @@ tl_status tl_tensor_view(tl_tensor *t, int64_t offset, int ndim, const int64_t *
     if (offset < 0 || offset > t->len || len > t->len - offset)
         return tl_fail(t->ctx, TL_ESHAPE, "view: %lld elements from %lld do not fit in %s",
                        (long long)len, (long long)offset, SHAPE(t));
-    int64_t base = ((char *)t->data - (char *)t->storage->data) / 4;
+    int64_t base = (int64_t)(t->offset / 4);
     t->storage->refs++;
     return wrap(t->ctx, t->storage, t->type, base + offset, ndim, dims, len, out_t);
 }
@@ -156,9 +167,11 @@ int64_t tl_tensor_dim(const tl_tensor *t, int axis)
     return axis >= 0 && axis < t->ndim ? t->dims[axis] : 1;
 }
 
+tl_status tl_bring(const tl_tensor *t) { return tl_place(t, TL_CPU); }
+
 static void *host_data(const tl_tensor *t, tl_type type)
 {
-    return t->type == type && t->storage->device == TL_CPU ? t->data : NULL;
+    return t->type == type && tl_bring(t) == TL_OK ? DATA(t) : NULL;
 }
 
 float *tl_tensor_f32(tl_tensor *t) { return host_data(t, TL_F32); }
@@ -239,7 +252,7 @@ tl_status tl_tensor_fill(tl_tensor *t, double value)
 static tl_status copy(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
-    if (a->out[0]->len) memmove(a->out[0]->data, a->in[0]->data, (size_t)a->out[0]->len * 4);
+    if (a->out[0]->len) memmove(DATA(a->out[0]), DATA(a->in[0]), (size_t)a->out[0]->len * 4);
     return TL_OK;
 }
 
@@ -249,7 +262,7 @@ static tl_status fill(tl_ctx *ctx, const tl_args *a)
     (void)ctx;
     tl_tensor *t = a->out[0];
     if (a->f[0] == 0 && t->len) {
-        memset(t->data, 0, (size_t)t->len * 4);
+        memset(DATA(t), 0, (size_t)t->len * 4);
     } else if (t->type == TL_F32) {
         for (int64_t i = 0; i < t->len; i++) F32(t)[i] = (float)a->f[0];
     } else {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device.h"
 #include "tno.h"
 
 struct tl_tno {
@@ -49,6 +50,19 @@ static tl_status ask(tl_tno *tno)
     return TL_OK;
 }
 
+/* The device's form of a backend; device as it is if that is the CPU's own, given its memory. */
+static tl_status of_device(tl_ctx *ctx, const char *name, const tl_tno_backend **b,
+                           tl_device *device)
+{
+    const tl_tno_backend *own = ctx->engine->backend ? ctx->engine->backend(ctx, name) : NULL;
+    if (!own)
+        return tl_fail(ctx, TL_EBACKEND, "backend '%s' has no form for %s", name,
+                       tl_device_name(ctx));
+    if (own != *b) *device = ctx->device;
+    *b = own;
+    return TL_OK;
+}
+
 tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int causal,
                      const char *const *options, tl_tno **out_tno)
 {
@@ -57,13 +71,18 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
         return tl_fail(ctx, TL_EINVAL, "tno: n is %lld and d is %lld, both need at least 1",
                        (long long)n, (long long)d);
     tl_status st = TL_OK;
-    if (strcmp(backend, "auto") == 0) {
+    if (strcmp(backend, "auto") == 0 && ctx->device != TL_CPU) {
+        backend = "fft"; /* the quickest that a device has */
+    } else if (strcmp(backend, "auto") == 0) {
         if (options && options[0])
             return tl_fail(ctx, TL_EINVAL, "backend 'auto' has no option '%s', nor others",
                            options[0]);
         st = tl_choose(ctx, &(tl_tno_problem){n, d, causal != 0, TL_CPU, NULL}, &backend);
     }
     if (st == TL_OK) st = tl_find_backend(ctx, backend, &b);
+    if (st != TL_OK) return st;
+    tl_device device = TL_CPU;
+    if (ctx->device != TL_CPU) st = of_device(ctx, backend, &b, &device);
     if (st != TL_OK) return st;
     tl_tno *tno = calloc(1, sizeof *tno);
     if (!tno) return tl_fail(ctx, TL_ENOMEM, "out of memory");
@@ -72,7 +91,7 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
     tno->ctx = ctx;
     tno->backend = b;
     st = tl_options_parse(ctx, b, options, &tno->values);
-    tno->problem = (tl_tno_problem){n, d, causal != 0, TL_CPU, tno->values};
+    tno->problem = (tl_tno_problem){n, d, causal != 0, device, tno->values};
     if (st == TL_OK) st = ask(tno);
     if (st == TL_OK) st = b->plan(&ctx->host, &tno->problem, &tno->plan);
     if (st == TL_OK)
@@ -94,7 +113,7 @@ tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points)
 {
     tl_tensor *t = NULL;
     double    *all = tl_alloc(tno->ctx, (size_t)tno->points * sizeof *all);
-    tl_status  st = all ? tl_new(tno->ctx, TL_F32, 1, &tno->points, &t) : TL_ENOMEM;
+    tl_status  st = all ? tl_new_host(tno->ctx, TL_F32, 1, &tno->points, &t) : TL_ENOMEM;
     if (st == TL_OK) {
         (void)tno->backend->points(&tno->problem, all);
         for (int64_t i = 0; i < tno->points; i++) F32(t)[i] = (float)all[i];
@@ -249,9 +268,12 @@ static tl_status columns(tl_tno *tno, tl_args *a, tl_tensor *t)
     tl_status st = tl_tensor_new(tno->ctx, TL_F32, 3, dims, &a->in[1]);
     if (st == TL_OK) st = tl_new(tno->ctx, TL_F32, 3, dims, &a->out[0]);
     for (int64_t j = 0; j < n && st == TL_OK; j++) {
+        if ((st = tl_bring(a->in[1])) != TL_OK) break;
         for (int64_t c = 0; c < d; c++) F32(a->in[1])[j * d + c] = 1;
         st = tl_launch(tno->ctx, TL_OP_tno, a);
-        for (int64_t c = 0; c < d; c++) F32(a->in[1])[j * d + c] = 0;
+        if (st == TL_OK) st = tl_bring(a->in[1]);
+        if (st == TL_OK) st = tl_bring(a->out[0]);
+        for (int64_t c = 0; c < d && st == TL_OK; c++) F32(a->in[1])[j * d + c] = 0;
         for (int64_t i = 0; i < n && st == TL_OK; i++)
             for (int64_t c = 0; c < d; c++)
                 F32(t)[(c * n + i) * n + j] = F32(a->out[0])[i * d + c];
@@ -269,16 +291,19 @@ tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
     const float *raw[TL_TNO_PARAMS] = {0};
     tl_status    st = check_coef(tno, "dense", coef);
     if (st == TL_OK) st = check_params(tno, "dense", params);
-    if (st == TL_OK) st = tl_new(tno->ctx, TL_F32, 3, dims, &t);
+    if (st == TL_OK) st = tl_new_host(tno->ctx, TL_F32, 3, dims, &t);
     if (st != TL_OK) return st;
-    for (int i = 0; i < tno->params; i++) {
+    int here = tno->backend->dense && tno->problem.device == TL_CPU;
+    if (here) st = tl_bring(coef);
+    for (int i = 0; i < tno->params && st == TL_OK; i++) {
         a.in[2 + i] = params[i];
+        if (here) st = tl_bring(params[i]);
         raw[i] = F32(params[i]);
     }
-    if (tno->backend->dense) {
+    if (st == TL_OK && here) {
         tl_tno_args args = {.coef = F32(coef), .params = raw, .dense = F32(t)};
         st = tno->backend->dense(tno->plan, &args);
-    } else {
+    } else if (st == TL_OK) {
         st = columns(tno, &a, t);
     }
     return tl_finish(st, t, out_t);

@@ -78,6 +78,16 @@ void tl_memory_trim(tl_ctx *ctx); /* gives cached bytes back to the system */
 ** hdf5, sqlite, transforms, cpu ("unknown" where the system does not tell), threads. */
 const char *tl_build_info(tl_ctx *ctx);
 
+/* ---- Devices --------------------------------------------------------------------------------- */
+
+/* Where ctx computes from now on: "cpu" (as it begins), "cuda", "cuda:1" for the second card, or the
+** path of a device's shared object. Before its first tensor. TL_EDEVICE says why it cannot be used;
+** ctx then computes where it did. A tensor that the CPU reads or writes is brought to it, and back
+** when an operator needs it. */
+tl_status tl_use_device(tl_ctx *ctx, const char *device);
+const char *tl_device_name(const tl_ctx *ctx);
+const char *tl_device_about(tl_ctx *ctx); /* card, driver and libraries; "" on the CPU */
+
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
 #define TL_MAXDIMS 6
@@ -102,7 +112,8 @@ int tl_tensor_ndim(const tl_tensor *t);
 /* axis -1 is the last; 1 if there is no such axis */
 int64_t tl_tensor_dim(const tl_tensor *t, int axis);
 int64_t tl_tensor_len(const tl_tensor *t); /* number of elements */
-/* storage, borrowed; NULL if not float32 or not on the CPU */
+/* storage, borrowed, brought to the CPU; NULL if not float32 (or there is no room for it). Valid
+** until an operator uses t on another device. */
 float *tl_tensor_f32(tl_tensor *t);
 const float *tl_tensor_cf32(const tl_tensor *t);
 int32_t *tl_tensor_i32(tl_tensor *t);
@@ -110,6 +121,8 @@ const int32_t *tl_tensor_ci32(const tl_tensor *t);
 /* writes "[2,3]" and returns buf */
 const char *tl_tensor_shape(const tl_tensor *t, char *buf, size_t size);
 
+/* Copies elements first .. first+count-1 to out, wherever t is. TL_ESHAPE if it has fewer. */
+tl_status tl_tensor_read(const tl_tensor *t, int64_t first, int64_t count, void *out);
 /* same shape and type; copies the elements, no gradient */
 tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src);
 /* TL_EINVAL: t is int32 and value is NaN or out of range */

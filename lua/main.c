@@ -268,6 +268,12 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "toeplab: the engine does not start: %s\n", tl_status_text(st));
         return 1;
     }
+    const char *device = getenv("TOEPLAB_DEVICE");
+    if (device && *device && tl_use_device(s.ctx, device) != TL_OK) {
+        (void)fprintf(stderr, "toeplab: TOEPLAB_DEVICE: %s\n", tl_errmsg(s.ctx));
+        tl_ctx_free(s.ctx);
+        return USAGE;
+    }
     int code = run_lua(&s);
     tl_ctx_free(s.ctx);
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -99,11 +99,14 @@ static int core_ids(lua_State *L) { return from_table(L, TL_I32); }
 
 static void push_element(lua_State *L, tl_tensor *t, int64_t i)
 {
-    if (tl_tensor_type(t) == TL_F32) {
-        lua_pushnumber(L, tl_tensor_cf32(t)[i]);
-    } else {
-        lua_pushinteger(L, tl_tensor_ci32(t)[i]);
-    }
+    float   f;
+    int32_t id;
+    int     real = tl_tensor_type(t) == TL_F32;
+    glue_check(L, tl_tensor_read(t, i, 1, real ? (void *)&f : (void *)&id));
+    if (real)
+        lua_pushnumber(L, (lua_Number)f);
+    else
+        lua_pushinteger(L, id);
 }
 
 static void push_level(lua_State *L, tl_tensor *t, int level, int64_t *next)
@@ -123,8 +126,10 @@ static void push_level(lua_State *L, tl_tensor *t, int level, int64_t *next)
 
 static int totable(lua_State *L)
 {
-    int64_t next = 0;
-    push_level(L, glue_tensor(L, 1), 0, &next);
+    int64_t    next = 0;
+    tl_tensor *t = glue_tensor(L, 1);
+    (void)tl_tensor_f32(t), (void)tl_tensor_i32(t); /* brought to the CPU at once, not by element */
+    push_level(L, t, 0, &next);
     return 1;
 }
 

@@ -1,0 +1,152 @@
+/* device.c - where tensors live. A context computes on one device; a tensor is made there, is
+** brought to the CPU when the CPU reads or writes it, and back when a kernel needs it. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* dladdr */
+#endif
+#include <ctype.h>
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device.h"
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+tl_status tl_device_alloc(tl_ctx *ctx, tl_device device, size_t bytes, void **out_p)
+{
+    if (device != TL_CPU) return ctx->engine->alloc(ctx, bytes, out_p);
+    *out_p = tl_alloc(ctx, bytes);
+    return *out_p ? TL_OK : TL_ENOMEM;
+}
+
+void tl_device_release(tl_ctx *ctx, tl_device device, void *p)
+{
+    if (device == TL_CPU)
+        tl_release(ctx, p);
+    else
+        ctx->engine->release(ctx, p);
+}
+
+tl_status tl_place(const tl_tensor *t, tl_device device)
+{
+    tl_ctx     *ctx = t->ctx;
+    tl_storage *s = t->storage;
+    void       *there;
+    if (s->device == device) return TL_OK;
+    tl_status st = tl_device_alloc(ctx, device, s->bytes, &there);
+    if (st != TL_OK) return st;
+    if (s->bytes > 0) /* one of the two is the CPU */
+        st = device == TL_CPU ? ctx->engine->download(ctx, there, s->data, s->bytes)
+                              : ctx->engine->upload(ctx, there, s->data, s->bytes);
+    tl_device_release(ctx, st == TL_OK ? s->device : device, st == TL_OK ? s->data : there);
+    if (st != TL_OK) return st;
+    s->data = there;
+    s->device = device;
+    return TL_OK;
+}
+
+tl_status tl_tensor_read(const tl_tensor *t, int64_t first, int64_t count, void *out)
+{
+    if (first < 0 || count < 0 || first > t->len - count)
+        return tl_fail(t->ctx, TL_ESHAPE, "read: %lld elements from %lld do not fit in %s",
+                       (long long)count, (long long)first, SHAPE(t));
+    const char *from = (const char *)DATA(t) + first * 4;
+    if (count == 0) return TL_OK;
+    if (t->storage->device != TL_CPU)
+        return t->ctx->engine->download(t->ctx, out, from, (size_t)count * 4);
+    memcpy(out, from, (size_t)count * 4);
+    return TL_OK;
+}
+
+/* ---- The device of a context ----------------------------------------------------------------- */
+
+/* The file of a device: NAME itself if it has a slash, else devices/NAME.so beside the library. */
+static int file_of(const char *name, char *path, size_t size)
+{
+    static const char here = 0;
+    static const char *const places[] = {"devices", "toeplab/devices"};
+    char    library[PATH_MAX];
+    Dl_info info;
+    if (strchr(name, '/')) return snprintf(path, size, "%s", name) < (int)size;
+    if (!dladdr(&here, &info) || !info.dli_fname || !realpath(info.dli_fname, library)) return 0;
+    char *slash = strrchr(library, '/');
+    if (!slash) return 0;
+    *slash = 0;
+    for (int i = 0; i < 2; i++) {
+        int   n = snprintf(path, size, "%s/%s/%s.so", library, places[i], name);
+        FILE *f = n > 0 && (size_t)n < size ? fopen(path, "re") : NULL;
+        if (!f) continue;
+        (void)fclose(f);
+        return 1;
+    }
+    return 0;
+}
+
+static tl_status load(tl_ctx *ctx, const char *name, const tl_engine **out)
+{
+    char path[PATH_MAX];
+    if (!file_of(name, path, sizeof path))
+        return tl_fail(ctx, TL_EDEVICE, "device '%s': this build has none of that name (one for "
+                       "cards is built where nvcc is found)", name);
+    void            *file = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* stays: see plugin.c */
+    const tl_engine *e = file ? dlsym(file, "tl_engine_entry") : NULL;
+    if (!e)
+        return tl_fail(ctx, TL_EDEVICE, "device '%s': %s", name,
+                       file ? "its file exports no tl_engine_entry" : dlerror());
+    if (e->abi != TL_ENGINE_ABI)
+        return tl_fail(ctx, TL_EDEVICE, "device '%s': made for ABI %u, this is %u", name,
+                       (unsigned)e->abi, TL_ENGINE_ABI);
+    *out = e;
+    return TL_OK;
+}
+
+/* Splits "cuda:1" into a name and a card. */
+static tl_status split(tl_ctx *ctx, const char *text, char *name, size_t size, int *card)
+{
+    const char *colon = strrchr(text, ':');
+    size_t      len = colon ? (size_t)(colon - text) : strlen(text);
+    char       *end = NULL;
+    long        number = colon && isdigit((unsigned char)colon[1]) ? strtol(colon + 1, &end, 10) : 0;
+    if (len == 0 || len >= size || (colon && (!end || *end || number > 1024)))
+        return tl_fail(ctx, TL_EINVAL, "device '%s': wanted cpu, cuda, or cuda:1 for the second "
+                       "card", text);
+    memcpy(name, text, len);
+    name[len] = 0;
+    *card = (int)number;
+    return TL_OK;
+}
+
+tl_status tl_use_device(tl_ctx *ctx, const char *text)
+{
+    char      name[PATH_MAX];
+    int       card = 0;
+    tl_status st = split(ctx, text, name, sizeof name, &card);
+    if (st != TL_OK) return st;
+    if (strcmp(name, "cpu") == 0 && ctx->device == TL_CPU) return TL_OK;
+    if (strcmp(text, tl_device_name(ctx)) == 0) return TL_OK;
+    if (ctx->device != TL_CPU || tl_memory_info(ctx).tensors > 0)
+        return tl_fail(ctx, TL_EDEVICE, "device '%s': the context computes on %s already", text,
+                       tl_device_name(ctx));
+    const tl_engine *e = NULL;
+    st = load(ctx, name, &e);
+    if (st == TL_OK) st = e->open(ctx, card, &ctx->engine_state);
+    if (st != TL_OK) return st;
+    ctx->engine = e;
+    ctx->device = TL_CUDA;
+    (void)snprintf(ctx->device_name, sizeof ctx->device_name, card ? "%s:%d" : "%s", e->name, card);
+    for (const tl_kernel_row *row = e->kernels; row->run; row++)
+        if (row->op < TL_OPS) ctx->kernels[TL_CUDA][row->op] = row->run;
+    return TL_OK;
+}
+
+const char *tl_device_name(const tl_ctx *ctx) { return ctx->engine ? ctx->device_name : "cpu"; }
+
+const char *tl_device_about(tl_ctx *ctx) { return ctx->engine ? ctx->engine->about(ctx) : ""; }
+
+void tl_device_close(tl_ctx *ctx)
+{
+    if (ctx->engine) ctx->engine->close(ctx);
+    ctx->engine = NULL;
+}

@@ -1,0 +1,46 @@
+/* device.h - what the shared object of a device other than the CPU exports: memory, and kernels for
+** the operators' table (internal.h). It is loaded when a context is put on that device, shares the
+** engine's own structs and is therefore of the same build. */
+#ifndef TL_DEVICE_H
+#define TL_DEVICE_H
+
+#include "internal.h"
+
+#define TL_ENGINE_ABI 1u
+
+/* All functions but open are called on a context whose state is set. Kernels may run later than
+** they are launched; download waits for what was launched before it. */
+typedef struct tl_engine {
+    uint32_t abi; /* TL_ENGINE_ABI */
+    const char *name;
+    /* card: which of several, from 0. TL_EDEVICE, with a message that says what is missing. */
+    tl_status (*open)(tl_ctx *ctx, int card, void **out_state);
+    void (*close)(tl_ctx *ctx);
+    tl_status (*alloc)(tl_ctx *ctx, size_t bytes, void **out_p); /* TL_ENOMEM, with sizes */
+    void (*release)(tl_ctx *ctx, void *p);
+    tl_status (*upload)(tl_ctx *ctx, void *to, const void *from, size_t bytes);
+    tl_status (*download)(tl_ctx *ctx, void *to, const void *from, size_t bytes);
+    tl_memory (*memory)(tl_ctx *ctx);
+    const char *(*about)(tl_ctx *ctx);  /* card, driver, libraries; until the context ends */
+    const tl_kernel_row *kernels;       /* ended by {0} */
+    /* its form of a backend, or NULL: it has none */
+    const tl_tno_backend *(*backend)(tl_ctx *ctx, const char *name);
+} tl_engine;
+
+#ifdef __cplusplus
+extern "C"
+#else
+extern
+#endif
+TL_EXPORT const tl_engine tl_engine_entry;
+
+/* Moves the whole storage of t to device, unless it is there. What a kernel does on its device with
+** a tensor is thus seen by every view of it. */
+tl_status tl_place(const tl_tensor *t, tl_device device);
+
+/* Memory of ctx's device: of the CPU tl_alloc's. */
+tl_status tl_device_alloc(tl_ctx *ctx, tl_device device, size_t bytes, void **out_p);
+void tl_device_release(tl_ctx *ctx, tl_device device, void *p);
+void tl_device_close(tl_ctx *ctx);
+
+#endif
