@@ -136,8 +136,9 @@ tl_status tl_use_device(tl_ctx *ctx, const char *text)
     ctx->engine = e;
     ctx->device = TL_CUDA;
     (void)snprintf(ctx->device_name, sizeof ctx->device_name, card ? "%s:%d" : "%s", e->name, card);
-    for (const tl_kernel_row *row = e->kernels; row->run; row++)
-        if (row->op < TL_OPS) ctx->kernels[TL_CUDA][row->op] = row->run;
+    for (int i = 0; i < e->table_count; i++)
+        for (const tl_kernel_row *row = e->tables[i]; row->run; row++)
+            if (row->op < TL_OPS) ctx->kernels[TL_CUDA][row->op] = row->run;
     return TL_OK;
 }
 

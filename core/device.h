@@ -22,7 +22,8 @@ typedef struct tl_engine {
     tl_status (*download)(tl_ctx *ctx, void *to, const void *from, size_t bytes);
     tl_memory (*memory)(tl_ctx *ctx);
     const char *(*about)(tl_ctx *ctx);  /* card, driver, libraries; until the context ends */
-    const tl_kernel_row *kernels;       /* ended by {0} */
+    const tl_kernel_row *const *tables; /* each ended by {0} */
+    int table_count;
     /* its form of a backend, or NULL: it has none */
     const tl_tno_backend *(*backend)(tl_ctx *ctx, const char *name);
 } tl_engine;

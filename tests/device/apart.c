@@ -163,8 +163,10 @@ static const tl_kernel_row kernels[] = {
     {0},
 };
 
+static const tl_kernel_row *const tables[] = {kernels};
+
 const tl_engine tl_engine_entry = {
     .abi = TL_ENGINE_ABI, .name = "apart", .open = open_device, .close = close_device,
     .alloc = allocate, .release = release, .upload = move, .download = move, .memory = memory,
-    .about = about, .kernels = kernels, .backend = backend,
+    .about = about, .tables = tables, .table_count = 1, .backend = backend,
 };

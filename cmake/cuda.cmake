@@ -1,0 +1,40 @@
+# The device of CUDA cards: built where nvcc is found, for the cards that are common and, as PTX, for
+# those to come. The same sources run on the CPU in tests, compiled as C++ (tests/device/emulate.h).
+include(CheckLanguage)
+file(GLOB CARD CONFIGURE_DEPENDS core/cuda/*.cu)
+
+check_language(CUDA)
+if(CMAKE_CUDA_COMPILER AND NOT TL_SANITIZE)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  endif()
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  add_library(cuda MODULE ${CARD})
+  set_target_properties(cuda PROPERTIES PREFIX "" CUDA_STANDARD 17 INSTALL_RPATH $ORIGIN/../..
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/devices CUDA_RUNTIME_LIBRARY Shared)
+  target_link_libraries(cuda PRIVATE toeplab-core CUDA::cudart CUDA::cublas CUDA::cufft)
+  install(TARGETS cuda LIBRARY DESTINATION lib/toeplab/devices)
+else()
+  message(STATUS "No nvcc (or sanitised): the device 'cuda' is not built")
+endif()
+
+check_language(CXX)
+if(CMAKE_CXX_COMPILER)
+  enable_language(CXX)
+  foreach(source ${CARD}) # a .cu file is C++ only to a file that includes it
+    get_filename_component(name ${source} NAME_WE)
+    file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/emulated/${name}.cpp CONTENT "#include \"${source}\"\n")
+    list(APPEND EMULATED ${CMAKE_BINARY_DIR}/emulated/${name}.cpp)
+  endforeach()
+  add_library(emulated MODULE ${EMULATED})
+  set_target_properties(emulated PROPERTIES PREFIX "" CXX_STANDARD 17
+    CXX_VISIBILITY_PRESET hidden
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_compile_definitions(emulated PRIVATE TL_EMULATE)
+  target_compile_options(emulated PRIVATE -O1 -Wall -Wno-unused-function)
+  target_include_directories(emulated PRIVATE tests/device core core/cuda)
+  target_link_libraries(emulated PRIVATE toeplab-core)
+else()
+  message(STATUS "No C++ compiler: the kernels of 'cuda' are not tested")
+endif()

@@ -1,0 +1,106 @@
+/* cuda.cuh - what the files of the CUDA device share: its state, launching kernels, failing, and
+** reductions within a block. The same files compile without CUDA against tests/device/emulate.h,
+** which runs the kernels on the CPU: that is how they are tested where there is no card.
+**
+** Kernels are launched by LAUNCH(kernel, blocks, threads, ...) or, if they call __syncthreads or a
+** shuffle, by LAUNCH_SYNC; on the one stream of the card, so that they run in order. Sums are made
+** in an order that depends on shapes only: no atomic adds of floats. */
+#ifndef TL_CUDA_CUH
+#define TL_CUDA_CUH
+
+#ifdef TL_EMULATE
+#include "emulate.h"
+#else
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+#include <cufft.h>
+#define LAUNCH(kernel, blocks, threads, ...) \
+    kernel<<<(unsigned)(blocks), threads, 0, card_of(ctx)->stream>>>(__VA_ARGS__)
+#define LAUNCH_SYNC LAUNCH
+#endif
+
+extern "C" {
+#include "device.h"
+}
+
+typedef struct card {
+    int number;
+    cudaStream_t stream;
+    cudaMemPool_t pool;
+    cublasHandle_t blas;
+    void *workspace; /* of cuBLAS: a fixed one, so that its results repeat */
+    int *fault;      /* on the card: set by a kernel that met a bad index; looked at by download */
+    struct spectra *spectra; /* cuFFT's plans (transform.cu) */
+    size_t live, peak;
+    char about[512];
+} card;
+
+static inline card *card_of(const tl_ctx *ctx) { return (card *)ctx->engine_state; }
+
+/* The failure that st tells, with what failed; TL_ENOMEM or TL_EDEVICE (engine.cu). */
+tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what);
+tl_status blas_fail(tl_ctx *ctx, cublasStatus_t st, const char *what);
+tl_status fft_fail(tl_ctx *ctx, cufftResult st, const char *what);
+
+/* After a launch: whether it was taken. */
+static inline tl_status launched(tl_ctx *ctx, const char *what)
+{
+    cudaError_t st = cudaGetLastError();
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, what);
+}
+
+/* Scratch on the card: freed in the order of the stream, so at once after the last launch. */
+tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p);
+void card_free(tl_ctx *ctx, void *p);
+
+/* c [m,n] = op(a) op(b) + beta c, row-major, count matrices one behind the other (gemm.cu). */
+tl_status card_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                    const float *a, const float *b, float beta, float *c, int64_t count);
+
+/* ---- Shapes of launches ---------------------------------------------------------------------- */
+
+#define THREADS 256
+
+/* Blocks for a loop over n elements by EACH: enough to fill a card, few enough to be worth it. */
+static inline int64_t blocks_for(int64_t n)
+{
+    int64_t blocks = (n + THREADS - 1) / THREADS;
+    return blocks < 1 ? 1 : blocks > 8192 ? 8192 : blocks;
+}
+
+/* for every i below n that this thread has to do */
+#define EACH(i, n)                                                      \
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
+         i += (int64_t)gridDim.x * blockDim.x)
+
+/* ---- Reductions within a block of THREADS ---------------------------------------------------- */
+
+struct add {
+    template <class T> __device__ T operator()(T a, T b) const { return a + b; }
+};
+struct larger { /* a NaN stays */
+    template <class T> __device__ T operator()(T a, T b) const { return b > a || b != b ? b : a; }
+};
+
+/* The same result in every thread of the block; scratch holds THREADS / 32 values. */
+template <class T, class F> __device__ T block_reduce(T value, F f, T *scratch)
+{
+    for (int step = 16; step > 0; step /= 2)
+        value = f(value, __shfl_xor_sync(0xffffffffu, value, step));
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    __syncthreads(); /* an earlier reduction may still be read */
+    if (lane == 0) scratch[warp] = value;
+    __syncthreads();
+    value = scratch[0];
+    for (int w = 1; w < THREADS / 32; w++) value = f(value, scratch[w]);
+    return value;
+}
+
+/* The tables of kernels, one per file; engine.cu lists them. */
+extern const tl_kernel_row card_elementwise[], card_binary[], card_gemms[], card_reduce[],
+    card_shape[], card_gather[], card_softmax[], card_norm[], card_batch_norm[], card_conv[],
+    card_transform[], card_random[], card_optim[], card_tno[];
+const tl_tno_backend *card_backend(tl_ctx *ctx, const char *name);
+void card_spectra_close(tl_ctx *ctx);
+
+#endif

@@ -1,0 +1,190 @@
+/* engine.cu - the CUDA device: a card, its memory and its stream. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda.cuh"
+
+/* ---- Failures -------------------------------------------------------------------------------- */
+
+static tl_memory memory(tl_ctx *ctx);
+
+tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what)
+{
+    if (st != cudaErrorMemoryAllocation)
+        return tl_fail(ctx, TL_EDEVICE, "cuda: %s: %s", what, cudaGetErrorString(st));
+    (void)cudaGetLastError(); /* the card goes on */
+    return tl_fail(ctx, TL_ENOMEM, "cuda: %s: out of memory on the card, %zu bytes in use", what,
+                   card_of(ctx) ? memory(ctx).live : (size_t)0);
+}
+
+tl_status blas_fail(tl_ctx *ctx, cublasStatus_t st, const char *what)
+{
+    return tl_fail(ctx, st == CUBLAS_STATUS_ALLOC_FAILED ? TL_ENOMEM : TL_EDEVICE,
+                   "cublas: %s: %s", what, cublasGetStatusString(st));
+}
+
+tl_status fft_fail(tl_ctx *ctx, cufftResult st, const char *what)
+{
+    return tl_fail(ctx, st == CUFFT_ALLOC_FAILED ? TL_ENOMEM : TL_EDEVICE, "cufft: %s: status %d",
+                   what, (int)st);
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+/* The driver's pool keeps what is freed and hands it out again without asking the card. */
+tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
+{
+    card       *c = card_of(ctx);
+    char        what[64];
+    cudaError_t st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
+    if (st == cudaSuccess) return TL_OK;
+    (void)snprintf(what, sizeof what, "%zu bytes asked for", bytes);
+    return cuda_fail(ctx, st, what);
+}
+
+void card_free(tl_ctx *ctx, void *p)
+{
+    if (p) (void)cudaFreeAsync(p, card_of(ctx)->stream);
+}
+
+
+static tl_status upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
+{
+    cudaError_t st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, card_of(ctx)->stream);
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "copying to the card");
+}
+
+/* What a kernel met that it could not do is said at the next wait. */
+static tl_status check_fault(tl_ctx *ctx)
+{
+    card       *c = card_of(ctx);
+    int         fault = 0, none = 0;
+    cudaError_t st = cudaMemcpyAsync(&fault, c->fault, sizeof fault, cudaMemcpyDeviceToHost,
+                                     c->stream);
+    if (st == cudaSuccess) st = cudaStreamSynchronize(c->stream);
+    if (st != cudaSuccess) return cuda_fail(ctx, st, "waiting for the card");
+    if (!fault) return TL_OK;
+    (void)cudaMemcpyAsync(c->fault, &none, sizeof none, cudaMemcpyHostToDevice, c->stream);
+    (void)cudaStreamSynchronize(c->stream);
+    return tl_fail(ctx, TL_EINVAL, "cuda: an index, %d, is out of range: run the same on the CPU, "
+                   "which says where", fault < 0 ? fault : fault - 1);
+}
+
+static tl_status download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
+{
+    card       *c = card_of(ctx);
+    cudaError_t st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream);
+    if (st != cudaSuccess) return cuda_fail(ctx, st, "copying from the card");
+    return check_fault(ctx);
+}
+
+static tl_memory memory(tl_ctx *ctx)
+{
+    card    *c = card_of(ctx);
+    tl_memory info = {0};
+    uint64_t used = 0, high = 0, reserved = 0;
+    (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemCurrent, &used);
+    (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemHigh, &high);
+    (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved);
+    info.live = (size_t)used;
+    info.peak = (size_t)high;
+    info.cached = (size_t)(reserved - used);
+    return info;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+#define WORKSPACE ((size_t)32 << 20)
+
+static tl_status open_pool(tl_ctx *ctx, card *c)
+{
+    uint64_t    all = UINT64_MAX; /* nothing is given back while the context lives */
+    cudaError_t st = cudaDeviceGetDefaultMemPool(&c->pool, c->number);
+    if (st == cudaSuccess)
+        st = cudaMemPoolSetAttribute(c->pool, cudaMemPoolAttrReleaseThreshold, &all);
+    if (st == cudaSuccess) st = cudaStreamCreate(&c->stream);
+    if (st == cudaSuccess) st = cudaMalloc((void **)&c->fault, sizeof *c->fault);
+    if (st == cudaSuccess) st = cudaMemset(c->fault, 0, sizeof *c->fault);
+    if (st == cudaSuccess) st = cudaMalloc(&c->workspace, WORKSPACE);
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the card");
+}
+
+static tl_status open_blas(tl_ctx *ctx, card *c)
+{
+    cublasStatus_t st = cublasCreate(&c->blas);
+    if (st == CUBLAS_STATUS_SUCCESS) st = cublasSetStream(c->blas, c->stream);
+    if (st == CUBLAS_STATUS_SUCCESS) st = cublasSetWorkspace(c->blas, c->workspace, WORKSPACE);
+    return st == CUBLAS_STATUS_SUCCESS ? TL_OK : blas_fail(ctx, st, "opening the card");
+}
+
+static void describe(card *c, const cudaDeviceProp *p)
+{
+    int driver = 0, runtime = 0;
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    (void)snprintf(c->about, sizeof c->about,
+                   "%s, compute capability %d.%d, %zu MiB, driver for CUDA %d.%d, runtime %d.%d",
+                   p->name, p->major, p->minor, p->totalGlobalMem >> 20, driver / 1000,
+                   driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+}
+
+static void shut(card *c)
+{
+    if (c->blas) (void)cublasDestroy(c->blas);
+    if (c->workspace) (void)cudaFree(c->workspace);
+    if (c->fault) (void)cudaFree(c->fault);
+    if (c->stream) (void)cudaStreamDestroy(c->stream);
+    free(c);
+}
+
+static tl_status open_card(tl_ctx *ctx, int number, void **out_state)
+{
+    int            count = 0;
+    cudaDeviceProp p;
+    cudaError_t    st = cudaGetDeviceCount(&count);
+    if (st != cudaSuccess)
+        return tl_fail(ctx, TL_EDEVICE, "device 'cuda': %s", cudaGetErrorString(st));
+    if (number >= count)
+        return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': there are %d cards, numbered from 0",
+                       number, count);
+    st = cudaSetDevice(number);
+    if (st == cudaSuccess) st = cudaGetDeviceProperties(&p, number);
+    if (st != cudaSuccess)
+        return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': %s", number, cudaGetErrorString(st));
+    card *c = (card *)calloc(1, sizeof *c);
+    if (!c) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    c->number = number;
+    describe(c, &p);
+    tl_status failed = open_pool(ctx, c);
+    if (failed == TL_OK) failed = open_blas(ctx, c);
+    if (failed != TL_OK) {
+        shut(c);
+        return failed;
+    }
+    *out_state = c;
+    return TL_OK;
+}
+
+static void close_card(tl_ctx *ctx)
+{
+    card *c = card_of(ctx);
+    (void)cudaStreamSynchronize(c->stream);
+    card_spectra_close(ctx);
+    shut(c);
+}
+
+static const char *about(tl_ctx *ctx) { return card_of(ctx)->about; }
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
+static const tl_kernel_row *const tables[] = {
+    card_elementwise, card_binary, card_gemms,      card_reduce,    card_shape,
+    card_gather,      card_softmax, card_norm,      card_batch_norm, card_conv,
+    card_transform,   card_random, card_optim,      card_tno,
+};
+
+extern "C" TL_EXPORT const tl_engine tl_engine_entry = {
+    TL_ENGINE_ABI, "cuda", open_card, close_card, card_alloc, card_free, upload, download,
+    memory, about, tables, sizeof tables / sizeof *tables, card_backend,
+};
