@@ -1,0 +1,83 @@
+/* conv.cu - depthwise convolution: a few taps per channel, summed directly. */
+#include "cuda.cuh"
+
+typedef struct conv {
+    int64_t b, n, d, taps;
+    int64_t origin; /* the tap of lag 0 */
+    int64_t sign;   /* 1, or -1: the adjoint */
+} conv;
+
+/* y [b,n,d]: tap k meets x at i - sign (k - origin). */
+static __global__ void conv_each(conv j, const float *x, const float *t, float *y, int64_t total)
+{
+    EACH(e, total)
+    {
+        int64_t c = e % j.d, i = e / j.d % j.n;
+        const float *sequence = x + (e / j.d - i) * j.d + c;
+        float sum = 0;
+        for (int64_t k = 0; k < j.taps; k++) {
+            int64_t at = i - j.sign * (k - j.origin);
+            if (at >= 0 && at < j.n) sum += t[k * j.d + c] * sequence[at * j.d];
+        }
+        y[e] = sum;
+    }
+}
+
+/* conv: in: x, taps   out: y   i: origin, whether the adjoint */
+static tl_status convolve(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *x = a->in[0];
+    conv             j = {x->dims[0], x->dims[1], x->dims[2], a->in[1]->dims[0], a->i[0],
+                          a->i[1] ? -1 : 1};
+    if (x->len == 0) return TL_OK;
+    LAUNCH(conv_each, blocks_for(x->len), THREADS, j, F32(x), F32(a->in[1]), F32(a->out[0]), x->len);
+    return launched(ctx, "conv");
+}
+
+#define PARTS 32 /* of the positions, summed apart */
+
+/* parts [PARTS,taps,d]: the sum of dy x over one part of the rows. */
+static __global__ void conv_grad_parts(conv j, const float *x, const float *dy, float *parts,
+                                       int64_t total)
+{
+    EACH(e, total)
+    {
+        int64_t c = e % j.d, k = e / j.d % j.taps, p = e / j.d / j.taps, rows = j.b * j.n;
+        float sum = 0;
+        for (int64_t r = rows * p / PARTS; r < rows * (p + 1) / PARTS; r++) {
+            int64_t at = r % j.n - (k - j.origin);
+            if (at >= 0 && at < j.n) sum += dy[r * j.d + c] * x[(r - (k - j.origin)) * j.d + c];
+        }
+        parts[e] = sum;
+    }
+}
+
+static __global__ void conv_grad_sum(const float *parts, float *dt, int64_t n)
+{
+    EACH(e, n)
+    {
+        double sum = 0;
+        for (int p = 0; p < PARTS; p++) sum += (double)parts[p * n + e];
+        dt[e] = (float)sum;
+    }
+}
+
+/* conv_grad: in: x, dy   out: dtaps   i: origin */
+static tl_status conv_grad(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *x = a->in[0];
+    int64_t          n = a->out[0]->len;
+    conv             j = {x->dims[0], x->dims[1], x->dims[2], a->out[0]->dims[0], a->i[0], 1};
+    void            *parts;
+    if (n == 0) return TL_OK;
+    tl_status st = card_alloc(ctx, (size_t)(PARTS * n) * 4, &parts);
+    if (st != TL_OK) return st;
+    LAUNCH(conv_grad_parts, blocks_for(PARTS * n), THREADS, j, F32(x), F32(a->in[1]),
+           (float *)parts, PARTS * n);
+    LAUNCH(conv_grad_sum, blocks_for(n), THREADS, (const float *)parts, F32(a->out[0]), n);
+    st = launched(ctx, "conv_grad");
+    card_free(ctx, parts);
+    return st;
+}
+
+const tl_kernel_row card_conv[] = {{TL_OP_conv, convolve}, {TL_OP_conv_grad, conv_grad}, {}};

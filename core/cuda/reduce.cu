@@ -1,0 +1,153 @@
+/* reduce.cu - sums, means and maxima over an axis, and running sums along one. */
+#include "cuda.cuh"
+
+typedef struct axis { /* x seen as [outer, size, inner] */
+    int64_t size, inner;
+} axis;
+
+static __device__ int64_t start_of(axis s, int64_t k)
+{
+    return k / s.inner * s.size * s.inner + k % s.inner;
+}
+
+/* One block per result. */
+static __global__ void reduce_rows(int kind, axis s, const float *x, float *y)
+{
+    __shared__ double scratch[THREADS / 32];
+    int64_t base = start_of(s, blockIdx.x);
+    double value = kind == TL_AMAX ? (double)x[base] : 0;
+    for (int64_t i = threadIdx.x; i < s.size; i += THREADS) {
+        double v = (double)x[base + i * s.inner];
+        value = kind == TL_AMAX ? larger()(value, v) : value + v;
+    }
+    value = kind == TL_AMAX ? block_reduce(value, larger(), scratch)
+                            : block_reduce(value, add(), scratch);
+    if (threadIdx.x == 0) y[blockIdx.x] = (float)(kind == TL_MEAN ? value / (double)s.size : value);
+}
+
+/* One thread per result: for an axis with enough behind it. */
+static __global__ void reduce_each(int kind, axis s, const float *x, float *y, int64_t n)
+{
+    EACH(k, n)
+    {
+        int64_t base = start_of(s, k);
+        double value = kind == TL_AMAX ? (double)x[base] : 0;
+        for (int64_t i = 0; i < s.size; i++) {
+            double v = (double)x[base + i * s.inner];
+            value = kind == TL_AMAX ? larger()(value, v) : value + v;
+        }
+        y[k] = (float)(kind == TL_MEAN ? value / (double)s.size : value);
+    }
+}
+
+/* out[0] = reduction i[0] of in[0] seen as [i[1], i[2], i[3]] over the middle axis */
+static tl_status reduce(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t n = a->i[1] * a->i[3];
+    axis    s = {a->i[2], a->i[3]};
+    if (n == 0) return TL_OK;
+    if (s.size == 0) return tl_tensor_fill(a->out[0], 0); /* sums only */
+    if (s.size > 64 && n < 65536)
+        LAUNCH_SYNC(reduce_rows, n, THREADS, (int)a->i[0], s, F32(a->in[0]), F32(a->out[0]));
+    else
+        LAUNCH(reduce_each, blocks_for(n), THREADS, (int)a->i[0], s, F32(a->in[0]),
+               F32(a->out[0]), n);
+    return launched(ctx, "reduce");
+}
+
+static __global__ void spread_each(float scale, axis s, const float *dy, float *dx, int64_t n)
+{
+    EACH(i, n) dx[i] = dy[i / (s.size * s.inner) * s.inner + i % s.inner] * scale;
+}
+
+static __global__ void amax_grad_each(axis s, const float *x, const float *y, const float *dy,
+                                      float *dx, int64_t n)
+{
+    EACH(k, n)
+    {
+        int64_t base = start_of(s, k);
+        bool found = false;
+        for (int64_t i = 0; i < s.size; i++) {
+            int64_t at = base + i * s.inner;
+            bool takes = !found && x[at] == y[k];
+            dx[at] = takes ? dy[k] : 0.0f;
+            found = found || takes;
+        }
+    }
+}
+
+/* out[0] = gradient of reduction i[0] at in[0] -> in[1] for upstream in[2]; i[1..3] as reduce */
+static tl_status reduce_grad(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t n = a->out[0]->len;
+    axis    s = {a->i[2], a->i[3]};
+    if (n == 0) return TL_OK;
+    if (a->i[0] == TL_AMAX)
+        LAUNCH(amax_grad_each, blocks_for(a->in[2]->len), THREADS, s, F32(a->in[0]),
+               F32(a->in[1]), F32(a->in[2]), F32(a->out[0]), a->in[2]->len);
+    else
+        LAUNCH(spread_each, blocks_for(n), THREADS,
+               a->i[0] == TL_MEAN ? 1.0f / (float)s.size : 1.0f, s, F32(a->in[2]), F32(a->out[0]),
+               n);
+    return launched(ctx, "reduce_grad");
+}
+
+/* ---- First largest --------------------------------------------------------------------------- */
+
+static __global__ void argmax_rows(const float *x, int32_t *index, int64_t size)
+{
+    __shared__ float scratch[THREADS / 32];
+    __shared__ int64_t places[THREADS / 32];
+    const float *row = x + (int64_t)blockIdx.x * size;
+    float best = row[0]; /* a NaN first stays, one behind it is passed over: as on the CPU */
+    bool poisoned = best != best;
+    for (int64_t i = threadIdx.x; i < size; i += THREADS)
+        if (row[i] > best) best = row[i];
+    best = poisoned ? best : block_reduce(best, larger(), scratch);
+    int64_t at = size;
+    for (int64_t i = threadIdx.x; i < size && at == size; i += THREADS)
+        if (row[i] == best) at = i;
+    at = -block_reduce(-at, larger(), places);
+    if (threadIdx.x == 0) index[blockIdx.x] = poisoned ? 0 : (int32_t)at;
+}
+
+/* out[0] (int32) = first largest of each row of in[0] */
+static tl_status argmax(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t rows = a->out[0]->len;
+    if (rows == 0) return TL_OK;
+    LAUNCH_SYNC(argmax_rows, rows, THREADS, F32(a->in[0]), I32(a->out[0]), tl_cols(a->in[0]));
+    return launched(ctx, "argmax");
+}
+
+/* ---- Running sums ---------------------------------------------------------------------------- */
+
+static __global__ void cumsum_each(int reverse, axis s, const float *x, float *y, int64_t n)
+{
+    EACH(k, n)
+    {
+        int64_t base = start_of(s, k);
+        double sum = 0;
+        for (int64_t i = 0; i < s.size; i++) {
+            int64_t at = base + (reverse ? s.size - 1 - i : i) * s.inner;
+            sum += (double)x[at];
+            y[at] = (float)sum;
+        }
+    }
+}
+
+/* out[0] = running sums of in[0] seen as [i[1], i[2], i[3]], from the end if i[0] */
+static tl_status cumsum(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t n = a->i[1] * a->i[3];
+    axis    s = {a->i[2], a->i[3]};
+    if (a->out[0]->len == 0) return TL_OK;
+    LAUNCH(cumsum_each, blocks_for(n), THREADS, (int)a->i[0], s, F32(a->in[0]), F32(a->out[0]), n);
+    return launched(ctx, "cumsum");
+}
+
+const tl_kernel_row card_reduce[] = {{TL_OP_reduce, reduce},
+                                     {TL_OP_reduce_grad, reduce_grad},
+                                     {TL_OP_argmax, argmax},
+                                     {TL_OP_cumsum, cumsum},
+                                     {}};

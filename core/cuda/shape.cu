@@ -1,0 +1,79 @@
+/* shape.cu - other orders and parts of the same elements, of four bytes each. */
+#include "cuda.cuh"
+
+typedef struct order {
+    int     ndim;
+    int64_t dims[TL_MAXDIMS], step[TL_MAXDIMS]; /* of the output; step: in the input */
+} order;
+
+static __global__ void transpose_each(order p, const float *x, float *y, int64_t n)
+{
+    EACH(i, n)
+    {
+        int64_t from = 0, rest = i;
+        for (int k = p.ndim - 1; k >= 0; k--) {
+            from += rest % p.dims[k] * p.step[k];
+            rest /= p.dims[k];
+        }
+        y[i] = x[from];
+    }
+}
+
+/* out[0] axis k = in[0] axis i[k] */
+static tl_status transpose(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *x = a->in[0];
+    order            p;
+    int64_t          steps[TL_MAXDIMS], step = 1;
+    if (x->len == 0) return TL_OK;
+    p.ndim = x->ndim;
+    for (int i = x->ndim - 1; i >= 0; step *= x->dims[i--]) steps[i] = step;
+    for (int i = 0; i < x->ndim; i++) {
+        p.dims[i] = x->dims[a->i[i]];
+        p.step[i] = steps[a->i[i]];
+    }
+    LAUNCH(transpose_each, blocks_for(x->len), THREADS, p, F32(x), F32(a->out[0]), x->len);
+    return launched(ctx, "transpose");
+}
+
+/* A part, `run` elements of every `stride` from `start` on, of a whole. */
+static __global__ void part_each(const uint32_t *whole, uint32_t *part, int64_t run, int64_t stride,
+                                 int64_t start, int64_t n)
+{
+    EACH(i, n) part[i] = whole[i / run * stride + start + i % run];
+}
+
+static __global__ void whole_each(const uint32_t *part, uint32_t *whole, int64_t run, int64_t stride,
+                                  int64_t start, int64_t n)
+{
+    EACH(i, n) whole[i / run * stride + start + i % run] = part[i];
+}
+
+/* out[0] = positions i[3] .. i[3]+i[4]-1 of in[0] seen as [i[0], i[1], i[2]] */
+static tl_status slice(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t run = a->i[4] * a->i[2], n = a->i[0] * run;
+    if (n == 0) return TL_OK;
+    LAUNCH(part_each, blocks_for(n), THREADS, (const uint32_t *)DATA(a->in[0]),
+           (uint32_t *)DATA(a->out[0]), run, a->i[1] * a->i[2], a->i[3] * a->i[2], n);
+    return launched(ctx, "slice");
+}
+
+/* positions i[3] .. i[3]+i[4]-1 of out[0] seen as [i[0], i[1], i[2]] = in[0]; the others are set
+** to 0 if i[5] */
+static tl_status paste(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t     run = a->i[4] * a->i[2], n = a->i[0] * run;
+    tl_tensor  *whole = a->out[0];
+    cudaError_t st = cudaSuccess;
+    if (a->i[5] && whole->len > 0)
+        st = cudaMemsetAsync(DATA(whole), 0, (size_t)whole->len * 4, card_of(ctx)->stream);
+    if (st != cudaSuccess) return cuda_fail(ctx, st, "paste");
+    if (n == 0) return TL_OK;
+    LAUNCH(whole_each, blocks_for(n), THREADS, (const uint32_t *)DATA(a->in[0]),
+           (uint32_t *)DATA(whole), run, a->i[1] * a->i[2], a->i[3] * a->i[2], n);
+    return launched(ctx, "paste");
+}
+
+const tl_kernel_row card_shape[] = {
+    {TL_OP_transpose, transpose}, {TL_OP_slice, slice}, {TL_OP_paste, paste}, {}};
