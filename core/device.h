@@ -8,6 +8,15 @@
 
 #define TL_ENGINE_ABI 1u
 
+/* What of a backend computes, as in tl_tno_backend; the rest is true on every device. The pointers in
+** tl_tno_args are the device's. */
+typedef struct tl_tno_form {
+    tl_status (*plan)(const tl_host *h, const tl_tno_problem *p, void **out_plan);
+    tl_status (*forward)(void *plan, const tl_tno_args *a);
+    tl_status (*backward)(void *plan, const tl_tno_args *a);
+    void (*release)(void *plan);
+} tl_tno_form;
+
 /* All functions but open are called on a context whose state is set. Kernels may run later than
 ** they are launched; download waits for what was launched before it. */
 typedef struct tl_engine {
@@ -25,7 +34,7 @@ typedef struct tl_engine {
     const tl_kernel_row *const *tables; /* each ended by {0} */
     int table_count;
     /* its form of a backend, or NULL: it has none */
-    const tl_tno_backend *(*backend)(tl_ctx *ctx, const char *name);
+    const tl_tno_form *(*form)(tl_ctx *ctx, const char *name);
 } tl_engine;
 
 #ifdef __cplusplus

@@ -9,6 +9,7 @@ struct tl_tno {
     int                   refs; /* the caller's and one per recorded application */
     tl_ctx               *ctx;
     const tl_tno_backend *backend;
+    tl_tno_form           form;
     tl_tno_problem        problem;
     tl_option_value      *values; /* problem.options */
     int64_t               points;
@@ -23,7 +24,7 @@ void tl_tno_free(tl_tno *tno)
 {
     if (!tno || --tno->refs > 0) return;
     tl_ctx *ctx = tno->ctx;
-    if (tno->plan) tno->backend->release(tno->plan);
+    if (tno->plan) tno->form.release(tno->plan);
     tl_options_free(tno->backend, tno->values);
     free(tno);
     tl_ctx_unref(ctx);
@@ -50,16 +51,17 @@ static tl_status ask(tl_tno *tno)
     return TL_OK;
 }
 
-/* The device's form of a backend; device as it is if that is the CPU's own, given its memory. */
-static tl_status of_device(tl_ctx *ctx, const char *name, const tl_tno_backend **b,
-                           tl_device *device)
+/* What computes: the backend's own functions, or those of the device. */
+static tl_status find_form(tl_ctx *ctx, const tl_tno_backend *b, tl_tno_form *out)
 {
-    const tl_tno_backend *own = ctx->engine->backend ? ctx->engine->backend(ctx, name) : NULL;
-    if (!own)
-        return tl_fail(ctx, TL_EBACKEND, "backend '%s' has no form for %s", name,
+    const tl_tno_form *form;
+    *out = (tl_tno_form){b->plan, b->forward, b->backward, b->release};
+    if (ctx->device == TL_CPU) return TL_OK;
+    form = ctx->engine->form ? ctx->engine->form(ctx, b->name) : NULL;
+    if (!form)
+        return tl_fail(ctx, TL_EBACKEND, "backend '%s' has no form for %s", b->name,
                        tl_device_name(ctx));
-    if (own != *b) *device = ctx->device;
-    *b = own;
+    *out = *form;
     return TL_OK;
 }
 
@@ -81,9 +83,6 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
     }
     if (st == TL_OK) st = tl_find_backend(ctx, backend, &b);
     if (st != TL_OK) return st;
-    tl_device device = TL_CPU;
-    if (ctx->device != TL_CPU) st = of_device(ctx, backend, &b, &device);
-    if (st != TL_OK) return st;
     tl_tno *tno = calloc(1, sizeof *tno);
     if (!tno) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     ctx->refs++;
@@ -91,9 +90,10 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
     tno->ctx = ctx;
     tno->backend = b;
     st = tl_options_parse(ctx, b, options, &tno->values);
-    tno->problem = (tl_tno_problem){n, d, causal != 0, device, tno->values};
+    tno->problem = (tl_tno_problem){n, d, causal != 0, TL_CPU, tno->values};
     if (st == TL_OK) st = ask(tno);
-    if (st == TL_OK) st = b->plan(&ctx->host, &tno->problem, &tno->plan);
+    if (st == TL_OK) st = find_form(ctx, b, &tno->form);
+    if (st == TL_OK) st = tno->form.plan(&ctx->host, &tno->problem, &tno->plan);
     if (st == TL_OK)
         *out_tno = tno;
     else
@@ -186,7 +186,7 @@ static tl_status check_x(tl_tno *tno, tl_tensor *x)
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
 /* p: the tno   in[0] coef  in[1] x  in[2..] params   out[0] y */
-static tl_status tno_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
@@ -194,14 +194,14 @@ static tl_status tno_kernel(tl_ctx *ctx, const tl_args *a)
     for (int i = 0; i < tno->params; i++) params[i] = F32(a->in[2 + i]);
     tl_tno_args t = {.b = a->in[1]->dims[0], .coef = F32(a->in[0]), .params = params,
                      .x = F32(a->in[1]), .y = F32(a->out[0])};
-    return tno->backend->forward(tno->plan, &t);
+    return tno->form.forward(tno->plan, &t);
 }
 
 static float *wanted(const tl_tensor *t) { return t ? F32(t) : NULL; }
 
 /* p: the tno   in[0] coef  in[1] x  in[2..] params  in[7] dy
 ** out[0] dcoef  out[1] dx  out[2..] dparams; NULL: not wanted */
-static tl_status tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
@@ -214,11 +214,11 @@ static tl_status tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
     tl_tno_args t = {.b = a->in[1]->dims[0], .coef = F32(a->in[0]), .params = params,
                      .x = F32(a->in[1]), .dy = F32(a->in[7]), .dx = wanted(a->out[1]),
                      .dcoef = wanted(a->out[0]), .dparams = dparams};
-    return tno->backend->backward(tno->plan, &t);
+    return tno->form.backward(tno->plan, &t);
 }
 
-const tl_kernel_row tl_cpu_tno[] = {{TL_OP_tno, tno_kernel},
-                                    {TL_OP_tno_grad, tno_grad_kernel},
+const tl_kernel_row tl_cpu_tno[] = {{TL_OP_tno, tl_tno_kernel},
+                                    {TL_OP_tno_grad, tl_tno_grad_kernel},
                                     {TL_OP_decay, tl_decay_kernel},
                                     {TL_OP_decay_grad, tl_decay_grad_kernel},
                                     {0}};
@@ -293,7 +293,7 @@ tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
     if (st == TL_OK) st = check_params(tno, "dense", params);
     if (st == TL_OK) st = tl_new_host(tno->ctx, TL_F32, 3, dims, &t);
     if (st != TL_OK) return st;
-    int here = tno->backend->dense && tno->problem.device == TL_CPU;
+    int here = tno->backend->dense != NULL; /* on the CPU, wherever tensors are */
     if (here) st = tl_bring(coef);
     for (int i = 0; i < tno->params && st == TL_OK; i++) {
         a.in[2 + i] = params[i];

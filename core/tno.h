@@ -29,6 +29,9 @@ void      tl_options_free(const tl_tno_backend *backend, tl_option_value *values
 ** that number (start at INT_MAX). */
 int tl_nearer(const char *word, const char *candidate, int *best);
 
+/* Kernels of any device: they hand pointers to its form of a backend. */
+tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a);
+tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a);
 tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a);      /* decay.c */
 tl_status tl_decay_grad_kernel(tl_ctx *ctx, const tl_args *a);
 

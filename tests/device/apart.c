@@ -138,10 +138,14 @@ static const char *about(tl_ctx *ctx)
     return "apart: the CPU, on memory of its own";
 }
 
-static const tl_tno_backend *backend(tl_ctx *ctx, const char *name)
+/* Plans hold no memory of tensors, so they are the CPU's. */
+static const tl_tno_form *form(tl_ctx *ctx, const char *name)
 {
+    static tl_tno_form    own;
     const tl_tno_backend *b = NULL;
-    return tl_find_backend(ctx, name, &b) == TL_OK ? b : NULL;
+    if (tl_find_backend(ctx, name, &b) != TL_OK) return NULL;
+    own = (tl_tno_form){b->plan, b->forward, b->backward, b->release};
+    return &own;
 }
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
@@ -168,5 +172,5 @@ static const tl_kernel_row *const tables[] = {kernels};
 const tl_engine tl_engine_entry = {
     .abi = TL_ENGINE_ABI, .name = "apart", .open = open_device, .close = close_device,
     .alloc = allocate, .release = release, .upload = move, .download = move, .memory = memory,
-    .about = about, .tables = tables, .table_count = 1, .backend = backend,
+    .about = about, .tables = tables, .table_count = 1, .form = form,
 };

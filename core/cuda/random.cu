@@ -1,0 +1,91 @@
+/* random.cu - numbers from the same blocks as random.c's, so that a mask is the same on a card: word
+** e % 4 of block e / 4 of the stream is element e's. One thread makes a block. */
+#include "cuda.cuh"
+
+#ifdef __CUDACC__
+#define inline __device__ inline
+#endif
+#include "philox.h"
+#undef inline
+
+static __device__ void draw(uint64_t key, uint64_t block, uint32_t w[4])
+{
+    w[0] = (uint32_t)block;
+    w[1] = (uint32_t)(block >> 32);
+    w[2] = w[3] = 0;
+    philox_block(key, w);
+}
+
+static __global__ void uniform_blocks(uint64_t key, uint64_t offset, float low, float range,
+                                      float *y, int64_t n)
+{
+    EACH(k, (n + 3) / 4)
+    {
+        uint32_t w[4];
+        draw(key, offset + (uint64_t)k, w);
+        for (int64_t e = 4 * k; e < 4 * k + 4 && e < n; e++)
+            y[e] = low + range * (float)(int32_t)(w[e % 4] >> 8);
+    }
+}
+
+/* Box and Muller: two uniform words give two independent normal numbers. */
+static __global__ void normal_blocks(uint64_t key, uint64_t offset, float mean, float deviation,
+                                     float *y, int64_t n)
+{
+    EACH(k, (n + 3) / 4)
+    {
+        uint32_t w[4];
+        float z[4];
+        draw(key, offset + (uint64_t)k, w);
+        for (int e = 0; e < 4; e += 2) {
+            float radius = sqrtf(-2.0f * logf(((float)w[e] + 1.0f) * 0x1p-32f));
+            float angle = 6.28318531f * ((float)(int32_t)(w[e + 1] >> 8) * 0x1p-24f);
+            z[e] = radius * cosf(angle);
+            z[e + 1] = radius * sinf(angle);
+        }
+        for (int64_t e = 4 * k; e < 4 * k + 4 && e < n; e++) y[e] = mean + deviation * z[e % 4];
+    }
+}
+
+static __global__ void dropout_blocks(uint64_t key, uint64_t offset, uint32_t threshold, float scale,
+                                      const float *x, float *y, int64_t n)
+{
+    EACH(k, (n + 3) / 4)
+    {
+        uint32_t w[4];
+        draw(key, offset + (uint64_t)k, w);
+        for (int64_t e = 4 * k; e < 4 * k + 4 && e < n; e++)
+            y[e] = w[e % 4] >= threshold ? x[e] * scale : 0.0f;
+    }
+}
+
+/* uniform: out[0]   i: key, offset   f: low, high */
+static tl_status uniform(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t n = a->out[0]->len;
+    LAUNCH(uniform_blocks, blocks_for(n / 4), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
+           (float)a->f[0], (float)(a->f[1] - a->f[0]) * 0x1p-24f, F32(a->out[0]), n);
+    return launched(ctx, "uniform");
+}
+
+/* normal: out[0]   i: key, offset   f: mean, deviation */
+static tl_status normal(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t n = a->out[0]->len;
+    LAUNCH(normal_blocks, blocks_for(n / 4), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
+           (float)a->f[0], (float)a->f[1], F32(a->out[0]), n);
+    return launched(ctx, "normal");
+}
+
+/* dropout: in[0] -> out[0]   i: key, offset   f: p */
+static tl_status dropout(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t n = a->out[0]->len;
+    LAUNCH(dropout_blocks, blocks_for(n / 4), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
+           (uint32_t)(uint64_t)(a->f[0] * 0x1p32), (float)(1.0 / (1.0 - a->f[0])), F32(a->in[0]),
+           F32(a->out[0]), n);
+    return launched(ctx, "dropout");
+}
+
+const tl_kernel_row card_random[] = {
+    {TL_OP_uniform, uniform}, {TL_OP_normal, normal}, {TL_OP_dropout, dropout}, {}};

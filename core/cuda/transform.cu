@@ -1,0 +1,176 @@
+/* transform.cu - Fourier transforms by cuFFT. */
+#include <stdlib.h>
+
+#include "cuda.cuh"
+#include "lines.cuh"
+
+#define KEPT 64 /* plans; the oldest goes when one more is needed */
+
+typedef struct spectra { /* a plan for batch transforms of contiguous lines of length n */
+    tl_transform_kind kind;
+    int n, batch;
+    cufftHandle plan;
+    struct spectra *next;
+} spectra;
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+static void drop(spectra **at)
+{
+    spectra *s = *at;
+    *at = s->next;
+    (void)cufftDestroy(s->plan);
+    free(s);
+}
+
+void card_spectra_close(tl_ctx *ctx)
+{
+    while (card_of(ctx)->spectra) drop(&card_of(ctx)->spectra);
+}
+
+static tl_status make(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spectra **out)
+{
+    cufftType type = kind == TL_R2C ? CUFFT_R2C : kind == TL_C2R ? CUFFT_C2R : CUFFT_C2C;
+    spectra  *s = (spectra *)malloc(sizeof *s);
+    if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    cufftResult st = cufftPlanMany(&s->plan, 1, &n, NULL, 1, 0, NULL, 1, 0, type, batch);
+    if (st != CUFFT_SUCCESS) {
+        free(s);
+        return fft_fail(ctx, st, "planning");
+    }
+    st = cufftSetStream(s->plan, card_of(ctx)->stream);
+    if (st != CUFFT_SUCCESS) {
+        (void)cufftDestroy(s->plan);
+        free(s);
+        return fft_fail(ctx, st, "planning");
+    }
+    s->kind = kind;
+    s->n = n;
+    s->batch = batch;
+    *out = s;
+    return TL_OK;
+}
+
+/* The plan, moved to the front of the list. */
+static tl_status find(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spectra **out)
+{
+    spectra **at = &card_of(ctx)->spectra, *s = NULL;
+    int       count = 0;
+    while (*at && ((*at)->kind != kind || (*at)->n != n || (*at)->batch != batch)) {
+        if (++count == KEPT) {
+            drop(at);
+            break;
+        }
+        at = &(*at)->next;
+    }
+    if (*at && count < KEPT) {
+        s = *at;
+        *at = s->next;
+    } else {
+        tl_status st = make(ctx, kind, n, batch, &s);
+        if (st != TL_OK) return st;
+    }
+    s->next = card_of(ctx)->spectra;
+    card_of(ctx)->spectra = s;
+    *out = s;
+    return TL_OK;
+}
+
+tl_status card_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch, float *from,
+                   float *to)
+{
+    spectra    *s = NULL;
+    cufftResult st;
+    if (n > INT32_MAX || batch > INT32_MAX)
+        return tl_fail(ctx, TL_ESHAPE, "cufft: %lld transforms of length %lld are too many",
+                       (long long)batch, (long long)n);
+    tl_status found = find(ctx, kind, (int)n, (int)batch, &s);
+    if (found != TL_OK) return found;
+    if (kind == TL_R2C)
+        st = cufftExecR2C(s->plan, from, (cufftComplex *)to);
+    else if (kind == TL_C2R)
+        st = cufftExecC2R(s->plan, (cufftComplex *)from, to);
+    else
+        st = cufftExecC2C(s->plan, (cufftComplex *)from, (cufftComplex *)to,
+                          kind == TL_C2C_FORWARD ? CUFFT_FORWARD : CUFFT_INVERSE);
+    return st == CUFFT_SUCCESS ? TL_OK : fft_fail(ctx, st, "transform");
+}
+
+/* ---- The operator ---------------------------------------------------------------------------- */
+
+typedef struct middle { /* bins 0 < 2k < n of a half spectrum are multiplied by f */
+    int64_t n; /* 0: none */
+    float   f;
+} middle;
+
+/* [outer, size, inner, width] -> [outer, inner, size, width], times scale; and the way back. */
+static __global__ void to_lines(const float *x, float *lines, int64_t size, int64_t inner, int width,
+                                middle m, int64_t total)
+{
+    EACH(e, total)
+    {
+        int64_t w = e % width, k = e / width % size, line = e / width / size;
+        int64_t o = line / inner, i = line % inner;
+        float   f = m.n > 0 && k > 0 && 2 * k < m.n ? m.f : 1.0f;
+        lines[e] = f * x[((o * size + k) * inner + i) * width + w];
+    }
+}
+
+static __global__ void from_lines(const float *lines, float *y, int64_t size, int64_t inner,
+                                  int width, float scale, middle m, int64_t total)
+{
+    EACH(e, total)
+    {
+        int64_t w = e % width, i = e / width % inner, k = e / width / inner % size;
+        int64_t o = e / width / inner / size;
+        float   f = m.n > 0 && k > 0 && 2 * k < m.n ? m.f : 1.0f;
+        y[e] = f * scale * lines[((o * inner + i) * size + k) * width + w];
+    }
+}
+
+static tl_status run(tl_ctx *ctx, const tl_args *a, float *from, float *to, int64_t lines,
+                     int64_t inner)
+{
+    tl_transform_kind kind = (tl_transform_kind)a->i[0];
+    int64_t n = a->i[1], in = kind == TL_C2R ? n / 2 + 1 : n, out = kind == TL_R2C ? n / 2 + 1 : n;
+    int     in_width = kind == TL_R2C ? 1 : 2, out_width = kind == TL_C2R ? 1 : 2;
+    float   f = (float)a->f[1];
+    middle  before = {kind == TL_C2R && f != 1 ? n : 0, f};
+    middle  after = {kind == TL_R2C && f != 1 ? n : 0, f};
+    int64_t total = lines * in * in_width;
+    LAUNCH(to_lines, blocks_for(total), THREADS, F32(a->in[0]), from, in, inner, in_width, before,
+           total);
+    tl_status st = launched(ctx, "transform");
+    if (st == TL_OK) st = card_fft(ctx, kind, n, lines, from, to);
+    if (st != TL_OK) return st;
+    total = lines * out * out_width;
+    LAUNCH(from_lines, blocks_for(total), THREADS, to, F32(a->out[0]), out, inner, out_width,
+           (float)a->f[0], after, total);
+    return launched(ctx, "transform");
+}
+
+/* out[0] = f[0] times the transform of in[0] along axis i[2], of kind i[0] and length i[1]; f[1]
+** multiplies the middle bins of the half spectrum, before TL_C2R and after TL_R2C */
+static tl_status transform(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *x = a->in[0];
+    int              complex = a->i[0] != TL_R2C, axes = x->ndim - complex;
+    int64_t          inner = 1, lines = 1;
+    void            *from, *to;
+    if (x->len == 0 || a->out[0]->len == 0) return TL_OK;
+    for (int i = 0; i < axes; i++) {
+        if (i > a->i[2]) inner *= x->dims[i];
+        if (i != a->i[2]) lines *= x->dims[i];
+    }
+    tl_status st = card_alloc(ctx, (size_t)x->len * 4, &from);
+    if (st != TL_OK) return st;
+    st = card_alloc(ctx, (size_t)a->out[0]->len * 4, &to);
+    if (st == TL_OK) {
+        st = run(ctx, a, (float *)from, (float *)to, lines, inner);
+        card_free(ctx, to);
+    }
+    card_free(ctx, from);
+    return st;
+}
+
+const tl_kernel_row card_transform[] = {{TL_OP_transform, transform}, {}};
