@@ -126,7 +126,7 @@ static __device__ int64_t place(int ndim, const int64_t *dims, const int64_t *st
 }
 
 /* One block per element of y; with few summed elements, one thread (sum_few). */
-static __global__ void sum_many(stretch s, const float *x, float *y)
+static __global__ void sum_many(stretch s, int more, const float *x, float *y)
 {
     __shared__ double scratch[THREADS / 32];
     double sum = 0;
@@ -134,10 +134,10 @@ static __global__ void sum_many(stretch s, const float *x, float *y)
     for (int64_t i = threadIdx.x; i < s.count; i += THREADS)
         sum += (double)x[base + place(s.summed, s.summed_dims, s.summed_steps, i)];
     sum = block_reduce(sum, add(), scratch);
-    if (threadIdx.x == 0) y[blockIdx.x] = (float)sum;
+    if (threadIdx.x == 0) y[blockIdx.x] = more ? y[blockIdx.x] + (float)sum : (float)sum;
 }
 
-static __global__ void sum_few(stretch s, const float *x, float *y, int64_t n)
+static __global__ void sum_few(stretch s, int more, const float *x, float *y, int64_t n)
 {
     EACH(i, n)
     {
@@ -145,23 +145,24 @@ static __global__ void sum_few(stretch s, const float *x, float *y, int64_t n)
         int64_t base = place(s.kept, s.kept_dims, s.kept_steps, i);
         for (int64_t k = 0; k < s.count; k++)
             sum += (double)x[base + place(s.summed, s.summed_dims, s.summed_steps, k)];
-        y[i] = (float)sum;
+        y[i] = more ? y[i] + (float)sum : (float)sum;
     }
 }
 
-/* out[0] = in[0] summed over the dimensions along which out[0] was stretched to in[0]'s shape.
+/* out[0] = (or += if i[0]) in[0] summed over the dimensions along which out[0] was stretched to in[0]'s shape.
 ** Neighbouring threads take neighbouring elements of y where there are enough of them. */
 static tl_status reduce_to(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
     tl_tensor       *y = a->out[0];
     if (y->len == 0) return TL_OK;
-    if (x->len == 0) return tl_tensor_fill(y, 0);
+    int more = a->i[0] != 0;
+    if (x->len == 0) return more ? TL_OK : tl_tensor_fill(y, 0);
     stretch s = stretch_of(x, y);
     if (y->len < 1024 && s.count > 256)
-        LAUNCH_SYNC(sum_many, y->len, THREADS, s, F32(x), F32(y));
+        LAUNCH_SYNC(sum_many, y->len, THREADS, s, more, F32(x), F32(y));
     else
-        LAUNCH(sum_few, blocks_for(y->len), THREADS, s, F32(x), F32(y), y->len);
+        LAUNCH(sum_few, blocks_for(y->len), THREADS, s, more, F32(x), F32(y), y->len);
     return launched(ctx, "reduce_to");
 }
 

@@ -96,8 +96,9 @@ static __global__ void gate_grad_each(int kind, const float *a, const float *b, 
 {
     EACH(i, n)
     {
-        da[i] = dy[i] * b[i] * slope(kind, a[i]);
-        db[i] = dy[i] * value(kind, a[i]);
+        float x = a[i], y = b[i], g = dy[i]; /* da and db may lie over dy and b */
+        da[i] = g * y * slope(kind, x);
+        db[i] = g * value(kind, x);
     }
 }
 

@@ -181,7 +181,8 @@ static const char *about(tl_ctx *ctx) { return card_of(ctx)->about; }
 static const tl_kernel_row *const tables[] = {
     card_elementwise, card_binary, card_gemms,      card_reduce,    card_shape,
     card_gather,      card_softmax, card_norm,      card_batch_norm, card_conv,
-    card_transform,   card_random, card_optim,      card_tno,
+    card_transform,   card_random, card_optim,      card_tno,       card_loss,
+    card_decay,
 };
 
 extern "C" TL_EXPORT const tl_engine tl_engine_entry = {

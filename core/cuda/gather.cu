@@ -32,12 +32,12 @@ static tl_status gather(tl_ctx *ctx, const tl_args *a)
 /* The sum over all positions of one row of the table, in order of position: `order` lists positions
 ** sorted by index, first[r] is where row r's begin. */
 static __global__ void gather_grad_rows(const float *dy, const int32_t *order, const int32_t *first,
-                                        int64_t cols, float *dx, int64_t n)
+                                        int64_t cols, int more, float *dx, int64_t n)
 {
     EACH(i, n)
     {
         int64_t row = i / cols, c = i % cols;
-        float sum = 0;
+        float sum = more ? dx[i] : 0.0f;
         for (int32_t k = first[row]; k < first[row + 1]; k++) sum += dy[order[k] * cols + c];
         dx[i] = sum;
     }
@@ -48,25 +48,30 @@ static __global__ void gather_grad_rows(const float *dy, const int32_t *order, c
 static __global__ void sort_positions(const int32_t *index, int64_t count, int64_t rows,
                                       int32_t *order, int32_t *first)
 {
+    __shared__ int32_t sums[THREADS];
     int64_t from = rows * threadIdx.x / THREADS, to = rows * (threadIdx.x + 1) / THREADS;
     for (int64_t r = from; r < to; r++) first[r + 1] = 0;
     if (threadIdx.x == 0) first[0] = 0;
     for (int64_t k = 0; k < count; k++)
         if (index[k] >= from && index[k] < to) first[index[k] + 1]++;
     __syncthreads();
-    if (threadIdx.x == 0)
-        for (int64_t r = 0; r < rows; r++) first[r + 1] += first[r];
+    int32_t sum = 0;
+    for (int64_t r = from; r < to; r++) sum += first[r + 1];
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    sum = 0;
+    for (unsigned t = 0; t < threadIdx.x; t++) sum += sums[t];
+    for (int64_t r = from; r < to; r++) { /* first[r + 1]: where row r begins, for now */
+        int32_t rows_own = first[r + 1];
+        first[r + 1] = sum;
+        sum += rows_own;
+    }
     __syncthreads();
     for (int64_t k = 0; k < count; k++)
-        if (index[k] >= from && index[k] < to) order[first[index[k]]++] = (int32_t)k;
-    __syncthreads();
-    if (threadIdx.x == 0) { /* every first has moved to the end of its row */
-        for (int64_t r = rows; r > 0; r--) first[r] = first[r - 1];
-        first[0] = 0;
-    }
+        if (index[k] >= from && index[k] < to) order[first[index[k] + 1]++] = (int32_t)k;
 }
 
-/* out[0] [p,..] = 0, then row in[1][i] of it += row i of in[0] */
+/* out[0] [p,..] = 0 unless i[0], then row in[1][i] of it += row i of in[0] */
 static tl_status gather_grad(tl_ctx *ctx, const tl_args *a)
 {
     tl_tensor *dx = a->out[0];
@@ -80,7 +85,8 @@ static tl_status gather_grad(tl_ctx *ctx, const tl_args *a)
         LAUNCH_SYNC(sort_positions, 1, THREADS, I32(a->in[1]), count, rows, (int32_t *)order,
                     (int32_t *)first);
         LAUNCH(gather_grad_rows, blocks_for(dx->len), THREADS, F32(a->in[0]),
-               (const int32_t *)order, (const int32_t *)first, dx->len / rows, F32(dx), dx->len);
+               (const int32_t *)order, (const int32_t *)first, dx->len / rows, a->i[0] != 0,
+               F32(dx), dx->len);
         st = launched(ctx, "gather_grad");
         card_free(ctx, first);
     }

@@ -1,0 +1,117 @@
+/* batch_norm.cu - normalisation of each column over all rows, a block per column. */
+#include "cuda.cuh"
+
+typedef struct batch {
+    int64_t      rows, cols;
+    int          training;
+    double       eps, momentum;
+    const float *x, *dy, *weight, *bias; /* weight, bias NULL: 1, 0 */
+    float       *y, *mean, *s;           /* y or dx; per column the mean, and s = 1/sqrt(var + eps) */
+    float       *running_mean, *running_var, *dweight, *dbias; /* the last two NULL: not wanted */
+} batch;
+
+static __global__ void columns(batch j)
+{
+    __shared__ double scratch[THREADS / 32];
+    int64_t c = blockIdx.x;
+    double  mean = (double)j.running_mean[c], var = (double)j.running_var[c], sum = 0;
+    __syncthreads(); /* all have read what thread 0 then changes */
+    if (j.training) {
+        for (int64_t r = threadIdx.x; r < j.rows; r += THREADS) sum += (double)j.x[r * j.cols + c];
+        double all = block_reduce(sum, add(), scratch), square = 0, own = all / (double)j.rows;
+        for (int64_t r = threadIdx.x; r < j.rows; r += THREADS) {
+            double z = (double)j.x[r * j.cols + c] - own;
+            square += z * z;
+        }
+        square = block_reduce(square, add(), scratch);
+        if (threadIdx.x == 0) {
+            double keep = 1 - j.momentum;
+            j.running_mean[c] = (float)(keep * mean + j.momentum * own);
+            j.running_var[c] = (float)(keep * var + j.momentum * square / (double)(j.rows - 1));
+        }
+        mean = own;
+        var = square / (double)j.rows;
+    }
+    double s = 1 / sqrt(var + j.eps);
+    float  at = (float)mean, scale = (float)(s * (j.weight ? (double)j.weight[c] : 1));
+    if (threadIdx.x == 0) {
+        j.mean[c] = at;
+        j.s[c] = (float)s;
+    }
+    for (int64_t r = threadIdx.x; r < j.rows; r += THREADS)
+        j.y[r * j.cols + c] = (j.x[r * j.cols + c] - at) * scale + (j.bias ? j.bias[c] : 0);
+}
+
+/* dx = weight s (dy - mean dy - z mean(dy z)) in training, else weight s dy;  z = (x - mean) s */
+static __global__ void grad_columns(batch j)
+{
+    __shared__ double scratch[THREADS / 32];
+    int64_t c = blockIdx.x;
+    double  sum = 0, dot = 0, s = (double)j.s[c], rows = (double)j.rows;
+    float   mean = j.mean[c];
+    for (int64_t r = threadIdx.x; r < j.rows; r += THREADS) {
+        double f = (double)j.dy[r * j.cols + c];
+        sum += f;
+        dot += f * ((double)j.x[r * j.cols + c] - (double)mean);
+    }
+    sum = block_reduce(sum, add(), scratch);
+    dot = block_reduce(dot, add(), scratch);
+    if (threadIdx.x == 0 && j.dbias) j.dbias[c] = (float)sum;
+    if (threadIdx.x == 0 && j.dweight) j.dweight[c] = (float)(dot * s);
+    if (!j.y) return;
+    float scale = (float)(s * (j.weight ? (double)j.weight[c] : 1));
+    float a = j.training ? (float)(sum / rows) : 0, b = j.training ? (float)(dot * s * s / rows) : 0;
+    for (int64_t r = threadIdx.x; r < j.rows; r += THREADS)
+        j.y[r * j.cols + c] =
+            scale * (j.dy[r * j.cols + c] - a - (j.x[r * j.cols + c] - mean) * b);
+}
+
+static float *maybe(const tl_tensor *t) { return t ? F32(t) : NULL; }
+
+/* batch_norm: in: x, weight, bias (may be NULL)   out: y, statistics [2,d] (mean, s), running mean
+** and variance   i: training   f: momentum, eps */
+static tl_status batch_norm(tl_ctx *ctx, const tl_args *a)
+{
+    batch j = {};
+    j.rows = tl_rows(a->in[0]);
+    j.cols = tl_cols(a->in[0]);
+    j.training = a->i[0] != 0;
+    j.momentum = a->f[0];
+    j.eps = a->f[1];
+    j.x = F32(a->in[0]);
+    j.weight = maybe(a->in[1]);
+    j.bias = maybe(a->in[2]);
+    j.y = F32(a->out[0]);
+    j.mean = F32(a->out[1]);
+    j.s = j.mean + j.cols;
+    j.running_mean = F32(a->out[2]);
+    j.running_var = F32(a->out[3]);
+    if (j.cols == 0) return TL_OK;
+    LAUNCH_SYNC(columns, j.cols, THREADS, j);
+    return launched(ctx, "batch_norm");
+}
+
+/* batch_norm_grad: in: x, weight or NULL, dy, statistics   out: dx, dweight, dbias where wanted
+** i: training */
+static tl_status batch_norm_grad(tl_ctx *ctx, const tl_args *a)
+{
+    batch j = {};
+    j.rows = tl_rows(a->in[0]);
+    j.cols = tl_cols(a->in[0]);
+    j.training = a->i[0] != 0;
+    j.x = F32(a->in[0]);
+    j.weight = maybe(a->in[1]);
+    j.dy = F32(a->in[2]);
+    j.mean = F32(a->in[3]);
+    j.s = j.mean + j.cols;
+    j.y = maybe(a->out[0]);
+    j.dweight = maybe(a->out[1]);
+    j.dbias = maybe(a->out[2]);
+    if (j.cols == 0) return TL_OK;
+    LAUNCH_SYNC(grad_columns, j.cols, THREADS, j);
+    return launched(ctx, "batch_norm_grad");
+}
+
+const tl_kernel_row card_batch_norm[] = {{TL_OP_batch_norm, batch_norm},
+                                         {TL_OP_batch_norm_grad, batch_norm_grad},
+                                         {}};

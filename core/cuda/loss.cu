@@ -1,0 +1,161 @@
+/* loss.cu - cross entropy of logits, or of a projection whose logits are made a block of rows at a
+** time and never stored whole. */
+#include "cuda.cuh"
+
+#define BLOCK_BYTES ((int64_t)256 << 20) /* of logits made at a time */
+
+typedef struct loss { /* as softmax.c's */
+    const float   *x, *w, *bias;    /* w NULL: x holds the logits */
+    float         *dx, *dw, *dbias; /* NULL: not wanted */
+    const int32_t *targets;
+    int64_t        rows, d, v;
+    int32_t        ignore;
+    float         *losses;          /* one per row, 0 where it is ignored */
+    const float   *scale;           /* 1/count, on the card */
+    int           *fault;
+} loss;
+
+/* scale = 1/number of targets that count, 0 if none does */
+static __global__ void count_targets(const int32_t *targets, int64_t rows, int32_t ignore,
+                                     float *scale)
+{
+    __shared__ double scratch[THREADS / 32];
+    double count = 0;
+    for (int64_t r = threadIdx.x; r < rows; r += THREADS) count += targets[r] != ignore;
+    count = block_reduce(count, add(), scratch);
+    if (threadIdx.x == 0) *scale = count > 0 ? (float)(1 / count) : 0.0f;
+}
+
+/* Row k of logits is row first + k of all: its loss, and in g (may be the logits; NULL: not wanted)
+** scale times its gradient. */
+static __global__ void loss_rows(loss j, int64_t first, const float *logits, float *g)
+{
+    __shared__ double scratch[THREADS / 32];
+    int64_t      k = blockIdx.x, r = first + k;
+    const float *x = logits + k * j.v;
+    int32_t      t = j.targets[r];
+    int          bad = t != j.ignore && (t < 0 || t >= j.v);
+    if (t == j.ignore || bad) {
+        if (threadIdx.x == 0) j.losses[r] = 0;
+        if (threadIdx.x == 0 && bad) *j.fault = t < 0 ? t : t + 1;
+        for (int64_t i = threadIdx.x; g && i < j.v; i += THREADS) g[k * j.v + i] = 0;
+        return;
+    }
+    double top = -INFINITY, sum = 0, target = (double)x[t];
+    for (int64_t i = threadIdx.x; i < j.v; i += THREADS) top = larger()(top, (double)x[i]);
+    top = block_reduce(top, larger(), scratch);
+    for (int64_t i = threadIdx.x; i < j.v; i += THREADS) sum += (double)expf(x[i] - (float)top);
+    sum = block_reduce(sum, add(), scratch);
+    if (threadIdx.x == 0) j.losses[r] = (float)(log(sum) - (target - top));
+    float scale = *j.scale, f = (float)((double)scale / sum);
+    for (int64_t i = threadIdx.x; g && i < j.v; i += THREADS)
+        g[k * j.v + i] = expf(x[i] - (float)top) * f - (i == t ? scale : 0.0f);
+}
+
+static __global__ void total(const float *losses, int64_t rows, const float *scale, float *y)
+{
+    __shared__ double scratch[THREADS / 32];
+    double sum = 0;
+    for (int64_t r = threadIdx.x; r < rows; r += THREADS) sum += (double)losses[r];
+    sum = block_reduce(sum, add(), scratch);
+    if (threadIdx.x == 0) *y = *scale > 0 ? (float)(sum * (double)*scale) : 0.0f;
+}
+
+static __global__ void spread_bias(const float *bias, float *y, int64_t v, int64_t n)
+{
+    EACH(i, n) y[i] = bias[i % v];
+}
+
+/* dbias = (or += if more) column sums */
+static __global__ void sum_columns(const float *g, int64_t rows, int64_t v, int more, float *dbias)
+{
+    EACH(c, v)
+    {
+        double sum = 0;
+        for (int64_t r = 0; r < rows; r++) sum += (double)g[r * v + c];
+        dbias[c] = more ? dbias[c] + (float)sum : (float)sum;
+    }
+}
+
+/* Rows first .. first+n-1: their logits, turned into gradients, which are then used. */
+static tl_status block(tl_ctx *ctx, const loss *j, int64_t first, int64_t n, float *logits)
+{
+    const float *x = j->x + first * j->d;
+    int          grads = j->dx || j->dw || j->dbias;
+    if (j->bias)
+        LAUNCH(spread_bias, blocks_for(n * j->v), THREADS, j->bias, logits, j->v, n * j->v);
+    tl_status st = card_gemm(ctx, 0, 1, n, j->v, j->d, x, j->w, j->bias ? 1 : 0, logits, 1);
+    if (st != TL_OK) return st;
+    LAUNCH_SYNC(loss_rows, n, THREADS, *j, first, logits, grads ? logits : (float *)NULL);
+    st = launched(ctx, "cross_entropy");
+    if (st == TL_OK && j->dw)
+        st = card_gemm(ctx, 1, 0, j->v, j->d, n, logits, x, first > 0 ? 1 : 0, j->dw, 1);
+    if (st == TL_OK && j->dbias)
+        LAUNCH(sum_columns, blocks_for(j->v), THREADS, logits, n, j->v, first > 0, j->dbias);
+    if (st == TL_OK && j->dx)
+        st = card_gemm(ctx, 0, 0, n, j->d, j->v, logits, j->w, 0, j->dx + first * j->d, 1);
+    return st;
+}
+
+static tl_status projected(tl_ctx *ctx, const loss *j)
+{
+    int64_t limit = BLOCK_BYTES / 4 / j->v;
+    limit = limit < 64 ? 64 : limit > j->rows ? j->rows : limit;
+    void     *logits;
+    tl_status st = card_alloc(ctx, (size_t)(limit * j->v) * 4, &logits);
+    if (st != TL_OK) return st;
+    for (int64_t first = 0; first < j->rows && st == TL_OK; first += limit)
+        st = block(ctx, j, first, j->rows - first < limit ? j->rows - first : limit,
+                   (float *)logits);
+    card_free(ctx, logits);
+    return st;
+}
+
+static float *maybe(const tl_tensor *t) { return t ? F32(t) : NULL; }
+
+static tl_status clear(tl_tensor *t) { return t ? tl_tensor_fill(t, 0) : TL_OK; }
+
+/* Without rows there is nothing to launch. */
+static tl_status of_nothing(const tl_args *a)
+{
+    tl_status st = TL_OK;
+    for (int i = 0; i < 4 && st == TL_OK; i++) st = clear(a->out[i]);
+    return st;
+}
+
+/* cross_entropy: in: x, w, bias, targets; w and bias may be NULL   out: loss, and d loss / d x, w,
+** bias where wanted   i: ignore */
+static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
+{
+    tl_tensor *const *in = a->in, *const *out = a->out;
+    loss              j = {};
+    float            *scratch;
+    j.rows = in[3]->len;
+    if (j.rows == 0) return of_nothing(a);
+    tl_status st = card_alloc(ctx, (size_t)(j.rows + 1) * 4, (void **)&scratch);
+    if (st != TL_OK) return st;
+    j.x = F32(in[0]);
+    j.w = maybe(in[1]);
+    j.bias = maybe(in[2]);
+    j.targets = I32(in[3]);
+    j.d = tl_cols(in[0]);
+    j.v = in[1] ? in[1]->dims[0] : j.d;
+    j.ignore = (int32_t)a->i[0];
+    j.dx = maybe(out[1]);
+    j.dw = maybe(out[2]);
+    j.dbias = maybe(out[3]);
+    j.losses = scratch + 1;
+    j.scale = scratch;
+    j.fault = card_of(ctx)->fault;
+    LAUNCH_SYNC(count_targets, 1, THREADS, j.targets, j.rows, j.ignore, scratch);
+    if (j.w)
+        st = projected(ctx, &j);
+    else
+        LAUNCH_SYNC(loss_rows, j.rows, THREADS, j, 0, j.x, j.dx);
+    LAUNCH_SYNC(total, 1, THREADS, j.losses, j.rows, scratch, F32(out[0]));
+    if (st == TL_OK) st = launched(ctx, "cross_entropy");
+    card_free(ctx, scratch);
+    return st;
+}
+
+const tl_kernel_row card_loss[] = {{TL_OP_cross_entropy, cross_entropy}, {}};

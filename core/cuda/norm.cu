@@ -1,0 +1,173 @@
+/* norm.cu - normalisation of each row: the formulas of norm.c, a block per row. */
+#include "cuda.cuh"
+
+enum kind { LAYER, RMS, SIMPLE, SCALE }; /* as norm.c counts them */
+
+/* The weight of column i: 1, one number for all, or one per column. */
+typedef struct column {
+    const float *at;
+    int          each;
+} column;
+
+static column column_of(const tl_tensor *t)
+{
+    column c = {t ? F32(t) : NULL, t ? t->len > 1 : 0};
+    return c;
+}
+
+static __device__ float pick(column c, int64_t i, float preset)
+{
+    return c.at ? c.at[c.each ? i : 0] : preset;
+}
+
+static __device__ void statistics(int kind, double square, double eps, float mean, float *s, float *t)
+{
+    double root = sqrt(square);
+    if (kind == LAYER || kind == RMS) {
+        *s = (float)(1 / sqrt(square + eps));
+        *t = kind == LAYER ? mean : 1.0f;
+    } else if (kind == SIMPLE) {
+        *s = root == 0 ? 0.0f : (float)(1 / (root + eps));
+        *t = root == 0 ? 0.0f : (float)(1 + eps / root);
+    } else {
+        *s = root == 0 ? 0.0f : (float)(1 / (root > eps ? root : eps));
+        *t = root > eps;
+    }
+}
+
+static __global__ void norm_rows(int kind, double eps, const float *x, column weight, column bias,
+                                 float *y, float *s, float *t, int64_t n)
+{
+    __shared__ double scratch[THREADS / 32];
+    const float *row = x + (int64_t)blockIdx.x * n;
+    double mean = 0, square = 0;
+    float scale, shift;
+    if (kind == LAYER) {
+        for (int64_t i = threadIdx.x; i < n; i += THREADS) mean += (double)row[i];
+        mean = block_reduce(mean, add(), scratch) / (double)n;
+    }
+    for (int64_t i = threadIdx.x; i < n; i += THREADS)
+        square += ((double)row[i] - mean) * ((double)row[i] - mean);
+    square = block_reduce(square, add(), scratch) / (double)n;
+    statistics(kind, square, eps, (float)mean, &scale, &shift);
+    if (threadIdx.x == 0) {
+        s[blockIdx.x] = scale;
+        t[blockIdx.x] = shift;
+    }
+    for (int64_t i = threadIdx.x; i < n; i += THREADS)
+        y[(int64_t)blockIdx.x * n + i] =
+            (row[i] - (kind == LAYER ? shift : 0.0f)) * scale * pick(weight, i, 1) +
+            pick(bias, i, 0);
+}
+
+/* norm: in: x, weight, bias (may be NULL), statistics [2,rows], which are written   out: y   i: kind
+** f: eps */
+static tl_status norm(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *x = a->in[0];
+    int64_t          rows = tl_rows(x);
+    if (x->len == 0) return TL_OK;
+    LAUNCH_SYNC(norm_rows, rows, THREADS, (int)a->i[0], a->f[0], F32(x), column_of(a->in[1]),
+                column_of(a->in[2]), F32(a->out[0]), F32(a->in[3]), F32(a->in[3]) + rows,
+                tl_cols(x));
+    return launched(ctx, "norm");
+}
+
+/* ---- Gradients ------------------------------------------------------------------------------- */
+
+/* dx = s (g - mean g - q z mean(g z)), g = dy weight, z = (x - mean) s; dx may be dy */
+static __global__ void norm_grad_rows(int kind, const float *x, column weight, const float *dy,
+                                      const float *s, const float *t, int more, float *dx, int64_t n)
+{
+    __shared__ double scratch[THREADS / 32];
+    int64_t base = (int64_t)blockIdx.x * n;
+    float scale = s[blockIdx.x], q = t[blockIdx.x], mean = 0;
+    double sum = 0, dot = 0;
+    if (kind == LAYER) {
+        mean = q;
+        q = 1;
+    }
+    for (int64_t i = threadIdx.x; i < n; i += THREADS) {
+        float g = dy[base + i] * pick(weight, i, 1);
+        sum += (double)g;
+        dot += (double)(g * ((x[base + i] - mean) * scale));
+    }
+    sum = block_reduce(sum, add(), scratch) / (double)n;
+    dot = block_reduce(dot, add(), scratch) / (double)n;
+    float level = kind == LAYER ? (float)sum : 0.0f, tilt = (float)dot * q;
+    for (int64_t i = threadIdx.x; i < n; i += THREADS) {
+        float z = (x[base + i] - mean) * scale;
+        float d = scale * (dy[base + i] * pick(weight, i, 1) - level - z * tilt);
+        dx[base + i] = more ? dx[base + i] + d : d;
+    }
+}
+
+#define PARTS 64 /* of the rows, summed apart */
+
+/* parts [2,PARTS,n]: sums of dy z and of dy over one part of the rows */
+static __global__ void norm_parts(int kind, const float *x, const float *dy, const float *s,
+                                  const float *t, int64_t rows, int64_t n, double *parts)
+{
+    EACH(e, PARTS *n)
+    {
+        int64_t p = e / n, i = e % n;
+        double dot = 0, sum = 0;
+        for (int64_t r = rows * p / PARTS; r < rows * (p + 1) / PARTS; r++) {
+            float g = dy[r * n + i], mean = kind == LAYER ? t[r] : 0.0f;
+            dot += (double)(g * ((x[r * n + i] - mean) * s[r]));
+            sum += (double)g;
+        }
+        parts[e] = dot;
+        parts[PARTS * n + e] = sum;
+    }
+}
+
+/* to [n], or [1]: all columns in one */
+static __global__ void sum_parts(const double *parts, int64_t n, int all, float *to)
+{
+    EACH(i, all ? 1 : n)
+    {
+        double sum = 0;
+        for (int64_t c = all ? 0 : i; c < (all ? n : i + 1); c++)
+            for (int p = 0; p < PARTS; p++) sum += parts[p * n + c];
+        to[i] = (float)sum;
+    }
+}
+
+/* Before dx, which may be dy. */
+static tl_status weights(tl_ctx *ctx, const tl_args *a, int64_t rows, int64_t n)
+{
+    tl_tensor *dweight = a->out[1], *dbias = a->out[2];
+    double    *parts;
+    tl_status  st = card_alloc(ctx, (size_t)(2 * PARTS * n) * sizeof *parts, (void **)&parts);
+    if (st != TL_OK) return st;
+    LAUNCH(norm_parts, blocks_for(PARTS * n), THREADS, (int)a->i[0], F32(a->in[0]), F32(a->in[2]),
+           F32(a->in[3]), F32(a->in[3]) + rows, rows, n, parts);
+    if (dweight)
+        LAUNCH(sum_parts, blocks_for(n), THREADS, parts, n, dweight->len < n, F32(dweight));
+    if (dbias)
+        LAUNCH(sum_parts, blocks_for(n), THREADS, parts + PARTS * n, n, dbias->len < n, F32(dbias));
+    card_free(ctx, parts);
+    return launched(ctx, "norm_grad");
+}
+
+/* norm_grad: in: x, weight or NULL, dy, statistics   out: dx (may be dy), dweight, dbias where wanted
+** i: kind, whether to add to dx */
+static tl_status norm_grad(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *x = a->in[0];
+    int64_t          rows = tl_rows(x), n = tl_cols(x);
+    tl_status        st = TL_OK;
+    if (x->len == 0) { /* sums of nothing */
+        if (a->out[1]) st = tl_tensor_fill(a->out[1], 0);
+        return st == TL_OK && a->out[2] ? tl_tensor_fill(a->out[2], 0) : st;
+    }
+    if (a->out[1] || a->out[2]) st = weights(ctx, a, rows, n);
+    if (st != TL_OK || !a->out[0]) return st;
+    LAUNCH_SYNC(norm_grad_rows, rows, THREADS, (int)a->i[0], F32(x), column_of(a->in[1]),
+                F32(a->in[2]), F32(a->in[3]), F32(a->in[3]) + rows, a->i[1] != 0, F32(a->out[0]),
+                n);
+    return launched(ctx, "norm_grad");
+}
+
+const tl_kernel_row card_norm[] = {{TL_OP_norm, norm}, {TL_OP_norm_grad, norm_grad}, {}};
