@@ -254,8 +254,11 @@ refuse "convert to a form that there is none of" 2 "did you mean 'exact'" \
     "$toeplab" convert @last --form exakt
 refuse "generate from no such file" 2 "there is no such file" "$toeplab" generate none.h5
 expect "bench lists" 0 "^generate " "$toeplab" bench
-expect "bench generate" 0 "^ *1024  etsc exact " "$toeplab" bench generate --quick --repeats 1
-refuse "no such bench" 2 "did you mean 'generate'\|(present: generate" "$toeplab" bench generat
+TOEPLAB_PYTHON='' expect "bench generate" 0 "^n 32 b 1  *[0-9]*  token  etsc exact " \
+    "$toeplab" bench generate --quick --repeats 1 --lengths 16,32 -C "$top/benches"
+expect "a bench is kept" 0 "bench-generate  *etsc exact, n 32 b 1, token.*done" \
+    "$toeplab" ls bench-generate -C "$top/benches"
+refuse "no such bench" 2 "did you mean 'generate'" "$toeplab" bench generat
 expect "ls" 0 "quickstart  *seed=1  *done" "$toeplab" ls
 refuse "ls of a status that there is none of" 2 "no status 'don'; did you mean\|'don' (present:" \
     "$toeplab" ls --status don

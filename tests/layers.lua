@@ -15,7 +15,7 @@ local may_include = { -- header -> the only files that may include it
   { "^pcre2",         "^core/pieces%.c$" },
   { "^hdf5",          "^core/h5%w*%.[ch]$" },
   { "^dlfcn%.h$",     "^core/plugin%.c$", "^tests/faults/" },
-  { "^fftw3",         "^backends/fft/" },
+  { "^fftw3",         "^backends/fft/", "^benches/" },
   { "^cblas",         "^core/gemm%.c$" },
   { "^openblas",      "^core/gemm%.c$" },
   { "^internal%.h$",  "^core/", "^tests/" },

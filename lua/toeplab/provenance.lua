@@ -38,7 +38,7 @@ local function add_files(folder, list)
     local path = folder .. "/" .. name
     if name:find("%.lua$") then
       if not bystanders[name] then list[#list + 1] = path end
-    elseif name ~= "commands" and not name:find("%.") then
+    elseif name ~= "commands" and name ~= "bench" and not name:find("%.") then
       add_files(path, list)
     end
   end
