@@ -192,6 +192,15 @@ t.test("rows have times, ratios pair by pair, shares of the limits and memory", 
   t.eq(notes, { "toeplab 9", "torch 9: nothing" })
 end)
 
+t.test("a peer that ends is left out, and ours is measured", function()
+  local notes = {}
+  with_program("torch 9: nothing", "''; exit", 1, function(torch)
+    local rows = rows_of("layer", torch, notes)
+    t.eq({ #rows, rows[1].by, rows[1].median }, { 4, "rac", 0.1 })
+  end)
+  t.eq(notes[3], "bench layer: n 1024, b 1 left out: torch 9: ")
+end)
+
 t.test("a peer that is not there, and work that cannot be done, are said", function()
   local notes = {}
   local rows = rows_of("tno", nil, notes)

@@ -111,7 +111,7 @@ end
 
 local function seconds_of(row, calls)
   local answer, why = row.program:ask("run " .. calls)
-  return tonumber(answer) or error(("bench: %s: %s"):format(row.by, why or answer), 0)
+  return tonumber(answer) or error(row.by .. ": " .. (why or answer), 0)
 end
 
 -- Times rows in turns, each sample long enough for the clock.
@@ -174,7 +174,11 @@ local function contest(name, p, threads, who, results, o)
   local there <close> = setmetatable(greeted(list, o), { __close = close })
   for _, pass in ipairs(grids.get(name).passes) do
     local rows = made(there, p, pass, o)
-    timed(rows, o)
+    local ok, why = pcall(timed, rows, o)
+    if not ok then -- one has ended, for want of memory most likely
+      o.say("bench %s: n %d, b %d left out: %s", name, p.n, p.b, why)
+      return
+    end
     collect(results, rows, { bench = name, problem = p, threads = threads, pass = pass })
   end
 end

@@ -24,11 +24,9 @@ end
 
 -- From here on products of matrices are in this precision.
 local function enter(name)
-  if precision then
-    precision(name)
-  elseif name ~= "float32" then
-    error("the engine has no precision " .. tostring(name), 0)
-  end
+  local ok, why = suggest.choose("precision", name, work.precisions())
+  if not ok then error(why, 0) end
+  if precision then precision(name) end
 end
 
 local function numbers(stream, ...)
@@ -149,12 +147,13 @@ makers.ski = makers.operator
 
 -- ---- Generation -------------------------------------------------------------------------------
 
--- The model run on all n tokens for the next one; or a recurrence that has seen n of them.
+-- The model run on all n tokens for the next one, its coefficients known; or a recurrence that has
+-- seen n of them.
 function makers.generate(p, stream)
   local model = models.tnn_lm(model_options(p)):eval()
   local ids, count = text(stream, 1, p.n, p.vocab), model:count()
   if p.method == "window" then
-    return { parameters = count, run = function()
+    return { parameters = count, cached = true, run = function()
       core.no_grad(function() return model:logits(model:hidden(ids):narrow(2, p.n, 1)) end)
     end }
   end
@@ -191,8 +190,9 @@ end
 
 -- ---- Making -----------------------------------------------------------------------------------
 
--- What problem p needs, made: {run=, parameters=, and of a recurrence state=, kernels= (bytes) and
--- close=}. Equal problems have equal numbers.
+-- What problem p needs, made: {run=, parameters=, cached= (whether coefficients are kept between
+-- calls), and of a recurrence state=, kernels= (bytes) and close=}. Equal problems have equal
+-- numbers.
 function work.make(p)
   local maker = makers[p.what]
   if not maker then error("there is no work " .. tostring(p.what), 0) end
@@ -201,12 +201,17 @@ function work.make(p)
   return maker(p, core.stream(1, "bench"))
 end
 
--- Seconds per call of the work, called so often.
-function work.time(made, calls)
-  if calls > 1 then made.run() end -- others have been at work in between
+local function timed(made, calls)
+  if calls > 1 or made.cached then made.run() end -- others have been at work in between
   local start = core.sys.clock()
   for _ = 1, calls do made.run() end
   return (core.sys.clock() - start) / calls
+end
+
+-- Seconds per call of the work, called so often.
+function work.time(made, calls)
+  if made.cached then return nn.cached(timed, made, calls) end
+  return timed(made, calls)
 end
 
 return work
