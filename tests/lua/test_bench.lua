@@ -31,7 +31,7 @@ end)
 t.test("there are fewer repeats of what takes long", function()
   t.eq({ measure.repeats(1e-3, true), measure.repeats(1, true), measure.repeats(100, true) },
     { 7, 3, 3 })
-  t.eq({ measure.repeats(1e-3), measure.repeats(4), measure.repeats(100) }, { 21, 10, 5 })
+  t.eq({ measure.repeats(1e-3), measure.repeats(4), measure.repeats(100) }, { 11, 5, 5 })
 end)
 
 t.test("work is counted by formula", function()
@@ -190,6 +190,19 @@ t.test("rows have times, ratios pair by pair, shares of the limits and memory", 
     t.eq(#picture.series, 3)
   end)
   t.eq(notes, { "toeplab 9", "torch 9: nothing" })
+end)
+
+t.test("peers are also put over the operator with a horizon", function()
+  local function row(by, ours, seconds)
+    return { by = by, over = "rac", ours = ours, median = seconds, ratio = seconds, threads = 1,
+      pass = "fwd+bwd", precision = "float32", parameters = 0,
+      problem = { n = 8, b = 1, dim = 4, causal = true } }
+  end
+  local lines = show.sentences("operator",
+    { row("rac", true, 1.0), row("rac horizon", true, 0.5), row("torch 9", nil, 20.0) })
+  t.eq(lines, { "rac horizon over rac, fwd+bwd, float32, 1 thread: 0.50",
+    "torch 9 over rac, fwd+bwd, float32, 1 thread: 20.00",
+    "torch 9 over rac horizon, n 8 b 1, fwd+bwd, float32, 1 thread: 40.00" })
 end)
 
 t.test("a peer that ends is left out, and ours is measured", function()

@@ -28,9 +28,11 @@ local function block_weights(p) return 12 * p.dim * p.dim end -- 3 maps to or fr
 -- Forward is a third of it all.
 local function times(p) return p.pass == "fwd" and 2 or 6 end
 
+local function encoder(p, channels) return times(p) * encoder_weights(p, channels) * points(p) end
+
+-- A block without the encoder of its operator, whose coefficients may be known.
 local function block(p)
   return times(p) * block_weights(p) * p.b * p.n + convolution(p, 3 * p.dim)
-    + times(p) * encoder_weights(p, 3 * p.dim) * points(p)
 end
 
 local function stream(p) -- x and y, and their gradients
@@ -44,30 +46,32 @@ local kinds = {}
 function kinds.tno(p) return convolution(p, p.dim), stream(p) + coefficients(p) end
 
 function kinds.encoder(p)
-  return times(p) * encoder_weights(p, p.dim) * points(p), coefficients(p)
+  return encoder(p, p.dim), coefficients(p)
 end
 
 function kinds.operator(p)
-  return convolution(p, p.dim) + times(p) * encoder_weights(p, p.dim) * points(p), stream(p)
+  return convolution(p, p.dim) + encoder(p, p.dim), stream(p)
 end
 
 function kinds.layer(p)
-  return block(p), stream(p) + BYTES * (p.pass == "fwd" and 1 or 2) * block_weights(p)
+  return block(p) + encoder(p, 3 * p.dim), stream(p) + BYTES * (p.pass == "fwd" and 1 or 2) * block_weights(p)
 end
 
 -- Adam moves 28 bytes of each parameter.
 function kinds.lm(p, parameters)
-  local flop = p.layers * block(p) + 6 * p.vocab * p.dim * p.b * p.n
+  local flop = p.layers * (block(p) + encoder(p, 3 * p.dim)) + 6 * p.vocab * p.dim * p.b * p.n
   return flop, 28 * parameters + p.layers * stream(p)
 end
 
--- A token that is one step of a recurrence reads all weights, and states and kernels.
+-- A token that is one step of a recurrence reads all weights, and states and kernels; one by the
+-- whole window knows its coefficients with us (method "window"), and not with others.
 function kinds.generate(p, parameters, made)
   local weights = p.layers * block_weights(p) + p.vocab * p.dim
   if p.method == "window" or not p.method then
     local whole = { pass = "fwd", b = 1, n = p.n, dim = p.dim, causal = true, rpe_dim = p.rpe_dim,
       rpe_layers = p.rpe_layers }
-    return p.layers * block(whole) + 2 * p.vocab * p.dim, BYTES * parameters
+    local each = block(whole) + (p.method and 0 or encoder(whole, 3 * p.dim))
+    return p.layers * each + 2 * p.vocab * p.dim, BYTES * parameters
   end
   return 2 * weights, BYTES * weights + (made.state or 0) + (made.kernels or 0)
 end

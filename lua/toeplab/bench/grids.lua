@@ -35,6 +35,7 @@ benches.operator = {
   about = "the whole operator, encoder and decay included",
   dim = 512, passes = { "fwd+bwd" }, modes = true, peers = true, more = decayed, matrices = true,
   shapes = { { 512, 1 }, { 2048, 8 }, { 8192, 1 } }, quick = { { 512, 1 }, { 2048, 1 } },
+  second = "rac horizon",
   ours = {
     { by = "rac", backend = "rac" }, { by = "fft", backend = "fft" },
     { by = "rac horizon", backend = "rac", horizon = 1e-7, when = has_horizon },

@@ -12,7 +12,7 @@ local REST = 2.5e-2 -- seconds between turns: threads that wait by spinning have
 
 -- How often rows whose samples take seconds in all are run, with so much time for them.
 function measure.repeats(seconds, quick)
-  local least, most, budget = quick and 3 or 5, quick and 7 or 21, quick and 2.0 or 40.0
+  local least, most, budget = quick and 3 or 5, quick and 7 or 11, quick and 2.0 or 20.0
   return math.max(least, math.min(most, math.floor(budget / math.max(seconds, 1e-6))))
 end
 

@@ -122,6 +122,24 @@ local function means(name, rows)
   return lines
 end
 
+-- The peers of each case over another of ours than the first, by their medians.
+local function others(rows, by)
+  local under, lines = {}, {}
+  local function key(r)
+    return table.concat({ show.case(r, rows), r.pass, r.precision, show.threads(r.threads) }, ", ")
+  end
+  for _, r in ipairs(rows) do
+    if r.by == by then under[key(r)] = r end
+  end
+  for _, r in ipairs(rows) do
+    local other = not r.ours and under[key(r)]
+    if other then
+      lines[#lines + 1] = ("%s over %s, %s: %.2f"):format(r.by, by, key(r), r.median / other.median)
+    end
+  end
+  return lines
+end
+
 -- "ski, bidirectional: time n^1.02 from 4096 to 16384".
 local function exponents(rows)
   local lines = {}
@@ -196,7 +214,7 @@ end
 function show.sentences(name, rows)
   local lines = means(name, rows)
   local bench = grids.get(name)
-  local more = { bench.exponents and exponents(rows) or {}, parameters(rows),
+  local more = { bench.second and others(rows, bench.second) or {}, bench.exponents and exponents(rows) or {}, parameters(rows),
     bench.passes[1] == "step" and memory(rows) or {} }
   for _, list in ipairs(more) do table.move(list, 1, #list, #lines + 1, lines) end
   return lines
