@@ -54,7 +54,8 @@ function kinds.operator(p)
 end
 
 function kinds.layer(p)
-  return block(p) + encoder(p, 3 * p.dim), stream(p) + BYTES * (p.pass == "fwd" and 1 or 2) * block_weights(p)
+  local weights = BYTES * (p.pass == "fwd" and 1 or 2) * block_weights(p)
+  return block(p) + encoder(p, 3 * p.dim), stream(p) + weights
 end
 
 -- Adam moves 28 bytes of each parameter.

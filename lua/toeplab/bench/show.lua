@@ -214,7 +214,8 @@ end
 function show.sentences(name, rows)
   local lines = means(name, rows)
   local bench = grids.get(name)
-  local more = { bench.second and others(rows, bench.second) or {}, bench.exponents and exponents(rows) or {}, parameters(rows),
+  local more = { bench.second and others(rows, bench.second) or {},
+    bench.exponents and exponents(rows) or {}, parameters(rows),
     bench.passes[1] == "step" and memory(rows) or {} }
   for _, list in ipairs(more) do table.move(list, 1, #list, #lines + 1, lines) end
   return lines
