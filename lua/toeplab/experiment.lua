@@ -12,6 +12,8 @@
 --   check      = function(c) ... end,               -- raises on what makes no sense
 --   checkpoint = { steps = 500, seconds = 60 },     -- when t:steps saves (default: each minute)
 --   trial      = function(t, c) ... end,            -- what one trial does
+--                                                   -- precision ("float32", "bf16": core.precision)
+--                                                   -- is a key of every experiment, declared or not
 --   report     = { rows = "decay", columns = {"loss"} } or function(trials, report) ... end,
 -- }
 local config = require "toeplab.config"
@@ -252,6 +254,13 @@ function Experiment:declares(key)
   return false
 end
 
+-- The worker reads this key, not the script: it is one of every experiment.
+local function add_precision(self)
+  if self.fixed.precision ~= nil or self:varies "precision" then return end
+  self.fixed = config.copy(self.fixed)
+  self.fixed.precision = "float32"
+end
+
 local function source(level)
   local info = debug.getinfo(level + 1, "Sl")
   local path = info.source:match("^@(.*)")
@@ -280,6 +289,7 @@ function experiment.define(name, level)
     for _, key in ipairs(suggest.keys(self.fixed)) do self:check_value(key, self.fixed[key]) end
     check_grid(self)
     declared.axes(self)
+    add_precision(self)
     check_scales(self)
     declared.rules(self)
     check_checkpoint(self)
