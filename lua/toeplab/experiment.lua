@@ -12,10 +12,10 @@
 --   check      = function(c) ... end,               -- raises on what makes no sense
 --   checkpoint = { steps = 500, seconds = 60 },     -- when t:steps saves (default: each minute)
 --   trial      = function(t, c) ... end,            -- what one trial does
---                                                   -- precision ("float32", "bf16": core.precision)
---                                                   -- is a key of every experiment, declared or not
 --   report     = { rows = "decay", columns = {"loss"} } or function(trials, report) ... end,
 -- }
+--
+-- Every experiment has the key precision, "float32" unless declared otherwise (core.precision).
 local config = require "toeplab.config"
 local declared = require "toeplab.declared"
 local stop = require "toeplab.stop"

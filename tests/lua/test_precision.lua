@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local t = require "harness"
 local tl = require "toeplab"
+local trials = require "trials"
 
 -- x rounded to bf16, by the product of each number and 1.
 local function rounded(x)
@@ -99,6 +100,66 @@ t.test("a hundred steps of training end as float32's do, within 2 %", function()
   t.ok(full < 1.2, ("it learns: %g nats"):format(full))
   t.ok(full ~= low, "bf16 was used")
   t.eq(low, full, 0.02 * full)
+end)
+
+-- ---- As a key of experiments --------------------------------------------------------------------
+
+local script = [[
+local tl = require "toeplab"
+return tl.experiment "x" {
+  fixed = { %s },
+  grid = { size = { 1, 2 }%s },
+  trial = function(t, c)
+    t:log { loss = c.size, low = tl.precision() == "bf16" and 1 or 0 }
+  end,
+}]]
+
+local function run(folder, fixed, grid, words)
+  return trials.run(folder, script:format(fixed, grid), words)
+end
+
+-- "1 0, 1 1": the configurations' precision beside what ran, over the trials.
+local function used(folder)
+  local list = {}
+  for i, row in ipairs(trials.query(folder, [[SELECT json_extract(t.config, '$.precision') AS said,
+      m.value AS low FROM v_trials t JOIN v_metrics m ON m.trial = t.id AND m.name = 'low'
+      ORDER BY said, low]])) do
+    list[i] = ("%s %d"):format(row.said, row.low)
+  end
+  return table.concat(list, ", ")
+end
+
+t.test("an experiment need not know it", function()
+  t.in_folder(function(folder)
+    t.eq(run(folder, "", ""), 0)
+    t.eq(used(folder), "float32 0, float32 0")
+    t.eq(run(folder, "", "", { "precision=bf16" }), 0)
+    t.eq(used(folder), "bf16 1, bf16 1, float32 0, float32 0")
+  end)
+end)
+
+t.test("an experiment may fix it or sweep it", function()
+  t.in_folder(function(folder)
+    t.eq(run(folder, "precision = 'bf16'", ""), 0)
+    t.eq(used(folder), "bf16 1, bf16 1")
+    t.eq(run(folder, "precision = 'bf16'", "", { "precision=float32" }), 0)
+    t.eq(used(folder), "bf16 1, bf16 1, float32 0, float32 0")
+  end)
+  t.in_folder(function(folder)
+    t.eq(run(folder, "", ", precision = { 'float32', 'bf16' }"), 0)
+    t.eq(used(folder), "bf16 1, bf16 1, float32 0, float32 0")
+  end)
+end)
+
+t.test("another word is refused before anything runs", function()
+  t.in_folder(function(folder)
+    local code, said = run(folder, "", "", { "precision=bf17" })
+    t.eq(code, 2)
+    t.ok(said:find("no precision 'bf17'; did you mean 'bf16'", 1, true), said)
+    code, said = run(folder, "precision = 16", "")
+    t.eq(code, 2)
+    t.ok(said:find("x.lua:3: there is no precision '16'", 1, true), said)
+  end)
 end)
 
 t.done()

@@ -14,8 +14,8 @@ local verify = {
     .. "max |got - want| / max |want|; a case is run by the backends that take coefficients as it\n"
     .. "gives them: by lag, by frequency or by warped lag. NAME: compares a backend with the\n"
     .. "definition over a table of shapes. Exit code 4 if an error is above tolerance (1e-5; for\n"
-    .. "the parameters after a training run 1e-4; with precision bf16 all 2e-2), or if nothing was\n"
-    .. "compared.",
+    .. "the parameters after a training run 1e-4; with --precision bf16 all 2e-2), or if nothing\n"
+    .. "was compared.",
   options = {
     { name = "backend", short = "b", value = "NAME", many = true,
       help = "only this one; may be repeated; without a file as NAME" },
