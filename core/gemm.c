@@ -226,10 +226,10 @@ tl_status tl_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, i
 }
 
 tl_status tl_gemm_batch(tl_ctx *ctx, int64_t count, int trans_a, int trans_b, int64_t m, int64_t n,
-                        int64_t k, const float *a, const float *b, float *c)
+                        int64_t k, const float *a, const float *b, float beta, float *c)
 {
     int64_t lda = trans_a ? m : k, ldb = trans_b ? k : n;
-    work    w = {.shape = {m, n, k, lda, ldb, n, 1, 0, trans_a, trans_b, 1, 1, 1},
+    work    w = {.shape = {m, n, k, lda, ldb, n, 1, beta, trans_a, trans_b, 1, 1, 1},
                  .count = count, .step_a = m * k, .step_b = k * n, .step_c = m * n,
                  .a = a, .b = b, .c = c};
     if (count == 1) cut(&w.shape, ctx->threads);

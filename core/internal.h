@@ -205,9 +205,9 @@ void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, 
 tl_status tl_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
                   float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
                   float *c, int64_t ldc);
-/* c = op(a) op(b) of count dense matrices each, one after another */
+/* c = op(a) op(b) + beta c of count dense matrices each, one after another */
 tl_status tl_gemm_batch(tl_ctx *ctx, int64_t count, int trans_a, int trans_b, int64_t m, int64_t n,
-                        int64_t k, const float *a, const float *b, float *c);
+                        int64_t k, const float *a, const float *b, float beta, float *c);
 void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
                     const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                     int64_t ldc);

@@ -6,17 +6,15 @@
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
 /* out[0] = op(in[0]) op(in[1]) for i[3] matrices; op transposes if i[0], i[1]; i[2]: 1 adds to
-** out[0] (one matrix only); m, n, k are i[4], i[5], i[6] */
+** out[0]; m, n, k are i[4], i[5], i[6] */
 static tl_status matmul_kernel(tl_ctx *ctx, const tl_args *a)
 {
     int     ta = (int)a->i[0], tb = (int)a->i[1];
     int64_t count = a->i[3], m = a->i[4], n = a->i[5], k = a->i[6];
     if (a->out[0]->len == 0) return TL_OK;
     if (k == 0) return a->i[2] ? TL_OK : tl_tensor_fill(a->out[0], 0);
-    const float *x = F32(a->in[0]), *y = F32(a->in[1]);
-    if (count > 1) return tl_gemm_batch(ctx, count, ta, tb, m, n, k, x, y, F32(a->out[0]));
-    return tl_gemm(ctx, ta, tb, m, n, k, 1, x, ta ? m : k, y, tb ? k : n, a->i[2] ? 1.0f : 0.0f,
-                   F32(a->out[0]), n);
+    return tl_gemm_batch(ctx, count, ta, tb, m, n, k, F32(a->in[0]), F32(a->in[1]),
+                         a->i[2] ? 1.0f : 0.0f, F32(a->out[0]));
 }
 
 typedef struct rows {

@@ -182,16 +182,20 @@ static void batches_are_their_products(void)
 {
     const shape s = {9, 11, 20};
     const int   count = 7;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 16; i++) {
         static float whole[MOST];
         tl_ctx      *ctx = NULL;
         int          ta = i & 1, tb = i >> 1 & 1;
+        float        beta = i & 8 ? 1 : 0;
+        memcpy(whole, before, sizeof whole);
         CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
         (void)tl_set_precision(ctx, i & 4 ? TL_BF16 : TL_FLOAT32);
-        CHECK_STATUS(tl_gemm_batch(ctx, count, ta, tb, s.m, s.n, s.k, a, b, whole), TL_OK);
+        CHECK_STATUS(tl_gemm_batch(ctx, count, ta, tb, s.m, s.n, s.k, a, b, beta, whole),
+                     TL_OK);
         for (int j = 0; j < count; j++) {
+            memcpy(c, before + j * s.m * s.n, (size_t)(s.m * s.n) * sizeof *c);
             CHECK_STATUS(tl_gemm(ctx, ta, tb, s.m, s.n, s.k, 1, a + j * s.m * s.k,
-                                 ta ? s.m : s.k, b + j * s.k * s.n, tb ? s.k : s.n, 0, c, s.n),
+                                 ta ? s.m : s.k, b + j * s.k * s.n, tb ? s.k : s.n, beta, c, s.n),
                          TL_OK);
             for (int64_t e = 0; e < s.m * s.n; e++)
                 CHECK_NEAR((double)whole[j * s.m * s.n + e], (double)c[e], 1e-5);
@@ -266,7 +270,7 @@ static void empty_products(void)
         c[0] = 5;
         CHECK_STATUS(tl_gemm(ctx, 0, 0, 0, 3, 2, 1, a, 2, b, 3, 0, c, 3), TL_OK);
         CHECK(c[0] == 5);
-        CHECK_STATUS(tl_gemm_batch(ctx, 0, 0, 0, 3, 3, 2, a, b, c), TL_OK);
+        CHECK_STATUS(tl_gemm_batch(ctx, 0, 0, 0, 3, 3, 2, a, b, 0, c), TL_OK);
         CHECK(c[0] == 5);
     }
     tl_ctx_free(ctx);
