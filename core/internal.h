@@ -160,6 +160,7 @@ struct tl_ctx {
     int refs; /* the caller's and one per storage */
     int threads;
     int recording;
+    tl_precision_kind precision;
     char message[1024];
     struct tl_pool *pool; /* threads.c */
     tl_cache *cache;
@@ -173,6 +174,7 @@ struct tl_ctx {
     char *choices;      /* lines (choose.c), or NULL */
     char *info;            /* text of tl_build_info */
     void *transform_plans; /* transform.c's cache */
+    void *products;        /* onednn.c's */
 };
 
 void tl_ctx_unref(tl_ctx *ctx); /* drops one of refs */
@@ -198,11 +200,14 @@ int tl_processors(const char *quota_file);
 ** the thread count only. Not inside a body. */
 void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, void *user);
 
-/* c [m,n] = alpha op(a) op(b) + beta c, row-major. tl_gemm uses all threads; tl_gemm_serial the
-** calling one. */
-void tl_gemm(const tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
-             float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
-             float *c, int64_t ldc);
+/* c [m,n] = alpha op(a) op(b) + beta c, row-major. tl_gemm uses all threads and the context's
+** precision; tl_gemm_serial the calling one and float32. TL_ENOMEM: with bf16 only */
+tl_status tl_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                  float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                  float *c, int64_t ldc);
+/* c = op(a) op(b) + beta c of count dense matrices each, one after another */
+tl_status tl_gemm_batch(tl_ctx *ctx, int64_t count, int trans_a, int trans_b, int64_t m, int64_t n,
+                        int64_t k, const float *a, const float *b, float beta, float *c);
 void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
                     const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                     int64_t ldc);
@@ -211,6 +216,9 @@ void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, f
 tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_t k);
 void tl_blas_open(void); /* one thread per call (gemm.c) */
 const char *tl_blas_name(void);
+/* "2.6.3, float32 and bf16", in text; "none" where it was not there to compile with (onednn.c). */
+const char *tl_onednn_name(char *text, size_t size);
+void tl_onednn_close(tl_ctx *ctx);
 const char *tl_hdf5_version(void);   /* h5.c */
 const char *tl_sqlite_version(void); /* store.c */
 const char *tl_pcre2_version(void);  /* pieces.c */

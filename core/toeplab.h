@@ -75,7 +75,8 @@ void tl_memory_reset_peak(tl_ctx *ctx);
 void tl_memory_trim(tl_ctx *ctx); /* gives cached bytes back to the system */
 
 /* What was compiled in and what it runs on, one "name value" line each: version, compiler, blas,
-** hdf5, sqlite, transforms, cpu ("unknown" where the system does not tell), threads. */
+** onednn ("none" without), hdf5, sqlite, transforms, cpu ("unknown" where the system does not
+** tell), threads. */
 const char *tl_build_info(tl_ctx *ctx);
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
@@ -170,6 +171,17 @@ tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y)
 tl_status tl_gate(tl_unary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
 
 /* ---- Products -------------------------------------------------------------------------------- */
+
+/* How the operands of tl_matmul, tl_linear, tl_linear_cross_entropy and of their gradients are
+** multiplied: as they are, or rounded to bfloat16 (8 bits of significand, to nearest, ties to
+** even). Sums, results, gradients and all else are float32 with both. bf16 is about twice as fast
+** where oneDNN finds the processor's instructions for it (tl_build_info), elsewhere slower. It
+** counts when a product is run, so for a gradient at tl_backward. */
+typedef enum tl_precision_kind { TL_FLOAT32, TL_BF16 } tl_precision_kind;
+
+tl_precision_kind tl_precision(const tl_ctx *ctx); /* TL_FLOAT32 at first */
+/* returns what it was */
+tl_precision_kind tl_set_precision(tl_ctx *ctx, tl_precision_kind kind);
 
 /* y = op(a) op(b) on the last two axes, op transposing them if trans_. Leading axes of a and b
 ** are equal, or b has none (then a's are folded into rows, and trans_a must be 0). [..,m,k] x

@@ -125,6 +125,9 @@ refuse "verify without a file" 2 "give reference files" "$toeplab" verify
 refuse "verify with a file that is not there" 2 "no such file" "$toeplab" verify none.h5
 expect "verify of the reference cases, all backends" 0 "29 passed, 0 failed, 0 skipped" \
     "$toeplab" verify "$source/tests/reference.h5"
+expect "verify of products in bf16" 0 "29 passed, 0 failed, 0 skipped, worst [0-9.]*e-0[23]" \
+    "$toeplab" verify --precision bf16 "$source/tests/reference.h5"
+refuse "verify in no precision" 2 "no precision 'half'" "$toeplab" verify -p half none.h5
 expect "the reference cases are what the script computes" 0 "29 passed, 0 failed, 0 skipped" \
     sh -c "'$toeplab' lua '$source/tests/lua/make_reference.lua' '$top/made.h5' &&
         '$toeplab' verify -q '$top/made.h5'"

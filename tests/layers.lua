@@ -18,6 +18,7 @@ local may_include = { -- header -> the only files that may include it
   { "^fftw3",         "^backends/fft/", "^benches/" },
   { "^cblas",         "^core/gemm%.c$" },
   { "^openblas",      "^core/gemm%.c$" },
+  { "^dnnl",          "^core/onednn%.c$" },
   { "^internal%.h$",  "^core/", "^tests/" },
   { "^backend%.h$",   "^core/", "^backends/", "^tests/" },
   { "^toeplab%.h$",   "^core/", "^lua/", "^tests/" },

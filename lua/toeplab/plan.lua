@@ -196,6 +196,8 @@ function plan.trials(exp, words)
     values = values, counts = counts }
 end
 
+local precisions = { "float32", "bf16" }
+
 -- Equal trials would be one trial twice; and the experiment's own check has its say.
 function plan.check(exp, trials)
   local seen = {}
@@ -206,6 +208,8 @@ function plan.check(exp, trials)
         next(exp.random) and ", drawn by random: draw fewer, or from more values" or "")
     end
     seen[text] = true
+    local known, wrong = suggest.choose("precision", trial.config.precision, precisions)
+    if not known then stop.usage("%s: %s", exp:where("precision"), wrong) end
     if exp.check then
       local ok, why = pcall(exp.check, config.new(trial.config))
       if not ok then stop.usage("%s", stop.text(why)) end

@@ -228,7 +228,9 @@ local function call(self, t, rows)
   streams.seed(t.seed)
   corpus.seed, corpus.progress = t.seed, self.progress
   local unwatch, open_modules = watch(handle), provenance.close_modules()
+  core.precision(c.precision)
   local ok, why = xpcall(self.exp.trial, handler(self.exp), handle, c)
+  core.precision "float32"
   open_modules()
   unwatch()
   if handle.why_ended == "pruned" then ok = true end
