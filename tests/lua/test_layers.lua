@@ -48,21 +48,17 @@ end)
 test("RPE: the input encodings", function()
   local function features(input, points, n, width)
     local o = { hidden = width, layers = 0, input = input, norm = "none", act = "none" }
-    local rpe = nn.RPE(1, o)
-    local eye = {}
-    for i = 1, width do
-      eye[i] = {}
-      for j = 1, rpe.input.weight:dim(2) do eye[i][j] = i == j and 1 or 0 end
+    local rpe = nn.RPE(width, o)
+    for _, linear in ipairs { rpe.input, rpe.output.linear } do
+      local eye = {}
+      for i = 1, width do
+        eye[i] = {}
+        for j = 1, linear.weight:dim(2) do eye[i][j] = i == j and 1 or 0 end
+      end
+      linear.weight:copy(core.tensor(eye))
+      linear.bias:fill(0)
     end
-    rpe.input.weight:copy(core.tensor(eye))
-    rpe.input.bias:fill(0)
-    local seen
-    rawset(rpe.output, "forward", function(_, x)
-      seen = x
-      return x
-    end)
-    core.no_grad(rpe.forward, rpe, core.tensor(points), n)
-    return seen:totable()
+    return core.no_grad(rpe.forward, rpe, core.tensor(points), n):totable()
   end
   eq(features("integer", { -2, 0, 5 }, 2, 1), { { -2 }, { 0 }, { 5 } })
   eq(features("normalised", { -4, 0, 2 }, 5, 1), { { -1 }, { 0 }, { 0.5 } }, 1e-7)
