@@ -10,6 +10,7 @@
 #include "rows.h"
 #include "unary.h"
 
+#define LANES 16
 #define PANEL (1 << 19) /* m n k of a product: OpenBLAS packs from about 100^3 on */
 
 /* The last layer's output is scaled by row. */
@@ -101,12 +102,30 @@ typedef struct statistics {
     float mean[MLP_ROWS], s[MLP_ROWS], q[MLP_ROWS];
 } statistics;
 
+/* Sums along a row are kept in lanes: compilers add up the lanes of a reduction one by one. */
+typedef float lanes __attribute__((vector_size(4 * LANES), may_alias, aligned(4)));
+
+static inline float fold(const lanes *sum)
+{
+    const float *lane = (const float *)sum;
+    float        half[LANES / 2], quarter[LANES / 4];
+    for (int l = 0; l < LANES / 2; l++) half[l] = lane[l] + lane[l + LANES / 2];
+    for (int l = 0; l < LANES / 4; l++) quarter[l] = half[l] + half[l + LANES / 4];
+    return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
+}
+
+/* The mean of (x - mean)^2. */
 static float mean_square(const float *x, int64_t n, float mean)
 {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += (x[i] - mean) * (x[i] - mean);
-    return sum / (float)n;
+    lanes   sum = {0};
+    float   rest = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes z = *(const lanes *)(x + i) - mean;
+        sum += z * z;
+    }
+    for (; i < n; i++) rest += (x[i] - mean) * (x[i] - mean);
+    return (fold(&sum) + rest) / (float)n;
 }
 
 /* s and q of one row in float64, for squares that float32 might not hold; and for a row of zeros,
@@ -180,26 +199,41 @@ static void activate(const mlp *j, const mlp_layer *p, int64_t m, const float *x
 #undef CASE
 }
 
+/* Sums over a row of g = d weight and of g z. */
+static inline void sums_of(const float *d, const float *weight, const float *x, int64_t n,
+                           float mean, float s, float *out_g, float *out_gz)
+{
+    lanes   sum = {0}, dot = {0};
+    float   rest = 0, rest_dot = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes g = *(const lanes *)(d + i) * *(const lanes *)(weight + i);
+        sum += g;
+        dot += g * ((*(const lanes *)(x + i) - mean) * s);
+    }
+    for (; i < n; i++) {
+        rest += d[i] * weight[i];
+        rest_dot += d[i] * weight[i] * ((x[i] - mean) * s);
+    }
+    *out_g = fold(&sum) + rest;
+    *out_gz = fold(&dot) + rest_dot;
+}
+
 /* da, the gradient by norm(x), becomes that by x. */
 static void norm_adjoint(const mlp_layer *p, int64_t m, const float *x, const statistics *t,
                          float *da)
 {
-    const float *weight = p->param[MLP_NORM_WEIGHT];
-    int64_t      n = p->inputs;
+    const float *restrict weight = p->param[MLP_NORM_WEIGHT];
+    int64_t n = p->inputs;
     for (int64_t r = 0; r < m; r++) {
-        const float *xr = x + r * n;
+        const float *restrict xr = x + r * n;
         float *restrict d = da + r * n;
-        float mean = t->mean[r], s = t->s[r], sum = 0, dot = 0;
+        float mean = t->mean[r], s = t->s[r], sum, dot;
         if (p->norm == TL_NORM_NONE) {
             for (int64_t i = 0; i < n; i++) d[i] *= weight[i];
             continue;
         }
-#pragma omp simd reduction(+ : sum, dot)
-        for (int64_t i = 0; i < n; i++) {
-            float g = d[i] * weight[i];
-            sum += g;
-            dot += g * ((xr[i] - mean) * s);
-        }
+        sums_of(d, weight, xr, n, mean, s, &sum, &dot);
         sum = p->norm == TL_NORM_LAYER ? sum / (float)n : 0;
         dot *= t->q[r] / (float)n;
         for (int64_t i = 0; i < n; i++)
