@@ -56,7 +56,7 @@ static const tl_kernel_row *const cpu_tables[] = {
     tl_cpu_shape,   tl_cpu_gather,      tl_cpu_softmax, tl_cpu_norm,      tl_cpu_batch_norm,
     tl_cpu_conv,    tl_cpu_transform,
     tl_cpu_random,  tl_cpu_optim,       tl_cpu_tno,    tl_cpu_text,
-    tl_cpu_recurrence,
+    tl_cpu_recurrence, tl_cpu_mlp,
 };
 
 static void fill_kernels(tl_ctx *ctx)

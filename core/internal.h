@@ -81,7 +81,7 @@ void tl_split(const tl_tensor *x, int axis, int64_t *outer, int64_t *size, int64
     X(softmax) X(softmax_grad) X(log_softmax) X(log_softmax_grad) X(cross_entropy) X(norm) \
     X(norm_grad) X(batch_norm) X(batch_norm_grad) X(conv) X(conv_grad) X(transform) X(uniform) \
     X(normal) X(dropout) X(adam) X(sgd) X(norm2) X(tno) X(tno_grad) X(decay) X(decay_grad) \
-    X(windows) X(recurrence)
+    X(windows) X(recurrence) X(mlp) X(mlp_grad)
 /* clang-format on */
 
 typedef enum tl_op {
@@ -116,7 +116,7 @@ tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
 extern const tl_kernel_row tl_cpu_tensor[], tl_cpu_elementwise[], tl_cpu_binary[], tl_cpu_matmul[],
     tl_cpu_reduce[], tl_cpu_shape[], tl_cpu_gather[], tl_cpu_softmax[], tl_cpu_norm[],
     tl_cpu_batch_norm[], tl_cpu_conv[], tl_cpu_transform[], tl_cpu_random[], tl_cpu_optim[],
-    tl_cpu_tno[], tl_cpu_text[], tl_cpu_recurrence[];
+    tl_cpu_tno[], tl_cpu_text[], tl_cpu_recurrence[], tl_cpu_mlp[];
 
 /* ---- The tape -------------------------------------------------------------------------------- */
 
@@ -125,6 +125,12 @@ typedef struct tl_node tl_node;
 ** node->in[k], grad). */
 typedef tl_status (*tl_grad_fn)(tl_ctx *ctx, tl_node *node, tl_tensor *dy);
 
+typedef struct tl_kept { /* one of a list of inputs */
+    tl_tensor *t;        /* NULL: not given */
+    tl_slot *slot;       /* NULL: wants no gradient */
+    unsigned version;    /* of t when it was recorded */
+} tl_kept;
+
 struct tl_node {
     tl_grad_fn grad;
     tl_slot *out;
@@ -132,6 +138,8 @@ struct tl_node {
     tl_args saved;            /* in[]: tensors kept for the gradient; i, f, p: numbers */
     unsigned version[TL_ARGS]; /* of the saved tensors, when they were saved */
     void (*release)(void *p); /* frees saved.p; NULL: nothing to free */
+    tl_kept *list;            /* of an operator on a list (tl_record_list), else NULL */
+    int count;
 };
 
 /* Whether an operator on t (may be NULL) has to be recorded. */
@@ -141,6 +149,10 @@ int tl_wants(const tl_ctx *ctx, const tl_tensor *t);
 ** (which runs at once if nothing is recorded). */
 tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *inputs,
                     int count, const tl_args *saved, void (*release)(void *p));
+/* The same of an operator on a list of any length, all of it kept in node->list: the gradient
+** function hands gradients to tl_accumulate(ctx, node->list[k].slot, grad). */
+tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
+                         int count, const tl_args *saved, void (*release)(void *p));
 /* The end of an operator: hands t to *out if st is TL_OK, else frees it; returns st. */
 tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
 void tl_slot_free(tl_slot *slot); /* drops one of refs; NULL is harmless */

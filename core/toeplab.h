@@ -254,6 +254,30 @@ tl_status tl_batch_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, tl_ten
                         tl_tensor *running_var, int training, double momentum, double eps,
                         tl_tensor **out_y);
 
+/* ---- Networks -------------------------------------------------------------------------------- */
+
+typedef enum tl_norm_kind {
+    TL_NORM_NONE,  /* x */
+    TL_NORM_LAYER, /* (x - mean)/sqrt(var + eps) */
+    TL_NORM_RMS,   /* x / sqrt(mean x^2 + eps) */
+    TL_NORM_SIMPLE /* x / (||x||/sqrt k + eps); 0 -> 0 */
+} tl_norm_kind;
+
+typedef struct tl_mlp_layer {
+    tl_tensor *weight, *bias; /* [o,k], and [o] or NULL */
+    /* of the layer's input; the first layer has none */
+    tl_norm_kind norm;
+    double eps;
+    tl_tensor *norm_weight, *norm_bias; /* [k] or NULL: norm(x) weight + bias */
+} tl_mlp_layer;
+
+/* y = x_count by x_1 = x w^T + bias and x_l = act(norm(x_(l-1))) w^T + bias, to which with residual
+** all layers but the first and the last add x_(l-1): the relative position encoder (TNN, Sec. 3.2)
+** in one pass. Row r of y is multiplied by scale_r, e.g. a decay.
+**   x [p,k]   scale [p] or NULL: has no gradient   y [p,o of the last].   TL_EINVAL: count < 2 */
+tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_kind act,
+                 int residual, tl_tensor *scale, tl_tensor **out_y);
+
 /* ---- Convolution and transforms -------------------------------------------------------------- */
 
 /* Depthwise: y[b,i,c] = sum over k of taps[k,c] x[b, i - (k - origin), c], zero outside 0..n-1.

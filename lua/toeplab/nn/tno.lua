@@ -176,8 +176,10 @@ function TNO:coefficients(n)
   if store and not store[self] then store[self] = {} end
   if store and store[self][n] then return store[self][n] end
   local entry = self:plan(n)
-  local coef = self.encoder(entry.asked, n, self.domain)
-  if self.decay then coef = self.decay(coef, entry.asked) end
+  local scales = self.decay and class.ismodule(self.encoder) and self.encoder.scales
+  local factors = scales and self.decay:factors(entry.asked) or nil
+  local coef = self.encoder(entry.asked, n, self.domain, factors)
+  if self.decay and not factors then coef = self.decay(coef, entry.asked) end
   coef = act.act[self.opt.act](coef)
   if entry.after then coef = padded(coef, entry) end
   if store then store[self][n] = coef end
