@@ -3,7 +3,9 @@
 
 #include "rac.h"
 
-/* Cycles per point, about: what a pass of a radix costs. */
+#define CARRIED 2 /* cycles per point, about */
+
+/* The same: what a pass of a radix costs. */
 static double pass_cost(int radix, int widest)
 {
     switch (radix) {
@@ -29,24 +31,27 @@ static int radices_of(int64_t size, int widest, int radices[RAC_DEPTH])
     return count < 2 ? 0 : count;
 }
 
-static double cost(int64_t size, int widest)
+/* Of a sequence of n, in blocks of size. What one block carries to the next is a pass more. */
+static double cost(int64_t n, int64_t size, int widest)
 {
     int    radices[RAC_DEPTH], count = radices_of(size, widest, radices);
-    double sum = 0;
+    double blocks = (double)((n + size - 1) / size), sum = blocks > 1 ? CARRIED : 0;
     for (int i = 0; i < count; i++) sum += pass_cost(radices[i], widest);
-    return count ? sum * (double)size : HUGE_VAL;
+    return count ? sum * blocks * (double)size : HUGE_VAL;
 }
 
-/* The quickest length from n on: for each product of 3s and 5s, the power of two that reaches n. */
-static int64_t best_size(int64_t n, int widest)
+/* The quickest length: of the products of 2s, 3s and 5s, those up to the first that n fits into. */
+static int64_t best_size(int64_t n, int64_t kernel, int widest)
 {
     int64_t best = 0;
     for (int64_t fives = 1; fives < 2 * n; fives *= 5)
-        for (int64_t odd = fives; odd < 2 * n; odd *= 3) {
-            int64_t size = 4 * odd;
-            while (size < n || size < 12) size *= 2;
-            if (!best || cost(size, widest) < cost(best, widest)) best = size;
-        }
+        for (int64_t odd = fives; odd < 2 * n; odd *= 3)
+            for (int64_t size = 4 * odd, last = 0; !last; size *= 2) {
+                last = size >= n && size >= 12;
+                if ((last || (size >= kernel && size >= 12)) &&
+                    (!best || cost(n, size, widest) < cost(n, best, widest)))
+                    best = size;
+            }
     return best;
 }
 
@@ -82,11 +87,11 @@ static int64_t set_levels(rac_split *s, const int *radices)
     return floats;
 }
 
-tl_status rac_split_make(const tl_host *h, int64_t n, int widest, rac_split *s)
+tl_status rac_split_make(const tl_host *h, int64_t n, int64_t kernel, int widest, rac_split *s)
 {
     int     radices[RAC_DEPTH];
     int64_t nodes = 1;
-    s->size = best_size(n, widest);
+    s->size = best_size(n, kernel, widest);
     s->depth = radices_of(s->size, widest, radices);
     s->roots = h->alloc(h, (size_t)set_levels(s, radices) * sizeof *s->roots);
     if (!s->roots) return TL_ENOMEM;
