@@ -17,17 +17,20 @@ static double pass_cost(int radix, int widest)
 }
 
 /* The radices of size, in the order of their levels, into radices; their number, or 0 if size does
-** not split. The last is 4 or 8, and there are at least two. */
+** not split. The last is 4 or 8, and there are at least two. Large ones come first: what is left
+** after them fits into a cache the sooner. */
 static int radices_of(int64_t size, int widest, int radices[RAC_DEPTH])
 {
-    int count = 0, twos = 0;
+    int count = 0, twos = 0, fours;
     for (; size % 5 == 0; size /= 5) radices[count++] = 5;
     for (; size % 3 == 0; size /= 3) radices[count++] = 3;
     for (; size % 2 == 0; size /= 2) twos++;
     if (size != 1 || twos < 2) return 0;
-    if (widest < 8 && twos % 2) radices[count++] = 8, twos -= 3;
-    for (; twos > 0 && (widest < 8 || twos % 3); twos -= 2) radices[count++] = 4;
-    for (; twos > 0; twos -= 3) radices[count++] = 8;
+    fours = widest == 8 ? 2 * twos % 3 : twos / 2 - twos % 2;
+    int eights = (twos - 2 * fours) / 3, last = widest == 8 && eights > 0;
+    for (; eights > last; eights--) radices[count++] = 8;
+    for (; fours > 0; fours--) radices[count++] = 4;
+    if (last) radices[count++] = 8;
     return count < 2 ? 0 : count;
 }
 
