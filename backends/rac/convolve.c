@@ -8,6 +8,7 @@
 
 #include "../lag.h"
 #include "rac.h"
+#include "rows.h"
 
 #define SUMS 4 /* with fewer tiles than this, sums over the batch are made in several groups */
 
@@ -152,30 +153,6 @@ static tile tile_of(const plan *s, int64_t number)
     tile t = {.first = number * s->kernel->lanes};
     t.channels = s->d - t.first < s->kernel->lanes ? s->d - t.first : s->kernel->lanes;
     return t;
-}
-
-#define AHEAD 16 /* rows that are asked for before they are needed: they are far apart */
-
-static inline void copy_each(const float *from, int64_t stride, float *to, int64_t to_stride,
-                             int64_t count, int64_t channels)
-{
-    for (int64_t k = 0; k < count; k++, from += stride, to += to_stride) {
-        __builtin_prefetch(from + AHEAD * stride, 0);
-        __builtin_prefetch(to + AHEAD * to_stride, 1);
-        memcpy(to, from, (size_t)channels * sizeof *to);
-    }
-}
-
-/* count rows; of a size that the compiler knows where all lanes are in use */
-static void copy_rows(const float *from, int64_t stride, float *to, int64_t to_stride,
-                      int64_t count, int64_t channels)
-{
-    switch (channels) {
-    case 16: copy_each(from, stride, to, to_stride, count, 16); return;
-    case 8: copy_each(from, stride, to, to_stride, count, 8); return;
-    case 4: copy_each(from, stride, to, to_stride, count, 4); return;
-    default: copy_each(from, stride, to, to_stride, count, channels);
-    }
 }
 
 /* Some N rows for a tile of an array [count, d]: from first on, where rows that are not there are 0

@@ -1,8 +1,8 @@
 -- nn/horizon.lua -- the decay horizon: at which lag a kernel that decays may be cut, and what is
 -- lost.
 --
--- With t_k = act(e_k gamma^|k|), |act(v)| <= |v|, |e_k| <= E and |x| <= X, cutting all lags from K on
--- changes no entry of y by more than
+-- With t_k = act(e_k gamma^|k|), |act(v)| <= |v|, |e_k| <= E and |x| <= X, cutting all lags from K
+-- on changes no entry of y by more than
 --   E X  sum over |k| >= K of gamma^|k|  =  bound  E X  sum over all k of gamma^|k|,
 --   bound = (gamma^K - gamma^n) / (1 - gamma^n)              k = 0..n-1, causal
 --   bound = 2 (gamma^K - gamma^n) / (1 + gamma - 2 gamma^n)  |k| < n, bidirectional

@@ -127,7 +127,8 @@ function TNO:build(o)
     error(("TNO: %d channels do not divide into %d heads"):format(o.dim, o.heads), 0)
   end
   self.plans, self.lengths, self.own = {}, {}, {}
-  local operator = plan(o, 2, o.backend, o.backend_options).operator -- a small one, to learn what the backend wants
+  -- A small one, to learn what the backend wants.
+  local operator = plan(o, 2, o.backend, o.backend_options).operator
   self.domain, self.wants = operator:domain(), wants(operator)
   if o.max_lag and self.domain ~= "lag" then
     error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, and max_lag is a "
