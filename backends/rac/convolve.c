@@ -10,7 +10,6 @@
 #include "rac.h"
 #include "rows.h"
 
-#define FEW  2 /* sequences for which T^ is worth its memory until the backward call */
 #define SUMS 4 /* with fewer tiles than this, sums over the batch are made in several groups */
 
 typedef struct plan {
@@ -365,11 +364,11 @@ static tl_status backward(void *state, const tl_tno_args *a)
     return TL_OK;
 }
 
-/* T^, unless it is a small part of the work. */
-static int64_t kept(void *state, int64_t b)
+/* T^. From a forward call to its backward call it is not worth what memory takes to keep it. */
+static int64_t kept(void *state)
 {
     const plan *s = state;
-    return b <= FEW ? s->tiles * s->block : 0;
+    return s->tiles * s->block;
 }
 
 static tl_status dense(void *state, const tl_tno_args *a)
