@@ -168,8 +168,8 @@ static tl_status check_x(tl_tno *tno, tl_tensor *x)
 
 enum { KEPT = 2 + TL_TNO_PARAMS, DY }; /* of what goes in */
 
-/* p: the tno   in[0] coef  in[1] x  in[2..] params  in[6] kept or NULL   out[0] y  out[1] kept, if it
-** is to be made */
+/* p: the tno   in[0] coef  in[1] x  in[2..] params  in[6] kept or NULL
+** out[0] y  out[1] kept, if it is to be made */
 static tl_status tno_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
