@@ -1,6 +1,7 @@
 -- fuzz.lua: mutated inputs, to be run by a program built with sanitisers: nothing may crash, hang,
 -- or fail otherwise than with an error that is meant.
 --   toeplab lua tests/fuzz/fuzz.lua config|journal|database|checkpoint [SECONDS [SEED]]
+--   cd EMPTY_FOLDER && toeplab lua .../tests/fuzz/fuzz.lua words [SECONDS [SEED]] </dev/null
 --
 -- The input at work is kept in FOLDER/input, so that one that crashes is not lost: the folder is
 -- printed first, and removed if nothing is found.
@@ -20,9 +21,14 @@ local SLOW = 10 -- seconds that no input may take
 local which, seconds = arg[1] or "", tonumber(arg[2] or 10)
 local seed = math.tointeger(tonumber(arg[3] or os.time()))
 local stream = core.stream(seed, "fuzz")
-local folder = os.tmpname()
-os.remove(folder)
-assert(core.sys.mkdir(folder))
+local folder = "."
+if which ~= "words" then
+  folder = os.tmpname()
+  os.remove(folder)
+  assert(core.sys.mkdir(folder))
+elseif #core.sys.list(folder) > 0 then
+  error("words: the current folder is not empty, and what they write goes there")
+end
 
 local function write(path, text)
   local file <close> = assert(io.open(path, "wb"))
@@ -253,6 +259,11 @@ function targets.checkpoint()
   end
 end
 
+function targets.words()
+  return require "words" { script = script, store = make_store, read = read, write = write,
+    below = below, pick = pick, mutate = mutate }
+end
+
 -- ---- The loop ---------------------------------------------------------------------------------
 
 -- Errors of Lua itself are slips in the library, unless a mutated script made them itself.
@@ -267,7 +278,7 @@ end
 
 local make = targets[which]
 if not make then
-  io.stderr:write "usage: fuzz.lua config|journal|database|checkpoint [SECONDS [SEED]]\n"
+  io.stderr:write "usage: fuzz.lua config|journal|database|checkpoint|words [SECONDS [SEED]]\n"
   os.exit(2)
 end
 print(("%s, seed %d, in %s"):format(which, seed, folder))
@@ -291,5 +302,9 @@ while core.sys.clock() - began < seconds do
   end
 end
 print(("%s: %d inputs, %d refused, %d found"):format(which, count, errors, found))
-if found == 0 then os.execute("rm -rf '" .. folder .. "'") end
+if found == 0 and which == "words" then
+  os.execute "rm -rf ./* ./.[!.]*"
+elseif found == 0 then
+  os.execute("rm -rf '" .. folder .. "'")
+end
 os.exit(found == 0)
