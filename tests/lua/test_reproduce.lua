@@ -75,6 +75,29 @@ end)
 
 -- ---- Provenance -------------------------------------------------------------------------------
 
+t.test("provenance leaves the checkout as it is: git may be killed while it looks", function()
+  in_folder(function(folder)
+    local library, path = folder .. "/toeplab", package.path
+    assert(core.sys.mkdir(library))
+    write(library .. "/stop.lua", "return 1")
+    local git = ("git -C '%s' -c user.name=a -c user.email=a@b "):format(library)
+    t.ok(os.execute(git .. "init -q && " .. git .. "add stop.lua && " .. git .. "commit -qm a"))
+    t.ok(os.execute(("touch -d 2001-01-01 '%s/stop.lua'"):format(library))) -- git looks again
+    local before = core.sys.read_file(library .. "/.git/index")
+    package.path = folder .. "/?.lua"
+    local commit, dirty = provenance.commit()
+    local changes = provenance.changes()
+    write(library .. "/stop.lua", "return 2")
+    local changed = { provenance.commit() }
+    local text = provenance.changes()
+    package.path = path
+    t.eq({ #commit, dirty, changes }, { 40, false })
+    t.eq(changed, { commit, true })
+    t.ok(text:find("+return 2", 1, true), text)
+    t.ok(core.sys.read_file(library .. "/.git/index") == before, "the index was written")
+  end)
+end)
+
 t.test("provenance says what numbers may depend on, and no secrets", function()
   local about = provenance.collect { "toeplab", "run" }
   local known = " sse4_2 avx avx2 fma avx512f avx512bw avx512vl amx_tile asimd sve "
