@@ -6,8 +6,8 @@ local provenance = require "toeplab.provenance"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
--- The keys whose values name a corpus, and the sha256 of each: { corpus = "9f..." }. known: those of
--- the corpora that were asked before, by name.
+-- The keys whose values name a corpus, and the sha256 of each: { corpus = "9f..." }. known: what
+-- the hashes of names were, asked before.
 local function data_of(exp, values, known)
   local hashes = {}
   local names = exp.data or (values.corpus and { "corpus" }) or {}
