@@ -152,9 +152,8 @@ static tl_status connect(tl_store *s, const char *name, int flags)
     if (rc != SQLITE_OK) return fail(s, "cannot open");
     (void)sqlite3_busy_timeout(s->db, 5000);
     (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    /* 16 MB of pages: the index of the ids of 100,000 trials. */
     return script(s, "PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON;"
-                     "PRAGMA cache_size = -16000;");
+                     "PRAGMA cache_size = -16000"); /* kB: the index of ids of 100,000 trials */
 }
 
 /* Rolls back; what is in the journal the next to open takes over. */
