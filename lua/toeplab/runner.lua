@@ -222,7 +222,8 @@ end
 -- steps and seconds between checkpoints, jobs (workers), timeout (seconds of a trial), fail_fast,
 -- shard ({part=, of=}), command (the words of the whole command line), out (a file instead of
 -- stderr), threads (of each worker), only (a function that says whether a trial is wanted; then
--- there is no report). Returns the exit code, then the trials; raises for what ends the run.
+-- there is no report), enlisted (a function that is told the records and the trials once these have
+-- rows). Returns the exit code, then the trials; raises for what ends the run.
 function runner.run(path, overrides, options)
   local run = prepare(path, overrides, options)
   core.sys.catch_signals()
@@ -233,6 +234,7 @@ function runner.run(path, overrides, options)
   local threads
   run.worker, threads = worker_words(run, path, overrides, options)
   enlist(run, path, overrides, options, threads)
+  if options.enlisted then options.enlisted(run.records, run.trials) end
   local list, skipped = to_do(run, options.shard)
   run.progress:expect(#run.trials, run.jobs)
   local counts, reads = coordinator.new(run):go(list)

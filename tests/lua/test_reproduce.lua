@@ -175,6 +175,63 @@ t.test("a trial that is run again is the same bit for bit, or where it differs i
   end)
 end)
 
+-- ---- The backend auto -------------------------------------------------------------------------
+
+local choosing = [[
+local tl = require "toeplab"
+return tl.experiment "choosing" {
+  fixed = { flag = "" },
+  checkpoint = { steps = 1 },
+  trial = function(t, c)
+    local tno = tl.nn.TNO(4, { backend = "auto", encoder = "table" })
+    for step in t:steps(2, tno, tno) do
+      t:log { loss = tno(tl.ones(1, 40, 4)):sum() }
+      if step == 1 and not tl.sys.exists(c.flag) then error "not yet" end
+    end
+    t:text("chosen", tno:chosen(40))
+  end,
+}
+]]
+
+-- What the program answers to words, and its exit code, in a folder with tuning results of its own.
+local function answer(folder, words)
+  local pipe = io.popen(("cd '%s' && TOEPLAB_CACHE='%s' '%s' %s 2>&1"):format(folder, folder,
+    core.sys.executable(), words))
+  local text = pipe:read "a"
+  local _, _, code = pipe:close()
+  return text, code
+end
+
+t.test("what auto chose first is chosen again, in later attempts and in a reproduction", function()
+  in_folder(function(folder)
+    local run, cache = "run x.lua -q flag=flag", folder .. "/backends.chosen"
+    write(folder .. "/x.lua", choosing)
+    t.eq(select(2, answer(folder, run)), 1)
+    local first = answer(folder, "show @last"):match "backends   auto: (%l+) at 40\n"
+    local other = first == "rac" and "fft" or "rac"
+    t.ok(first, "show says nothing of it")
+    -- Another measurement: the machine would choose another one now.
+    local chosen = core.sys.read_file(cache):gsub("%l+\n", other .. "\n")
+    write(cache, chosen)
+    write(folder .. "/flag", "")
+
+    -- Lost, it is not quietly another one.
+    local store <close> = records.open(folder .. "/results", "r")
+    local row = store:rows("SELECT trial, path FROM artifacts WHERE kind = 'backends'")[1]
+    local file = folder .. "/results/" .. row.path
+    t.ok(core.sys.rename(file, folder .. "/aside"))
+    local told, code = answer(folder, run)
+    t.ok(code == 1 and told:find "is missing or damaged: which backends", told)
+    t.ok(core.sys.rename(folder .. "/aside", file))
+
+    t.eq(select(2, answer(folder, run)), 0)
+    t.ok(answer(folder, "show @last"):find("auto: " .. first .. " at 40", 1, true))
+    t.eq(select(2, store:results(row.trial)).chosen, first)
+    told, code = answer(folder, "reproduce @last")
+    t.eq({ code, told:match "texts +(.-)\n" }, { 0, "2 of 2 the same" })
+  end)
+end)
+
 t.test("only what is done can be run again", function()
   in_folder(function(folder)
     sweeps.write(folder, { experiment = "x", trials = { { config = { a = 1 }, seed = 1,

@@ -1,6 +1,7 @@
 -- nn/tno.lua -- TNO, the Toeplitz neural operator: an encoder, a decay, and a backend.
 
 local core = require "toeplab.core"
+local choices = require "toeplab.choices"
 local class = require("toeplab.class")
 local act = require "toeplab.nn.act"
 local decays = require "toeplab.nn.decay"
@@ -15,20 +16,25 @@ local plans = setmetatable({}, { __mode = "v" })
 local KEPT = 4
 
 local function problem(o, ...)
-  local words = { o.backend, ... }
+  local words = { ... }
   for _, name in ipairs(suggest.keys(o.backend_options)) do
     words[#words + 1] = name .. "=" .. tostring(o.backend_options[name])
   end
   return table.concat(words, " ")
 end
 
-local function plan(o, n)
-  local key = problem(o, n, o.dim, tostring(o.causal))
+local function plan(o, n, backend)
+  local key = problem(o, backend, n, o.dim, tostring(o.causal))
   if not plans[key] then
-    local operator = core.tno(o.backend, n, o.dim, o.causal, o.backend_options)
+    local operator = core.tno(backend, n, o.dim, o.causal, o.backend_options)
     plans[key] = { operator = operator, points = operator:points() }
   end
   return plans[key]
+end
+
+-- The backend in use at length n.
+local function backend_of(o, n)
+  return o.backend == "auto" and choices.of(n, o.dim, o.causal) or o.backend
 end
 
 local kept -- while nn.cached runs: module -> length -> coefficients
@@ -106,7 +112,7 @@ function TNO:build(o)
     error(("TNO: %d channels do not divide into %d heads"):format(o.dim, o.heads), 0)
   end
   self.plans, self.lengths, self.own = {}, {}, {}
-  local operator = plan(o, 2).operator -- a small one, to learn what the backend wants
+  local operator = plan(o, 2, o.backend).operator -- a small one, to learn what the backend wants
   self.domain, self.wants = operator:domain(), wants(operator)
   if o.max_lag and self.domain ~= "lag" then
     error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, and max_lag is a "
@@ -126,7 +132,7 @@ local warned = {} -- backends with their options: what is true of a layer is so 
 
 -- What TNO:plan keeps for length n, checked against what the layer was made for.
 local function planned(self, n)
-  local shared = plan(self.opt, n)
+  local shared = plan(self.opt, n, backend_of(self.opt, n))
   local operator, points = shared.operator, shared.points
   local now = wants(operator)
   if now ~= self.wants then
@@ -135,7 +141,7 @@ local function planned(self, n)
       self.opt.backend, now, n, self.wants)), 0)
   end
   local why = operator:warning()
-  local what = problem(self.opt)
+  local what = problem(self.opt, self.opt.backend)
   if why and not warned[what] then
     warned[what] = true
     warn("toeplab: ", why)
