@@ -58,7 +58,7 @@ lines() {
 cat >"$top/sweep.lua" <<'END'
 local tl = require "toeplab"
 return tl.experiment "sweep" {
-  fixed = { steps = 4, broken = 0 },
+  fixed = { steps = 4, broken = 0, flag = false },
   grid = { width = { 1, 2, 3 }, op = { "tno", "ski" } },
   checkpoint = { steps = 2 },
   trial = function(t, c)
@@ -111,6 +111,40 @@ said "... with what they share" "width=3.*looks systematic"
 said "... and the command" "again: toeplab run .*sweep.lua"
 said "... and their checkpoint" "last checkpoint: step 2"
 expect "failures --json" 0 '"shared":\["width=3"\]' "$toeplab" failures --json
+expect "no failures" 0 "^no trial has failed$" "$toeplab" failures width=1
+expect "a sweep with a flag" 1 "2 failed" \
+    "$toeplab" run "$top/sweep.lua" flag=true width=3 -C "$top/truth"
+expect "... and one without" 0 "2 done" "$toeplab" run "$top/sweep.lua" width=1 -C "$top/truth"
+expect "failures share truth values" 0 "all have flag=true width=3" \
+    "$toeplab" failures -C "$top/truth"
+expect "@best: without a metric" 2 "'@best:' needs a metric: @best:acc, @best:loss$" \
+    "$toeplab" show @best:
+expect "a full disk behind ls" 1 "standard output: No space left" sh -c "'$toeplab' ls >/dev/full"
+expect "a full disk behind export" 1 "standard output: No space left" \
+    sh -c "'$toeplab' export >/dev/full"
+
+# complete WORD...: what bash is offered for the last word of a command line.
+complete() {
+    bash -c 'source "$1"; toeplab=$2; shift 2; COMP_WORDS=() COMP_LINE="$*"
+        for word; do # as bash takes them apart
+            while [[ $word == *[:=]* ]]; do
+                part=${word%%[:=]*}
+                COMP_WORDS+=("$part" "${word:${#part}:1}")
+                word=${word#*[:=]}
+            done
+            COMP_WORDS+=("$word")
+        done
+        COMP_WORDS[0]=$toeplab COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMP_POINT=${#COMP_LINE}
+        _toeplab
+        printf "%s\n" "${COMPREPLY[@]}"' - "$source/docs/completion/toeplab" "$toeplab" "$@"
+}
+if command -v bash >/dev/null; then
+    expect "completion of a verb" 0 "^merge$" complete toeplab me
+    expect "completion of an option" 0 "^--repair$" complete toeplab fsck --r
+    expect "completion of a key" 0 "^width=$" complete toeplab ls wi
+    expect "completion of @best:" 0 "^@best:loss$" complete toeplab show @be
+    expect "completion of its metric" 0 "^loss$" complete toeplab show @best:l
+fi
 expect "export of what fits" 0 ",ski," "$toeplab" export op=ski
 expect "export of none" 1 "no trial fits" "$toeplab" export op=none
 
@@ -129,6 +163,7 @@ expect "sql from standard input" 0 "^7$" \
 expect "sql --schema" 0 "^v_last  *trial, name, step, value" "$toeplab" sql --schema
 expect "repl" 0 "^0.25	2$" sh -c "printf '%s\n' 'local x =' '1' 'nonsense(' ')' \
     'trial(\"@best:loss\").metrics.loss, 1 + 1' | '$toeplab' repl"
+expect "help in repl" 0 "series(TRIAL, METRIC)" sh -c "echo help | '$toeplab' repl"
 
 # ---- Changing ------------------------------------------------------------------------------------
 
@@ -192,6 +227,9 @@ dump="SELECT trial, name, step, value FROM v_metrics UNION ALL SELECT id, status
 "$toeplab" sql --csv -C "$top/killed-merge" "$dump" >"$top/dump2"
 lines "... and the same" 0 cmp "$top/dump" "$top/dump2"
 expect "merge of itself" 2 "results folder itself" "$toeplab" merge "$top/results"
+for itself in "$top/./results" "$top/results/../results/runs.db"; do
+    expect "merge of itself by another name" 2 "results folder itself" "$toeplab" merge "$itself"
+done
 expect "merge of what is not there" 2 "holds no runs" "$toeplab" merge "$top/none"
 for part in 1 2; do
     expect "shard $part of 2" 0 "width=" "$toeplab" run -q -C "$top/shard$part" --shard $part/2 \
@@ -217,6 +255,9 @@ expect "fsck finds a changed byte" 6 "^damage  $file .* sha256" "$toeplab" fsck 
 expect "... --quick does not look" 0 "all is whole" "$toeplab" fsck -q -C "$hurt"
 rm "$hurt/$(cd "$hurt" && ls runs/*/step-00000002.h5 | head -1)"
 expect "... but misses a file" 6 "is missing" "$toeplab" fsck -q -C "$hurt"
+expect "... as JSON too" 6 '^{"damage":[1-9][0-9]*,"files":[0-9]*,"trials":[0-9]*}$' \
+    "$toeplab" fsck -q --json -C "$hurt"
+said "... each finding" '^{"state":"damage","text":".* is missing"}$'
 cat >"$top/hurt.lua" <<'END'
 local store = require("toeplab.core").store(arg[1], "w")
 store:exec "UPDATE last SET value = 7 WHERE name = 'loss'"

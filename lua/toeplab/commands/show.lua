@@ -51,7 +51,8 @@ local function collect(store, row)
   local log = ("%s/runs/%s/log.txt"):format(store.folder, row.id:sub(1, 12))
   local files = store:rows("SELECT * FROM v_artifacts WHERE trial = ? ORDER BY path", { row.id })
   return {
-    row = row, files = files, backends = backends_of(store, files), config = store:decode(row.config), about = store:decode(row.provenance),
+    row = row, config = store:decode(row.config), about = store:decode(row.provenance),
+    files = files, backends = backends_of(store, files),
     metrics = store:rows("SELECT * FROM v_last WHERE trial = ? ORDER BY name", { row.id }),
     events = store:rows("SELECT * FROM v_events WHERE trial = ? ORDER BY created", { row.id }),
     journal = journal_of(store, row), log = core.sys.exists(log) and log or nil,
