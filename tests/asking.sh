@@ -320,6 +320,8 @@ for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     sleep 0.25
 done
 expect "ls while a run is at work" 0 "slow .*running" "$toeplab" ls
+expect "status --json while a run is at work" 0 '"at_work":\[{"alive":true,"id":"[0-9a-f]*"' \
+    "$toeplab" status --json slow
 expect "rm of a running trial" 5 "writing here" "$toeplab" rm slow
 expect "gc while a run is at work" 5 "writing here" "$toeplab" gc
 kill -TERM $pid

@@ -148,11 +148,12 @@ end
 local function to_do(run, shard)
   local list, skipped = {}, 0
   for i, t in ipairs(run.trials) do
-    local status = run.records:status(t.id)
+    local status, row = run.records:status(t.id)
     local ours = not shard or (i - 1) % shard.of == shard.part - 1
     if status == "done" or status == "pruned" then
       t.status, skipped = status, skipped + 1
     elseif ours then
+      t.step, t.had = row.step, row.seconds
       list[#list + 1] = t
     end
   end
@@ -236,7 +237,7 @@ function runner.run(path, overrides, options)
   enlist(run, path, overrides, options, threads)
   if options.enlisted then options.enlisted(run.records, run.trials) end
   local list, skipped = to_do(run, options.shard)
-  run.progress:expect(#run.trials, run.jobs)
+  run.progress:expect(#run.trials, run.jobs, skipped)
   local counts, reads = coordinator.new(run):go(list)
   counts.skipped = skipped
   if options.only then return counts.failed > 0 and stop.FAILED or stop.DONE, run.trials end

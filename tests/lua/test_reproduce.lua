@@ -2,9 +2,11 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local estimate = require "toeplab.estimate"
+local eta = require "toeplab.eta"
 local experiment = require "toeplab.experiment"
 local plan = require "toeplab.plan"
 local provenance = require "toeplab.provenance"
+local progress = require "toeplab.progress"
 local records = require "toeplab.records"
 local reproduce = require "toeplab.reproduce"
 local stop = require "toeplab.stop"
@@ -84,6 +86,42 @@ t.test("an estimate from many trials goes through those keys only that vary", fu
     t.ok(count < 100 * n * n, ("%d instructions for a pair"):format(count // (n * n)))
     t.eq({ model:seconds(asked[1]) }, { 1.0, 1, n })
   end)
+end)
+
+t.test("what a run still takes: from finished trials, and the pace of those at work", function()
+  in_folder(function(folder)
+    local store <close> = learnt(folder)
+    local config = { lr = 0.1, steps = 100, batch = 4 } -- takes 11.5 s
+    local function left(jobs, queue, step, had)
+      local workers = { { trial = { config = config }, began = core.sys.clock() - had, seconds = 5,
+        step = step }, {} }
+      return eta.new(store, "x", jobs):seconds(queue, workers)
+    end
+    t.eq(left(1, {}, 50, 5), 10, 0.1) -- 10 s for 50 steps
+    t.eq(left(1, {}, nil, 5), 6.5, 0.1)
+    t.eq(left(1, { { config = config } }, 50, 5), 21.5, 0.1)
+    t.eq(left(2, { { config = config } }, 50, 5), 11.5, 0.1)
+    t.eq(left(1, { { config = config, step = 80, had = 10 } }, 50, 5), 12.5, 0.1)
+    t.eq(eta.new(store, "y", 1):seconds({ { config = config } }, {}), nil)
+  end)
+end)
+
+t.test("progress says when all will be done", function()
+  local said = {}
+  local out = { write = function(_, ...) said[#said + 1] = table.concat { ... } end,
+    flush = function() end }
+  local function left() return 63 end
+  local p = progress.new { out = out, every = 0 }
+  p:expect(4, 2, 1)
+  p:show({ { trial = { label = "a" }, step = 1, total = 2, text = "" } }, { done = 1 }, left)
+  p:expect(4, 1)
+  p:start "[1/4] a"
+  p:update(1, 2, "loss 1", left)
+  p:ended({ head = "[1/4] a", text = "loss 1" }, {}, "done", 75)
+  p:expect(4, 2)
+  p:ended({ head = "[1/4] a", text = "loss 1" }, {}, "done", 75)
+  t.eq(said, { "[2/4 done, eta 1m03s] a 1/2\n", "[1/4] a  step 1/2  loss 1  eta of all 1m03s\n",
+    "[1/4] a  done  loss 1  1m15s\n" })
 end)
 
 t.test("trials are handed out in order to workers that are free", function()
