@@ -84,6 +84,19 @@ for words in ls retry "tag x @all" "rm @all" "restore @all" "note @all x" gc "fs
 done
 expect "a sweep with failures" 1 "4 done, 2 failed" "$toeplab" run "$top/sweep.lua"
 
+sed 's/op = {/unread = { 1, 2 }, op = {/; s/"sweep"/"axes"/' "$top/sweep.lua" >"$top/axes.lua"
+expect "an axis that nobody reads" 2 "no trial read 'unread', so its values made no difference" \
+    "$toeplab" run -q "$top/axes.lua" width=1 -C "$top/axes"
+said "... is told after the first trial" "^warning: .*first trial did not read 'unread'"
+grep -q "did not read '[^u]" "$top/err" && result 1 "... and no other" || result 0 "... and no other"
+sed 's/grid = {.*/grid = { width = { 1, 2 }, op = { "tno", "ski" } }, when = { { where = { width = 2 },\
+  grid = { more = { 1, 2 } } } },/; s/steps = 4/more = 0, steps = 4/; s/c.width == 3/c.width == 2 and c.more == 9/' \
+    "$top/sweep.lua" >"$top/when.lua"
+run "$toeplab" run -q "$top/when.lua" -C "$top/axes"
+good=0
+[ "$got" -eq 0 ] && [ ! -s "$top/err" ] || good=1
+result $good "a key of some trials alone may be read late"
+
 # ---- Looking -------------------------------------------------------------------------------------
 
 lines "ls" 7 "$toeplab" ls
@@ -99,6 +112,8 @@ expect "ls of a misspelt experiment" 2 "did you mean 'sweep'" "$toeplab" ls swep
 expect "ls of two forms" 2 "choose one of" "$toeplab" ls --csv --json
 expect "ls of no trial that fits" 0 "^id " "$toeplab" ls 'width>9'
 expect "show of the best" 0 "width = 1" "$toeplab" show @best:loss
+expect "show of provenance" 0 "^features    .*" "$toeplab" show @best:loss
+said "... and the environment" "^  *TOEPLAB_DIR="
 expect "show of the best by its name" 0 "width = 2" "$toeplab" show @best:acc
 expect "show --json" 0 '"metrics":{"acc":{"step":4,' "$toeplab" show @best:loss --json
 expect "show of none" 1 "show: no trial fits" "$toeplab" show 'width>9'
@@ -298,7 +313,8 @@ for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 done
 expect "fsck tells of the journal of a killed run" 0 "events-1.jnl is not taken over" \
     "$toeplab" fsck -C "$top/killed"
-expect "gc leaves it" 0 "0 files left behind" "$toeplab" gc -n -C "$top/killed"
+expect "gc leaves it" 0 "^would free 0 trials" "$toeplab" gc -n -C "$top/killed"
+grep -q events "$top/out" && result 1 "... and does not list it" || result 0 "... and does not list it"
 expect "merge leaves its trial out" 0 "^1 running and left out" \
     "$toeplab" merge -C "$top/merged" "$top/killed"
 expect "fsck --repair takes it over" 0 "^mended .*: taken over" \

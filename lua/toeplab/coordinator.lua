@@ -92,6 +92,21 @@ local function take(self, w, some)
   return ended
 end
 
+-- An axis that nobody reads is an error (runner.lua) once all is run; so long nobody should wait.
+local function check_reads(self)
+  local run, conditional = self.run, {}
+  for _, rule in ipairs(run.exp.when or {}) do
+    for key in pairs(rule.grid or {}) do conditional[key] = true end
+  end
+  for _, key in ipairs(self.checked and {} or run.axes) do
+    if not self.reads[key] and not conditional[key] then
+      run.progress:warn("%s: the first trial did not read '%s'; if none does, its values make no "
+        .. "difference", run.exp:where(key), key)
+    end
+  end
+  self.checked = true
+end
+
 -- The worker's trial is over: status "done", "failed" or "interrupted".
 local function over(self, w, status, why, ended)
   local run, t = self.run, w.trial
@@ -100,6 +115,7 @@ local function over(self, w, status, why, ended)
   w.trial, t.status = nil, ended == "pruned" and ended or status
   run.used = run.used + core.sys.clock() - w.began
   run.progress:ended(w, t, t.status, core.sys.clock() - w.began)
+  if status == "done" then check_reads(self) end
   if self.counts[t.status] then self.counts[t.status] = self.counts[t.status] + 1 end
   if status == "failed" then
     run.progress:say("%s failed: %s", t.label, why)

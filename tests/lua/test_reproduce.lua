@@ -245,7 +245,7 @@ t.test("what auto chose first is chosen again, in later attempts and in a reprod
     local run, cache = "run x.lua -q flag=flag", folder .. "/backends.chosen"
     write(folder .. "/x.lua", choosing)
     t.eq(select(2, answer(folder, run)), 1)
-    local first = answer(folder, "show @last"):match "backends   auto: (%l+) at 40\n"
+    local first = answer(folder, "show @last"):match "backends    auto: (%l+) at 40\n"
     local other = first == "rac" and "fft" or "rac"
     t.ok(first, "show says nothing of it")
     -- Another measurement: the machine would choose another one now.

@@ -51,8 +51,8 @@ local function collect(store, row)
   local log = ("%s/runs/%s/log.txt"):format(store.folder, row.id:sub(1, 12))
   local files = store:rows("SELECT * FROM v_artifacts WHERE trial = ? ORDER BY path", { row.id })
   return {
-    row = row, config = store:decode(row.config), about = store:decode(row.provenance),
-    files = files, backends = backends_of(store, files),
+    row = row, folder = store.folder, files = files, backends = backends_of(store, files),
+    config = store:decode(row.config), about = store:decode(row.provenance),
     metrics = store:rows("SELECT * FROM v_last WHERE trial = ? ORDER BY name", { row.id }),
     events = store:rows("SELECT * FROM v_events WHERE trial = ? ORDER BY created", { row.id }),
     journal = journal_of(store, row), log = core.sys.exists(log) and log or nil,
@@ -63,7 +63,14 @@ end
 
 local function field(name, value)
   if value == nil or value == "" then return end
-  print(("%-10s %s"):format(name, (tostring(value):gsub("\n", "\n           "))))
+  print(("%-11s %s"):format(name, (tostring(value):gsub("\n", "\n" .. (" "):rep(12)))))
+end
+
+-- A table of texts as "corpus=9f3c... lang=C", a line each.
+local function pairs_of(set)
+  local parts = {}
+  for i, name in ipairs(suggest.keys(set)) do parts[i] = ("%s=%s"):format(name, set[name]) end
+  return table.concat(parts, "\n")
 end
 
 local function show_head(t)
@@ -79,8 +86,9 @@ local function show_head(t)
   field("command", row.command)
   local dirty = row.git_dirty == 1 and " with changes" or ""
   field("commit", row.git_commit and row.git_commit .. dirty)
+  field("changes", about.changes and t.folder .. "/" .. about.changes)
   field("code", row.code_hash)
-  field("data", row.data_hash)
+  field("data", about.data and pairs_of(about.data) or row.data_hash)
   field("host", row.host)
   field("version", about.version)
   field("threads", about.threads)
@@ -88,6 +96,8 @@ local function show_head(t)
   for _, name in ipairs(suggest.keys(about.build or {})) do
     if about[name] == nil then field(name, about.build[name]) end
   end
+  field("features", about.features)
+  field("environment", about.environment and pairs_of(about.environment))
   field("log", t.log)
   field("journal", t.journal)
 end
