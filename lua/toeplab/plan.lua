@@ -198,11 +198,13 @@ end
 
 local precisions = { "float32", "bf16" }
 
--- Equal trials would be one trial twice; and the experiment's own check has its say.
+-- Equal trials would be one trial twice; and the experiment's own check has its say. Gives each its
+-- field json, the text of its configuration.
 function plan.check(exp, trials)
   local seen = {}
   for _, trial in ipairs(trials) do
     local text = json.encode(trial.config)
+    trial.json = text
     if seen[text] then
       stop.usage("%s: %s appears twice among the trials%s", exp.file, trial.label,
         next(exp.random) and ", drawn by random: draw fewer, or from more values" or "")

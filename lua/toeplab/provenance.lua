@@ -30,7 +30,7 @@ local bystanders = {
   ["select.lua"] = true, ["trash.lua"] = true, ["merge.lua"] = true, ["estimate.lua"] = true,
   ["reproduce.lua"] = true, ["torture.lua"] = true, ["curves.lua"] = true,
   ["gathered.lua"] = true, ["kernels.lua"] = true, ["terminal.lua"] = true, ["html.lua"] = true,
-  ["pages.lua"] = true, ["dossier.lua"] = true,
+  ["pages.lua"] = true, ["dossier.lua"] = true, ["footnotes.lua"] = true, ["eta.lua"] = true,
 }
 
 local function add_files(folder, list)

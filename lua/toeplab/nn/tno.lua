@@ -1,6 +1,7 @@
 -- nn/tno.lua -- TNO, the Toeplitz neural operator: an encoder, a decay, and a backend.
 
 local core = require "toeplab.core"
+local choices = require "toeplab.choices"
 local class = require("toeplab.class")
 local act = require "toeplab.nn.act"
 local decays = require "toeplab.nn.decay"
@@ -48,6 +49,11 @@ local function short_plan(o, n, count)
   local given = { lags = count }
   for name, value in pairs(o.backend_options) do given[name] = value end
   return plan(o, n, backend, given)
+end
+
+-- The backend in use at length n.
+local function backend_of(o, n)
+  return o.backend == "auto" and choices.of(n, o.dim, o.causal) or o.backend
 end
 
 -- While nn.cached runs: module -> length -> {coef =, own = what the backend keeps}.
@@ -161,7 +167,7 @@ local function planned(self, n)
   local o, count = self.opt, self.lags
   local cut = count and count < n
   local short = cut and short_plan(o, n, count)
-  local shared = short or plan(o, n, o.backend, o.backend_options)
+  local shared = short or plan(o, n, backend_of(o, n), o.backend_options)
   local operator, points = shared.operator, shared.points
   check_wants(self, operator, n)
   local why, what = operator:warning(), problem(o.backend, o.backend_options)
