@@ -1,4 +1,8 @@
-# rac.cmake - the flags of the kernels of backends/rac, one per instruction set, chosen at run time.
+# rac.cmake - the kernels of backends/rac, one per instruction set, chosen at run time; fd is built of
+# them too.
+foreach(source split avx512 avx2 portable)
+  target_sources(fd PRIVATE backends/rac/${source}.c)
+endforeach()
 # gcc schedules them for too few registers unless told otherwise; its tuning for AMD costs a few
 # percent too.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")

@@ -332,4 +332,25 @@ static void adjoints(const rac_split *s, const float *spectrum, rac_rows x, rac_
     if (dx.at) merge_root(s, w.z, dx, none);
 }
 
-const rac_kernel KERNEL = {NAME, LANES, WIDEST, supported, analyse, synthesise, apply, adjoints};
+static void apply_complex(const rac_split *s, int conjugate, const float *spectrum,
+                          const rac_rows x[2], const rac_rows y[2], float *block)
+{
+    split_root(s, x[0], x[1], block);
+    run(s, conjugate ? CONJUGATE : MULTIPLY, block, spectrum);
+    merge_root(s, block, y[0], y[1]);
+}
+
+static void adjoints_complex(const rac_split *s, const float *spectrum, const rac_rows x[2],
+                             const rac_rows dy[2], const rac_rows dx[2], float *sum,
+                             float *const blocks[2])
+{
+    task w = {.s = s, .kind = dx ? BOTH : CORRELATE, .z = blocks[0], .x = blocks[1], .sum = sum,
+              .t = dx ? spectrum : blocks[0]};
+    split_root(s, x[0], x[1], w.x);
+    split_root(s, dy[0], dy[1], w.z);
+    below(&w, 0, 0, 0);
+    if (dx) merge_root(s, w.z, dx[0], dx[1]);
+}
+
+const rac_kernel KERNEL = {NAME, LANES, WIDEST, supported, analyse, synthesise, apply, adjoints,
+                           apply_complex, adjoints_complex};
