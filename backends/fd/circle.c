@@ -123,7 +123,7 @@ static void join(int64_t floats, float sign, float *restrict lo, float *restrict
     }
 }
 
-/* Rows of a circle are parted into those of X^M - 1, and of X^m + 1 at rows m, for m = M/2, M/4, ..;
+/* Rows of a circle are parted into those of X^M - 1, and at rows m of X^m + 1, m = M/2, M/4, ..;
 ** the first transform, of X^M + 1, takes them as they are. */
 static void part_all(const circle *c, int64_t m, float *rows)
 {
@@ -139,16 +139,21 @@ static void join_all(const circle *c, int64_t m, float *rows)
     join(quarter, -1, rows + quarter, rows + 3 * quarter);
 }
 
-/* The rows of transform i, as rac takes them. */
+/* The rows of transform i: real and imaginary ones. */
 typedef struct part_rows {
-    rac_rows at[2];
+    float *at[2];
 } part_rows;
 
 static part_rows rows_of(const circle *c, int i, float *rows)
 {
     int64_t lanes = c->kernel->lanes, size = c->splits[i].size;
     if (i > 0) rows += 2 * size * lanes;
-    return (part_rows){{{rows, lanes}, {rows + size * lanes, lanes}}};
+    return (part_rows){{rows, rows + size * lanes}};
+}
+
+static rac_rows strided(const circle *c, float *rows)
+{
+    return (rac_rows){rows, c->kernel->lanes};
 }
 
 static float *block_of(const circle *c, int i, const float *block)
@@ -175,7 +180,8 @@ void circle_split(const circle *c, float *rows, float *block)
     for (int i = 0; i < c->depth; i++) {
         if (i > 0) part_all(c, 2 * c->splits[i].size, rows);
         part_rows r = rows_of(c, i, rows);
-        c->kernel->analyse(&c->splits[i], r.at[0], r.at[1], block_of(c, i, block));
+        c->kernel->analyse(&c->splits[i], strided(c, r.at[0]), strided(c, r.at[1]),
+                           block_of(c, i, block));
     }
     split_rest(c, rows, block_of(c, c->depth, block));
 }
@@ -185,7 +191,8 @@ void circle_merge(const circle *c, float *block, float *rows, float *others)
     merge_rest(c, block_of(c, c->depth, block), rows);
     for (int i = c->depth - 1; i >= 0; i--) {
         part_rows r = rows_of(c, i, i > 0 ? rows : others);
-        c->kernel->synthesise(&c->splits[i], block_of(c, i, block), r.at[0], r.at[1]);
+        c->kernel->synthesise(&c->splits[i], block_of(c, i, block), strided(c, r.at[0]),
+                              strided(c, r.at[1]));
         if (i > 0) join_all(c, 2 * c->splits[i].size, rows);
     }
 }

@@ -33,7 +33,7 @@ typedef struct circle {
     int               depth;   /* transforms */
     rac_split         splits[CIRCLE_DEPTH];
     int64_t           rest;    /* entries of the rest */
-    int64_t           at[CIRCLE_DEPTH + 1]; /* points before those of a transform, and of the rest */
+    int64_t           at[CIRCLE_DEPTH + 1]; /* the first point of each, and of the rest */
     int64_t           points;  /* of a block of all of them */
     float            *there;   /* [2 (rest/2 + 1), rest] the transform of the rest: re, im, .. */
     float            *back;    /* [rest, 2 (rest/2 + 1)] its inverse */
@@ -45,19 +45,19 @@ typedef struct circle {
 tl_status circle_make(const tl_host *h, const rac_kernel *kernel, int64_t half, circle *c);
 void      circle_free(const circle *c);
 
-/* Rows and blocks are [M, lanes] and [points, 2, lanes], aligned; row k is entry k of a sequence, or
-** from M/2 on -k. Points that no place names are padding, and stay as they are: to be 0. */
+/* Rows and blocks are [M, lanes] and [points, 2, lanes], aligned; row k is entry k of a sequence,
+** from M/2 on with the other sign. Points that no place names are padding, and are to be 0. */
 
 /* block = the spectrum of rows, which are spoilt */
 void circle_split(const circle *c, float *rows, float *block);
 
-/* The product of that spectrum, or of its conjugate, and the one of rows: left in rows and others as
-** by circle_merge. */
+/* The product of that spectrum, or of its conjugate, and the one of rows, left in rows and others
+** as by circle_merge. */
 void circle_apply(const circle *c, int conjugate, const float *spectrum, float *rows,
                   float *others, float *block);
 
-/* sum += the spectrum of rows times the conjugate of that of x, which is spoilt; and unless spectrum
-** is NULL what circle_apply does with its conjugate. */
+/* sum += the spectrum of rows times the conjugate of that of x, which is spoilt; and unless
+** spectrum is NULL what circle_apply does with its conjugate. */
 void circle_adjoints(const circle *c, const float *spectrum, float *x, float *rows, float *others,
                      float *sum, float *const blocks[2]);
 

@@ -1,5 +1,5 @@
-/* lanes.c - the operator with the transforms of circle.h, a tile of as many channels as a vector has
-** lanes at a time:
+/* lanes.c - the operator with the transforms of circle.h, a tile of as many channels as a vector
+** has lanes at a time:
 **     y = F^-1 (H . F x)    dx = F^-1 (conj(H) . F dy)    (F dr) = sum over b of F dy . conj(F x)
 ** Bidirectional, H is what the encoder gave, and no coefficient is ever transformed. Causal, H is
 ** the transform of the windowed kernel: two transforms for each tile and call.

@@ -1,7 +1,7 @@
 /* lines.c - the operator for any length, channel by channel, with the transforms of the host.
 **
-** y = F^-1 (H . F x) would take real transforms of 2M, and FFTW takes twice as long for one of 2n as
-** for a complex one of n; so the kernel, made once per channel and call, is applied by the
+** y = F^-1 (H . F x) would take real transforms of 2M, and FFTW takes twice as long for one of 2n
+** as for a complex one of n; so the kernel, made once per channel and call, is applied by the
 ** right-angle convolution of angle.h. */
 #include <string.h>
 
