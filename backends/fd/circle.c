@@ -65,7 +65,7 @@ static tl_status plan_parts(circle *c)
     int64_t size = c->half / 2;
     for (; c->half % 4 == 0 && size >= LEAST; size /= 2) {
         rac_split *s = &c->splits[c->depth];
-        tl_status  st = rac_split_make(c->h, size, c->kernel->widest, s);
+        tl_status  st = rac_split_make(c->h, size, size, c->kernel->widest, s);
         if (st != TL_OK) return st;
         if (s->size != size) {
             rac_split_free(c->h, s);

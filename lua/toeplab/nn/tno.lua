@@ -5,6 +5,7 @@ local class = require("toeplab.class")
 local act = require "toeplab.nn.act"
 local decays = require "toeplab.nn.decay"
 local encoders = require "toeplab.nn.encoders"
+local horizon = require "toeplab.nn.horizon"
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.options"
 local suggest = require "toeplab.suggest"
@@ -14,21 +15,39 @@ local suggest = require "toeplab.suggest"
 local plans = setmetatable({}, { __mode = "v" })
 local KEPT = 4
 
-local function problem(o, ...)
-  local words = { o.backend, ... }
-  for _, name in ipairs(suggest.keys(o.backend_options)) do
-    words[#words + 1] = name .. "=" .. tostring(o.backend_options[name])
+local function problem(backend, given, ...)
+  local words = { backend, ... }
+  for _, name in ipairs(suggest.keys(given)) do
+    words[#words + 1] = name .. "=" .. tostring(given[name])
   end
   return table.concat(words, " ")
 end
 
-local function plan(o, n)
-  local key = problem(o, n, o.dim, tostring(o.causal))
+local function plan(o, n, backend, given)
+  local key = problem(backend, given, n, o.dim, tostring(o.causal))
   if not plans[key] then
-    local operator = core.tno(o.backend, n, o.dim, o.causal, o.backend_options)
+    local operator = core.tno(backend, n, o.dim, o.causal, given)
     plans[key] = { operator = operator, points = operator:points() }
   end
   return plans[key]
+end
+
+local function takes_lags(backend)
+  for _, b in ipairs(core.backends()) do
+    for _, option in ipairs(b.name == backend and b.options or {}) do
+      if option.name == "lags" then return true end
+    end
+  end
+  return false
+end
+
+-- A plan for lags nearer than count, by a backend that need not be told of the others; or nil.
+local function short_plan(o, n, count)
+  local backend = o.backend == "auto" and "rac" or o.backend
+  if o.backend_options.lags or not takes_lags(backend) then return nil end
+  local given = { lags = count }
+  for name, value in pairs(o.backend_options) do given[name] = value end
+  return plan(o, n, backend, given)
 end
 
 local kept -- while nn.cached runs: module -> length -> coefficients
@@ -53,13 +72,14 @@ end
 --   "table"      nn.Table; by frequency nn.FrequencyTable
 --   "piecewise"  nn.Piecewise   "ssm" nn.SSM   "conv" nn.ShortConv: with encoder_options
 --   a module or a function of (points, n, domain) -> [p, width dim]
--- One that cannot be asked there is refused (encoders.lua). With max_lag it is asked at shorter
--- lags only. Channels are head-major; heads matter only to the decay "alibi".
+-- One that cannot be asked there is refused (encoders.lua). With max_lag or a horizon (horizon.lua)
+-- it is asked at shorter lags only, and the backend rac then takes n log(lags) steps. Channels are
+-- head-major; heads matter only to the decay "alibi".
 local TNO = class.class("TNO", {
   { "dim", options.field { type = "int", min = 1 }, "channels" },
   { "causal", true, "position i sees only j <= i" },
   { "heads", options.field { default = 1, min = 1 }, "heads" },
-  { "backend", "fft", "which plugin applies the operator; auto: the quickest of one meaning" },
+  { "backend", "rac", "which plugin applies the operator; auto: the quickest of one meaning" },
   { "backend_options", {}, "options of the plugin" },
   { "encoder", options.field { type = "function|module|string", default = "mlp",
     choices = encoders.names }, "points -> coefficients" },
@@ -72,6 +92,7 @@ local TNO = class.class("TNO", {
   { "act", act.act_option "none", "of the coefficients, after the decay" },
   { "max_lag", options.field { type = "int", min = 1, optional = true },
     "coefficients of this lag and longer ones are 0" },
+  { "horizon", horizon.option(), "cut where this share of the decay's sum is left" },
 }, { "dim" })
 
 local function decay(o, domain)
@@ -106,12 +127,14 @@ function TNO:build(o)
     error(("TNO: %d channels do not divide into %d heads"):format(o.dim, o.heads), 0)
   end
   self.plans, self.lengths, self.own = {}, {}, {}
-  local operator = plan(o, 2).operator -- a small one, to learn what the backend wants
+  -- A small one, to learn what the backend wants.
+  local operator = plan(o, 2, o.backend, o.backend_options).operator
   self.domain, self.wants = operator:domain(), wants(operator)
   if o.max_lag and self.domain ~= "lag" then
     error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, and max_lag is a "
       .. "lag: use a backend that takes lags"):format(o.backend, self.domain)), 0)
   end
+  self.lags = horizon.lags(o)
   self.encoder = encoders.make(o, operator:width() * o.dim, self.domain)
   self.decay = decay(o, self.domain)
   for i, p in ipairs(operator:params()) do
@@ -124,33 +147,37 @@ end
 
 local warned = {} -- backends with their options: what is true of a layer is so of the others
 
+local function check_wants(self, operator, n)
+  local now = wants(operator)
+  if now == self.wants then return end
+  error(core.error("EBACKEND", ("TNO: backend '%s' wants %s at length %d, and wanted %s when "
+    .. "the layer was made: its parameters cannot depend on the length"):format(
+    self.opt.backend, now, n, self.wants)), 0)
+end
+
 -- What TNO:plan keeps for length n, checked against what the layer was made for.
 local function planned(self, n)
-  local shared = plan(self.opt, n)
+  local o, count = self.opt, self.lags
+  local cut = count and count < n
+  local short = cut and short_plan(o, n, count)
+  local shared = short or plan(o, n, o.backend, o.backend_options)
   local operator, points = shared.operator, shared.points
-  local now = wants(operator)
-  if now ~= self.wants then
-    error(core.error("EBACKEND", ("TNO: backend '%s' wants %s at length %d, and wanted %s when "
-      .. "the layer was made: its parameters cannot depend on the length"):format(
-      self.opt.backend, now, n, self.wants)), 0)
-  end
-  local why = operator:warning()
-  local what = problem(self.opt)
+  check_wants(self, operator, n)
+  local why, what = operator:warning(), problem(o.backend, o.backend_options)
   if why and not warned[what] then
     warned[what] = true
     warn("toeplab: ", why)
   end
   local entry = { shared = shared, operator = operator, points = points, asked = points }
-  local most = self.opt.max_lag
-  if most and most < n then
-    entry.after = n - most
-    entry.before = self.opt.causal and 0 or n - most
+  if cut and not short then
+    entry.after = n - count
+    entry.before = o.causal and 0 or n - count
     entry.asked = points:narrow(1, entry.before + 1, points:dim(1) - entry.before - entry.after)
   end
   return entry
 end
 
--- The plan for length n: {operator=, points=, asked=}; asked: the points short of max_lag.
+-- The plan for length n: {operator=, points=, asked=}; asked: those points that are not cut off.
 function TNO:plan(n)
   if not self.plans[n] then
     self.plans[n] = planned(self, n)
@@ -169,6 +196,13 @@ end
 
 -- The backend in use at length n: another word than the option only for "auto".
 function TNO:chosen(n) return self:plan(n).operator:chosen() end
+
+-- How many lags are kept at length n because of the horizon, and the bound on what is lost
+-- (horizon.lua): n and 0 without one.
+function TNO:horizon(n)
+  if not self.opt.horizon then return n, 0.0 end
+  return horizon.at(self.opt, n)
+end
 
 -- The coefficients at length n: [p, width dim], rows as the backend's points.
 function TNO:coefficients(n)
@@ -213,8 +247,12 @@ function TNO:brief()
     for i, n in ipairs(self.lengths) do chosen[i] = ("%s at %d"):format(self:chosen(n), n) end
     backend = "auto" .. (chosen[1] and (" (%s)"):format(table.concat(chosen, ", ")) or "")
   end
+  local cut = o.max_lag and ", lags below " .. o.max_lag or ""
+  if o.horizon then
+    cut = cut .. (", horizon %g: lags below %d"):format(o.horizon, (self:horizon(math.huge)))
+  end
   return ("%d channels, %s, %s%s"):format(o.dim, o.causal and "causal" or "bidirectional",
-    backend, o.max_lag and ", lags below " .. o.max_lag or "")
+    backend, cut)
 end
 
 return { TNO = TNO, cached = cached }
