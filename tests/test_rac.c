@@ -135,6 +135,34 @@ static void threads_give_equal_bits(void)
     ctx = kept;
 }
 
+/* What is kept of the coefficients changes no bit, and is of use without them. */
+static void kept_spectra(void)
+{
+    static const shape shapes[] = {{60, 1, 21, 0}, {64, 5, 3, 1}, {512, 2, 48, 1}};
+    for (int i = 0; i < SETS; i++)
+        for (int k = 0; k < 3; k++) {
+            tl_tno *tno = operator_of("rac", sets[i], &shapes[k]);
+            if (!tno) continue;
+            answer     r = run(operator_of("rac", sets[i], &shapes[k]), &shapes[k]);
+            tl_tensor *kept = NULL, *first = NULL, *again = NULL, *none = NULL;
+            CHECK_STATUS(tl_tno_apply_again(tno, r.coef, NULL, r.x, &kept, &first), TL_OK);
+            CHECK(kept != NULL);
+            tl_tensor *made = kept;
+            CHECK_STATUS(tl_require_grad(r.coef, 0), TL_OK);
+            CHECK_STATUS(tl_tensor_fill(r.coef, 0), TL_OK);
+            CHECK_STATUS(tl_tno_apply_again(tno, r.coef, NULL, r.x, &kept, &again), TL_OK);
+            CHECK(kept == made);
+            CHECK(distance(first, r.y) == 0 && distance(again, r.y) == 0);
+            CHECK_STATUS(tl_tno_apply_again(tno, r.coef, NULL, r.x, &r.coef, &none), TL_ESHAPE);
+            CHECK(none == NULL);
+            tl_tensor_free(kept);
+            tl_tensor_free(first);
+            tl_tensor_free(again);
+            tl_tno_free(tno);
+            answer_free(&r);
+        }
+}
+
 /* Later inputs reach earlier outputs of a causal operator by rounding only. */
 static void causal_to_rounding(void)
 {
@@ -180,6 +208,7 @@ int main(void)
         {"adjoints agree", adjoints_agree},
         {"gradients are independent", gradients_are_independent},
         {"threads give equal bits", threads_give_equal_bits},
+        {"kept spectra", kept_spectra},
         {"causal to rounding", causal_to_rounding},
         {"words are checked", words_are_checked},
         {0},

@@ -10,6 +10,7 @@
 #include "rac.h"
 #include "rows.h"
 
+#define FEW  2 /* sequences for which T^ is worth its memory until the backward call */
 #define SUMS 4 /* with fewer tiles than this, sums over the batch are made in several groups */
 
 typedef struct plan {
@@ -219,12 +220,20 @@ static void coef_windows(const plan *s, const lane *w, const float *coef, window
     *im = (window){array, s->negative - s->split.size, s->negative, w->rows[1]};
 }
 
-static void spectrum(const plan *s, const tile *t, const lane *w, const float *coef)
+/* T^ of an item's tile: what was kept, or made now and kept if it is to be. */
+static const float *spectrum(const job *j, const lane *w, int64_t item)
 {
+    const plan        *s = j->s;
+    const tl_tno_args *a = j->a;
+    int64_t            number = item / j->groups;
+    tile               t = tile_of(s, number);
+    float             *kept = a->kept ? a->kept + number * s->block : NULL, *to = w->spectrum;
+    if (kept && a->known) return kept;
+    if (kept && item % j->groups == 0) to = kept; /* other threads may have the other groups */
     window re, im;
-    coef_windows(s, w, coef, &re, &im);
-    s->kernel->analyse(&s->split, rows_of(s, t, &re), s->negative ? rows_of(s, t, &im) : none,
-                       w->spectrum);
+    coef_windows(s, w, a->coef, &re, &im);
+    s->kernel->analyse(&s->split, rows_of(s, &t, &re), s->negative ? rows_of(s, &t, &im) : none, to);
+    return to;
 }
 
 static void coef_gradient(const plan *s, const tile *t, const lane *w, float *sum, float *dcoef)
@@ -239,7 +248,8 @@ static void coef_gradient(const plan *s, const tile *t, const lane *w, float *su
 
 /* ---- Application ----------------------------------------------------------------------------- */
 
-static void forward_sequence(const plan *s, const tile *t, const lane *w, const float *x, float *y)
+static void forward_sequence(const plan *s, const tile *t, const lane *w, const float *spectra,
+                             const float *x, float *y)
 {
     int64_t  size = s->split.size;
     rac_rows carry = none;
@@ -250,7 +260,7 @@ static void forward_sequence(const plan *s, const tile *t, const lane *w, const 
     for (int64_t at = 0; at < s->n; at += size) {
         window in = {(float *)x, at, s->n, w->rows[0]};
         window out = {y, at - s->shift, s->n, w->rows[0]};
-        s->kernel->apply(&s->split, 0, w->spectrum, rows_of(s, t, &in), none, rows_to(s, t, &out),
+        s->kernel->apply(&s->split, 0, spectra, rows_of(s, t, &in), none, rows_to(s, t, &out),
                          carry, w->blocks[0]);
         deliver(s, t, &out);
     }
@@ -264,19 +274,22 @@ static void forward_items(void *user, int64_t begin, int64_t end, int thread)
     const plan        *s = j->s;
     const tl_tno_args *a = j->a;
     lane               w = carve(s, thread);
+    const float       *spectra = NULL;
     for (int64_t item = begin; item < end; item++) {
         tile    t = tile_of(s, item / j->groups);
         int64_t g = item % j->groups;
-        if (item == begin || g == 0) spectrum(s, &t, &w, a->coef);
+        if (!spectra || g == 0) spectra = spectrum(j, &w, item);
         for (int64_t b = a->b * g / j->groups; b < a->b * (g + 1) / j->groups; b++)
-            forward_sequence(s, &t, &w, a->x + b * s->n * s->d, a->y + b * s->n * s->d);
+            forward_sequence(s, &t, &w, spectra, a->x + b * s->n * s->d, a->y + b * s->n * s->d);
     }
 }
 
 /* Rows at.. of dx, and their part of dT' is added to sum. */
-static void backward_block(const plan *s, const tile *t, const lane *w, const tl_tno_args *a,
+static void backward_block(const job *j, const tile *t, const lane *w, const float *spectra,
                            int64_t b, int64_t at, float *sum)
 {
+    const plan        *s = j->s;
+    const tl_tno_args *a = j->a;
     int64_t  start = b * s->n * s->d;
     window   x = {(float *)a->x + start, at, s->n, w->rows[1]};
     window   dx = {a->dx + (a->dx ? start : 0), at, s->n, w->rows[0]};
@@ -287,10 +300,9 @@ static void backward_block(const plan *s, const tile *t, const lane *w, const tl
     if (s->blocks > 1) next = rows_of(s, t, &after);
     if (a->dx) to = rows_to(s, t, &dx);
     if (a->dcoef)
-        s->kernel->adjoints(&s->split, w->spectrum, rows_of(s, t, &x), dy, next, to, sum,
-                            w->blocks);
+        s->kernel->adjoints(&s->split, spectra, rows_of(s, t, &x), dy, next, to, sum, w->blocks);
     else if (a->dx)
-        s->kernel->apply(&s->split, 1, w->spectrum, dy, next, to, none, w->blocks[0]);
+        s->kernel->apply(&s->split, 1, spectra, dy, next, to, none, w->blocks[0]);
     if (a->dx) deliver(s, t, &dx);
 }
 
@@ -300,15 +312,16 @@ static void backward_items(void *user, int64_t begin, int64_t end, int thread)
     const plan        *s = j->s;
     const tl_tno_args *a = j->a;
     lane               w = carve(s, thread);
+    const float       *spectra = NULL;
     for (int64_t item = begin; item < end; item++) {
         tile    t = tile_of(s, item / j->groups);
         int64_t g = item % j->groups;
         float  *sum = j->groups > 1 ? s->sums + item * s->block : w.sum;
-        if (a->dx && (item == begin || g == 0)) spectrum(s, &t, &w, a->coef);
+        if (a->dx && (!spectra || g == 0)) spectra = spectrum(j, &w, item);
         if (a->dcoef) memset(sum, 0, (size_t)s->block * sizeof *sum);
         for (int64_t b = a->b * g / j->groups; b < a->b * (g + 1) / j->groups; b++)
             for (int64_t at = 0; at < s->n; at += s->split.size)
-                backward_block(s, &t, &w, a, b, at, sum);
+                backward_block(j, &t, &w, spectra, b, at, sum);
         if (a->dcoef && j->groups == 1) coef_gradient(s, &t, &w, sum, a->dcoef);
     }
 }
@@ -352,6 +365,13 @@ static tl_status backward(void *state, const tl_tno_args *a)
     return TL_OK;
 }
 
+/* T^, unless it is a small part of the work. */
+static int64_t kept(void *state, int64_t b)
+{
+    const plan *s = state;
+    return b <= FEW ? s->tiles * s->block : 0;
+}
+
 static tl_status dense(void *state, const tl_tno_args *a)
 {
     const plan *s = state;
@@ -380,4 +400,5 @@ const tl_tno_backend tl_tno_backend_entry = {
     .backward = backward,
     .dense = dense,
     .release = release,
+    .kept = kept,
 };

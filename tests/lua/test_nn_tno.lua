@@ -69,6 +69,25 @@ test("max_lag with every encoder: the coefficients of the same encoder, cut", fu
   end
 end)
 
+test("what a backend keeps of the coefficients changes no bit, and goes with them", function()
+  local o = core.tno("rac", 70, 20, false)
+  local coef, x = random(139, 20), random(3, 70, 20)
+  local y, kept = o:apply(coef, nil, x, true)
+  eq(kept:type(), "float32")
+  local again, same = o:apply(coef:fill(0), nil, x, kept)
+  ok(same == kept)
+  eq({ largest((again - y):reshape(-1)), largest((o:apply(coef, nil, x)):reshape(-1)) }, { 0, 0 })
+  eq(select("#", o:apply(coef, nil, x)), 1)
+  eq(select(2, core.tno("naive", 70, 20, false):apply(coef, nil, x, true)), nil)
+  raises(o.apply, "kept is %[139,20%], backend 'rac' keeps %[", o, coef, nil, x, coef)
+  local tno = nn.TNO(4, { rpe = { hidden = 4 } })
+  local z = random(1, 50, 4)
+  local want = core.no_grad(tno, z)
+  nn.cached(core.no_grad, function()
+    for _ = 1, 3 do eq(largest((tno(z) - want):reshape(-1)), 0) end
+  end)
+end)
+
 -- Calls fn while core.tno makes of every operator what change(operator, n) says.
 local function with_operator(change, fn)
   local tno = core.tno

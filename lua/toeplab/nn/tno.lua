@@ -50,7 +50,8 @@ local function short_plan(o, n, count)
   return plan(o, n, backend, given)
 end
 
-local kept -- while nn.cached runs: module -> length -> coefficients
+-- While nn.cached runs: module -> length -> {coef =, own = what the backend keeps}.
+local kept
 
 -- Runs fn(...), in which no parameter may change, and computes the coefficients of each TNO once
 -- per length as long as nothing is recorded. For evaluation and generation.
@@ -204,19 +205,25 @@ function TNO:horizon(n)
   return horizon.at(self.opt, n)
 end
 
--- The coefficients at length n: [p, width dim], rows as the backend's points.
-function TNO:coefficients(n)
-  local store = kept and not core.recording() and kept or nil
-  if store and not store[self] then store[self] = {} end
-  if store and store[self][n] then return store[self][n] end
+local function compute(self, n)
   local entry = self:plan(n)
   local coef = self.encoder(entry.asked, n, self.domain)
   if self.decay then coef = self.decay(coef, entry.asked) end
   coef = act.act[self.opt.act](coef)
-  if entry.after then coef = padded(coef, entry) end
-  if store then store[self][n] = coef end
-  return coef
+  return entry.after and padded(coef, entry) or coef
 end
+
+-- The coefficients at length n, and if they are kept the entry that keeps them.
+local function coefficients(self, n)
+  if not kept or core.recording() then return compute(self, n) end
+  local lengths = kept[self] or {}
+  kept[self] = lengths
+  if not lengths[n] then lengths[n] = { coef = compute(self, n), own = true } end
+  return lengths[n].coef, lengths[n]
+end
+
+-- The coefficients at length n: [p, width dim], rows as the backend's points.
+function TNO:coefficients(n) return (coefficients(self, n)) end
 
 local function parameters(self)
   local list = {}
@@ -230,7 +237,10 @@ function TNO:forward(x)
   end
   if self.stepper then return self.stepper(x) end -- the next positions: toeplab.recurrent
   local n = x:dim(2)
-  return self:plan(n).operator:apply(self:coefficients(n), parameters(self), x)
+  local coef, entry = coefficients(self, n)
+  local y, own = self:plan(n).operator:apply(coef, parameters(self), x, entry and entry.own)
+  if entry then entry.own = own end
+  return y
 end
 
 -- The matrices T [dim,n,n] at length n, for looking at them: no gradient.
