@@ -26,6 +26,8 @@ local may_include = { -- header -> the only files that may include it
 
 local may_quote = { -- room -> what its files include in quotes, beside their own folder
   { "^core/" },
+  { "^backends/fd/",   "^core/backend%.h$", "^core/status%.h$", "^backends/[^/]+$",
+    "^backends/rac/rac%.h$" }, -- whose transforms it is built of
   { "^backends/",      "^core/backend%.h$", "^core/status%.h$", "^backends/[^/]+$" },
   { "^lua/",           "^core/toeplab%.h$" },
   { "^tests/plugin/",  "^core/backend%.h$" },

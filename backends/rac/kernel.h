@@ -340,4 +340,27 @@ static void adjoints(const rac_split *s, const float *spectrum, rac_rows x, rac_
     if (dx.at) merge_root(NONE, s, w.z, dx, (rac_rows){NULL, 0});
 }
 
-const rac_kernel KERNEL = {NAME, LANES, WIDEST, supported, analyse, synthesise, apply, adjoints};
+static rac_rows contiguous(float *rows) { return (rac_rows){rows, LANES}; }
+
+static void apply_complex(const rac_split *s, int conjugate, const float *spectrum,
+                          float *const x[2], float *const y[2], float *block)
+{
+    split_root(FOLD, s, contiguous(x[0]), contiguous(x[1]), block);
+    run(s, conjugate ? CONJUGATE : MULTIPLY, block, spectrum);
+    merge_root(FOLD, s, block, contiguous(y[0]), contiguous(y[1]));
+}
+
+static void adjoints_complex(const rac_split *s, const float *spectrum, float *const x[2],
+                             float *const dy[2], float *const dx[2], float *sum,
+                             float *const blocks[2])
+{
+    task w = {.s = s, .kind = dx ? BOTH : CORRELATE, .z = blocks[0], .x = blocks[1], .sum = sum,
+              .t = dx ? spectrum : blocks[0]};
+    split_root(FOLD, s, contiguous(x[0]), contiguous(x[1]), w.x);
+    split_root(FOLD, s, contiguous(dy[0]), contiguous(dy[1]), w.z);
+    below(&w, 0, 0, 0);
+    if (dx) merge_root(FOLD, s, w.z, contiguous(dx[0]), contiguous(dx[1]));
+}
+
+const rac_kernel KERNEL = {NAME, LANES, WIDEST, supported, analyse, synthesise, apply, adjoints,
+                           apply_complex, adjoints_complex};

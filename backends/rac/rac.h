@@ -92,6 +92,13 @@ typedef struct rac_kernel {
     ** the conjugate; dx may be dy */
     void (*adjoints)(const rac_split *s, const float *spectrum, rac_rows x, rac_rows dy,
                      rac_rows next, rac_rows dx, float *sum, float *const blocks[2]);
+    /* The same of complex rows, for fd: all are re - i im = x[0] - i x[1], [N, lanes] and aligned;
+    ** dx NULL: not wanted */
+    void (*apply_complex)(const rac_split *s, int conjugate, const float *spectrum,
+                          float *const x[2], float *const y[2], float *block);
+    void (*adjoints_complex)(const rac_split *s, const float *spectrum, float *const x[2],
+                             float *const dy[2], float *const dx[2], float *sum,
+                             float *const blocks[2]);
 } rac_kernel;
 
 extern const rac_kernel rac_avx512, rac_avx2, rac_portable;
