@@ -148,9 +148,9 @@ typedef struct tl_tno_backend {
     tl_status (*dense)(void *plan, const tl_tno_args *a);
     void (*release)(void *plan);
     const tl_transforms *transforms; /* NULL: provides none */
-    /* How many floats made of coef and params alone are worth keeping from a forward call with b
-    ** sequences to its backward call, or, b 0, for many calls; the host keeps them. NULL: none */
-    int64_t (*kept)(void *plan, int64_t b);
+    /* How many floats made of coef and params alone are worth keeping for calls in which these do
+    ** not change; the host keeps them. NULL: none */
+    int64_t (*kept)(void *plan);
 } tl_tno_backend;
 
 #if defined(_WIN32)

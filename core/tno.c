@@ -168,8 +168,8 @@ static tl_status check_x(tl_tno *tno, tl_tensor *x)
 
 enum { KEPT = 2 + TL_TNO_PARAMS, DY }; /* of what goes in */
 
-/* p: the tno   in[0] coef  in[1] x  in[2..] params  in[6] kept or NULL   out[0] y  out[1] kept, if it
-** is to be made */
+/* p: the tno   in[0] coef  in[1] x  in[2..] params  in[6] kept or NULL
+** out[0] y  out[1] kept, if it is to be made */
 static tl_status tno_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
@@ -224,17 +224,16 @@ static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return tl_hand_over(ctx, node, st, a.out, count);
 }
 
-/* Puts into a what an earlier call kept, or makes room for it: *kept NULL: for the gradient only. */
-static tl_status keep(tl_tno *tno, tl_tensor *x, tl_tensor **kept, tl_args *a)
+/* Puts into a what an earlier call kept, or room for it. */
+static tl_status keep(tl_tno *tno, tl_tensor *kept, tl_args *a)
 {
     const tl_tno_backend *b = tno->backend;
-    int64_t count = !b->kept ? 0 : kept ? b->kept(tno->plan, 0)
-                    : tl_wants(tno->ctx, x) ? b->kept(tno->plan, x->dims[0]) : 0;
+    int64_t               count = b->kept ? b->kept(tno->plan) : 0;
     if (count <= 0) return TL_OK;
-    if (!kept || !*kept) return tl_new(tno->ctx, TL_F32, 1, &count, &a->out[1]);
-    a->in[KEPT] = *kept;
-    if ((*kept)->type == TL_F32 && (*kept)->ndim == 1 && (*kept)->dims[0] == count) return TL_OK;
-    return tl_fail(tno->ctx, TL_ESHAPE, "tno: kept is %s, backend '%s' keeps [%lld]", SHAPE(*kept),
+    if (!kept) return tl_new(tno->ctx, TL_F32, 1, &count, &a->out[1]);
+    a->in[KEPT] = kept;
+    if (kept->type == TL_F32 && kept->ndim == 1 && kept->dims[0] == count) return TL_OK;
+    return tl_fail(tno->ctx, TL_ESHAPE, "tno: kept is %s, backend '%s' keeps [%lld]", SHAPE(kept),
                    b->name, (long long)count);
 }
 
@@ -249,7 +248,7 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
     if (st == TL_OK) st = check_x(tno, x);
     if (st != TL_OK) return st;
     for (int i = 0; i < tno->params; i++) a.in[2 + i] = params[i];
-    st = keep(tno, x, kept, &a);
+    if (kept) st = keep(tno, *kept, &a);
     made = a.out[1];
     if (st == TL_OK) st = tl_new_like(x, &y);
     a.out[0] = y;
@@ -260,7 +259,7 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
         tno->refs++;
         st = tl_record(ctx, y, grad, a.in, 2 + tno->params, &a, release);
     }
-    if (kept && made && st == TL_OK) *kept = made;
+    if (made && st == TL_OK) *kept = made;
     else tl_tensor_free(made);
     return tl_finish(st, y, out_y);
 }

@@ -352,8 +352,8 @@ tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
 /* y = T(coef, params) x per channel (TNN, Eq. 4).   coef [p, width d]   x, y [b,n,d] */
 tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                        tl_tensor **out_y);
-/* The same for several calls in which coef and params do not change: *kept is what the backend makes
-** of them. NULL at first, then owned by the caller; NULL still: this one keeps nothing. */
+/* The same for several calls in which coef and params do not change: *kept is what the backend
+** makes of them. NULL at first, then owned by the caller; NULL still: this one keeps nothing. */
 tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                              tl_tensor **kept, tl_tensor **out_y);
 /* T [d,n,n], no gradient */

@@ -131,7 +131,7 @@ static tl_tensor **own_params(lua_State *L, int arg, const tl_tno *o)
     return list;
 }
 
-/* With a 4th argument, true or what an earlier call returned, also returns what the backend keeps. */
+/* With a 4th argument, true or what an earlier call kept, also returns what the backend keeps. */
 static int apply(lua_State *L)
 {
     lua_settop(L, 5); /* what is pushed below is no argument */

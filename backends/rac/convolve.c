@@ -10,7 +10,6 @@
 #include "rac.h"
 #include "rows.h"
 
-#define FEW  2 /* sequences for which T^ is worth its memory until the backward call */
 #define SUMS 4 /* with fewer tiles than this, sums over the batch are made in several groups */
 
 typedef struct plan {
@@ -31,8 +30,7 @@ typedef struct plan {
 /* What one thread works with: blocks, and rows for channels and lengths that do not fit. */
 typedef struct lane {
     float *spectrum, *sum, *blocks[2];
-    float *rows[2]; /* [N, lanes] */
-    float *carry;   /* the same */
+    float *rows[2], *carry; /* [N, lanes] */
 } lane;
 
 typedef struct job {
@@ -50,12 +48,10 @@ static const rac_kernel *const kernels[] = {
     &rac_portable,
 };
 
-enum { KERNELS = sizeof kernels / sizeof *kernels };
-
 /* The kernel of that name, "auto": the first that the processor has; NULL: it has not that one. */
 static const rac_kernel *kernel_named(const char *name)
 {
-    for (int i = 0; i < KERNELS; i++)
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
         if ((strcmp(name, "auto") == 0 || strcmp(name, kernels[i]->name) == 0) &&
             kernels[i]->supported())
             return kernels[i];
@@ -145,9 +141,7 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-typedef struct tile {
-    int64_t first, channels;
-} tile;
+typedef struct tile { int64_t first, channels; } tile;
 
 static tile tile_of(const plan *s, int64_t number)
 {
@@ -166,8 +160,8 @@ typedef struct window {
 
 static int in_place(const plan *s, const tile *t, const window *w)
 {
-    return t->channels == s->kernel->lanes && w->first >= 0 &&
-           w->first + s->split.size <= w->count;
+    int64_t end = w->first + s->split.size;
+    return t->channels == s->kernel->lanes && w->first >= 0 && end <= w->count;
 }
 
 /* Which of the N rows are there: from begin to end. */
@@ -208,9 +202,9 @@ static void deliver(const plan *s, const tile *t, const window *w)
               end - begin, t->channels);
 }
 
-/* ---- Coefficients ---------------------------------------------------------------------------- */
-
 static const rac_rows none = {NULL, 0};
+
+/* ---- Coefficients ---------------------------------------------------------------------------- */
 
 /* Real rows of the kernel, and imaginary ones: the lags below 0 are the last rows of T'. */
 static void coef_windows(const plan *s, const lane *w, const float *coef, window *re, window *im)
@@ -232,7 +226,8 @@ static const float *spectrum(const job *j, const lane *w, int64_t item)
     if (kept && item % j->groups == 0) to = kept; /* other threads may have the other groups */
     window re, im;
     coef_windows(s, w, a->coef, &re, &im);
-    s->kernel->analyse(&s->split, rows_of(s, &t, &re), s->negative ? rows_of(s, &t, &im) : none, to);
+    rac_rows below = s->negative ? rows_of(s, &t, &im) : none;
+    s->kernel->analyse(&s->split, rows_of(s, &t, &re), below, to);
     return to;
 }
 
@@ -240,8 +235,8 @@ static void coef_gradient(const plan *s, const tile *t, const lane *w, float *su
 {
     window re, im;
     coef_windows(s, w, dcoef, &re, &im);
-    s->kernel->synthesise(&s->split, sum, rows_to(s, t, &re),
-                          s->negative ? rows_to(s, t, &im) : none);
+    rac_rows below = s->negative ? rows_to(s, t, &im) : none;
+    s->kernel->synthesise(&s->split, sum, rows_to(s, t, &re), below);
     deliver(s, t, &re);
     if (s->negative) deliver(s, t, &im);
 }
@@ -365,11 +360,11 @@ static tl_status backward(void *state, const tl_tno_args *a)
     return TL_OK;
 }
 
-/* T^, unless it is a small part of the work. */
-static int64_t kept(void *state, int64_t b)
+/* T^. From a forward call to its backward call it is not worth what memory takes to keep it. */
+static int64_t kept(void *state)
 {
     const plan *s = state;
-    return b <= FEW ? s->tiles * s->block : 0;
+    return s->tiles * s->block;
 }
 
 static tl_status dense(void *state, const tl_tno_args *a)
