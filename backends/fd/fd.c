@@ -122,10 +122,9 @@ static tl_status dense(void *state, const tl_tno_args *a)
     return s->way->dense(s->plan, a);
 }
 
-static int64_t kept(void *state, int64_t b)
+static int64_t kept(void *state)
 {
     const plan *s = state;
-    (void)b;
     return s->way->kept ? s->way->kept(s->plan) : 0;
 }
 
