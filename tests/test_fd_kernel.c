@@ -126,6 +126,32 @@ static void threads_do_not_change_results(void)
     ctx = kept;
 }
 
+/* What was kept takes the place of the coefficients, forward and backward. */
+static void what_is_kept_serves(void)
+{
+    for (int causal = 0; causal < 2; causal++) {
+        problem    p = {64, 2, 19, causal, sizes[0], NULL};
+        result     r = run(&p);
+        tl_tno    *tno = operator_of("fd", &p);
+        tl_tensor *kept = NULL, *y = NULL, *product = NULL, *loss = NULL, *x = random_x(&p, 1);
+        CHECK_STATUS(tl_require_grad(r.coef, 0), TL_OK);
+        CHECK_STATUS(tl_tno_apply_again(tno, r.coef, NULL, x, &kept, &y), TL_OK);
+        CHECK(kept != NULL && distance(y, r.y) == 0);
+        tl_tensor_free(y);
+        CHECK_STATUS(tl_tensor_fill(r.coef, 0), TL_OK);
+        CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
+        CHECK_STATUS(tl_tno_apply_again(tno, r.coef, NULL, x, &kept, &y), TL_OK);
+        CHECK_STATUS(tl_binary(TL_MUL, y, r.dy, &product), TL_OK);
+        CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
+        CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
+        CHECK(distance(y, r.y) == 0 && distance(tl_grad(x), r.dx) == 0);
+        tl_tensor *all[] = {kept, y, product, loss, x};
+        for (int k = 0; k < 5; k++) tl_tensor_free(all[k]);
+        tl_tno_free(tno);
+        result_free(&r);
+    }
+}
+
 /* Without a plugin that transforms there is no plan, and the message says what is missing. */
 static void transforms_are_needed(void)
 {
@@ -161,6 +187,7 @@ int main(void)
         {"equals fft given the same kernel", equals_fft},
         {"causal kernels", causal_kernels},
         {"threads do not change results", threads_do_not_change_results},
+        {"what is kept serves", what_is_kept_serves},
         {"transforms are needed", transforms_are_needed},
         {"wrong problems are refused", wrong_problems_are_refused},
         {0},

@@ -122,6 +122,12 @@ static tl_status dense(void *state, const tl_tno_args *a)
     return s->way->dense(s->plan, a);
 }
 
+static int64_t kept(void *state)
+{
+    const plan *s = state;
+    return s->way->kept ? s->way->kept(s->plan) : 0;
+}
+
 const tl_tno_backend tl_tno_backend_entry = {
     .abi = TL_TNO_ABI,
     .name = "fd",
@@ -136,4 +142,5 @@ const tl_tno_backend tl_tno_backend_entry = {
     .backward = backward,
     .dense = dense,
     .release = release,
+    .kept = kept,
 };

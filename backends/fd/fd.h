@@ -17,6 +17,7 @@ typedef struct fd_way {
     tl_status (*backward)(void *plan, const tl_tno_args *a);
     tl_status (*dense)(void *plan, const tl_tno_args *a);
     void      (*release)(void *plan);
+    int64_t   (*kept)(void *plan); /* NULL: nothing */
 } fd_way;
 
 /* Channels in vector lanes (lanes.c). out_plan NULL after TL_OK: not for this M. */

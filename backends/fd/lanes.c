@@ -241,14 +241,18 @@ static void window(const plan *s, const lane *w, float first, float second)
     memset(a + count, 0, (size_t)(s->row - count) * sizeof *a);
 }
 
-/* w.spectrum = H; causal: of t_0 = r_0, t_k = 2 r_k for 0 < k < n. */
-static void spectrum(const plan *s, const tile *t, const lane *w, const float *coef)
+/* H, causal: of t_0 = r_0, t_k = 2 r_k for 0 < k < n; what was kept, or made now and kept if it is
+** to be. */
+static const float *spectrum(const plan *s, const tile *t, const lane *w, const tl_tno_args *a)
 {
-    KNOWING(t->channels, read_response(s, some, coef + t->first, w->spectrum));
-    if (!s->p.causal) return;
-    circle_merge(&s->c, w->spectrum, w->rows, w->others);
+    float *to = a->kept ? a->kept + t->first / s->lanes * s->block : w->spectrum;
+    if (a->kept && a->known) return to;
+    KNOWING(t->channels, read_response(s, some, a->coef + t->first, to));
+    if (!s->p.causal) return to;
+    circle_merge(&s->c, to, w->rows, w->others);
     window(s, w, 1, 2);
-    circle_split(&s->c, w->rows, w->spectrum);
+    circle_split(&s->c, w->rows, to);
+    return to;
 }
 
 static void gradient(const plan *s, const tile *t, const lane *w, float *dcoef)
@@ -269,29 +273,29 @@ static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
     const plan *s = j->s;
     lane        w = carve(s, thread);
     for (int64_t number = begin; number < end; number++) {
-        tile t = tile_of(s, number);
-        spectrum(s, &t, &w, j->a->coef);
+        tile         t = tile_of(s, number);
+        const float *h = spectrum(s, &t, &w, j->a);
         for (int64_t b = 0; b < j->a->b; b++) {
             int64_t at = b * s->p.n * s->p.d;
             load(s, &t, j->a->x + at, w.rows);
-            circle_apply(&s->c, 0, w.spectrum, w.rows, w.others, w.blocks[0]);
+            circle_apply(&s->c, 0, h, w.rows, w.others, w.blocks[0]);
             deliver(s, &t, &w, j->a->y + at);
         }
     }
 }
 
+/* h NULL: dx is not wanted. */
 static void backward_sequence(const plan *s, const tile *t, const lane *w, const tl_tno_args *a,
-                              int64_t at)
+                              const float *h, int64_t at)
 {
     load(s, t, a->dy + at, w->rows);
     if (a->dcoef) {
         load(s, t, a->x + at, w->x);
-        circle_adjoints(&s->c, a->dx ? w->spectrum : NULL, w->x, w->rows, w->others, w->sum,
-                        w->blocks);
-    } else if (a->dx) {
-        circle_apply(&s->c, 1, w->spectrum, w->rows, w->others, w->blocks[0]);
+        circle_adjoints(&s->c, h, w->x, w->rows, w->others, w->sum, w->blocks);
+    } else if (h) {
+        circle_apply(&s->c, 1, h, w->rows, w->others, w->blocks[0]);
     }
-    if (a->dx) deliver(s, t, w, a->dx + at);
+    if (h) deliver(s, t, w, a->dx + at);
 }
 
 static void backward_tiles(void *user, int64_t begin, int64_t end, int thread)
@@ -301,11 +305,11 @@ static void backward_tiles(void *user, int64_t begin, int64_t end, int thread)
     const tl_tno_args *a = j->a;
     lane               w = carve(s, thread);
     for (int64_t number = begin; number < end; number++) {
-        tile t = tile_of(s, number);
-        if (a->dx) spectrum(s, &t, &w, a->coef);
+        tile         t = tile_of(s, number);
+        const float *h = a->dx ? spectrum(s, &t, &w, a) : NULL;
         if (a->dcoef) memset(w.sum, 0, (size_t)s->block * sizeof *w.sum);
         for (int64_t b = 0; b < a->b; b++)
-            backward_sequence(s, &t, &w, a, b * s->p.n * s->p.d);
+            backward_sequence(s, &t, &w, a, h, b * s->p.n * s->p.d);
         if (a->dcoef) gradient(s, &t, &w, a->dcoef);
     }
 }
@@ -325,6 +329,12 @@ static tl_status backward(void *state, const tl_tno_args *a)
 {
     run(state, a, backward_tiles);
     return TL_OK;
+}
+
+static int64_t kept(void *state)
+{
+    const plan *s = state;
+    return (s->p.d + s->lanes - 1) / s->lanes * s->block;
 }
 
 /* ---- The matrix ------------------------------------------------------------------------------ */
@@ -361,4 +371,4 @@ static tl_status dense(void *state, const tl_tno_args *a)
     return TL_OK;
 }
 
-const fd_way fd_lanes = {make, forward, backward, dense, release};
+const fd_way fd_lanes = {make, forward, backward, dense, release, kept};

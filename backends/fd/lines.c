@@ -168,4 +168,4 @@ static tl_status dense(void *state, const tl_tno_args *a)
     return convolve_run(state, a, dense_tiles);
 }
 
-const fd_way fd_lines = {make, convolve_forward, convolve_backward, dense, release};
+const fd_way fd_lines = {make, convolve_forward, convolve_backward, dense, release, NULL};
