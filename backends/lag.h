@@ -23,14 +23,24 @@ static inline int64_t lag_points(const tl_tno_problem *p, double *out)
     return count;
 }
 
-/* T [d,n,n] from coef [p,d]. */
-static inline void lag_dense(int64_t n, int64_t d, int causal, const float *coef, float *dense)
+/* T [d,n,n] from the coefficients of lags nearer than some, coef [p,d]; the others are 0. */
+static inline void lag_dense_within(int64_t lags, int64_t n, int64_t d, int causal,
+                                    const float *coef, float *dense)
 {
-    int64_t zero = causal ? 0 : n - 1;
+    int64_t before = causal ? 0 : lags - 1;
     for (int64_t c = 0; c < d; c++)
         for (int64_t i = 0; i < n; i++)
-            for (int64_t j = 0; j < n; j++)
-                dense[(c * n + i) * n + j] = j > i && causal ? 0 : coef[(zero + i - j) * d + c];
+            for (int64_t j = 0; j < n; j++) {
+                int64_t row = before + i - j;
+                int     in = row >= 0 && i - j < lags;
+                dense[(c * n + i) * n + j] = in ? coef[row * d + c] : 0;
+            }
+}
+
+/* Of all lags. */
+static inline void lag_dense(int64_t n, int64_t d, int causal, const float *coef, float *dense)
+{
+    lag_dense_within(n, n, d, causal, coef, dense);
 }
 
 #endif

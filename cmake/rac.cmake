@@ -1,4 +1,10 @@
-# rac.cmake - the flags of the kernels of backends/rac, one per instruction set, chosen at run time.
+# rac.cmake - the kernels of backends/rac, one per instruction set, chosen at run time. They are part
+# of fd too.
+add_library(rac-kernels OBJECT backends/rac/split.c backends/rac/avx512.c backends/rac/avx2.c
+  backends/rac/portable.c)
+target_include_directories(rac-kernels PRIVATE core)
+target_link_libraries(rac PRIVATE rac-kernels)
+target_link_libraries(fd PRIVATE rac-kernels)
 # gcc schedules them for too few registers unless told otherwise; its tuning for AMD costs a few
 # percent too.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")

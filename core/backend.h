@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-#define TL_TNO_ABI 1u
+#define TL_TNO_ABI 2u
 
 typedef enum tl_device { TL_CPU, TL_CUDA, TL_DEVICES } tl_device;
 
@@ -121,6 +121,8 @@ typedef struct tl_tno_args {
     float *dcoef;
     float *const *dparams; /* NULL, or an array whose members may be NULL */
     float *dense;          /* dense: T [d,n,n], written */
+    float *kept;           /* the backend's own, of the size kept says; NULL: not to be had */
+    int    known;          /* kept is of this coef and params; otherwise forward writes it */
 } tl_tno_args;
 
 typedef struct tl_tno_backend {
@@ -146,6 +148,9 @@ typedef struct tl_tno_backend {
     tl_status (*dense)(void *plan, const tl_tno_args *a);
     void (*release)(void *plan);
     const tl_transforms *transforms; /* NULL: provides none */
+    /* How many floats made of coef and params alone are worth keeping for calls in which these do
+    ** not change; the host keeps them. NULL: none */
+    int64_t (*kept)(void *plan);
 } tl_tno_backend;
 
 #if defined(_WIN32)

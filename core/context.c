@@ -56,7 +56,7 @@ static const tl_kernel_row *const cpu_tables[] = {
     tl_cpu_shape,   tl_cpu_gather,      tl_cpu_softmax, tl_cpu_norm,      tl_cpu_batch_norm,
     tl_cpu_conv,    tl_cpu_transform,
     tl_cpu_random,  tl_cpu_optim,       tl_cpu_tno,    tl_cpu_text,
-    tl_cpu_recurrence,
+    tl_cpu_recurrence, tl_cpu_mlp,
 };
 
 static void fill_kernels(tl_ctx *ctx)
@@ -151,6 +151,7 @@ void tl_ctx_unref(tl_ctx *ctx)
 {
     if (--ctx->refs > 0) return;
     tl_transforms_close(ctx);
+    tl_onednn_close(ctx);
     tl_plugins_close(ctx);
     tl_device_close(ctx);
     tl_memory_close(ctx);
@@ -187,14 +188,14 @@ static const char *cpu_name(char *line, int size)
 
 const char *tl_build_info(tl_ctx *ctx)
 {
-    char text[1024] = "", line[256];
+    char text[1024] = "", line[256], onednn[80];
     const tl_transforms *t = tl_find_transforms(ctx);
     if (ctx->info) return ctx->info;
     (void)snprintf(text, sizeof text,
-                   "version %s\ncompiler %s\nblas %s\nhdf5 %s\nsqlite %s\npcre2 %s\n"
+                   "version %s\ncompiler %s\nblas %s\nonednn %s\nhdf5 %s\nsqlite %s\npcre2 %s\n"
                    "transforms %s\ncpu %s\nthreads %d\n",
-                   TL_VERSION, __VERSION__, tl_blas_name(), tl_hdf5_version(),
-                   tl_sqlite_version(), tl_pcre2_version(), t ? t->name : "none",
+                   TL_VERSION, __VERSION__, tl_blas_name(), tl_onednn_name(onednn, sizeof onednn),
+                   tl_hdf5_version(), tl_sqlite_version(), tl_pcre2_version(), t ? t->name : "none",
                    cpu_name(line, sizeof line), ctx->threads);
     ctx->info = strdup(text);
     return ctx->info ? ctx->info : "";

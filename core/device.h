@@ -15,6 +15,7 @@ typedef struct tl_tno_form {
     tl_status (*forward)(void *plan, const tl_tno_args *a);
     tl_status (*backward)(void *plan, const tl_tno_args *a);
     void (*release)(void *plan);
+    int64_t (*kept)(void *plan); /* NULL: keeps nothing */
 } tl_tno_form;
 
 /* All functions but open are called on a context whose state is set. Kernels may run later than

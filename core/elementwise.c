@@ -1,91 +1,10 @@
 /* elementwise.c - functions of one and of two tensors, element by element. */
-#include <math.h>
-
 #include "internal.h"
-#include "vecmath.h"
+#include "unary.h"
 
 #define GRAIN 16384 /* elements: less is not worth a second thread */
-#define INLINE static inline __attribute__((always_inline))
 
-/* ---- One tensor ------------------------------------------------------------------------------ */
-
-/* kind is a constant wherever this is used, so each loop over it is compiled for its own
-** formula. */
-INLINE float value(tl_unary_kind kind, float x)
-{
-    switch (kind) {
-    case TL_UNARY_identity: return x;
-    case TL_UNARY_neg: return -x;
-    case TL_UNARY_abs: return fabsf(x);
-    case TL_UNARY_square: return x * x;
-    case TL_UNARY_sqrt: return sqrtf(x);
-    case TL_UNARY_rsqrt: return 1.0f / sqrtf(x);
-    case TL_UNARY_reciprocal: return 1.0f / x;
-    case TL_UNARY_exp: return tl_expf(x);
-    case TL_UNARY_log: return logf(x);
-    case TL_UNARY_sin: return sinf(x);
-    case TL_UNARY_cos: return cosf(x);
-    case TL_UNARY_tanh: return tl_tanhf(x);
-    case TL_UNARY_sigmoid: return tl_sigmoidf(x);
-    case TL_UNARY_relu: return x > 0 ? x : x != x ? x : 0.0f;
-    case TL_UNARY_relu2: return x > 0 ? x * x : x != x ? x : 0.0f;
-    case TL_UNARY_leaky_relu: return x > 0 ? x : 0.01f * x;
-    case TL_UNARY_elu: return x > 0 ? x : tl_expm1f(x);
-    case TL_UNARY_elu1: return x > 0 ? x + 1.0f : tl_expf(x);
-    case TL_UNARY_silu: return x * tl_sigmoidf(x);
-    case TL_UNARY_gelu: return 0.5f * x * (1.0f + erff(x * 0.707106781f));
-    case TL_UNARY_gelu_tanh:
-        return 0.5f * x * (1.0f + tl_tanhf(0.797884561f * (x + 0.044715f * x * x * x)));
-    case TL_UNARY_softplus: return (x > 0 ? x : 0.0f) + log1pf(tl_expf(-fabsf(x)));
-    case TL_UNARY_KINDS: break;
-    }
-    return x;
-}
-
-/* Derivatives that several kinds share or that need more than an expression. */
-INLINE float silu_slope(float x)
-{
-    float s = tl_sigmoidf(x);
-    return s * (1.0f + x * (1.0f - s));
-}
-
-INLINE float gelu_tanh_slope(float x)
-{
-    float u = 0.797884561f * (x + 0.044715f * x * x * x), t = tl_tanhf(u);
-    return 0.5f * (1.0f + t) +
-           0.5f * x * (1.0f - t * t) * 0.797884561f * (1.0f + 3.0f * 0.044715f * x * x);
-}
-
-INLINE float slope(tl_unary_kind kind, float x)
-{
-    switch (kind) {
-    case TL_UNARY_identity: return 1.0f;
-    case TL_UNARY_neg: return -1.0f;
-    case TL_UNARY_abs: return x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f;
-    case TL_UNARY_square: return 2.0f * x;
-    case TL_UNARY_sqrt: return 0.5f / sqrtf(x);
-    case TL_UNARY_rsqrt: return -0.5f / (x * sqrtf(x));
-    case TL_UNARY_reciprocal: return -1.0f / (x * x);
-    case TL_UNARY_exp: return tl_expf(x);
-    case TL_UNARY_log: return 1.0f / x;
-    case TL_UNARY_sin: return cosf(x);
-    case TL_UNARY_cos: return -sinf(x);
-    case TL_UNARY_tanh: return 1.0f - tl_tanhf(x) * tl_tanhf(x);
-    case TL_UNARY_sigmoid: return tl_sigmoidf(x) * (1.0f - tl_sigmoidf(x));
-    case TL_UNARY_relu: return x > 0 ? 1.0f : 0.0f;
-    case TL_UNARY_relu2: return x > 0 ? 2.0f * x : 0.0f;
-    case TL_UNARY_leaky_relu: return x > 0 ? 1.0f : 0.01f;
-    case TL_UNARY_elu:
-    case TL_UNARY_elu1: return x > 0 ? 1.0f : tl_expf(x);
-    case TL_UNARY_silu: return silu_slope(x);
-    case TL_UNARY_gelu:
-        return 0.5f * (1.0f + erff(x * 0.707106781f)) + x * 0.398942280f * tl_expf(-0.5f * x * x);
-    case TL_UNARY_gelu_tanh: return gelu_tanh_slope(x);
-    case TL_UNARY_softplus: return tl_sigmoidf(x);
-    case TL_UNARY_KINDS: break;
-    }
-    return 1.0f;
-}
+/* ---- Kernels --------------------------------------------------------------------------------- */
 
 typedef struct map { /* the operands of one parallel loop */
     tl_unary_kind kind;
@@ -98,21 +17,21 @@ INLINE void value_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t 
 {
     const float *restrict x = m->x;
     float *restrict y = m->y;
-    for (int64_t i = begin; i < end; i++) y[i] = value(kind, x[i]);
+    for (int64_t i = begin; i < end; i++) y[i] = unary_value(kind, x[i]);
 }
 
 INLINE void slope_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t end)
 {
     const float *restrict x = m->x, *restrict dy = m->dy;
     float *restrict y = m->y;
-    for (int64_t i = begin; i < end; i++) y[i] = dy[i] * slope(kind, x[i]);
+    for (int64_t i = begin; i < end; i++) y[i] = dy[i] * unary_slope(kind, x[i]);
 }
 
 INLINE void gate_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t end)
 {
     const float *restrict a = m->a, *restrict b = m->b;
     float *restrict y = m->y;
-    for (int64_t i = begin; i < end; i++) y[i] = value(kind, a[i]) * b[i];
+    for (int64_t i = begin; i < end; i++) y[i] = unary_value(kind, a[i]) * b[i];
 }
 
 INLINE void gate_slope_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t end)
@@ -121,17 +40,10 @@ INLINE void gate_slope_loop(tl_unary_kind kind, const map *m, int64_t begin, int
     float *restrict da = m->da, *restrict db = m->db;
     for (int64_t i = begin; i < end; i++) {
         float g = dy[i];
-        da[i] = g * b[i] * slope(kind, a[i]);
-        db[i] = g * value(kind, a[i]);
+        da[i] = g * b[i] * unary_slope(kind, a[i]);
+        db[i] = g * unary_value(kind, a[i]);
     }
 }
-
-/* One case per kind, so that the loop called has it as a constant. */
-#define EVERY_KIND(loop)                                                                           \
-    switch (m->kind) {                                                                             \
-        TL_UNARY_MAP(loop)                                                                         \
-    case TL_UNARY_KINDS: break;                                                                    \
-    }
 
 static void unary_body(void *user, int64_t begin, int64_t end, int thread)
 {
@@ -139,7 +51,7 @@ static void unary_body(void *user, int64_t begin, int64_t end, int thread)
     (void)thread;
 #define X(name, text) \
     case TL_UNARY_##name: value_loop(TL_UNARY_##name, m, begin, end); break;
-    EVERY_KIND(X)
+    TL_EVERY_KIND(m->kind, X)
 #undef X
 }
 
@@ -149,7 +61,7 @@ static void unary_grad_body(void *user, int64_t begin, int64_t end, int thread)
     (void)thread;
 #define X(name, text) \
     case TL_UNARY_##name: slope_loop(TL_UNARY_##name, m, begin, end); break;
-    EVERY_KIND(X)
+    TL_EVERY_KIND(m->kind, X)
 #undef X
 }
 
@@ -159,7 +71,7 @@ static void gate_body(void *user, int64_t begin, int64_t end, int thread)
     (void)thread;
 #define X(name, text) \
     case TL_UNARY_##name: gate_loop(TL_UNARY_##name, m, begin, end); break;
-    EVERY_KIND(X)
+    TL_EVERY_KIND(m->kind, X)
 #undef X
 }
 
@@ -169,7 +81,7 @@ static void gate_grad_body(void *user, int64_t begin, int64_t end, int thread)
     (void)thread;
 #define X(name, text) \
     case TL_UNARY_##name: gate_slope_loop(TL_UNARY_##name, m, begin, end); break;
-    EVERY_KIND(X)
+    TL_EVERY_KIND(m->kind, X)
 #undef X
 }
 

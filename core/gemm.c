@@ -1,56 +1,239 @@
-/* gemm.c - matrix products by a CBLAS. The library runs on one thread; the split is ours, so that
-** its thread pool and ours do not fight for the processors and the split is always the same. */
+/* gemm.c - matrix products: how they are cut for the threads, how operands are rounded to bf16,
+** and OpenBLAS, where oneDNN (onednn.c) does not take them.
+**
+** The libraries run on one thread each; the cut is ours, so that their threads and ours do not
+** fight for the processors, and so that it, and with it the result, depends on the numbers alone.
+** A part has all of k: nothing is summed across threads. */
 #include <cblas.h>
 #include <limits.h>
+#include <string.h>
 
-#include "internal.h"
+#include "gemm.h"
 
 #define SERIAL_FLOPS (64 * 64 * 64) /* products below this are not worth a second thread */
+#define GRANULE      16             /* rows and columns of parts are multiples of this */
+#define ROUND_GRAIN  16384          /* elements worth a thread */
+#define ALIGN        64             /* bytes, of each array of scratch */
 
-typedef struct product {
-    int          trans_a, trans_b, by_rows;
-    int64_t      m, n, k, lda, ldb, ldc;
-    float        alpha, beta;
-    const float *a, *b;
-    float       *c;
-} product;
+static void multiply(const tl_product *p, const float *a, const float *b, float *c)
+{
+    if (p->m == 0 || p->n == 0 || tl_onednn_sgemm(p, a, b, c)) return;
+    cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
+                p->trans_b ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n, (int)p->k, p->alpha,
+                a, (int)p->lda, b, (int)p->ldb, p->beta, c, (int)p->ldc);
+}
 
 void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
                     const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                     int64_t ldc)
 {
-    if (m == 0 || n == 0) return;
-    cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans,
-                trans_b ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k, alpha, a, (int)lda, b,
-                (int)ldb, beta, c, (int)ldc);
+    tl_product p = {m, n, k, lda, ldb, ldc, alpha, beta, trans_a, trans_b, 1, 1, 1};
+    multiply(&p, a, b, c);
 }
 
-/* Rows or columns begin..end-1 of c, in blocks of 16. */
-static void part(void *user, int64_t begin, int64_t end, int thread)
+/* ---- Parts ----------------------------------------------------------------------------------- */
+
+static int64_t granules(int64_t size) { return (size + GRANULE - 1) / GRANULE; }
+
+/* Where part i of count begins. */
+static int64_t edge(int64_t size, int i, int count)
 {
-    const product *p = user;
-    (void)thread;
-    int64_t size = p->by_rows ? p->m : p->n;
-    int64_t from = begin * 16, to = end * 16 < size ? end * 16 : size;
-    if (p->by_rows) {
-        const float *a = p->a + (p->trans_a ? from : from * p->lda);
-        tl_gemm_serial(p->trans_a, p->trans_b, to - from, p->n, p->k, p->alpha, a, p->lda, p->b,
-                       p->ldb, p->beta, p->c + from * p->ldc, p->ldc);
-    } else {
-        const float *b = p->b + (p->trans_b ? from * p->ldb : from);
-        tl_gemm_serial(p->trans_a, p->trans_b, p->m, to - from, p->k, p->alpha, p->a, p->lda, b,
-                       p->ldb, p->beta, p->c + from, p->ldc);
+    int64_t at = granules(size) * i / count * GRANULE;
+    return at < size ? at : size;
+}
+
+tl_product_part tl_part_of(const tl_product *whole, int part)
+{
+    int     r = part / whole->columns, s = part % whole->columns;
+    int64_t top = edge(whole->m, r, whole->rows), left = edge(whole->n, s, whole->columns);
+    tl_product_part p = {*whole, whole->trans_a ? top : top * whole->lda,
+                         whole->trans_b ? left * whole->ldb : left, top * whole->ldc + left};
+    p.shape.m = edge(whole->m, r + 1, whole->rows) - top;
+    p.shape.n = edge(whole->n, s + 1, whole->columns) - left;
+    p.shape.rows = p.shape.columns = p.shape.copies = 1;
+    return p;
+}
+
+/* Cuts p for the threads so that a part reads the fewest rows of a and columns of b. */
+static void cut(tl_product *p, int threads)
+{
+    int64_t best = INT64_MAX;
+    int     serial = p->m * p->n < SERIAL_FLOPS / (p->k > 0 ? p->k : 1);
+    p->rows = p->columns = 1;
+    for (int rows = 1; rows <= threads && !serial; rows++) {
+        int columns = threads / rows;
+        if (rows * columns < threads) continue; /* some would idle */
+        if (rows > granules(p->m) || columns > granules(p->n)) continue;
+        int64_t reads = (p->m + rows - 1) / rows + (p->n + columns - 1) / columns;
+        if (reads >= best) continue;
+        best = reads;
+        p->rows = rows;
+        p->columns = columns;
     }
 }
 
-void tl_gemm(const tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
-             float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
-             float *c, int64_t ldc)
+/* ---- Running --------------------------------------------------------------------------------- */
+
+/* count products, one after another in a, b and c; float32, or bf16 where kernels are given */
+typedef struct work {
+    tl_product   shape;
+    int64_t      count, step_a, step_b, step_c;
+    const float *a, *b;
+    float       *c;
+    tl_onednn   *kernels;
+    uint16_t    *low_a, *low_b;
+    char        *scratch;
+    size_t       scratch_bytes; /* of one kernel */
+    int          failed;
+} work;
+
+static void run_part(work *w, int64_t i, int part, int kernel)
 {
-    product p = {trans_a, trans_b, m >= n, m, n, k, lda, ldb, ldc, alpha, beta, a, b, c};
-    int64_t blocks = ((m >= n ? m : n) + 15) / 16;
-    int     serial = m * n < SERIAL_FLOPS / (k > 0 ? k : 1);
-    tl_parallel(ctx, blocks, serial ? blocks : 2, part, &p);
+    tl_product_part p = tl_part_of(&w->shape, part);
+    int64_t a = i * w->step_a + p.a, b = i * w->step_b + p.b, c = i * w->step_c + p.c;
+    if (!w->kernels)
+        multiply(&p.shape, w->a + a, w->b + b, w->c + c);
+    else if (!tl_onednn_run(w->kernels, kernel, w->low_a + a, w->low_b + b, w->c + c,
+                            w->scratch + (size_t)kernel * w->scratch_bytes))
+        w->failed = 1; /* all threads write the same */
+}
+
+static void run_parts(void *user, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) run_part(user, 0, (int)i, (int)i);
+}
+
+static void run_batch(void *user, int64_t begin, int64_t end, int thread)
+{
+    for (int64_t i = begin; i < end; i++) run_part(user, i, 0, thread);
+}
+
+static void run(const tl_ctx *ctx, work *w)
+{
+    const tl_product *p = &w->shape;
+    if (w->count == 1)
+        tl_parallel(ctx, (int64_t)p->rows * p->columns, 1, run_parts, w);
+    else
+        tl_parallel(ctx, w->count, 1 + 65536 / (p->m * p->n * p->k + 1), run_batch, w);
+}
+
+/* ---- bf16 ------------------------------------------------------------------------------------ */
+
+/* The upper half of a float32, rounded to nearest, ties to even; a NaN stays one. */
+static uint16_t round_bf16(uint32_t bits)
+{
+    int      nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return (uint16_t)(nan ? (bits >> 16 | 0x40u) : rounded);
+}
+
+/* rows of from, ld elements apart, to low, or to same as float32; one behind another there */
+typedef struct rounding {
+    const float *from;
+    int64_t      ld, columns;
+    uint16_t    *low;
+    float       *same;
+} rounding;
+
+static void round_to_low(const float *restrict x, uint16_t *restrict y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        y[i] = round_bf16(bits);
+    }
+}
+
+static void round_to_same(const float *restrict x, float *restrict y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        bits = (uint32_t)round_bf16(bits) << 16;
+        memcpy(y + i, &bits, sizeof bits);
+    }
+}
+
+static void round_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const rounding *r = user;
+    int64_t         n = r->columns;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        if (r->low)
+            round_to_low(r->from + i * r->ld, r->low + i * n, n);
+        else
+            round_to_same(r->from + i * r->ld, r->same + i * n, n);
+    }
+}
+
+static size_t padded(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+/* w with its operands rounded, in scratch of this call. */
+static tl_status run_bf16(tl_ctx *ctx, work *w)
+{
+    tl_product *p = &w->shape;
+    int64_t     rows_a = p->trans_a ? p->k : p->m, columns_a = p->trans_a ? p->m : p->k;
+    int64_t     rows_b = p->trans_b ? p->n : p->k, columns_b = p->trans_b ? p->k : p->n;
+    rounding    a = {.from = w->a, .ld = p->lda, .columns = columns_a};
+    rounding    b = {.from = w->b, .ld = p->ldb, .columns = columns_b};
+    p->lda = columns_a;
+    p->ldb = columns_b;
+    p->copies = w->count > 1 ? ctx->threads : 1;
+    w->kernels = tl_onednn_find(ctx, p);
+    size_t size = w->kernels ? sizeof *w->low_a : sizeof *w->a;
+    size_t bytes_a = padded((size_t)(w->count * rows_a * columns_a) * size);
+    size_t bytes_b = padded((size_t)(w->count * rows_b * columns_b) * size);
+    if (w->kernels) w->scratch_bytes = padded(tl_onednn_scratch(w->kernels));
+    size_t kernels = (size_t)p->rows * (size_t)p->columns * (size_t)p->copies;
+    char  *scratch = tl_alloc(ctx, bytes_a + bytes_b + kernels * w->scratch_bytes);
+    if (!scratch) return TL_ENOMEM;
+    if (w->kernels) {
+        a.low = w->low_a = (uint16_t *)(void *)scratch;
+        b.low = w->low_b = (uint16_t *)(void *)(scratch + bytes_a);
+    } else {
+        w->a = a.same = (float *)(void *)scratch;
+        w->b = b.same = (float *)(void *)(scratch + bytes_a);
+    }
+    w->scratch = scratch + bytes_a + bytes_b;
+    tl_parallel(ctx, w->count * rows_a, 1 + ROUND_GRAIN / columns_a, round_rows, &a);
+    tl_parallel(ctx, w->count * rows_b, 1 + ROUND_GRAIN / columns_b, round_rows, &b);
+    run(ctx, w);
+    tl_release(ctx, scratch);
+    return w->failed ? tl_fail(ctx, TL_ENOMEM, "oneDNN: out of memory") : TL_OK;
+}
+
+static tl_status run_any(tl_ctx *ctx, work *w)
+{
+    const tl_product *p = &w->shape;
+    if (ctx->precision == TL_BF16 && w->count > 0 && p->m > 0 && p->n > 0 && p->k > 0)
+        return run_bf16(ctx, w);
+    run(ctx, w);
+    return TL_OK;
+}
+
+/* ---- What others call ------------------------------------------------------------------------ */
+
+tl_status tl_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                  float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                  float *c, int64_t ldc)
+{
+    work w = {.shape = {m, n, k, lda, ldb, ldc, alpha, beta, trans_a, trans_b, 1, 1, 1},
+              .count = 1, .a = a, .b = b, .c = c};
+    cut(&w.shape, ctx->threads);
+    return run_any(ctx, &w);
+}
+
+tl_status tl_gemm_batch(tl_ctx *ctx, int64_t count, int trans_a, int trans_b, int64_t m, int64_t n,
+                        int64_t k, const float *a, const float *b, float beta, float *c)
+{
+    int64_t lda = trans_a ? m : k, ldb = trans_b ? k : n;
+    work    w = {.shape = {m, n, k, lda, ldb, n, 1, beta, trans_a, trans_b, 1, 1, 1},
+                 .count = count, .step_a = m * k, .step_b = k * n, .step_c = m * n,
+                 .a = a, .b = b, .c = c};
+    if (count == 1) cut(&w.shape, ctx->threads);
+    return run_any(ctx, &w);
 }
 
 tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_t k)
@@ -65,3 +248,12 @@ tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_
 void tl_blas_open(void) { openblas_set_num_threads(1); }
 
 const char *tl_blas_name(void) { return openblas_get_config(); }
+
+tl_precision_kind tl_precision(const tl_ctx *ctx) { return ctx->precision; }
+
+tl_precision_kind tl_set_precision(tl_ctx *ctx, tl_precision_kind kind)
+{
+    tl_precision_kind was = ctx->precision;
+    ctx->precision = kind;
+    return was;
+}

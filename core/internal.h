@@ -86,7 +86,7 @@ void tl_split(const tl_tensor *x, int axis, int64_t *outer, int64_t *size, int64
     X(softmax) X(softmax_grad) X(log_softmax) X(log_softmax_grad) X(cross_entropy) X(norm) \
     X(norm_grad) X(batch_norm) X(batch_norm_grad) X(conv) X(conv_grad) X(transform) X(uniform) \
     X(normal) X(dropout) X(adam) X(sgd) X(norm2) X(tno) X(tno_grad) X(decay) X(decay_grad) \
-    X(windows) X(recurrence)
+    X(windows) X(recurrence) X(mlp) X(mlp_grad)
 /* clang-format on */
 
 typedef enum tl_op {
@@ -121,7 +121,7 @@ tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
 extern const tl_kernel_row tl_cpu_tensor[], tl_cpu_elementwise[], tl_cpu_binary[], tl_cpu_matmul[],
     tl_cpu_reduce[], tl_cpu_shape[], tl_cpu_gather[], tl_cpu_softmax[], tl_cpu_norm[],
     tl_cpu_batch_norm[], tl_cpu_conv[], tl_cpu_transform[], tl_cpu_random[], tl_cpu_optim[],
-    tl_cpu_tno[], tl_cpu_text[], tl_cpu_recurrence[];
+    tl_cpu_tno[], tl_cpu_text[], tl_cpu_recurrence[], tl_cpu_mlp[];
 
 /* ---- The tape -------------------------------------------------------------------------------- */
 
@@ -130,6 +130,12 @@ typedef struct tl_node tl_node;
 ** node->in[k], grad). */
 typedef tl_status (*tl_grad_fn)(tl_ctx *ctx, tl_node *node, tl_tensor *dy);
 
+typedef struct tl_kept { /* one of a list of inputs */
+    tl_tensor *t;        /* NULL: not given */
+    tl_slot *slot;       /* NULL: wants no gradient */
+    unsigned version;    /* of t when it was recorded */
+} tl_kept;
+
 struct tl_node {
     tl_grad_fn grad;
     tl_slot *out;
@@ -137,6 +143,8 @@ struct tl_node {
     tl_args saved;            /* in[]: tensors kept for the gradient; i, f, p: numbers */
     unsigned version[TL_ARGS]; /* of the saved tensors, when they were saved */
     void (*release)(void *p); /* frees saved.p; NULL: nothing to free */
+    tl_kept *list;            /* of an operator on a list (tl_record_list), else NULL */
+    int count;
 };
 
 /* Whether an operator on t (may be NULL) has to be recorded. */
@@ -146,6 +154,10 @@ int tl_wants(const tl_ctx *ctx, const tl_tensor *t);
 ** (which runs at once if nothing is recorded). */
 tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *inputs,
                     int count, const tl_args *saved, void (*release)(void *p));
+/* The same of an operator on a list of any length, all of it kept in node->list: the gradient
+** function hands gradients to tl_accumulate(ctx, node->list[k].slot, grad). */
+tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
+                         int count, const tl_args *saved, void (*release)(void *p));
 /* The end of an operator: hands t to *out if st is TL_OK, else frees it; returns st. */
 tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
 void tl_slot_free(tl_slot *slot); /* drops one of refs; NULL is harmless */
@@ -165,6 +177,7 @@ struct tl_ctx {
     int refs; /* the caller's and one per storage */
     int threads;
     int recording;
+    tl_precision_kind precision;
     char message[1024];
     struct tl_pool *pool; /* threads.c */
     tl_cache *cache;
@@ -182,6 +195,7 @@ struct tl_ctx {
     char *choices;      /* lines (choose.c), or NULL */
     char *info;            /* text of tl_build_info */
     void *transform_plans; /* transform.c's cache */
+    void *products;        /* onednn.c's */
 };
 
 void tl_ctx_unref(tl_ctx *ctx); /* drops one of refs */
@@ -207,11 +221,14 @@ int tl_processors(const char *quota_file);
 ** the thread count only. Not inside a body. */
 void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, void *user);
 
-/* c [m,n] = alpha op(a) op(b) + beta c, row-major. tl_gemm uses all threads; tl_gemm_serial the
-** calling one. */
-void tl_gemm(const tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
-             float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
-             float *c, int64_t ldc);
+/* c [m,n] = alpha op(a) op(b) + beta c, row-major. tl_gemm uses all threads and the context's
+** precision; tl_gemm_serial the calling one and float32. TL_ENOMEM: with bf16 only */
+tl_status tl_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                  float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                  float *c, int64_t ldc);
+/* c = op(a) op(b) + beta c of count dense matrices each, one after another */
+tl_status tl_gemm_batch(tl_ctx *ctx, int64_t count, int trans_a, int trans_b, int64_t m, int64_t n,
+                        int64_t k, const float *a, const float *b, float beta, float *c);
 void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
                     const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                     int64_t ldc);
@@ -220,6 +237,9 @@ void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, f
 tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_t k);
 void tl_blas_open(void); /* one thread per call (gemm.c) */
 const char *tl_blas_name(void);
+/* "2.6.3, float32 and bf16", in text; "none" where it was not there to compile with (onednn.c). */
+const char *tl_onednn_name(char *text, size_t size);
+void tl_onednn_close(tl_ctx *ctx);
 const char *tl_hdf5_version(void);   /* h5.c */
 const char *tl_sqlite_version(void); /* store.c */
 const char *tl_pcre2_version(void);  /* pieces.c */

@@ -5,37 +5,16 @@
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
-typedef struct batch {
-    int          trans_a, trans_b;
-    int64_t      m, n, k, lda, ldb;
-    const float *a, *b;
-    float       *c;
-} batch;
-
-static void batch_body(void *user, int64_t begin, int64_t end, int thread)
-{
-    const batch *p = user;
-    (void)thread;
-    for (int64_t i = begin; i < end; i++)
-        tl_gemm_serial(p->trans_a, p->trans_b, p->m, p->n, p->k, 1, p->a + i * p->m * p->k, p->lda,
-                       p->b + i * p->k * p->n, p->ldb, 0, p->c + i * p->m * p->n, p->n);
-}
-
 /* out[0] = op(in[0]) op(in[1]) for i[3] matrices; op transposes if i[0], i[1]; i[2]: 1 adds to
-** out[0] (one matrix only); m, n, k are i[4], i[5], i[6] */
+** out[0]; m, n, k are i[4], i[5], i[6] */
 static tl_status matmul_kernel(tl_ctx *ctx, const tl_args *a)
 {
     int     ta = (int)a->i[0], tb = (int)a->i[1];
     int64_t count = a->i[3], m = a->i[4], n = a->i[5], k = a->i[6];
-    batch   p = {ta, tb, m, n, k, ta ? m : k, tb ? k : n, F32(a->in[0]), F32(a->in[1]),
-                 F32(a->out[0])};
     if (a->out[0]->len == 0) return TL_OK;
     if (k == 0) return a->i[2] ? TL_OK : tl_tensor_fill(a->out[0], 0);
-    if (count == 1)
-        tl_gemm(ctx, ta, tb, m, n, k, 1, p.a, p.lda, p.b, p.ldb, a->i[2] ? 1.0f : 0.0f, p.c, n);
-    else
-        tl_parallel(ctx, count, 1 + 65536 / (m * n * k + 1), batch_body, &p);
-    return TL_OK;
+    return tl_gemm_batch(ctx, count, ta, tb, m, n, k, F32(a->in[0]), F32(a->in[1]),
+                         a->i[2] ? 1.0f : 0.0f, F32(a->out[0]));
 }
 
 typedef struct rows {

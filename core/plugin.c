@@ -36,7 +36,7 @@ static const char *fault(const tl_tno_backend *b)
     if (!b->accepts || !b->points) return "it lacks accepts or points";
     if (!b->plan || !b->forward || !b->backward || !b->release)
         return "it lacks plan, forward, backward or release";
-    if (params > TL_TNO_PARAMS) return "it has more than 5 parameters";
+    if (params > TL_TNO_PARAMS) return "it has more than 4 parameters";
     return NULL;
 }
 

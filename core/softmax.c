@@ -209,7 +209,7 @@ static void block_columns(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* One block: gathers its rows of x, makes their logits, turns these into gradients, uses them. */
-static void block(tl_ctx *ctx, loss_job *j)
+static tl_status block(tl_ctx *ctx, loss_job *j)
 {
     size_t  row = (size_t)j->d * sizeof(float);
     int64_t n = j->rows, d = j->d, v = j->v;
@@ -217,14 +217,17 @@ static void block(tl_ctx *ctx, loss_job *j)
         memcpy(j->xs + k * d, j->x + j->kept[j->first + k] * d, row);
         if (j->bias) memcpy(j->logits + k * v, j->bias, (size_t)v * sizeof(float));
     }
-    tl_gemm(ctx, 0, 1, n, v, d, 1, j->xs, d, j->w, d, j->bias ? 1 : 0, j->logits, v);
+    tl_status st =
+        tl_gemm(ctx, 0, 1, n, v, d, 1, j->xs, d, j->w, d, j->bias ? 1 : 0, j->logits, v);
+    if (st != TL_OK) return st;
     tl_parallel(ctx, n, 1 + GRAIN / v, block_rows, j);
-    if (j->dw) tl_gemm(ctx, 1, 0, v, d, n, 1, j->logits, v, j->xs, d, j->first > 0, j->dw, d);
+    if (j->dw) st = tl_gemm(ctx, 1, 0, v, d, n, 1, j->logits, v, j->xs, d, j->first > 0, j->dw, d);
     if (j->dbias) tl_parallel(ctx, v, STRIP, block_columns, j);
-    if (!j->dx) return;
-    tl_gemm(ctx, 0, 0, n, d, v, 1, j->logits, v, j->w, d, 0, j->dxs, d);
+    if (!j->dx || st != TL_OK) return st;
+    st = tl_gemm(ctx, 0, 0, n, d, v, 1, j->logits, v, j->w, d, 0, j->dxs, d);
     for (int64_t k = 0; k < n; k++)
         memcpy(j->dx + j->kept[j->first + k] * d, j->dxs + k * d, row);
+    return st;
 }
 
 static tl_status linear_loss(tl_ctx *ctx, loss_job *j)
@@ -239,7 +242,7 @@ static tl_status linear_loss(tl_ctx *ctx, loss_job *j)
     tl_status st = j->logits && j->xs && j->dxs ? TL_OK : TL_ENOMEM;
     for (j->first = 0; st == TL_OK && j->first < j->count; j->first += rows) {
         j->rows = j->count - j->first < rows ? j->count - j->first : rows;
-        block(ctx, j);
+        st = block(ctx, j);
     }
     tl_release(ctx, j->logits);
     tl_release(ctx, j->xs);

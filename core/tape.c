@@ -95,43 +95,86 @@ static void node_clear(tl_node *node)
         tl_slot_free(node->in[i]);
         tl_tensor_free(node->saved.in[i]);
     }
+    for (int i = 0; i < node->count; i++) {
+        tl_slot_free(node->list[i].slot);
+        tl_tensor_free(node->list[i].t);
+    }
+    free(node->list);
     if (node->release) node->release(node->saved.p);
 }
 
-tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *inputs,
-                    int count, const tl_args *saved, void (*release)(void *p))
+/* *wanted: whether an operator on inputs has to be recorded. */
+static tl_status check_inputs(tl_ctx *ctx, tl_tensor *const *inputs, int count, int *wanted)
 {
-    int       wanted = 0;
-    tl_status st = TL_OK;
+    *wanted = 0;
     for (int i = 0; i < count; i++) {
-        wanted |= tl_wants(ctx, inputs[i]);
-        if (tl_wants(ctx, inputs[i]) && inputs[i]->slot->spent) {
-            st = tl_fail(ctx, TL_EINVAL,
-                         "operand %d, %s, is a result whose tape is gone (an earlier backward "
-                         "consumed it): compute it again, or cut it off by require_grad(false)",
-                         i + 1, SHAPE(inputs[i]));
-            goto done;
-        }
+        if (!tl_wants(ctx, inputs[i])) continue;
+        *wanted = 1;
+        if (inputs[i]->slot->spent)
+            return tl_fail(ctx, TL_EINVAL,
+                           "operand %d, %s, is a result whose tape is gone (an earlier backward "
+                           "consumed it): compute it again, or cut it off by require_grad(false)",
+                           i + 1, SHAPE(inputs[i]));
     }
-    if (!wanted) goto done;
-    if ((st = grow(ctx)) != TL_OK) goto done;
+    return TL_OK;
+}
+
+/* A new node at the end of the tape whose result is out; NULL: no memory. */
+static tl_node *append(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, const tl_args *saved,
+                       void (*release)(void *p))
+{
+    if (grow(ctx) != TL_OK) return NULL;
     tl_slot *slot = slot_new(0);
     if (!slot) {
-        st = tl_fail(ctx, TL_ENOMEM, "out of memory");
-        goto done;
+        (void)tl_fail(ctx, TL_ENOMEM, "out of memory");
+        return NULL;
     }
     tl_node *node = &ctx->tape[ctx->tape_len++];
     *node = (tl_node){.grad = grad, .out = slot, .release = release};
     if (saved) node->saved = *saved;
     memset(node->saved.out, 0, sizeof node->saved.out); /* outputs are not kept */
-    for (int i = 0; i < count; i++) node->in[i] = inputs[i] ? slot_retain(inputs[i]->slot) : NULL;
     for (int i = 0; i < TL_ARGS; i++)
         if (node->saved.in[i])
             node->version[i] = tl_tensor_retain(node->saved.in[i])->storage->version;
     out->slot = slot_retain(slot);
-    return TL_OK;
-done:
-    if (release && saved) release(saved->p);
+    return node;
+}
+
+tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *inputs,
+                    int count, const tl_args *saved, void (*release)(void *p))
+{
+    int       wanted;
+    tl_status st = check_inputs(ctx, inputs, count, &wanted);
+    tl_node  *node = NULL;
+    if (st == TL_OK && wanted && !(node = append(ctx, out, grad, saved, release))) st = TL_ENOMEM;
+    for (int i = 0; node && i < count; i++)
+        node->in[i] = inputs[i] ? slot_retain(inputs[i]->slot) : NULL;
+    if (!node && release && saved) release(saved->p);
+    return st;
+}
+
+tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
+                         int count, const tl_args *saved, void (*release)(void *p))
+{
+    int       wanted;
+    tl_kept  *kept = NULL;
+    tl_node  *node = NULL;
+    tl_status st = check_inputs(ctx, list, count, &wanted);
+    if (st == TL_OK && wanted && !(kept = calloc((size_t)count, sizeof *kept)))
+        st = tl_fail(ctx, TL_ENOMEM, "out of memory");
+    if (kept && !(node = append(ctx, out, grad, saved, release))) {
+        st = TL_ENOMEM;
+        free(kept);
+    }
+    if (node) {
+        node->list = kept;
+        node->count = count;
+    }
+    for (int i = 0; node && i < count; i++)
+        if (list[i])
+            kept[i] = (tl_kept){tl_tensor_retain(list[i]), slot_retain(list[i]->slot),
+                                list[i]->storage->version};
+    if (!node && release && saved) release(saved->p);
     return st;
 }
 
@@ -219,9 +262,11 @@ tl_status tl_hand_over(tl_ctx *ctx, tl_node *node, tl_status st, tl_tensor *cons
 /* Gradients are of the values that the operator saw. */
 static tl_status unchanged(tl_ctx *ctx, const tl_node *node)
 {
-    for (int i = 0; i < TL_ARGS; i++) {
-        const tl_tensor *t = node->saved.in[i];
-        if (t && t->storage->version != node->version[i])
+    for (int i = 0; i < TL_ARGS + node->count; i++) {
+        int              listed = i >= TL_ARGS;
+        const tl_tensor *t = listed ? node->list[i - TL_ARGS].t : node->saved.in[i];
+        if (t && t->storage->version != (listed ? node->list[i - TL_ARGS].version
+                                                : node->version[i]))
             return tl_fail(ctx, TL_EINVAL,
                            "backward: a tensor %s was changed in place after an operator on the "
                            "tape had used it", SHAPE(t));

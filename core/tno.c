@@ -55,7 +55,7 @@ static tl_status ask(tl_tno *tno)
 static tl_status find_form(tl_ctx *ctx, const tl_tno_backend *b, tl_tno_form *out)
 {
     const tl_tno_form *form;
-    *out = (tl_tno_form){b->plan, b->forward, b->backward, b->release};
+    *out = (tl_tno_form){b->plan, b->forward, b->backward, b->release, b->kept};
     if (ctx->device == TL_CPU) return TL_OK;
     form = ctx->engine->form ? ctx->engine->form(ctx, b->name) : NULL;
     if (!form)
@@ -185,7 +185,10 @@ static tl_status check_x(tl_tno *tno, tl_tensor *x)
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
-/* p: the tno   in[0] coef  in[1] x  in[2..] params   out[0] y */
+enum { KEPT = 2 + TL_TNO_PARAMS, DY }; /* of what goes in */
+
+/* p: the tno   in[0] coef  in[1] x  in[2..] params  in[6] kept or NULL
+** out[0] y  out[1] kept, if it is to be made */
 tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
@@ -193,13 +196,15 @@ tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
     (void)ctx;
     for (int i = 0; i < tno->params; i++) params[i] = F32(a->in[2 + i]);
     tl_tno_args t = {.b = a->in[1]->dims[0], .coef = F32(a->in[0]), .params = params,
-                     .x = F32(a->in[1]), .y = F32(a->out[0])};
+                     .x = F32(a->in[1]), .y = F32(a->out[0]), .known = a->in[KEPT] != NULL};
+    if (a->in[KEPT]) t.kept = F32(a->in[KEPT]);
+    else if (a->out[1]) t.kept = F32(a->out[1]);
     return tno->form.forward(tno->plan, &t);
 }
 
 static float *wanted(const tl_tensor *t) { return t ? F32(t) : NULL; }
 
-/* p: the tno   in[0] coef  in[1] x  in[2..] params  in[7] dy
+/* p: the tno   in[0] coef  in[1] x  in[2..] params  in[6] kept or NULL  in[7] dy
 ** out[0] dcoef  out[1] dx  out[2..] dparams; NULL: not wanted */
 tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
@@ -212,8 +217,9 @@ tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
         dparams[i] = wanted(a->out[2 + i]);
     }
     tl_tno_args t = {.b = a->in[1]->dims[0], .coef = F32(a->in[0]), .params = params,
-                     .x = F32(a->in[1]), .dy = F32(a->in[7]), .dx = wanted(a->out[1]),
-                     .dcoef = wanted(a->out[0]), .dparams = dparams};
+                     .x = F32(a->in[1]), .dy = F32(a->in[DY]), .dx = wanted(a->out[1]),
+                     .dcoef = wanted(a->out[0]), .dparams = dparams,
+                     .kept = a->in[KEPT] ? F32(a->in[KEPT]) : NULL, .known = a->in[KEPT] != NULL};
     return tno->form.backward(tno->plan, &t);
 }
 
@@ -230,33 +236,57 @@ static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_args   a = node->saved;
     tl_status st = TL_OK;
     int       count = 2 + ((const tl_tno *)a.p)->params;
-    a.in[7] = dy;
+    a.in[DY] = dy;
     for (int i = 0; i < count && st == TL_OK; i++)
         if (node->in[i]) st = tl_new_like(a.in[i], &a.out[i]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno_grad, &a);
     return tl_hand_over(ctx, node, st, a.out, count);
 }
 
-tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
-                       tl_tensor **out_y)
+/* Puts into a what an earlier call kept, or room for it. */
+static tl_status keep(tl_tno *tno, tl_tensor *kept, tl_args *a)
+{
+    const tl_tno_backend *b = tno->backend;
+    int64_t               count = tno->form.kept ? tno->form.kept(tno->plan) : 0;
+    if (count <= 0) return TL_OK;
+    if (!kept) return tl_new(tno->ctx, TL_F32, 1, &count, &a->out[1]);
+    a->in[KEPT] = kept;
+    if (kept->type == TL_F32 && kept->ndim == 1 && kept->dims[0] == count) return TL_OK;
+    return tl_fail(tno->ctx, TL_ESHAPE, "tno: kept is %s, backend '%s' keeps [%lld]", SHAPE(kept),
+                   b->name, (long long)count);
+}
+
+tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
+                             tl_tensor **kept, tl_tensor **out_y)
 {
     tl_ctx    *ctx = tno->ctx;
-    tl_tensor *y;
+    tl_tensor *y = NULL, *made;
     tl_args    a = {.in = {coef, x}, .p = tno};
     tl_status  st = check_coef(tno, "tno", coef);
     if (st == TL_OK) st = check_params(tno, "tno", params);
     if (st == TL_OK) st = check_x(tno, x);
-    if (st == TL_OK) st = tl_new_like(x, &y);
     if (st != TL_OK) return st;
     for (int i = 0; i < tno->params; i++) a.in[2 + i] = params[i];
+    if (kept) st = keep(tno, *kept, &a);
+    made = a.out[1];
+    if (st == TL_OK) st = tl_new_like(x, &y);
     a.out[0] = y;
-    st = tl_launch(ctx, TL_OP_tno, &a);
-    a.out[0] = NULL;
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno, &a);
+    if (made) a.in[KEPT] = made;
+    a.out[0] = a.out[1] = NULL;
     if (st == TL_OK) {
         tno->refs++;
         st = tl_record(ctx, y, grad, a.in, 2 + tno->params, &a, release);
     }
+    if (made && st == TL_OK) *kept = made;
+    else tl_tensor_free(made);
     return tl_finish(st, y, out_y);
+}
+
+tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
+                       tl_tensor **out_y)
+{
+    return tl_tno_apply_again(tno, coef, params, x, NULL, out_y);
 }
 
 /* ---- The matrix ------------------------------------------------------------------------------ */

@@ -4,7 +4,8 @@
 
 #include "internal.h"
 
-#define TL_TNO_PARAMS 5 /* parameters a backend may have: with coef, x and dy they fill TL_ARGS */
+/* Parameters a backend may have: with coef, x, dy and what is kept they fill TL_ARGS. */
+#define TL_TNO_PARAMS 4
 
 struct tl_plugin {
     const tl_tno_backend *entry; /* in the mapped file, which stays mapped */

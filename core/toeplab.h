@@ -75,7 +75,8 @@ void tl_memory_reset_peak(tl_ctx *ctx);
 void tl_memory_trim(tl_ctx *ctx); /* gives cached bytes back to the system */
 
 /* What was compiled in and what it runs on, one "name value" line each: version, compiler, blas,
-** hdf5, sqlite, transforms, cpu ("unknown" where the system does not tell), threads. */
+** onednn ("none" without), hdf5, sqlite, transforms, cpu ("unknown" where the system does not
+** tell), threads. */
 const char *tl_build_info(tl_ctx *ctx);
 
 /* ---- Devices --------------------------------------------------------------------------------- */
@@ -184,6 +185,17 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **ou
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
+/* How the operands of tl_matmul, tl_linear, tl_linear_cross_entropy and of their gradients are
+** multiplied: as they are, or rounded to bfloat16 (8 bits of significand, to nearest, ties to
+** even). Sums, results, gradients and all else are float32 with both. bf16 is about twice as fast
+** where oneDNN finds the processor's instructions for it (tl_build_info), elsewhere slower. It
+** counts when a product is run, so for a gradient at tl_backward. */
+typedef enum tl_precision_kind { TL_FLOAT32, TL_BF16 } tl_precision_kind;
+
+tl_precision_kind tl_precision(const tl_ctx *ctx); /* TL_FLOAT32 at first */
+/* returns what it was */
+tl_precision_kind tl_set_precision(tl_ctx *ctx, tl_precision_kind kind);
+
 /* y = op(a) op(b) on the last two axes, op transposing them if trans_. Leading axes of a and b
 ** are equal, or b has none (then a's are folded into rows, and trans_a must be 0). [..,m,k] x
 ** [..,k,n] -> [..,m,n] */
@@ -254,6 +266,30 @@ tl_status tl_scale_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor *
 tl_status tl_batch_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, tl_tensor *running_mean,
                         tl_tensor *running_var, int training, double momentum, double eps,
                         tl_tensor **out_y);
+
+/* ---- Networks -------------------------------------------------------------------------------- */
+
+typedef enum tl_norm_kind {
+    TL_NORM_NONE,  /* x */
+    TL_NORM_LAYER, /* (x - mean)/sqrt(var + eps) */
+    TL_NORM_RMS,   /* x / sqrt(mean x^2 + eps) */
+    TL_NORM_SIMPLE /* x / (||x||/sqrt k + eps); 0 -> 0 */
+} tl_norm_kind;
+
+typedef struct tl_mlp_layer {
+    tl_tensor *weight, *bias; /* [o,k], and [o] or NULL */
+    /* of the layer's input; the first layer has none */
+    tl_norm_kind norm;
+    double eps;
+    tl_tensor *norm_weight, *norm_bias; /* [k] or NULL: norm(x) weight + bias */
+} tl_mlp_layer;
+
+/* y = x_count by x_1 = x w^T + bias and x_l = act(norm(x_(l-1))) w^T + bias, to which with residual
+** all layers but the first and the last add x_(l-1): the relative position encoder (TNN, Sec. 3.2)
+** in one pass. Row r of y is multiplied by scale_r, e.g. a decay.
+**   x [p,k]   scale [p] or NULL: has no gradient   y [p,o of the last].   TL_EINVAL: count < 2 */
+tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_kind act,
+                 int residual, tl_tensor *scale, tl_tensor **out_y);
 
 /* ---- Convolution and transforms -------------------------------------------------------------- */
 
@@ -365,6 +401,10 @@ tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
 /* y = T(coef, params) x per channel (TNN, Eq. 4).   coef [p, width d]   x, y [b,n,d] */
 tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                        tl_tensor **out_y);
+/* The same for several calls in which coef and params do not change: *kept is what the backend
+** makes of them. NULL at first, then owned by the caller; NULL still: this one keeps nothing. */
+tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
+                             tl_tensor **kept, tl_tensor **out_y);
 /* T [d,n,n], no gradient */
 tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor **out_t);
 

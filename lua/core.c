@@ -94,7 +94,7 @@ static void open_classes(lua_State *L)
     open_tensor_class(L);
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) glue_class_open(L, classes[i]);
     glue_error_open(L);
-    glue_grad_open(L);
+    glue_scope_open(L);
     glue_random_open(L);
     glue_sys_open(L);
     glue_process_open(L);

@@ -327,3 +327,46 @@ void glue_sorted_keys(lua_State *L, int arg)
     }
     glue_sort(L);
 }
+
+/* ---- Settings of the context ----------------------------------------------------------------- */
+
+#define SCOPE "toeplab.scope"
+
+typedef struct scope {
+    glue_setting set;
+    int          was;
+} scope;
+
+static int scope_close(lua_State *L)
+{
+    const scope *s = luaL_checkudata(L, 1, SCOPE);
+    (void)s->set(glue_ctx(L), s->was);
+    return 0;
+}
+
+/* The scope is closed when this function is left, by an error too; no pcall cuts its traceback. */
+int glue_scope(lua_State *L, int arg, glue_setting set, int value)
+{
+    if (!luaL_getmetafield(L, arg, "__call")) {
+        luaL_checktype(L, arg, LUA_TFUNCTION);
+    } else {
+        lua_pop(L, 1);
+    }
+    scope *s = lua_newuserdatauv(L, sizeof *s, 0);
+    *s = (scope){set, set(glue_ctx(L), value)};
+    (void)set(glue_ctx(L), s->was);
+    luaL_setmetatable(L, SCOPE);
+    lua_insert(L, arg);
+    lua_toclose(L, arg);
+    (void)set(glue_ctx(L), value);
+    lua_call(L, lua_gettop(L) - arg - 1, LUA_MULTRET);
+    return lua_gettop(L) - arg;
+}
+
+void glue_scope_open(lua_State *L)
+{
+    static const luaL_Reg meta[] = {{"__close", scope_close}, {NULL, NULL}};
+    luaL_newmetatable(L, SCOPE);
+    glue_set(L, meta);
+    lua_pop(L, 1);
+}

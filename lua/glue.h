@@ -95,6 +95,13 @@ double glue_number_field(lua_State *L, int arg, const char *name, const double *
 void glue_sorted_keys(lua_State *L, int arg);
 void glue_sort(lua_State *L); /* sorts the array at the top */
 
+/* ---- Settings of the context ----------------------------------------------------------------- */
+
+typedef int (*glue_setting)(tl_ctx *ctx, int value); /* sets, returns what it was */
+/* Calls the function at arg, the arguments behind it, with another value of a setting. Returns its
+** results. */
+int glue_scope(lua_State *L, int arg, glue_setting set, int value);
+
 /* ---- The parts of the module ----------------------------------------------------------------- */
 
 extern const luaL_Reg glue_error_functions[], glue_tensor_functions[], glue_grad_functions[],
@@ -112,7 +119,7 @@ void glue_binary_open(lua_State *L);     /* max, min (the module) */
 void glue_arithmetic_open(lua_State *L); /* __add .. __unm (tensors' metatable) */
 /* Metatables that are no glue_class are made; stack unchanged. */
 void glue_error_open(lua_State *L);
-void glue_grad_open(lua_State *L);
+void glue_scope_open(lua_State *L);
 void glue_random_open(lua_State *L);
 void glue_sys_open(lua_State *L);
 void glue_process_open(lua_State *L);

@@ -1,8 +1,6 @@
 /* grad.c - gradients in Lua: which tensors want one, the tape, and running without it. */
 #include "glue.h"
 
-#define GUARD "toeplab.recording"
-
 static int require_grad(lua_State *L)
 {
     tl_tensor *t = glue_tensor(L, 1);
@@ -48,31 +46,9 @@ static int backward(lua_State *L)
 
 /* ---- Recording ------------------------------------------------------------------------------- */
 
-static int restore(lua_State *L)
-{
-    const int *was = luaL_checkudata(L, 1, GUARD);
-    (void)tl_recording(glue_ctx(L), *was);
-    return 0;
-}
+static int record(tl_ctx *ctx, int on) { return tl_recording(ctx, on); }
 
-/* The guard is closed when this function is left, by an error too; no pcall cuts its traceback. */
-static int no_grad(lua_State *L)
-{
-    if (!luaL_getmetafield(L, 1, "__call")) {
-        luaL_checktype(L, 1, LUA_TFUNCTION);
-    } else {
-        lua_pop(L, 1);
-    }
-    int *was = lua_newuserdatauv(L, sizeof *was, 0);
-    *was = tl_recording(glue_ctx(L), 1);
-    (void)tl_recording(glue_ctx(L), *was);
-    luaL_setmetatable(L, GUARD);
-    lua_insert(L, 1);
-    lua_toclose(L, 1);
-    (void)tl_recording(glue_ctx(L), 0);
-    lua_call(L, lua_gettop(L) - 2, LUA_MULTRET);
-    return lua_gettop(L) - 1;
-}
+static int no_grad(lua_State *L) { return glue_scope(L, 1, record, 0); }
 
 static int recording(lua_State *L)
 {
@@ -93,14 +69,6 @@ static int tape_length(lua_State *L)
 {
     lua_pushinteger(L, tl_tape_len(glue_ctx(L)));
     return 1;
-}
-
-void glue_grad_open(lua_State *L)
-{
-    static const luaL_Reg meta[] = {{"__close", restore}, {NULL, NULL}};
-    luaL_newmetatable(L, GUARD);
-    glue_set(L, meta);
-    lua_pop(L, 1);
 }
 
 const luaL_Reg glue_grad_functions[] = {

@@ -23,6 +23,7 @@ typedef struct start { /* what the protected part is given */
     tl_ctx *ctx;
     int     argc;
     char  **argv; /* from the verb on, ended by NULL */
+    int     lost; /* why print could not write, as errno has it; 0: it could */
 } start;
 
 /* ---- Options before the verb ----------------------------------------------------------------- */
@@ -163,11 +164,32 @@ static int run_command(lua_State *L, const start *s)
     return 1;
 }
 
+/* As Lua's own print, which does not say that the disk is full. */
+static int print(lua_State *L)
+{
+    start *s = lua_touserdata(L, lua_upvalueindex(1));
+    int    n = lua_gettop(L);
+    errno = 0;
+    for (int i = 1; i <= n; i++) {
+        size_t      length;
+        const char *text = luaL_tolstring(L, i, &length);
+        if (i > 1) (void)fputc('\t', stdout);
+        (void)fwrite(text, 1, length, stdout);
+        lua_pop(L, 1);
+    }
+    (void)fputc('\n', stdout);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && !s->lost) s->lost = errno ? errno : EIO;
+    return 0;
+}
+
 /* Protected: pushes the exit code. */
 static int run(lua_State *L)
 {
-    const start *s = lua_touserdata(L, 1);
+    start *s = lua_touserdata(L, 1);
     luaL_openlibs(L);
+    lua_pushlightuserdata(L, s);
+    lua_pushcclosure(L, print, 1);
+    lua_setglobal(L, "print");
     lua_warning(L, "@on", 0); /* e.g. of a backend whose options cannot do much */
     preload(L, s->ctx);
     int         found = find_library(L);
@@ -277,7 +299,7 @@ int main(int argc, char **argv)
     int code = run_lua(&s);
     tl_ctx_free(s.ctx);
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        (void)fprintf(stderr, "toeplab: standard output: %s\n", strerror(errno));
+        (void)fprintf(stderr, "toeplab: standard output: %s\n", strerror(s.lost ? s.lost : errno));
         if (code == 0) code = 1;
     }
     return code;

@@ -1,4 +1,6 @@
 /* nn.c - what layers are made of, in Lua: softmax and losses, norms, convolution, transforms. */
+#include <string.h>
+
 #include "glue.h"
 
 #define NO_IGNORE INT32_MIN /* no target is passed over unless the script says so */
@@ -86,6 +88,69 @@ static int batch_norm(lua_State *L)
     return glue_result(L, tl_batch_norm(x, w, b, mean, var, training, momentum, eps, y));
 }
 
+/* ---- Networks -------------------------------------------------------------------------------- */
+
+/* Pushes a field of the table at the top. */
+static int raw_field(lua_State *L, const char *name)
+{
+    lua_pushstring(L, name);
+    return lua_rawget(L, -2);
+}
+
+/* A field of the table at the top, which keeps it alive; NULL if it is nil. */
+static tl_tensor *tensor_field(lua_State *L, int arg, int l, const char *name)
+{
+    if (raw_field(L, name) != LUA_TNIL && !glue_is_tensor(L, -1))
+        glue_argerror(L, arg, "%s of layer %d is %s, not a tensor", name, l, luaL_typename(L, -1));
+    tl_tensor *t = glue_opt_tensor(L, -1);
+    lua_pop(L, 1);
+    return t;
+}
+
+static tl_norm_kind norm_field(lua_State *L, int arg, int l)
+{
+    static const char *const names[] = {"none", "layer", "rms", "simple", NULL}; /* tl_norm_kind */
+    int         kind = 0;
+    const char *name = raw_field(L, "norm") == LUA_TNIL ? "none" : lua_tostring(L, -1);
+    while (names[kind] && !(name && strcmp(names[kind], name) == 0)) kind++;
+    if (!names[kind]) glue_argerror(L, arg, "no norm '%s' for layer %d", name ? name : "?", l);
+    lua_pop(L, 1);
+    return (tl_norm_kind)kind;
+}
+
+static tl_mlp_layer mlp_layer(lua_State *L, int arg, int l)
+{
+    if (lua_rawgeti(L, arg, l) != LUA_TTABLE)
+        glue_argerror(L, arg, "layer %d is %s, not a table", l, luaL_typename(L, -1));
+    tl_mlp_layer p = {.weight = tensor_field(L, arg, l, "weight"),
+                      .bias = tensor_field(L, arg, l, "bias"),
+                      .norm = norm_field(L, arg, l),
+                      .norm_weight = tensor_field(L, arg, l, "norm_weight"),
+                      .norm_bias = tensor_field(L, arg, l, "norm_bias")};
+    if (!p.weight) glue_argerror(L, arg, "layer %d has no weight", l);
+    raw_field(L, "eps");
+    p.eps = lua_tonumber(L, -1);
+    lua_pop(L, 2);
+    return p;
+}
+
+/* mlp(x, {{weight=, bias=, norm=, eps=, norm_weight=, norm_bias=}, ..}, act [, residual [, scale]])
+*/
+static int mlp(lua_State *L)
+{
+    tl_tensor *x = glue_tensor(L, 1);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_Unsigned  count = lua_rawlen(L, 2);
+    tl_unary_kind act = (tl_unary_kind)glue_unary_kind(L, 3);
+    int           residual = lua_toboolean(L, 4);
+    tl_tensor    *scale = glue_opt_tensor(L, 5);
+    luaL_argcheck(L, count < 1000, 2, "too many layers");
+    tl_mlp_layer *layers = lua_newuserdatauv(L, (size_t)count * sizeof *layers + 1, 0);
+    for (int l = 0; l < (int)count; l++) layers[l] = mlp_layer(L, 2, l + 1);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_mlp(x, layers, (int)count, act, residual, scale, y));
+}
+
 /* ---- Convolution and transforms -------------------------------------------------------------- */
 
 static int depthwise_conv(lua_State *L)
@@ -145,6 +210,7 @@ const luaL_Reg glue_nn_functions[] = {
     {"simple_rms_norm", simple_rms_norm},
     {"scale_norm", scale_norm},
     {"batch_norm", batch_norm},
+    {"mlp", mlp},
     {"depthwise_conv", depthwise_conv},
     {"fft", fft},
     {"ifft", ifft},

@@ -109,6 +109,23 @@ static int linear(lua_State *L)
     return glue_result(L, tl_linear(x, w, bias, y));
 }
 
+static int set_precision(tl_ctx *ctx, int kind)
+{
+    return tl_set_precision(ctx, (tl_precision_kind)kind);
+}
+
+/* precision([name[, f, ...]]): what it was, or with f the results of f(...) under it */
+static int precision(lua_State *L)
+{
+    static const char *const names[] = {[TL_FLOAT32] = "float32", [TL_BF16] = "bf16", NULL};
+    int was = tl_precision(glue_ctx(L));
+    int kind = lua_isnoneornil(L, 1) ? was : luaL_checkoption(L, 1, NULL, names);
+    if (!lua_isnoneornil(L, 2)) return glue_scope(L, 2, set_precision, kind);
+    (void)set_precision(glue_ctx(L), kind);
+    lua_pushstring(L, names[was]);
+    return 1;
+}
+
 /* ---- Reductions ------------------------------------------------------------------------------ */
 
 /* x:sum([axis[, keep]]), x:mean, x:amax; upvalue 2 is the kind. */
@@ -245,7 +262,8 @@ void glue_arithmetic_open(lua_State *L)
 
 const luaL_Reg glue_ops_functions[] = {
     {"unary", unary},   {"unary_names", unary_names}, {"gate", gate},     {"affine", affine},
-    {"matmul", matmul}, {"linear", linear},           {"concat", concat}, {NULL, NULL},
+    {"matmul", matmul}, {"linear", linear},           {"concat", concat},
+    {"precision", precision}, {NULL, NULL},
 };
 
 const luaL_Reg glue_ops_methods[] = {

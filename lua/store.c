@@ -74,6 +74,7 @@ static tl_value *parameters(lua_State *L, int arg, int *out_count)
 typedef struct visit { /* what a row is handed over with */
     lua_State             *L;
     int                    rows;   /* index of the array that gathers them, or of the function */
+    int                    plain;  /* the function takes the values themselves, not a table */
     int                    count;
     int                    failed; /* an error object is at the top */
     int                    columns;
@@ -95,6 +96,13 @@ static void push_value(lua_State *L, const tl_value *v)
 static int take_row(lua_State *L)
 {
     visit *v = lua_touserdata(L, 2);
+    if (v->plain) {
+        luaL_checkstack(L, v->columns, "columns");
+        lua_pushvalue(L, 1);
+        for (int i = 0; i < v->columns; i++) push_value(L, &v->values[i]);
+        lua_call(L, v->columns, 0);
+        return 0;
+    }
     lua_createtable(L, 0, v->columns);
     for (int i = 0; i < v->columns; i++) {
         push_value(L, &v->values[i]);
@@ -126,14 +134,15 @@ static int row(void *user, int columns, const char *const *names, const tl_value
     return v->failed;
 }
 
-/* Runs the statement at arguments 2 and 3; rows go to the value at the index sink. */
-static void run(lua_State *L, int sink)
+/* Runs the statement at arguments 2 and 3; rows go to the value at the index sink, plain or as
+** tables. */
+static void run(lua_State *L, int sink, int plain)
 {
     int         count;
     glue_box   *b = glue_open_box(L, 1, &glue_store_class);
     const char *sql = luaL_checkstring(L, 2);
     tl_value   *values = parameters(L, 3, &count);
-    visit       v = {.L = L, .rows = sink};
+    visit       v = {.L = L, .rows = sink, .plain = plain};
     luaL_checkstack(L, 8, "rows");
     b->busy++;
     tl_status st = tl_store_exec(b->as.store, sql, count, values, row, &v);
@@ -146,7 +155,7 @@ static int exec(lua_State *L)
 {
     lua_settop(L, 3);
     lua_newtable(L);
-    run(L, 4);
+    run(L, 4, 0);
     lua_settop(L, 4);
     return 1;
 }
@@ -154,7 +163,14 @@ static int exec(lua_State *L)
 static int each(lua_State *L)
 {
     luaL_checktype(L, 4, LUA_TFUNCTION);
-    run(L, 4);
+    run(L, 4, 0);
+    return 0;
+}
+
+static int tuples(lua_State *L)
+{
+    luaL_checktype(L, 4, LUA_TFUNCTION);
+    run(L, 4, 1);
     return 0;
 }
 
@@ -167,6 +183,6 @@ static int last_id(lua_State *L)
 const luaL_Reg glue_store_functions[] = {{"store", core_store}, {NULL, NULL}};
 
 static const luaL_Reg methods[] = {
-    {"exec", exec}, {"each", each}, {"last_id", last_id}, {NULL, NULL}};
+    {"exec", exec}, {"each", each}, {"tuples", tuples}, {"last_id", last_id}, {NULL, NULL}};
 
 const glue_class glue_store_class = {"toeplab.store", release, methods, NULL};

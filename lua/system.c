@@ -232,6 +232,16 @@ static int exists(lua_State *L)
     return 1;
 }
 
+/* Whether two paths lead to one file or folder. */
+static int same(lua_State *L)
+{
+    struct stat a, b;
+    const char *one = luaL_checkstring(L, 1), *other = luaL_checkstring(L, 2);
+    int         both = stat(one, &a) == 0 && stat(other, &b) == 0;
+    lua_pushboolean(L, both && a.st_dev == b.st_dev && a.st_ino == b.st_ino);
+    return 1;
+}
+
 /* "file", "folder", "other" (a device, a pipe) or nil; then whether path is a symbolic link. */
 static int kind(lua_State *L)
 {
@@ -346,6 +356,7 @@ const luaL_Reg glue_sys_functions[] = {
     {"list", list},
     {"exists", exists},
     {"kind", kind},
+    {"same", same},
     {"size", file_size},
     {"free_space", free_space},
     {"rename", rename_file},

@@ -131,13 +131,23 @@ static tl_tensor **own_params(lua_State *L, int arg, const tl_tno *o)
     return list;
 }
 
+/* With a 4th argument, true or what an earlier call kept, also returns what the backend keeps. */
 static int apply(lua_State *L)
 {
-    lua_settop(L, 4); /* what is pushed below is no argument */
-    tl_tno     *o = tno(L);
-    tl_tensor  *coef = glue_tensor(L, 2), **own = own_params(L, 3, o), *x = glue_tensor(L, 4);
+    lua_settop(L, 5); /* what is pushed below is no argument */
+    tl_tno    *o = tno(L);
+    tl_tensor *coef = glue_tensor(L, 2), **own = own_params(L, 3, o), *x = glue_tensor(L, 4);
+    int        again = lua_toboolean(L, 5), first = lua_isboolean(L, 5);
+    tl_tensor *given = again && !first ? glue_tensor(L, 5) : NULL, **kept = &given;
+    if (first) kept = glue_push_tensor(L);
+    int         at = lua_gettop(L);
     tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_tno_apply(o, coef, own, x, y));
+    (void)glue_result(L, tl_tno_apply_again(o, coef, own, x, again ? kept : NULL, y));
+    if (!again) return 1;
+    if (first && *kept) lua_pushvalue(L, at);
+    else if (given) lua_pushvalue(L, 5);
+    else lua_pushnil(L);
+    return 2;
 }
 
 static int dense(lua_State *L)

@@ -58,7 +58,7 @@ lines() {
 cat >"$top/sweep.lua" <<'END'
 local tl = require "toeplab"
 return tl.experiment "sweep" {
-  fixed = { steps = 4, broken = 0 },
+  fixed = { steps = 4, broken = 0, flag = false },
   grid = { width = { 1, 2, 3 }, op = { "tno", "ski" } },
   checkpoint = { steps = 2 },
   trial = function(t, c)
@@ -84,6 +84,19 @@ for words in ls retry "tag x @all" "rm @all" "restore @all" "note @all x" gc "fs
 done
 expect "a sweep with failures" 1 "4 done, 2 failed" "$toeplab" run "$top/sweep.lua"
 
+sed 's/op = {/unread = { 1, 2 }, op = {/; s/"sweep"/"axes"/' "$top/sweep.lua" >"$top/axes.lua"
+expect "an axis that nobody reads" 2 "no trial read 'unread', so its values made no difference" \
+    "$toeplab" run -q "$top/axes.lua" width=1 -C "$top/axes"
+said "... is told after the first trial" "^warning: .*first trial did not read 'unread'"
+grep -q "did not read '[^u]" "$top/err" && result 1 "... and no other" || result 0 "... and no other"
+sed 's/grid = {.*/grid = { width = { 1, 2 }, op = { "tno", "ski" } }, when = { { where = { width = 2 },\
+  grid = { more = { 1, 2 } } } },/; s/steps = 4/more = 0, steps = 4/; s/c.width == 3/c.width == 2 and c.more == 9/' \
+    "$top/sweep.lua" >"$top/when.lua"
+run "$toeplab" run -q "$top/when.lua" -C "$top/axes"
+good=0
+[ "$got" -eq 0 ] && [ ! -s "$top/err" ] || good=1
+result $good "a key of some trials alone may be read late"
+
 # ---- Looking -------------------------------------------------------------------------------------
 
 lines "ls" 7 "$toeplab" ls
@@ -99,6 +112,8 @@ expect "ls of a misspelt experiment" 2 "did you mean 'sweep'" "$toeplab" ls swep
 expect "ls of two forms" 2 "choose one of" "$toeplab" ls --csv --json
 expect "ls of no trial that fits" 0 "^id " "$toeplab" ls 'width>9'
 expect "show of the best" 0 "width = 1" "$toeplab" show @best:loss
+expect "show of provenance" 0 "^features    .*" "$toeplab" show @best:loss
+said "... and the environment" "^  *TOEPLAB_DIR="
 expect "show of the best by its name" 0 "width = 2" "$toeplab" show @best:acc
 expect "show --json" 0 '"metrics":{"acc":{"step":4,' "$toeplab" show @best:loss --json
 expect "show of none" 1 "show: no trial fits" "$toeplab" show 'width>9'
@@ -111,6 +126,40 @@ said "... with what they share" "width=3.*looks systematic"
 said "... and the command" "again: toeplab run .*sweep.lua"
 said "... and their checkpoint" "last checkpoint: step 2"
 expect "failures --json" 0 '"shared":\["width=3"\]' "$toeplab" failures --json
+expect "no failures" 0 "^no trial has failed$" "$toeplab" failures width=1
+expect "a sweep with a flag" 1 "2 failed" \
+    "$toeplab" run "$top/sweep.lua" flag=true width=3 -C "$top/truth"
+expect "... and one without" 0 "2 done" "$toeplab" run "$top/sweep.lua" width=1 -C "$top/truth"
+expect "failures share truth values" 0 "all have flag=true width=3" \
+    "$toeplab" failures -C "$top/truth"
+expect "@best: without a metric" 2 "'@best:' needs a metric: @best:acc, @best:loss$" \
+    "$toeplab" show @best:
+expect "a full disk behind ls" 1 "standard output: No space left" sh -c "'$toeplab' ls >/dev/full"
+expect "a full disk behind export" 1 "standard output: No space left" \
+    sh -c "'$toeplab' export >/dev/full"
+
+# complete WORD...: what bash is offered for the last word of a command line.
+complete() {
+    bash -c 'source "$1"; toeplab=$2; shift 2; COMP_WORDS=() COMP_LINE="$*"
+        for word; do # as bash takes them apart
+            while [[ $word == *[:=]* ]]; do
+                part=${word%%[:=]*}
+                COMP_WORDS+=("$part" "${word:${#part}:1}")
+                word=${word#*[:=]}
+            done
+            COMP_WORDS+=("$word")
+        done
+        COMP_WORDS[0]=$toeplab COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMP_POINT=${#COMP_LINE}
+        _toeplab
+        printf "%s\n" "${COMPREPLY[@]}"' - "$source/docs/completion/toeplab" "$toeplab" "$@"
+}
+if command -v bash >/dev/null; then
+    expect "completion of a verb" 0 "^merge$" complete toeplab me
+    expect "completion of an option" 0 "^--repair$" complete toeplab fsck --r
+    expect "completion of a key" 0 "^width=$" complete toeplab ls wi
+    expect "completion of @best:" 0 "^@best:loss$" complete toeplab show @be
+    expect "completion of its metric" 0 "^loss$" complete toeplab show @best:l
+fi
 expect "export of what fits" 0 ",ski," "$toeplab" export op=ski
 expect "export of none" 1 "no trial fits" "$toeplab" export op=none
 
@@ -129,6 +178,7 @@ expect "sql from standard input" 0 "^7$" \
 expect "sql --schema" 0 "^v_last  *trial, name, step, value" "$toeplab" sql --schema
 expect "repl" 0 "^0.25	2$" sh -c "printf '%s\n' 'local x =' '1' 'nonsense(' ')' \
     'trial(\"@best:loss\").metrics.loss, 1 + 1' | '$toeplab' repl"
+expect "help in repl" 0 "series(TRIAL, METRIC)" sh -c "echo help | '$toeplab' repl"
 
 # ---- Changing ------------------------------------------------------------------------------------
 
@@ -192,6 +242,9 @@ dump="SELECT trial, name, step, value FROM v_metrics UNION ALL SELECT id, status
 "$toeplab" sql --csv -C "$top/killed-merge" "$dump" >"$top/dump2"
 lines "... and the same" 0 cmp "$top/dump" "$top/dump2"
 expect "merge of itself" 2 "results folder itself" "$toeplab" merge "$top/results"
+for itself in "$top/./results" "$top/results/../results/runs.db"; do
+    expect "merge of itself by another name" 2 "results folder itself" "$toeplab" merge "$itself"
+done
 expect "merge of what is not there" 2 "holds no runs" "$toeplab" merge "$top/none"
 for part in 1 2; do
     expect "shard $part of 2" 0 "width=" "$toeplab" run -q -C "$top/shard$part" --shard $part/2 \
@@ -217,6 +270,9 @@ expect "fsck finds a changed byte" 6 "^damage  $file .* sha256" "$toeplab" fsck 
 expect "... --quick does not look" 0 "all is whole" "$toeplab" fsck -q -C "$hurt"
 rm "$hurt/$(cd "$hurt" && ls runs/*/step-00000002.h5 | head -1)"
 expect "... but misses a file" 6 "is missing" "$toeplab" fsck -q -C "$hurt"
+expect "... as JSON too" 6 '^{"damage":[1-9][0-9]*,"files":[0-9]*,"trials":[0-9]*}$' \
+    "$toeplab" fsck -q --json -C "$hurt"
+said "... each finding" '^{"state":"damage","text":".* is missing"}$'
 cat >"$top/hurt.lua" <<'END'
 local store = require("toeplab.core").store(arg[1], "w")
 store:exec "UPDATE last SET value = 7 WHERE name = 'loss'"
@@ -257,7 +313,8 @@ for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 done
 expect "fsck tells of the journal of a killed run" 0 "events-1.jnl is not taken over" \
     "$toeplab" fsck -C "$top/killed"
-expect "gc leaves it" 0 "0 files left behind" "$toeplab" gc -n -C "$top/killed"
+expect "gc leaves it" 0 "^would free 0 trials" "$toeplab" gc -n -C "$top/killed"
+grep -q events "$top/out" && result 1 "... and does not list it" || result 0 "... and does not list it"
 expect "merge leaves its trial out" 0 "^1 running and left out" \
     "$toeplab" merge -C "$top/merged" "$top/killed"
 expect "fsck --repair takes it over" 0 "^mended .*: taken over" \
@@ -279,6 +336,8 @@ for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     sleep 0.25
 done
 expect "ls while a run is at work" 0 "slow .*running" "$toeplab" ls
+expect "status --json while a run is at work" 0 '"at_work":\[{"alive":true,"id":"[0-9a-f]*"' \
+    "$toeplab" status --json slow
 expect "rm of a running trial" 5 "writing here" "$toeplab" rm slow
 expect "gc while a run is at work" 5 "writing here" "$toeplab" gc
 kill -TERM $pid

@@ -125,6 +125,9 @@ refuse "verify without a file" 2 "give reference files" "$toeplab" verify
 refuse "verify with a file that is not there" 2 "no such file" "$toeplab" verify none.h5
 expect "verify of the reference cases, all backends" 0 "29 passed, 0 failed, 0 skipped" \
     "$toeplab" verify "$source/tests/reference.h5"
+expect "verify of products in bf16" 0 "29 passed, 0 failed, 0 skipped, worst [0-9.]*e-0[23]" \
+    "$toeplab" verify --precision bf16 "$source/tests/reference.h5"
+refuse "verify in no precision" 2 "no precision 'half'" "$toeplab" verify -p half none.h5
 expect "the reference cases are what the script computes" 0 "29 passed, 0 failed, 0 skipped" \
     sh -c "'$toeplab' lua '$source/tests/lua/make_reference.lua' '$top/made.h5' &&
         '$toeplab' verify -q '$top/made.h5'"
@@ -254,8 +257,11 @@ refuse "convert to a form that there is none of" 2 "did you mean 'exact'" \
     "$toeplab" convert @last --form exakt
 refuse "generate from no such file" 2 "there is no such file" "$toeplab" generate none.h5
 expect "bench lists" 0 "^generate " "$toeplab" bench
-expect "bench generate" 0 "^ *1024  etsc exact " "$toeplab" bench generate --quick --repeats 1
-refuse "no such bench" 2 "did you mean 'generate'\|(present: generate" "$toeplab" bench generat
+TOEPLAB_PYTHON='' expect "bench generate" 0 "^n 32 b 1  *[0-9]*  token  etsc exact " \
+    "$toeplab" bench generate --quick --repeats 1 --lengths 16,32 -C "$top/benches"
+expect "a bench is kept" 0 "bench-generate  *etsc exact, n 32 b 1, token.*done" \
+    "$toeplab" ls bench-generate -C "$top/benches"
+refuse "no such bench" 2 "did you mean 'generate'" "$toeplab" bench generat
 expect "ls" 0 "quickstart  *seed=1  *done" "$toeplab" ls
 refuse "ls of a status that there is none of" 2 "no status 'don'; did you mean\|'don' (present:" \
     "$toeplab" ls --status don

@@ -18,7 +18,7 @@ static const char *const sizes[] = {"size=double", "size=power2", "size=good"};
 typedef struct problem {
     int64_t     n, b, d;
     int         causal;
-    const char *size;
+    const char *size, *isa; /* NULL: auto */
 } problem;
 
 /* Everything of one application; half: M, so that there are M + 1 frequencies. */
@@ -30,7 +30,8 @@ typedef struct result {
 static inline tl_tno *operator_of(const char *backend, const problem *p)
 {
     tl_tno     *tno = NULL;
-    const char *options[] = {strcmp(backend, "fd") == 0 ? p->size : NULL, NULL};
+    int         own = strcmp(backend, "fd") == 0;
+    const char *options[] = {own ? p->size : NULL, p->isa, NULL};
     CHECK_STATUS(tl_tno_new(ctx, backend, p->n, p->d, p->causal, options, &tno), TL_OK);
     if (!tno) {
         printf("  %s: %s\n", backend, tl_errmsg(ctx));

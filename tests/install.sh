@@ -29,6 +29,7 @@ check "cmake --install" cmake --install "$build" --prefix "$prefix"
 for file in bin/toeplab lib/libtoeplab.so lib/pkgconfig/toeplab.pc include/toeplab/toeplab.h \
     include/toeplab/backend.h include/toeplab/status.h lib/toeplab/backends/naive.so \
     share/toeplab/lua/toeplab/init.lua share/toeplab/experiments/quickstart.lua \
+    lib/toeplab/benches/fftw_plain share/toeplab/benches/torch_peer.py \
     share/toeplab/published/tnn/table10.lua share/toeplab/published/ski/table2.lua \
     share/man/man1/toeplab.1 share/man/man7/toeplab-lua.7 share/zsh/site-functions/_toeplab \
     share/bash-completion/completions/toeplab share/fish/vendor_completions.d/toeplab.fish; do
@@ -54,6 +55,11 @@ print(package.searchpath("toeplab.nn", package.path))
 END
 lua() { "$prefix/bin/toeplab" lua sum.lua | grep -F "$prefix/bin/../share/toeplab/lua/toeplab/nn"; }
 check "a script finds the installed Lua library" lua
+bench() {
+    TOEPLAB_PYTHON= "$prefix/bin/toeplab" bench tno -q -r 1 --lengths 8 --batches 1 --dim 4 \
+        -C "$top/benches" | grep -q "^n 8 b 1 .* fftw plain "
+}
+check "FFTW is measured beside us" bench
 table() { "$prefix/bin/toeplab" table tnn/table10 | grep -q "^learnable  *27.65  *24.39$"; }
 check "a published table is found" table
 

@@ -15,9 +15,10 @@ local may_include = { -- header -> the only files that may include it
   { "^pcre2",         "^core/pieces%.c$" },
   { "^hdf5",          "^core/h5%w*%.[ch]$" },
   { "^dlfcn%.h$",     "^core/plugin%.c$", "^tests/faults/" },
-  { "^fftw3",         "^backends/fft/" },
+  { "^fftw3",         "^backends/fft/", "^benches/" },
   { "^cblas",         "^core/gemm%.c$" },
   { "^openblas",      "^core/gemm%.c$" },
+  { "^dnnl",          "^core/onednn%.c$" },
   { "^internal%.h$",  "^core/", "^tests/" },
   { "^backend%.h$",   "^core/", "^backends/", "^tests/" },
   { "^toeplab%.h$",   "^core/", "^lua/", "^tests/" },
@@ -25,6 +26,8 @@ local may_include = { -- header -> the only files that may include it
 
 local may_quote = { -- room -> what its files include in quotes, beside their own folder
   { "^core/" },
+  { "^backends/fd/",   "^core/backend%.h$", "^core/status%.h$", "^backends/[^/]+$",
+    "^backends/rac/rac%.h$" }, -- whose transforms it is built of
   { "^backends/",      "^core/backend%.h$", "^core/status%.h$", "^backends/[^/]+$" },
   { "^lua/",           "^core/toeplab%.h$" },
   { "^tests/plugin/",  "^core/backend%.h$" },

@@ -126,6 +126,30 @@ RUN(decay)
     return st;
 }
 
+/* i: the norm, the activation, whether residual, and how many layers; f: eps, and whether rows are
+** scaled; inputs: x, a weight and a bias for each layer, then those of the last one's norm */
+RUN(mlp)
+{
+    tl_mlp_layer layers[4] = {{0}};
+    int          count = (int)c->i[3];
+    int64_t      p = tl_tensor_dim(in[0], 0);
+    tl_tensor   *scale = NULL;
+    tl_status    st = TL_OK;
+    for (int l = 0; l < count; l++) {
+        layers[l] = (tl_mlp_layer){.weight = in[1 + 2 * l], .bias = in[2 + 2 * l]};
+        if (l > 0) layers[l].norm = (tl_norm_kind)c->i[0];
+        layers[l].eps = c->f[0];
+    }
+    if (c->inputs > 1 + 2 * count) layers[count - 1].norm_weight = in[1 + 2 * count];
+    if (c->inputs > 2 + 2 * count) layers[count - 1].norm_bias = in[2 + 2 * count];
+    if (c->f[1] != 0) st = tl_tensor_new(tl_tensor_ctx(in[0]), TL_F32, 1, &p, &scale);
+    for (int64_t r = 0; scale && r < p; r++) tl_tensor_f32(scale)[r] = 1.5f / (float)(r + 1);
+    if (st == TL_OK)
+        st = tl_mlp(in[0], layers, count, (tl_unary_kind)c->i[1], (int)c->i[2], scale, out);
+    tl_tensor_free(scale);
+    return st;
+}
+
 /* p: the operator; inputs: x, coef, its own parameters */
 RUN(tno) { return tl_tno_apply(c->p, in[1], in + 2, in[0], out); }
 

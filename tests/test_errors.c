@@ -10,6 +10,9 @@ typedef struct refusal { /* tables are ended by {0} */
 } refusal;
 
 #define OF(...) .in = {__VA_ARGS__}
+/* of an mlp: hidden by k, and o by hidden */
+#define MAPS(hidden, k, o) \
+    {ANY, 2, {hidden, k}}, {ANY, 1, {hidden}}, {ANY, 2, {o, hidden}}, {ANY, 1, {o}}
 
 static const refusal refusals[] = {
     {{"unary of ids", unary, 1, OF({INTEGERS, 1, {3}})}, TL_ETYPE, "int32"},
@@ -55,6 +58,24 @@ static const refusal refusals[] = {
     {{"batch_norm", batch_norm, 2, OF({ANY, 2, {2, 3}}, {ANY, 1, {2}})}, TL_ESHAPE,
      "weight is [2]"},
     {{"batch_norm of one row", batch_norm, 1, OF({ANY, 2, {1, 3}}), .i = {1}}, TL_EINVAL, "[1,3]"},
+    {{"mlp of one layer", mlp, 3, OF({ANY, 2, {4, 3}}, {ANY, 2, {5, 3}}, {ANY, 1, {5}}),
+      .i = {0, 0, 0, 1}}, TL_EINVAL, "1 layers"},
+    {{"mlp of ids", mlp, 5, OF({INTEGERS, 2, {4, 3}}, MAPS(5, 3, 2)), .i = {0, 0, 0, 2}}, TL_ETYPE,
+     "int32"},
+    {{"mlp of a vector", mlp, 5, OF({ANY, 1, {3}}, MAPS(5, 3, 2)), .i = {0, 0, 0, 2}}, TL_ESHAPE,
+     "[3]"},
+    {{"mlp of other numbers", mlp, 5, OF({ANY, 2, {4, 4}}, MAPS(5, 3, 2)), .i = {0, 0, 0, 2}},
+     TL_ESHAPE, "[5,3], 4 numbers"},
+    {{"mlp norm", mlp, 5, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 2)), .i = {4, 0, 0, 2}}, TL_EINVAL,
+     "norm 4"},
+    {{"mlp eps", mlp, 5, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 2)), .i = {1, 0, 0, 2}, .f = {-1}},
+     TL_EINVAL, "-1"},
+    {{"mlp function", mlp, 5, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 2)),
+      .i = {0, TL_UNARY_KINDS, 0, 2}}, TL_EINVAL, "22"},
+    {{"mlp norm's weight", mlp, 6, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 2), {ANY, 1, {3}}),
+      .i = {1, 0, 0, 2}}, TL_ESHAPE, "norm_weight of layer 2 is [3]"},
+    {{"mlp that adds others", mlp, 7, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 6), {ANY, 2, {2, 6}},
+      {ANY, 1, {2}}), .i = {1, 0, 1, 3}}, TL_ESHAPE, "6 numbers of 5"},
     {{"conv", conv, 2, OF({ANY, 3, {2, 3, 4}}, {ANY, 2, {2, 3}})}, TL_ESHAPE, "taps are [2,3]"},
     {{"conv of a matrix", conv, 2, OF({ANY, 2, {3, 4}}, {ANY, 2, {2, 4}})}, TL_ESHAPE, "[3,4]"},
     {{"conv origin", conv, 2, OF({ANY, 3, {2, 3, 4}}, {ANY, 2, {2, 4}}), .i = {2}}, TL_EINVAL, "2"},
@@ -162,6 +183,7 @@ static const gradient_case empties[] = {
     {"layer_norm", layer_norm, 3, OF({ANY, 2, {0, 3}}, {ANY, 1, {3}}, {ANY, 1, {3}})},
     {"simple_rms_norm", simple_rms_norm, 1, OF({ANY, 2, {0, 3}})},
     {"batch_norm", batch_norm, 3, OF({ANY, 2, {0, 3}}, {ANY, 1, {3}}, {ANY, 1, {3}})},
+    {"mlp", mlp, 5, OF({ANY, 2, {0, 3}}, MAPS(5, 3, 2)), .i = {TL_NORM_SIMPLE, 0, 0, 2}},
     {"conv", conv, 2, OF({ANY, 3, {2, 0, 3}}, {ANY, 2, {4, 3}})},
     {"dropout", dropout, 1, OF({ANY, 1, {0}}), .f = {0.5}},
     {"decay", decay, 2, OF({ANY, 2, {0, 3}}, {FRACTION, 1, {3}})},

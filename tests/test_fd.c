@@ -107,18 +107,38 @@ static void equals_the_definition(void)
 {
     static const int64_t channels[] = {1, 16, 19};
     for (int64_t n = 1; n <= 9; n++)
-        for (int k = 0; k < 6; k++) as_defined(&(problem){n, 2, 3, k % 2, sizes[k / 2]});
+        for (int k = 0; k < 6; k++) as_defined(&(problem){n, 2, 3, k % 2, sizes[k / 2], NULL});
     for (int k = 0; k < 6; k++) {
-        as_defined(&(problem){37, 3, channels[k / 2], k % 2, sizes[k / 2]});
-        as_defined(&(problem){64, 1, 5, k % 2, sizes[k / 2]});
-        as_defined(&(problem){331, 1, 2, k % 2, sizes[k / 2]});
+        as_defined(&(problem){37, 3, channels[k / 2], k % 2, sizes[k / 2], NULL});
+        as_defined(&(problem){64, 1, 5, k % 2, sizes[k / 2], NULL});
+        as_defined(&(problem){331, 1, 2, k % 2, sizes[k / 2], NULL});
+    }
+}
+
+/* Lengths for which channels share vectors, whole tiles and parts of one; 24 to 192: one transform
+** and several, and n short of M/2 where the next power of two is M. */
+static void equals_it_with_every_instruction_set(void)
+{
+    static const char *const sets[] = {"isa=portable", "isa=avx2", "isa=avx512"};
+    static const int64_t     lengths[] = {24, 32, 48, 65, 96, 120, 128, 192};
+    for (int i = 0; i < 3; i++) {
+        tl_tno   *tno = NULL;
+        tl_status st = tl_tno_new(ctx, "fd", 32, 1, 1, (const char *[]){sets[i], NULL}, &tno);
+        tl_tno_free(tno);
+        CHECK(st == TL_OK || (i > 0 && strstr(tl_errmsg(ctx), "this processor has no avx")));
+        for (int k = 0; st == TL_OK && k < 8; k++) {
+            as_defined(&(problem){lengths[k], 2, 3, 0, sizes[1], sets[i]});
+            as_defined(&(problem){lengths[k], 1, 19, 0, sizes[2], sets[i]});
+            as_defined(&(problem){lengths[k], 2, 3, 1, sizes[0], sets[i]});
+            as_defined(&(problem){lengths[k], 1, 35, 1, sizes[1], sets[i]});
+        }
     }
 }
 
 /* The comparison must see an error in a single entry of any output. */
 static void planted_faults_are_seen(void)
 {
-    problem    p = {13, 2, 3, 0, sizes[0]};
+    problem    p = {13, 2, 3, 0, sizes[0], NULL};
     result     got = run(&p), want = define(&p, &got);
     tl_tensor *outputs[] = {got.y, got.dx, got.dcoef, got.dense};
     CHECK(equal(&p, &got, &want));
@@ -135,9 +155,9 @@ static void planted_faults_are_seen(void)
 /* ---- What is true of it ---------------------------------------------------------------------- */
 
 /* A real kernel has no imaginary part at 0 and pi: there it neither acts nor learns. */
-static void ends_are_real(void)
+static void ends_are_real_at(int64_t n)
 {
-    problem p = {12, 2, 3, 0, sizes[0]};
+    problem p = {n, 2, 3, 0, sizes[0], NULL};
     result  before = run(&p), after = inputs(&p);
     int64_t last = before.half * 2 * p.d;
     for (int64_t c = 0; c < p.d; c++) {
@@ -154,11 +174,17 @@ static void ends_are_real(void)
     result_free(&after);
 }
 
+static void ends_are_real(void)
+{
+    ends_are_real_at(12);
+    ends_are_real_at(32);
+}
+
 /* y is linear in x and in the coefficients. */
 static void adjoint_identities(void)
 {
     for (int k = 0; k < 6; k++) {
-        problem p = {200 + k, 3, 33, k % 2, sizes[k / 2]};
+        problem p = {200 + k, 3, 33, k % 2, sizes[k / 2], NULL};
         result  r = run(&p);
         double  want = dot(r.y, r.dy), size = sqrt(dot(r.y, r.y) * dot(r.dy, r.dy));
         CHECK_NEAR(dot(r.x, r.dx), want, 1e-6 * size);
@@ -171,7 +197,8 @@ static void adjoint_identities(void)
 static void gradients_not_wanted(void)
 {
     for (int causal = 0; causal < 2; causal++) {
-        problem p = {21, 2, 5, causal, sizes[1]}, none = {21, 0, 5, causal, sizes[1]};
+        const char *size = sizes[causal]; /* of 21, and of 32 with vectors of channels */
+        problem     p = {21, 2, 5, causal, size, NULL}, none = {21, 0, 5, causal, size, NULL};
         result  both = run(&p), x = inputs(&p), coef = inputs(&p), empty = run(&none);
         apply("fd", &p, &x, "x");
         apply("fd", &p, &coef, "coef");
@@ -189,6 +216,7 @@ int main(void)
     if (tl_ctx_new(2, &ctx) != TL_OK) return 1;
     int failed = run_tests((const test[]){
         {"equals the definition in float64", equals_the_definition},
+        {"the same with every instruction set", equals_it_with_every_instruction_set},
         {"planted faults are seen", planted_faults_are_seen},
         {"the ends of a response are real", ends_are_real},
         {"adjoint identities", adjoint_identities},

@@ -14,7 +14,7 @@ static void points_are_even_frequencies(void)
     for (int s = 0; s < 3; s++)
         for (int i = 0; i < 6; i++) {
             tl_tensor *points = NULL;
-            tl_tno    *tno = operator_of("fd", &(problem){lengths[i], 1, 2, i % 2, sizes[s]});
+            tl_tno    *tno = operator_of("fd", &(problem){lengths[i], 1, 2, i % 2, sizes[s], NULL});
             int64_t    half = halves[s][i];
             CHECK(strcmp(tl_tno_domain(tno), "frequency") == 0);
             CHECK(tl_tno_width(tno) == (i % 2 ? 1 : 2));
@@ -58,10 +58,10 @@ static void same_kernel(const problem *p, const result *r, tl_tensor **out_t)
 
 static void equals_fft(void)
 {
-    static const int64_t lengths[] = {1, 2, 5, 48, 97, 300};
-    for (int i = 0; i < 6; i++)
+    static const int64_t lengths[] = {1, 2, 5, 48, 97, 300, 512, 1000, 1536, 2048};
+    for (int i = 0; i < 10; i++)
         for (int k = 0; k < 6; k++) {
-            problem p = {lengths[i], 2, 17, k % 2, sizes[k / 2]};
+            problem p = {lengths[i], 2, lengths[i] < 1000 ? 17 : 1, k % 2, sizes[k / 2], NULL};
             result  r = inputs(&p), s = {0};
             same_kernel(&p, &r, &s.coef);
             s.x = random_x(&p, 1);
@@ -81,7 +81,7 @@ static void equals_fft(void)
 static void causal_kernels(void)
 {
     for (int i = 0; i < 3; i++) {
-        problem    p = {29, 1, 4, 1, sizes[i]};
+        problem    p = {29, 1, 4, 1, sizes[i], NULL};
         int64_t    n = p.n, d = p.d;
         result     r = inputs(&p);
         tl_tensor *bins = zeros(ctx, 3, (int64_t[]){r.half + 1, d, 2}), *even = NULL;
@@ -110,8 +110,8 @@ static void causal_kernels(void)
 static void threads_do_not_change_results(void)
 {
     tl_ctx *kept = ctx;
-    for (int causal = 0; causal < 2; causal++) {
-        problem p = {50, 2, 70, causal, sizes[0]};
+    for (int k = 0; k < 4; k++) {
+        problem p = {k < 2 ? 50 : 64, 2, 70, k % 2, sizes[0], NULL};
         result  r[2];
         for (int t = 0; t < 2; t++) {
             CHECK_STATUS(tl_ctx_new(t ? 5 : 1, &ctx), TL_OK);
@@ -124,6 +124,32 @@ static void threads_do_not_change_results(void)
         result_free(&r[1]);
     }
     ctx = kept;
+}
+
+/* What was kept takes the place of the coefficients, forward and backward. */
+static void what_is_kept_serves(void)
+{
+    for (int causal = 0; causal < 2; causal++) {
+        problem    p = {64, 2, 19, causal, sizes[0], NULL};
+        result     r = run(&p);
+        tl_tno    *tno = operator_of("fd", &p);
+        tl_tensor *kept = NULL, *y = NULL, *product = NULL, *loss = NULL, *x = random_x(&p, 1);
+        CHECK_STATUS(tl_require_grad(r.coef, 0), TL_OK);
+        CHECK_STATUS(tl_tno_apply_again(tno, r.coef, NULL, x, &kept, &y), TL_OK);
+        CHECK(kept != NULL && distance(y, r.y) == 0);
+        tl_tensor_free(y);
+        CHECK_STATUS(tl_tensor_fill(r.coef, 0), TL_OK);
+        CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
+        CHECK_STATUS(tl_tno_apply_again(tno, r.coef, NULL, x, &kept, &y), TL_OK);
+        CHECK_STATUS(tl_binary(TL_MUL, y, r.dy, &product), TL_OK);
+        CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
+        CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
+        CHECK(distance(y, r.y) == 0 && distance(tl_grad(x), r.dx) == 0);
+        tl_tensor *all[] = {kept, y, product, loss, x};
+        for (int k = 0; k < 5; k++) tl_tensor_free(all[k]);
+        tl_tno_free(tno);
+        result_free(&r);
+    }
 }
 
 /* Without a plugin that transforms there is no plan, and the message says what is missing. */
@@ -147,6 +173,8 @@ static void wrong_problems_are_refused(void)
     CHECK(strstr(tl_errmsg(ctx), "268435456") != NULL);
     CHECK_STATUS(tl_tno_new(ctx, "fd", 8, 1, 1, (const char *const[]){"size=3", NULL}, &tno),
                  TL_EINVAL);
+    CHECK_STATUS(tl_tno_new(ctx, "fd", 8, 1, 1, (const char *const[]){"isa=sse9", NULL}, &tno),
+                 TL_EINVAL);
     CHECK(tno == NULL);
 }
 
@@ -159,6 +187,7 @@ int main(void)
         {"equals fft given the same kernel", equals_fft},
         {"causal kernels", causal_kernels},
         {"threads do not change results", threads_do_not_change_results},
+        {"what is kept serves", what_is_kept_serves},
         {"transforms are needed", transforms_are_needed},
         {"wrong problems are refused", wrong_problems_are_refused},
         {0},

@@ -2,71 +2,9 @@
 ** some long ones against naive and fft, and what is true of any operator and its adjoints. */
 #include <string.h>
 
-#include "tensors.h"
-
-#define TOLERANCE 2e-6 /* of the largest entry */
-
-static tl_ctx *ctx;
-
-static const char *const sets[] = {"isa=portable", "isa=avx2", "isa=avx512"};
-
-enum { SETS = sizeof sets / sizeof *sets };
-
-typedef struct shape {
-    int64_t n, b, d;
-    int     causal;
-} shape;
-
-/* What goes in and what comes out. */
-typedef struct answer {
-    tl_tensor *x, *dy, *coef, *y, *dx, *dcoef;
-} answer;
-
-/* NULL if this processor has not the instructions. */
-static tl_tno *operator_of(const char *backend, const char *option, const shape *s)
-{
-    tl_tno   *tno = NULL;
-    tl_status st = tl_tno_new(ctx, backend, s->n, s->d, s->causal,
-                              option ? (const char *[]){option, NULL} : NULL, &tno);
-    if (st != TL_EBACKEND || !option || strcmp(option, "isa=portable") == 0)
-        CHECK_STATUS(st, TL_OK);
-    else
-        CHECK(strstr(tl_errmsg(ctx), "this processor has no avx"));
-    return tno;
-}
-
-enum { DX = 1, DCOEF = 2 };
-
-/* y, and those gradients of the sum of y dy that are wanted. */
-static answer run_for(int wanted, tl_tno *tno, const shape *s)
-{
-    answer     r = {0};
-    int64_t    dims[] = {s->b, s->n, s->d}, lags[] = {s->causal ? s->n : 2 * s->n - 1, s->d};
-    tl_tensor *product = NULL, *loss = NULL;
-    r.x = uniforms(ctx, 3, dims, -1, 1, 1);
-    r.dy = uniforms(ctx, 3, dims, -1, 1, 2);
-    r.coef = uniforms(ctx, 2, lags, -1, 1, 3);
-    CHECK_STATUS(tl_require_grad(r.x, (wanted & DX) != 0), TL_OK);
-    CHECK_STATUS(tl_require_grad(r.coef, (wanted & DCOEF) != 0), TL_OK);
-    CHECK_STATUS(tl_tno_apply(tno, r.coef, NULL, r.x, &r.y), TL_OK);
-    CHECK_STATUS(tl_binary(TL_MUL, r.y, r.dy, &product), TL_OK);
-    CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
-    CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
-    if (wanted & DX) r.dx = tl_tensor_retain(tl_grad(r.x));
-    if (wanted & DCOEF) r.dcoef = tl_tensor_retain(tl_grad(r.coef));
-    tl_tensor_free(loss);
-    tl_tensor_free(product);
-    tl_tno_free(tno);
-    return r;
-}
+#include "rac.h"
 
 static answer run(tl_tno *tno, const shape *s) { return run_for(DX | DCOEF, tno, s); }
-
-static void answer_free(answer *r)
-{
-    tl_tensor *all[] = {r->x, r->dy, r->coef, r->y, r->dx, r->dcoef};
-    for (int i = 0; i < 6; i++) tl_tensor_free(all[i]);
-}
 
 /* How many outputs of rac differ from those of another backend, over the instruction sets. */
 static int differences(const char *backend, const shape *s)
@@ -126,15 +64,6 @@ static void a_planted_fault_is_seen(void)
     CHECK(distance(got.dcoef, want.dcoef) > TOLERANCE);
     answer_free(&want);
     answer_free(&got);
-}
-
-static double dot(const tl_tensor *a, const tl_tensor *b)
-{
-    double sum = 0;
-    CHECK(tl_tensor_len(a) == tl_tensor_len(b));
-    for (int64_t k = 0; k < tl_tensor_len(a); k++)
-        sum += (double)tl_tensor_cf32(a)[k] * tl_tensor_cf32(b)[k];
-    return sum;
 }
 
 /* y is linear in x and in the coefficients, so y dy = x dx = coef dcoef. */
@@ -206,6 +135,34 @@ static void threads_give_equal_bits(void)
     ctx = kept;
 }
 
+/* What is kept of the coefficients changes no bit, and is of use without them. */
+static void kept_spectra(void)
+{
+    static const shape shapes[] = {{60, 1, 21, 0}, {64, 5, 3, 1}, {512, 2, 48, 1}};
+    for (int i = 0; i < SETS; i++)
+        for (int k = 0; k < 3; k++) {
+            tl_tno *tno = operator_of("rac", sets[i], &shapes[k]);
+            if (!tno) continue;
+            answer     r = run(operator_of("rac", sets[i], &shapes[k]), &shapes[k]);
+            tl_tensor *kept = NULL, *first = NULL, *again = NULL, *none = NULL;
+            CHECK_STATUS(tl_tno_apply_again(tno, r.coef, NULL, r.x, &kept, &first), TL_OK);
+            CHECK(kept != NULL);
+            tl_tensor *made = kept;
+            CHECK_STATUS(tl_require_grad(r.coef, 0), TL_OK);
+            CHECK_STATUS(tl_tensor_fill(r.coef, 0), TL_OK);
+            CHECK_STATUS(tl_tno_apply_again(tno, r.coef, NULL, r.x, &kept, &again), TL_OK);
+            CHECK(kept == made);
+            CHECK(distance(first, r.y) == 0 && distance(again, r.y) == 0);
+            CHECK_STATUS(tl_tno_apply_again(tno, r.coef, NULL, r.x, &r.coef, &none), TL_ESHAPE);
+            CHECK(none == NULL);
+            tl_tensor_free(kept);
+            tl_tensor_free(first);
+            tl_tensor_free(again);
+            tl_tno_free(tno);
+            answer_free(&r);
+        }
+}
+
 /* Later inputs reach earlier outputs of a causal operator by rounding only. */
 static void causal_to_rounding(void)
 {
@@ -251,6 +208,7 @@ int main(void)
         {"adjoints agree", adjoints_agree},
         {"gradients are independent", gradients_are_independent},
         {"threads give equal bits", threads_give_equal_bits},
+        {"kept spectra", kept_spectra},
         {"causal to rounding", causal_to_rounding},
         {"words are checked", words_are_checked},
         {0},

@@ -10,10 +10,6 @@
 ** output.
 **     T[i,j] = t_(i-j) for i >= j, else 0
 **
-** y = F^-1 (H . F x) would be as true, with x padded to N, and no more than H is then needed. But a
-** real transform of 2n takes FFTW twice as long as a complex one of n, so the kernel, made once per
-** channel and call, is applied by the right-angle convolution of angle.h.
-**
 ** Adjoints, with w_m = 1 at 0 and pi and else 2, since a bin between stands for two of N:
 **     dr_k = dt_k, where the window is 2 dt_k for k > 0      dH_m = w_m / N (F dr)_m
 ** (its real part for re, its imaginary part for im).
@@ -22,31 +18,33 @@
 ** any transform mixes all positions, so y_i feels later inputs by about 1e-7 of the largest output.
 ** Exact zeros would take transforms of ever shorter blocks down to plain sums, three to four times
 ** the work; `naive`, `matrix` and `ski` have them. */
+#include <stdio.h>
 #include <string.h>
 
-#include "../convolve.h"
+#include "../angle.h"
+#include "fd.h"
 
 #define PI      3.14159265358979323846
 #define LONGEST ((int64_t)1 << 28) /* N is at most twice the next power of two */
 
-typedef struct plan {
-    convolution          base;
-    const tl_transforms *f;
-    int64_t              half;               /* M */
-    void                *there, *back;       /* [size,2] <-> [size,2] */
-    void                *response, *kernel;  /* [N] -> [M+1,2] and back */
-} plan;
+enum { SIZE, ISA };
 
-/* ---- The problem ----------------------------------------------------------------------------- */
+static const tl_option options[] = {
+    {"size", 's', "double", "double power2 good",
+     "transform length: 2n, the next power of two, or the next even product of 2, 3, 5 and 7"},
+    {"isa", 's', "auto", "auto avx512 avx2 portable",
+     "the processor's instructions to use where channels share vectors; auto: the best it has"},
+    {0},
+};
 
 static int accepts(const tl_tno_problem *p, char *why, size_t size)
 {
-    const char *reason = p->device != TL_CPU ? "it runs on the CPU only"
-                         : p->n > LONGEST   ? "its transforms take lengths of 268435456 at most"
-                                             : NULL;
-    size_t len = reason ? strlen(reason) + 1 : 0;
-    if (reason && len <= size) memcpy(why, reason, len);
-    return !reason;
+    const char *isa = p->options[ISA].s, *reason = NULL;
+    if (p->device != TL_CPU) reason = "it runs on the CPU only";
+    else if (p->n > LONGEST) reason = "its transforms take lengths of 268435456 at most";
+    if (reason) (void)snprintf(why, size, "%s", reason);
+    else if (!fd_has(isa)) (void)snprintf(why, size, "this processor has no %s", isa);
+    return !reason && fd_has(isa);
 }
 
 /* The smallest power of two from n on. */
@@ -59,7 +57,7 @@ static int64_t power2(int64_t n)
 
 static int64_t half_size(const tl_tno_problem *p)
 {
-    const char *size = p->options[0].s;
+    const char *size = p->options[SIZE].s;
     if (strcmp(size, "power2") == 0) return power2(p->n);
     return strcmp(size, "good") == 0 ? angle_size(p->n) : p->n;
 }
@@ -73,124 +71,32 @@ static int64_t points(const tl_tno_problem *p, double *out)
 
 static int width(const tl_tno_problem *p) { return p->causal ? 1 : 2; }
 
-/* ---- Transforms and coefficients ------------------------------------------------------------- */
+/* ---- Whichever way --------------------------------------------------------------------------- */
 
-static void there(const convolution *s, float *from, float *to)
-{
-    const plan *p = (const plan *)s;
-    p->f->run(p->there, from, to);
-}
-
-static void back(const convolution *s, float *from, float *to)
-{
-    const plan *p = (const plan *)s;
-    p->f->run(p->back, from, to);
-}
-
-/* The lags -count..-1 are the last of N. */
-static int64_t negative(const convolution *s) { return s->causal ? 0 : s->n - 1; }
-
-/* w.x, w.y = the real and imaginary parts of the tile of coef, whose channels begin at first. */
-static void responses(const plan *p, const convolve_lane *w, const float *coef, int64_t first,
-                      int64_t channels)
-{
-    const convolution *s = &p->base;
-    int64_t            stride = s->causal ? s->d : 2 * s->d;
-    tile_gather(coef + first, stride, p->half + 1, channels, w->x, s->row);
-    if (!s->causal)
-        tile_gather(coef + s->d + first, stride, p->half + 1, channels, w->y, s->row);
-}
-
-/* w.b [N] = the kernel of channel c, whose response is in w.x and w.y. */
-static void kernel(const plan *p, const convolve_lane *w, int64_t c)
-{
-    const convolution *s = &p->base;
-    const float       *re = w->x + c * s->row, *im = w->y + c * s->row;
-    float              scale = 0.5f / (float)p->half, *h = w->a;
-    for (int64_t k = 0; k <= p->half; k++) {
-        h[2 * k] = scale * re[k];
-        h[2 * k + 1] = s->causal || k == 0 || k == p->half ? 0 : scale * im[k];
-    }
-    p->f->run(p->kernel, h, w->b);
-    for (int64_t k = 1; s->causal && k < s->n; k++) w->b[k] *= 2;
-}
-
-static void spectra(const convolution *s, const convolve_lane *w, const float *coef, int64_t first,
-                    int64_t channels)
-{
-    const plan *p = (const plan *)s;
-    float       scale = 1.0f / (float)s->size;
-    responses(p, w, coef, first, channels);
-    for (int64_t c = 0; c < channels; c++) {
-        float *line = w->coef + c * s->line;
-        kernel(p, w, c);
-        angle_twist(s->twist, s->size, s->n, w->b, w->a);
-        angle_fold(s->twist, s->size, negative(s), w->b + 2 * p->half - negative(s), w->a);
-        there(s, w->a, line);
-        for (int64_t k = 0; k < 2 * s->size; k++) line[k] *= scale;
-    }
-}
-
-static void gradients(const convolution *s, const convolve_lane *w, float *dcoef, int64_t first,
-                      int64_t channels)
-{
-    const plan *p = (const plan *)s;
-    int64_t     stride = s->causal ? s->d : 2 * s->d, size = 2 * p->half;
-    float       scale = 1.0f / ((float)s->size * (float)size), *g = w->a, *r = w->b;
-    for (int64_t c = 0; c < channels; c++) {
-        float *re = w->x + c * s->row, *im = w->y + c * s->row;
-        back(s, w->sum + c * s->line, g);
-        memset(r + s->n, 0, (size_t)(size - s->n) * sizeof *r);
-        angle_untwist(s->twist, s->n, g, r);
-        angle_unfold(s->twist, s->size, negative(s), g, r + size - negative(s));
-        for (int64_t k = 1; s->causal && k < s->n; k++) r[k] *= 2;
-        p->f->run(p->response, r, g);
-        for (int64_t k = 0; k <= p->half; k++) {
-            int end = k == 0 || k == p->half;
-            re[k] = (end ? scale : 2 * scale) * g[2 * k];
-            im[k] = end ? 0 : 2 * scale * g[2 * k + 1];
-        }
-    }
-    tile_scatter(w->x, s->row, p->half + 1, channels, dcoef + first, stride);
-    if (!s->causal)
-        tile_scatter(w->y, s->row, p->half + 1, channels, dcoef + s->d + first, stride);
-}
-
-/* ---- Plan ------------------------------------------------------------------------------------ */
+typedef struct plan {
+    const tl_host *h;
+    const fd_way  *way;
+    void          *plan; /* of the way */
+} plan;
 
 static void release(void *state)
 {
     plan *s = state;
-    void *plans[] = {s->there, s->back, s->response, s->kernel};
-    for (int i = 0; i < 4; i++)
-        if (plans[i]) s->f->release(plans[i]);
-    convolve_free(&s->base);
-    s->base.h->free(s->base.h, s);
-}
-
-static tl_status plan_transforms(plan *s)
-{
-    const tl_host *h = s->base.h;
-    tl_status      st = s->f->plan(h, TL_C2C_FORWARD, s->base.size, &s->there);
-    if (st == TL_OK) st = s->f->plan(h, TL_C2C_BACKWARD, s->base.size, &s->back);
-    if (st == TL_OK) st = s->f->plan(h, TL_R2C, 2 * s->half, &s->response);
-    if (st == TL_OK) st = s->f->plan(h, TL_C2R, 2 * s->half, &s->kernel);
-    return st;
+    if (s->plan) s->way->release(s->plan);
+    s->h->free(s->h, s);
 }
 
 static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
-    const tl_transforms *f = h->transforms(h);
-    if (!f)
-        return h->fail(h, TL_EBACKEND,
-                       "fd: no loaded backend provides Fourier transforms; 'fft' does");
-    plan *s = h->alloc(h, sizeof *s);
+    fd_problem problem = {p->n, p->d, half_size(p), p->causal, p->options[ISA].s};
+    plan      *s = h->alloc(h, sizeof *s);
     if (!s) return TL_ENOMEM;
-    *s = (plan){.base = {.h = h, .n = p->n, .d = p->d, .causal = p->causal, .there = there,
-                         .back = back, .spectra = spectra, .gradients = gradients},
-                .f = f, .half = half_size(p)};
-    tl_status st = convolve_plan(&s->base, s->half + 1);
-    if (st == TL_OK) st = plan_transforms(s);
+    *s = (plan){.h = h, .way = &fd_lanes};
+    tl_status st = s->way->plan(h, &problem, &s->plan);
+    if (st == TL_OK && !s->plan) {
+        s->way = &fd_lines;
+        st = s->way->plan(h, &problem, &s->plan);
+    }
     if (st == TL_OK)
         *out_plan = s;
     else
@@ -198,38 +104,29 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
     return st;
 }
 
-/* ---- The matrix ------------------------------------------------------------------------------ */
-
-static void dense_tiles(void *user, int64_t begin, int64_t end, int thread)
+static tl_status forward(void *state, const tl_tno_args *a)
 {
-    const convolve_job *j = user;
-    const convolution  *s = j->s;
-    const plan         *p = (const plan *)s;
-    int64_t             n = s->n, size = 2 * p->half;
-    convolve_lane       w = convolve_carve(s, thread);
-    for (int64_t tile = begin; tile < end; tile++) {
-        int64_t first = tile * s->width, channels = convolve_channels(s, tile);
-        responses(p, &w, j->a->coef, first, channels);
-        for (int64_t c = 0; c < channels; c++) {
-            float *to = j->a->dense + (first + c) * n * n;
-            kernel(p, &w, c);
-            for (int64_t i = 0; i < n; i++)
-                for (int64_t k = 0; k < n; k++)
-                    to[i * n + k] = i >= k ? w.b[i - k] : s->causal ? 0 : w.b[size + i - k];
-        }
-    }
+    const plan *s = state;
+    return s->way->forward(s->plan, a);
+}
+
+static tl_status backward(void *state, const tl_tno_args *a)
+{
+    const plan *s = state;
+    return s->way->backward(s->plan, a);
 }
 
 static tl_status dense(void *state, const tl_tno_args *a)
 {
-    return convolve_run(state, a, dense_tiles);
+    const plan *s = state;
+    return s->way->dense(s->plan, a);
 }
 
-static const tl_option options[] = {
-    {"size", 's', "double", "double power2 good",
-     "transform length: 2n, the next power of two, or the next even product of 2, 3, 5 and 7"},
-    {0},
-};
+static int64_t kept(void *state)
+{
+    const plan *s = state;
+    return s->way->kept ? s->way->kept(s->plan) : 0;
+}
 
 const tl_tno_backend tl_tno_backend_entry = {
     .abi = TL_TNO_ABI,
@@ -241,8 +138,9 @@ const tl_tno_backend tl_tno_backend_entry = {
     .points = points,
     .width = width,
     .plan = make,
-    .forward = convolve_forward,
-    .backward = convolve_backward,
+    .forward = forward,
+    .backward = backward,
     .dense = dense,
     .release = release,
+    .kept = kept,
 };

@@ -8,6 +8,7 @@
 
 #include "../lag.h"
 #include "rac.h"
+#include "rows.h"
 
 #define SUMS 4 /* with fewer tiles than this, sums over the batch are made in several groups */
 
@@ -17,7 +18,10 @@ typedef struct plan {
     rac_split         split;
     int64_t           n, d, tiles;
     int               causal;
-    int64_t           negative; /* lags below 0: n - 1, or none */
+    int64_t           lags;     /* nearer than this there are coefficients: n, or fewer */
+    int64_t           blocks;   /* of a sequence; if several, the kernel is short (rac.h) and */
+    int64_t           shift;    /* its entry 0 is lag -shift; otherwise */
+    int64_t           negative; /* lags below 0 are folded */
     int64_t           block, each; /* floats of a block; of a thread's scratch */
     float            *scratch;
     float            *sums;     /* [tiles groups] blocks, if there are groups; NULL */
@@ -26,7 +30,7 @@ typedef struct plan {
 /* What one thread works with: blocks, and rows for channels and lengths that do not fit. */
 typedef struct lane {
     float *spectrum, *sum, *blocks[2];
-    float *rows[2]; /* [N, lanes] */
+    float *rows[2], *carry; /* [N, lanes] */
 } lane;
 
 typedef struct job {
@@ -44,31 +48,47 @@ static const rac_kernel *const kernels[] = {
     &rac_portable,
 };
 
-enum { KERNELS = sizeof kernels / sizeof *kernels };
-
 /* The kernel of that name, "auto": the first that the processor has; NULL: it has not that one. */
 static const rac_kernel *kernel_named(const char *name)
 {
-    for (int i = 0; i < KERNELS; i++)
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
         if ((strcmp(name, "auto") == 0 || strcmp(name, kernels[i]->name) == 0) &&
             kernels[i]->supported())
             return kernels[i];
     return NULL;
 }
 
+enum { ISA, LAGS }; /* options */
+
+/* The problem of a sequence as long as there are lags: its points are ours. */
+static tl_tno_problem within(const tl_tno_problem *p)
+{
+    tl_tno_problem cut = *p;
+    int64_t        lags = p->options[LAGS].i;
+    if (lags > 0 && lags < p->n) cut.n = lags;
+    return cut;
+}
+
+static int64_t points(const tl_tno_problem *p, double *out)
+{
+    tl_tno_problem cut = within(p);
+    return lag_points(&cut, out);
+}
+
 static int accepts(const tl_tno_problem *p, char *why, size_t size)
 {
-    if (kernel_named(p->options[0].s)) return lag_accepts(p, why, size);
-    (void)snprintf(why, size, "this processor has no %s", p->options[0].s);
+    if (kernel_named(p->options[ISA].s)) return lag_accepts(p, why, size);
+    (void)snprintf(why, size, "this processor has no %s", p->options[ISA].s);
     return 0;
 }
 
 static lane carve(const plan *s, int thread)
 {
-    float *p = s->scratch + thread * s->each;
+    float  *p = s->scratch + thread * s->each, *rows = p + 4 * s->block;
+    int64_t each = s->split.size * s->kernel->lanes;
     return (lane){.spectrum = p, .sum = p + s->block,
                   .blocks = {p + 2 * s->block, p + 3 * s->block},
-                  .rows = {p + 4 * s->block, p + 4 * s->block + s->split.size * s->kernel->lanes}};
+                  .rows = {rows, rows + each}, .carry = rows + 2 * each};
 }
 
 static void release(void *state)
@@ -80,18 +100,30 @@ static void release(void *state)
     s->h->free(s->h, s);
 }
 
+/* The length of the blocks, once h, kernel and the problem are there. */
+static tl_status set_blocks(plan *s)
+{
+    int64_t   shift = s->causal ? 0 : s->lags - 1;
+    tl_status st = rac_split_make(s->h, s->n, s->lags < s->n ? s->lags + shift : s->n,
+                                  s->kernel->widest, &s->split);
+    s->blocks = (s->n + s->split.size - 1) / s->split.size;
+    s->shift = s->blocks > 1 ? shift : 0;
+    s->negative = s->blocks > 1 ? 0 : shift;
+    return st;
+}
+
 static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     plan *s = h->alloc(h, sizeof *s);
     if (!s) return TL_ENOMEM;
-    *s = (plan){.h = h, .kernel = kernel_named(p->options[0].s), .n = p->n, .d = p->d,
-                .causal = p->causal, .negative = lag_zero(p)};
-    tl_status st = rac_split_make(h, s->n, s->kernel->widest, &s->split);
+    *s = (plan){.h = h, .kernel = kernel_named(p->options[ISA].s), .n = p->n, .d = p->d,
+                .causal = p->causal, .lags = within(p).n};
+    tl_status st = set_blocks(s);
     if (st == TL_OK) {
         int64_t lanes = s->kernel->lanes;
         s->tiles = (s->d + lanes - 1) / lanes;
         s->block = s->split.vectors * lanes;
-        s->each = 4 * s->block + 2 * s->split.size * lanes;
+        s->each = 4 * s->block + 3 * s->split.size * lanes;
         s->scratch = h->alloc(h, (size_t)(s->each * h->threads) * sizeof *s->scratch);
         if (s->tiles < SUMS) {
             s->sums = h->alloc(h, (size_t)(SUMS * s->block) * sizeof *s->sums);
@@ -109,97 +141,127 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-typedef struct tile {
-    int64_t first, channels;
-    int     whole; /* its rows can be used where they are */
-} tile;
+typedef struct tile { int64_t first, channels; } tile;
 
 static tile tile_of(const plan *s, int64_t number)
 {
     tile t = {.first = number * s->kernel->lanes};
     t.channels = s->d - t.first < s->kernel->lanes ? s->d - t.first : s->kernel->lanes;
-    t.whole = t.channels == s->kernel->lanes && s->n == s->split.size;
     return t;
 }
 
-#define AHEAD 16 /* rows that are asked for before they are needed: they are far apart */
+/* Some N rows for a tile of an array [count, d]: from first on, where rows that are not there are 0
+** when read and left out when written. room is for those that cannot be used where they are. */
+typedef struct window {
+    float  *array;
+    int64_t first, count;
+    float  *room;
+} window;
 
-static inline void copy_each(const float *from, int64_t stride, float *to, int64_t to_stride,
-                             int64_t count, int64_t channels)
+static int in_place(const plan *s, const tile *t, const window *w)
 {
-    for (int64_t k = 0; k < count; k++, from += stride, to += to_stride) {
-        __builtin_prefetch(from + AHEAD * stride, 0);
-        __builtin_prefetch(to + AHEAD * to_stride, 1);
-        memcpy(to, from, (size_t)channels * sizeof *to);
-    }
+    int64_t end = w->first + s->split.size;
+    return t->channels == s->kernel->lanes && w->first >= 0 && end <= w->count;
 }
 
-/* count rows; of a size that the compiler knows where all lanes are in use */
-static void copy_rows(const float *from, int64_t stride, float *to, int64_t to_stride,
-                      int64_t count, int64_t channels)
+/* Which of the N rows are there: from begin to end. */
+static void present(const plan *s, const window *w, int64_t *begin, int64_t *end)
 {
-    switch (channels) {
-    case 16: copy_each(from, stride, to, to_stride, count, 16); return;
-    case 8: copy_each(from, stride, to, to_stride, count, 8); return;
-    case 4: copy_each(from, stride, to, to_stride, count, 4); return;
-    default: copy_each(from, stride, to, to_stride, count, channels);
-    }
+    int64_t size = s->split.size, left = w->count - w->first;
+    *begin = w->first >= 0 ? 0 : w->first > -size ? -w->first : size;
+    *end = left > size ? size : left > *begin ? left : *begin;
 }
 
-/* Rows first.. of to, count of them, are those of from; the others and further channels are 0. */
-static rac_rows gathered(const plan *s, const tile *t, const float *from, int64_t first,
-                         int64_t count, float *to)
+static rac_rows rows_to(const plan *s, const tile *t, const window *w)
 {
-    int64_t lanes = s->kernel->lanes;
-    if (t->channels < lanes) memset(to, 0, (size_t)(s->split.size * lanes) * sizeof *to);
-    memset(to, 0, (size_t)(first * lanes) * sizeof *to);
-    copy_rows(from, s->d, to + first * lanes, lanes, count, t->channels);
-    memset(to + (first + count) * lanes, 0,
-           (size_t)((s->split.size - first - count) * lanes) * sizeof *to);
-    return (rac_rows){to, lanes};
+    if (in_place(s, t, w)) return (rac_rows){w->array + w->first * s->d + t->first, s->d};
+    return (rac_rows){w->room, s->kernel->lanes};
 }
 
-/* Tile t of n rows that are read only. */
-static rac_rows rows_of(const plan *s, const tile *t, const float *x, float *room)
+static rac_rows rows_of(const plan *s, const tile *t, const window *w)
 {
-    if (t->whole) return (rac_rows){(float *)x + t->first, s->d};
-    return gathered(s, t, x + t->first, 0, s->n, room);
+    rac_rows rows = rows_to(s, t, w);
+    int64_t  lanes = s->kernel->lanes, size = s->split.size, begin, end;
+    if (rows.at != w->room) return rows;
+    present(s, w, &begin, &end);
+    if (t->channels < lanes) memset(w->room, 0, (size_t)(size * lanes) * sizeof *w->room);
+    memset(w->room, 0, (size_t)(begin * lanes) * sizeof *w->room);
+    copy_rows(w->array + (w->first + begin) * s->d + t->first, s->d, w->room + begin * lanes, lanes,
+              end - begin, t->channels);
+    memset(w->room + end * lanes, 0, (size_t)((size - end) * lanes) * sizeof *w->room);
+    return rows;
 }
 
-/* Where rows for tile t of y go first, and then. */
-static rac_rows rows_to(const plan *s, const tile *t, float *y, float *room)
+/* After rows_to's rows were written. */
+static void deliver(const plan *s, const tile *t, const window *w)
 {
-    return t->whole ? (rac_rows){y + t->first, s->d} : (rac_rows){room, s->kernel->lanes};
+    int64_t lanes = s->kernel->lanes, begin, end;
+    if (in_place(s, t, w)) return;
+    present(s, w, &begin, &end);
+    copy_rows(w->room + begin * lanes, lanes, w->array + (w->first + begin) * s->d + t->first, s->d,
+              end - begin, t->channels);
 }
 
-static void scatter(const plan *s, const tile *t, const float *room, int64_t count, float *y)
-{
-    copy_rows(room, s->kernel->lanes, y + t->first, s->d, count, t->channels);
-}
+static const rac_rows none = {NULL, 0};
 
 /* ---- Coefficients ---------------------------------------------------------------------------- */
 
-/* The lags below 0 are the last rows of T', imaginary. */
-static void spectrum(const plan *s, const tile *t, const lane *w, const float *coef)
+/* Real rows of the kernel, and imaginary ones: the lags below 0 are the last rows of T'. */
+static void coef_windows(const plan *s, const lane *w, const float *coef, window *re, window *im)
 {
-    rac_rows re = rows_of(s, t, coef + s->negative * s->d, w->rows[0]), im = {NULL, 0};
-    if (s->negative)
-        im = gathered(s, t, coef + t->first, s->split.size - s->negative, s->negative, w->rows[1]);
-    s->kernel->analyse(&s->split, re, im, w->spectrum);
+    float *array = (float *)coef;
+    *re = (window){array + s->negative * s->d, 0, s->lags + s->shift, w->rows[0]};
+    *im = (window){array, s->negative - s->split.size, s->negative, w->rows[1]};
+}
+
+/* T^ of an item's tile: what was kept, or made now and kept if it is to be. */
+static const float *spectrum(const job *j, const lane *w, int64_t item)
+{
+    const plan        *s = j->s;
+    const tl_tno_args *a = j->a;
+    int64_t            number = item / j->groups;
+    tile               t = tile_of(s, number);
+    float             *kept = a->kept ? a->kept + number * s->block : NULL, *to = w->spectrum;
+    if (kept && a->known) return kept;
+    if (kept && item % j->groups == 0) to = kept; /* other threads may have the other groups */
+    window re, im;
+    coef_windows(s, w, a->coef, &re, &im);
+    rac_rows below = s->negative ? rows_of(s, &t, &im) : none;
+    s->kernel->analyse(&s->split, rows_of(s, &t, &re), below, to);
+    return to;
 }
 
 static void coef_gradient(const plan *s, const tile *t, const lane *w, float *sum, float *dcoef)
 {
-    int64_t  lanes = s->kernel->lanes;
-    float   *positive = dcoef + s->negative * s->d;
-    rac_rows re = rows_to(s, t, positive, w->rows[0]), im = {NULL, 0};
-    if (s->negative) im = (rac_rows){w->rows[1], lanes};
-    s->kernel->synthesise(&s->split, sum, re, im);
-    if (!t->whole) scatter(s, t, w->rows[0], s->n, positive);
-    scatter(s, t, w->rows[1] + (s->split.size - s->negative) * lanes, s->negative, dcoef);
+    window re, im;
+    coef_windows(s, w, dcoef, &re, &im);
+    rac_rows below = s->negative ? rows_to(s, t, &im) : none;
+    s->kernel->synthesise(&s->split, sum, rows_to(s, t, &re), below);
+    deliver(s, t, &re);
+    if (s->negative) deliver(s, t, &im);
 }
 
 /* ---- Application ----------------------------------------------------------------------------- */
+
+static void forward_sequence(const plan *s, const tile *t, const lane *w, const float *spectra,
+                             const float *x, float *y)
+{
+    int64_t  size = s->split.size;
+    rac_rows carry = none;
+    if (s->blocks > 1) {
+        carry = (rac_rows){w->carry, s->kernel->lanes};
+        memset(w->carry, 0, (size_t)(size * s->kernel->lanes) * sizeof *w->carry);
+    }
+    for (int64_t at = 0; at < s->n; at += size) {
+        window in = {(float *)x, at, s->n, w->rows[0]};
+        window out = {y, at - s->shift, s->n, w->rows[0]};
+        s->kernel->apply(&s->split, 0, spectra, rows_of(s, t, &in), none, rows_to(s, t, &out),
+                         carry, w->blocks[0]);
+        deliver(s, t, &out);
+    }
+    window last = {y, s->blocks * size - s->shift, s->n, w->carry};
+    if (s->shift) deliver(s, t, &last);
+}
 
 static void forward_items(void *user, int64_t begin, int64_t end, int thread)
 {
@@ -207,34 +269,36 @@ static void forward_items(void *user, int64_t begin, int64_t end, int thread)
     const plan        *s = j->s;
     const tl_tno_args *a = j->a;
     lane               w = carve(s, thread);
+    const float       *spectra = NULL;
     for (int64_t item = begin; item < end; item++) {
         tile    t = tile_of(s, item / j->groups);
         int64_t g = item % j->groups;
-        if (item == begin || g == 0) spectrum(s, &t, &w, a->coef);
-        for (int64_t b = a->b * g / j->groups; b < a->b * (g + 1) / j->groups; b++) {
-            int64_t  at = b * s->n * s->d;
-            rac_rows x = rows_of(s, &t, a->x + at, w.rows[0]);
-            rac_rows y = rows_to(s, &t, a->y + at, w.rows[0]);
-            s->kernel->apply(&s->split, 0, w.spectrum, x, y, w.blocks[0]);
-            if (!t.whole) scatter(s, &t, w.rows[0], s->n, a->y + at);
-        }
+        if (!spectra || g == 0) spectra = spectrum(j, &w, item);
+        for (int64_t b = a->b * g / j->groups; b < a->b * (g + 1) / j->groups; b++)
+            forward_sequence(s, &t, &w, spectra, a->x + b * s->n * s->d, a->y + b * s->n * s->d);
     }
 }
 
-/* One sequence: dx, and its part of dT' is added to sum. */
-static void backward_sequence(const plan *s, const tile *t, const lane *w, const tl_tno_args *a,
-                              int64_t b, float *sum)
+/* Rows at.. of dx, and their part of dT' is added to sum. */
+static void backward_block(const job *j, const tile *t, const lane *w, const float *spectra,
+                           int64_t b, int64_t at, float *sum)
 {
-    int64_t  at = b * s->n * s->d;
-    rac_rows dy = rows_of(s, t, a->dy + at, w->rows[0]), dx = {NULL, 0};
-    if (a->dx) dx = rows_to(s, t, a->dx + at, w->rows[0]);
-    if (a->dcoef) {
-        rac_rows x = rows_of(s, t, a->x + at, w->rows[1]);
-        s->kernel->adjoints(&s->split, w->spectrum, x, dy, dx, sum, w->blocks);
-    } else if (a->dx) {
-        s->kernel->apply(&s->split, 1, w->spectrum, dy, dx, w->blocks[0]);
-    }
-    if (a->dx && !t->whole) scatter(s, t, w->rows[0], s->n, a->dx + at);
+    const plan        *s = j->s;
+    const tl_tno_args *a = j->a;
+    int64_t  start = b * s->n * s->d;
+    window   x = {(float *)a->x + start, at, s->n, w->rows[1]};
+    window   dx = {a->dx + (a->dx ? start : 0), at, s->n, w->rows[0]};
+    window   of_dy = {(float *)a->dy + start, at - s->shift, s->n, w->rows[0]}, after = of_dy;
+    rac_rows dy = rows_of(s, t, &of_dy), next = none, to = none;
+    after.first += s->split.size;
+    after.room = w->carry;
+    if (s->blocks > 1) next = rows_of(s, t, &after);
+    if (a->dx) to = rows_to(s, t, &dx);
+    if (a->dcoef)
+        s->kernel->adjoints(&s->split, spectra, rows_of(s, t, &x), dy, next, to, sum, w->blocks);
+    else if (a->dx)
+        s->kernel->apply(&s->split, 1, spectra, dy, next, to, none, w->blocks[0]);
+    if (a->dx) deliver(s, t, &dx);
 }
 
 static void backward_items(void *user, int64_t begin, int64_t end, int thread)
@@ -243,14 +307,16 @@ static void backward_items(void *user, int64_t begin, int64_t end, int thread)
     const plan        *s = j->s;
     const tl_tno_args *a = j->a;
     lane               w = carve(s, thread);
+    const float       *spectra = NULL;
     for (int64_t item = begin; item < end; item++) {
         tile    t = tile_of(s, item / j->groups);
         int64_t g = item % j->groups;
         float  *sum = j->groups > 1 ? s->sums + item * s->block : w.sum;
-        if (a->dx && (item == begin || g == 0)) spectrum(s, &t, &w, a->coef);
+        if (a->dx && (!spectra || g == 0)) spectra = spectrum(j, &w, item);
         if (a->dcoef) memset(sum, 0, (size_t)s->block * sizeof *sum);
         for (int64_t b = a->b * g / j->groups; b < a->b * (g + 1) / j->groups; b++)
-            backward_sequence(s, &t, &w, a, b, sum);
+            for (int64_t at = 0; at < s->n; at += s->split.size)
+                backward_block(j, &t, &w, spectra, b, at, sum);
         if (a->dcoef && j->groups == 1) coef_gradient(s, &t, &w, sum, a->dcoef);
     }
 }
@@ -294,16 +360,25 @@ static tl_status backward(void *state, const tl_tno_args *a)
     return TL_OK;
 }
 
+/* T^. From a forward call to its backward call it is not worth what memory takes to keep it. */
+static int64_t kept(void *state)
+{
+    const plan *s = state;
+    return s->tiles * s->block;
+}
+
 static tl_status dense(void *state, const tl_tno_args *a)
 {
     const plan *s = state;
-    lag_dense(s->n, s->d, s->causal, a->coef, a->dense);
+    lag_dense_within(s->lags, s->n, s->d, s->causal, a->coef, a->dense);
     return TL_OK;
 }
 
 static const tl_option options[] = {
     {"isa", 's', "auto", "auto avx512 avx2 portable",
      "the processor's instructions to use; auto: the best that it has"},
+    {"lags", 'i', "0", "0..",
+     "coefficients this far from lag 0 or farther are 0 and not asked for; 0: none"},
     {0},
 };
 
@@ -314,10 +389,11 @@ const tl_tno_backend tl_tno_backend_entry = {
     .domain = "lag",
     .options = options,
     .accepts = accepts,
-    .points = lag_points,
+    .points = points,
     .plan = make,
     .forward = forward,
     .backward = backward,
     .dense = dense,
     .release = release,
+    .kept = kept,
 };

@@ -119,12 +119,18 @@ static void merge_node(const rac_split *s, const rac_level *l, float *z, const f
 
 /* ---- The root, from and to real rows --------------------------------------------------------- */
 
-/* im.at NULL: the rows are real; folded says so to the compiler. */
-INLINE void split_rows(int radix, int folded, const rac_split *s, rac_rows re, rac_rows im,
+/* What the imaginary rows are. */
+typedef enum second {
+    NONE,  /* there are none */
+    FOLD,  /* re - i im */
+    CARRY  /* re + i im; when merged, the rows im are added to re before they are written */
+} second;
+
+INLINE void split_rows(int radix, second what, const rac_split *s, rac_rows re, rac_rows im,
                        float *z)
 {
     const rac_level *l = &s->levels[0];
-    const float     *x = re.at, *t = folded ? im.at : re.at;
+    const float     *x = re.at, *t = what == NONE ? re.at : im.at;
     int64_t run = together(s, l), step = l->step * LANES;
     int64_t part = l->points * re.stride, other = l->points * im.stride;
     cplx    w[7];
@@ -134,26 +140,27 @@ INLINE void split_rows(int radix, int folded, const rac_split *s, rac_rows re, r
             cplx a[8];
             EACH(radix, j, PREFETCH(x + AHEAD * re.stride + j * part, 0, L2));
             EACH(radix, j, a[j].re = *(const loose *)(x + j * part));
-            if (folded) {
-                EACH(radix, j, a[j].im = -*(const loose *)(t + j * other));
-                EACH(radix, j, if (j) a[j] = multiply(a[j], w[j - 1]));
-                t += im.stride;
-            } else {
+            if (what == NONE) {
                 a[0].im = (vec){0};
                 EACH(radix, j, if (j) a[j] = scaled(w[j - 1], a[j].re));
+            } else {
+                EACH(radix, j, a[j].im = *(const loose *)(t + j * other));
+                if (what == FOLD) EACH(radix, j, a[j].im = -a[j].im);
+                EACH(radix, j, if (j) a[j] = multiply(a[j], w[j - 1]));
+                t += im.stride;
             }
             transform(radix, 1, a);
             EACH(radix, j, store(z + j * step, a[j]));
         }
 }
 
-INLINE void merge_rows(int radix, int folded, const rac_split *s, const float *z, rac_rows re,
+INLINE void merge_rows(int radix, second what, const rac_split *s, const float *z, rac_rows re,
                        rac_rows im)
 {
     const rac_level *l = &s->levels[0];
     int64_t run = together(s, l), step = l->step * LANES;
     int64_t part = l->points * re.stride, other = l->points * im.stride;
-    float   scale = 1 / (float)s->size, root[14], *y = re.at, *t = folded ? im.at : re.at;
+    float   scale = 1 / (float)s->size, root[14], *y = re.at, *t = what == NONE ? re.at : im.at;
     cplx    w[7];
     for (int i = 0; i < 2 * radix - 2; i++) root[i] = l->roots[i] * scale;
     spread_all(radix, root, w);
@@ -166,45 +173,48 @@ INLINE void merge_rows(int radix, int folded, const rac_split *s, const float *z
             transform(radix, -1, a);
             a[0] = (cplx){a[0].re * scale, a[0].im * scale};
             EACH(radix, j, if (j) a[j] = multiply_conjugate(a[j], w[j - 1]));
+            if (what == CARRY) EACH(radix, j, a[j].re += *(const loose *)(t + j * other));
             EACH(radix, j, *(loose *)(y + j * part) = a[j].re);
-            if (folded) {
-                EACH(radix, j, *(loose *)(t + j * other) = -a[j].im);
-                t += im.stride;
-            }
+            if (what == FOLD) EACH(radix, j, *(loose *)(t + j * other) = -a[j].im);
+            if (what == CARRY) EACH(radix, j, *(loose *)(t + j * other) = a[j].im);
+            t += im.stride;
         }
 }
 
-INLINE void split_root_as(int folded, const rac_split *s, rac_rows re, rac_rows im, float *z)
+INLINE void split_root_as(second what, const rac_split *s, rac_rows re, rac_rows im, float *z)
 {
     switch (s->levels[0].radix) {
-    case 3: split_rows(3, folded, s, re, im, z); return;
-    case 4: split_rows(4, folded, s, re, im, z); return;
-    case 5: split_rows(5, folded, s, re, im, z); return;
-    default: split_rows(8, folded, s, re, im, z);
+    case 3: split_rows(3, what, s, re, im, z); return;
+    case 4: split_rows(4, what, s, re, im, z); return;
+    case 5: split_rows(5, what, s, re, im, z); return;
+    default: split_rows(8, what, s, re, im, z);
     }
 }
 
-INLINE void merge_root_as(int folded, const rac_split *s, const float *z, rac_rows re, rac_rows im)
+INLINE void merge_root_as(second what, const rac_split *s, const float *z, rac_rows re,
+                          rac_rows im)
 {
     switch (s->levels[0].radix) {
-    case 3: merge_rows(3, folded, s, z, re, im); return;
-    case 4: merge_rows(4, folded, s, z, re, im); return;
-    case 5: merge_rows(5, folded, s, z, re, im); return;
-    default: merge_rows(8, folded, s, z, re, im);
+    case 3: merge_rows(3, what, s, z, re, im); return;
+    case 4: merge_rows(4, what, s, z, re, im); return;
+    case 5: merge_rows(5, what, s, z, re, im); return;
+    default: merge_rows(8, what, s, z, re, im);
     }
 }
 
-/* block = the residues below the root of re - i im; im.at NULL: 0 */
-static void split_root(const rac_split *s, rac_rows re, rac_rows im, float *z)
+/* block = the residues below the root; im.at NULL: there are no imaginary rows */
+static void split_root(second what, const rac_split *s, rac_rows re, rac_rows im, float *z)
 {
-    if (im.at) split_root_as(1, s, re, im, z);
-    else split_root_as(0, s, re, im, z);
+    if (!im.at) split_root_as(NONE, s, re, im, z);
+    else if (what == FOLD) split_root_as(FOLD, s, re, im, z);
+    else split_root_as(CARRY, s, re, im, z);
 }
 
-static void merge_root(const rac_split *s, const float *z, rac_rows re, rac_rows im)
+static void merge_root(second what, const rac_split *s, const float *z, rac_rows re, rac_rows im)
 {
-    if (im.at) merge_root_as(1, s, z, re, im);
-    else merge_root_as(0, s, z, re, im);
+    if (!im.at) merge_root_as(NONE, s, z, re, im);
+    else if (what == FOLD) merge_root_as(FOLD, s, z, re, im);
+    else merge_root_as(CARRY, s, z, re, im);
 }
 
 /* ---- Leaves ---------------------------------------------------------------------------------- */
@@ -299,37 +309,58 @@ static void run(const rac_split *s, product kind, float *z, const float *t)
     below(&(task){.s = s, .kind = kind, .z = z, .x = z, .sum = z, .t = t ? t : z}, 0, 0, 0);
 }
 
-static const rac_rows none = {NULL, 0};
-
 static void analyse(const rac_split *s, rac_rows re, rac_rows im, float *block)
 {
-    split_root(s, re, im, block);
+    split_root(FOLD, s, re, im, block);
     run(s, SPLIT, block, NULL);
 }
 
 static void synthesise(const rac_split *s, float *block, rac_rows re, rac_rows im)
 {
     run(s, MERGE, block, NULL);
-    merge_root(s, block, re, im);
+    merge_root(FOLD, s, block, re, im);
 }
 
-static void apply(const rac_split *s, int conjugate, const float *spectrum, rac_rows x, rac_rows y,
-                  float *block)
+static void apply(const rac_split *s, int conjugate, const float *spectrum, rac_rows x,
+                  rac_rows next, rac_rows y, rac_rows carry, float *block)
 {
-    split_root(s, x, none, block);
+    split_root(CARRY, s, x, next, block);
     run(s, conjugate ? CONJUGATE : MULTIPLY, block, spectrum);
-    merge_root(s, block, y, none);
+    merge_root(CARRY, s, block, y, carry);
 }
 
 static void adjoints(const rac_split *s, const float *spectrum, rac_rows x, rac_rows dy,
-                     rac_rows dx, float *sum, float *const blocks[2])
+                     rac_rows next, rac_rows dx, float *sum, float *const blocks[2])
 {
     task w = {.s = s, .kind = dx.at ? BOTH : CORRELATE, .z = blocks[0], .x = blocks[1],
               .sum = sum, .t = dx.at ? spectrum : blocks[0]};
-    split_root(s, x, none, w.x);
-    split_root(s, dy, none, w.z);
+    split_root(NONE, s, x, (rac_rows){NULL, 0}, w.x);
+    split_root(CARRY, s, dy, next, w.z);
     below(&w, 0, 0, 0);
-    if (dx.at) merge_root(s, w.z, dx, none);
+    if (dx.at) merge_root(NONE, s, w.z, dx, (rac_rows){NULL, 0});
 }
 
-const rac_kernel KERNEL = {NAME, LANES, WIDEST, supported, analyse, synthesise, apply, adjoints};
+static rac_rows contiguous(float *rows) { return (rac_rows){rows, LANES}; }
+
+static void apply_complex(const rac_split *s, int conjugate, const float *spectrum,
+                          float *const x[2], float *const y[2], float *block)
+{
+    split_root(FOLD, s, contiguous(x[0]), contiguous(x[1]), block);
+    run(s, conjugate ? CONJUGATE : MULTIPLY, block, spectrum);
+    merge_root(FOLD, s, block, contiguous(y[0]), contiguous(y[1]));
+}
+
+static void adjoints_complex(const rac_split *s, const float *spectrum, float *const x[2],
+                             float *const dy[2], float *const dx[2], float *sum,
+                             float *const blocks[2])
+{
+    task w = {.s = s, .kind = dx ? BOTH : CORRELATE, .z = blocks[0], .x = blocks[1], .sum = sum,
+              .t = dx ? spectrum : blocks[0]};
+    split_root(FOLD, s, contiguous(x[0]), contiguous(x[1]), w.x);
+    split_root(FOLD, s, contiguous(dy[0]), contiguous(dy[1]), w.z);
+    below(&w, 0, 0, 0);
+    if (dx) merge_root(FOLD, s, w.z, contiguous(dx[0]), contiguous(dx[1]));
+}
+
+const rac_kernel KERNEL = {NAME, LANES, WIDEST, supported, analyse, synthesise, apply, adjoints,
+                           apply_complex, adjoints_complex};

@@ -32,6 +32,14 @@
 ** and dt_m = Re dT'[m], dt_(m-N) = -Im dT'[m]. A forward call does 2b + 1 transforms, a backward
 ** one 3b + 2.
 **
+** Short kernels. Let the lags be those from -h to K-1, and s_m = t_(m-h) the L = K + h coefficients
+** of a kernel that is causal. With N >= L, the product of a block x of N entries and s has 2N
+** entries at most, and modulo X^N - i the imaginary part is its upper half:
+**     x s mod (X^N - i) = lower + i upper.
+** So a sequence goes block by block: what a block carries is added to the next one, and entry i + h
+** of the sum is row i of y. No block is padded. The adjoint: what is put in for block m is
+** dy_m + i dy_(m+1), the blocks of dy h rows later.
+**
 ** Lanes. Entry k of a block is a vector of real parts and one of imaginary parts; each lane is
 ** a channel. Twiddles are scalars. */
 #ifndef RAC_H
@@ -76,20 +84,29 @@ typedef struct rac_kernel {
     void (*analyse)(const rac_split *s, rac_rows re, rac_rows im, float *block);
     /* re - i im = F'(block) / N; spoils block; im.at NULL: not wanted */
     void (*synthesise)(const rac_split *s, float *block, rac_rows re, rac_rows im);
-    /* y = Re F'(spectrum F x) / N, or with its conjugate; x may be y */
-    void (*apply)(const rac_split *s, int conjugate, const float *spectrum, rac_rows x, rac_rows y,
-                  float *block);
-    /* sum += F dy conj(F x), and if dx.at is not NULL dx = apply's y of dy with the conjugate; dx
-    ** may be dy */
+    /* z = F'(spectrum F (x + i next)) / N, or with the conjugate of spectrum; y = Re z + carry and
+    ** carry = Im z; x may be y; next.at, carry.at NULL: 0, not wanted */
+    void (*apply)(const rac_split *s, int conjugate, const float *spectrum, rac_rows x,
+                  rac_rows next, rac_rows y, rac_rows carry, float *block);
+    /* sum += F (dy + i next) conj(F x), and if dx.at is not NULL dx = apply's y of dy and next with
+    ** the conjugate; dx may be dy */
     void (*adjoints)(const rac_split *s, const float *spectrum, rac_rows x, rac_rows dy,
-                     rac_rows dx, float *sum, float *const blocks[2]);
+                     rac_rows next, rac_rows dx, float *sum, float *const blocks[2]);
+    /* The same of complex rows, for fd: all are re - i im = x[0] - i x[1], [N, lanes] and aligned;
+    ** dx NULL: not wanted */
+    void (*apply_complex)(const rac_split *s, int conjugate, const float *spectrum,
+                          float *const x[2], float *const y[2], float *block);
+    void (*adjoints_complex)(const rac_split *s, const float *spectrum, float *const x[2],
+                             float *const dy[2], float *const dx[2], float *sum,
+                             float *const blocks[2]);
 } rac_kernel;
 
 extern const rac_kernel rac_avx512, rac_avx2, rac_portable;
 
-/* The quickest length from n on for radices up to widest, and its levels and roots. TL_ENOMEM: none
-** left; then nothing is to be freed. */
-tl_status rac_split_make(const tl_host *h, int64_t n, int widest, rac_split *s);
+/* The quickest length for sequences of n and radices up to widest, and its levels and roots: one
+** from n on, or one from kernel on, for several blocks. TL_ENOMEM: none left; then nothing is to be
+** freed. */
+tl_status rac_split_make(const tl_host *h, int64_t n, int64_t kernel, int widest, rac_split *s);
 void      rac_split_free(const tl_host *h, rac_split *s);
 
 #endif

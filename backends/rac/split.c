@@ -3,7 +3,9 @@
 
 #include "rac.h"
 
-/* Cycles per point, about: what a pass of a radix costs. */
+#define CARRIED 2 /* cycles per point, about */
+
+/* The same: what a pass of a radix costs. */
 static double pass_cost(int radix, int widest)
 {
     switch (radix) {
@@ -15,38 +17,44 @@ static double pass_cost(int radix, int widest)
 }
 
 /* The radices of size, in the order of their levels, into radices; their number, or 0 if size does
-** not split. The last is 4 or 8, and there are at least two. */
+** not split. The last is 4 or 8, and there are at least two. Large ones come first: what is left
+** after them fits into a cache the sooner. */
 static int radices_of(int64_t size, int widest, int radices[RAC_DEPTH])
 {
-    int count = 0, twos = 0;
+    int count = 0, twos = 0, fours;
     for (; size % 5 == 0; size /= 5) radices[count++] = 5;
     for (; size % 3 == 0; size /= 3) radices[count++] = 3;
     for (; size % 2 == 0; size /= 2) twos++;
     if (size != 1 || twos < 2) return 0;
-    if (widest < 8 && twos % 2) radices[count++] = 8, twos -= 3;
-    for (; twos > 0 && (widest < 8 || twos % 3); twos -= 2) radices[count++] = 4;
-    for (; twos > 0; twos -= 3) radices[count++] = 8;
+    fours = widest == 8 ? 2 * twos % 3 : twos / 2 - twos % 2;
+    int eights = (twos - 2 * fours) / 3, last = widest == 8 && eights > 0;
+    for (; eights > last; eights--) radices[count++] = 8;
+    for (; fours > 0; fours--) radices[count++] = 4;
+    if (last) radices[count++] = 8;
     return count < 2 ? 0 : count;
 }
 
-static double cost(int64_t size, int widest)
+/* Of a sequence of n, in blocks of size. What one block carries to the next is a pass more. */
+static double cost(int64_t n, int64_t size, int widest)
 {
     int    radices[RAC_DEPTH], count = radices_of(size, widest, radices);
-    double sum = 0;
+    double blocks = (double)((n + size - 1) / size), sum = blocks > 1 ? CARRIED : 0;
     for (int i = 0; i < count; i++) sum += pass_cost(radices[i], widest);
-    return count ? sum * (double)size : HUGE_VAL;
+    return count ? sum * blocks * (double)size : HUGE_VAL;
 }
 
-/* The quickest length from n on: for each product of 3s and 5s, the power of two that reaches n. */
-static int64_t best_size(int64_t n, int widest)
+/* The quickest length: of the products of 2s, 3s and 5s, those up to the first that n fits into. */
+static int64_t best_size(int64_t n, int64_t kernel, int widest)
 {
     int64_t best = 0;
     for (int64_t fives = 1; fives < 2 * n; fives *= 5)
-        for (int64_t odd = fives; odd < 2 * n; odd *= 3) {
-            int64_t size = 4 * odd;
-            while (size < n || size < 12) size *= 2;
-            if (!best || cost(size, widest) < cost(best, widest)) best = size;
-        }
+        for (int64_t odd = fives; odd < 2 * n; odd *= 3)
+            for (int64_t size = 4 * odd, last = 0; !last; size *= 2) {
+                last = size >= n && size >= 12;
+                if ((last || (size >= kernel && size >= 12)) &&
+                    (!best || cost(n, size, widest) < cost(n, best, widest)))
+                    best = size;
+            }
     return best;
 }
 
@@ -82,11 +90,11 @@ static int64_t set_levels(rac_split *s, const int *radices)
     return floats;
 }
 
-tl_status rac_split_make(const tl_host *h, int64_t n, int widest, rac_split *s)
+tl_status rac_split_make(const tl_host *h, int64_t n, int64_t kernel, int widest, rac_split *s)
 {
     int     radices[RAC_DEPTH];
     int64_t nodes = 1;
-    s->size = best_size(n, widest);
+    s->size = best_size(n, kernel, widest);
     s->depth = radices_of(s->size, widest, radices);
     s->roots = h->alloc(h, (size_t)set_levels(s, radices) * sizeof *s->roots);
     if (!s->roots) return TL_ENOMEM;

@@ -208,28 +208,43 @@ typedef struct wish {
     int x, coef, taps;
 } wish;
 
-/* The gradients of the taps and of a causal A; of another, z = W' x and g = W' dy. */
+/* One block of one group: the gradients of the taps and of a causal A; of another, W'x and W'dy. */
+static void block_sums(ski_work *w, int64_t k, int64_t first, int64_t count, wish want,
+                       const ski_ahead *next)
+{
+    const ski_plan *s = w->s;
+    ski_group      *g = &w->group[k];
+    const lanes    *x = g->other, *dy = g->x + s->origin;
+    if (want.taps) {
+        ski_correlate(x, count, g->x, s->taps, w->sums, next);
+        ski_add(g->tap_sums, w->sums, s->taps);
+    }
+    if (!s->low) return;
+    if (s->causal) {
+        if (want.coef) ski_causal_sums(s, g, first, count, x, dy);
+        return;
+    }
+    if (want.coef) ski_gather_rows(s, x, first, count, g->z);
+    ski_gather_rows(s, dy, first, count, g->g);
+}
+
 static void backward_sums(ski_work *w, const float *x, const float *dy, wish want)
 {
     const ski_plan *s = w->s;
     int64_t         more = s->taps ? s->taps - 1 : 0;
-    int             two_sided = s->low && !s->causal, causal = s->low && s->causal && want.coef;
     for (int64_t first = 0; first < s->n; first += BLOCK) {
         int64_t count = smaller(BLOCK, s->n - first);
-        if (two_sided) ski_gather(w, dy, first, count, w->group[0].g);
-        if (two_sided && want.coef) ski_gather(w, x, first, count, w->group[0].z);
-        if (!want.taps && !causal) continue;
+        if (!want.taps && !s->causal) { /* all groups at once, as nothing else needs their rows */
+            ski_gather(w, dy, first, count, w->group[0].g);
+            if (want.coef) ski_gather(w, x, first, count, w->group[0].z);
+            continue;
+        }
         ski_load(w, dy, s->n, first - s->origin, count + more, w->group[0].x);
-        ski_load(w, x, s->n, first, count, w->group[0].other);
+        if (want.taps || want.coef) ski_load(w, x, s->n, first, count, w->group[0].other);
         for (int64_t k = 0; k < w->groups; k++) {
-            ski_group *g = &w->group[k];
-            ski_ahead  next = ahead_of(w, k, dy, first + BLOCK + more - s->origin, x, NULL,
-                                       first + BLOCK);
-            if (want.taps) {
-                ski_correlate(g->other, count, g->x, s->taps, w->sums, &next);
-                ski_add(g->tap_sums, w->sums, s->taps);
-            }
-            if (causal) ski_causal_sums(s, g, first, count, g->other, g->x + s->origin);
+            ski_ahead next = ahead_of(w, k, dy, first + BLOCK + more - s->origin, x, NULL,
+                                      first + BLOCK);
+            block_sums(w, k, first, count, want, &next);
         }
     }
 }
@@ -264,7 +279,8 @@ static void backward_sequence(ski_work *w, const float *x, const float *dy, floa
     const ski_plan *s = w->s;
     int             two_sided = s->low && !s->causal;
     clear_state(w);
-    if (two_sided || want.taps || want.coef) backward_sums(w, x, dy, want);
+    if ((two_sided && (want.x || want.coef)) || want.taps || want.coef)
+        backward_sums(w, x, dy, want);
     for (int64_t g = 0; two_sided && g < w->groups; g++) {
         if (want.x) ski_transpose(w, &w->group[g]);
         if (want.coef) ski_kernel_sums(w, &w->group[g]);

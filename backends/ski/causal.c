@@ -22,21 +22,50 @@ static void through_kernel(const ski_plan *s, ski_group *g)
     memset(g->pending, 0, sizeof g->pending);
 }
 
+/* The tokens from k on, before end, that have the column of token k: what has gone through A serves
+** all of them. */
+static int64_t run_of(const ski_plan *s, int64_t k, int64_t end)
+{
+    int64_t next = k + 1;
+    while (!s->each_token && next < end && s->start[next] == s->start[k]) next++;
+    return next;
+}
+
+/* y += W A s for tokens k..end-1 of one column */
+static inline void forward_run(const ski_plan *s, ski_group *g, int width, int64_t k, int64_t end,
+                               const lanes *x, lanes *y)
+{
+    lanes sum[WIDTH], v[WIDTH], a[WIDTH];
+    for (int q = 0; q < width; q++) {
+        sum[q] = g->pending[0][q];
+        v[q] = g->v[g->column + q];
+        a[q] = g->kernel[q];
+    }
+    for (; k < end; k++, x++, y++) {
+        const float *weight = s->weight + k * width;
+        lanes        all = *y;
+        for (int q = 0; q < width; q++) sum[q] += weight[q] * *x;
+        for (int q = 0; q < width; q++) {
+            lanes value = v[q];
+            for (int p = 0; p <= q; p++) value += a[q - p] * sum[p];
+            all += weight[q] * value;
+        }
+        *y = all;
+    }
+    for (int q = 0; q < width; q++) g->pending[0][q] = sum[q];
+}
+
 void ski_causal_forward(const ski_plan *s, ski_group *g, int64_t first, int64_t count,
                         const lanes *x, lanes *y)
 {
-    lanes *sum = g->pending[0];
-    for (int64_t k = 0; k < count; k++) {
-        const float *weight = s->weight + (first + k) * s->width;
-        if (g->column >= 0 && (s->each_token || s->start[first + k] != g->column))
-            through_kernel(s, g);
-        g->column = s->start[first + k];
-        for (int q = 0; q < s->width; q++) sum[q] += weight[q] * x[k];
-        for (int q = 0; q < s->width; q++) {
-            lanes value = g->v[g->column + q];
-            for (int p = 0; p <= q; p++) value += g->kernel[q - p] * sum[p];
-            y[k] += weight[q] * value;
-        }
+    for (int64_t k = first, next; k < first + count; k = next) {
+        next = run_of(s, k, first + count);
+        if (g->column >= 0 && (s->each_token || s->start[k] != g->column)) through_kernel(s, g);
+        g->column = s->start[k];
+        if (s->width == 2)
+            forward_run(s, g, 2, k, next, x + (k - first), y + (k - first));
+        else
+            forward_run(s, g, WIDTH, k, next, x + (k - first), y + (k - first));
     }
 }
 
@@ -50,22 +79,51 @@ static void through_transpose(const ski_plan *s, ski_group *g)
     memset(g->pending, 0, sizeof g->pending);
 }
 
+/* dx += that of the adjoint for tokens k..end-1 of one column, the last first. */
+static inline void back_run(const ski_plan *s, ski_group *g, int width, int64_t k, int64_t end,
+                            const lanes *dy, lanes *dx)
+{
+    lanes sum[WIDTH], v[WIDTH], a[WIDTH];
+    for (int q = 0; q < width; q++) {
+        sum[q] = g->pending[0][q];
+        v[q] = g->v[g->column + q];
+        a[q] = g->kernel[q];
+    }
+    for (int64_t i = end - 1; i >= k; i--) {
+        const float *weight = s->weight + i * width;
+        lanes        all = dx[i - k], in = dy[i - k];
+        for (int q = 0; q < width; q++) sum[q] += weight[q] * in;
+        for (int q = 0; q < width; q++) {
+            lanes value = v[q];
+            for (int p = q; p < width; p++) value += a[p - q] * sum[p];
+            all += weight[q] * value;
+        }
+        dx[i - k] = all;
+    }
+    for (int q = 0; q < width; q++) g->pending[0][q] = sum[q];
+}
+
+/* The first of the tokens before end, from first on, that have the column of token end - 1. */
+static int64_t run_before(const ski_plan *s, int64_t first, int64_t end)
+{
+    int64_t k = end - 1;
+    while (!s->each_token && k > first && s->start[k - 1] == s->start[end - 1]) k--;
+    return k;
+}
+
 /* The adjoint: the same from the last token to the first, with A'. Blocks come last first too. */
 void ski_causal_back(const ski_plan *s, ski_group *g, int64_t first, int64_t count,
                      const lanes *dy, lanes *dx)
 {
-    lanes *sum = g->pending[0];
-    for (int64_t k = count - 1; k >= 0; k--) {
-        const float *weight = s->weight + (first + k) * s->width;
-        if (g->column >= 0 && (s->each_token || s->start[first + k] != g->column))
+    for (int64_t end = first + count, k; end > first; end = k) {
+        k = run_before(s, first, end);
+        if (g->column >= 0 && (s->each_token || s->start[k] != g->column))
             through_transpose(s, g);
-        g->column = s->start[first + k];
-        for (int q = 0; q < s->width; q++) sum[q] += weight[q] * dy[k];
-        for (int q = 0; q < s->width; q++) {
-            lanes value = g->v[g->column + q];
-            for (int p = q; p < s->width; p++) value += g->kernel[p - q] * sum[p];
-            dx[k] += weight[q] * value;
-        }
+        g->column = s->start[k];
+        if (s->width == 2)
+            back_run(s, g, 2, k, end, dy + (k - first), dx + (k - first));
+        else
+            back_run(s, g, WIDTH, k, end, dy + (k - first), dx + (k - first));
     }
 }
 
@@ -81,22 +139,46 @@ static void end_run(const ski_plan *s, ski_group *g)
     memset(g->pending, 0, sizeof g->pending);
 }
 
+/* v += the gradient within tokens k..end-1 of one column. */
+static inline void sums_run(const ski_plan *s, ski_group *g, int width, int64_t k, int64_t end,
+                            const lanes *x, const lanes *dy)
+{
+    lanes sum[WIDTH], above[WIDTH], v[WIDTH];
+    for (int q = 0; q < width; q++) {
+        sum[q] = g->pending[0][q];
+        above[q] = g->pending[1][q];
+        v[q] = g->v[q];
+    }
+    for (; k < end; k++, x++, dy++) {
+        const float *weight = s->weight + k * width;
+        lanes        in = *x, out = *dy;
+        for (int q = 0; q < width; q++) sum[q] += weight[q] * in;
+        for (int q = 0; q < width; q++) {
+            lanes share = weight[q] * out;
+            above[q] += share;
+            for (int p = 0; p <= q; p++) v[q - p] += share * sum[p];
+        }
+    }
+    for (int q = 0; q < width; q++) {
+        g->pending[0][q] = sum[q];
+        g->pending[1][q] = above[q];
+        g->v[q] = v[q];
+    }
+}
+
 /* The gradient of lag l is the sum over i and a of w_i[a] dy_i s_i[a-l]. z is s_i before the run,
 ** v the gradient; it goes to kernel_sums after every block. */
 void ski_causal_sums(const ski_plan *s, ski_group *g, int64_t first, int64_t count, const lanes *x,
                      const lanes *dy)
 {
-    lanes *sum = g->pending[0], *above = g->pending[1];
-    for (int64_t k = 0; k < count; k++) {
-        const float *weight = s->weight + (first + k) * s->width;
-        if (g->column >= 0 && (s->each_token || s->start[first + k] != g->column)) end_run(s, g);
-        g->column = s->start[first + k];
-        for (int q = 0; q < s->width; q++) {
-            sum[q] += weight[q] * x[k];
-            above[q] += weight[q] * dy[k];
-        }
-        for (int q = 0; q < s->width; q++)
-            for (int p = 0; p <= q; p++) g->v[q - p] += weight[q] * dy[k] * sum[p];
+    for (int64_t k = first, next; k < first + count; k = next) {
+        next = run_of(s, k, first + count);
+        if (g->column >= 0 && (s->each_token || s->start[k] != g->column)) end_run(s, g);
+        g->column = s->start[k];
+        if (s->width == 2)
+            sums_run(s, g, 2, k, next, x + (k - first), dy + (k - first));
+        else
+            sums_run(s, g, WIDTH, k, next, x + (k - first), dy + (k - first));
     }
     end_run(s, g);
     g->column = -1;

@@ -91,12 +91,14 @@ static int64_t run_end(const ski_plan *s, int64_t i, int64_t end)
     return i;
 }
 
+#define TOGETHER 4 /* groups whose sums go side by side, so that none waits for itself */
+
 /* z += W' x for tokens from..end-1 of some groups. x: the first token's, rows of step floats. */
 static inline void gather(const ski_plan *s, int64_t from, int64_t end, const float *x,
                           int64_t step, int groups, int width, lanes *z)
 {
     for (int64_t i = from, next; i < end; i = next) {
-        lanes sum[GROUPS][WIDTH] = {{{0}}};
+        lanes sum[TOGETHER][WIDTH] = {{{0}}};
         next = run_end(s, i, end);
         for (int64_t k = i; k < next; k++)
             for (int g = 0; g < groups; g++) {
@@ -113,14 +115,41 @@ static inline void gather(const ski_plan *s, int64_t from, int64_t end, const fl
 static void gather_some(const ski_plan *s, int64_t first, int64_t end, const float *x,
                         int64_t step, int groups, lanes *z)
 {
-    if (groups == GROUPS && s->width == 2)
-        gather(s, first, end, x, step, GROUPS, 2, z);
-    else if (groups == GROUPS)
-        gather(s, first, end, x, step, GROUPS, WIDTH, z);
+    if (groups == TOGETHER && s->width == 2)
+        gather(s, first, end, x, step, TOGETHER, 2, z);
+    else if (groups == TOGETHER)
+        gather(s, first, end, x, step, TOGETHER, WIDTH, z);
     else if (s->width == 2)
         gather(s, first, end, x, step, 1, 2, z);
     else
         gather(s, first, end, x, step, 1, WIDTH, z);
+}
+
+/* The same in one group, four sums of each side by side. */
+static inline void gather_one(const ski_plan *s, int64_t from, int64_t end, const lanes *x,
+                              int width, lanes *z)
+{
+    for (int64_t i = from, next; i < end; i = next) {
+        lanes        sum[4][WIDTH] = {{{0}}}, *to = z + s->start[i];
+        const float *weight = s->weight + i * width;
+        int64_t      k = i;
+        next = run_end(s, i, end);
+        for (; k + 4 <= next; k += 4, x += 4, weight += 4 * width)
+            for (int j = 0; j < 4; j++)
+                for (int q = 0; q < width; q++) sum[j][q] += weight[j * width + q] * x[j];
+        for (; k < next; k++, x++, weight += width)
+            for (int q = 0; q < width; q++) sum[0][q] += weight[q] * *x;
+        for (int q = 0; q < width; q++)
+            to[q] += (sum[0][q] + sum[1][q]) + (sum[2][q] + sum[3][q]);
+    }
+}
+
+void ski_gather_rows(const ski_plan *s, const lanes *x, int64_t first, int64_t count, lanes *z)
+{
+    if (s->width == 2)
+        gather_one(s, first, first + count, x, 2, z);
+    else
+        gather_one(s, first, first + count, x, WIDTH, z);
 }
 
 void ski_gather(const ski_work *w, const float *x, int64_t first, int64_t count, lanes *z)
@@ -129,8 +158,8 @@ void ski_gather(const ski_work *w, const float *x, int64_t first, int64_t count,
     int64_t         whole = w->channels / LANES, g = 0, left = w->channels % LANES;
     const float    *rows = x + first * s->d;
     lanes           part[BLOCK];
-    for (; g + GROUPS <= whole; g += GROUPS)
-        gather_some(s, first, first + count, rows + g * LANES, s->d, GROUPS, z + g * s->stride);
+    for (; g + TOGETHER <= whole; g += TOGETHER)
+        gather_some(s, first, first + count, rows + g * LANES, s->d, TOGETHER, z + g * s->stride);
     for (; g < whole; g++)
         gather_some(s, first, first + count, rows + g * LANES, s->d, 1, z + g * s->stride);
     if (!left) return;
@@ -138,7 +167,7 @@ void ski_gather(const ski_work *w, const float *x, int64_t first, int64_t count,
         part[k] = (lanes){0};
         memcpy(&part[k], rows + k * s->d + g * LANES, (size_t)left * sizeof(float));
     }
-    gather_some(s, first, first + count, (const float *)part, LANES, 1, z + g * s->stride);
+    ski_gather_rows(s, part, first, count, z + g * s->stride);
 }
 
 /* to = rows + W v; to has rows of step floats. */

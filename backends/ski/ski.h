@@ -4,7 +4,7 @@
 ** kernel between r inducing points, evenly spaced. W [n,r] interpolates from them to the tokens and
 ** has two or four non-zeros in a row, which stand side by side.
 **
-** A tile is 1 to 4 groups of LANES channels; a block is up to BLOCK tokens of a tile. All work is
+** A tile is 1 to 8 groups of LANES channels; a block is up to BLOCK tokens of a tile. All work is
 ** on rows of LANES floats, copied out of x and into y a block at a time, so that every loop below
 ** runs along memory and no channel's result depends on how many others there are. */
 #ifndef SKI_H
@@ -17,8 +17,8 @@
 #else
 #define LANES 8
 #endif
-#define GROUPS 4
-#define BLOCK  64
+#define GROUPS 8
+#define BLOCK  128
 #define STEP   8 /* outputs of one inner loop; rows are padded to a multiple of it */
 #define WIDTH  4 /* most non-zeros of a row of W */
 
@@ -93,6 +93,8 @@ void ski_store(const ski_work *w, int64_t g, const lanes *rows, int64_t count, f
 /* z += W' x for tokens first..first+count-1 (at most BLOCK) of x [n,d], in all groups: z is that of
 ** the first */
 void ski_gather(const ski_work *w, const float *x, int64_t first, int64_t count, lanes *z);
+/* the same in one group, whose rows of these tokens are x */
+void ski_gather_rows(const ski_plan *s, const lanes *x, int64_t first, int64_t count, lanes *z);
 /* the same tokens of y [n,d], in group g = rows + W v; rows may be overwritten */
 void ski_spread(const ski_work *w, int64_t g, int64_t first, int64_t count, const lanes *v,
                 lanes *rows, float *y);

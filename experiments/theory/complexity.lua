@@ -57,7 +57,8 @@ return tl.experiment "complexity" {
   trial = function(t, c)
     local options = c.backend == "ski" and { inducing = c.inducing, taps = c.taps } or nil
     local last
-    for _, n in ipairs(c.lengths) do
+    local x, seconds, bytes = {}, {}, {}
+    for i, n in ipairs(c.lengths) do
       if last and last * 4 > c.limit then -- doubling n takes no more than 4 times as long
         t:say("stops before n = %d: a call would take up to %.1f s", n, last * 4)
         break
@@ -66,8 +67,11 @@ return tl.experiment "complexity" {
         dim = c.dim, batch = c.batch, causal = c.causal, budget = c.budget }
       t:log(cost, n)
       t:log { longest = n }
+      x[i], seconds[i], bytes[i] = n, cost.seconds, cost.bytes
       last = cost.seconds
     end
+    t:log { time_exponent = tl.cost.exponent(x, seconds, c.fit_from),
+      memory_exponent = tl.cost.exponent(x, bytes, c.fit_from) }
   end,
 
   report = function(trials, report)

@@ -80,7 +80,7 @@ local function other_axes(pool, key, list)
     local of_a, of_b = values_of(list.a, name), values_of(list.b, name)
     if name ~= key and (#of_a > 1 or #of_b > 1) then
       vary[#vary + 1] = name
-    elseif name ~= key and of_a[1] ~= of_b[1] then
+    elseif name ~= key and of_a[1] and of_b[1] and of_a[1] ~= of_b[1] then
       along[#along + 1] = { name = name, a = of_a[1], b = of_b[1] }
     end
   end

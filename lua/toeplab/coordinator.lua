@@ -1,6 +1,7 @@
 -- coordinator.lua: shares the trials of a run out to worker processes and takes their journals over
 -- into the store, whose only writer it is.
 local core = require "toeplab.core"
+local eta = require "toeplab.eta"
 local prune = require "toeplab.prune"
 local records = require "toeplab.records"
 local stop = require "toeplab.stop"
@@ -20,7 +21,7 @@ function coordinator.new(run)
   local budget = run.exp.budget or {}
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
     counts = { done = 0, failed = 0, pruned = 0 }, deaths = {}, started = 0, total = budget.total,
-    limit = budget.trial,
+    limit = budget.trial, eta = eta.new(run.records, run.exp.name, run.jobs),
     pruner = run.exp.prune and prune.new(run.exp.prune, run.records, run.trials) }, Pool)
 end
 
@@ -61,7 +62,7 @@ local function assign(self, w, t)
   end
   lines[#lines + 1] = wire.line("trial", t.number, worker.check(run.exp, t), t.path, attempt,
     seconds)
-  w.trial, w.began, w.step, w.late, w.asked = t, core.sys.clock(), nil, nil, nil
+  w.trial, w.began, w.step, w.text, w.late, w.asked = t, core.sys.clock(), nil, nil, nil, nil
   w.seconds = seconds
   w.process:send(table.concat(lines)) -- if it is gone, its end is found soon
   w.trial_log = ("%s/%s/log.txt"):format(run.folder, t.path)
@@ -91,6 +92,21 @@ local function take(self, w, some)
   return ended
 end
 
+-- An axis that nobody reads is an error (runner.lua) once all is run; so long nobody should wait.
+local function check_reads(self)
+  local run, conditional = self.run, {}
+  for _, rule in ipairs(run.exp.when or {}) do
+    for key in pairs(rule.grid or {}) do conditional[key] = true end
+  end
+  for _, key in ipairs(self.checked and {} or run.axes) do
+    if not self.reads[key] and not conditional[key] then
+      run.progress:warn("%s: the first trial did not read '%s'; if none does, its values make no "
+        .. "difference", run.exp:where(key), key)
+    end
+  end
+  self.checked = true
+end
+
 -- The worker's trial is over: status "done", "failed" or "interrupted".
 local function over(self, w, status, why, ended)
   local run, t = self.run, w.trial
@@ -98,7 +114,8 @@ local function over(self, w, status, why, ended)
   run.records:end_journal(t.id, t.path)
   w.trial, t.status = nil, ended == "pruned" and ended or status
   run.used = run.used + core.sys.clock() - w.began
-  run.progress:ended(w, t, t.status)
+  run.progress:ended(w, t, t.status, core.sys.clock() - w.began)
+  if status == "done" then check_reads(self) end
   if self.counts[t.status] then self.counts[t.status] = self.counts[t.status] + 1 end
   if status == "failed" then
     run.progress:say("%s failed: %s", t.label, why)
@@ -311,7 +328,9 @@ local function turn(self)
   check_budget(self, now)
   take_all(self, now)
   check_signals(self)
-  self.run.progress:show(self.workers, self.counts)
+  self.run.progress:show(self.workers, self.counts, function()
+    return self.eta:seconds(self.queue, self.workers)
+  end)
 end
 
 -- Runs the trials of list. Returns counts {done=, failed=} and the set of keys that were read.

@@ -26,6 +26,22 @@ local function count_steps(config)
   return math.type(n) == "integer" and n > 0 and n or nil
 end
 
+-- What configurations have in common, key -> text, and their other keys, as a set. The number of
+-- steps counts for itself.
+local function split(list)
+  local common, varies = {}, { steps = true }
+  for i, known in ipairs(list) do
+    for key, text in pairs(known.values) do
+      if i == 1 then common[key] = text elseif common[key] ~= text then varies[key] = true end
+    end
+    for key in pairs(common) do
+      if known.values[key] == nil then varies[key] = true end
+    end
+  end
+  for key in pairs(varies) do common[key] = nil end
+  return common, varies
+end
+
 -- What the finished trials of an experiment took, as the store knows them.
 function estimate.new(store, experiment)
   local rows = store:rows([[SELECT json_remove(config, '$.seed') AS config, count(*) AS trials,
@@ -39,51 +55,56 @@ function estimate.new(store, experiment)
       seconds = row.seconds }
     finished = finished + row.trials
   end
-  return setmetatable({ list = list, finished = finished, known = {} }, Estimate)
+  local common, varies = split(list)
+  local self = { list = list, finished = finished, known = {}, common = common, varies = varies,
+    others = {} }
+  for key in pairs(varies) do
+    if key ~= "steps" then table.insert(self.others, key) end
+  end
+  return setmetatable(self, Estimate)
 end
 
--- In how many keys two configurations differ; the number of steps is none of them.
-local function distance(a, b)
+-- In how many keys a configuration differs from all finished ones alike; the number of steps is
+-- none of them.
+local function apart(self, values)
   local count = 0
-  for key, text in pairs(a) do
-    if key ~= "steps" and b[key] ~= text then count = count + 1 end
+  for key, text in pairs(values) do
+    if not self.varies[key] and self.common[key] ~= text then count = count + 1 end
   end
-  for key in pairs(b) do
-    if key ~= "steps" and a[key] == nil then count = count + 1 end
+  for key in pairs(self.common) do
+    if values[key] == nil then count = count + 1 end
   end
   return count
 end
 
--- The mean of the nearest: seconds, or nil; in how many keys they differ; of how many trials.
-local function nearest(self, config)
-  local values, steps = texts(config), count_steps(config)
+-- The mean of the nearest: {seconds, in how many keys they differ, of how many trials}; empty if
+-- none has finished.
+local function nearest(self, values, steps, alike)
   local least, sum, trials = math.huge, 0.0, 0
   for _, known in ipairs(self.list) do
-    local far = distance(values, known.values)
+    local far = alike
+    for _, key in ipairs(self.others) do
+      if values[key] ~= known.values[key] then far = far + 1 end
+    end
     if far < least then least, sum, trials = far, 0.0, 0 end
     if far == least then
       local scale = steps and known.steps and steps / known.steps or 1
       sum, trials = sum + known.trials * known.seconds * scale, trials + known.trials
     end
   end
-  if trials == 0 then return nil end
-  return sum / trials, least, trials
+  return trials > 0 and { sum / trials, least, trials } or {}
 end
 
 -- The seconds that a trial of that configuration takes in all, in how many keys the trials differ
 -- that this rests on, and how many they are; nil if none has finished.
 function Estimate:seconds(config)
-  local rest = {}
-  for key, value in pairs(config) do
-    if key ~= "seed" then rest[key] = value end
-  end
-  local text = json.encode(rest)
-  local known = self.known[text]
-  if not known then
-    known = table.pack(nearest(self, config))
-    self.known[text] = known
-  end
-  return table.unpack(known, 1, known.n)
+  local values, steps = texts(config), count_steps(config)
+  local alike = apart(self, values)
+  local parts = { tostring(alike), tostring(steps) }
+  for _, key in ipairs(self.others) do parts[#parts + 1] = values[key] or "" end
+  local text = table.concat(parts, "\n")
+  self.known[text] = self.known[text] or nearest(self, values, steps, alike)
+  return table.unpack(self.known[text])
 end
 
 -- The seconds that a trial still takes that is after step: of its own pace, if it has had seconds

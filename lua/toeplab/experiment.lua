@@ -14,6 +14,8 @@
 --   trial      = function(t, c) ... end,            -- what one trial does
 --   report     = { rows = "decay", columns = {"loss"} } or function(trials, report) ... end,
 -- }
+--
+-- Every experiment has the key precision, "float32" unless declared otherwise (core.precision).
 local config = require "toeplab.config"
 local declared = require "toeplab.declared"
 local stop = require "toeplab.stop"
@@ -252,6 +254,13 @@ function Experiment:declares(key)
   return false
 end
 
+-- The worker reads this key, not the script: it is one of every experiment.
+local function add_precision(self)
+  if self.fixed.precision ~= nil or self:varies "precision" then return end
+  self.fixed = config.copy(self.fixed)
+  self.fixed.precision = "float32"
+end
+
 local function source(level)
   local info = debug.getinfo(level + 1, "Sl")
   local path = info.source:match("^@(.*)")
@@ -280,6 +289,7 @@ function experiment.define(name, level)
     for _, key in ipairs(suggest.keys(self.fixed)) do self:check_value(key, self.fixed[key]) end
     check_grid(self)
     declared.axes(self)
+    add_precision(self)
     check_scales(self)
     declared.rules(self)
     check_checkpoint(self)

@@ -47,11 +47,11 @@ local function measured(result, add)
     add("here: the mean%s over %s seed%s", spread, n, n == "1" and "" or "s")
   end
   local commits = distinct(trials, function(t)
-    return t.commit and t.commit .. (t.dirty == 1 and " with changes" or "")
+    return t.made.commit and t.made.commit .. (t.made.dirty and " with changes" or "")
   end)
   local made = #commits > 0 and "; commit " .. table.concat(commits, ", ") or ""
   add("%s: %s%s", pool:title(), status_counts(trials), made)
-  local codes = #distinct(trials, function(t) return t.code end)
+  local codes = #distinct(trials, function(t) return t.made.code end)
   if codes > 1 then add("the trials were run by %d versions of the program", codes) end
 end
 

@@ -9,18 +9,19 @@ local WIDE = 8 -- columns from which on a table stands on its side
 
 -- ---- Numbers ----------------------------------------------------------------------------------
 
--- The fewest decimals, at most 4, that tell all the published numbers of a column exactly.
+-- The fewest decimals, at most 4, that tell all the published numbers of a column exactly; whether
+-- it has any.
 local function paper_decimals(result, c)
-  local most = 0
+  local most, any = 0, false
   for _, row in ipairs(result.rows) do
     local v = row.cells[c].paper
     if type(v) == "number" and math.abs(v) < 1e6 then
       local d = 0
       while d < 4 and math.abs(tonumber(("%." .. d .. "f"):format(v)) - v) > 1e-9 do d = d + 1 end
-      most = math.max(most, d)
+      most, any = math.max(most, d), true
     end
   end
-  return most
+  return most, any
 end
 
 local function number(v, decimals)
@@ -75,13 +76,13 @@ local function upright(result)
   local paper = result.published ~= nil
   for r, row in ipairs(result.rows) do body[r] = { row.name } end
   for c, column in ipairs(result.columns) do
-    local decimals = paper and math.max(paper_decimals(result, c), column.better and 2 or 0) or nil
+    local exact, numbers = paper_decimals(result, c)
+    local decimals = paper and math.max(exact, (column.better or not numbers) and 2 or 0) or nil
     local best = tables.best(result, c)
     if paper then
       head[#head + 1] = column_name(column)
-      local plain = paper_decimals(result, c)
       for r, row in ipairs(result.rows) do
-        body[r][#head] = paper_text(row.cells[c], plain)
+        body[r][#head] = paper_text(row.cells[c], exact)
       end
     end
     if column.here then
@@ -110,9 +111,9 @@ local function sideways(result)
         local first = part == "paper" or not row.published
         head[#head + 1] = first and row.name or "here"
         for c in ipairs(result.columns) do
-          local cell, d = row.cells[c], math.max(2, paper_decimals(result, c))
-          body[c][#head] = part == "paper" and paper_text(cell, paper_decimals(result, c))
-            or here_text(cell, d)
+          local cell, exact = row.cells[c], (paper_decimals(result, c))
+          body[c][#head] = part == "paper" and paper_text(cell, exact)
+            or here_text(cell, math.max(2, exact))
           if part == "here" and best[c] == r then bold[c .. " " .. #head] = true end
         end
       end

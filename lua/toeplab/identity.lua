@@ -6,15 +6,18 @@ local provenance = require "toeplab.provenance"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
--- The keys whose values name a corpus, and the sha256 of each: { corpus = "9f..." }.
-local function data_of(exp, values)
+-- The keys whose values name a corpus, and the sha256 of each: { corpus = "9f..." }. known: what
+-- the hashes of names were, asked before.
+local function data_of(exp, values, known)
   local hashes = {}
   local names = exp.data or (values.corpus and { "corpus" }) or {}
   for _, key in ipairs(names) do
     if type(values[key]) ~= "string" then
       stop.usage("%s: data names the key '%s', which is no text", exp:where("data"), key)
     end
-    hashes[key] = corpus.hash(values[key])
+    local name = values[key]
+    known[name] = known[name] or corpus.hash(name)
+    hashes[key] = known[name]
   end
   return hashes
 end
@@ -29,15 +32,15 @@ end
 -- configuration and the hashes of code and data.
 return function(exp, trials)
   local code, script = provenance.code_hash(), core.sha256(exp.text)
-  local modules, backends = provenance.modules_hash(), {}
+  local modules, backends, known = provenance.modules_hash(), {}, {}
   for i, backend in ipairs(core.backends()) do backends[i] = backend.name end
   backends[#backends + 1] = "auto"
   for _, t in ipairs(trials) do
     check_backend(exp, t.config, backends)
-    local data = data_of(exp, t.config)
+    local data = data_of(exp, t.config, known)
     t.code_hash, t.data_hash = code, next(data) and core.sha256(json.encode(data)) or ""
     t.data = data
-    t.json = json.encode(t.config)
+    t.json = t.json or json.encode(t.config)
     t.id = core.sha256(json.encode { config = t.config, script = script, modules = modules,
       code = code, data = data, seed = t.seed })
     t.path = "runs/" .. t.id:sub(1, 12)

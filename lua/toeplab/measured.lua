@@ -168,26 +168,35 @@ local function query(keys)
     if #paths == 1 then paths[2] = paths[1] end -- with one path the value would be bare
     at = "json_extract(t.config, " .. table.concat(paths, ", ") .. ")"
   end
-  return [[SELECT m.position, t.id, t.seed, t.status, t.seconds, t.git_dirty AS dirty,
-    substr(t.git_commit, 1, 12) AS "commit", substr(t.code_hash, 1, 12) AS code, ]] .. at
-    .. [[ AS at FROM v_members m JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ?
-    ORDER BY m.position]]
+  return [[SELECT m.position, t.id, t.seed, t.status, t.seconds, substr(t.git_commit, 1, 12),
+    t.git_dirty, substr(t.code_hash, 1, 12), ]] .. at .. [[ FROM v_members m
+    JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ? ORDER BY m.position]]
 end
 
 -- The newest values of a metric of the trials of a sweep: position -> number. The + keeps SQLite at
 -- the index by trial: in that order, which is that of the values, each page is read once.
 local function values_of(self, sweep, name)
   local set = {}
-  self.store.store:each([[SELECT m.position, l.value FROM v_members m JOIN v_last l
+  self.store.store:tuples([[SELECT m.position, l.value FROM v_members m JOIN v_last l
     ON l.trial = m.trial AND l.name = ? WHERE +m.sweep = ? ORDER BY m.trial]], { name, sweep },
-    function(row) set[row.position] = row.value or 0 / 0 end)
+    function(position, value) set[position] = value or 0 / 0 end)
   return set
 end
 
--- Gives each of the JSON arrays (a set) what it stands for: values, the configuration without the
--- seed, and at, what of it varies.
+-- What made a trial, {commit=, code=, dirty=}: one table for all that were made so.
+local function makers()
+  local known = {}
+  return function(commit, dirty, code)
+    local key = ("%s %s %s"):format(commit, dirty, code)
+    known[key] = known[key] or { commit = commit, code = code, dirty = dirty == 1 }
+    return known[key]
+  end
+end
+
+-- What each of the JSON arrays, the keys of a table, stands for: values, the configuration without
+-- the seed, and at, what of it varies.
 local function points(self, keys, texts)
-  local list = {}
+  local list, found = {}, {}
   for text in pairs(texts) do list[#list + 1] = text end
   local arrays = #list > 0 and self.store:decode("[" .. table.concat(list, ",") .. "]") or {}
   for i, text in ipairs(list) do
@@ -195,8 +204,9 @@ local function points(self, keys, texts)
     for k, key in ipairs(keys) do
       p.values[key], p.at[key] = arrays[i][k], arrays[i][k]
     end
-    texts[text] = p
+    found[text] = p
   end
+  return found
 end
 
 local function chosen(self, values, seed)
@@ -209,31 +219,31 @@ local function chosen(self, values, seed)
   return true
 end
 
--- The trials, in the order of their declaration: {id=, seed=, status=, seconds=, commit= and code=
--- (12 characters of each), dirty= (1 or 0), point=, values=}; values: of each metric of the list a
+-- The trials, in the order of their declaration: {id=, seed=, status=, seconds=, made= {commit= and
+-- code= (12 characters of each), dirty=}, point=, values=}; values: of each metric of the list a
 -- number, nan or nil. Trials at the same point share one point {values=, at=}: the configuration
 -- without the seed, and what of it varies. A seed counts once at a point, as the newest sweep has
 -- it. That the filters leave none is a usage error.
 function Pool:trials(metrics)
-  local keys, rows, texts = suggest.keys(self.axes), {}, {}
+  local keys, rows, taken, maker = suggest.keys(self.axes), {}, {}, makers()
   for _, s in ipairs(self.sweeps) do
     local sets = {}
     for i, name in ipairs(metrics) do sets[i] = values_of(self, s.id, name) end
-    self.store.store:each(query(keys), { s.id }, function(row)
-      row.values = {}
-      for i, set in ipairs(sets) do row.values[i] = set[row.position] end
-      rows[#rows + 1], texts[row.at] = row, true
-    end)
+    self.store.store:tuples(query(keys), { s.id },
+      function(position, id, seed, status, seconds, commit, dirty, code, at)
+        taken[at] = taken[at] or {}
+        if taken[at][seed] then return end
+        taken[at][seed] = true
+        local values = {}
+        for i, set in ipairs(sets) do values[i] = set[position] end
+        rows[#rows + 1] = { id = id, seed = seed, status = status, seconds = seconds,
+          made = maker(commit, dirty, code), point = at, values = values }
+      end)
   end
-  points(self, keys, texts)
-  local taken, list = {}, {}
-  for _, p in pairs(texts) do taken[p] = {} end
+  local point_of, list = points(self, keys, taken), {}
   for _, row in ipairs(rows) do
-    local p = texts[row.at]
-    if not taken[p][row.seed] and chosen(self, p.values, row.seed) then
-      taken[p][row.seed], row.point = true, p
-      list[#list + 1] = row
-    end
+    row.point = point_of[row.point]
+    if chosen(self, row.point.values, row.seed) then list[#list + 1] = row end
   end
   if #list == 0 and #rows > 0 then stop.usage("no trial of %s is like that", self:title()) end
   return list

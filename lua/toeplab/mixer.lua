@@ -57,11 +57,13 @@ local function operators()
     { "encoder_options", {}, "options of the other encoders" },
     { "max_lag", field { type = "int", min = 1, optional = true },
       "coefficients of this lag and longer ones are 0" },
+    { "horizon", field { type = "number", optional = true },
+      "cut where this share of the decay's sum is left (nn/horizon.lua)" },
     { "decay", nn.decay_option(0.99, "none"), "a number, a list, or one of the words" },
     { "decay_mean", 3.0, "of the decay learnable" },
     { "decay_floor", 0.0, "of the decay learnable" },
     { "coef_act", nn.act_option "none", "activation of the coefficients" },
-    { "backend", "fft", "which plugin applies the operators" },
+    { "backend", "rac", "which plugin applies the operators" },
     { "backend_options", {}, "options of the plugin" },
     { "grid", nn.GTU.spec.fields.grid, "{height, width}: operators along the axes of an image" },
     { "grid_form", nn.GTU.spec.fields.grid_form, "of the two axes' results" },
@@ -143,7 +145,7 @@ function mixer.tno_options(o)
     causal = o.causal, heads = o.heads, backend = o.backend, backend_options = o.backend_options,
     encoder = o.encoder, rpe = rpe, table_length = o.table_length,
     encoder_options = o.encoder_options, act = o.coef_act, max_lag = o.max_lag,
-    decay = o.decay, decay_mean = o.decay_mean, decay_floor = o.decay_floor,
+    horizon = o.horizon, decay = o.decay, decay_mean = o.decay_mean, decay_floor = o.decay_floor,
   }
 end
 

@@ -196,16 +196,22 @@ function plan.trials(exp, words)
     values = values, counts = counts }
 end
 
--- Equal trials would be one trial twice; and the experiment's own check has its say.
+local precisions = { "float32", "bf16" }
+
+-- Equal trials would be one trial twice; and the experiment's own check has its say. Gives each its
+-- field json, the text of its configuration.
 function plan.check(exp, trials)
   local seen = {}
   for _, trial in ipairs(trials) do
     local text = json.encode(trial.config)
+    trial.json = text
     if seen[text] then
       stop.usage("%s: %s appears twice among the trials%s", exp.file, trial.label,
         next(exp.random) and ", drawn by random: draw fewer, or from more values" or "")
     end
     seen[text] = true
+    local known, wrong = suggest.choose("precision", trial.config.precision, precisions)
+    if not known then stop.usage("%s: %s", exp:where("precision"), wrong) end
     if exp.check then
       local ok, why = pcall(exp.check, config.new(trial.config))
       if not ok then stop.usage("%s", stop.text(why)) end

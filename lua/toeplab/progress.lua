@@ -81,13 +81,18 @@ local function bar(done, width)
 end
 
 -- The parts of the line from left to right; those that do not fit are left out from the right.
-local function line(self, step, total, speed, values, columns)
+-- left: the seconds that all trials still take, or nil.
+local function line(self, step, total, speed, values, columns, left)
   local done = total > 0 and step / total or 1
   local parts = { ("step %d/%d"):format(step, total) }
   if values then parts[#parts + 1] = values end
+  local all = left and ("eta of all %s"):format(progress.duration(left)) or nil
   if speed then
-    parts[#parts + 1] = ("eta %s"):format(progress.duration((total - step) / speed))
+    local own = ("eta %s"):format(progress.duration((total - step) / speed))
+    parts[#parts + 1] = all and own .. ", of all " .. progress.duration(left) or own
     parts[#parts + 1] = (speed < 100 and "%.3g steps/s" or "%.0f steps/s"):format(speed)
+  else
+    parts[#parts + 1] = all
   end
   local text = parts[1]
   for i = 2, #parts do
@@ -101,28 +106,30 @@ local function line(self, step, total, speed, values, columns)
   return text:sub(1, columns)
 end
 
--- Shows step of total with values, a short text such as "loss 1.234"; cheap to call at every step.
-function Progress:update(step, total, values)
+-- Shows step of total with values, a short text such as "loss 1.234", and what left, a function (or
+-- nil), gives: the seconds that all trials still take, or nil. Cheap to call at every step.
+function Progress:update(step, total, values, left)
   if self.quiet then return end
   local now = core.sys.clock()
   local due = self.tty and 0.1 or self.every
   if now - self.last < due and step < total then return end
   self.last = now
-  local speed = rate(self, step, now)
+  local columns = self.tty and core.sys.columns() - 1 or 200
+  local text = line(self, step, total, rate(self, step, now), values, columns, left and left())
   if self.tty then
-    self.out:write("\r", line(self, step, total, speed, values, core.sys.columns() - 1), "\27[K")
+    self.out:write("\r", text, "\27[K")
     self.shown = true
   else
-    self.out:write(line(self, step, total, speed, values, 200), "\n")
+    self.out:write(text, "\n")
   end
   self.out:flush()
 end
 
 -- ---- Several trials ---------------------------------------------------------------------------
 
--- A run of total trials in so many workers is about to start.
-function Progress:expect(total, jobs)
-  self.total, self.jobs = total, jobs
+-- A run of total trials, some of them done already, in so many workers is about to start.
+function Progress:expect(total, jobs, before)
+  self.total, self.jobs, self.before = total, jobs, before or 0
 end
 
 local function head(self, t)
@@ -136,9 +143,11 @@ function Progress:began(w, t)
   self:note("%s  %s", w.head ~= "" and w.head or t.label, t.path)
 end
 
--- Worker w has ended trial t.
-function Progress:ended(w, t, status)
-  if self.jobs > 1 and status == "done" then self:note("%s  done", w.head) end
+-- Worker w has ended trial t after so many seconds.
+function Progress:ended(w, t, status, seconds)
+  if self.jobs == 1 or status ~= "done" then return end
+  self:note("%s  done  %s%s", w.head, w.text and w.text ~= "" and w.text .. "  " or "",
+    progress.duration(seconds))
 end
 
 -- What worker w says: how is "say", "note" or "warn".
@@ -151,13 +160,14 @@ local function short(w)
   return ("%s %d/%d%s"):format(w.trial.label, w.step, w.total, w.text ~= "" and " " .. w.text or "")
 end
 
--- Shows how the workers stand; counts: {done=, failed=} so far.
-function Progress:show(workers, counts)
+-- Shows how the workers stand; counts: {done=, failed=} so far; left: as in update.
+function Progress:show(workers, counts, left)
   if self.jobs == 1 then
     local w = workers[1]
     if not w or not w.trial or not w.step or w.step == w.drawn then return end
     w.drawn = w.step
-    return self:update(w.step, w.total, w.text ~= "" and w.text or nil)
+    return self:update(w.step, w.total, w.text ~= "" and w.text or nil,
+      self.total > 1 and left or nil)
   end
   local now = core.sys.clock()
   if self.quiet or now - self.last < (self.tty and 0.1 or self.every) then return end
@@ -167,7 +177,9 @@ function Progress:show(workers, counts)
     if w.trial and w.step then parts[#parts + 1] = short(w) end
   end
   if #parts == 0 then return end
-  local text = ("[%d/%d done] %s"):format(counts.done, self.total, table.concat(parts, " | "))
+  local seconds = left and left()
+  local text = ("[%d/%d done%s] %s"):format(self.before + counts.done, self.total,
+    seconds and ", eta " .. progress.duration(seconds) or "", table.concat(parts, " | "))
   if self.tty then
     self.out:write("\r", text:sub(1, core.sys.columns() - 1), "\27[K")
     self.shown = true

@@ -30,7 +30,7 @@ local bystanders = {
   ["select.lua"] = true, ["trash.lua"] = true, ["merge.lua"] = true, ["estimate.lua"] = true,
   ["reproduce.lua"] = true, ["torture.lua"] = true, ["curves.lua"] = true,
   ["gathered.lua"] = true, ["kernels.lua"] = true, ["terminal.lua"] = true, ["html.lua"] = true,
-  ["pages.lua"] = true, ["dossier.lua"] = true,
+  ["pages.lua"] = true, ["dossier.lua"] = true, ["footnotes.lua"] = true, ["eta.lua"] = true,
 }
 
 local function add_files(folder, list)
@@ -38,7 +38,7 @@ local function add_files(folder, list)
     local path = folder .. "/" .. name
     if name:find("%.lua$") then
       if not bystanders[name] then list[#list + 1] = path end
-    elseif name ~= "commands" and not name:find("%.") then
+    elseif name ~= "commands" and name ~= "bench" and not name:find("%.") then
       add_files(path, list)
     end
   end
@@ -119,9 +119,16 @@ local function environment()
   return set
 end
 
+-- git in the checkout. It must not take the lock of the index, as status and diff do to note what
+-- they have looked at: a kill would leave it there, and the user could commit nothing any more.
+local function in_checkout()
+  return "git --no-optional-locks -c diff.autoRefreshIndex=false -C "
+    .. shell.quote(provenance.library())
+end
+
 -- commit and dirty are nil outside a git checkout.
 function provenance.commit()
-  local git = "git -C " .. shell.quote(provenance.library())
+  local git = in_checkout()
   local commit = output(git .. " rev-parse HEAD")
   if not commit then return nil end
   return commit, (output(git .. " status --porcelain --untracked-files=no") or "") ~= ""
@@ -167,7 +174,7 @@ end
 -- The changes of the checkout that are not committed, as git diff prints them, without what looks
 -- secret; nil if there are none. Second result: whether they were cut.
 function provenance.changes()
-  local text = output("git -C " .. shell.quote(provenance.library())
+  local text = output(in_checkout()
     .. " -c core.quotepath=off diff HEAD --no-color --no-ext-diff --no-textconv")
   if not text or text == "" then return nil end
   local parts, from = {}, 1

@@ -14,7 +14,7 @@ local reproduce = {}
 -- ---- What is stored ---------------------------------------------------------------------------
 
 -- The trial id as the store knows it: its row with about (provenance), source, script and overrides
--- (of the sweep that asked for it).
+-- (of the sweep that asked for it), backends (the text of choices.lua, or nil).
 function reproduce.stored(store, id)
   local t = store:rows([[SELECT id, experiment, coalesce(ended, status) AS status, config, seed,
     sweep, code_hash, data_hash, git_commit AS "commit", git_dirty AS dirty, host, provenance,
@@ -28,6 +28,9 @@ function reproduce.stored(store, id)
   if not sweep then stop.usage("the script of trial %s is not stored", id:sub(1, 12)) end
   t.about, t.source, t.script = store:decode(t.provenance), sweep.source, sweep.script
   t.overrides = store:decode(sweep.plan).overrides or {}
+  local sql = "SELECT path FROM artifacts WHERE trial = ? AND kind = 'backends'"
+  local file = store:rows(sql, { id })[1]
+  t.backends = file and core.sys.read_file(store.folder .. "/" .. file.path)
   return t
 end
 
@@ -43,6 +46,20 @@ local function prepare(scratch, t)
   reproduce.clear(scratch)
 end
 
+-- The second run takes the backends that the first one chose: to choose again is no reproduction.
+local function give_backends(t)
+  return function(store, trials)
+    local new = trials[1]
+    if not t.backends or not new then return end
+    local path = new.path .. "/backends-00000000.txt"
+    local ok, why = core.sys.mkdir(store.folder .. "/" .. new.path)
+    if ok then ok, why = core.sys.write_file(store.folder .. "/" .. path, t.backends) end
+    if not ok then stop.raise(stop.STORAGE, "%s", why) end
+    store:rows([[INSERT OR REPLACE INTO artifacts (trial, kind, step, path, bytes, sha256)
+      VALUES (?, 'backends', 0, ?, ?, ?)]], { new.id, path, #t.backends, core.sha256(t.backends) })
+  end
+end
+
 function reproduce.clear(scratch) os.execute("rm -rf " .. shell.quote(scratch)) end
 
 -- Runs the trial t (of reproduce.stored) again in the folder scratch. options: threads, quiet,
@@ -55,7 +72,7 @@ function reproduce.run(t, scratch, options)
   if not ok then stop.raise(stop.STORAGE, "%s", why) end
   local code, trials = runner.run(script, t.overrides, { dir = scratch .. "/results",
     quiet = options.quiet, out = options.out, command = options.command,
-    threads = options.threads,
+    threads = options.threads, enlisted = give_backends(t),
     only = function(other) return other.json == t.config end })
   if #trials == 0 then
     stop.raise(stop.CHECK, "the stored script and its overrides (%s) no longer give this trial",

@@ -148,11 +148,12 @@ end
 local function to_do(run, shard)
   local list, skipped = {}, 0
   for i, t in ipairs(run.trials) do
-    local status = run.records:status(t.id)
+    local status, row = run.records:status(t.id)
     local ours = not shard or (i - 1) % shard.of == shard.part - 1
     if status == "done" or status == "pruned" then
       t.status, skipped = status, skipped + 1
     elseif ours then
+      t.step, t.had = row.step, row.seconds
       list[#list + 1] = t
     end
   end
@@ -222,7 +223,8 @@ end
 -- steps and seconds between checkpoints, jobs (workers), timeout (seconds of a trial), fail_fast,
 -- shard ({part=, of=}), command (the words of the whole command line), out (a file instead of
 -- stderr), threads (of each worker), only (a function that says whether a trial is wanted; then
--- there is no report). Returns the exit code, then the trials; raises for what ends the run.
+-- there is no report), enlisted (a function that is told the records and the trials once these have
+-- rows). Returns the exit code, then the trials; raises for what ends the run.
 function runner.run(path, overrides, options)
   local run = prepare(path, overrides, options)
   core.sys.catch_signals()
@@ -233,8 +235,9 @@ function runner.run(path, overrides, options)
   local threads
   run.worker, threads = worker_words(run, path, overrides, options)
   enlist(run, path, overrides, options, threads)
+  if options.enlisted then options.enlisted(run.records, run.trials) end
   local list, skipped = to_do(run, options.shard)
-  run.progress:expect(#run.trials, run.jobs)
+  run.progress:expect(#run.trials, run.jobs, skipped)
   local counts, reads = coordinator.new(run):go(list)
   counts.skipped = skipped
   if options.only then return counts.failed > 0 and stop.FAILED or stop.DONE, run.trials end

@@ -265,7 +265,12 @@ local function at_word(query, word)
     return last(query, count)
   end
   if word == "@all" then return "1" end
-  local metric = word:match("^@best:(.+)$")
+  local metric = word:match("^@best:?(.*)$")
+  if metric == "" then
+    local _, metrics = select.names(query.store)
+    stop.usage("'%s' needs a metric: %s", word, #metrics > 0
+      and "@best:" .. table.concat(metrics, ", @best:") or "but no trial has one")
+  end
   if metric then return best(query, metric) end
   local names = { "last", "all", "best:METRIC" }
   table.move(select.statuses, 1, #select.statuses, 4, names)

@@ -2,6 +2,7 @@
 
 local core = require "toeplab.core"
 local encoders = require "toeplab.nn.encoders"
+local horizon = require "toeplab.nn.horizon"
 local mixer = require "toeplab.mixer"
 
 local sizes = {}
@@ -49,7 +50,8 @@ local function points(t, n)
   if not ok then return t.causal and n or 2 * n - 1 end
   local count = o:points():dim(1)
   o:close()
-  if t.max_lag then count = math.min(count, (t.causal and 1 or 2) * t.max_lag) end
+  local lags = horizon.lags(t)
+  if lags then count = math.min(count, (t.causal and 1 or 2) * lags) end
   return count
 end
 

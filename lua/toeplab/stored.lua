@@ -3,7 +3,7 @@
 --
 -- Files of a trial, each an artifact of step 0 and of the kind of its name: model-00000000.json
 -- {model=, options=, vocabulary=, length=}, vocabulary-00000000.txt, and so encoder and dictionary
--- as far as the vocabulary has them.
+-- as far as the vocabulary has them; and backends (choices.lua) if its backend is "auto".
 
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
@@ -13,7 +13,7 @@ local stop = require "toeplab.stop"
 
 -- By kind: how the names of the files end.
 local stored = { endings = { model = "json", vocabulary = "txt", encoder = "txt",
-  dictionary = "txt" } }
+  dictionary = "txt", backends = "txt" } }
 
 -- ---- Vocabularies -----------------------------------------------------------------------------
 

@@ -2,12 +2,16 @@
 -- is left with the sweep that nothing disturbed.
 --
 -- The sweep is a small one of its own. It notes beside the store, in files of its own, each metric
--- that t:log has returned from: those must all be in the store at the end.
+-- that t:log has returned from: those must all be in the store at the end. Its trials take a moment
+-- each, so that kills come as dense as can be; or some seconds, so that its time can be compared
+-- with that of the undisturbed one. They sleep most of it: other work on the machine hardly counts.
 local core = require "toeplab.core"
 local records = require "toeplab.records"
 local stop = require "toeplab.stop"
 
 local torture = {}
+
+local STEP, SAVE = 0.02, 0.5 -- seconds of a step, and between checkpoints, where trials take some
 
 local script = [[
 local tl = require "toeplab"
@@ -15,7 +19,6 @@ return tl.experiment "torture" {
   fixed = { steps = 30, pause = 0.004, acknowledged = "" },
   grid = { rate = { 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8 } },
   seeds = 3,
-  checkpoint = { steps = 7 },
   trial = function(t, c)
     local x = tl.zeros(256)
     local part = { state = function() return { x = x } end,
@@ -42,9 +45,11 @@ local function write(path, text)
   if not ok then stop.raise(stop.STORAGE, "%s", why) end
 end
 
-local function start(folder, name, jobs)
+local function start(o, name)
+  local folder = o.folder
   local command = { core.sys.executable(), "--threads", "1", "run", folder .. "/torture.lua",
-    "-q", "-j", tostring(jobs), "-C", folder .. "/" .. name,
+    "-q", "-j", tostring(o.jobs), "-C", folder .. "/" .. name,
+    "--checkpoint-steps", tostring(o.every), "steps=" .. o.steps, "pause=" .. o.pause,
     "acknowledged=" .. folder .. "/acknowledged" }
   local process, why = core.sys.spawn(command, folder .. "/" .. name .. ".log")
   if not process then stop.raise(stop.FAILED, "%s", why) end
@@ -94,87 +99,117 @@ local function lost(folder, name)
   return missing, count
 end
 
--- The process of a running trial, as the store knows it, or nil.
-local function some_worker(folder, name, stream)
+-- The process of a running trial, as the store knows it, or nil. The store may be of an earlier
+-- moment, and the number another process's by now.
+local function some_worker(o, name)
   local ok, pids = pcall(function()
-    local store <close> = records.open(folder .. "/" .. name, "r")
+    local store <close> = records.open(o.folder .. "/" .. name, "r")
     return store:rows "SELECT pid FROM trials WHERE status = 'running'"
   end)
-  if ok and #pids > 0 then return pids[1 + stream:below(#pids)].pid end
+  if not ok or #pids == 0 then return nil end
+  local pid = pids[1 + o.stream:below(#pids)].pid
+  local words = core.sys.read_file(("/proc/%d/cmdline"):format(pid))
+  return words and words:find(o.folder, 1, true) and pid or nil
 end
 
--- Starts the sweep name and, after a while, kills it, or one of its workers and then it. Returns
--- the exit code if it ended by itself, and how many were killed.
-local function strike(folder, name, jobs, stream)
-  local process = start(folder, name, jobs)
-  local began, wait = core.sys.clock(), 0.05 + 0.5 * stream:unit()
-  while core.sys.clock() - began < wait do
-    local code = process:wait()
-    if code then return code, false end
-    core.sys.sleep(0.01)
-  end
-  if stream:below(2) == 0 then
-    local pid = some_worker(folder, name, stream)
-    local killed = pid ~= nil and core.sys.kill(pid)
-    core.sys.sleep(0.1 * stream:unit())
-    process:kill()
-    return nil, killed and 2 or 1
+-- Kills the coordinator of the sweep name, a worker, or first the one and then the other. Returns
+-- how many, and whether the coordinator is among them.
+local function strike(o, name, process)
+  local whom, killed = o.stream:below(3), 0
+  if whom > 0 then
+    local pid = some_worker(o, name)
+    if pid and core.sys.kill(pid) then killed = 1 end
+    if whom == 1 and killed == 1 then return 1, false end
+    core.sys.sleep(0.1 * o.stream:unit())
   end
   process:kill()
-  return nil, 1
+  return killed + 1, true
 end
 
-local function finish(folder, name, jobs)
-  local began = core.sys.clock()
-  local process = start(folder, name, jobs)
-  local code = process:wait(true)
-  if code ~= 0 then
-    stop.raise(stop.CHECK, "the sweep ended with exit code %s: %s", tostring(code),
-      log_of(folder, name))
+-- Waits until the moment of the clock, or forever; returns the exit code of a process that has
+-- ended before, or the negative number of the signal that it died of.
+local function wait(process, moment)
+  local code, signal
+  while not code and not signal and (not moment or core.sys.clock() < moment) do
+    code, signal = process:wait(not moment)
+    core.sys.sleep(code and 0 or 0.005)
   end
-  return core.sys.clock() - began
+  return code or signal and -signal
+end
+
+-- Runs the sweep name to its end, again after each end by a kill; gap() says in how many seconds
+-- the next one comes, nil: no more do. Trials whose workers are killed twice fail and are repeated.
+local function finish(o, name, gap, each)
+  local began, process = core.sys.clock(), start(o, name)
+  while true do
+    local seconds = gap and gap()
+    local code, gone = wait(process, seconds and core.sys.clock() + seconds), nil
+    if code == stop.DONE then return core.sys.clock() - began end
+    if code and (code ~= stop.FAILED or not gap) then
+      stop.raise(stop.CHECK, "the sweep ended with exit code %s: %s", tostring(code),
+        log_of(o.folder, name))
+    end
+    if not code then
+      local killed
+      killed, gone = strike(o, name, process)
+      each(killed)
+    end
+    if code or gone then process = start(o, name) end
+  end
 end
 
 -- The table that the same command prints once all is done.
-local function table_of(folder, name, jobs)
-  core.sys.remove(("%s/%s.log"):format(folder, name))
-  finish(folder, name, jobs)
-  return log_of(folder, name)
+local function table_of(o, name)
+  core.sys.remove(("%s/%s.log"):format(o.folder, name))
+  finish(o, name)
+  return log_of(o.folder, name)
 end
 
--- Kills a scratch sweep below folder until it was killed count times in all; as often as one comes
--- to its end by itself, a new one is begun. jobs: workers; seed: of the moments; each(kills):
--- called after every kill. Returns {kills=, sweeps=, acknowledged=, lost=, different=, alone=,
--- cost=}: the metrics that were acknowledged and those of them that are not there, sweeps that
--- differ from the undisturbed one in their rows or the text of their table, its seconds, and those
--- that a kill lost.
-function torture.run(folder, count, jobs, seed, each)
-  local stream = core.stream(seed, "torture")
-  local told = { kills = 0, sweeps = 0, acknowledged = 0, lost = 0, different = 0 }
-  local spent = 0.0
+-- How long it is until the next kill: with seconds for a trial so that count kills, which are
+-- 4/3 of the strikes, come at random moments of four fifths of alone, the sweep's own time.
+local function gaps(o, told, seconds, count)
+  local mean = 0.8 * told.alone / (count * 3 / 4)
+  return function()
+    if told.kills >= count then return nil end
+    return seconds and -mean * math.log(1 - o.stream:unit()) or 0.05 + 0.5 * o.stream:unit()
+  end
+end
+
+local function steps_of(seconds)
+  if not seconds then return 30, 0.004, 7 end
+  local steps = math.max(1, seconds // STEP)
+  return math.tointeger(steps), seconds / steps, math.tointeger(SAVE // STEP)
+end
+
+-- Kills a scratch sweep below folder until count processes were killed in all; as often as one
+-- comes to its end, a new one is begun. o: jobs (workers), seed (of the moments), seconds (of a
+-- trial; nil: a moment), each (called with the number of kills after every one). Returns {kills=,
+-- sweeps=, acknowledged=, lost=, different=, alone=, spent=}: the metrics that were acknowledged
+-- and those of them that are not there, sweeps that differ from the undisturbed one in their rows
+-- or the text of their table, its seconds, and those of all others.
+function torture.run(folder, count, options)
+  local o = { folder = folder, jobs = options.jobs, stream = core.stream(options.seed, "torture") }
+  local told = { kills = 0, sweeps = 0, acknowledged = 0, lost = 0, different = 0, spent = 0.0 }
+  o.steps, o.pause, o.every = steps_of(options.seconds)
   assert(core.sys.mkdir(folder .. "/acknowledged"))
   write(folder .. "/torture.lua", script)
-  local alone = finish(folder, "undisturbed", jobs)
-  local wanted = result(folder, "undisturbed") .. table_of(folder, "undisturbed", jobs)
+  told.alone = finish(o, "undisturbed")
+  local wanted = result(folder, "undisturbed") .. table_of(o, "undisturbed")
   while told.kills < count do
     for _, file in ipairs(core.sys.list(folder .. "/acknowledged")) do
       core.sys.remove(folder .. "/acknowledged/" .. file)
     end
-    local name, began = "killed-" .. told.sweeps + 1, core.sys.clock()
-    repeat
-      local code, killed = strike(folder, name, jobs, stream)
-      told.kills = told.kills + (killed or 0)
-      if killed then each(told.kills) end
-    until code or told.kills >= count
-    finish(folder, name, jobs)
-    spent = spent + core.sys.clock() - began
+    local name = "killed-" .. told.sweeps + 1
+    local spent = finish(o, name, gaps(o, told, options.seconds, count), function(killed)
+      told.kills = told.kills + killed
+      options.each(told.kills)
+    end)
     local missing, all = lost(folder, name)
     told.sweeps, told.acknowledged = told.sweeps + 1, told.acknowledged + all
-    told.lost = told.lost + missing
-    local left = result(folder, name) .. table_of(folder, name, jobs)
+    told.lost, told.spent = told.lost + missing, told.spent + spent
+    local left = result(folder, name) .. table_of(o, name)
     if left ~= wanted then told.different = told.different + 1 end
   end
-  told.alone, told.cost = alone, (spent - told.sweeps * alone) / told.kills
   return told
 end
 

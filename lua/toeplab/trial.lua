@@ -9,6 +9,7 @@
 --   t:log({ size = 0.1 }, 7)                         a metric of an index of one's own
 --   t:model_of("3f9c1a")                             the model of another trial
 local checkpoint = require "toeplab.checkpoint"
+local choices = require "toeplab.choices"
 local core = require "toeplab.core"
 local guard = require "toeplab.guard"
 local records = require "toeplab.records"
@@ -83,6 +84,23 @@ local function keep_text(self, kind, step, text)
   self.rows:add_artifact { kind = kind, step = step, path = path, bytes = #text,
     sha256 = core.sha256(text) }
   self.busy = false
+end
+
+-- For what backend = "auto" stands is kept with the trial as soon as it is chosen; what an earlier
+-- attempt chose is chosen.
+function Trial:pin_backends()
+  local text
+  for _, a in ipairs(self.rows.artifacts) do
+    if a.kind == "backends" then
+      local path = self.folder .. "/" .. a.path
+      text = core.sys.read_file(path)
+      if not text or core.sha256(text) ~= a.sha256 then
+        error(("%s is missing or damaged: which backends the trial was begun with is not known; "
+          .. "toeplab fsck --repair lets it choose again"):format(path), 0)
+      end
+    end
+  end
+  choices.begin(text, function(all) keep_text(self, "backends", 0, all) end)
 end
 
 -- Stores a text of the current step with the trial, e.g. a sample; name ends up in a file name.

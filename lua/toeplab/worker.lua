@@ -6,6 +6,7 @@
 --   trial NUMBER CHECK PATH ATTEMPT SECONDS   start      say TEXT  note TEXT    part BYTES
 --   prune   end the trial in hand after this step        clear   read KEY ...
 --                                                        ended STATUS CODE WHY ENDED
+local choices = require "toeplab.choices"
 local config = require "toeplab.config"
 local core = require "toeplab.core"
 local corpus = require "toeplab.corpus"
@@ -228,7 +229,13 @@ local function call(self, t, rows)
   streams.seed(t.seed)
   corpus.seed, corpus.progress = t.seed, self.progress
   local unwatch, open_modules = watch(handle), provenance.close_modules()
-  local ok, why = xpcall(self.exp.trial, handler(self.exp), handle, c)
+  core.precision(c.precision)
+  local ok, why = xpcall(function()
+    handle:pin_backends()
+    self.exp.trial(handle, c)
+  end, handler(self.exp))
+  core.precision "float32"
+  choices.begin()
   open_modules()
   unwatch()
   if handle.why_ended == "pruned" then ok = true end

@@ -1,7 +1,9 @@
 -- fuzz.lua: mutated inputs, to be run by a program built with sanitisers: nothing may crash, hang,
 -- or fail otherwise than with an error that is meant.
 --   toeplab lua tests/fuzz/fuzz.lua config|journal|database|checkpoint [SECONDS [SEED]]
+--   cd EMPTY_FOLDER && toeplab lua .../tests/fuzz/fuzz.lua words [SECONDS [SEED]] </dev/null
 --
+-- SECONDS are of processor time: on a busy machine it takes longer, and tries as much.
 -- The input at work is kept in FOLDER/input, so that one that crashes is not lost: the folder is
 -- printed first, and removed if nothing is found.
 local core = require "toeplab.core"
@@ -20,9 +22,14 @@ local SLOW = 10 -- seconds that no input may take
 local which, seconds = arg[1] or "", tonumber(arg[2] or 10)
 local seed = math.tointeger(tonumber(arg[3] or os.time()))
 local stream = core.stream(seed, "fuzz")
-local folder = os.tmpname()
-os.remove(folder)
-assert(core.sys.mkdir(folder))
+local folder = "."
+if which ~= "words" then
+  folder = os.tmpname()
+  os.remove(folder)
+  assert(core.sys.mkdir(folder))
+elseif #core.sys.list(folder) > 0 then
+  error("words: the current folder is not empty, and what they write goes there")
+end
 
 local function write(path, text)
   local file <close> = assert(io.open(path, "wb"))
@@ -253,6 +260,11 @@ function targets.checkpoint()
   end
 end
 
+function targets.words()
+  return require "words" { script = script, store = make_store, read = read, write = write,
+    below = below, pick = pick, mutate = mutate }
+end
+
 -- ---- The loop ---------------------------------------------------------------------------------
 
 -- Errors of Lua itself are slips in the library, unless a mutated script made them itself.
@@ -267,21 +279,21 @@ end
 
 local make = targets[which]
 if not make then
-  io.stderr:write "usage: fuzz.lua config|journal|database|checkpoint [SECONDS [SEED]]\n"
+  io.stderr:write "usage: fuzz.lua config|journal|database|checkpoint|words [SECONDS [SEED]]\n"
   os.exit(2)
 end
 print(("%s, seed %d, in %s"):format(which, seed, folder))
 io.stdout:flush()
 local try = make()
-local began, count, errors, found = core.sys.clock(), 0, 0, 0
-while core.sys.clock() - began < seconds do
-  local start = core.sys.clock()
+local count, errors, found = 0, 0, 0
+while os.clock() < seconds do
+  local start = os.clock()
   local ok, why = xpcall(try, function(e)
     return slip(e) and debug.traceback(tostring(e)) or e
   end)
   count = count + 1
   if not ok then errors = errors + 1 end
-  local took = core.sys.clock() - start
+  local took = os.clock() - start
   if took > SLOW or not ok and slip(why) then
     found = found + 1
     local kept = ("%s/found-%d"):format(folder, found)
@@ -290,6 +302,11 @@ while core.sys.clock() - began < seconds do
     if found >= 10 then break end
   end
 end
-print(("%s: %d inputs, %d refused, %d found"):format(which, count, errors, found))
-if found == 0 then os.execute("rm -rf '" .. folder .. "'") end
+print(("%s: %d inputs in %.0f s of processor time, %d refused, %d found"):format(which, count,
+  os.clock(), errors, found))
+if found == 0 and which == "words" then
+  os.execute "rm -rf ./* ./.[!.]*"
+elseif found == 0 then
+  os.execute("rm -rf '" .. folder .. "'")
+end
 os.exit(found == 0)

@@ -2,7 +2,8 @@
 -- to answer from it.
 --   toeplab lua tests/lua/large_store.lua FOLDER [TRIALS]
 -- Makes the store in FOLDER if it is not there, asks each question a few times, and fails if the
--- fastest answer is too slow or takes too much memory. FOLDER is kept for the next time.
+-- fastest answer takes too much time of the processor, which others that use it do not prolong, or
+-- too much memory. FOLDER is kept for the next time.
 local core = require "toeplab.core"
 local records = require "toeplab.records"
 
@@ -21,6 +22,9 @@ local questions = {
   { "show @best:val_ppl", 2 },
   { "failures sweep3", 2 },
   { "status", 1 },
+  { "table sweep3", 0.5 },
+  { "table all", 1 },
+  { "table all decay=0.99 --csv", 1 },
 }
 
 -- Asks one question in this process and says what it took.
@@ -30,7 +34,7 @@ local function ask()
   local code = commands.main(words)
   local status = core.sys.read_file "/proc/self/status" or ""
   io.stdout:flush()
-  io.stderr:write(("\n%d %s\n"):format(code, status:match "VmHWM:%s*(%d+)" or 0))
+  io.stderr:write(("\n%d %s %.3f\n"):format(code, status:match "VmHWM:%s*(%d+)" or 0, os.clock()))
   os.exit(true)
 end
 
@@ -71,12 +75,22 @@ local function make_metrics(store)
   for _, trigger in ipairs(triggers) do store:rows(trigger.sql) end
 end
 
+-- A sweep that asks for all of them: 400 settings with three seeds each, again and again.
+local function make_all(store)
+  local plan = '{"axes":["decay","lr"],"columns":["loss","val_ppl"],"rows":"decay"}'
+  store:rows("UPDATE sweeps SET plan = ?", { plan })
+  store:rows([[INSERT INTO sweeps (experiment, script, sha256, source, command, plan)
+    VALUES ('all', 'x.lua', 'all', '', 'toeplab run x.lua', ?)]], { plan })
+  store:rows("INSERT INTO members SELECT ?, rowid, id FROM trials", { store.store:last_id() })
+end
+
 local function make()
   local began = core.sys.clock()
   local store <close> = records.open(folder, "w")
   store:transaction(function()
     make_trials(store)
     make_metrics(store)
+    make_all(store)
   end)
   print(("made %d trials and %d metrics in %.0f s"):format(trials, trials * STEPS * #NAMES,
     core.sys.clock() - began))
@@ -84,31 +98,44 @@ end
 
 -- ---- Asking -----------------------------------------------------------------------------------
 
--- Seconds of the fastest answer, and the megabytes that it took.
+-- Seconds of the fastest answer, the megabytes that it took, and the seconds by the clock.
 local function measure(words)
-  local best, memory = math.huge, 0
+  local best, memory, waited = math.huge, 0, math.huge
   for _ = 1, TIMES do
     local began = core.sys.clock()
     local pipe = io.popen(("exec '%s' lua '%s' --ask %s -C '%s' 2>&1 >/dev/null"):format(
       core.sys.executable(), arg[0], words, folder))
     local text = pipe:read "a"
     pipe:close()
-    best = math.min(best, core.sys.clock() - began)
-    local code, kilobytes = text:match "\n(%d+) (%d+)\n$"
+    waited = math.min(waited, core.sys.clock() - began)
+    local code, kilobytes, seconds = text:match "\n(%d+) (%d+) (%S+)\n$"
     if code ~= "0" then error(words .. ": " .. text) end
     memory = math.max(memory, tonumber(kilobytes) / 1000)
+    best = math.min(best, tonumber(seconds))
   end
-  return best, memory
+  return best, memory, waited
+end
+
+-- Whether the store is there, as this file makes it.
+local function made()
+  if not core.sys.exists(folder .. "/runs.db") then return false end
+  local store <close> = records.open(folder, "r")
+  return #store:rows "SELECT 1 FROM sweeps WHERE experiment = 'all'" > 0
 end
 
 if folder == "--ask" then ask() end
-if not core.sys.exists(folder .. "/runs.db") then make() end
+if not made() then
+  for _, name in ipairs { "runs.db", "runs.db-wal", "runs.db-shm" } do
+    core.sys.remove(folder .. "/" .. name)
+  end
+  make()
+end
 local fine = true
 for _, question in ipairs(questions) do
-  local seconds, memory = measure(question[1])
+  local seconds, memory, waited = measure(question[1])
   local good = seconds <= question[2] and memory <= MOST_MB
   fine = fine and good
-  print(("%-6s %-60s %6.3f s (%g)  %3.0f MB"):format(good and "ok" or "not ok", question[1],
-    seconds, question[2], memory))
+  print(("%-6s %-60s %6.3f s (%g), %6.3f by the clock  %3.0f MB"):format(good and "ok" or "not ok",
+    question[1], seconds, question[2], waited, memory))
 end
 os.exit(fine)

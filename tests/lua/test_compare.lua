@@ -153,6 +153,17 @@ t.test("a key that goes along with the one that is compared is told", function()
   end)
 end)
 
+t.test("nothing goes along with a value that no trial has been done with", function()
+  t.in_folder(function(folder)
+    sweeps.write(folder, { experiment = "e", axes = { "op", "rank" }, columns = { "loss" },
+      trials = { { config = { op = "a", rank = 1 }, seed = 1, metrics = { loss = 1 } },
+        { config = { op = "b", rank = 2 }, seed = 1, status = "queued" } } })
+    local text = run(folder, "op=a op=b")
+    holds(text, "no seed has both")
+    t.ok(not text:find("goes", 1, true), text)
+  end)
+end)
+
 t.test("what is better comes from the table that is answered", function()
   t.in_folder(function(folder)
     write(folder, pairs_of(3, 1.0), { answers = { "tnn/table5" } })

@@ -194,6 +194,25 @@ test("norms", function()
   raises(core.rms_norm, "%[3%]", a, core.ones(3), 0)
 end)
 
+test("mlp", function()
+  local a, w = core.tensor { { 2 }, { -2 } }, core.tensor { { 1 }, { -1 } }
+  local function mlp(last, ...)
+    last.weight = core.tensor { { 1, 10 } }
+    return core.mlp(a, { { weight = w, bias = core.tensor { 0, 1 } }, last }, ...)
+  end
+  eq(mlp({}, "relu"), { { 2 }, { 30 } }) -- of (2,-1) and (-2,3)
+  eq(mlp({ bias = core.ones(1) }, "identity", false, core.tensor { 2, 1 }), { { -14 }, { 29 } })
+  eq(mlp({ norm = "simple", eps = 0 }, "identity"):get(1, 1), -8 / math.sqrt(2.5), 1e-5)
+  eq(mlp({ norm = "rms", eps = 1.5, norm_weight = core.tensor { 0, 1 } }, "identity"):get(1, 1), -5)
+  eq(mlp({ norm = "layer", eps = 0, norm_bias = core.tensor { 1, 1 } }, "identity"), { { 2 },
+    { 20 } }, 1e-5)
+  raises(mlp, "no norm 'batch' for layer 2", { norm = "batch" }, "relu")
+  raises(mlp, "bias of layer 2 is number, not a tensor", { bias = 3 }, "relu")
+  raises(mlp, "no function 'rellu'", {}, "rellu")
+  raises(core.mlp, "layer 1 is number, not a table", a, { 1 }, "relu")
+  raises(core.mlp, "layer 1 has no weight", a, { {} }, "relu")
+end)
+
 -- ---- Convolution, transforms --------------------------------------------------------------------
 
 test("depthwise convolution", function()

@@ -75,6 +75,21 @@ test("the store", function()
   raises(s.each, "bad argument #4", s, "SELECT 1", {})
 end)
 
+test("the columns of rows as arguments", function()
+  local s <close> = core.store(folder .. "/runs", "w")
+  local got = {}
+  s:tuples("SELECT 1, 'x', NULL, ? UNION ALL SELECT 2, 'y', 0.5, NULL", { 7 }, function(...)
+    got[#got + 1] = table.pack(...)
+  end)
+  eq(got, { { 1, "x", nil, 7, n = 4 }, { 2, "y", 0.5, nil, n = 4 } })
+  raises(s.tuples, "bad argument #4", s, "SELECT 1", {})
+  local many, count = {}, 0
+  for i = 1, 500 do many[i] = i end
+  s:tuples("SELECT " .. table.concat(many, ","), nil, function(...) count = select("#", ...) end)
+  eq(count, 500)
+  raises(s.tuples, "x is too", s, "SELECT 1 AS x", nil, function(x) error("x is too " .. x) end)
+end)
+
 test("errors of a row function stop the statement", function()
   local s <close> = core.store(folder .. "/runs", "w")
   local count, three = 0, "SELECT 1 AS x UNION SELECT 2 UNION SELECT 3"
@@ -295,7 +310,10 @@ t.test("the kind of what a path names", function()
   t.eq(kind("/dev/null"), { "other", false })
   t.eq(kind("/"), { "folder", false })
   t.eq(kind("/proc/self/exe"), { "file", true })
+  t.eq(core.sys.same(path, "/./" .. path), true)
+  t.eq(core.sys.same(path, "/dev/null"), false)
   os.remove(path)
+  t.eq(core.sys.same(path, path), false)
   t.eq(kind(path), { "nil", false })
 end)
 

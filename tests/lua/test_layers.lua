@@ -48,21 +48,17 @@ end)
 test("RPE: the input encodings", function()
   local function features(input, points, n, width)
     local o = { hidden = width, layers = 0, input = input, norm = "none", act = "none" }
-    local rpe = nn.RPE(1, o)
-    local eye = {}
-    for i = 1, width do
-      eye[i] = {}
-      for j = 1, rpe.input.weight:dim(2) do eye[i][j] = i == j and 1 or 0 end
+    local rpe = nn.RPE(width, o)
+    for _, linear in ipairs { rpe.input, rpe.output.linear } do
+      local eye = {}
+      for i = 1, width do
+        eye[i] = {}
+        for j = 1, linear.weight:dim(2) do eye[i][j] = i == j and 1 or 0 end
+      end
+      linear.weight:copy(core.tensor(eye))
+      linear.bias:fill(0)
     end
-    rpe.input.weight:copy(core.tensor(eye))
-    rpe.input.bias:fill(0)
-    local seen
-    rawset(rpe.output, "forward", function(_, x)
-      seen = x
-      return x
-    end)
-    core.no_grad(rpe.forward, rpe, core.tensor(points), n)
-    return seen:totable()
+    return core.no_grad(rpe.forward, rpe, core.tensor(points), n):totable()
   end
   eq(features("integer", { -2, 0, 5 }, 2, 1), { { -2 }, { 0 }, { 5 } })
   eq(features("normalised", { -4, 0, 2 }, 5, 1), { { -1 }, { 0 }, { 0.5 } }, 1e-7)
@@ -107,6 +103,51 @@ test("RPE: the shortcut of residual hidden layers", function()
   end
   eq(deep(true), plain(core.range(0, 2), 3))
   eq(deep(false):narrow(1, 2, 1), deep(false):narrow(1, 3, 1))
+end)
+
+test("RPE: one pass is what its modules compute one by one", function()
+  tl.seed(10)
+  local points, scale = core.range(-4, 30), random(35)
+  for _, norm in ipairs { "simplermsnorm", "rmsnorm", "layernorm", "scalenorm", "none" } do
+    for _, residual in ipairs { false, true } do
+      local rpe = nn.RPE(7, { hidden = 20, layers = 2, norm = norm, act = "silu",
+        output_norm = "layernorm", residual = residual })
+      local y = core.no_grad(rpe.forward, rpe, points, 31, "lag", scale)
+      local want = core.no_grad(function()
+        local x = rpe.input(points:reshape(-1, 1))
+        for _, layer in rpe.layers:each() do x = residual and layer(x) + x or layer(x) end
+        return rpe.output(x) * scale:reshape(-1, 1)
+      end)
+      eq(y, want, 2e-6)
+    end
+  end
+end)
+
+test("RPE: one operator is recorded, unless a norm needs its own", function()
+  for norm, fewest in pairs { simplermsnorm = 1, batchnorm = 8 } do
+    local rpe = nn.RPE(3, { hidden = 4, layers = 2, norm = norm })
+    core.tape_clear()
+    rpe(core.range(0, 5), 6)
+    ok(norm == "batchnorm" and core.tape_length() >= fewest or core.tape_length() == fewest)
+    core.tape_clear()
+  end
+end)
+
+test("TNO: a decay that is fixed and alike multiplies within the encoder", function()
+  tl.seed(11)
+  local x = random(1, 9, 4)
+  for _, causal in ipairs { true, false } do
+    local tno = nn.TNO(4, { causal = causal, decay = 0.7, rpe = { hidden = 8, layers = 1 } })
+    local lags = causal and core.range(0, 8) or core.range(-8, 8)
+    ok(tno.decay:factors(lags), "one number for all channels")
+    local y = tno(x)
+    local want = core.no_grad(function() return tno.decay(tno.encoder(lags, 9), lags) end)
+    eq(core.no_grad(tno.coefficients, tno, 9), want, 1e-6)
+    tno.decay.gamma:copy(core.tensor { 0.7, 0.7, 0.7, 0.6 })
+    eq(tno.decay:factors(lags), nil)
+    ok((tno(x) - y):abs():amax():item() > 1e-4, "the last channel decays faster")
+  end
+  eq(nn.Decay(2, { kind = "learnable" }):factors(core.range(0, 3)), nil)
 end)
 
 test("table encoder: rows are lags, zeros beyond its length, both sides counted", function()

@@ -64,7 +64,7 @@ test("the tree of a model", function()
   local text = tostring(small { layers = 3 })
   for _, want in ipairs {
     "^TnnLM .*vocab=11", "embed: Embedding 11 x 8 +88\n", "1%-3: Block layout A", "feature: GLU",
-    "token: GTU dim=8 expand=2", "tno: TNO 16 channels, causal, fft", "encoder: RPE",
+    "token: GTU dim=8 expand=2", "tno: TNO 16 channels, causal, rac", "encoder: RPE",
   } do
     ok(text:find(want), want .. " in\n" .. text)
   end

@@ -27,7 +27,7 @@ test("max_lag: zeros from there on, and the encoder is not asked there", functio
     return core.affine(core.ones(points:dim(1), 1), 3, 0)
   end
   local function coefficients(causal, n, more)
-    local o = { encoder = encoder, causal = causal, decay = 0.5, max_lag = 3 }
+    local o = { encoder = encoder, causal = causal, decay = 0.5, max_lag = 3, backend = "fft" }
     for name, value in pairs(more or {}) do o[name] = value end
     return nn.TNO(1, o):coefficients(n):reshape(-1):totable()
   end
@@ -39,6 +39,13 @@ test("max_lag: zeros from there on, and the encoder is not asked there", functio
   eq(coefficients(false, 3), { 0.75, 1.5, 3, 1.5, 0.75 })
   eq(coefficients(true, 1), { 3 })
   eq(coefficients(true, 4, { act = "exp", decay = "none" })[4], 0)
+  for _, backend in ipairs { "rac", "auto" } do -- told of those lags alone
+    local short = { backend = backend }
+    eq(coefficients(true, 5, short), { 3, 1.5, 0.75 })
+    eq(coefficients(false, 5, short), { 0.75, 1.5, 3, 1.5, 0.75 })
+    eq(asked, { -2, -1, 0, 1, 2 })
+    eq(coefficients(true, 2, short), { 3, 1.5 })
+  end
 end)
 
 test("max_lag with every encoder: the coefficients of the same encoder, cut", function()
@@ -50,16 +57,35 @@ test("max_lag with every encoder: the coefficients of the same encoder, cut", fu
       o.max_lag = 3
       local cut = nn.TNO(2, o):load(whole:state())
       for _, n in ipairs { 1, 2, 3, 4, 9 } do
-        local a, b = whole:coefficients(n), cut:coefficients(n)
-        local first = causal and 0 or 1 - n
-        for i = 1, a:dim(1) do
-          local lag = first + i - 1
-          eq(b:get(i, 2), math.abs(lag) < 3 and a:get(i, 2) or 0, 1e-5)
+        local a, b = whole:dense(n), cut:dense(n)
+        for i = 1, n do
+          for j = 1, n do
+            eq(b:get(2, i, j), math.abs(i - j) < 3 and a:get(2, i, j) or 0, 1e-5)
+          end
         end
       end
       core.tape_clear()
     end
   end
+end)
+
+test("what a backend keeps of the coefficients changes no bit, and goes with them", function()
+  local o = core.tno("rac", 70, 20, false)
+  local coef, x = random(139, 20), random(3, 70, 20)
+  local y, kept = o:apply(coef, nil, x, true)
+  eq(kept:type(), "float32")
+  local again, same = o:apply(coef:fill(0), nil, x, kept)
+  ok(same == kept)
+  eq({ largest((again - y):reshape(-1)), largest((o:apply(coef, nil, x)):reshape(-1)) }, { 0, 0 })
+  eq(select("#", o:apply(coef, nil, x)), 1)
+  eq(select(2, core.tno("naive", 70, 20, false):apply(coef, nil, x, true)), nil)
+  raises(o.apply, "kept is %[139,20%], backend 'rac' keeps %[", o, coef, nil, x, coef)
+  local tno = nn.TNO(4, { rpe = { hidden = 4 } })
+  local z = random(1, 50, 4)
+  local want = core.no_grad(tno, z)
+  nn.cached(core.no_grad, function()
+    for _ = 1, 3 do eq(largest((tno(z) - want):reshape(-1)), 0) end
+  end)
 end)
 
 -- Calls fn while core.tno makes of every operator what change(operator, n) says.

@@ -2,9 +2,11 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local estimate = require "toeplab.estimate"
+local eta = require "toeplab.eta"
 local experiment = require "toeplab.experiment"
 local plan = require "toeplab.plan"
 local provenance = require "toeplab.provenance"
+local progress = require "toeplab.progress"
 local records = require "toeplab.records"
 local reproduce = require "toeplab.reproduce"
 local stop = require "toeplab.stop"
@@ -67,6 +69,61 @@ t.test("an estimate is the mean of the trials that are nearest", function()
   end)
 end)
 
+t.test("an estimate from many trials goes through those keys only that vary", function()
+  in_folder(function(folder)
+    local list, asked, count, n = {}, {}, 0, 200
+    for i = 1, n do
+      list[i] = { config = { lr = i / 1000, steps = 10 }, seed = 1, seconds = 1.0 }
+      asked[i] = { lr = -i / 1000, steps = 10 }
+      for k = 1, 40 do list[i].config["key" .. k], asked[i]["key" .. k] = k, k end
+    end
+    sweeps.write(folder, { experiment = "wide", trials = list })
+    local store <close> = records.open(folder, "r")
+    local model = estimate.new(store, "wide")
+    debug.sethook(function() count = count + 100 end, "", 100) -- instructions of Lua
+    for _, config in ipairs(asked) do model:seconds(config) end
+    debug.sethook()
+    t.ok(count < 100 * n * n, ("%d instructions for a pair"):format(count // (n * n)))
+    t.eq({ model:seconds(asked[1]) }, { 1.0, 1, n })
+  end)
+end)
+
+t.test("what a run still takes: from finished trials, and the pace of those at work", function()
+  in_folder(function(folder)
+    local store <close> = learnt(folder)
+    local config = { lr = 0.1, steps = 100, batch = 4 } -- takes 11.5 s
+    local function left(jobs, queue, step, had)
+      local workers = { { trial = { config = config }, began = core.sys.clock() - had, seconds = 5,
+        step = step }, {} }
+      return eta.new(store, "x", jobs):seconds(queue, workers)
+    end
+    t.eq(left(1, {}, 50, 5), 10, 0.1) -- 10 s for 50 steps
+    t.eq(left(1, {}, nil, 5), 6.5, 0.1)
+    t.eq(left(1, { { config = config } }, 50, 5), 21.5, 0.1)
+    t.eq(left(2, { { config = config } }, 50, 5), 11.5, 0.1)
+    t.eq(left(1, { { config = config, step = 80, had = 10 } }, 50, 5), 12.5, 0.1)
+    t.eq(eta.new(store, "y", 1):seconds({ { config = config } }, {}), nil)
+  end)
+end)
+
+t.test("progress says when all will be done", function()
+  local said = {}
+  local out = { write = function(_, ...) said[#said + 1] = table.concat { ... } end,
+    flush = function() end }
+  local function left() return 63 end
+  local p = progress.new { out = out, every = 0 }
+  p:expect(4, 2, 1)
+  p:show({ { trial = { label = "a" }, step = 1, total = 2, text = "" } }, { done = 1 }, left)
+  p:expect(4, 1)
+  p:start "[1/4] a"
+  p:update(1, 2, "loss 1", left)
+  p:ended({ head = "[1/4] a", text = "loss 1" }, {}, "done", 75)
+  p:expect(4, 2)
+  p:ended({ head = "[1/4] a", text = "loss 1" }, {}, "done", 75)
+  t.eq(said, { "[2/4 done, eta 1m03s] a 1/2\n", "[1/4] a  step 1/2  loss 1  eta of all 1m03s\n",
+    "[1/4] a  done  loss 1  1m15s\n" })
+end)
+
 t.test("trials are handed out in order to workers that are free", function()
   t.eq(estimate.makespan({ 3.0, 1.0, 1.0, 1.0, 4.0 }, 1), 10.0)
   t.eq(estimate.makespan({ 3.0, 1.0, 1.0, 1.0, 4.0 }, 2), 7.0)
@@ -74,6 +131,29 @@ t.test("trials are handed out in order to workers that are free", function()
 end)
 
 -- ---- Provenance -------------------------------------------------------------------------------
+
+t.test("provenance leaves the checkout as it is: git may be killed while it looks", function()
+  in_folder(function(folder)
+    local library, path = folder .. "/toeplab", package.path
+    assert(core.sys.mkdir(library))
+    write(library .. "/stop.lua", "return 1")
+    local git = ("git -C '%s' -c user.name=a -c user.email=a@b "):format(library)
+    t.ok(os.execute(git .. "init -q && " .. git .. "add stop.lua && " .. git .. "commit -qm a"))
+    t.ok(os.execute(("touch -d 2001-01-01 '%s/stop.lua'"):format(library))) -- git looks again
+    local before = core.sys.read_file(library .. "/.git/index")
+    package.path = folder .. "/?.lua"
+    local commit, dirty = provenance.commit()
+    local changes = provenance.changes()
+    write(library .. "/stop.lua", "return 2")
+    local changed = { provenance.commit() }
+    local text = provenance.changes()
+    package.path = path
+    t.eq({ #commit, dirty, changes }, { 40, false })
+    t.eq(changed, { commit, true })
+    t.ok(text:find("+return 2", 1, true), text)
+    t.ok(core.sys.read_file(library .. "/.git/index") == before, "the index was written")
+  end)
+end)
 
 t.test("provenance says what numbers may depend on, and no secrets", function()
   local about = provenance.collect { "toeplab", "run" }
@@ -153,6 +233,63 @@ t.test("a trial that is run again is the same bit for bit, or where it differs i
     t.eq(told.checkpoint.differ, { "model/x", "optim/x" })
     t.eq(told.other_texts, { "note" })
     t.eq(differences, { { name = "threads", was = "1", is = "2" } })
+  end)
+end)
+
+-- ---- The backend auto -------------------------------------------------------------------------
+
+local choosing = [[
+local tl = require "toeplab"
+return tl.experiment "choosing" {
+  fixed = { flag = "" },
+  checkpoint = { steps = 1 },
+  trial = function(t, c)
+    local tno = tl.nn.TNO(4, { backend = "auto", encoder = "table" })
+    for step in t:steps(2, tno, tno) do
+      t:log { loss = tno(tl.ones(1, 40, 4)):sum() }
+      if step == 1 and not tl.sys.exists(c.flag) then error "not yet" end
+    end
+    t:text("chosen", tno:chosen(40))
+  end,
+}
+]]
+
+-- What the program answers to words, and its exit code, in a folder with tuning results of its own.
+local function answer(folder, words)
+  local pipe = io.popen(("cd '%s' && TOEPLAB_CACHE='%s' '%s' %s 2>&1"):format(folder, folder,
+    core.sys.executable(), words))
+  local text = pipe:read "a"
+  local _, _, code = pipe:close()
+  return text, code
+end
+
+t.test("what auto chose first is chosen again, in later attempts and in a reproduction", function()
+  in_folder(function(folder)
+    local run, cache = "run x.lua -q flag=flag", folder .. "/backends.chosen"
+    write(folder .. "/x.lua", choosing)
+    t.eq(select(2, answer(folder, run)), 1)
+    local first = answer(folder, "show @last"):match "backends    auto: (%l+) at 40\n"
+    local other = first == "rac" and "fft" or "rac"
+    t.ok(first, "show says nothing of it")
+    -- Another measurement: the machine would choose another one now.
+    local chosen = core.sys.read_file(cache):gsub("%l+\n", other .. "\n")
+    write(cache, chosen)
+    write(folder .. "/flag", "")
+
+    -- Lost, it is not quietly another one.
+    local store <close> = records.open(folder .. "/results", "r")
+    local row = store:rows("SELECT trial, path FROM artifacts WHERE kind = 'backends'")[1]
+    local file = folder .. "/results/" .. row.path
+    t.ok(core.sys.rename(file, folder .. "/aside"))
+    local told, code = answer(folder, run)
+    t.ok(code == 1 and told:find "is missing or damaged: which backends", told)
+    t.ok(core.sys.rename(folder .. "/aside", file))
+
+    t.eq(select(2, answer(folder, run)), 0)
+    t.ok(answer(folder, "show @last"):find("auto: " .. first .. " at 40", 1, true))
+    t.eq(select(2, store:results(row.trial)).chosen, first)
+    told, code = answer(folder, "reproduce @last")
+    t.eq({ code, told:match "texts +(.-)\n" }, { 0, "2 of 2 the same" })
   end)
 end)
 

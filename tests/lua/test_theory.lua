@@ -171,6 +171,8 @@ t.test("costs grow as n^2 or n log n; who is too slow stops, and says so", funct
       t.ok(exponent("naive", "seconds") > exponent("fft", "seconds") + 0.3)
       within(exponent("fft", "bytes"), 1, 0.1, "the exponent of fft's memory")
       within(exponent("fd", "bytes"), 1, 0.1, "the exponent of fd's memory")
+      local logged = choose(trials, { backend = "fft" })[1].logs.memory_exponent -- tnn/table1
+      within(logged.values[1], 1, 0.1, "the exponent that is logged")
     end)
   t.in_folder(function(folder)
     local trials = run(folder, "complexity", "limit=1e-9", "backend=fft")

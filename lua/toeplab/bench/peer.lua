@@ -1,6 +1,8 @@
--- bench/peer.lua: a program in another language that is measured beside ours: it reads requests
--- from a pipe and answers each with seconds.
+-- bench/peer.lua: the processes that a bench measures, ours and those in other languages: each
+-- reads requests from a pipe and answers every one with a line (benches/torch_peer.py).
+local core = require "toeplab.core"
 local shell = require "toeplab.shell"
+local suggest = require "toeplab.suggest"
 
 local peer = {}
 peer.__index = peer
@@ -11,50 +13,108 @@ peer.tuned = {
   "MALLOC_TOP_PAD_=268435456", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
 }
 
--- The folder benches beside the folder of our Lua files: of a checkout or of an installation.
-local function script(name)
-  local here = package.searchpath("toeplab.bench.peer", package.path)
-  local root = here:match "^(.*)/lua/toeplab/bench/peer%.lua$" or "."
-  return root .. "/benches/" .. name
+-- The folders lua/toeplab/bench and benches, of a checkout or of an installation; the program that
+-- uses FFTW, beside the program of a build or below lib of an installation.
+local here = package.searchpath("toeplab.bench.peer", package.path):match "^(.*)/[^/]*$"
+local benches = (here:match "^(.*)/lua/toeplab/bench$" or ".") .. "/benches"
+local beside = core.sys.executable():match "^(.*)/[^/]*$"
+local plain = { beside .. "/fftw_plain", beside .. "/../lib/toeplab/benches/fftw_plain" }
+
+-- ---- Requests and answers ---------------------------------------------------------------------
+
+-- A flat table as words "key=value", and back.
+function peer.words(t)
+  local list = {}
+  for _, key in ipairs(suggest.keys(t)) do list[#list + 1] = key .. "=" .. tostring(t[key]) end
+  return table.concat(list, " ")
 end
 
--- Starts benches/NAME with the interpreter that TOEPLAB_PYTHON names, else python3, with variables
--- set as environment lists them. Returns a peer with what it says of itself in about, or nil and
--- why there is none.
-function peer.python(name, environment, ...)
-  local python = os.getenv "TOEPLAB_PYTHON" or "python3"
-  local there = python:find "/" or shell.on_path(python)
-  if not there then return nil, "there is no " .. python end
+local constants = { ["true"] = true, ["false"] = false }
+
+function peer.parse(text)
+  local t = {}
+  for key, value in text:gmatch "(%S-)=(%S+)" do
+    t[key] = constants[value]
+    if t[key] == nil then t[key] = math.tointeger(value) or tonumber(value) or value end
+  end
+  return t
+end
+
+-- ---- Processes --------------------------------------------------------------------------------
+
+-- Starts the program of words with variables set as environment lists them; name is for messages.
+-- It is not waited for: greet does. Raises if there can be no pipe.
+function peer.start(name, environment, words)
   local pipe = os.tmpname()
   os.remove(pipe)
-  if not shell.run("mkfifo " .. shell.quote(pipe)) then return nil, "mkfifo failed" end
-  local words = { "env", "OMP_WAIT_POLICY=passive" }
-  for _, word in ipairs(environment) do words[#words + 1] = shell.quote(word) end
-  for _, word in ipairs { python, script(name), ... } do
-    words[#words + 1] = shell.quote(tostring(word))
+  if not shell.run("mkfifo " .. shell.quote(pipe)) then error("mkfifo failed", 0) end
+  local line = { "env", "OMP_WAIT_POLICY=passive" }
+  for _, list in ipairs { environment, words } do
+    for _, word in ipairs(list) do line[#line + 1] = shell.quote(tostring(word)) end
   end
-  local p = setmetatable({}, peer)
-  p.requests = assert(io.popen(("%s 2>/dev/null >%s"):format(table.concat(words, " "),
+  local p = setmetatable({ name = name }, peer)
+  p.requests = assert(io.popen(("%s 2>/dev/null >%s"):format(table.concat(line, " "),
     shell.quote(pipe)), "w"))
   p.answers = assert(io.open(pipe, "r")) -- when the program has opened its end
   os.remove(pipe)
-  p.about = p.answers:read "l"
-  if p.about then return p end
-  p:close()
-  return nil, ("%s does not run benches/%s: no torch?"):format(python, name)
+  return p
 end
 
--- The number that the program answers to a request.
-function peer:ask(...)
-  self.requests:write(table.concat({ ... }, " "), "\n")
-  self.requests:flush()
-  local line = self.answers:read "l"
-  return tonumber(line) or error("the peer ended: " .. tostring(line), 0)
+-- What the program says of itself; nil and why there is nothing.
+function peer:greet()
+  self.about = self.answers:read "l"
+  if self.about then return self.about end
+  self:close()
+  return nil, self.name .. " does not run: is torch not installed?"
+end
+
+-- The answer to a request; nil and why not.
+function peer:ask(request)
+  local wrote = self.requests:write(request, "\n") and self.requests:flush()
+  local line = wrote and self.answers:read "l"
+  if not line then return nil, self.name .. " ended without an answer" end
+  local why = line:match "^error (.*)$"
+  if why then return nil, why end
+  return line
 end
 
 function peer:close()
   pcall(self.requests.close, self.requests)
   self.answers:close()
+end
+
+-- ---- Who there is -----------------------------------------------------------------------------
+
+-- Our side, as many threads at work.
+function peer.ours(threads)
+  return peer.start("toeplab", {}, { core.sys.executable(), "--threads", threads, "lua",
+    here .. "/contestant.lua" })
+end
+
+-- FFTW used plainly. Nil and why not if there is no such program.
+function peer.fftw(threads)
+  for _, path in ipairs(plain) do
+    if core.sys.exists(path) then return peer.start("fftw_plain", {}, { path, threads }) end
+  end
+  return nil, "there is no " .. plain[1]
+end
+
+-- The interpreters that TOEPLAB_PYTHON names, separated by ':', else python3; "" names none.
+function peer.pythons()
+  local list = {}
+  for python in (os.getenv "TOEPLAB_PYTHON" or "python3"):gmatch "[^:]+" do
+    list[#list + 1] = python
+  end
+  return list
+end
+
+-- benches/torch_peer.py by an interpreter; tuned: with the environment above. Nil and why not if
+-- there is no such program.
+function peer.torch(python, tuned, threads)
+  local there = python:find "/" and core.sys.exists(python) or shell.on_path(python)
+  if not there then return nil, "there is no " .. python end
+  return peer.start(python .. " " .. benches .. "/torch_peer.py", tuned and peer.tuned or {},
+    { python, benches .. "/torch_peer.py", threads })
 end
 
 return peer

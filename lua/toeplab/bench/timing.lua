@@ -19,41 +19,24 @@ function timing.quartiles(list)
   return timing.quantile(sorted, 0.25), timing.quantile(sorted, 0.5), timing.quantile(sorted, 0.75)
 end
 
--- rows: a list of {run = function, count = how many units one call does (1)}. Calls each once, then
--- all of them in turns, repeats times; run may return a number, seconds per unit that it has
--- measured itself.
--- Sets in each row seconds per unit: samples, in turn, and their median, low and high (quartiles).
-function timing.interleaved(rows, repeats)
-  for _, row in ipairs(rows) do
-    row.run()
-    row.samples = {}
-  end
+-- rows: a list of {run = function}. Runs all of them in turns, repeats times, with rest seconds
+-- between turns; run returns seconds per call.
+-- Sets in each row its samples, in turn.
+function timing.interleaved(rows, repeats, rest)
+  for _, row in ipairs(rows) do row.samples = {} end
   for r = 1, repeats do
     for _, row in ipairs(rows) do
-      local start = core.sys.clock()
-      local own = row.run()
-      local spent = (core.sys.clock() - start) / (row.count or 1)
-      row.samples[r] = type(own) == "number" and own or spent
+      if rest > 0 then core.sys.sleep(rest) end
+      row.samples[r] = row.run()
     end
   end
-  for _, row in ipairs(rows) do
-    row.low, row.median, row.high = timing.quartiles(row.samples)
-  end
-  return rows
 end
 
--- The median and the quartiles of the ratio of two rows' samples, turn by turn.
-function timing.ratio(over, under)
-  local list = {}
-  for r, seconds in ipairs(over.samples) do list[r] = seconds / under.samples[r] end
-  local low, median, high = timing.quartiles(list)
-  return median, low, high
-end
-
--- Cells for the times of a row: milliseconds, and its quartiles.
-function timing.cells(row)
-  return ("%.3f"):format(1e3 * row.median),
-    ("%.3f-%.3f"):format(1e3 * row.low, 1e3 * row.high)
+-- The geometric mean of numbers above 0.
+function timing.mean(list)
+  local sum = 0.0
+  for _, x in ipairs(list) do sum = sum + math.log(x) end
+  return math.exp(sum / #list)
 end
 
 return timing

@@ -1,39 +1,187 @@
--- bench.lua: toeplab bench: time and memory, measured.
+-- bench.lua: toeplab bench: time and memory beside PyTorch's, measured.
 local arguments = require "toeplab.commands.arguments"
+local core = require "toeplab.core"
+local grids = require "toeplab.bench.grids"
+local keep = require "toeplab.bench.keep"
+local measure = require "toeplab.bench.measure"
+local output = require "toeplab.commands.output"
+local plot = require "toeplab.plot"
+local records = require "toeplab.records"
 local report = require "toeplab.report"
+local show = require "toeplab.bench.show"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
-
--- What can be measured: modules toeplab.bench.NAME, each {about = a line, run = function({quick=,
--- repeats=})}, which prints its table.
-local benches = { "generate", "ski", "tno" }
+local work = require "toeplab.bench.work"
 
 local command = {
-  example = "toeplab bench generate --quick",
+  example = "toeplab bench tno --quick\n  toeplab bench lm --threads 1,2",
   usage = "toeplab bench [WHAT]",
-  about = "Measures WHAT, and prints medians and quartiles of runs taken in turns; without WHAT,\n"
+  about = "Measures WHAT, or all, in turns with PyTorch where it is installed, and prints medians\n"
+    .. "and quartiles, ratios pair by pair, and how near to the machine's limits that is. The\n"
+    .. "rows are stored as trials of the experiment bench-WHAT, with a picture. Without WHAT,\n"
     .. "lists what can be measured. Close what else runs on the machine.",
   options = {
-    { name = "quick", short = "q", help = "shorter: fewer lengths and repeats" },
-    { name = "repeats", short = "r", value = "N", help = "runs of each" },
+    { name = "quick", short = "q", help = "under a minute: fewer problems, repeats, peers" },
+    { name = "repeats", short = "r", value = "N", help = "samples of each; by default by time" },
+    { name = "threads", value = "N,N", help = "numbers of threads, on all sides" },
+    { name = "lengths", value = "N,N", help = "only these lengths" },
+    { name = "batches", value = "N,N", help = "only these batches" },
+    { name = "dim", value = "N", help = "channels" },
+    { name = "backends", value = "NAMES", help = "only these of ours" },
+    { name = "precision", value = "NAMES", help = "of matrix products; by default all there are" },
+    { name = "output", short = "o", value = "FILE", help = "the picture: FILE.svg or FILE.png" },
+    output.csv, output.json, output.dir,
   },
 }
 
-local function open(name)
-  return require("toeplab.bench." .. name)
+-- ---- What is asked ----------------------------------------------------------------------------
+
+local function words_of(text)
+  local list = {}
+  for word in text:gmatch "[^,]+" do list[#list + 1] = word end
+  return list
 end
 
-function command.run(set, words)
-  if #words == 0 then
-    local rows = {}
-    for i, name in ipairs(benches) do rows[i] = { name, open(name).about } end
-    report.print({ "what", "" }, rows)
-    return stop.DONE
+-- A list of integers from 1 up; nil if the option is not given.
+local function integers(set, name)
+  if not set[name] then return nil end
+  local list = words_of(set[name])
+  for i, word in ipairs(list) do
+    list[i] = arguments.integer("bench", { [name] = word }, name, 1)
   end
-  local ok, why = suggest.choose("bench", words[1], benches)
-  if not ok then stop.usage("%s", why) end
+  if #list == 0 then stop.usage("bench: --%s takes integers from 1 up: 512,2048", name) end
+  return list
+end
+
+local function names(set, name, what, known)
+  if not set[name] then return nil end
+  local list = words_of(set[name])
+  if #list == 0 then stop.usage("bench: --%s takes names: %s", name, table.concat(known, ",")) end
+  for _, word in ipairs(list) do
+    local ok, why = suggest.choose(what, word, known)
+    if not ok then stop.usage("bench: %s", why) end
+  end
+  return list
+end
+
+local function asked(set, list)
+  local o = {
+    quick = set.quick, repeats = arguments.integer("bench", set, "repeats", 1),
+    threads = integers(set, "threads") or { core.threads() }, lengths = integers(set, "lengths"),
+    batches = integers(set, "batches"), dim = arguments.integer("bench", set, "dim", 1),
+    backends = set.backends and words_of(set.backends),
+    precisions = names(set, "precision", "precision", work.precisions()) or work.precisions(),
+  }
+  if #list > 1 and (set.backends or set.output) then
+    stop.usage("bench: --%s is for one bench", set.backends and "backends" or "output")
+  end
+  if o.backends then grids.check_backends(list[1], o.backends) end
+  for _, n in ipairs(o.lengths or {}) do
+    if n < 2 then stop.usage("bench: --lengths takes integers from 2 up, got '%d'", n) end
+  end
+  if set.output and not set.output:lower():find "%.svg$" and not set.output:lower():find "%.png$"
+  then
+    stop.usage("bench: --output %s: its name must end in .svg or .png", set.output)
+  end
+  return o
+end
+
+-- ---- What is said -----------------------------------------------------------------------------
+
+-- Where notes go: beside the table, or out of its way.
+local function say(set)
+  local out = (set.json or set.csv) and io.stderr or io.stdout
+  return function(format, ...)
+    out:write(string.format(format, ...), "\n")
+    out:flush()
+  end
+end
+
+local function progress()
+  if not core.sys.isatty(2) then return function() end end
+  return function(text) io.stderr:write("\r\27[K", text) end
+end
+
+local function print_rows(set, name, rows, o)
+  if set.json or set.csv then
+    local header, seen, list = {}, {}, {}
+    for i, r in ipairs(rows) do
+      local record, metrics = show.record(r)
+      for key, value in pairs(metrics) do record[key] = value end
+      for key in pairs(record) do seen[key] = true end
+      list[i] = record
+    end
+    header = suggest.keys(seen)
+    for i, record in ipairs(list) do
+      local row = {}
+      for c, key in ipairs(header) do row[c] = record[key] end
+      list[i] = row
+    end
+    output.rows(set, header, list)
+    return
+  end
+  report.print(show.header, show.cells(rows))
+  for _, line in ipairs(show.sentences(name, rows)) do o.say("%s", line) end
+end
+
+-- Draws the picture where it was asked for, else among the figures of the results.
+local function draw(set, name, rows, number, folder, o)
+  local path = set.output
+  if not path then
+    local ok, why = core.sys.mkdir(folder .. "/figures")
+    if not ok then stop.raise(stop.STORAGE, "%s", why) end
+    path = ("%s/figures/bench-%s-%d.svg"):format(folder, name, number)
+  end
+  local ok, why = plot.svg(path, show.picture(name, rows))
+  if not ok and set.output then stop.raise(stop.FAILED, "bench: %s", why) end
+  o.say("%s", ok and path or "no picture: " .. why)
+end
+
+-- ---- Running ----------------------------------------------------------------------------------
+
+local function run_one(set, name, o, words)
+  local began, folder = core.sys.clock(), records.folder(set.dir)
+  local rows = measure.bench(name, o)
+  o.progress ""
+  if #rows == 0 then stop.raise(stop.FAILED, "bench %s: nobody could be measured", name) end
+  local limits = {}
+  for i, threads in ipairs(o.threads) do
+    limits[i] = o.limits[threads]
+    o.say("%s", show.limits(limits[i]))
+  end
+  if not grids.get(name).peers then
+    o.say("torch: not measured: bench %s is among ours alone", name)
+  end
+  print_rows(set, name, rows, o)
+  local number = keep(name, rows, folder, words, core.sys.clock() - began, { limits = limits })
+  o.say("run %d of bench-%s, stored in %s", number, name, folder)
+  draw(set, name, rows, number, folder, o)
+end
+
+local function list_all()
+  local rows = {}
+  for i, name in ipairs(grids.names()) do rows[i] = { name, grids.get(name).about } end
+  rows[#rows + 1] = { "all", "all of these" }
+  report.print({ "what", "" }, rows)
+  return stop.DONE
+end
+
+function command.run(set, words, command_line)
+  if #words == 0 then return list_all() end
+  output.check("bench", set)
+  local known = grids.names()
+  local list = words[1] == "all" and known or { words[1] }
+  known[#known + 1] = words[1] == "all" and "" or "all"
+  if words[1] ~= "all" then
+    local ok, why = suggest.choose("bench", words[1], known)
+    if not ok then stop.usage("%s", why) end
+  end
   if #words > 1 then stop.usage("bench: one at a time, got '%s' too", words[2]) end
-  open(words[1]).run { quick = set.quick, repeats = arguments.integer("bench", set, "repeats", 1) }
+  local o = asked(set, list)
+  o.say, o.progress = say(set), progress()
+  for _, name in ipairs(list) do
+    if name ~= "" then run_one(set, name, o, { "toeplab", table.unpack(command_line) }) end
+  end
   return stop.DONE
 end
 

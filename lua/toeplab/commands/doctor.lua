@@ -56,6 +56,9 @@ local function versions(add)
     .. (locking and ", HDF5_USE_FILE_LOCKING=" .. locking or ""))
   add("transforms", info.transforms == "none" and "bad" or "ok", info.transforms)
   add("blas", "ok", info.blas)
+  add("onednn", info.onednn == "none" and "note" or "ok", info.onednn == "none"
+    and "not built with: products are a little slower, bf16's much (apt install libdnnl-dev)"
+    or info.onednn)
   local commit, dirty = provenance.commit()
   add("source", "ok", commit and commit:sub(1, 12) .. (dirty and " with changes" or "")
     or "not a git checkout: trials do not record a commit")

@@ -66,16 +66,18 @@ end
 local function shared(store, group)
   local rows = store:rows([[
     WITH here AS (SELECT value AS id FROM json_each(?1)),
-    one AS (SELECT j.key, min(j.value) AS value FROM trials t, json_each(t.config) j
-      WHERE t.id IN here GROUP BY j.key
+    one AS (SELECT j.key, min(j.value) AS value, min(j.type) AS type
+      FROM trials t, json_each(t.config) j WHERE t.id IN here GROUP BY j.key
       HAVING count(DISTINCT j.value) = 1 AND count(*) = (SELECT count(*) FROM here))
-    SELECT one.key, one.value FROM one WHERE one.key <> 'seed' AND EXISTS (SELECT 1 FROM trials t
+    SELECT one.key, one.value, one.type FROM one
+    WHERE one.key <> 'seed' AND EXISTS (SELECT 1 FROM trials t
       WHERE t.experiment = ?2 AND t.trashed IS NULL
       AND json_extract(t.config, '$."' || one.key || '"') IS NOT one.value) ORDER BY one.key]],
     { ids_of(group), group.experiment })
   local texts, where, params = {}, { "" }, {}
   for i, row in ipairs(rows) do
-    texts[i] = ("%s=%s"):format(row.key, row.value)
+    local truth = row.type == "true" or row.type == "false" -- SQLite's are 1 and 0
+    texts[i] = ("%s=%s"):format(row.key, truth and row.type or row.value)
     where[i + 1] = ("json_extract(t.config, ?) IS ?")
     params[2 * i - 1], params[2 * i] = '$."' .. row.key .. '"', row.value
   end
@@ -157,8 +159,8 @@ function failures.run(set, words)
   local list = read(store, words)
   local groups = grouped(list)
   if not set.json then
-    print(("%s in %s"):format(output.count(#list, "failed trial"),
-      output.count(#groups, "group")))
+    print(#list == 0 and "no trial has failed" or ("%s in %s"):format(
+      output.count(#list, "failed trial"), output.count(#groups, "group")))
   end
   for i, group in ipairs(groups) do
     describe(store, group)

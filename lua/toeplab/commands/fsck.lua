@@ -1,6 +1,7 @@
 -- fsck.lua: toeplab fsck: whether the results folder is whole, and mending what can be mended.
 local core = require "toeplab.core"
 local journal = require "toeplab.journal"
+local json = require "toeplab.json"
 local output = require "toeplab.commands.output"
 local records = require "toeplab.records"
 local select = require "toeplab.select"
@@ -17,6 +18,7 @@ local fsck = {
   options = {
     { name = "repair", help = "mend, after a copy of the database beside it" },
     { name = "quick", short = "q", help = "sizes instead of sha256, fewer looks at the rows" },
+    { name = "json", help = "as JSON: an object for each finding, then one of the whole" },
     output.dir,
   },
 }
@@ -194,12 +196,13 @@ local function settle(check, repair)
     if repair and item.mend then
       if not check.copy then
         check.copy = backup(check.store)
-        print("the database was copied to " .. check.copy)
+        if not check.json then print("the database was copied to " .. check.copy) end
       end
       how = item.mend()
     end
-    print(("%-7s %s%s"):format(how and "mended" or item.lost and "damage" or "note", item.text,
-      how and ": " .. how or ""))
+    local state = how and "mended" or item.lost and "damage" or "note"
+    print(check.json and json.line { state = state, text = item.text, how = how }
+      or ("%-7s %s%s"):format(state, item.text, how and ": " .. how or ""))
     if item.lost and not how then check.left = check.left + 1 end
     check.mendable, check.all = check.mendable or item.mend ~= nil, check.all + 1
   end
@@ -210,18 +213,27 @@ end
 local rounds = { { check_database, check_journals },
   { check_last, check_sweeps, check_running, check_artifacts, check_stale } }
 
+local function summary(check)
+  local trials = check.store:rows("SELECT count(*) AS n FROM trials")[1].n
+  if check.json then
+    print(json.line { trials = trials, files = check.files, damage = check.left,
+      copy = check.copy })
+    return
+  end
+  print(("%s, %s: %s"):format(output.count(trials, "trial"), output.count(check.files, "file"),
+    check.left > 0 and "damage remains" or check.all == 0 and "all is whole" or "no damage"))
+end
+
 function fsck.run(set, words)
   if #words > 0 then stop.usage("fsck: takes no words, got '%s'", words[1]) end
   local store <close> = records.open(records.folder(set.dir), set.repair and "u" or "r")
-  local check = setmetatable({ store = store, quick = set.quick, list = {}, left = 0, all = 0 },
-    Check)
+  local check = setmetatable({ store = store, quick = set.quick, json = set.json, list = {},
+    left = 0, all = 0 }, Check)
   for _, round in ipairs(rounds) do
     for _, look in ipairs(round) do look(check) end
     settle(check, set.repair)
   end
-  local trials = store:rows("SELECT count(*) AS n FROM trials")[1].n
-  print(("%s, %s: %s"):format(output.count(trials, "trial"), output.count(check.files, "file"),
-    check.left > 0 and "damage remains" or check.all == 0 and "all is whole" or "no damage"))
+  summary(check)
   if check.mendable and not set.repair then
     io.stderr:write("toeplab fsck --repair mends what can be mended\n")
   end

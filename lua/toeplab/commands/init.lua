@@ -68,6 +68,8 @@ Environment
   TOEPLAB_BACKENDS   folders with further backends, separated by ':'
   TOEPLAB_CACHE      the folder of tuning results (default: ~/.cache/toeplab); empty: none
   TOEPLAB_THREADS    the number of threads, as --threads N before the verb
+  TOEPLAB_PYTHON     the pythons whose PyTorch is measured by bench, separated by ':'
+                     (default: python3); empty: none
   TOEPLAB_LUA        the folder of the Lua library, if not the installed one
   TOEPLAB_TRACEBACK  set: errors in scripts show where they came from
   NO_COLOR           set: no colour; FORCE_COLOR: colour also without a terminal

@@ -43,7 +43,9 @@ function command.run(set, given)
   if #given ~= 1 then stop.usage("merge: takes one folder, got %d", #given) end
   local from = given[1]:gsub("/runs%.db$", ""):gsub("(.)/+$", "%1")
   local folder = records.folder(set.dir)
-  if from == folder then stop.usage("merge: %s is the results folder itself", from) end
+  if from == folder or core.sys.same(from, folder) then
+    stop.usage("merge: %s is the results folder itself", given[1])
+  end
   local other <close> = records.open(from, "r")
   local empty = set["dry-run"] and not core.sys.exists(folder .. "/runs.db")
   if empty then stop.usage("merge: %s holds no runs yet: all would be added", folder) end

@@ -16,6 +16,7 @@ local repl = {
     .. "  trial(TRIAL)            one: its row with config and metrics as tables\n"
     .. "  series(TRIAL, METRIC)   lists of steps and values\n"
     .. "  show(ROWS)              a table of rows\n"
+    .. "  help                    this text\n"
     .. "An expression needs no return; what is not finished goes on in the next line. The store\n"
     .. "is open for reading. rlwrap adds line editing and a history.",
   options = { output.dir },
@@ -54,6 +55,8 @@ end
 -- What the lines may use, besides the globals of Lua.
 local function surroundings(store)
   local env = { tl = require "toeplab", show = show }
+  env.help = setmetatable({}, { __tostring = function() return repl.about end,
+    __call = function() return repl.about end })
   function env.sql(query, ...) return store:rows(query, table.pack(...)) end
   function env.trials(...)
     local rows = {}

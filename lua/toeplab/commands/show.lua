@@ -1,4 +1,5 @@
 -- show.lua: toeplab show: all that is known of a trial.
+local choices = require "toeplab.choices"
 local core = require "toeplab.core"
 local journal = require "toeplab.journal"
 local json = require "toeplab.json"
@@ -35,14 +36,25 @@ local function journal_of(store, row)
   return ("%s, %d of %d bytes taken over"):format(path, j.bytes, size)
 end
 
+-- What backend = "auto" stood for in a trial, in words; nil: nothing.
+local function backends_of(store, files)
+  for _, f in ipairs(files) do
+    if f.kind == "backends" then
+      local text = core.sys.read_file(store.folder .. "/" .. f.path)
+      return text and choices.words(text) or f.path .. " is missing"
+    end
+  end
+end
+
 -- All that is stored of the trial in row, as one table.
 local function collect(store, row)
   local log = ("%s/runs/%s/log.txt"):format(store.folder, row.id:sub(1, 12))
+  local files = store:rows("SELECT * FROM v_artifacts WHERE trial = ? ORDER BY path", { row.id })
   return {
-    row = row, config = store:decode(row.config), about = store:decode(row.provenance),
+    row = row, folder = store.folder, files = files, backends = backends_of(store, files),
+    config = store:decode(row.config), about = store:decode(row.provenance),
     metrics = store:rows("SELECT * FROM v_last WHERE trial = ? ORDER BY name", { row.id }),
     events = store:rows("SELECT * FROM v_events WHERE trial = ? ORDER BY created", { row.id }),
-    files = store:rows("SELECT * FROM v_artifacts WHERE trial = ? ORDER BY path", { row.id }),
     journal = journal_of(store, row), log = core.sys.exists(log) and log or nil,
   }
 end
@@ -51,7 +63,14 @@ end
 
 local function field(name, value)
   if value == nil or value == "" then return end
-  print(("%-10s %s"):format(name, (tostring(value):gsub("\n", "\n           "))))
+  print(("%-11s %s"):format(name, (tostring(value):gsub("\n", "\n" .. (" "):rep(12)))))
+end
+
+-- A table of texts as "corpus=9f3c... lang=C", a line each.
+local function pairs_of(set)
+  local parts = {}
+  for i, name in ipairs(suggest.keys(set)) do parts[i] = ("%s=%s"):format(name, set[name]) end
+  return table.concat(parts, "\n")
 end
 
 local function show_head(t)
@@ -67,14 +86,18 @@ local function show_head(t)
   field("command", row.command)
   local dirty = row.git_dirty == 1 and " with changes" or ""
   field("commit", row.git_commit and row.git_commit .. dirty)
+  field("changes", about.changes and t.folder .. "/" .. about.changes)
   field("code", row.code_hash)
-  field("data", row.data_hash)
+  field("data", about.data and pairs_of(about.data) or row.data_hash)
   field("host", row.host)
   field("version", about.version)
   field("threads", about.threads)
+  field("backends", t.backends and "auto: " .. t.backends)
   for _, name in ipairs(suggest.keys(about.build or {})) do
     if about[name] == nil then field(name, about.build[name]) end
   end
+  field("features", about.features)
+  field("environment", about.environment and pairs_of(about.environment))
   field("log", t.log)
   field("journal", t.journal)
 end
@@ -120,7 +143,7 @@ local function show_json(t)
     object.metrics[m.name] = { step = m.step, value = finite and m.value or nil }
   end
   object.events, object.files = without_trial(t.events), without_trial(t.files)
-  object.log, object.journal = t.log, t.journal
+  object.log, object.journal, object.backends = t.log, t.journal, t.backends
   print(json.encode(object))
 end
 

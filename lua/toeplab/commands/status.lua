@@ -71,19 +71,24 @@ end
 local order = { "done", "running", "queued", "interrupted", "failed", "pruned", "timeout",
   "budget", "guard" }
 
-local function show(store, sweep)
+-- How a sweep stands: counts by status, all, the running trials, the seconds that are left or nil.
+local function look(store, sweep)
   local by_status, all = counts(store, sweep)
-  local list, workers, words = running(store, sweep), 0, {}
+  local list, workers = running(store, sweep), 0
   for _, t in ipairs(list) do
     if t.alive then workers = workers + 1 end
   end
+  return by_status, all, list, left(store, sweep, list, workers)
+end
+
+local function show(store, sweep)
+  local by_status, all, list, seconds = look(store, sweep)
+  local words, rows = {}, {}
   for _, name in ipairs(order) do
     if by_status[name] then words[#words + 1] = ("%d %s"):format(by_status[name], name) end
   end
-  local seconds = left(store, sweep, list, workers)
   print(("%s  %d trial%s: %s%s"):format(sweep.experiment, all, all == 1 and "" or "s",
     table.concat(words, ", "), seconds and "  eta " .. progress.duration(seconds) or ""))
-  local rows = {}
   for i, t in ipairs(list) do
     local far = t.step and (t.steps and ("%d/%d"):format(t.step, t.steps) or tostring(t.step))
     rows[i] = { "  " .. t.id:sub(1, 12), t.label, far or "0", t.loss,
@@ -93,9 +98,15 @@ local function show(store, sweep)
 end
 
 local function as_json(store, sweep)
-  local by_status, all = counts(store, sweep)
-  local object = { experiment = sweep.experiment, sweep = sweep.id, trials = all }
+  local by_status, all, list, seconds = look(store, sweep)
+  local object = { experiment = sweep.experiment, sweep = sweep.id, trials = all, eta = seconds }
   for name, count in pairs(by_status) do object[name] = count end
+  for i, t in ipairs(list) do
+    local loss = t.loss and t.loss - t.loss == 0 and t.loss or nil
+    list[i] = { id = t.id, trial = t.label, step = t.step, steps = t.steps, loss = loss,
+      seconds = core.sys.now() - t.started, alive = t.alive }
+  end
+  object.at_work = #list > 0 and list or nil
   print(json.line(object))
 end
 

@@ -8,15 +8,19 @@ local suggest = require "toeplab.suggest"
 
 local verify = {
   example = "toeplab verify --backend fft reference/operators.h5\n  toeplab verify mybackend",
-  usage = "toeplab verify [--backend NAME]... FILE.h5...\n       toeplab verify NAME...",
+  usage = "toeplab verify [--backend NAME]... [--precision P] FILE.h5...\n"
+    .. "       toeplab verify NAME...",
   about = "Runs the cases of reference files and prints the worst relative error of each output,\n"
     .. "max |got - want| / max |want|; a case is run by the backends that take coefficients as it\n"
     .. "gives them: by lag, by frequency or by warped lag. NAME: compares a backend with the\n"
     .. "definition over a table of shapes. Exit code 4 if an error is above tolerance (1e-5; for\n"
-    .. "the parameters after a training run 1e-4), or if nothing was compared.",
+    .. "the parameters after a training run 1e-4; with --precision bf16 all 2e-2), or if nothing\n"
+    .. "was compared.",
   options = {
     { name = "backend", short = "b", value = "NAME", many = true,
       help = "only this one; may be repeated; without a file as NAME" },
+    { name = "precision", short = "p", value = "P",
+      help = "of the products in layers and models: float32 (the default) or bf16" },
     { name = "all", short = "a", help = "print each parameter's gradient, not only the worst" },
     { name = "quiet", short = "q", help = "print failures and the summary of each file" },
   },
@@ -50,7 +54,12 @@ local function shorten(results)
   return short
 end
 
-local function tolerance(r) return r.tolerance or reference.tolerance end
+local LOW = 2e-2 -- what is allowed with bf16
+
+local function tolerance(r)
+  if core.precision() == "bf16" then return LOW end
+  return r.tolerance or reference.tolerance
+end
 
 local function line_of(name, backend, results, good, all)
   local parts = {}
@@ -119,6 +128,8 @@ end
 function verify.run(set, words)
   if #words == 0 then words = set.backend or {} end
   if #words == 0 then stop.usage("verify: give reference files, or the name of a backend") end
+  local ok, why = suggest.choose("precision", set.precision or "float32", { "float32", "bf16" })
+  if not ok then stop.usage("verify: %s", why) end
   local names, good = known_backends(), true
   local chosen = set.backend or names
   for _, name in ipairs(chosen) do check_backend(name, names) end
@@ -129,8 +140,8 @@ function verify.run(set, words)
     local t, of_file = tally(set), word:find("[./]") ~= nil
     if of_file then
       if not core.sys.exists(word) then stop.usage("%s: there is no such file", word) end
-      reference.run(word, chosen, t.found, t.aside)
-    else
+      core.precision(set.precision or "float32", reference.run, word, chosen, t.found, t.aside)
+    else -- operators are float32 with both
       conformance.run(word, t.found)
     end
     good = summary(word, t, of_file) and good

@@ -73,6 +73,15 @@ function Decay:value()
   return core.max(gamma, SMALLEST) -- far below 0 the sigmoid is 0, which is no decay
 end
 
+-- gamma^|k|, [p], if it is fixed and the same for all channels; else nil.
+function Decay:factors(lags)
+  local gamma = self.gamma
+  if not gamma or gamma:requires_grad() then return nil end
+  local first = gamma:get(1)
+  if gamma:amax():item() ~= first or core.neg(gamma):amax():item() ~= -first then return nil end
+  return core.decay(core.ones(lags:dim(1), 1), lags, gamma:narrow(1, 1, 1)):reshape(-1)
+end
+
 function Decay:forward(coef, lags)
   return core.decay(coef, lags, self:value())
 end

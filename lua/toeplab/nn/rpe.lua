@@ -62,7 +62,20 @@ function NormActLinear:forward(x)
   return self.linear(act.act[self.opt.act](self.norm(x)))
 end
 
+-- Norms that core.mlp has.
+local fused = { simplermsnorm = "simple", rmsnorm = "rms", layernorm = "layer", none = "none" }
+
+-- As a layer of core.mlp.
+local function operands(self)
+  local name, norm = self.opt.norm, self.norm
+  return {
+    weight = self.linear.weight, bias = self.linear.bias, norm = fused[name],
+    eps = name ~= "none" and norm.opt.eps or 0, norm_weight = norm.weight, norm_bias = norm.bias,
+  }
+end
+
 -- coef = RPE(points, n) (TNN, Sec. 3.2).   points [p]   coef [p,dim]
+-- RPE(points, n, domain, scale) multiplies row k by scale [p], which costs nothing.
 --   x = Linear(input(points)); layers times x <- Linear(act(norm(x))), or x + that if residual;
 --   coef = Linear(act(output_norm(x)))
 -- SKI's Proposition 1, that it is piecewise linear in the point with act relu, needs norm "none".
@@ -83,6 +96,7 @@ local RPE = class("RPE", {
 }, { "dim" })
 
 RPE.domains = { lag = true, warp = true, frequency = true }
+RPE.scales = true -- takes scale
 
 function RPE:build(o)
   local rest = { norm = o.norm, act = o.act, init = o.init }
@@ -95,13 +109,25 @@ function RPE:build(o)
   self.domains = domains[o.input] or RPE.domains
 end
 
-function RPE:forward(points, n)
-  local x = self.input(inputs[self.opt.input](points, n, self.opt.frequencies))
+-- One operator after another, for norms that core.mlp lacks.
+local function composed(self, x, scale)
+  x = self.input(x)
   for _, layer in self.layers:each() do
     local y = layer(x)
     x = self.opt.residual and x + y or y
   end
-  return self.output(x)
+  local y = self.output(x)
+  return scale and y * scale:reshape(-1, 1) or y
+end
+
+function RPE:forward(points, n, _, scale)
+  local o = self.opt
+  local x = inputs[o.input](points, n, o.frequencies)
+  if not (fused[o.norm] and fused[o.output_norm or o.norm]) then return composed(self, x, scale) end
+  local layers = { { weight = self.input.weight, bias = self.input.bias } }
+  for i, layer in self.layers:each() do layers[i + 1] = operands(layer) end
+  layers[#layers + 1] = operands(self.output)
+  return core.mlp(x, layers, o.act == "none" and "identity" or o.act, o.residual, scale)
 end
 
 return { RPE = RPE }

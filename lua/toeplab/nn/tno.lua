@@ -1,10 +1,12 @@
 -- nn/tno.lua -- TNO, the Toeplitz neural operator: an encoder, a decay, and a backend.
 
 local core = require "toeplab.core"
+local choices = require "toeplab.choices"
 local class = require("toeplab.class")
 local act = require "toeplab.nn.act"
 local decays = require "toeplab.nn.decay"
 local encoders = require "toeplab.nn.encoders"
+local horizon = require "toeplab.nn.horizon"
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.options"
 local suggest = require "toeplab.suggest"
@@ -14,24 +16,48 @@ local suggest = require "toeplab.suggest"
 local plans = setmetatable({}, { __mode = "v" })
 local KEPT = 4
 
-local function problem(o, ...)
-  local words = { o.backend, ... }
-  for _, name in ipairs(suggest.keys(o.backend_options)) do
-    words[#words + 1] = name .. "=" .. tostring(o.backend_options[name])
+local function problem(backend, given, ...)
+  local words = { backend, ... }
+  for _, name in ipairs(suggest.keys(given)) do
+    words[#words + 1] = name .. "=" .. tostring(given[name])
   end
   return table.concat(words, " ")
 end
 
-local function plan(o, n)
-  local key = problem(o, n, o.dim, tostring(o.causal))
+local function plan(o, n, backend, given)
+  local key = problem(backend, given, n, o.dim, tostring(o.causal))
   if not plans[key] then
-    local operator = core.tno(o.backend, n, o.dim, o.causal, o.backend_options)
+    local operator = core.tno(backend, n, o.dim, o.causal, given)
     plans[key] = { operator = operator, points = operator:points() }
   end
   return plans[key]
 end
 
-local kept -- while nn.cached runs: module -> length -> coefficients
+local function takes_lags(backend)
+  for _, b in ipairs(core.backends()) do
+    for _, option in ipairs(b.name == backend and b.options or {}) do
+      if option.name == "lags" then return true end
+    end
+  end
+  return false
+end
+
+-- A plan for lags nearer than count, by a backend that need not be told of the others; or nil.
+local function short_plan(o, n, count)
+  local backend = o.backend == "auto" and "rac" or o.backend
+  if o.backend_options.lags or not takes_lags(backend) then return nil end
+  local given = { lags = count }
+  for name, value in pairs(o.backend_options) do given[name] = value end
+  return plan(o, n, backend, given)
+end
+
+-- The backend in use at length n.
+local function backend_of(o, n)
+  return o.backend == "auto" and choices.of(n, o.dim, o.causal) or o.backend
+end
+
+-- While nn.cached runs: module -> length -> {coef =, own = what the backend keeps}.
+local kept
 
 -- Runs fn(...), in which no parameter may change, and computes the coefficients of each TNO once
 -- per length as long as nothing is recorded. For evaluation and generation.
@@ -53,13 +79,14 @@ end
 --   "table"      nn.Table; by frequency nn.FrequencyTable
 --   "piecewise"  nn.Piecewise   "ssm" nn.SSM   "conv" nn.ShortConv: with encoder_options
 --   a module or a function of (points, n, domain) -> [p, width dim]
--- One that cannot be asked there is refused (encoders.lua). With max_lag it is asked at shorter
--- lags only. Channels are head-major; heads matter only to the decay "alibi".
+-- One that cannot be asked there is refused (encoders.lua). With max_lag or a horizon (horizon.lua)
+-- it is asked at shorter lags only, and the backend rac then takes n log(lags) steps. Channels are
+-- head-major; heads matter only to the decay "alibi".
 local TNO = class.class("TNO", {
   { "dim", options.field { type = "int", min = 1 }, "channels" },
   { "causal", true, "position i sees only j <= i" },
   { "heads", options.field { default = 1, min = 1 }, "heads" },
-  { "backend", "fft", "which plugin applies the operator; auto: the quickest of one meaning" },
+  { "backend", "rac", "which plugin applies the operator; auto: the quickest of one meaning" },
   { "backend_options", {}, "options of the plugin" },
   { "encoder", options.field { type = "function|module|string", default = "mlp",
     choices = encoders.names }, "points -> coefficients" },
@@ -72,6 +99,7 @@ local TNO = class.class("TNO", {
   { "act", act.act_option "none", "of the coefficients, after the decay" },
   { "max_lag", options.field { type = "int", min = 1, optional = true },
     "coefficients of this lag and longer ones are 0" },
+  { "horizon", horizon.option(), "cut where this share of the decay's sum is left" },
 }, { "dim" })
 
 local function decay(o, domain)
@@ -106,12 +134,14 @@ function TNO:build(o)
     error(("TNO: %d channels do not divide into %d heads"):format(o.dim, o.heads), 0)
   end
   self.plans, self.lengths, self.own = {}, {}, {}
-  local operator = plan(o, 2).operator -- a small one, to learn what the backend wants
+  -- A small one, to learn what the backend wants.
+  local operator = plan(o, 2, o.backend, o.backend_options).operator
   self.domain, self.wants = operator:domain(), wants(operator)
   if o.max_lag and self.domain ~= "lag" then
     error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, and max_lag is a "
       .. "lag: use a backend that takes lags"):format(o.backend, self.domain)), 0)
   end
+  self.lags = horizon.lags(o)
   self.encoder = encoders.make(o, operator:width() * o.dim, self.domain)
   self.decay = decay(o, self.domain)
   for i, p in ipairs(operator:params()) do
@@ -124,33 +154,37 @@ end
 
 local warned = {} -- backends with their options: what is true of a layer is so of the others
 
+local function check_wants(self, operator, n)
+  local now = wants(operator)
+  if now == self.wants then return end
+  error(core.error("EBACKEND", ("TNO: backend '%s' wants %s at length %d, and wanted %s when "
+    .. "the layer was made: its parameters cannot depend on the length"):format(
+    self.opt.backend, now, n, self.wants)), 0)
+end
+
 -- What TNO:plan keeps for length n, checked against what the layer was made for.
 local function planned(self, n)
-  local shared = plan(self.opt, n)
+  local o, count = self.opt, self.lags
+  local cut = count and count < n
+  local short = cut and short_plan(o, n, count)
+  local shared = short or plan(o, n, backend_of(o, n), o.backend_options)
   local operator, points = shared.operator, shared.points
-  local now = wants(operator)
-  if now ~= self.wants then
-    error(core.error("EBACKEND", ("TNO: backend '%s' wants %s at length %d, and wanted %s when "
-      .. "the layer was made: its parameters cannot depend on the length"):format(
-      self.opt.backend, now, n, self.wants)), 0)
-  end
-  local why = operator:warning()
-  local what = problem(self.opt)
+  check_wants(self, operator, n)
+  local why, what = operator:warning(), problem(o.backend, o.backend_options)
   if why and not warned[what] then
     warned[what] = true
     warn("toeplab: ", why)
   end
   local entry = { shared = shared, operator = operator, points = points, asked = points }
-  local most = self.opt.max_lag
-  if most and most < n then
-    entry.after = n - most
-    entry.before = self.opt.causal and 0 or n - most
+  if cut and not short then
+    entry.after = n - count
+    entry.before = o.causal and 0 or n - count
     entry.asked = points:narrow(1, entry.before + 1, points:dim(1) - entry.before - entry.after)
   end
   return entry
 end
 
--- The plan for length n: {operator=, points=, asked=}; asked: the points short of max_lag.
+-- The plan for length n: {operator=, points=, asked=}; asked: those points that are not cut off.
 function TNO:plan(n)
   if not self.plans[n] then
     self.plans[n] = planned(self, n)
@@ -170,19 +204,34 @@ end
 -- The backend in use at length n: another word than the option only for "auto".
 function TNO:chosen(n) return self:plan(n).operator:chosen() end
 
--- The coefficients at length n: [p, width dim], rows as the backend's points.
-function TNO:coefficients(n)
-  local store = kept and not core.recording() and kept or nil
-  if store and not store[self] then store[self] = {} end
-  if store and store[self][n] then return store[self][n] end
-  local entry = self:plan(n)
-  local coef = self.encoder(entry.asked, n, self.domain)
-  if self.decay then coef = self.decay(coef, entry.asked) end
-  coef = act.act[self.opt.act](coef)
-  if entry.after then coef = padded(coef, entry) end
-  if store then store[self][n] = coef end
-  return coef
+-- How many lags are kept at length n because of the horizon, and the bound on what is lost
+-- (horizon.lua): n and 0 without one.
+function TNO:horizon(n)
+  if not self.opt.horizon then return n, 0.0 end
+  return horizon.at(self.opt, n)
 end
+
+local function compute(self, n)
+  local entry = self:plan(n)
+  local scales = self.decay and class.ismodule(self.encoder) and self.encoder.scales
+  local factors = scales and self.decay:factors(entry.asked) or nil
+  local coef = self.encoder(entry.asked, n, self.domain, factors)
+  if self.decay and not factors then coef = self.decay(coef, entry.asked) end
+  coef = act.act[self.opt.act](coef)
+  return entry.after and padded(coef, entry) or coef
+end
+
+-- The coefficients at length n, and if they are kept the entry that keeps them.
+local function coefficients(self, n)
+  if not kept or core.recording() then return compute(self, n) end
+  local lengths = kept[self] or {}
+  kept[self] = lengths
+  if not lengths[n] then lengths[n] = { coef = compute(self, n), own = true } end
+  return lengths[n].coef, lengths[n]
+end
+
+-- The coefficients at length n: [p, width dim], rows as the backend's points.
+function TNO:coefficients(n) return (coefficients(self, n)) end
 
 local function parameters(self)
   local list = {}
@@ -196,7 +245,10 @@ function TNO:forward(x)
   end
   if self.stepper then return self.stepper(x) end -- the next positions: toeplab.recurrent
   local n = x:dim(2)
-  return self:plan(n).operator:apply(self:coefficients(n), parameters(self), x)
+  local coef, entry = coefficients(self, n)
+  local y, own = self:plan(n).operator:apply(coef, parameters(self), x, entry and entry.own)
+  if entry then entry.own = own end
+  return y
 end
 
 -- The matrices T [dim,n,n] at length n, for looking at them: no gradient.
@@ -213,8 +265,12 @@ function TNO:brief()
     for i, n in ipairs(self.lengths) do chosen[i] = ("%s at %d"):format(self:chosen(n), n) end
     backend = "auto" .. (chosen[1] and (" (%s)"):format(table.concat(chosen, ", ")) or "")
   end
+  local cut = o.max_lag and ", lags below " .. o.max_lag or ""
+  if o.horizon then
+    cut = cut .. (", horizon %g: lags below %d"):format(o.horizon, (self:horizon(math.huge)))
+  end
   return ("%d channels, %s, %s%s"):format(o.dim, o.causal and "causal" or "bidirectional",
-    backend, o.max_lag and ", lags below " .. o.max_lag or "")
+    backend, cut)
 end
 
 return { TNO = TNO, cached = cached }

@@ -1,0 +1,261 @@
+/* circle.c - see circle.h. */
+#include <math.h>
+#include <string.h>
+
+#include "circle.h"
+
+#define PI           3.14159265358979323846
+#define LEAST        12  /* points of rac's shortest transform */
+#define LONGEST_REST 128 /* its matrix takes work for each of its square */
+
+/* ---- Plan ------------------------------------------------------------------------------------ */
+
+/* The matrices of the rest, of q entries: value j is the sum over k of s_k exp(2 pi i j k / q). */
+static tl_status plan_rest(circle *c)
+{
+    int64_t q = c->rest, rows = q + 2;
+    c->there = c->h->alloc(c->h, (size_t)(rows * q) * sizeof *c->there);
+    c->back = c->h->alloc(c->h, (size_t)(rows * q) * sizeof *c->back);
+    if (!c->there || !c->back) return TL_ENOMEM;
+    for (int64_t j = 0; j <= q / 2; j++)
+        for (int64_t k = 0; k < q; k++) {
+            double angle = 2 * PI * (double)(j * k % q) / (double)q;
+            int    end = j == 0 || j == q / 2;
+            double sign = 2 * k < q ? 1 : -1, weight = (end ? 1.0 : 2.0) / (double)q;
+            double re = sign * cos(angle), im = end ? 0 : sign * sin(angle);
+            c->there[2 * j * q + k] = (float)re;
+            c->there[(2 * j + 1) * q + k] = (float)im;
+            c->back[k * rows + 2 * j] = (float)(weight * re);
+            c->back[k * rows + 2 * j + 1] = (float)(weight * im);
+        }
+    return TL_OK;
+}
+
+/* The leaves below a node exp(2 pi i f) of a transform whose first leaf is number leaf. */
+static void place_leaves(circle *c, int number, int level, int64_t leaf, double f)
+{
+    const rac_split *s = &c->splits[number];
+    if (level == s->depth) {
+        int64_t m = (int64_t)(f * 2 * (double)c->half + 0.5), point = c->at[number] + leaf;
+        point += leaf / s->run; /* the unused ones */
+        if (m <= c->half)
+            c->place[m] = (int32_t)point;
+        else
+            c->place[2 * c->half - m] = (int32_t)~point;
+        return;
+    }
+    for (int j = 0; j < s->levels[level].radix; j++)
+        place_leaves(c, number, level + 1, leaf + j * s->levels[level].points,
+                     (f + j) / s->levels[level].radix);
+}
+
+static tl_status plan_places(circle *c)
+{
+    c->place = c->h->alloc(c->h, (size_t)(c->half + 1) * sizeof *c->place);
+    if (!c->place) return TL_ENOMEM;
+    for (int i = 0; i < c->depth; i++) place_leaves(c, i, 0, 0, 0.25);
+    for (int64_t j = 0; j <= c->rest / 2; j++)
+        c->place[j * (2 * c->half / c->rest)] = (int32_t)(c->at[c->depth] + j);
+    return TL_OK;
+}
+
+/* The transforms of M/2, M/4, .. as long as rac has them; the rest. */
+static tl_status plan_parts(circle *c)
+{
+    int64_t size = c->half / 2;
+    for (; c->half % 4 == 0 && size >= LEAST; size /= 2) {
+        rac_split *s = &c->splits[c->depth];
+        tl_status  st = rac_split_make(c->h, size, size, c->kernel->widest, s);
+        if (st != TL_OK) return st;
+        if (s->size != size) {
+            rac_split_free(c->h, s);
+            break;
+        }
+        c->at[c->depth++] = c->points;
+        c->points += s->vectors / 2;
+        c->rest = 2 * size;
+        if (size % 2 != 0) break;
+    }
+    return TL_OK;
+}
+
+tl_status circle_make(const tl_host *h, const rac_kernel *kernel, int64_t half, circle *c)
+{
+    *c = (circle){.h = h, .kernel = kernel, .half = half};
+    tl_status st = plan_parts(c);
+    if (st != TL_OK || c->depth == 0 || c->rest > LONGEST_REST) {
+        for (; c->depth > 0; c->depth--) rac_split_free(h, &c->splits[c->depth - 1]);
+        return st;
+    }
+    c->at[c->depth] = c->points;
+    c->points += c->rest / 2 + 1;
+    st = plan_rest(c);
+    return st == TL_OK ? plan_places(c) : st;
+}
+
+void circle_free(const circle *c)
+{
+    for (int i = 0; i < c->depth; i++) rac_split_free(c->h, (rac_split *)&c->splits[i]);
+    c->h->free(c->h, c->there);
+    c->h->free(c->h, c->back);
+    c->h->free(c->h, c->place);
+}
+
+/* ---- Transforms ------------------------------------------------------------------------------ */
+
+/* lo, hi = lo - hi, lo + hi where hi has the other sign: the remainders of X^m - 1 and X^m + 1. Or
+** with both signs changed, as from their middle on; and half of what that undoes. */
+static void part(int64_t floats, float sign, float *restrict lo, float *restrict hi)
+{
+    for (int64_t k = 0; k < floats; k++) {
+        float sum = sign * (lo[k] - hi[k]);
+        hi[k] = sign * (lo[k] + hi[k]);
+        lo[k] = sum;
+    }
+}
+
+static void join(int64_t floats, float sign, float *restrict lo, float *restrict hi)
+{
+    for (int64_t k = 0; k < floats; k++) {
+        float first = sign * 0.5f * (lo[k] + hi[k]);
+        hi[k] = sign * 0.5f * (hi[k] - lo[k]);
+        lo[k] = first;
+    }
+}
+
+/* Rows of a circle are parted into those of X^M - 1, and at rows m of X^m + 1, m = M/2, M/4, ..;
+** the first transform, of X^M + 1, takes them as they are. */
+static void part_all(const circle *c, int64_t m, float *rows)
+{
+    int64_t quarter = m / 2 * c->kernel->lanes;
+    part(quarter, 1, rows, rows + 2 * quarter);
+    part(quarter, -1, rows + quarter, rows + 3 * quarter);
+}
+
+static void join_all(const circle *c, int64_t m, float *rows)
+{
+    int64_t quarter = m / 2 * c->kernel->lanes;
+    join(quarter, 1, rows, rows + 2 * quarter);
+    join(quarter, -1, rows + quarter, rows + 3 * quarter);
+}
+
+/* The rows of transform i: real and imaginary ones. */
+typedef struct part_rows {
+    float *at[2];
+} part_rows;
+
+static part_rows rows_of(const circle *c, int i, float *rows)
+{
+    int64_t lanes = c->kernel->lanes, size = c->splits[i].size;
+    if (i > 0) rows += 2 * size * lanes;
+    return (part_rows){{rows, rows + size * lanes}};
+}
+
+static rac_rows strided(const circle *c, float *rows)
+{
+    return (rac_rows){rows, c->kernel->lanes};
+}
+
+static float *block_of(const circle *c, int i, const float *block)
+{
+    return (float *)block + c->at[i] * 2 * c->kernel->lanes;
+}
+
+static void split_rest(const circle *c, const float *rows, float *values)
+{
+    int64_t lanes = c->kernel->lanes;
+    c->h->gemm(0, 0, c->rest + 2, lanes, c->rest, 1, c->there, c->rest, rows, lanes, 0, values,
+               lanes);
+}
+
+static void merge_rest(const circle *c, const float *values, float *rows)
+{
+    int64_t lanes = c->kernel->lanes;
+    c->h->gemm(0, 0, c->rest, lanes, c->rest + 2, 1, c->back, c->rest + 2, values, lanes, 0, rows,
+               lanes);
+}
+
+void circle_split(const circle *c, float *rows, float *block)
+{
+    for (int i = 0; i < c->depth; i++) {
+        if (i > 0) part_all(c, 2 * c->splits[i].size, rows);
+        part_rows r = rows_of(c, i, rows);
+        c->kernel->analyse(&c->splits[i], strided(c, r.at[0]), strided(c, r.at[1]),
+                           block_of(c, i, block));
+    }
+    split_rest(c, rows, block_of(c, c->depth, block));
+}
+
+void circle_merge(const circle *c, float *block, float *rows, float *others)
+{
+    merge_rest(c, block_of(c, c->depth, block), rows);
+    for (int i = c->depth - 1; i >= 0; i--) {
+        part_rows r = rows_of(c, i, i > 0 ? rows : others);
+        c->kernel->synthesise(&c->splits[i], block_of(c, i, block), strided(c, r.at[0]),
+                              strided(c, r.at[1]));
+        if (i > 0) join_all(c, 2 * c->splits[i].size, rows);
+    }
+}
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+/* z = z t, or z conj(t): direction 1 or -1 */
+static void multiply_rest(const circle *c, float direction, float *z, const float *t)
+{
+    int64_t lanes = c->kernel->lanes;
+    for (int64_t k = 0; k <= c->rest / 2; k++, z += 2 * lanes, t += 2 * lanes)
+        for (int64_t l = 0; l < lanes; l++) {
+            float re = z[l], im = z[l + lanes], turn = direction * t[l + lanes];
+            z[l] = re * t[l] - im * turn;
+            z[l + lanes] = im * t[l] + re * turn;
+        }
+}
+
+/* sum += z conj(x) */
+static void correlate_rest(const circle *c, float *sum, const float *z, const float *x)
+{
+    int64_t lanes = c->kernel->lanes;
+    for (int64_t k = 0; k <= c->rest / 2; k++, sum += 2 * lanes, z += 2 * lanes, x += 2 * lanes)
+        for (int64_t l = 0; l < lanes; l++) {
+            sum[l] += z[l] * x[l] + z[l + lanes] * x[l + lanes];
+            sum[l + lanes] += z[l + lanes] * x[l] - z[l] * x[l + lanes];
+        }
+}
+
+void circle_apply(const circle *c, int conjugate, const float *spectrum, float *rows,
+                  float *others, float *block)
+{
+    for (int i = 0; i < c->depth; i++) {
+        if (i > 0) part_all(c, 2 * c->splits[i].size, rows);
+        part_rows x = rows_of(c, i, rows), y = rows_of(c, i, i > 0 ? rows : others);
+        c->kernel->apply_complex(&c->splits[i], conjugate, block_of(c, i, spectrum), x.at, y.at,
+                                 block);
+    }
+    split_rest(c, rows, block);
+    multiply_rest(c, conjugate ? -1 : 1, block, block_of(c, c->depth, spectrum));
+    merge_rest(c, block, rows);
+    for (int i = c->depth - 1; i > 0; i--) join_all(c, 2 * c->splits[i].size, rows);
+}
+
+void circle_adjoints(const circle *c, const float *spectrum, float *x, float *rows, float *others,
+                     float *sum, float *const blocks[2])
+{
+    for (int i = 0; i < c->depth; i++) {
+        if (i > 0) {
+            part_all(c, 2 * c->splits[i].size, x);
+            part_all(c, 2 * c->splits[i].size, rows);
+        }
+        part_rows in = rows_of(c, i, x), dy = rows_of(c, i, rows);
+        part_rows dx = rows_of(c, i, i > 0 ? rows : others);
+        c->kernel->adjoints_complex(&c->splits[i], spectrum ? block_of(c, i, spectrum) : NULL,
+                                    in.at, dy.at, spectrum ? dx.at : NULL, block_of(c, i, sum),
+                                    blocks);
+    }
+    split_rest(c, x, blocks[1]);
+    split_rest(c, rows, blocks[0]);
+    correlate_rest(c, block_of(c, c->depth, sum), blocks[0], blocks[1]);
+    if (!spectrum) return;
+    multiply_rest(c, -1, blocks[0], block_of(c, c->depth, spectrum));
+    merge_rest(c, blocks[0], rows);
+    for (int i = c->depth - 1; i > 0; i--) join_all(c, 2 * c->splits[i].size, rows);
+}

@@ -1,0 +1,374 @@
+/* lanes.c - the operator with the transforms of circle.h, a tile of as many channels as a vector
+** has lanes at a time:
+**     y = F^-1 (H . F x)    dx = F^-1 (conj(H) . F dy)    (F dr) = sum over b of F dy . conj(F x)
+** Bidirectional, H is what the encoder gave, and no coefficient is ever transformed. Causal, H is
+** the transform of the windowed kernel: two transforms for each tile and call.
+**
+** A thread has whole tiles, for all sequences of the batch: sums over these do not depend on the
+** threads. */
+#include <string.h>
+
+#include "circle.h"
+#include "fd.h"
+
+typedef struct plan {
+    const tl_host *h;
+    fd_problem     p;
+    circle         c;
+    int64_t        lanes, row;  /* row, block, part: floats of rows, of a block, */
+    int64_t        block, part; /* and of what one transform takes */
+    int64_t        each;        /* floats of scratch per thread */
+    float         *scratch;
+} plan;
+
+/* What one thread works with. */
+typedef struct lane {
+    float *rows, *others, *x; /* [M, lanes] */
+    float *spectrum, *sum;    /* blocks */
+    float *blocks[2];
+} lane;
+
+typedef struct job {
+    const plan        *s;
+    const tl_tno_args *a;
+} job;
+
+/* ---- Plan ------------------------------------------------------------------------------------ */
+
+static const rac_kernel *const kernels[] = {
+#if defined(__x86_64__)
+    &rac_avx512, &rac_avx2,
+#endif
+    &rac_portable,
+};
+
+static const rac_kernel *kernel_named(const char *isa)
+{
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if ((strcmp(isa, "auto") == 0 || strcmp(isa, kernels[i]->name) == 0) &&
+            kernels[i]->supported())
+            return kernels[i];
+    return NULL;
+}
+
+int fd_has(const char *isa) { return kernel_named(isa) != NULL; }
+
+static lane carve(const plan *s, int thread)
+{
+    float *p = s->scratch + thread * s->each, *blocks = p + 3 * s->row;
+    return (lane){.rows = p, .others = p + s->row, .x = p + 2 * s->row, .spectrum = blocks,
+                  .sum = blocks + s->block,
+                  .blocks = {blocks + 2 * s->block, blocks + 2 * s->block + s->part}};
+}
+
+static void release(void *state)
+{
+    plan *s = state;
+    circle_free(&s->c);
+    s->h->free(s->h, s->scratch);
+    s->h->free(s->h, s);
+}
+
+static tl_status make(const tl_host *h, const fd_problem *p, void **out_plan)
+{
+    plan *s = h->alloc(h, sizeof *s);
+    if (!s) return TL_ENOMEM;
+    *s = (plan){.h = h, .p = *p};
+    const rac_kernel *kernel = kernel_named(p->isa);
+    tl_status         st = circle_make(h, kernel, p->half, &s->c);
+    if (st == TL_OK && s->c.depth > 0) {
+        s->lanes = kernel->lanes;
+        s->row = p->half * s->lanes;
+        s->block = (2 * s->c.points * s->lanes + 15) / 16 * 16;
+        s->part = s->c.splits[0].vectors * s->lanes;
+        s->each = 3 * s->row + 2 * s->block + 2 * s->part;
+        size_t bytes = (size_t)(s->each * h->threads) * sizeof *s->scratch;
+        s->scratch = h->alloc(h, bytes);
+        if (s->scratch)
+            memset(s->scratch, 0, bytes); /* padding stays 0 */
+        else
+            st = TL_ENOMEM;
+    }
+    *out_plan = NULL;
+    if (st == TL_OK && s->c.depth > 0)
+        *out_plan = s;
+    else
+        release(s);
+    return st;
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
+/* Rows of a model are d channels apart, too far for the processor to guess the next ones. They are
+** asked for this many rows ahead, into the second cache: in the first they share few sets. */
+#define AHEAD 24
+#define PREFETCH(address, write) __builtin_prefetch(address, write, 2)
+
+/* Loops over channels are given their number by a switch, so that the compiler knows it. */
+#define KNOWING(channels, call)                                                                  \
+    do {                                                                                         \
+        switch (channels) {                                                                      \
+        case 16: { enum { some = 16 }; call; break; }                                            \
+        case 8: { enum { some = 8 }; call; break; }                                              \
+        case 4: { enum { some = 4 }; call; break; }                                              \
+        default: { int64_t some = (channels); call; }                                            \
+        }                                                                                        \
+    } while (0)
+
+static inline void scale(int64_t channels, float by, const float *restrict from,
+                         float *restrict to)
+{
+    for (int64_t c = 0; c < channels; c++) to[c] = by * from[c];
+}
+
+static inline void read_rows(const float *from, int64_t stride, int64_t count, float sign,
+                             int64_t channels, int64_t lanes, float *to)
+{
+    for (int64_t k = 0; k < count; k++, from += stride, to += lanes) {
+        PREFETCH(from + AHEAD * stride, 0);
+        scale(channels, sign, from, to);
+    }
+}
+
+static inline void add_scaled(int64_t channels, float by, const float *restrict a,
+                              const float *restrict b, float *restrict to)
+{
+    for (int64_t c = 0; c < channels; c++) to[c] = by * (a[c] + b[c]);
+}
+
+/* half the sum of two rows */
+static inline void write_rows(const float *a, const float *b, int64_t lanes, int64_t count,
+                              float sign, int64_t channels, float *to, int64_t stride)
+{
+    for (int64_t k = 0; k < count; k++, a += lanes, b += lanes, to += stride) {
+        PREFETCH(to + AHEAD * stride, 1);
+        add_scaled(channels, 0.5f * sign, a, b, to);
+    }
+}
+
+/* Which channels a tile has. */
+typedef struct tile {
+    int64_t first, channels;
+} tile;
+
+static tile tile_of(const plan *s, int64_t number)
+{
+    tile t = {.first = number * s->lanes};
+    t.channels = s->p.d - t.first < s->lanes ? s->p.d - t.first : s->lanes;
+    return t;
+}
+
+/* rows = those of x [n,d], as circle.h wants them. */
+static void load(const plan *s, const tile *t, const float *x, float *rows)
+{
+    int64_t n = s->p.n, d = s->p.d, middle = s->p.half / 2, low = n < middle ? n : middle;
+    if (t->channels < s->lanes) memset(rows, 0, (size_t)s->row * sizeof *rows);
+    memset(rows + n * s->lanes, 0, (size_t)(s->row - n * s->lanes) * sizeof *rows);
+    x += t->first;
+    KNOWING(t->channels, read_rows(x, d, low, 1, some, s->lanes, rows));
+    if (n > low)
+        KNOWING(t->channels, read_rows(x + low * d, d, n - low, -1, some, s->lanes,
+                                       rows + low * s->lanes));
+}
+
+/* y [n,d] from the two rows that circle_merge left. */
+static void deliver(const plan *s, const tile *t, const lane *w, float *y)
+{
+    int64_t n = s->p.n, d = s->p.d, middle = s->p.half / 2, low = n < middle ? n : middle;
+    y += t->first;
+    KNOWING(t->channels, write_rows(w->rows, w->others, s->lanes, low, 1, some, y, d));
+    if (n > low)
+        KNOWING(t->channels, write_rows(w->rows + low * s->lanes, w->others + low * s->lanes,
+                                        s->lanes, n - low, -1, some, y + low * d, d));
+}
+
+/* ---- Coefficients ---------------------------------------------------------------------------- */
+
+/* The point of frequency m, and how the imaginary part of a response turns into its: values are at
+** exp(+i w), responses at exp(-i w). */
+static inline float *point_of(const plan *s, int64_t m, const float *block, float *sign)
+{
+    int64_t place = s->c.place[m];
+    *sign = m == 0 || m == s->p.half ? 0 : place < 0 ? 1 : -1;
+    return (float *)block + (place < 0 ? ~place : place) * 2 * s->lanes;
+}
+
+/* Points are all over a block. */
+static inline void ask_for_point(const plan *s, int64_t m, const float *block)
+{
+    float sign, *point = point_of(s, m < s->p.half ? m : s->p.half, block, &sign);
+    PREFETCH(point, 1);
+    PREFETCH(point + s->lanes, 1);
+}
+
+/* block = the response in coef [M+1, width d] */
+static inline void read_response(const plan *s, int64_t channels, const float *coef, float *block)
+{
+    int64_t d = s->p.d, other = s->p.causal ? 0 : d, stride = d + other;
+    for (int64_t m = 0; m <= s->p.half; m++, coef += stride) {
+        float sign, *to = point_of(s, m, block, &sign);
+        ask_for_point(s, m + AHEAD, block);
+        PREFETCH(coef + AHEAD * stride, 0);
+        PREFETCH(coef + AHEAD * stride + other, 0);
+        scale(channels, 1, coef, to);
+        scale(channels, s->p.causal ? 0 : sign, coef + other, to + s->lanes);
+    }
+}
+
+/* dcoef from the values F dr: w_m / N of each, w_m = 1 at the ends, else 2. */
+static inline void write_gradient(const plan *s, int64_t channels, const float *block,
+                                  float *dcoef)
+{
+    int64_t d = s->p.d, other = s->p.causal ? 0 : d, stride = d + other;
+    float   weight = 1 / (float)s->p.half;
+    for (int64_t m = 0; m <= s->p.half; m++, dcoef += stride) {
+        float sign, *from = point_of(s, m, block, &sign);
+        ask_for_point(s, m + AHEAD, block);
+        PREFETCH(dcoef + AHEAD * stride, 1);
+        PREFETCH(dcoef + AHEAD * stride + other, 1);
+        if (other) scale(channels, sign * weight, from + s->lanes, dcoef + other);
+        scale(channels, sign != 0 ? weight : 0.5f * weight, from, dcoef);
+    }
+}
+
+/* w.rows = first, then second times half the sum of the two rows, and 0 from n on. */
+static void window(const plan *s, const lane *w, float first, float second)
+{
+    float  *a = w->rows, *b = w->others;
+    int64_t count = s->p.n * s->lanes;
+    for (int64_t k = 0; k < count; k++)
+        a[k] = 0.5f * (k < s->lanes ? first : second) * (a[k] + b[k]);
+    memset(a + count, 0, (size_t)(s->row - count) * sizeof *a);
+}
+
+/* H, causal: of t_0 = r_0, t_k = 2 r_k for 0 < k < n; what was kept, or made now and kept if it is
+** to be. */
+static const float *spectrum(const plan *s, const tile *t, const lane *w, const tl_tno_args *a)
+{
+    float *to = a->kept ? a->kept + t->first / s->lanes * s->block : w->spectrum;
+    if (a->kept && a->known) return to;
+    KNOWING(t->channels, read_response(s, some, a->coef + t->first, to));
+    if (!s->p.causal) return to;
+    circle_merge(&s->c, to, w->rows, w->others);
+    window(s, w, 1, 2);
+    circle_split(&s->c, w->rows, to);
+    return to;
+}
+
+static void gradient(const plan *s, const tile *t, const lane *w, float *dcoef)
+{
+    if (s->p.causal) {
+        circle_merge(&s->c, w->sum, w->rows, w->others);
+        window(s, w, 1, 2);
+        circle_split(&s->c, w->rows, w->sum);
+    }
+    KNOWING(t->channels, write_gradient(s, some, w->sum, dcoef + t->first));
+}
+
+/* ---- Application ----------------------------------------------------------------------------- */
+
+static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job  *j = user;
+    const plan *s = j->s;
+    lane        w = carve(s, thread);
+    for (int64_t number = begin; number < end; number++) {
+        tile         t = tile_of(s, number);
+        const float *h = spectrum(s, &t, &w, j->a);
+        for (int64_t b = 0; b < j->a->b; b++) {
+            int64_t at = b * s->p.n * s->p.d;
+            load(s, &t, j->a->x + at, w.rows);
+            circle_apply(&s->c, 0, h, w.rows, w.others, w.blocks[0]);
+            deliver(s, &t, &w, j->a->y + at);
+        }
+    }
+}
+
+/* h NULL: dx is not wanted. */
+static void backward_sequence(const plan *s, const tile *t, const lane *w, const tl_tno_args *a,
+                              const float *h, int64_t at)
+{
+    load(s, t, a->dy + at, w->rows);
+    if (a->dcoef) {
+        load(s, t, a->x + at, w->x);
+        circle_adjoints(&s->c, h, w->x, w->rows, w->others, w->sum, w->blocks);
+    } else if (h) {
+        circle_apply(&s->c, 1, h, w->rows, w->others, w->blocks[0]);
+    }
+    if (h) deliver(s, t, w, a->dx + at);
+}
+
+static void backward_tiles(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job         *j = user;
+    const plan        *s = j->s;
+    const tl_tno_args *a = j->a;
+    lane               w = carve(s, thread);
+    for (int64_t number = begin; number < end; number++) {
+        tile         t = tile_of(s, number);
+        const float *h = a->dx ? spectrum(s, &t, &w, a) : NULL;
+        if (a->dcoef) memset(w.sum, 0, (size_t)s->block * sizeof *w.sum);
+        for (int64_t b = 0; b < a->b; b++)
+            backward_sequence(s, &t, &w, a, h, b * s->p.n * s->p.d);
+        if (a->dcoef) gradient(s, &t, &w, a->dcoef);
+    }
+}
+
+static void run(const plan *s, const tl_tno_args *a, tl_body body)
+{
+    s->h->parallel(s->h, (s->p.d + s->lanes - 1) / s->lanes, 1, body, &(job){s, a});
+}
+
+static tl_status forward(void *state, const tl_tno_args *a)
+{
+    run(state, a, forward_tiles);
+    return TL_OK;
+}
+
+static tl_status backward(void *state, const tl_tno_args *a)
+{
+    run(state, a, backward_tiles);
+    return TL_OK;
+}
+
+static int64_t kept(void *state)
+{
+    const plan *s = state;
+    return (s->p.d + s->lanes - 1) / s->lanes * s->block;
+}
+
+/* ---- The matrix ------------------------------------------------------------------------------ */
+
+/* The kernel at lag -M..M-1 of channel c, of the two rows that circle_merge left. */
+static float kernel_at(const plan *s, const lane *w, int64_t lag, int64_t c)
+{
+    int64_t k = lag < 0 ? lag + s->p.half : lag, at = k * s->lanes + c;
+    float   sign = 2 * k < s->p.half ? 0.5f : -0.5f;
+    if (lag < 0) return s->p.causal ? 0 : sign * (w->rows[at] - w->others[at]);
+    return (s->p.causal && lag > 0 ? 2 : 1) * sign * (w->rows[at] + w->others[at]);
+}
+
+static void dense_tiles(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job  *j = user;
+    const plan *s = j->s;
+    lane        w = carve(s, thread);
+    int64_t     n = s->p.n;
+    for (int64_t number = begin; number < end; number++) {
+        tile t = tile_of(s, number);
+        KNOWING(t.channels, read_response(s, some, j->a->coef + t.first, w.spectrum));
+        circle_merge(&s->c, w.spectrum, w.rows, w.others);
+        for (int64_t c = 0; c < t.channels; c++)
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t k = 0; k < n; k++)
+                    j->a->dense[((t.first + c) * n + i) * n + k] = kernel_at(s, &w, i - k, c);
+    }
+}
+
+static tl_status dense(void *state, const tl_tno_args *a)
+{
+    run(state, a, dense_tiles);
+    return TL_OK;
+}
+
+const fd_way fd_lanes = {make, forward, backward, dense, release, kept};

@@ -1,0 +1,26 @@
+# onednn.cmake - finds oneDNN, if it is there: its 2.x interface, on OpenMP (libgomp, which is told
+# to leave the threads to us) or without threads.
+option(TL_ONEDNN "multiply matrices by oneDNN where it is installed" ON)
+set(ONEDNN_LIBRARIES)
+set(ONEDNN_DEFINITIONS)
+if(TL_ONEDNN)
+  include(CheckCSourceCompiles)
+  set(CMAKE_REQUIRED_LIBRARIES dnnl gomp)
+  check_c_source_compiles("
+    #include <dnnl.h>
+    #if DNNL_CPU_RUNTIME != DNNL_RUNTIME_OMP && DNNL_CPU_RUNTIME != DNNL_RUNTIME_SEQ
+    #error threads that cannot be kept from starting
+    #endif
+    void omp_set_num_threads(int count);
+    int main(void)
+    {
+        dnnl_matmul_desc_t desc;
+        omp_set_num_threads(1);
+        return dnnl_matmul_desc_init(&desc, 0, 0, 0, 0) == dnnl_success;
+    }" HAVE_ONEDNN_2)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+  if(HAVE_ONEDNN_2)
+    set(ONEDNN_LIBRARIES dnnl gomp)
+    set(ONEDNN_DEFINITIONS TL_ONEDNN)
+  endif()
+endif()

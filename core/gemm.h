@@ -1,0 +1,35 @@
+/* gemm.h - what gemm.c asks of oneDNN (onednn.c), which may be missing. */
+#ifndef TL_GEMM_H
+#define TL_GEMM_H
+
+#include "internal.h"
+
+/* c [m,n] = alpha op(a) op(b) + beta c, its result cut into rows x columns parts; copies: how often
+** a kernel of each part is wanted, for calls at the same time. */
+typedef struct tl_product {
+    int64_t m, n, k, lda, ldb, ldc;
+    float   alpha, beta;
+    int     trans_a, trans_b, rows, columns, copies;
+} tl_product;
+
+/* A part, 0 up, as a product of its own, and where it begins in a, b and c: elements. */
+typedef struct tl_product_part {
+    tl_product shape;
+    int64_t    a, b, c;
+} tl_product_part;
+
+tl_product_part tl_part_of(const tl_product *whole, int part);
+
+/* The product in float32 on the calling thread; 0: not done, c is as it was. */
+int tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *c);
+
+/* Kernels of all parts of a product of bf16 operands, made once per shape and kept by the context;
+** valid until the next call. NULL: oneDNN or the processor has none, or not this product. */
+typedef struct tl_onednn tl_onednn;
+tl_onednn *tl_onednn_find(tl_ctx *ctx, const tl_product *whole);
+size_t tl_onednn_scratch(const tl_onednn *kernels); /* bytes, for each part and copy */
+/* Number i = copy rows columns + part, on the calling thread; 0: out of memory. */
+int tl_onednn_run(const tl_onednn *kernels, int i, const uint16_t *a, const uint16_t *b, float *c,
+                  void *scratch);
+
+#endif

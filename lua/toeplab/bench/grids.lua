@@ -1,0 +1,226 @@
+-- bench/grids.lua: what each bench measures: its problems (work.lua says what a problem is), its
+-- passes, and who of ours takes part. The first of them is the one that ratios are over.
+local nn = require "toeplab.nn"
+local stop = require "toeplab.stop"
+local suggest = require "toeplab.suggest"
+
+local grids = {}
+
+local SMALL = 512 -- b n, up to which backends with n^2 work take part
+
+local function small(p) return p.b * p.n <= SMALL end
+
+-- A place for the option of the TNO that cuts the kernel where the decay has made it small.
+local function has_horizon() return rawget(nn.TNO.spec.fields, "horizon") ~= nil end
+
+local benches = {}
+local order = { "tno", "operator", "encoder", "layer", "lm", "classify", "generate", "ski", "fd" }
+
+local decayed = { rpe_dim = 64, rpe_layers = 6, decay = 0.99, encoder = "mlp" }
+
+benches.tno = {
+  about = "the operator, its coefficients given: every backend of one meaning, and FFTW plainly",
+  dim = 512, passes = { "fwd", "fwd+bwd" }, modes = true, peers = true, fftw = true,
+  axis = true, shapes = { { 512, 1, 2, 4, 8 }, { 1024, 1, 2, 4, 8 }, { 2048, 1, 2, 4, 8 },
+    { 4096, 1, 8 }, { 8192, 1, 8 }, { 16384, 1, 8 } },
+  quick = { { 512, 1 }, { 2048, 8 } },
+  ours = {
+    { by = "rac", backend = "rac" }, { by = "fft", backend = "fft" },
+    { by = "matrix", backend = "matrix", when = small },
+    { by = "naive", backend = "naive", when = small },
+  },
+}
+
+benches.operator = {
+  about = "the whole operator, encoder and decay included",
+  dim = 512, passes = { "fwd+bwd" }, modes = true, peers = true, more = decayed, matrices = true,
+  shapes = { { 512, 1 }, { 2048, 8 }, { 8192, 1 } }, quick = { { 512, 1 }, { 2048, 1 } },
+  second = "rac horizon",
+  ours = {
+    { by = "rac", backend = "rac" }, { by = "fft", backend = "fft" },
+    { by = "rac horizon", backend = "rac", horizon = 1e-7, when = has_horizon },
+  },
+}
+
+benches.encoder = {
+  about = "the encoder mlp",
+  dim = 512, passes = { "fwd", "fwd+bwd" }, peers = true, more = decayed, matrices = true,
+  axis = true, shapes = { { 512, 1 }, { 2048, 1 }, { 8192, 1 } },
+  quick = { { 512, 1 }, { 2048, 1 } },
+  ours = { { by = "mlp" } },
+}
+
+benches.layer = {
+  about = "a block: GTU and GLU with their norms",
+  dim = 512, passes = { "fwd", "fwd+bwd" }, peers = true, more = decayed, matrices = true,
+  shapes = { { 512, 1, 4 }, { 2048, 1 } }, quick = { { 512, 1 } },
+  ours = { { by = "rac", backend = "rac" }, { by = "fft", backend = "fft" } },
+}
+
+local published = { layers = 6, rpe_dim = 64, rpe_layers = 6, decay = 0.99 }
+
+-- Six configurations of the published sizes, and one of a laptop.
+benches.lm = {
+  about = "a training step of a language model: loss, gradients, Adam",
+  dim = 512, passes = { "step" }, peers = true, more = published, matrices = true,
+  shapes = { { 512, 1, 4 }, { 2048, 1 } }, quick = { { 512, 1 } },
+  vary = { { vocab = 8192 }, { vocab = 50265 } }, quick_vary = { { vocab = 8192 } },
+  extra = { { n = 256, b = 8, dim = 128, layers = 4, rpe_dim = 32, rpe_layers = 2, vocab = 63 } },
+  ours = { { by = "rac", backend = "rac" }, { by = "fft", backend = "fft", asked = true } },
+}
+
+benches.classify = {
+  about = "a training step of a classifier of long sequences",
+  dim = 64, passes = { "step" }, bidirectional = true, matrices = true,
+  more = { layers = 2, vocab = 256 },
+  shapes = { { 1024, 8 }, { 4096, 8 } }, quick = { { 1024, 4 } },
+  ours = { { by = "rac", backend = "rac" }, { by = "fft", backend = "fft" } },
+}
+
+benches.generate = {
+  about = "a generated token after so many: fft, ring, etsc",
+  dim = 64, passes = { "token" }, peers = true, axis = true, exponents = true,
+  more = { layers = 2, rpe_dim = 64, rpe_layers = 6, decay = 0.99, vocab = 1000 },
+  shapes = { { 256, 1 }, { 512, 1 }, { 1024, 1 }, { 2048, 1 }, { 4096, 1 }, { 8192, 1 } },
+  quick = { { 256, 1 }, { 1024, 1 } },
+  ours = {
+    { by = "ring", backend = "rac", method = "ring" },
+    { by = "etsc exact", backend = "rac", method = "etsc", form = "exact" },
+    { by = "etsc published", backend = "rac", method = "etsc", form = "published" },
+    { by = "fft", backend = "fft", method = "window" },
+    { by = "rac", backend = "rac", method = "window" },
+  },
+}
+
+benches.ski = {
+  about = "the whole operator by ski and by rac, each with its encoder, and their exponents",
+  dim = 512, passes = { "fwd+bwd" }, modes = true, first = "bidirectional", axis = true,
+  exponents = true, more = { rpe_dim = 64, rpe_layers = 6 }, matrices = true,
+  shapes = { { 4096, 1 }, { 8192, 1 }, { 16384, 1 } }, quick = { { 4096, 1 }, { 16384, 1 } },
+  ours = {
+    { by = "ski", backend = "ski", encoder = "mlp", decay = "none" },
+    { by = "ski piecewise", backend = "ski", encoder = "piecewise", decay = "none" },
+    { by = "rac", backend = "rac", encoder = "mlp", decay = 0.99 },
+    { by = "fft", backend = "fft", encoder = "mlp", decay = 0.99 },
+  },
+}
+
+benches.fd = {
+  about = "a training step by fd and by rac, encoders of equal depth",
+  dim = 512, passes = { "step" }, modes = true, matrices = true,
+  more = { layers = 6, rpe_dim = 64, rpe_layers = 3, vocab = 8192 },
+  shapes = { { 512, 1 }, { 2048, 1 } }, quick = { { 512, 1 } },
+  extra = { { n = 512, b = 8, dim = 64, layers = 2, rpe_dim = 64, rpe_layers = 3, vocab = 256 } },
+  ours = {
+    { by = "fd", backend = "fd", decay = "none" },
+    { by = "rac", backend = "rac", decay = 0.99 },
+    { by = "fft", backend = "fft", decay = 0.99, asked = true },
+  },
+}
+
+-- The names of all benches, in the order in which "all" runs them.
+function grids.names() return table.move(order, 1, #order, 1, {}) end
+
+function grids.get(name) return benches[name] end
+
+-- ---- Problems ---------------------------------------------------------------------------------
+
+local function distinct(shapes, what)
+  local seen, list = {}, {}
+  for _, shape in ipairs(shapes) do
+    for i = what == "n" and 1 or 2, what == "n" and 1 or #shape do
+      if not seen[shape[i]] then list[#list + 1] = shape[i] end
+      seen[shape[i]] = true
+    end
+  end
+  return list
+end
+
+-- The lengths and batches: {n, b, b, ...}; every length with every batch if one of them is given.
+local function shapes_of(bench, o)
+  local usual = o.quick and bench.quick or bench.shapes
+  if not o.lengths and not o.batches then return usual end
+  local list, batches = {}, o.batches or { distinct(usual, "b")[1] }
+  for i, n in ipairs(o.lengths or distinct(usual, "n")) do
+    list[i] = { n, table.unpack(batches) }
+  end
+  return list
+end
+
+local function modes_of(bench, quick)
+  if not bench.modes then return { not bench.bidirectional } end
+  local first = bench.first ~= "bidirectional"
+  return quick and { first } or { first, not first }
+end
+
+local function with(...)
+  local p = {}
+  for _, t in ipairs { ... } do
+    for key, value in pairs(t) do p[key] = value end
+  end
+  return p
+end
+
+-- The problems of a bench. o: quick, lengths, batches (lists), dim.
+function grids.problems(name, o)
+  local bench, list = benches[name], {}
+  local given = o.lengths or o.batches or o.dim
+  local vary = o.quick and bench.quick_vary or bench.vary or { {} }
+  for _, causal in ipairs(modes_of(bench, o.quick)) do
+    local fixed = { what = name, causal = causal, dim = o.dim or bench.dim }
+    for _, more in ipairs(vary) do
+      for _, shape in ipairs(shapes_of(bench, o)) do
+        for i = 2, #shape do
+          list[#list + 1] = with(bench.more or {}, more, fixed, { n = shape[1], b = shape[i] })
+        end
+      end
+    end
+    for _, extra in ipairs(not given and bench.extra or {}) do
+      list[#list + 1] = with(bench.more or {}, fixed, extra)
+    end
+  end
+  return list
+end
+
+-- ---- Who takes part ---------------------------------------------------------------------------
+
+-- Raises unless every name is a backend of the bench.
+function grids.check_backends(name, names)
+  local known, seen = {}, {}
+  for _, entry in ipairs(benches[name].ours) do
+    if entry.backend and not seen[entry.backend] then known[#known + 1] = entry.backend end
+    seen[entry.backend or ""] = true
+  end
+  if #known == 0 then stop.usage("bench %s: there are no backends to choose from", name) end
+  for _, backend in ipairs(names) do
+    local ok, why = suggest.choose("backend", backend, known)
+    if not ok then stop.usage("bench %s: %s", name, why) end
+  end
+end
+
+local apart = { by = true, when = true, asked = true }
+
+-- Ours for problem p, in each precision: {by=, precision=, options= (what they add to p)}. o:
+-- backends (a list: these only), precisions (a list).
+function grids.ours(name, p, o)
+  local bench, wanted, list = benches[name], nil, {}
+  for _, backend in ipairs(o.backends or {}) do
+    wanted = wanted or {}
+    wanted[backend] = true
+  end
+  for _, precision in ipairs(bench.matrices and o.precisions or { "float32" }) do
+    for _, entry in ipairs(bench.ours) do
+      local asked = not wanted and not entry.asked or wanted and wanted[entry.backend]
+      if asked and (not entry.when or entry.when(p)) then
+        local options = { precision = precision }
+        for key, value in pairs(entry) do
+          if not apart[key] then options[key] = value end
+        end
+        list[#list + 1] = { by = entry.by, precision = precision, options = options }
+      end
+    end
+  end
+  return list
+end
+
+return grids

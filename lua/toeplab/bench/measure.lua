@@ -1,0 +1,250 @@
+-- bench/measure.lua: runs the problems of a bench: each contestant a process of its own, so that
+-- threads, environment and memory are its own, and all of them in turns.
+local count = require "toeplab.bench.count"
+local grids = require "toeplab.bench.grids"
+local peer = require "toeplab.bench.peer"
+local timing = require "toeplab.bench.timing"
+
+local measure = {}
+
+local SAMPLE, MOST = 2e-2, 1000 -- seconds that a sample takes at least; calls in it
+local REST = 2.5e-2 -- seconds between turns: threads that wait by spinning have gone to sleep
+
+-- How often rows whose samples take seconds in all are run, with so much time for them.
+function measure.repeats(seconds, quick)
+  local least, most, budget = quick and 3 or 5, quick and 7 or 11, quick and 2.0 or 20.0
+  return math.max(least, math.min(most, math.floor(budget / math.max(seconds, 1e-6))))
+end
+
+-- ---- Contestants ------------------------------------------------------------------------------
+
+-- A contestant of one process: {by=, precision=, ours=, program=, options=}. What takes part with
+-- any group: ours, and FFTW where it can do the work.
+local function ours(name, p, threads, o)
+  local list = grids.ours(name, p, o)
+  for _, c in ipairs(list) do c.program, c.ours = peer.ours(threads), true end
+  if not grids.get(name).fftw or o.absent.fftw then return list end
+  local program, why = peer.fftw(threads)
+  list[#list + 1] = program and { by = "fftw plain", precision = "float32", program = program,
+    options = { precision = "float32" } }
+  if not program then
+    o.absent.fftw = true
+    o.say("fftw plain: not measured: %s", why)
+  end
+  return list
+end
+
+-- One interpreter's, in each precision. Says once why there is none.
+local function torch(name, who, threads, o)
+  local list = {}
+  if not who or o.absent[who.python] then return list end
+  for _, precision in ipairs(grids.get(name).matrices and o.precisions or { "float32" }) do
+    local program, why = peer.torch(who.python, who.tuned, threads)
+    if not program then
+      o.absent[who.python] = true
+      o.say("torch: not measured: %s (TOEPLAB_PYTHON names another python)", why)
+      return {}
+    end
+    list[#list + 1] = { precision = precision, program = program, tuned = who.tuned,
+      python = who.python, options = { precision = precision } }
+  end
+  return list
+end
+
+-- Those of list that answer; what they say of themselves is said once.
+local function greeted(list, o)
+  local there = {}
+  for _, c in ipairs(list) do
+    local about, why = c.program:greet()
+    local key = c.python or "ours"
+    if about then
+      there[#there + 1] = c
+      c.by = c.by or (about:match "^torch [^:]*" or "torch") .. (c.tuned and " tuned" or "")
+      if not o.said[about] then o.say("%s", about) end
+      o.said[about] = true
+    elseif not o.absent[key] then
+      o.absent[key] = true
+      o.say("%s: not measured: %s", c.python and "torch" or c.by, why)
+    end
+  end
+  return there
+end
+
+-- Groups of peers, each measured beside ours: an interpreter in one environment.
+local function groups(name, o)
+  local list, pythons = {}, peer.pythons()
+  if grids.get(name).peers then
+    if #pythons == 0 and not o.said.none then
+      o.said.none = true
+      o.say("torch: not measured: TOEPLAB_PYTHON names no python")
+    end
+    for _, python in ipairs(pythons) do
+      for _, tuned in ipairs { false, true } do
+        if tuned or not o.quick then list[#list + 1] = { python = python, tuned = tuned } end
+      end
+    end
+  end
+  return list
+end
+
+-- ---- One pass over a problem ------------------------------------------------------------------
+
+-- The contestants that can do pass of p, made ready: rows for timing.
+local function made(list, p, pass, o)
+  local rows = {}
+  for _, c in ipairs(list) do
+    local request = { pass = pass }
+    for _, t in ipairs { p, c.options } do
+      for key, value in pairs(t) do request[key] = value end
+    end
+    local answer, why = c.program:ask("make " .. peer.words(request))
+    if answer then
+      rows[#rows + 1] = { by = c.by, precision = c.precision, program = c.program, ours = c.ours,
+        request = request, made = peer.parse(answer) }
+    elseif not o.said[c.by .. why] then
+      o.said[c.by .. why] = true
+      o.say("%s: not measured: %s", c.by, why)
+    end
+  end
+  return rows
+end
+
+local function seconds_of(row, calls)
+  local answer, why = row.program:ask("run " .. calls)
+  return tonumber(answer) or error(row.by .. ": " .. (why or answer), 0)
+end
+
+-- Times rows in turns, each sample long enough for the clock.
+local function timed(rows, o)
+  local total = 0.0
+  for _, row in ipairs(rows) do
+    local once = seconds_of(row, 1)
+    row.calls = math.max(1, math.min(MOST, math.ceil(SAMPLE / math.max(once, 1e-9))))
+    row.run = function() return seconds_of(row, row.calls) end
+    total = total + once * row.calls
+  end
+  timing.interleaved(rows, o.repeats or measure.repeats(total, o.quick), o.rest or REST)
+end
+
+-- Adds what rows have measured to results, a list that is also a map by contestant.
+local function collect(results, rows, about)
+  local first = {}
+  for _, row in ipairs(rows) do
+    if row.ours then first[row.precision] = first[row.precision] or row end
+  end
+  for _, row in ipairs(rows) do
+    local key = table.concat({ about.pass, row.by, row.precision }, "|")
+    local memory = peer.parse(row.program:ask "memory" or "")
+    local r = results[key]
+    if not r then
+      r = { bench = about.bench, problem = about.problem, threads = about.threads,
+        pass = about.pass, by = row.by, precision = row.precision, samples = {}, ratios = {},
+        request = row.request, made = row.made, parameters = row.made.parameters or 0,
+        rss = 0, engine = memory.engine, ours = row.ours,
+        over = (first[row.precision] or row).by }
+      results[key] = r
+      results[#results + 1] = r
+    end
+    r.rss = math.max(r.rss, memory.rss or 0)
+    table.move(row.samples, 1, #row.samples, #r.samples + 1, r.samples)
+    local under = first[row.precision] or row
+    for i, s in ipairs(row.samples) do r.ratios[#r.ratios + 1] = s / under.samples[i] end
+  end
+end
+
+-- Medians, quartiles and shares of what was collected.
+local function settle(r, limits)
+  r.low, r.median, r.high = timing.quartiles(r.samples)
+  r.least = math.min(table.unpack(r.samples))
+  r.ratio_low, r.ratio, r.ratio_high = timing.quartiles(r.ratios)
+  r.flop, r.bytes = count.of(r.request, r.parameters, r.made)
+  if limits then r.share = count.share(r.flop, r.bytes, r.median, r.precision, limits) end
+end
+
+-- ---- All of it --------------------------------------------------------------------------------
+
+local function close(list)
+  for _, c in ipairs(list) do c.program:close() end
+end
+
+-- One group: all passes.
+local function contest(name, p, threads, who, results, o)
+  local list = ours(name, p, threads, o)
+  table.move(torch(name, who, threads, o), 1, #o.precisions, #list + 1, list)
+  local there <close> = setmetatable(greeted(list, o), { __close = close })
+  for _, pass in ipairs(grids.get(name).passes) do
+    local rows = made(there, p, pass, o)
+    local ok, why = pcall(timed, rows, o)
+    if not ok then -- one has ended, for want of memory most likely
+      o.say("bench %s: n %d, b %d left out: %s", name, p.n, p.b, why)
+      return
+    end
+    collect(results, rows, { bench = name, problem = p, threads = threads, pass = pass })
+  end
+end
+
+-- The rows of one problem.
+function measure.problem(name, p, threads, limits, o)
+  local results, list = {}, groups(name, o)
+  for _, who in ipairs(list) do
+    if not o.absent[who.python] then contest(name, p, threads, who, results, o) end
+  end
+  if #results == 0 then contest(name, p, threads, false, results, o) end
+  local in_order = {}
+  for _, pass in ipairs(grids.get(name).passes) do
+    for _, r in ipairs(results) do
+      if r.pass == pass then
+        settle(r, limits)
+        in_order[#in_order + 1] = r
+      end
+    end
+  end
+  return in_order
+end
+
+-- What this machine can do with so many threads, measured by the engine's own products of matrices
+-- (n = 2048), Adam in place, and a sum of two vectors (both far beyond the caches); the best of a
+-- few: {threads=, gemm = {float32 =, ...} FLOP/s, inplace = bytes/s, triad = bytes/s}.
+function measure.limits(threads, o)
+  local limits = { threads = threads, gemm = {} }
+  local program = peer.ours(threads)
+  local list <close> = setmetatable({ { program = program } }, { __close = close })
+  if not program:greet() then error("bench: our own process does not run", 0) end
+  local function best(p)
+    local answer, why = program:ask("make " .. peer.words(p))
+    if not answer then error("bench: " .. why, 0) end
+    local least = math.huge
+    for _ = 1, o.quick and 3 or 9 do
+      least = math.min(least, seconds_of({ program = program, by = "toeplab" }, 1))
+    end
+    local flop, bytes = count.of(p)
+    return (flop or bytes) / least
+  end
+  for _, precision in ipairs(o.precisions) do
+    limits.gemm[precision] = best { what = "gemm", n = o.quick and 1024 or 2048,
+      precision = precision }
+  end
+  for _, what in ipairs { "inplace", "triad" } do
+    limits[what] = best { what = what, n = o.quick and 1 << 23 or 1 << 25, precision = "float32" }
+  end
+  return limits
+end
+
+-- The rows of a bench. o: threads (a list), precisions, quick, repeats, lengths, batches, dim,
+-- backends, say(format, ...), progress(text), limits (by threads, filled here).
+function measure.bench(name, o)
+  local rows, problems = {}, grids.problems(name, o)
+  o.absent, o.said, o.limits = o.absent or {}, o.said or {}, o.limits or {}
+  for _, threads in ipairs(o.threads) do
+    o.limits[threads] = o.limits[threads] or measure.limits(threads, o)
+    for i, p in ipairs(problems) do
+      o.progress(("bench %s: %d of %d, n %d, b %d, threads %d"):format(name, i, #problems, p.n,
+        p.b, threads))
+      local list = measure.problem(name, p, threads, o.limits[threads], o)
+      table.move(list, 1, #list, #rows + 1, rows)
+    end
+  end
+  return rows
+end
+
+return measure

@@ -1,0 +1,217 @@
+-- bench/work.lua: what a bench measures of ours: from a problem to a function that does the work
+-- once, with its gradients where it has any.
+--
+-- A problem is a flat table: what, n, b, dim, causal, pass ("fwd", "fwd+bwd", "step", "token"),
+-- precision, and what the kind needs: backend, encoder, rpe_dim, rpe_layers, decay, layers, vocab.
+local core = require "toeplab.core"
+local classify = require "toeplab.classify"
+local models = require "toeplab.models"
+local nn = require "toeplab.nn"
+local optim = require "toeplab.optim"
+local recurrent = require "toeplab.recurrent"
+local streams = require "toeplab.streams"
+local suggest = require "toeplab.suggest"
+local train = require "toeplab.train"
+
+local work = {}
+
+local precision = rawget(core, "precision") -- (name) sets it; nil: there is float32 alone
+
+-- The precisions of matrix products that can be measured.
+function work.precisions()
+  return precision and { "float32", "bf16" } or { "float32" }
+end
+
+-- From here on products of matrices are in this precision.
+local function enter(name)
+  local ok, why = suggest.choose("precision", name, work.precisions())
+  if not ok then error(why, 0) end
+  if precision then precision(name) end
+end
+
+local function numbers(stream, ...)
+  return stream:normal(core.zeros(...), 0, 1)
+end
+
+local function leaf(stream, ...)
+  return numbers(stream, ...):require_grad()
+end
+
+local function text(stream, b, n, vocab)
+  local rows = {}
+  for r = 1, b do
+    rows[r] = {}
+    for i = 1, n do rows[r][i] = stream:below(vocab) end
+  end
+  return core.ids(rows)
+end
+
+-- forward(), or that and the gradients of all leaves from a given gradient of the result.
+local function passes(p, forward, leaves, dy)
+  if p.pass == "fwd" then
+    return function() core.no_grad(forward) end
+  end
+  return function()
+    for _, t in ipairs(leaves) do t:set_grad(nil) end
+    forward():backward(dy)
+  end
+end
+
+local function trained(module)
+  local list = {}
+  for _, q in ipairs(module:parameters()) do
+    if q.tensor:requires_grad() then list[#list + 1] = q.tensor end
+  end
+  return list
+end
+
+-- A module of x [b,n,dim].
+local function of_module(p, stream, module)
+  local x, leaves = leaf(stream, p.b, p.n, p.dim), trained(module)
+  leaves[#leaves + 1] = x
+  local run = passes(p, function() return module(x) end, leaves,
+    numbers(stream, p.b, p.n, p.dim))
+  return { run = run, parameters = module:count() }
+end
+
+-- ---- Operators --------------------------------------------------------------------------------
+
+local makers = {}
+
+function makers.tno(p, stream)
+  local operator = core.tno(p.backend, p.n, p.dim, p.causal)
+  local coef = leaf(stream, operator:points():numel(), p.dim)
+  local x = leaf(stream, p.b, p.n, p.dim)
+  local run = passes(p, function() return operator:apply(coef, {}, x) end, { coef, x },
+    numbers(stream, p.b, p.n, p.dim))
+  return { run = run, parameters = 0 }
+end
+
+local function tno_options(p)
+  local o = { causal = p.causal, backend = p.backend, encoder = p.encoder, decay = p.decay,
+    horizon = p.horizon }
+  if p.encoder == "mlp" then o.rpe = { hidden = p.rpe_dim, layers = p.rpe_layers } end
+  return o
+end
+
+function makers.operator(p, stream)
+  return of_module(p, stream, nn.TNO(p.dim, tno_options(p)))
+end
+
+function makers.encoder(p, stream)
+  local module = nn.RPE(p.dim, { hidden = p.rpe_dim, layers = p.rpe_layers })
+  local lags = core.range(p.causal and 0 or 1 - p.n, p.n - 1)
+  local run = passes(p, function() return module(lags, p.n, "lag") end, trained(module),
+    numbers(stream, lags:dim(1), p.dim))
+  return { run = run, parameters = module:count() }
+end
+
+function makers.layer(p, stream)
+  local gtu = nn.GTU(p.dim, { tno = tno_options(p) })
+  return of_module(p, stream, nn.Block(p.dim, gtu, nn.GLU(p.dim)))
+end
+
+-- ---- Models -----------------------------------------------------------------------------------
+
+local function model_options(p)
+  return { vocab = p.vocab, layers = p.layers, dim = p.dim, rpe_dim = p.rpe_dim,
+    rpe_layers = p.rpe_layers, decay = p.decay, backend = p.backend, causal = p.causal }
+end
+
+local function adam(model)
+  return optim.adam(model, { lr = 1e-4, betas = { 0.9, 0.98 } })
+end
+
+function makers.lm(p, stream)
+  local model = models.tnn_lm(model_options(p))
+  local opt, batch = adam(model), text(stream, p.b, p.n + 1, p.vocab)
+  return {
+    run = function() train.lm_step(model, opt, batch) end, parameters = model:count(),
+  }
+end
+
+makers.fd = makers.lm
+
+function makers.classify(p, stream)
+  local model = models.tnn_classifier { vocab = p.vocab, classes = 2, layers = p.layers,
+    dim = p.dim, backend = p.backend, causal = p.causal }
+  local opt, labels = adam(model), {}
+  for i = 1, p.b do labels[i] = i % 2 end
+  local batch = { ids = text(stream, p.b, p.n, p.vocab), labels = core.ids(labels) }
+  return {
+    run = function() classify.step(model, opt, batch) end, parameters = model:count(),
+  }
+end
+
+makers.ski = makers.operator
+
+-- ---- Generation -------------------------------------------------------------------------------
+
+-- The model run on all n tokens for the next one, its coefficients known; or a recurrence that has
+-- seen n of them.
+function makers.generate(p, stream)
+  local model = models.tnn_lm(model_options(p)):eval()
+  local ids, count = text(stream, 1, p.n, p.vocab), model:count()
+  if p.method == "window" then
+    return { parameters = count, cached = true, run = function()
+      core.no_grad(function() return model:logits(model:hidden(ids):narrow(2, p.n, 1)) end)
+    end }
+  end
+  local session = recurrent.new(model, { method = p.method, form = p.form, lags = p.n })
+  session:hidden(ids)
+  local token, sizes = ids:narrow(2, 1, 1), session:sizes()
+  return { parameters = count, state = sizes.state, kernels = sizes.kernels, run = function()
+    core.no_grad(function() return model:logits(session:hidden(token)) end)
+  end, close = function() session:close() end }
+end
+
+-- ---- What the machine can do ------------------------------------------------------------------
+
+-- A product of matrices [n,n].
+function makers.gemm(p, stream)
+  local a, b = numbers(stream, p.n, p.n), numbers(stream, p.n, p.n)
+  return { run = function() core.no_grad(core.matmul, a, b) end }
+end
+
+-- Adam of n parameters: reads four numbers of each and writes three, in place.
+function makers.inplace(p, stream)
+  local w, m, v = leaf(stream, p.n), core.zeros(p.n), core.zeros(p.n)
+  w:set_grad(numbers(stream, p.n))
+  local step = { kind = "adam", lr = 1e-6, beta1 = 0.9, beta2 = 0.98, eps = 1e-8,
+    weight_decay = 0, step = 1 }
+  return { run = function() core.adam_step({ w }, { m }, { v }, step) end }
+end
+
+-- The sum of two vectors of n numbers, in a third.
+function makers.triad(p, stream)
+  local a, b = numbers(stream, p.n), numbers(stream, p.n)
+  return { run = function() core.no_grad(function() return a + b end) end }
+end
+
+-- ---- Making -----------------------------------------------------------------------------------
+
+-- What problem p needs, made: {run=, parameters=, cached= (whether coefficients are kept between
+-- calls), and of a recurrence state=, kernels= (bytes) and close=}. Equal problems have equal
+-- numbers.
+function work.make(p)
+  local maker = makers[p.what]
+  if not maker then error("there is no work " .. tostring(p.what), 0) end
+  enter(p.precision)
+  streams.seed(1)
+  return maker(p, core.stream(1, "bench"))
+end
+
+local function timed(made, calls)
+  if calls > 1 or made.cached then made.run() end -- others have been at work in between
+  local start = core.sys.clock()
+  for _ = 1, calls do made.run() end
+  return (core.sys.clock() - start) / calls
+end
+
+-- Seconds per call of the work, called so often.
+function work.time(made, calls)
+  if made.cached then return nn.cached(timed, made, calls) end
+  return timed(made, calls)
+end
+
+return work

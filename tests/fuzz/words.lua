@@ -1,0 +1,167 @@
+-- words.lua: the words of a command line, for fuzz.lua: every verb but those that train or measure,
+-- on a small store, with words that are mutated, lost, doubled or another verb's.
+--
+-- What they write, such as -o FILE, goes to the current folder or below: it must be a scratch one.
+package.path = arg[0]:match "^(.*)fuzz/[^/]*$" .. "lua/?.lua;" .. package.path
+local commands = require "toeplab.commands"
+local core = require "toeplab.core"
+local runner = require "toeplab.runner"
+local stop = require "toeplab.stop"
+local sweeps = require "sweeps"
+
+local REFRESH, SPAWN = 40, 60 -- a new store after so many inputs; one of so many in a process
+
+-- FILE is the script; ^ in a word stands for a space.
+local lines = {
+  "run FILE -n -j2 --timeout 30m --shard 1/2 --fail-fast", "run FILE -qn scale=smoke",
+  "plan FILE scale=smoke seeds=3 -j4 --list", "plan FILE --csv decay=0.5,learnable scale=smoke",
+  "status", "status tnn-table10 --json", "ls --limit 3 --csv age<2d", "ls --trash", "show @last",
+  "ls tnn-table10 status=done deep=true --sort loss --columns seed,decay,loss",
+  "show @best:loss --json", "show @failed", "table", "table tnn-table10 --md",
+  "table tnn/table10 --tex", "table tnn/table10 --why 0.95/val",
+  "table tnn/table10 --html scale=smoke",
+  "compare decay=0.9 decay=0.95 --metric loss --by lr", "diff @last @failed --csv",
+  "compare tnn/table10 decay=0.9 decay=learnable --resolve 0.1 --csv --lower",
+  "failures tnn-table10 --json", "retry @failed", "retry", "tag good @last", "note @last",
+  "tag --remove good @all", "note @last it^was^long", "rm tnn-table10 status=done",
+  "restore @last", "gc --dry-run", "gc --days 0", "merge other --dry-run", "merge other",
+  "plot tnn-table10 --metric loss --log y --term", "plot @last kernel --n 8 --term",
+  "plot tnn-table10 --at ppl@ --by decay --term", "plot tnn-table10 --against lr --term",
+  "report tnn-table10", "report 1 -o page.html", "export tnn-table10 --csv -o trials.csv",
+  "export @all --metrics --json", "export note~long lr<0.01 loss>=0.2 ppl@16!=20",
+  "sql SELECT^name,avg(value)^FROM^v_last^GROUP^BY^1", "sql --csv SELECT^*^FROM^v_trials",
+  "fsck", "fsck --repair", "reproduce @last --ignore loss", "generate @last --prompt In",
+  "convert @last -o model.h5", "verify --backend fft cases.h5", "backends", "data",
+  "data show imdb",
+  "data path wikitext-2", "model tnn_lm layers=1 dim=8 batch=2 length=8", "help run", "help ls",
+  "help exit-codes", "version", "--version", "-h", "bench", "torture --kills 1 -j2 --seconds 1",
+  "bpe train FILE --size 270 --out pairs.bpe", "doctor --json", "worker FILE --dir .",
+}
+
+local whole = {} -- the files of the store as they were
+
+-- Verbs that do more than ask are ended where they begin.
+local function disarm()
+  local function refuse() stop.raise(stop.FAILED, "not here") end
+  runner.run = refuse
+  require "toeplab.torture".run = refuse
+  require "toeplab.worker".main = refuse
+  require "toeplab.reproduce".run = refuse
+end
+
+local function say() return io.stdout end
+
+-- Runs main(words) with what it prints thrown away; returns its exit code and its complaint.
+local function main(words)
+  local complaint, out, err, write, show = {}, io.stdout, io.stderr, io.write, print
+  local silent = setmetatable({ write = function(self) return self end, setvbuf = say,
+    flush = say, close = say }, { __index = function() return say end })
+  io.stdout, io.write = silent, function() return silent end
+  rawset(_G, "print", say)
+  io.stderr = setmetatable({ write = function(self, ...)
+    for _, text in ipairs { ... } do complaint[#complaint + 1] = tostring(text) end
+    return self
+  end }, { __index = silent })
+  local ok, code = pcall(commands.main, words)
+  io.stdout, io.stderr, io.write = out, err, write
+  rawset(_G, "print", show)
+  if not ok then error(code, 0) end
+  return code, table.concat(complaint)
+end
+
+-- The same in a process of its own, as a shell would do it.
+local function spawned(folder, words)
+  local log = folder .. "/log"
+  core.sys.remove(log)
+  local process = assert(core.sys.spawn({ core.sys.executable(), table.unpack(words) }, log))
+  local code, signal = process:wait(true)
+  if not code then error("attempt to die of signal " .. tostring(signal), 0) end
+  return code, core.sys.read_file(log) or ""
+end
+
+local own = { -- verbs that would do more than ask in a process of their own
+  run = true, worker = true, lua = true, torture = true, bench = true, repl = true,
+  retry = true, reproduce = true,
+}
+
+-- Nothing outside of the current folder, and no sizes that are meant.
+local function harmless(words)
+  for _, word in ipairs(words) do
+    local away = word:find "^/" or word:find "=/" or word:find("..", 1, true) or word:find "^%-%a/"
+      or word:find "^~" or word == "fetch" or word == "-"
+    local large = word:find "%d%d%d%d%d" or word:find "%de%+?%d" or word:find "0x"
+    if away or large and (words[1] == "model" or words[1] == "bpe") then return false end
+  end
+  return words[1] ~= "repl" and words[1] ~= "lua"
+end
+
+local apart = "data model verify bpe bench backends help version --version -h worker" -- no folder
+
+-- One input: a line of the list, changed.
+local function input(m)
+  local words = {}
+  for word in m.pick(lines):gmatch "%S+" do
+    words[#words + 1] = word == "FILE" and "x.lua" or (word:gsub("%^", " "))
+  end
+  for _ = 1, m.below(3) do
+    local at, kind = 1 + m.below(math.max(1, #words)), m.below(6)
+    if kind < 3 then
+      words[at] = m.mutate(words[at] or "")
+    elseif kind == 3 then
+      table.remove(words, at)
+    elseif kind == 4 then
+      table.insert(words, at, words[at] or "")
+    else
+      local others = {}
+      for word in m.pick(lines):gmatch "%S+" do others[#others + 1] = word end
+      table.insert(words, at, m.pick(others))
+    end
+  end
+  local lonely = words[1] and apart:find(words[1], 1, true)
+  if not lonely and m.below(8) > 0 then table.move({ "-C", "store" }, 1, 2, #words + 1, words) end
+  return words
+end
+
+-- A sweep that varies decay, of three seeds, with one trial that failed, beside the trial of m.
+local function make_stores(m)
+  m.store "store"
+  m.store "other"
+  local trials = {}
+  for i, decay in ipairs { 0.9, 0.95, "learnable", 0.9, 0.95, "learnable", 0.9, 0.95 } do
+    trials[i] = { config = { decay = decay, lr = 0.001 * i, corpus = "a b", deep = i > 2 },
+      seed = (i + 2) // 3, status = i == 5 and "failed" or "done",
+      metrics = { loss = 1 / i, best_val_ppl = 20 + i, ["ppl@16"] = 30 - i, ["ppl@32"] = 31 } }
+  end
+  sweeps.write("store", { experiment = "tnn-table10", answers = "tnn/table10", scale = "smoke",
+    columns = { "loss", "best_val_ppl" }, axes = { "decay" }, trials = trials })
+end
+
+-- m: script, store(name), which makes one with a trial, below, pick and
+-- mutate of fuzz.lua. Returns a function that tries one input.
+return function(m)
+  disarm()
+  m.write("x.lua", m.script)
+  make_stores(m)
+  for _, name in ipairs { "store/runs.db", "other/runs.db" } do whole[name] = m.read(name) end
+  local count = 0
+  return function()
+    if count % REFRESH == 0 then
+      for name, text in pairs(whole) do
+        for _, ending in ipairs { "-wal", "-shm" } do os.remove(name .. ending) end
+        m.write(name, text)
+      end
+    end
+    count = count + 1
+    local words = input(m)
+    if not harmless(words) then return end
+    m.write("input", table.concat(words, "\n"))
+    local alone = m.below(SPAWN) == 0 and not own[words[1]]
+    local code, text = (alone and spawned or function(_, list) return main(list) end)(".", words)
+    -- A position in the library is a slip; one in the script is a message.
+    local place = text:match "[^%s]*%.lua:%d+:"
+    if place and not place:find "x%.lua" or text:find "Sanitizer" or code < 0 or code > 6 then
+      error(("attempt to go on: exit code %d, %s"):format(code, text), 0)
+    end
+    if code > 0 then error(text, 0) end
+  end
+end
