@@ -109,7 +109,8 @@ function RPE:build(o)
   self.domains = domains[o.input] or RPE.domains
 end
 
--- One operator after another, for norms that core.mlp lacks.
+-- One operator after another, for norms that core.mlp lacks, and on devices, which have their
+-- products whole.
 local function composed(self, x, scale)
   x = self.input(x)
   for _, layer in self.layers:each() do
@@ -123,7 +124,8 @@ end
 function RPE:forward(points, n, _, scale)
   local o = self.opt
   local x = inputs[o.input](points, n, o.frequencies)
-  if not (fused[o.norm] and fused[o.output_norm or o.norm]) then return composed(self, x, scale) end
+  local whole = fused[o.norm] and fused[o.output_norm or o.norm] and core.device() == "cpu"
+  if not whole then return composed(self, x, scale) end
   local layers = { { weight = self.input.weight, bias = self.input.bias } }
   for i, layer in self.layers:each() do layers[i + 1] = operands(layer) end
   layers[#layers + 1] = operands(self.output)
