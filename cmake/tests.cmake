@@ -57,3 +57,18 @@ foreach(source ${LUA_TESTS})
   set_tests_properties(lua_${test} PROPERTIES ENVIRONMENT
     XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache)
 endforeach()
+
+# The kernels of cards on the emulated one: the same tests of operators, layers and models; and, where
+# there is a card, on that (label gpu).
+foreach(test core_ops core core_parts nn optim layers ski encoders classifier)
+  set(run toeplab lua ${here}/tests/lua/test_${test}.lua)
+  if(TARGET emulated)
+    add_test(NAME device_${test} COMMAND ${run} WORKING_DIRECTORY ${here}/tests/lua)
+    set_tests_properties(device_${test} PROPERTIES
+      ENVIRONMENT TOEPLAB_DEVICE=$<TARGET_FILE:emulated>)
+  else() # the test says so, and is skipped
+    add_test(NAME device_${test} COMMAND ${CMAKE_COMMAND} -E echo
+      "no C++ compiler: the kernels are not tested")
+    set_tests_properties(device_${test} PROPERTIES SKIP_REGULAR_EXPRESSION "no C\\+\\+ compiler")
+  endif()
+endforeach()

@@ -60,6 +60,12 @@ tl_status tl_tensor_read(const tl_tensor *t, int64_t first, int64_t count, void 
     return TL_OK;
 }
 
+tl_status tl_synchronize(tl_ctx *ctx)
+{
+    char none = 0;
+    return ctx->engine ? ctx->engine->download(ctx, &none, &none, 0) : TL_OK;
+}
+
 /* ---- The device of a context ----------------------------------------------------------------- */
 
 /* The file of a device: NAME itself if it has a slash, else devices/NAME.so beside the library. */
@@ -84,12 +90,18 @@ static int file_of(const char *name, char *path, size_t size)
     return 0;
 }
 
+static tl_status find(tl_ctx *ctx, const char *name, char *path, size_t size)
+{
+    if (file_of(name, path, size)) return TL_OK;
+    return tl_fail(ctx, TL_EDEVICE, "device '%s': this build has none of that name (one for cards "
+                   "is built where nvcc is found)", name);
+}
+
 static tl_status load(tl_ctx *ctx, const char *name, const tl_engine **out)
 {
-    char path[PATH_MAX];
-    if (!file_of(name, path, sizeof path))
-        return tl_fail(ctx, TL_EDEVICE, "device '%s': this build has none of that name (one for "
-                       "cards is built where nvcc is found)", name);
+    char      path[PATH_MAX];
+    tl_status st = find(ctx, name, path, sizeof path);
+    if (st != TL_OK) return st;
     void            *file = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* stays: see plugin.c */
     const tl_engine *e = file ? dlsym(file, "tl_engine_entry") : NULL;
     if (!e)
@@ -141,6 +153,42 @@ tl_status tl_use_device(tl_ctx *ctx, const char *text)
             if (row->op < TL_OPS) ctx->kernels[TL_CUDA][row->op] = row->run;
     return TL_OK;
 }
+
+/* ---- Devices that are not in use ------------------------------------------------------------- */
+
+tl_status tl_device_file(tl_ctx *ctx, const char *device, char *path, size_t size)
+{
+    char      name[PATH_MAX];
+    int       card = 0;
+    tl_status st = split(ctx, device, name, sizeof name, &card);
+    return st == TL_OK ? find(ctx, name, path, size) : st;
+}
+
+static tl_status meet(tl_ctx *ctx, const char *device, const tl_engine **out, int *card)
+{
+    char      name[PATH_MAX];
+    tl_status st = split(ctx, device, name, sizeof name, card);
+    return st == TL_OK ? load(ctx, name, out) : st;
+}
+
+tl_status tl_device_look(tl_ctx *ctx, const char *device, int *out_cards, char *about, size_t size)
+{
+    const tl_engine *e = NULL;
+    int              card = 0;
+    tl_status        st = meet(ctx, device, &e, &card);
+    return st == TL_OK ? e->look(ctx, card, out_cards, about, size) : st;
+}
+
+tl_status tl_device_takes(tl_ctx *ctx, const char *device, const char *backend, int *out_takes)
+{
+    const tl_engine *e = NULL;
+    int              card = 0;
+    tl_status        st = meet(ctx, device, &e, &card);
+    if (st == TL_OK) *out_takes = e->form && e->form(ctx, backend) != NULL;
+    return st;
+}
+
+/* ---- The device in use ----------------------------------------------------------------------- */
 
 const char *tl_device_name(const tl_ctx *ctx) { return ctx->engine ? ctx->device_name : "cpu"; }
 

@@ -6,7 +6,7 @@
 
 #include "internal.h"
 
-#define TL_ENGINE_ABI 1u
+#define TL_ENGINE_ABI 2u
 
 /* What of a backend computes, as in tl_tno_backend; the rest is true on every device. The pointers in
 ** tl_tno_args are the device's. */
@@ -18,20 +18,25 @@ typedef struct tl_tno_form {
     int64_t (*kept)(void *plan); /* NULL: keeps nothing */
 } tl_tno_form;
 
-/* All functions but open are called on a context whose state is set. Kernels may run later than
-** they are launched; download waits for what was launched before it. */
+/* All functions but look, open and form are called on a context whose state is set. Kernels may run
+** later than they are launched; download, also of nothing, waits for what was launched before it. */
 typedef struct tl_engine {
     uint32_t abi; /* TL_ENGINE_ABI */
     const char *name;
-    /* card: which of several, from 0. TL_EDEVICE, with a message that says what is missing. */
+    /* How many cards there are, and in about what one of them, from 0, is: card, driver, libraries.
+    ** Opens none. TL_EDEVICE, with a message that says what is missing. */
+    tl_status (*look)(tl_ctx *ctx, int card, int *out_cards, char *about, size_t size);
+    /* card: which of several, from 0. TL_EDEVICE as look */
     tl_status (*open)(tl_ctx *ctx, int card, void **out_state);
     void (*close)(tl_ctx *ctx);
     tl_status (*alloc)(tl_ctx *ctx, size_t bytes, void **out_p); /* TL_ENOMEM, with sizes */
     void (*release)(tl_ctx *ctx, void *p);
     tl_status (*upload)(tl_ctx *ctx, void *to, const void *from, size_t bytes);
     tl_status (*download)(tl_ctx *ctx, void *to, const void *from, size_t bytes);
-    tl_memory (*memory)(tl_ctx *ctx);
-    const char *(*about)(tl_ctx *ctx);  /* card, driver, libraries; until the context ends */
+    tl_memory (*memory)(const tl_ctx *ctx);
+    void (*reset_peak)(tl_ctx *ctx);
+    void (*trim)(tl_ctx *ctx);          /* gives what is kept for reuse back to the card */
+    const char *(*about)(tl_ctx *ctx);  /* as look says; until the context ends */
     const tl_kernel_row *const *tables; /* each ended by {0} */
     int table_count;
     /* its form of a backend, or NULL: it has none */

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "internal.h"
+#include "device.h"
 
 #define HEADER    64            /* bytes before each block; keeps the block aligned */
 #define HUGE_PAGE (2u << 20)
@@ -73,6 +73,7 @@ void tl_memory_trim(tl_ctx *ctx)
         }
     }
     ctx->cache->info.cached = 0;
+    if (ctx->engine) ctx->engine->trim(ctx);
 }
 
 static block *from_system(size_t bytes)
@@ -155,6 +156,16 @@ void tl_count_tensor(tl_ctx *ctx, int by) { ctx->cache->info.tensors += by; }
 
 void tl_alloc_fail_after(tl_ctx *ctx, int64_t n) { ctx->cache->fail_after = n; }
 
-tl_memory tl_memory_info(const tl_ctx *ctx) { return ctx->cache->info; }
+tl_memory tl_memory_info(const tl_ctx *ctx)
+{
+    if (!ctx->engine) return ctx->cache->info;
+    tl_memory info = ctx->engine->memory(ctx);
+    info.tensors = ctx->cache->info.tensors;
+    return info;
+}
 
-void tl_memory_reset_peak(tl_ctx *ctx) { ctx->cache->info.peak = ctx->cache->info.live; }
+void tl_memory_reset_peak(tl_ctx *ctx)
+{
+    ctx->cache->info.peak = ctx->cache->info.live;
+    if (ctx->engine) ctx->engine->reset_peak(ctx);
+}

@@ -73,13 +73,14 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
         return tl_fail(ctx, TL_EINVAL, "tno: n is %lld and d is %lld, both need at least 1",
                        (long long)n, (long long)d);
     tl_status st = TL_OK;
-    if (strcmp(backend, "auto") == 0 && ctx->device != TL_CPU) {
-        backend = "fft"; /* the quickest that a device has */
-    } else if (strcmp(backend, "auto") == 0) {
+    if (strcmp(backend, "auto") == 0) {
         if (options && options[0])
             return tl_fail(ctx, TL_EINVAL, "backend 'auto' has no option '%s', nor others",
                            options[0]);
-        st = tl_choose(ctx, &(tl_tno_problem){n, d, causal != 0, TL_CPU, NULL}, &backend);
+        if (ctx->device != TL_CPU)
+            backend = "fft"; /* the quickest that a device has */
+        else
+            st = tl_choose(ctx, &(tl_tno_problem){n, d, causal != 0, TL_CPU, NULL}, &backend);
     }
     if (st == TL_OK) st = tl_find_backend(ctx, backend, &b);
     if (st != TL_OK) return st;
@@ -313,28 +314,37 @@ static tl_status columns(tl_tno *tno, tl_args *a, tl_tensor *t)
     return st;
 }
 
+/* T by the backend's own function, on the CPU, wherever tensors are. */
+static tl_status write_out(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *t)
+{
+    const tl_tno_backend *b = tno->backend;
+    const float          *raw[TL_TNO_PARAMS] = {0};
+    void                 *plan = tno->plan, *own = NULL;
+    tl_status             st = tl_bring(coef);
+    for (int i = 0; i < tno->params && st == TL_OK; i++) {
+        st = tl_bring(params[i]);
+        raw[i] = F32(params[i]);
+    }
+    if (st == TL_OK && tno->form.plan != b->plan) { /* tno->plan is a device's */
+        st = b->plan(&tno->ctx->host, &tno->problem, &own);
+        plan = own;
+    }
+    tl_tno_args args = {.coef = F32(coef), .params = raw, .dense = F32(t)};
+    if (st == TL_OK) st = b->dense(plan, &args);
+    if (own) b->release(own);
+    return st;
+}
+
 tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor **out_t)
 {
-    int64_t      n = tno->problem.n, dims[] = {tno->problem.d, n, n};
-    tl_tensor   *t;
-    tl_args      a = {.in = {coef}, .p = tno};
-    const float *raw[TL_TNO_PARAMS] = {0};
-    tl_status    st = check_coef(tno, "dense", coef);
+    int64_t    n = tno->problem.n, dims[] = {tno->problem.d, n, n};
+    tl_tensor *t;
+    tl_args    a = {.in = {coef}, .p = tno};
+    tl_status  st = check_coef(tno, "dense", coef);
     if (st == TL_OK) st = check_params(tno, "dense", params);
     if (st == TL_OK) st = tl_new_host(tno->ctx, TL_F32, 3, dims, &t);
     if (st != TL_OK) return st;
-    int here = tno->backend->dense != NULL; /* on the CPU, wherever tensors are */
-    if (here) st = tl_bring(coef);
-    for (int i = 0; i < tno->params && st == TL_OK; i++) {
-        a.in[2 + i] = params[i];
-        if (here) st = tl_bring(params[i]);
-        raw[i] = F32(params[i]);
-    }
-    if (st == TL_OK && here) {
-        tl_tno_args args = {.coef = F32(coef), .params = raw, .dense = F32(t)};
-        st = tno->backend->dense(tno->plan, &args);
-    } else if (st == TL_OK) {
-        st = columns(tno, &a, t);
-    }
+    for (int i = 0; i < tno->params; i++) a.in[2 + i] = params[i];
+    st = tno->backend->dense ? write_out(tno, coef, params, t) : columns(tno, &a, t);
     return tl_finish(st, t, out_t);
 }

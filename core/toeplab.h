@@ -64,7 +64,7 @@ tl_status tl_fail(tl_ctx *ctx, tl_status st, const char *format, ...)
     ;
 
 typedef struct tl_memory {
-    size_t live;     /* bytes of tensors and scratch in use */
+    size_t live;     /* bytes of tensors and scratch in use; where ctx computes */
     size_t peak;     /* largest live since tl_memory_reset_peak */
     size_t cached;   /* bytes kept for reuse */
     int64_t tensors; /* tensors not yet freed */
@@ -88,6 +88,13 @@ const char *tl_build_info(tl_ctx *ctx);
 tl_status tl_use_device(tl_ctx *ctx, const char *device);
 const char *tl_device_name(const tl_ctx *ctx);
 const char *tl_device_about(tl_ctx *ctx); /* card, driver and libraries; "" on the CPU */
+tl_status tl_synchronize(tl_ctx *ctx);    /* waits until ctx's device has done what was asked */
+
+/* Of any device but the CPU, none being opened: its shared object; how many cards there are, and what
+** the named one is; whether it has a form of that backend. TL_EDEVICE says what is missing. */
+tl_status tl_device_file(tl_ctx *ctx, const char *device, char *path, size_t size);
+tl_status tl_device_look(tl_ctx *ctx, const char *device, int *out_cards, char *about, size_t size);
+tl_status tl_device_takes(tl_ctx *ctx, const char *device, const char *backend, int *out_takes);
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 

@@ -41,20 +41,6 @@ static int threads(lua_State *L)
 }
 
 /* "name value" lines become fields. */
-static int use_device(lua_State *L)
-{
-    glue_check(L, tl_use_device(glue_ctx(L), luaL_checkstring(L, 1)));
-    return 0;
-}
-
-/* The device's name, and what it is. */
-static int device(lua_State *L)
-{
-    lua_pushstring(L, tl_device_name(glue_ctx(L)));
-    lua_pushstring(L, tl_device_about(glue_ctx(L)));
-    return 2;
-}
-
 static int build_info(lua_State *L)
 {
     const char *line = tl_build_info(glue_ctx(L));
@@ -102,8 +88,7 @@ static void open_classes(lua_State *L)
 
 static const luaL_Reg functions[] = {
     {"memory", memory},   {"memory_reset_peak", memory_reset_peak}, {"memory_trim", memory_trim},
-    {"threads", threads}, {"build_info", build_info},
-    {"use_device", use_device}, {"device", device},               {NULL, NULL},
+    {"threads", threads}, {"build_info", build_info},               {NULL, NULL},
 };
 
 int luaopen_toeplab_core(lua_State *L)
@@ -114,7 +99,7 @@ int luaopen_toeplab_core(lua_State *L)
         glue_nn_functions,    glue_optim_functions,  glue_random_functions, glue_tno_functions,
         glue_recurrence_functions,
         glue_text_functions,  glue_files_functions,  glue_store_functions, glue_svd_functions,
-        glue_listops_functions,
+        glue_listops_functions, glue_device_functions,
     };
     luaL_checkversion(L);
     open_classes(L);

@@ -185,8 +185,9 @@ tl_tensor **glue_push_tensor(lua_State *L) { return &glue_push(L, &glue_tensor_c
 static void account(lua_State *L, const tl_tensor *t)
 {
     const double floor = 64 << 20;
-    double       live = (double)tl_memory_info(glue_ctx(L)).live;
     double       kib = 4.0 * (double)tl_tensor_len(t) / 1024;
+    if (kib < 1) return; /* a card's driver is asked what is live */
+    double       live = (double)tl_memory_info(glue_ctx(L)).live;
     double       share = 16 * 1024 * kib / (live > floor ? live : floor) * lua_gc(L, LUA_GCCOUNT);
     int          told = (int)(kib < share ? kib : share);
     if (told > 0) lua_gc(L, LUA_GCSTEP, told); /* 0 would be a whole step */

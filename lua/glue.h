@@ -108,7 +108,7 @@ extern const luaL_Reg glue_error_functions[], glue_tensor_functions[], glue_grad
     glue_ops_functions[], glue_nn_functions[], glue_optim_functions[], glue_random_functions[],
     glue_tno_functions[], glue_recurrence_functions[], glue_text_functions[],
     glue_files_functions[], glue_store_functions[],
-    glue_sys_functions[], glue_listops_functions[], glue_svd_functions[],
+    glue_sys_functions[], glue_listops_functions[], glue_svd_functions[], glue_device_functions[],
     glue_process_functions[];
 extern const luaL_Reg glue_grad_methods[], glue_ops_methods[];
 

@@ -5,7 +5,8 @@
 **   toeplab lua [FILE [ARGUMENTS]]           runs a Lua script (standard input without FILE), with
 **                                            its folder and the library in package.path
 **
-** TOEPLAB_THREADS, TOEPLAB_LUA and TOEPLAB_TRACEBACK are read here. */
+** TOEPLAB_THREADS, TOEPLAB_DEVICE (of a script; verbs look themselves), TOEPLAB_LUA and
+** TOEPLAB_TRACEBACK are read here. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -126,9 +127,19 @@ static void push_words(lua_State *L, const start *s, int first)
     }
 }
 
+/* Before the first tensor. */
+static void use_device(lua_State *L, tl_ctx *ctx)
+{
+    const char *device = getenv("TOEPLAB_DEVICE");
+    if (!device || !*device || tl_use_device(ctx, device) == TL_OK) return;
+    lua_pushfstring(L, "TOEPLAB_DEVICE: %s", tl_errmsg(ctx));
+    (void)usage_error(L);
+}
+
 /* toeplab lua FILE ARGUMENTS: as `lua FILE ARGUMENTS`, with `arg` and `...`. */
 static int run_script(lua_State *L, const start *s)
 {
+    use_device(L, s->ctx);
     char        folder[PATH_MAX];
     const char *file = s->argc > 1 && strcmp(s->argv[1], "-") != 0 ? s->argv[1] : NULL;
     const char *slash = file ? strrchr(file, '/') : NULL;
@@ -289,12 +300,6 @@ int main(int argc, char **argv)
     if (st != TL_OK) {
         (void)fprintf(stderr, "toeplab: the engine does not start: %s\n", tl_status_text(st));
         return 1;
-    }
-    const char *device = getenv("TOEPLAB_DEVICE");
-    if (device && *device && tl_use_device(s.ctx, device) != TL_OK) {
-        (void)fprintf(stderr, "toeplab: TOEPLAB_DEVICE: %s\n", tl_errmsg(s.ctx));
-        tl_ctx_free(s.ctx);
-        return USAGE;
     }
     int code = run_lua(&s);
     tl_ctx_free(s.ctx);

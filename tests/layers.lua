@@ -3,7 +3,7 @@
 
 local ROOT = arg[1] or arg[0]:match("^(.*)/tests/[^/]*$") or "."
 local MAX = { columns = 100, lines = 400, body = 60 }
-local LINES = { ["core/toeplab.h"] = 650 } -- the whole public API is one file
+local LINES = { ["core/toeplab.h"] = 660 } -- the whole public API is one file
 
 -- ---- What each room may use ----
 
@@ -14,7 +14,7 @@ local may_include = { -- header -> the only files that may include it
   { "^sqlite3",       "^core/store%.c$", "^core/json%.c$" },
   { "^pcre2",         "^core/pieces%.c$" },
   { "^hdf5",          "^core/h5%w*%.[ch]$" },
-  { "^dlfcn%.h$",     "^core/plugin%.c$", "^tests/faults/" },
+  { "^dlfcn%.h$",     "^core/plugin%.c$", "^core/device%.c$", "^tests/faults/" },
   { "^fftw3",         "^backends/fft/", "^benches/" },
   { "^cblas",         "^core/gemm%.c$" },
   { "^openblas",      "^core/gemm%.c$" },

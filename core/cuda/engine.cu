@@ -7,7 +7,7 @@
 
 /* ---- Failures -------------------------------------------------------------------------------- */
 
-static tl_memory memory(tl_ctx *ctx);
+static tl_memory memory(const tl_ctx *ctx);
 
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what)
 {
@@ -74,12 +74,13 @@ static tl_status check_fault(tl_ctx *ctx)
 static tl_status download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 {
     card       *c = card_of(ctx);
-    cudaError_t st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream);
+    cudaError_t st = cudaSuccess;
+    if (bytes > 0) st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "copying from the card");
     return check_fault(ctx);
 }
 
-static tl_memory memory(tl_ctx *ctx)
+static tl_memory memory(const tl_ctx *ctx)
 {
     card    *c = card_of(ctx);
     tl_memory info = {0};
@@ -93,9 +94,25 @@ static tl_memory memory(tl_ctx *ctx)
     return info;
 }
 
+static void reset_peak(tl_ctx *ctx)
+{
+    uint64_t none = 0;
+    (void)cudaMemPoolSetAttribute(card_of(ctx)->pool, cudaMemPoolAttrUsedMemHigh, &none);
+}
+
+static void trim(tl_ctx *ctx)
+{
+    (void)cudaStreamSynchronize(card_of(ctx)->stream);
+    (void)cudaMemPoolTrimTo(card_of(ctx)->pool, 0);
+}
+
 /* ---- Life ------------------------------------------------------------------------------------ */
 
+#ifdef TL_EMULATE
+#define WORKSPACE ((size_t)4 << 10)
+#else
 #define WORKSPACE ((size_t)32 << 20)
+#endif
 
 static tl_status open_pool(tl_ctx *ctx, card *c)
 {
@@ -118,17 +135,6 @@ static tl_status open_blas(tl_ctx *ctx, card *c)
     return st == CUBLAS_STATUS_SUCCESS ? TL_OK : blas_fail(ctx, st, "opening the card");
 }
 
-static void describe(card *c, const cudaDeviceProp *p)
-{
-    int driver = 0, runtime = 0;
-    (void)cudaDriverGetVersion(&driver);
-    (void)cudaRuntimeGetVersion(&runtime);
-    (void)snprintf(c->about, sizeof c->about,
-                   "%s, compute capability %d.%d, %zu MiB, driver for CUDA %d.%d, runtime %d.%d",
-                   p->name, p->major, p->minor, p->totalGlobalMem >> 20, driver / 1000,
-                   driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-}
-
 static void shut(card *c)
 {
     if (c->blas) (void)cublasDestroy(c->blas);
@@ -138,29 +144,70 @@ static void shut(card *c)
     free(c);
 }
 
-static tl_status open_card(tl_ctx *ctx, int number, void **out_state)
+static void describe(const cudaDeviceProp *p, char *about, size_t size)
+{
+    int driver = 0, runtime = 0, fft = 0, blas[3] = {0};
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    (void)cufftGetVersion(&fft);
+    (void)cublasGetProperty(MAJOR_VERSION, &blas[0]);
+    (void)cublasGetProperty(MINOR_VERSION, &blas[1]);
+    (void)cublasGetProperty(PATCH_LEVEL, &blas[2]);
+    (void)snprintf(about, size,
+                   "%s, compute capability %d.%d, %zu MiB, driver for CUDA %d.%d, runtime %d.%d, "
+                   "cuBLAS %d.%d.%d, cuFFT %d.%d.%d", p->name, p->major, p->minor,
+                   (size_t)p->totalGlobalMem >> 20, driver / 1000, driver % 1000 / 10,
+                   runtime / 1000, runtime % 1000 / 10, blas[0], blas[1], blas[2], fft / 1000,
+                   fft % 1000 / 100, fft % 100);
+}
+
+/* Why there is no card at all. */
+static tl_status no_card(tl_ctx *ctx, cudaError_t st)
+{
+    int driver = 0, runtime = 0;
+    (void)cudaGetLastError();
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    if (driver == 0)
+        return tl_fail(ctx, TL_EDEVICE, "device 'cuda': no NVIDIA driver is here (the runtime says: "
+                       "%s)", cudaGetErrorString(st));
+    return tl_fail(ctx, TL_EDEVICE, "device 'cuda': %s (driver for CUDA %d.%d, runtime %d.%d)",
+                   cudaGetErrorString(st), driver / 1000, driver % 1000 / 10, runtime / 1000,
+                   runtime % 1000 / 10);
+}
+
+/* What it asks the driver makes no context: the card's memory stays as it is. */
+static tl_status look(tl_ctx *ctx, int number, int *out_cards, char *about, size_t size)
 {
     int            count = 0;
     cudaDeviceProp p;
     cudaError_t    st = cudaGetDeviceCount(&count);
-    if (st != cudaSuccess)
-        return tl_fail(ctx, TL_EDEVICE, "device 'cuda': %s", cudaGetErrorString(st));
+    if (st != cudaSuccess) return no_card(ctx, st);
     if (number >= count)
-        return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': there are %d cards, numbered from 0",
-                       number, count);
-    st = cudaSetDevice(number);
-    if (st == cudaSuccess) st = cudaGetDeviceProperties(&p, number);
+        return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': there %s %d card%s, numbered from 0",
+                       number, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
+    st = cudaGetDeviceProperties(&p, number);
     if (st != cudaSuccess)
         return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': %s", number, cudaGetErrorString(st));
+    describe(&p, about, size);
+    *out_cards = count;
+    return TL_OK;
+}
+
+static tl_status open_card(tl_ctx *ctx, int number, void **out_state)
+{
+    int   count = 0;
     card *c = (card *)calloc(1, sizeof *c);
     if (!c) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     c->number = number;
-    describe(c, &p);
-    tl_status failed = open_pool(ctx, c);
-    if (failed == TL_OK) failed = open_blas(ctx, c);
-    if (failed != TL_OK) {
+    tl_status st = look(ctx, number, &count, c->about, sizeof c->about);
+    if (st == TL_OK && cudaSetDevice(number) != cudaSuccess)
+        st = cuda_fail(ctx, cudaGetLastError(), "opening the card");
+    if (st == TL_OK) st = open_pool(ctx, c);
+    if (st == TL_OK) st = open_blas(ctx, c);
+    if (st != TL_OK) {
         shut(c);
-        return failed;
+        return st;
     }
     *out_state = c;
     return TL_OK;
@@ -186,6 +233,6 @@ static const tl_kernel_row *const tables[] = {
 };
 
 extern "C" TL_EXPORT const tl_engine tl_engine_entry = {
-    TL_ENGINE_ABI, "cuda", open_card, close_card, card_alloc, card_free, upload, download,
-    memory, about, tables, sizeof tables / sizeof *tables, card_backend,
+    TL_ENGINE_ABI, "cuda", look, open_card, close_card, card_alloc, card_free, upload, download,
+    memory, reset_peak, trim, about, tables, sizeof tables / sizeof *tables, card_backend,
 };

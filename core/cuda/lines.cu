@@ -1,62 +1,75 @@
 /* lines.cu - sequences as lines and back, by tiles that are read and written in order. */
 #include "lines.cuh"
 
-#define TILE 32
+#define TILE 32 /* a block is TILE x 8 threads and has a tile of entries and channels */
 
-typedef struct sheet {
-    int64_t n, d, at, size;
-} sheet;
+typedef struct tile {
+    int64_t i, c, sequence; /* the first */
+} tile;
 
-static __device__ int64_t place(sheet s, int64_t i) { return (s.at + i + s.size) % s.size; }
-
-/* A block is TILE x 8 threads: a tile of positions and channels of one sequence. */
-static __global__ void to_lines(sheet s, int64_t tiles, int64_t columns, const float *x, float *lines)
+static __device__ tile tile_of(unsigned tiles, unsigned columns)
 {
-    __shared__ float tile[TILE][TILE + 1];
-    int64_t seq = blockIdx.x / (tiles * columns), k = blockIdx.x % (tiles * columns);
-    int64_t i0 = k / columns * TILE, c0 = k % columns * TILE;
-    int     lane = threadIdx.x % TILE;
-    for (int r = threadIdx.x / TILE; r < TILE; r += THREADS / TILE)
-        if (i0 + r < s.n && c0 + lane < s.d)
-            tile[r][lane] = x[(seq * s.n + i0 + r) * s.d + c0 + lane];
-    __syncthreads();
-    for (int r = threadIdx.x / TILE; r < TILE; r += THREADS / TILE)
-        if (c0 + r < s.d && i0 + lane < s.n)
-            lines[(seq * s.d + c0 + r) * s.size + place(s, i0 + lane)] = tile[lane][r];
+    unsigned k = blockIdx.x / columns;
+    return tile{(int64_t)(k % tiles) * TILE, (int64_t)(blockIdx.x % columns) * TILE, k / tiles};
 }
 
-static __global__ void from_lines(sheet s, int64_t tiles, int64_t columns, float scale,
+/* k, which is above -size and below 2 size, modulo that */
+static __device__ int64_t wrapped(int64_t k, int64_t size)
+{
+    return k < 0 ? k + size : k >= size ? k - size : k;
+}
+
+/* A tile of places, which may have no entry. */
+static __global__ void to_lines(card_sheet s, unsigned tiles, unsigned columns, const float *x,
+                                float *lines)
+{
+    __shared__ float values[TILE][TILE + 1];
+    tile t = tile_of(tiles, columns);
+    int  lane = threadIdx.x % TILE;
+    for (int r = threadIdx.x / TILE; r < TILE; r += THREADS / TILE) {
+        int64_t i = wrapped(t.i + r - s.at, s.size);
+        if (t.i + r < s.size && t.c + lane < s.channels)
+            values[r][lane] = i < s.n ? x[t.sequence * s.sequence + i * s.row + t.c + lane] : 0;
+    }
+    __syncthreads();
+    for (int r = threadIdx.x / TILE; r < TILE; r += THREADS / TILE)
+        if (t.c + r < s.channels && t.i + lane < s.size)
+            lines[t.sequence * s.lines + (t.c + r) * s.line + t.i + lane] = values[lane][r];
+}
+
+static __global__ void from_lines(card_sheet s, unsigned tiles, unsigned columns, float scale,
                                   const float *lines, float *y)
 {
-    __shared__ float tile[TILE][TILE + 1];
-    int64_t seq = blockIdx.x / (tiles * columns), k = blockIdx.x % (tiles * columns);
-    int64_t i0 = k / columns * TILE, c0 = k % columns * TILE;
-    int     lane = threadIdx.x % TILE;
+    __shared__ float values[TILE][TILE + 1];
+    tile t = tile_of(tiles, columns);
+    int  lane = threadIdx.x % TILE;
     for (int r = threadIdx.x / TILE; r < TILE; r += THREADS / TILE)
-        if (c0 + r < s.d && i0 + lane < s.n)
-            tile[r][lane] = lines[(seq * s.d + c0 + r) * s.size + place(s, i0 + lane)];
+        if (t.c + r < s.channels && t.i + lane < s.n)
+            values[r][lane] = lines[t.sequence * s.lines + (t.c + r) * s.line +
+                                    wrapped(s.at + t.i + lane, s.size)];
     __syncthreads();
     for (int r = threadIdx.x / TILE; r < TILE; r += THREADS / TILE)
-        if (i0 + r < s.n && c0 + lane < s.d)
-            y[(seq * s.n + i0 + r) * s.d + c0 + lane] = scale * tile[lane][r];
+        if (t.i + r < s.n && t.c + lane < s.channels)
+            y[t.sequence * s.sequence + (t.i + r) * s.row + t.c + lane] = scale * values[lane][r];
 }
 
-tl_status card_to_lines(tl_ctx *ctx, const float *x, int64_t b, int64_t n, int64_t d, int64_t at,
-                        int64_t size, float *lines)
+static int64_t tiles_of(int64_t n) { return (n + TILE - 1) / TILE; }
+
+tl_status card_to_lines(tl_ctx *ctx, const card_sheet *s, const float *x, float *lines)
 {
-    sheet   s = {n, d, at, size};
-    int64_t tiles = (n + TILE - 1) / TILE, columns = (d + TILE - 1) / TILE;
-    if (b * n * d == 0) return TL_OK;
-    LAUNCH_SYNC(to_lines, b * tiles * columns, THREADS, s, tiles, columns, x, lines);
+    int64_t tiles = tiles_of(s->size), columns = tiles_of(s->channels);
+    if (s->b * tiles * columns == 0) return TL_OK;
+    LAUNCH_SYNC(to_lines, s->b * tiles * columns, THREADS, *s, (unsigned)tiles, (unsigned)columns,
+                x, lines);
     return launched(ctx, "sequences to lines");
 }
 
-tl_status card_from_lines(tl_ctx *ctx, const float *lines, int64_t b, int64_t n, int64_t d,
-                          int64_t at, int64_t size, float scale, float *y)
+tl_status card_from_lines(tl_ctx *ctx, const card_sheet *s, float scale, const float *lines,
+                          float *y)
 {
-    sheet   s = {n, d, at, size};
-    int64_t tiles = (n + TILE - 1) / TILE, columns = (d + TILE - 1) / TILE;
-    if (b * n * d == 0) return TL_OK;
-    LAUNCH_SYNC(from_lines, b * tiles * columns, THREADS, s, tiles, columns, scale, lines, y);
+    int64_t tiles = tiles_of(s->n), columns = tiles_of(s->channels);
+    if (s->b * tiles * columns == 0) return TL_OK;
+    LAUNCH_SYNC(from_lines, s->b * tiles * columns, THREADS, *s, (unsigned)tiles, (unsigned)columns,
+                scale, lines, y);
     return launched(ctx, "lines to sequences");
 }

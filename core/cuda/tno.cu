@@ -10,7 +10,18 @@ extern "C" {
 
 /* ---- Backends -------------------------------------------------------------------------------- */
 
-static const card_form *const forms[] = {&card_fft_form};
+static const card_form *const forms[] = {&card_fft_form,   &card_rac_form,    &card_fd_form,
+                                         &card_naive_form, &card_matrix_form, &card_ski_form};
+
+const tl_tno_form *card_backend(tl_ctx *ctx, const char *name)
+{
+    (void)ctx;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(forms[i]->name, name) == 0) return &forms[i]->form;
+    return NULL;
+}
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
 
 void *card_plan(const tl_host *h, size_t bytes)
 {
@@ -21,12 +32,32 @@ void *card_plan(const tl_host *h, size_t bytes)
 
 void card_plan_free(void *plan) { free(plan); }
 
-const tl_tno_form *card_backend(tl_ctx *ctx, const char *name)
+tl_status card_points(const tl_host *h, const char *name, const tl_tno_problem *p, int64_t *out)
 {
-    (void)ctx;
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (strcmp(forms[i]->name, name) == 0) return &forms[i]->form;
-    return NULL;
+    const tl_tno_backend *b;
+    tl_status             st = tl_find_backend(card_ctx(h), name, &b);
+    if (st == TL_OK) *out = b->points(p, NULL);
+    return st;
+}
+
+tl_status card_option(const tl_host *h, const char *name, const tl_tno_problem *p,
+                      const char *option, tl_option_value *out)
+{
+    const tl_tno_backend *b;
+    tl_status             st = tl_find_backend(card_ctx(h), name, &b);
+    if (st != TL_OK) return st;
+    for (int i = 0; b->options && b->options[i].name; i++)
+        if (strcmp(b->options[i].name, option) == 0) {
+            *out = p->options[i];
+            return TL_OK;
+        }
+    return tl_fail(card_ctx(h), TL_EINVAL, "backend '%s' has no option '%s'", name, option);
+}
+
+tl_status card_clear(tl_ctx *ctx, void *p, size_t bytes)
+{
+    cudaError_t st = bytes ? cudaMemsetAsync(p, 0, bytes, card_of(ctx)->stream) : cudaSuccess;
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "clearing memory");
 }
 
 /* ---- The operator: tno.c's, which only hands pointers on ------------------------------------- */

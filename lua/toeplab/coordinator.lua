@@ -1,5 +1,6 @@
 -- coordinator.lua: shares the trials of a run out to worker processes and takes their journals over
 -- into the store, whose only writer it is.
+local config = require "toeplab.config"
 local core = require "toeplab.core"
 local eta = require "toeplab.eta"
 local prune = require "toeplab.prune"
@@ -16,7 +17,8 @@ local Pool = {}
 Pool.__index = Pool
 
 -- run: records, folder, progress, trials, exp, worker (the words of the command line of a worker),
--- jobs, timeout (seconds, or nil), fail_fast, used (seconds of its trials before).
+-- jobs, turns (devices.lua), timeout (seconds, or nil), fail_fast, used (seconds of its trials
+-- before).
 function coordinator.new(run)
   local budget = run.exp.budget or {}
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
@@ -37,16 +39,32 @@ local function clean_folder(run, t, artifacts)
   end
 end
 
--- What a worker prints goes to the log of the trial in hand; before that to a file of its own.
-local function start_worker(self)
+-- A worker at place serves one device. What it prints goes to the log of the trial in hand; before
+-- that to a file of its own.
+local function start_worker(self, device, place)
   local run = self.run
   self.started = self.started + 1 -- a number of its own: others may have ended
   local log = ("%s/worker-%d.log"):format(run.folder, self.started)
-  local process, why = core.sys.spawn(run.worker, log)
+  local words = table.move(run.worker, 1, #run.worker, 1, {})
+  words[#words + 1] = "--device=" .. place.device
+  local process, why = core.sys.spawn(words, log)
   if not process then stop.raise(stop.FAILED, "no worker can be started: %s", why) end
-  local w = { process = process, read = wire.reader(), log = log }
+  local w = { process = process, read = wire.reader(), log = log, device = device, place = place }
   table.insert(self.workers, w)
   return w
+end
+
+-- Ends the process of w and forgets it.
+local function dismiss(self, w)
+  w.process:kill()
+  core.sys.remove(w.log)
+  for i, other in ipairs(self.workers) do
+    if other == w then
+      self.run.turns:give(w.place)
+      table.remove(self.workers, i)
+      return
+    end
+  end
 end
 
 -- Gives worker w the trial t.
@@ -54,6 +72,8 @@ local function assign(self, w, t)
   local run = self.run
   local ok, why = core.sys.mkdir(run.folder .. "/" .. t.path)
   if not ok then stop.raise(stop.STORAGE, "%s", why) end
+  t.provenance = config.copy(t.provenance)
+  t.provenance.device = w.place.about
   local attempt, seconds, artifacts = run.records:begin(t, w.process:pid())
   clean_folder(run, t, artifacts)
   local lines = {}
@@ -69,18 +89,35 @@ local function assign(self, w, t)
   run.progress:began(w, t)
 end
 
--- Hands out trials as long as a worker is free.
-local function assign_all(self)
-  for _, w in ipairs(self.workers) do
+-- Gives each worker that is free the next trial of its device; one for which there is none goes.
+local function assign_free(self)
+  for _, w in ipairs(table.move(self.workers, 1, #self.workers, 1, {})) do
     if not w.trial and not w.closed and #self.queue > 0 then
-      assign(self, w, table.remove(self.queue, 1))
+      local i = 1
+      while self.queue[i] and self.queue[i].config.device ~= w.device do i = i + 1 end
+      if self.queue[i] then
+        assign(self, w, table.remove(self.queue, i))
+      else
+        dismiss(self, w)
+      end
     end
   end
-  local open = 0
+end
+
+-- Hands out trials as long as there is a worker for them; those whose cards are taken wait.
+local function assign_all(self)
+  assign_free(self)
+  local open, i, full = 0, 1, {}
   for _, w in ipairs(self.workers) do open = open + (w.closed and 0 or 1) end
-  while open < self.run.jobs and #self.queue > 0 do
-    assign(self, start_worker(self), table.remove(self.queue, 1))
-    open = open + 1
+  while open < self.run.jobs and self.queue[i] do
+    local device = self.queue[i].config.device
+    local place = not full[device] and self.run.turns:take(device)
+    if place then
+      assign(self, start_worker(self, device, place), table.remove(self.queue, i))
+      open = open + 1
+    else
+      full[device], i = true, i + 1
+    end
   end
 end
 
@@ -156,6 +193,7 @@ function hear.ended(self, w, status, code, why, ended)
   if w.late and status ~= "done" then status, ended, why = "failed", w.late_for, w.late end
   w.closed = w.late ~= nil -- it was told to stop: it takes no other trial
   over(self, w, status, why, ended)
+  if status == "failed" and w.place.card then dismiss(self, w) end -- its card may be beyond use
   if code == stop.STORAGE then
     self.storage = { label = label, why = why }
     self:wind_down("TERM")
@@ -187,12 +225,8 @@ end
 -- that happens again and again.
 local function buried(self, w)
   local code, signal = w.process:wait(true)
-  w.process:kill()
   local why = w.late or cause(code, signal, w)
-  core.sys.remove(w.log)
-  for i, other in ipairs(self.workers) do
-    if other == w then table.remove(self.workers, i) end
-  end
+  dismiss(self, w)
   local t = w.trial
   if not t then return end
   if take(self, w) then

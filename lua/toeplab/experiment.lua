@@ -15,9 +15,11 @@
 --   report     = { rows = "decay", columns = {"loss"} } or function(trials, report) ... end,
 -- }
 --
--- Every experiment has the key precision, "float32" unless declared otherwise (core.precision).
+-- Every experiment has the keys precision, "float32" unless declared otherwise (core.precision), and
+-- device, what TOEPLAB_DEVICE says or "cpu" (devices.lua).
 local config = require "toeplab.config"
 local declared = require "toeplab.declared"
+local devices = require "toeplab.devices"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
@@ -254,11 +256,12 @@ function Experiment:declares(key)
   return false
 end
 
--- The worker reads this key, not the script: it is one of every experiment.
-local function add_precision(self)
-  if self.fixed.precision ~= nil or self:varies "precision" then return end
+-- The worker reads these keys, not the script: they are those of every experiment.
+local function add_keys(self)
   self.fixed = config.copy(self.fixed)
-  self.fixed.precision = "float32"
+  for key, value in pairs { precision = "float32", device = devices.usual() } do
+    if self.fixed[key] == nil and not self:varies(key) then self.fixed[key] = value end
+  end
 end
 
 local function source(level)
@@ -289,7 +292,7 @@ function experiment.define(name, level)
     for _, key in ipairs(suggest.keys(self.fixed)) do self:check_value(key, self.fixed[key]) end
     check_grid(self)
     declared.axes(self)
-    add_precision(self)
+    add_keys(self)
     check_scales(self)
     declared.rules(self)
     check_checkpoint(self)

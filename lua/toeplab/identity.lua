@@ -1,6 +1,7 @@
 -- identity.lua: the id of a trial: a hash of all that its numbers depend on.
 local core = require "toeplab.core"
 local corpus = require "toeplab.corpus"
+local devices = require "toeplab.devices"
 local json = require "toeplab.json"
 local provenance = require "toeplab.provenance"
 local stop = require "toeplab.stop"
@@ -31,13 +32,16 @@ end
 -- Gives each of the trials of exp its id, its folder below the results folder, the text of its
 -- configuration and the hashes of code and data.
 return function(exp, trials)
-  local code, script = provenance.code_hash(), core.sha256(exp.text)
+  local codes, script = {}, core.sha256(exp.text)
   local modules, backends, known = provenance.modules_hash(), {}, {}
   for i, backend in ipairs(core.backends()) do backends[i] = backend.name end
   backends[#backends + 1] = "auto"
   for _, t in ipairs(trials) do
     check_backend(exp, t.config, backends)
     local data = data_of(exp, t.config, known)
+    local device = devices.file(t.config.device)
+    local code = codes[device or ""] or provenance.code_hash(device)
+    codes[device or ""] = code
     t.code_hash, t.data_hash = code, next(data) and core.sha256(json.encode(data)) or ""
     t.data = data
     t.json = t.json or json.encode(t.config)

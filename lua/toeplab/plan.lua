@@ -1,6 +1,7 @@
 -- plan.lua: from an experiment and the words of a command line to the list of its trials, before
 -- anything runs.
 local config = require "toeplab.config"
+local devices = require "toeplab.devices"
 local experiment = require "toeplab.experiment"
 local json = require "toeplab.json"
 local space = require "toeplab.space"
@@ -212,6 +213,8 @@ function plan.check(exp, trials)
     seen[text] = true
     local known, wrong = suggest.choose("precision", trial.config.precision, precisions)
     if not known then stop.usage("%s: %s", exp:where("precision"), wrong) end
+    wrong = devices.wrong(trial.config.device)
+    if wrong then stop.usage("%s: %s", exp:where("device"), wrong) end
     if exp.check then
       local ok, why = pcall(exp.check, config.new(trial.config))
       if not ok then stop.usage("%s", stop.text(why)) end

@@ -54,11 +54,13 @@ local function engine_files()
 end
 
 -- sha256 of the engine, its backends and the library's files: what a trial's numbers depend on.
-function provenance.code_hash()
+-- device: the file of the device it runs on, nil on the CPU.
+function provenance.code_hash(device)
   local files, hashes = {}, { core.version }
   add_files(provenance.library(), files)
   table.sort(files)
   for _, path in ipairs(engine_files()) do files[#files + 1] = path end
+  files[#files + 1] = device
   for i, path in ipairs(files) do
     local ok, hash = pcall(core.sha256_file, path)
     if not ok then stop.raise(stop.FAILED, "the program cannot be read: %s", tostring(hash)) end

@@ -15,6 +15,8 @@ function resume.state(self)
     state.streams[s.name] = { key = key, offset = offset }
   end
   state.threads = core.threads()
+  local _, about = core.device()
+  if about ~= "" then state.device = about end -- what is on the CPU does not say so
   return state
 end
 
@@ -67,6 +69,14 @@ local function compare_threads(self, state)
     state.threads, state.threads == 1 and "" or "s", core.threads(), state.threads)
 end
 
+-- And for one kind of card, with its driver and libraries.
+local function compare_devices(self, state)
+  local _, about = core.device()
+  if (state.device or "") == about then return end
+  self.progress:warn("the checkpoint was made on another device than this one: the results will not "
+    .. "equal those of an undisturbed run bit for bit; it was %s", state.device or "the CPU")
+end
+
 -- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.
 function resume.restore(self)
   local found, rows = 0, self.rows:checkpoints()
@@ -75,6 +85,7 @@ function resume.restore(self)
     if state then
       apply(self, state)
       compare_threads(self, state)
+      compare_devices(self, state)
       found, self.lowest = state.step, state.best
       break
     end

@@ -3,6 +3,7 @@
 local config = require "toeplab.config"
 local coordinator = require "toeplab.coordinator"
 local core = require "toeplab.core"
+local devices = require "toeplab.devices"
 local experiment = require "toeplab.experiment"
 local identify = require "toeplab.identity"
 local journal = require "toeplab.journal"
@@ -160,6 +161,16 @@ local function to_do(run, shard)
   return list, skipped
 end
 
+-- Raises before anything is begun if the device of a trial that is not done is not here.
+local function check_devices(run)
+  local list = {}
+  for _, t in ipairs(run.trials) do
+    local status = run.records:status(t.id)
+    if status ~= "done" and status ~= "pruned" then list[#list + 1] = t end
+  end
+  devices.check(run.exp, list)
+end
+
 -- Numbers the trials; returns those that only, a function of a trial, wants.
 local function chosen(trials, only)
   local list = {}
@@ -181,6 +192,7 @@ local function prepare(path, overrides, options)
   if not next(checkpoint) then checkpoint = { seconds = SECONDS } end
   return { exp = exp, trials = trials, axes = about.axes, folder = records.folder(options.dir),
     checkpoint = checkpoint, jobs = options.jobs or 1, timeout = options.timeout,
+    turns = devices.turns(options.share or 1),
     fail_fast = options.fail_fast, threads = options.threads, used = 0.0,
     progress = progress.new { quiet = options.quiet, out = options.out } }
 end
@@ -220,7 +232,7 @@ local function enlist(run, path, overrides, options, threads)
 end
 
 -- Runs the experiment in the script at path under overrides ("key=value"). options: dir, quiet,
--- steps and seconds between checkpoints, jobs (workers), timeout (seconds of a trial), fail_fast,
+-- steps and seconds between checkpoints, jobs (workers), share (trials on a card), timeout (seconds of a trial), fail_fast,
 -- shard ({part=, of=}), command (the words of the whole command line), out (a file instead of
 -- stderr), threads (of each worker), only (a function that says whether a trial is wanted; then
 -- there is no report), enlisted (a function that is told the records and the trials once these have
@@ -231,6 +243,7 @@ function runner.run(path, overrides, options)
   run.records = records.open(run.folder, "w")
   local guard <close> = run.records
   local began = core.sys.clock()
+  check_devices(run)
   replay(run)
   local threads
   run.worker, threads = worker_words(run, path, overrides, options)

@@ -325,8 +325,8 @@ local function keep_model(self, model, data)
 end
 
 -- Names in a checkpoint that are not free for the parts in extra.
-local reserved = { step = true, streams = true, threads = true, best = true, model = true,
-  optim = true, data = true, guard = true }
+local reserved = { step = true, streams = true, threads = true, device = true, best = true,
+  model = true, optim = true, data = true, guard = true }
 
 -- Iterates over the steps that are still to do, up to n, after restoring everything from the last
 -- good checkpoint. model, opt: have state() and load(); data: may have; extra: name -> more of

@@ -10,6 +10,7 @@ local choices = require "toeplab.choices"
 local config = require "toeplab.config"
 local core = require "toeplab.core"
 local corpus = require "toeplab.corpus"
+local devices = require "toeplab.devices"
 local experiment = require "toeplab.experiment"
 local journal = require "toeplab.journal"
 local json = require "toeplab.json"
@@ -302,10 +303,11 @@ function worker:hear()
 end
 
 -- Serves the experiment in the script at path under overrides until the coordinator closes the
--- pipe. options: dir, steps and seconds between checkpoints.
+-- pipe. options: dir, steps and seconds between checkpoints, device.
 function worker.main(path, overrides, options)
   core.sys.catch_signals()
   core.sys.end_with_parent()
+  devices.use(options.device)
   local exp = experiment.load(path)
   local trials = plan.trials(exp, overrides)
   local self = setmetatable({ exp = exp, folder = options.dir, artifacts = {}, lines = {},

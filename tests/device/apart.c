@@ -4,6 +4,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -96,13 +97,34 @@ static tl_status move(tl_ctx *ctx, void *to, const void *from, size_t bytes)
     return leave(ctx, st);
 }
 
-static tl_memory memory(tl_ctx *ctx) { return ((apart *)ctx->engine_state)->info; }
+static tl_memory memory(const tl_ctx *ctx) { return ((const apart *)ctx->engine_state)->info; }
+
+static void reset_peak(tl_ctx *ctx)
+{
+    apart *s = ctx->engine_state;
+    s->info.peak = s->info.live;
+}
+
+static void trim(tl_ctx *ctx) { (void)ctx; }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
-static tl_status open_device(tl_ctx *ctx, int card, void **out_state)
+static const char what[] = "apart: the CPU, on memory of its own";
+
+static tl_status look(tl_ctx *ctx, int card, int *out_cards, char *text, size_t size)
 {
     if (card != 0) return tl_fail(ctx, TL_EDEVICE, "device 'apart' has one card, no number %d", card);
+    *out_cards = 1;
+    (void)snprintf(text, size, "%s", what);
+    return TL_OK;
+}
+
+static tl_status open_device(tl_ctx *ctx, int card, void **out_state)
+{
+    char      text[64];
+    int       cards;
+    tl_status st = look(ctx, card, &cards, text, sizeof text);
+    if (st != TL_OK) return st;
     apart *s = calloc(1, sizeof *s);
     if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     s->arena = mmap(NULL, ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -135,7 +157,7 @@ static void close_device(tl_ctx *ctx)
 static const char *about(tl_ctx *ctx)
 {
     (void)ctx;
-    return "apart: the CPU, on memory of its own";
+    return what;
 }
 
 /* Plans hold no memory of tensors, so they are the CPU's. */
@@ -170,7 +192,7 @@ static const tl_kernel_row kernels[] = {
 static const tl_kernel_row *const tables[] = {kernels};
 
 const tl_engine tl_engine_entry = {
-    .abi = TL_ENGINE_ABI, .name = "apart", .open = open_device, .close = close_device,
+    .abi = TL_ENGINE_ABI, .name = "apart", .look = look, .open = open_device, .close = close_device,
     .alloc = allocate, .release = release, .upload = move, .download = move, .memory = memory,
-    .about = about, .tables = tables, .table_count = 1, .form = form,
+    .reset_peak = reset_peak, .trim = trim, .about = about, .tables = tables, .table_count = 1, .form = form,
 };

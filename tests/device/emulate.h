@@ -6,6 +6,7 @@
 #define TL_EMULATE_H
 
 #include <math.h>
+#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,13 +32,16 @@ struct alignas(16) float4 { float x, y, z, w; };
 
 /* ---- Coroutines ------------------------------------------------------------------------------ */
 
+/* Each has a stack of its own, made once by makecontext, and runs the body of every block from then
+** on. Switches are by _setjmp, for swapcontext asks the system about signals each time. */
+
 namespace emulate {
 
 enum state { READY, AT_BLOCK, AT_WARP, DONE };
 
 struct thread {
-    ucontext_t context;
-    char *stack;
+    jmp_buf at;
+    char *stack; /* NULL: not begun yet */
     state where;
     dim3 index;
 };
@@ -46,7 +50,7 @@ enum { MOST = 1024, STACK = 64 << 10 };
 
 struct machine {
     thread threads[MOST];
-    ucontext_t scheduler;
+    jmp_buf scheduler;
     int count, now, sync; /* sync: whether the launch allows waiting */
     dim3 block, grid, block_index;
     uint64_t exchange[MOST];
@@ -69,20 +73,43 @@ inline void die(const char *why)
     abort();
 }
 
-inline void entry()
+inline void leave(state where)
 {
     machine &m = at();
-    m.body(m.user);
-    m.threads[m.now].where = DONE;
-    swapcontext(&m.threads[m.now].context, &m.scheduler);
+    thread &t = m.threads[m.now];
+    t.where = where;
+    if (_setjmp(t.at) == 0) _longjmp(m.scheduler, 1);
+}
+
+inline void entry()
+{
+    for (;;) {
+        machine &m = at();
+        m.body(m.user);
+        leave(DONE);
+    }
+}
+
+inline void enter(thread &t)
+{
+    machine &m = at();
+    if (_setjmp(m.scheduler) != 0) return;
+    if (t.stack) _longjmp(t.at, 1);
+    static ucontext_t first, unused;
+    t.stack = (char *)malloc(STACK);
+    getcontext(&first);
+    first.uc_stack.ss_sp = t.stack;
+    first.uc_stack.ss_size = STACK;
+    first.uc_link = NULL;
+    makecontext(&first, entry, 0);
+    swapcontext(&unused, &first);
 }
 
 inline void wait(state where)
 {
     machine &m = at();
     if (!m.sync) die("a kernel that waits was launched by LAUNCH, not LAUNCH_SYNC");
-    m.threads[m.now].where = where;
-    swapcontext(&m.threads[m.now].context, &m.scheduler);
+    leave(where);
 }
 
 /* Threads from..to-1 that all wait (or are done) go on. */
@@ -108,7 +135,7 @@ inline void run_waiting()
         for (int i = 0; i < m.count; i++) {
             if (m.threads[i].where != READY) continue;
             m.now = i;
-            swapcontext(&m.scheduler, &m.threads[i].context);
+            enter(m.threads[i]);
             ran = true;
         }
         for (int w = 0; w < m.count; w += 32)
@@ -130,17 +157,18 @@ inline void run_block()
         for (m.now = 0; m.now < m.count; m.now++) m.body(m.user);
         return;
     }
-    for (int i = 0; i < m.count; i++) {
-        thread &t = m.threads[i];
-        if (!t.stack) t.stack = (char *)malloc(STACK);
-        getcontext(&t.context);
-        t.context.uc_stack.ss_sp = t.stack;
-        t.context.uc_stack.ss_size = STACK;
-        t.context.uc_link = &m.scheduler;
-        t.where = READY;
-        makecontext(&t.context, entry, 0);
-    }
+    for (int i = 0; i < m.count; i++) m.threads[i].where = READY;
     run_waiting();
+}
+
+enum { HUGE_PAGE = 2 << 20 }; /* of which the arena is made, so that shutting it is quick */
+
+inline void protect(bool open)
+{
+    machine &m = at();
+    size_t size = (m.used + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    if (mprotect(m.arena, size, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+        die("mprotect failed");
 }
 
 inline void guard(bool open)
@@ -148,9 +176,7 @@ inline void guard(bool open)
     machine &m = at();
     int before = m.open;
     m.open += open ? 1 : -1;
-    if (m.used > 0 && (before == 0 || m.open == 0) &&
-        mprotect(m.arena, m.used, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
-        die("mprotect failed");
+    if (m.used > 0 && (before == 0 || m.open == 0)) protect(open);
 }
 
 template <class F> void launch(int sync, dim3 grid, dim3 block, F f)
@@ -295,9 +321,11 @@ inline cudaError_t take(void **out, size_t bytes)
     int size = 12; /* a page at least: pages are what is shut */
     while (((size_t)1 << size) < bytes) size++;
     if (!m.arena) {
-        m.arena = (char *)mmap(NULL, (size_t)4096 << 20, PROT_NONE,
+        m.arena = (char *)mmap(NULL, ((size_t)4096 << 20) + HUGE_PAGE, PROT_NONE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (m.arena == MAP_FAILED) die("no room for the card's memory");
+        m.arena += HUGE_PAGE - (uintptr_t)m.arena % HUGE_PAGE;
+        (void)madvise(m.arena, (size_t)4096 << 20, MADV_HUGEPAGE); /* only advice */
     }
     piece *q = p.first;
     while (q && (q->taken || q->size != size)) q = q->next;
@@ -306,7 +334,7 @@ inline cudaError_t take(void **out, size_t bytes)
         q = new piece{m.used, size, true, p.first};
         p.first = q;
         m.used += (size_t)1 << size;
-        if (m.open) mprotect(m.arena + q->at, (size_t)1 << size, PROT_READ | PROT_WRITE);
+        if (m.open) protect(true);
     }
     q->taken = true;
     p.used += (uint64_t)1 << size;
@@ -375,10 +403,12 @@ static inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *p, int)
 {
     return *p = 0, cudaSuccess;
 }
-static inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *)
+static inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void *)
 {
+    if (what == cudaMemPoolAttrUsedMemHigh) emulate::pieces().high = emulate::pieces().used;
     return cudaSuccess;
 }
+static inline cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
 static inline cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void *value)
 {
     *(uint64_t *)value = what == cudaMemPoolAttrUsedMemCurrent ? emulate::pieces().used
@@ -399,6 +429,11 @@ typedef enum { CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_ALLOC_FAILED } cublasStatus_
 typedef enum { CUBLAS_OP_N, CUBLAS_OP_T } cublasOperation_t;
 enum { CUDA_R_32F, CUDA_R_16BF, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_GEMM_DEFAULT };
 
+typedef enum { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
+static inline cublasStatus_t cublasGetProperty(libraryPropertyType, int *v)
+{
+    return *v = 0, CUBLAS_STATUS_SUCCESS;
+}
 static inline const char *cublasGetStatusString(cublasStatus_t) { return "failed"; }
 static inline cublasStatus_t cublasCreate(cublasHandle_t *h)
 {
@@ -468,6 +503,7 @@ static inline cufftResult cufftPlanMany(cufftHandle *plan, int rank, int *n, int
     return CUFFT_SUCCESS;
 }
 
+static inline cufftResult cufftGetVersion(int *v) { return *v = 0, CUFFT_SUCCESS; }
 static inline cufftResult cufftDestroy(cufftHandle p) { return delete p, CUFFT_SUCCESS; }
 static inline cufftResult cufftSetStream(cufftHandle, cudaStream_t) { return CUFFT_SUCCESS; }
 

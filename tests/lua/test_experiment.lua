@@ -99,7 +99,7 @@ t.test("trials are all combinations with each seed, in an order of their own", f
   t.eq(trials[3].label, "decay=0.99 width=16 seed=1")
   t.eq(trials[12].label, "decay=learnable width=16 seed=2")
   t.eq(trials[12].config, { layers = 2, rate = 0.5, name = "a", on = true, sizes = { 1, 2 },
-    decay = "learnable", width = 16, seed = 2, precision = "float32" })
+    decay = "learnable", width = 16, seed = 2, precision = "float32", device = "cpu" })
 end)
 
 t.test("overrides take the type of what is declared", function()
@@ -108,7 +108,7 @@ t.test("overrides take the type of what is declared", function()
     "decay=learnable,0.5", "width=32", "seed=7" })
   t.eq(#trials, 2)
   t.eq(trials[1].config, { layers = 3, rate = 2.0, name = "b=c", on = false, sizes = { 4, 5, 6 },
-    decay = "learnable", width = 32, seed = 7, precision = "float32" })
+    decay = "learnable", width = 32, seed = 7, precision = "float32", device = "cpu" })
   t.eq(math.type(trials[1].config.rate), "float")
   t.eq(trials[2].config.decay, 0.5)
   t.eq(#plan.trials(exp, { "seeds=3" }), 18)

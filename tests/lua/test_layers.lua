@@ -131,7 +131,7 @@ test("RPE: one operator is recorded, unless a norm needs its own", function()
     ok(norm == "batchnorm" and core.tape_length() >= fewest or core.tape_length() == fewest)
     core.tape_clear()
   end
-end)
+end, "cpu")
 
 test("TNO: a decay that is fixed and alike multiplies within the encoder", function()
   tl.seed(11)

@@ -88,7 +88,7 @@ test("the memory estimate is near what training takes", function()
     ok(ratio > 0.7 and ratio < 1.3, ("measured over estimated: %.2f"):format(ratio))
     eq(e.parameters, (model:count()))
   end
-end)
+end, "cpu")
 
 -- ---- Behaviour ----------------------------------------------------------------------------------
 

@@ -362,7 +362,7 @@ test("parameters and memory are known from the options, whatever encoder and bac
         tostring(o.encoder), tostring(o.backend), ratio))
     end
   end
-end)
+end, "cpu")
 
 test("any length at evaluation, for every encoder and backend", function()
   for _, case in ipairs(kinds) do

@@ -180,6 +180,13 @@ local function backends(add)
   for _, problem in ipairs(core.backend_problems()) do add("backend", "note", problem) end
 end
 
+-- The device cuda: its first card, with driver and libraries, or why it cannot be used.
+local function cuda(add)
+  local cards, about = core.look_at_device "cuda"
+  add("cuda", cards and "ok" or "note", cards == 1 and about
+    or cards and ("%d cards, the first: %s"):format(cards, about) or about)
+end
+
 local function graphics(add)
   if not core.sys.exists("/proc/driver/nvidia/version") then
     add("gpu", "note", "none: there is no NVIDIA driver here (no /proc/driver/nvidia); the "
@@ -190,7 +197,8 @@ local function graphics(add)
     add("gpu", name and "ok" or "note", name or "there is a driver, but nvidia-smi finds no device")
   end
   local nvcc = line_of("nvcc --version | tail -1")
-  add("nvcc", nvcc and "ok" or "note", nvcc or "not in PATH: no CUDA backend can be compiled here")
+  add("nvcc", nvcc and "ok" or "note", nvcc
+    or "not in PATH: the device cuda cannot be compiled here")
 end
 
 local function tools(add)
@@ -229,6 +237,7 @@ function doctor.run(set, words)
   database(add, folder)
   processor(add)
   backends(add)
+  cuda(add)
   graphics(add)
   tools(add)
   data(add)

@@ -22,6 +22,7 @@ local command = {
     .. "Methods: window (default) runs the model on the last tokens only. The others see all of\n"
     .. "the text and give the same tokens: fft runs the model on it again for each token; ring\n"
     .. "keeps the last inputs of each operator; etsc keeps modes.",
+  computes = true,
   options = {
     { name = "prompt", short = "p", value = "TEXT", help = "what the text begins with" },
     { name = "tokens", short = "n", value = "N", help = "how many to add (default 200)" },

@@ -1,6 +1,7 @@
 -- init.lua: the verbs of the toeplab program; main runs one and returns its exit code.
 local arguments = require "toeplab.commands.arguments"
 local core = require "toeplab.core"
+local devices = require "toeplab.devices"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
@@ -68,6 +69,9 @@ Environment
   TOEPLAB_BACKENDS   folders with further backends, separated by ':'
   TOEPLAB_CACHE      the folder of tuning results (default: ~/.cache/toeplab); empty: none
   TOEPLAB_THREADS    the number of threads, as --threads N before the verb
+  TOEPLAB_DEVICE     where lua, generate, verify, repl and bench compute, and the key device of
+                     experiments that do not declare it: cpu (the default), cuda, or cuda:1, the
+                     second card
   TOEPLAB_PYTHON     the pythons whose PyTorch is measured by bench, separated by ':'
                      (default: python3); empty: none
   TOEPLAB_LUA        the folder of the Lua library, if not the installed one
@@ -166,6 +170,7 @@ local function dispatch(words)
   if name == "version" then return show_version() end
   local command = require("toeplab.commands." .. name)
   local set, others = arguments.parse(name, command.options, rest)
+  if command.computes then devices.use(set.device or devices.usual()) end
   return command.run(set, others, words) or stop.DONE
 end
 

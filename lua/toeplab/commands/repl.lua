@@ -19,6 +19,7 @@ local repl = {
     .. "  help                    this text\n"
     .. "An expression needs no return; what is not finished goes on in the next line. The store\n"
     .. "is open for reading. rlwrap adds line editing and a history.",
+  computes = true,
   options = { output.dir },
 }
 

@@ -16,6 +16,7 @@ local run = {
   options = {
     { name = "dry-run", short = "n", help = "list the trials and how they stand; run nothing" },
     { name = "jobs", short = "j", value = "N", help = "so many trials at a time, each a process" },
+    { name = "share", value = "N", help = "so many trials on a card at a time (1)" },
     { name = "timeout", value = "TIME", help = "a trial that takes longer (90s, 30m) is stopped" },
     { name = "fail-fast", help = "stop all at the first failure" },
     { name = "shard", value = "I/K", help = "only every K-th trial, from the I-th on" },
@@ -49,7 +50,8 @@ function run.run(set, words, command)
   if path:find("=") then stop.usage("run: the file comes first, then key=value; got '%s'", path) end
   local options = {
     dir = set.dir, quiet = set.quiet, command = { "toeplab", table.unpack(command) },
-    jobs = arguments.integer("run", set, "jobs", 1), timeout = duration(set.timeout),
+    jobs = arguments.integer("run", set, "jobs", 1),
+    share = arguments.integer("run", set, "share", 1), timeout = duration(set.timeout),
     fail_fast = set["fail-fast"], shard = shard(set.shard),
     steps = arguments.integer("run", set, "checkpoint-steps", 1),
     seconds = arguments.number("run", set, "checkpoint-seconds", 0),

@@ -92,6 +92,7 @@ local function show_head(t)
   field("host", row.host)
   field("version", about.version)
   field("threads", about.threads)
+  field("device", about.device)
   field("backends", t.backends and "auto: " .. t.backends)
   for _, name in ipairs(suggest.keys(about.build or {})) do
     if about[name] == nil then field(name, about.build[name]) end

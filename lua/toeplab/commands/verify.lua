@@ -8,7 +8,7 @@ local suggest = require "toeplab.suggest"
 
 local verify = {
   example = "toeplab verify --backend fft reference/operators.h5\n  toeplab verify mybackend",
-  usage = "toeplab verify [--backend NAME]... [--precision P] FILE.h5...\n"
+  usage = "toeplab verify [--backend NAME]... [--precision P] [--device D] FILE.h5...\n"
     .. "       toeplab verify NAME...",
   about = "Runs the cases of reference files and prints the worst relative error of each output,\n"
     .. "max |got - want| / max |want|; a case is run by the backends that take coefficients as it\n"
@@ -16,11 +16,14 @@ local verify = {
     .. "definition over a table of shapes. Exit code 4 if an error is above tolerance (1e-5; for\n"
     .. "the parameters after a training run 1e-4; with --precision bf16 all 2e-2), or if nothing\n"
     .. "was compared.",
+  computes = true,
   options = {
     { name = "backend", short = "b", value = "NAME", many = true,
       help = "only this one; may be repeated; without a file as NAME" },
     { name = "precision", short = "p", value = "P",
       help = "of the products in layers and models: float32 (the default) or bf16" },
+    { name = "device", short = "d", value = "D",
+      help = "where it computes: cpu, cuda, or cuda:1 for the second card" },
     { name = "all", short = "a", help = "print each parameter's gradient, not only the worst" },
     { name = "quiet", short = "q", help = "print failures and the summary of each file" },
   },
@@ -132,6 +135,8 @@ function verify.run(set, words)
   if not ok then stop.usage("verify: %s", why) end
   local names, good = known_backends(), true
   local chosen = set.backend or names
+  local device, about = core.device()
+  if device ~= "cpu" and not set.quiet then print(("on %s: %s"):format(device, about)) end
   for _, name in ipairs(chosen) do check_backend(name, names) end
   for _, word in ipairs(words) do
     if not word:find("[./]") then check_backend(word, names) end

@@ -10,12 +10,13 @@ local command = {
     { name = "dir", value = "DIR", help = "the results folder" },
     { name = "checkpoint-steps", value = "N", help = "a checkpoint every N steps" },
     { name = "checkpoint-seconds", value = "S", help = "a checkpoint every S seconds" },
+    { name = "device", value = "DEVICE", help = "where it computes" },
   },
 }
 
 function command.run(set, words)
   local path = table.remove(words, 1)
-  return worker.main(path, words, { dir = set.dir,
+  return worker.main(path, words, { dir = set.dir, device = set.device or "cpu",
     steps = arguments.integer("worker", set, "checkpoint-steps", 1),
     seconds = arguments.number("worker", set, "checkpoint-seconds", 0) })
 end

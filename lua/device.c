@@ -1,0 +1,73 @@
+/* device.c - devices: the one that this process computes on, and what others there are. */
+#include <limits.h>
+
+#include "glue.h"
+
+static int use_device(lua_State *L)
+{
+    glue_check(L, tl_use_device(glue_ctx(L), luaL_checkstring(L, 1)));
+    return 0;
+}
+
+/* The device's name, and what it is. */
+static int device(lua_State *L)
+{
+    lua_pushstring(L, tl_device_name(glue_ctx(L)));
+    lua_pushstring(L, tl_device_about(glue_ctx(L)));
+    return 2;
+}
+
+static int synchronize(lua_State *L)
+{
+    glue_check(L, tl_synchronize(glue_ctx(L)));
+    return 0;
+}
+
+/* nil and the message, if it is the device that is missing */
+static int absent(lua_State *L, tl_status st)
+{
+    if (st != TL_EDEVICE) glue_check(L, st);
+    lua_pushnil(L);
+    lua_pushstring(L, tl_errmsg(glue_ctx(L)));
+    return 2;
+}
+
+/* The path of a device's shared object; nil and why there is none. */
+static int device_file(lua_State *L)
+{
+    char      path[PATH_MAX];
+    tl_status st = tl_device_file(glue_ctx(L), luaL_checkstring(L, 1), path, sizeof path);
+    if (st != TL_OK) return absent(L, st);
+    lua_pushstring(L, path);
+    return 1;
+}
+
+/* How many cards a device has, and what the one that is named is; nil and why it cannot be used. */
+static int look_at_device(lua_State *L)
+{
+    char      about[512];
+    int       cards = 0;
+    tl_status st = tl_device_look(glue_ctx(L), luaL_checkstring(L, 1), &cards, about, sizeof about);
+    if (st != TL_OK) return absent(L, st);
+    lua_pushinteger(L, cards);
+    lua_pushstring(L, about);
+    return 2;
+}
+
+/* Whether a device has a form of a backend; nil and why there is no such device. */
+static int device_takes(lua_State *L)
+{
+    int         takes = 0;
+    const char *name = luaL_checkstring(L, 1), *backend = luaL_checkstring(L, 2);
+    tl_status   st = tl_device_takes(glue_ctx(L), name, backend, &takes);
+    if (st != TL_OK) return absent(L, st);
+    lua_pushboolean(L, takes);
+    return 1;
+}
+
+const luaL_Reg glue_device_functions[] = {
+    {"use_device", use_device},   {"device", device},
+    {"synchronize", synchronize}, {"device_file", device_file},
+    {"look_at_device", look_at_device}, {"device_takes", device_takes},
+    {NULL, NULL},
+};
