@@ -296,8 +296,8 @@ end)
 
 t.test("a second run is another trial, for each number of threads", function()
   t.in_folder(function(folder)
-    local words = "encoder --lengths 8 --batches 1 --dim 4 -q -r 1 --threads 1,2 --json "
-      .. "-o '%s/x.svg' -C '%s'"
+    local words = "encoder --lengths 8 --batches 1 --dim 4 -q -r 1 --threads 1,2 "
+      .. "--precision float32 --json -o '%s/x.svg' -C '%s'"
     local text = says(words:format(folder, folder))
     t.ok(says(words:format(folder, folder)):find "run 2 of bench%-encoder")
     local lines = {}
