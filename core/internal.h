@@ -111,6 +111,9 @@ typedef struct tl_kernel_row { /* tables of rows are ended by {0} */
 
 /* Runs op on the device of its operands. TL_EDEVICE if they differ or the device lacks op. */
 tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
+const char *tl_op_name(tl_op op);
+/* What tl_launch does in a profile (profile.c). */
+tl_status tl_profile_run(tl_ctx *ctx, tl_op op, tl_kernel kernel, const tl_args *a);
 
 /* The CPU's tables, one per file of operators; context.c lists them. */
 extern const tl_kernel_row tl_cpu_tensor[], tl_cpu_elementwise[], tl_cpu_binary[], tl_cpu_matmul[],
@@ -163,6 +166,7 @@ struct tl_ctx {
     char message[1024];
     struct tl_pool *pool; /* threads.c */
     tl_cache *cache;
+    struct tl_profile *profile; /* NULL: off */
     tl_kernel kernels[TL_DEVICES][TL_OPS];
     tl_node *tape;
     int64_t tape_len, tape_cap;
