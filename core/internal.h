@@ -29,14 +29,17 @@ typedef struct tl_slot {
     int refs;
     int leaf;
     int spent;       /* its part of the tape is gone */
+    int again;       /* the kernel that makes the tensor again (tl_can_make_again); 0: none */
+    int64_t node;    /* where on the tape it was made */
     tl_tensor *grad; /* NULL until something arrived */
 } tl_slot;
 
 struct tl_tensor {
     int refs;
+    int kept; /* how many of refs are the tape's */
     tl_ctx *ctx;
     tl_storage *storage;
-    void *data; /* storage->data + offset */
+    void *data; /* storage->data + offset; NULL: given up, and the tape will make it again */
     tl_type type;
     int ndim;
     int64_t dims[TL_MAXDIMS];
@@ -144,9 +147,24 @@ int tl_wants(const tl_ctx *ctx, const tl_tensor *t);
 ** (which runs at once if nothing is recorded). */
 tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *inputs,
                     int count, const tl_args *saved, void (*release)(void *p));
+/* Says that out, just recorded, is cheap: the kernel op makes it again from what was saved, with in,
+** i, f as there and out in out[0]. If it is large, its memory is given up as soon as only the tape
+** holds it, and until a gradient needs it. */
+void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op);
+void tl_give_up(tl_tensor *t); /* does so, if that is possible and only the tape holds it */
 /* The end of an operator: hands t to *out if st is TL_OK, else frees it; returns st. */
 tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
 void tl_slot_free(tl_slot *slot); /* drops one of refs; NULL is harmless */
+/* Hands over what node saved as in[i]. */
+tl_tensor *tl_take_saved(tl_node *node, int i);
+/* Where a gradient function puts the gradient of the input of slot, of like's shape: a new tensor
+** to be written, or the gradient that is there, to be added to: *out_add is then 1. For
+** tl_hand_over, both ways. */
+tl_status tl_room(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **out_g,
+                  int64_t *out_add);
+/* The same where element i needs nothing of used after element i of it: used itself, if nobody else
+** holds it and the values are not needed any more, or a new tensor. Always to be written. */
+tl_status tl_room_over(tl_tensor *used, tl_tensor **out_g);
 /* Adds g to slot (NULL: only frees g). Takes g over, also on failure. */
 tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g);
 /* The end of a gradient function: accumulates grads[i] (NULL: none) in node->in[i] if st is TL_OK

@@ -8,6 +8,7 @@
 typedef struct batch {
     int          trans_a, trans_b;
     int64_t      m, n, k, lda, ldb;
+    float        beta;
     const float *a, *b;
     float       *c;
 } batch;
@@ -18,21 +19,21 @@ static void batch_body(void *user, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t i = begin; i < end; i++)
         tl_gemm_serial(p->trans_a, p->trans_b, p->m, p->n, p->k, 1, p->a + i * p->m * p->k, p->lda,
-                       p->b + i * p->k * p->n, p->ldb, 0, p->c + i * p->m * p->n, p->n);
+                       p->b + i * p->k * p->n, p->ldb, p->beta, p->c + i * p->m * p->n, p->n);
 }
 
 /* out[0] = op(in[0]) op(in[1]) for i[3] matrices; op transposes if i[0], i[1]; i[2]: 1 adds to
-** out[0] (one matrix only); m, n, k are i[4], i[5], i[6] */
+** out[0]; m, n, k are i[4], i[5], i[6] */
 static tl_status matmul_kernel(tl_ctx *ctx, const tl_args *a)
 {
     int     ta = (int)a->i[0], tb = (int)a->i[1];
     int64_t count = a->i[3], m = a->i[4], n = a->i[5], k = a->i[6];
-    batch   p = {ta, tb, m, n, k, ta ? m : k, tb ? k : n, F32(a->in[0]), F32(a->in[1]),
-                 F32(a->out[0])};
+    batch   p = {ta, tb, m, n, k, ta ? m : k, tb ? k : n, a->i[2] ? 1.0f : 0.0f,
+                 F32(a->in[0]), F32(a->in[1]), F32(a->out[0])};
     if (a->out[0]->len == 0) return TL_OK;
     if (k == 0) return a->i[2] ? TL_OK : tl_tensor_fill(a->out[0], 0);
     if (count == 1)
-        tl_gemm(ctx, ta, tb, m, n, k, 1, p.a, p.lda, p.b, p.ldb, a->i[2] ? 1.0f : 0.0f, p.c, n);
+        tl_gemm(ctx, ta, tb, m, n, k, 1, p.a, p.lda, p.b, p.ldb, p.beta, p.c, n);
     else
         tl_parallel(ctx, count, 1 + 65536 / (m * n * k + 1), batch_body, &p);
     return TL_OK;
@@ -72,6 +73,18 @@ static tl_status product(tl_tensor *a, int ta, tl_tensor *b, int tb, int64_t cou
     return tl_finish(st, args.out[0], out);
 }
 
+/* The same for the gradient of input to of node, of x's shape: added to what is there. */
+static tl_status gradient(const tl_node *node, int to, const tl_tensor *x, tl_tensor *a, int ta,
+                          tl_tensor *b, int tb, int64_t count, int64_t m, int64_t n, int64_t k,
+                          tl_tensor **g)
+{
+    tl_args   args = {.in = {a, b}, .i = {ta, tb, 0, count, m, n, k}};
+    tl_shape  shape = tl_shape_of(x);
+    tl_status st = tl_room(a->ctx, node->in[to], &shape, &args.out[0], &args.i[2]);
+    if (st == TL_OK) st = tl_launch(a->ctx, TL_OP_matmul, &args);
+    return tl_finish(st, args.out[0], g);
+}
+
 /* y = A B with A = op(a), B = op(b): dA = dy B^T, dB = A^T dy, transposed back where op does. */
 static tl_status matmul_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
@@ -82,15 +95,15 @@ static tl_status matmul_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_status      st = TL_OK;
     if (node->in[0]) {
         if (ta)
-            st = product(b, tb, dy, 1, count, k, m, n, a->ndim, a->dims, &g[0]);
+            st = gradient(node, 0, a, b, tb, dy, 1, count, k, m, n, &g[0]);
         else
-            st = product(dy, 0, b, !tb, count, m, k, n, a->ndim, a->dims, &g[0]);
+            st = gradient(node, 0, a, dy, 0, b, !tb, count, m, k, n, &g[0]);
     }
     if (st == TL_OK && node->in[1]) {
         if (tb)
-            st = product(dy, 1, a, ta, count, n, k, m, b->ndim, b->dims, &g[1]);
+            st = gradient(node, 1, b, dy, 1, a, ta, count, n, k, m, &g[1]);
         else
-            st = product(a, !ta, dy, 0, count, k, n, m, b->ndim, b->dims, &g[1]);
+            st = gradient(node, 1, b, a, !ta, dy, 0, count, k, n, m, &g[1]);
     }
     return tl_hand_over(ctx, node, st, g, 2);
 }
@@ -150,12 +163,14 @@ static tl_status linear_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_tensor *x = node->saved.in[0], *w = node->saved.in[1], *g[3] = {NULL, NULL, NULL};
     int64_t    m = tl_rows(x), o = w->dims[0], k = w->dims[1];
     tl_status  st = TL_OK;
-    if (node->in[0]) st = product(dy, 0, w, 0, 1, m, k, o, x->ndim, x->dims, &g[0]);
-    if (st == TL_OK && node->in[1]) st = product(dy, 1, x, 0, 1, o, k, m, 2, w->dims, &g[1]);
+    if (node->in[0]) st = gradient(node, 0, x, dy, 0, w, 0, 1, m, k, o, &g[0]);
+    if (st == TL_OK && node->in[1]) st = gradient(node, 1, w, dy, 1, x, 0, 1, o, k, m, &g[1]);
     if (st == TL_OK && node->in[2]) {
-        st = tl_new(ctx, TL_F32, 1, &o, &g[2]);
-        tl_args a = {.in = {dy}, .out = {g[2]}};
+        tl_args  a = {.in = {dy}};
+        tl_shape shape = {1, {o}};
+        st = tl_room(ctx, node->in[2], &shape, &a.out[0], &a.i[0]);
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_to, &a);
+        st = tl_finish(st, a.out[0], &g[2]);
     }
     return tl_hand_over(ctx, node, st, g, 3);
 }
