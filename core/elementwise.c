@@ -4,6 +4,10 @@
 #include "internal.h"
 #include "vecmath.h"
 
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Wpass-failed" /* some functions are calls: no vectors */
+#endif
+
 #define GRAIN 16384 /* elements: less is not worth a second thread */
 #define INLINE static inline __attribute__((always_inline))
 
@@ -201,8 +205,8 @@ static tl_status gate_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* out[0], out[1] = gradients of f(in[0]) in[1] for upstream in[2], f = i[0]; they may lie over in[2]
-** and in[1] */
+/* out[0], out[1] = gradients of f(in[0]) in[1] for upstream in[2], f = i[0]; they may lie over
+** in[2] and in[1] */
 static tl_status gate_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     map m = {.kind = (tl_unary_kind)a->i[0], .a = F32(a->in[0]), .b = F32(a->in[1]),

@@ -147,9 +147,9 @@ int tl_wants(const tl_ctx *ctx, const tl_tensor *t);
 ** (which runs at once if nothing is recorded). */
 tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *inputs,
                     int count, const tl_args *saved, void (*release)(void *p));
-/* Says that out, just recorded, is cheap: the kernel op makes it again from what was saved, with in,
-** i, f as there and out in out[0]. If it is large, its memory is given up as soon as only the tape
-** holds it, and until a gradient needs it. */
+/* Says that out, just recorded, is cheap: the kernel op makes it again from what was saved, with
+** in, i, f as there and out in out[0]. If it is large, its memory is given up as soon as only the
+** tape holds it, and until a gradient needs it. */
 void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op);
 void tl_give_up(tl_tensor *t); /* does so, if that is possible and only the tape holds it */
 /* The end of an operator: hands t to *out if st is TL_OK, else frees it; returns st. */

@@ -13,7 +13,7 @@
 
 #define HEADER    64 /* bytes before each block and each slab; keeps blocks aligned */
 #define LEAST     256 /* a rest smaller than this stays with its block */
-#define SMALL     (64u << 10)
+#define SMALL     (256u << 10)
 #define HUGE_PAGE ((size_t)2 << 20)
 #define CLASSES   (8 * 64)
 #define LOOKS     16 /* blocks of a list that are looked at */
@@ -58,8 +58,8 @@ tl_status tl_memory_open(tl_ctx *ctx)
 {
     ctx->cache = calloc(1, sizeof *ctx->cache);
     if (!ctx->cache) return TL_ENOMEM;
-    ctx->cache->small.least = HUGE_PAGE;
-    ctx->cache->large.least = 16 * HUGE_PAGE;
+    ctx->cache->small.least = 2 * HUGE_PAGE;
+    ctx->cache->large.least = 32 * HUGE_PAGE;
     ctx->cache->fail_after = -1;
     return TL_OK;
 }

@@ -90,8 +90,8 @@ static void norm_rows(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* norm: in: x, weight, bias (may be NULL), statistics [2,rows], which are written   out: y   i: kind
-** f: eps */
+/* norm: in: x, weight, bias (may be NULL), statistics [2,rows], which are written   out: y
+** i: kind   f: eps */
 static tl_status norm_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
@@ -164,8 +164,8 @@ static void combine(const tl_ctx *ctx, const double *sums, int64_t n, tl_tensor 
     }
 }
 
-/* norm_grad: in: x, weight or NULL, dy, statistics   out: dx (may be dy), dweight, dbias where wanted
-** i: kind, whether to add to dx */
+/* norm_grad: in: x, weight or NULL, dy, statistics   out: dx (may be dy), dweight, dbias where
+** wanted   i: kind, whether to add to dx */
 static tl_status norm_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
