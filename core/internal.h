@@ -29,14 +29,17 @@ typedef struct tl_slot {
     int refs;
     int leaf;
     int spent;       /* its part of the tape is gone */
+    int again;       /* the kernel that makes the tensor again (tl_can_make_again); 0: none */
+    int64_t node;    /* where on the tape it was made */
     tl_tensor *grad; /* NULL until something arrived */
 } tl_slot;
 
 struct tl_tensor {
     int refs;
+    int kept; /* how many of refs are the tape's */
     tl_ctx *ctx;
     tl_storage *storage;
-    void *data; /* storage->data + offset */
+    void *data; /* storage->data + offset; NULL: given up, and the tape will make it again */
     tl_type type;
     int ndim;
     int64_t dims[TL_MAXDIMS];
@@ -111,6 +114,9 @@ typedef struct tl_kernel_row { /* tables of rows are ended by {0} */
 
 /* Runs op on the device of its operands. TL_EDEVICE if they differ or the device lacks op. */
 tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
+const char *tl_op_name(tl_op op);
+/* What tl_launch does in a profile (profile.c). */
+tl_status tl_profile_run(tl_ctx *ctx, tl_op op, tl_kernel kernel, const tl_args *a);
 
 /* The CPU's tables, one per file of operators; context.c lists them. */
 extern const tl_kernel_row tl_cpu_tensor[], tl_cpu_elementwise[], tl_cpu_binary[], tl_cpu_matmul[],
@@ -153,9 +159,24 @@ tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *con
 ** function hands gradients to tl_accumulate(ctx, node->list[k].slot, grad). */
 tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
                          int count, const tl_args *saved, void (*release)(void *p));
+/* Says that out, just recorded, is cheap: the kernel op makes it again from what was saved, with
+** in, i, f as there and out in out[0]. If it is large, its memory is given up as soon as only the
+** tape holds it, and until a gradient needs it. */
+void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op);
+void tl_give_up(tl_tensor *t); /* does so, if that is possible and only the tape holds it */
 /* The end of an operator: hands t to *out if st is TL_OK, else frees it; returns st. */
 tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
 void tl_slot_free(tl_slot *slot); /* drops one of refs; NULL is harmless */
+/* Hands over what node saved as in[i]. */
+tl_tensor *tl_take_saved(tl_node *node, int i);
+/* Where a gradient function puts the gradient of the input of slot, of like's shape: a new tensor
+** to be written, or the gradient that is there, to be added to: *out_add is then 1. For
+** tl_hand_over, both ways. */
+tl_status tl_room(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **out_g,
+                  int64_t *out_add);
+/* The same where element i needs nothing of used after element i of it: used itself, if nobody else
+** holds it and the values are not needed any more, or a new tensor. Always to be written. */
+tl_status tl_room_over(tl_tensor *used, tl_tensor **out_g);
 /* Adds g to slot (NULL: only frees g). Takes g over, also on failure. */
 tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g);
 /* The end of a gradient function: accumulates grads[i] (NULL: none) in node->in[i] if st is TL_OK
@@ -176,6 +197,7 @@ struct tl_ctx {
     char message[1024];
     struct tl_pool *pool; /* threads.c */
     tl_cache *cache;
+    struct tl_profile *profile; /* NULL: off */
     tl_kernel kernels[TL_DEVICES][TL_OPS];
     tl_node *tape;
     int64_t tape_len, tape_cap;

@@ -87,13 +87,21 @@ static tl_status grow(tl_ctx *ctx)
     return TL_OK;
 }
 
+tl_tensor *tl_take_saved(tl_node *node, int i)
+{
+    tl_tensor *t = node->saved.in[i];
+    node->saved.in[i] = NULL;
+    if (t) t->kept--;
+    return t;
+}
+
 static void node_clear(tl_node *node)
 {
     node->out->spent = 1;
     tl_slot_free(node->out);
     for (int i = 0; i < TL_ARGS; i++) {
         tl_slot_free(node->in[i]);
-        tl_tensor_free(node->saved.in[i]);
+        tl_tensor_free(tl_take_saved(node, i));
     }
     for (int i = 0; i < node->count; i++) {
         tl_slot_free(node->list[i].slot);
@@ -133,9 +141,12 @@ static tl_node *append(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, const tl_ar
     *node = (tl_node){.grad = grad, .out = slot, .release = release};
     if (saved) node->saved = *saved;
     memset(node->saved.out, 0, sizeof node->saved.out); /* outputs are not kept */
-    for (int i = 0; i < TL_ARGS; i++)
-        if (node->saved.in[i])
-            node->version[i] = tl_tensor_retain(node->saved.in[i])->storage->version;
+    for (int i = 0; i < TL_ARGS; i++) {
+        if (!node->saved.in[i]) continue;
+        node->version[i] = tl_tensor_retain(node->saved.in[i])->storage->version;
+        node->saved.in[i]->kept++;
+    }
+    slot->node = ctx->tape_len - 1;
     out->slot = slot_retain(slot);
     return node;
 }
@@ -178,6 +189,17 @@ tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor
     return st;
 }
 
+void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op)
+{
+    if (!out->slot) return;
+    const tl_node *node = &ctx->tape[out->slot->node];
+    for (int i = 0; i < TL_ARGS; i++) { /* one step back, not a chain of them */
+        const tl_tensor *t = node->saved.in[i];
+        if (t && t->slot && t->slot->again) return;
+    }
+    out->slot->again = (int)op;
+}
+
 tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out)
 {
     if (st == TL_OK)
@@ -207,9 +229,25 @@ static tl_status copy_of(const tl_tensor *x, tl_tensor **out_y)
     return tl_finish(st, y, out_y);
 }
 
+tl_status tl_room(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **out_g,
+                  int64_t *out_add)
+{
+    *out_add = slot->grad && alone(slot->grad);
+    if (!*out_add) return tl_new_shaped(ctx, like, out_g);
+    *out_g = tl_tensor_retain(slot->grad);
+    return TL_OK;
+}
+
+tl_status tl_room_over(tl_tensor *used, tl_tensor **out_g)
+{
+    if (!alone(used)) return tl_new_like(used, out_g);
+    /* another handle: used may be a result, and a result's gradient must not hold the result */
+    return tl_tensor_view(used, 0, used->ndim, used->dims, out_g);
+}
+
 tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g)
 {
-    if (!slot) {
+    if (!slot || g == slot->grad) { /* the latter: added to by tl_room */
         tl_tensor_free(g);
         return TL_OK;
     }
@@ -274,6 +312,31 @@ static tl_status unchanged(tl_ctx *ctx, const tl_node *node)
     return TL_OK;
 }
 
+/* Makes t, which was given up, again. */
+static tl_status make_again(tl_ctx *ctx, tl_tensor *t)
+{
+    const tl_node *node = &ctx->tape[t->slot->node];
+    tl_args   a = node->saved;
+    tl_status st = unchanged(ctx, node);
+    if (st != TL_OK) return st;
+    t->data = t->storage->data = tl_alloc(ctx, t->storage->bytes);
+    if (!t->data) return TL_ENOMEM;
+    a.out[0] = t;
+    st = tl_launch(ctx, (tl_op)t->slot->again, &a);
+    t->storage->version--; /* it has the values that it had */
+    return st;
+}
+
+/* What node saved is there, and as it was. */
+static tl_status ready(tl_ctx *ctx, const tl_node *node)
+{
+    tl_status st = unchanged(ctx, node);
+    for (int i = 0; i < TL_ARGS && st == TL_OK; i++)
+        if (node->saved.in[i] && !node->saved.in[i]->data)
+            st = make_again(ctx, node->saved.in[i]);
+    return st;
+}
+
 static tl_status walk(tl_ctx *ctx)
 {
     tl_status st = TL_OK;
@@ -282,7 +345,7 @@ static tl_status walk(tl_ctx *ctx)
         if (node.out->grad) {
             tl_tensor *dy = node.out->grad;
             node.out->grad = NULL;
-            st = unchanged(ctx, &node);
+            st = ready(ctx, &node);
             if (st == TL_OK) st = node.grad(ctx, &node, dy);
             tl_tensor_free(dy);
         }

@@ -68,11 +68,25 @@ typedef struct tl_memory {
     size_t peak;     /* largest live since tl_memory_reset_peak */
     size_t cached;   /* bytes kept for reuse */
     int64_t tensors; /* tensors not yet freed */
+    int64_t system;  /* times that memory was asked of the system */
 } tl_memory;
 
 tl_memory tl_memory_info(const tl_ctx *ctx);
 void tl_memory_reset_peak(tl_ctx *ctx);
 void tl_memory_trim(tl_ctx *ctx); /* gives cached bytes back to the system */
+
+/* Kernels are timed from now on, from 0 (it costs two looks at the clock per call); until stop. */
+tl_status tl_profile_start(tl_ctx *ctx);
+void tl_profile_stop(tl_ctx *ctx);
+
+typedef struct tl_kernel_time {
+    const char *name;
+    int64_t calls;
+    double seconds; /* without those of kernels that it calls */
+} tl_kernel_time;
+
+/* Kernel i, also one that was not called; 0 and nothing written when there is none. */
+int tl_profile_kernel(const tl_ctx *ctx, int i, tl_kernel_time *out_time);
 
 /* What was compiled in and what it runs on, one "name value" line each: version, compiler, blas,
 ** onednn ("none" without), hdf5, sqlite, transforms, cpu ("unknown" where the system does not

@@ -1,6 +1,9 @@
 /* grad.c - gradients in Lua: which tensors want one, the tape, and running without it. */
 #include "glue.h"
 
+#define HEAP_KIB (8 << 10)  /* collected in some milliseconds */
+#define WORTH    (16 << 20) /* bytes */
+
 static int require_grad(lua_State *L)
 {
     tl_tensor *t = glue_tensor(L, 1);
@@ -34,8 +37,18 @@ static int set_grad(lua_State *L)
     return 0;
 }
 
+/* Results that the script has forgotten keep their memory until they are collected, which would be
+** during the next forward pass: backward would need twice the memory. A heap that takes long to
+** collect, or tensors that are not worth it, are left alone. */
+static void forget(lua_State *L)
+{
+    if (lua_gc(L, LUA_GCCOUNT) < HEAP_KIB && tl_memory_info(glue_ctx(L)).live > WORTH)
+        lua_gc(L, LUA_GCCOLLECT);
+}
+
 static int backward(lua_State *L)
 {
+    forget(L);
     tl_tensor *dy = glue_opt_tensor(L, 2);
     if (dy)
         glue_check(L, tl_backward_from(glue_ctx(L), glue_tensor(L, 1), dy));

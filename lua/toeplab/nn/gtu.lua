@@ -44,11 +44,11 @@ function GTU:build(o)
 end
 
 function GTU:forward(x)
-  local mixed = self.tno(act.act[self.opt.act](self.v(x)))
+  local v <close> = act.act[self.opt.act](self.v(x)) -- large: the tape can make it again
+  local mixed = self.tno(v)
   if self.drop then mixed = self.drop(mixed) end
-  local gated = act.gate(self.opt.act, self.u(x), mixed)
-  if self.norm then gated = self.norm(gated) end
-  return self.o(gated)
+  local gated <close> = act.gate(self.opt.act, self.u(x), mixed)
+  return self.o(self.norm and self.norm(gated) or gated)
 end
 
 return { GTU = GTU }
