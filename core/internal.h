@@ -166,7 +166,9 @@ void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op);
 void tl_give_up(tl_tensor *t); /* does so, if that is possible and only the tape holds it */
 /* The end of an operator: hands t to *out if st is TL_OK, else frees it; returns st. */
 tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
-void tl_slot_free(tl_slot *slot); /* drops one of refs; NULL is harmless */
+tl_slot *tl_slot_new(int leaf); /* NULL: no memory */
+tl_slot *tl_slot_retain(tl_slot *slot); /* NULL is harmless */
+void tl_slot_free(tl_slot *slot);       /* drops one of refs; NULL is harmless */
 /* Hands over what node saved as in[i]. */
 tl_tensor *tl_take_saved(tl_node *node, int i);
 /* Where a gradient function puts the gradient of the input of slot, of like's shape: a new tensor
