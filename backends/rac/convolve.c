@@ -287,7 +287,7 @@ static void backward_block(const job *j, const tile *t, const lane *w, const flo
     const tl_tno_args *a = j->a;
     int64_t  start = b * s->n * s->d;
     window   x = {(float *)a->x + start, at, s->n, w->rows[1]};
-    window   dx = {a->dx + (a->dx ? start : 0), at, s->n, w->rows[0]};
+    window   dx = {a->dx ? a->dx + start : NULL, at, s->n, w->rows[0]};
     window   of_dy = {(float *)a->dy + start, at - s->shift, s->n, w->rows[0]}, after = of_dy;
     rac_rows dy = rows_of(s, t, &of_dy), next = none, to = none;
     after.first += s->split.size;
