@@ -2,7 +2,7 @@
 #include "glue.h"
 
 #define HEAP_KIB (8 << 10)  /* collected in some milliseconds */
-#define WORTH    (16 << 20) /* bytes */
+#define WORTH    (4 << 20)  /* bytes */
 
 static int require_grad(lua_State *L)
 {
