@@ -13,7 +13,7 @@ Records.__index, Trial.__index = Records, Trial
 -- Whether a file of that name is one that a trial keeps in its folder, with a row for it.
 function records.keeps(name)
   return name:find("^[%w_%-]+%-%d+%.txt$") or name:find("^%l+%-%d+%.json$")
-    or name:find("^%l+%-%d+%.h5$")
+    or name:find("^%l+%-%d+%.h5$") or name:find("^backends%-%x+%.txt$")
 end
 
 -- The results folder: the one given, TOEPLAB_DIR, or results.
