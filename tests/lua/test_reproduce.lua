@@ -290,6 +290,28 @@ t.test("what auto chose first is chosen again, in later attempts and in a reprod
     t.eq(select(2, store:results(row.trial)).chosen, first)
     told, code = answer(folder, "reproduce @last")
     t.eq({ code, told:match "texts +(.-)\n" }, { 0, "2 of 2 the same" })
+
+    write(file, other) -- damaged, they are not chosen anew
+    told, code = answer(folder, "reproduce @last")
+    t.ok(code == 6 and told:find "is missing or damaged: which backends", told)
+  end)
+end)
+
+t.test("a trial of before there was the key precision is run again in float32", function()
+  in_folder(function(folder)
+    write(folder .. "/x.lua", choosing)
+    write(folder .. "/flag", "")
+    t.eq(select(2, answer(folder, "run x.lua -q flag=flag")), 0)
+    local function set(sql)
+      local store <close> = records.open(folder .. "/results", "w")
+      store:rows("UPDATE trials SET config = " .. sql)
+    end
+    set "json_remove(config, '$.precision')"
+    local told, code = answer(folder, "reproduce @last")
+    t.ok(code == 0 and told:find "bit%-identical", told)
+    set "json_set(config, '$.precision', 'bf16')"
+    told, code = answer(folder, "reproduce @last")
+    t.ok(code == 4 and told:find "no longer give this trial", told)
   end)
 end)
 
