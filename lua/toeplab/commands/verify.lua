@@ -134,14 +134,19 @@ function verify.run(set, words)
   local chosen = set.backend or names
   for _, name in ipairs(chosen) do check_backend(name, names) end
   for _, word in ipairs(words) do
-    if not word:find("[./]") then check_backend(word, names) end
+    if not word:find("[./]") then
+      check_backend(word, names)
+      if set.precision then
+        stop.usage("verify: --precision is for files: the backend %s is float32 in each", word)
+      end
+    end
   end
   for _, word in ipairs(words) do
     local t, of_file = tally(set), word:find("[./]") ~= nil
     if of_file then
       if not core.sys.exists(word) then stop.usage("%s: there is no such file", word) end
       core.precision(set.precision or "float32", reference.run, word, chosen, t.found, t.aside)
-    else -- operators are float32 with both
+    else
       conformance.run(word, t.found)
     end
     good = summary(word, t, of_file) and good
