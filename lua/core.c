@@ -35,8 +35,12 @@ static int memory_trim(lua_State *L)
     return 0;
 }
 
+/* Started anew, the one at work would lose what it has counted. */
 static int profile_start(lua_State *L)
 {
+    tl_kernel_time t;
+    if (tl_profile_kernel(glue_ctx(L), 0, &t))
+        return luaL_error(L, "profile: one is at work already; they cannot be nested");
     glue_check(L, tl_profile_start(glue_ctx(L)));
     return 0;
 }

@@ -20,7 +20,8 @@ end
 
 -- Runs fn(...) and times each kernel of the engine. Returns {seconds=, kernels = {{name=, calls=,
 -- seconds=}, ..}, the longest first, other = seconds outside them (Lua, allocation, the tape),
--- system = times that memory was asked of the system}. An error in fn passes on.
+-- system = times that memory was asked of the system}. An error in fn passes on, and a profile
+-- within fn is one.
 local function profile(fn, ...)
   local before, start = core.memory().system, core.sys.clock()
   core.profile_start()

@@ -81,4 +81,16 @@ t.test("a profile ends also with an error, and can be had again", function()
   t.eq(#tl.profile(function() end).kernels, 0)
 end)
 
+t.test("a profile in a profile is refused, and the outer one counts on", function()
+  local p = tl.profile(function()
+    local x = tl.zeros(3) + 1
+    t.raises(tl.profile, "cannot be nested", function() end)
+    return x * 2
+  end)
+  local calls = 0
+  for _, k in ipairs(p.kernels) do calls = calls + k.calls end
+  t.ok(calls >= 2, "calls: " .. calls)
+  t.eq(#tl.profile(function() end).kernels, 0)
+end)
+
 t.done()
