@@ -353,4 +353,16 @@ t.test("a layer leaves the tensors of others open", function()
   end
 end)
 
+t.test("auto chooses nothing before a length is known", function()
+  local tno, asked = core.tno, {}
+  core.tno = function(backend, ...)
+    asked[#asked + 1] = backend
+    return tno(backend, ...)
+  end
+  local fine, layer = pcall(nn.TNO, 37, { backend = "auto", encoder = "table" })
+  core.tno = tno
+  t.ok(fine, layer)
+  t.eq(asked, { "rac" })
+end)
+
 t.done()

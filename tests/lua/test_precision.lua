@@ -17,6 +17,7 @@ end
 
 t.test("it is set, asked for and scoped", function()
   t.eq(core.precision(), "float32")
+  t.eq(core.precisions(), { "float32", "bf16" })
   t.eq(core.precision "bf16", "float32")
   t.eq(core.precision "float32", "bf16")
   local function inside(a, b) return core.precision(), a + b end
