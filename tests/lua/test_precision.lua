@@ -105,6 +105,8 @@ t.test("encoders are float32, and so are their gradients", function()
   for _, o in ipairs { { rpe = {} }, { rpe = { norm = "scalenorm" } }, { encoder = "ssm" } } do
     t.eq(results("bf16", o), results("float32", o))
   end
+  local rpe = tl.nn.RPE(4, { norm = "scalenorm" }) -- which is one operator after another
+  t.eq(core.precision("bf16", rpe, core.range(0, 9), 10), rpe(core.range(0, 9), 10))
 end)
 
 -- The loss after 100 steps of the same seed; its last ten steps' mean.
