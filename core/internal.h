@@ -146,6 +146,7 @@ struct tl_node {
     void (*release)(void *p); /* frees saved.p; NULL: nothing to free */
     tl_kept *list;            /* of an operator on a list (tl_record_list), else NULL */
     int count;
+    tl_precision_kind precision; /* of its products, so of its gradients' */
 };
 
 /* Whether an operator on t (may be NULL) has to be recorded. */
@@ -237,7 +238,8 @@ int tl_processors(const char *quota_file);
 void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, void *user);
 
 /* c [m,n] = alpha op(a) op(b) + beta c, row-major. tl_gemm uses all threads and the context's
-** precision; tl_gemm_serial the calling one and float32. TL_ENOMEM: with bf16 only */
+** precision; tl_gemm_serial the calling one and float32. TL_ENOMEM, TL_EBACKEND: with bf16
+** only */
 tl_status tl_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
                   float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
                   float *c, int64_t ldc);
@@ -247,6 +249,11 @@ tl_status tl_gemm_batch(tl_ctx *ctx, int64_t count, int trans_a, int trans_b, in
 void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
                     const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                     int64_t ldc);
+
+/* The same by OpenBLAS, the quicker up to about 100^3, from where on it packs. */
+void tl_gemm_small(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
+                   const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                   int64_t ldc);
 
 /* TL_ESHAPE naming op if one is more than CBLAS counts to. A leading dimension is one of them. */
 tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_t k);

@@ -84,7 +84,8 @@ static tl_node *append(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, const tl_ar
         return NULL;
     }
     tl_node *node = &ctx->tape[ctx->tape_len++];
-    *node = (tl_node){.grad = grad, .out = slot, .release = release};
+    *node = (tl_node){.grad = grad, .out = slot, .release = release,
+                       .precision = ctx->precision};
     if (saved) node->saved = *saved;
     memset(node->saved.out, 0, sizeof node->saved.out); /* outputs are not kept */
     for (int i = 0; i < TL_ARGS; i++) {
@@ -207,9 +208,11 @@ static tl_status ready(tl_ctx *ctx, const tl_node *node)
 
 static tl_status walk(tl_ctx *ctx)
 {
-    tl_status st = TL_OK;
+    tl_precision_kind was = tl_precision(ctx);
+    tl_status         st = TL_OK;
     while (ctx->tape_len > 0 && st == TL_OK) {
         tl_node node = ctx->tape[--ctx->tape_len];
+        (void)tl_set_precision(ctx, node.precision);
         if (node.out->grad) {
             tl_tensor *dy = node.out->grad;
             node.out->grad = NULL;
@@ -219,6 +222,7 @@ static tl_status walk(tl_ctx *ctx)
         }
         node_clear(&node);
     }
+    (void)tl_set_precision(ctx, was);
     return st;
 }
 

@@ -190,7 +190,7 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **ou
 ** multiplied: as they are, or rounded to bfloat16 (8 bits of significand, to nearest, ties to
 ** even). Sums, results, gradients and all else are float32 with both. bf16 is about twice as fast
 ** where oneDNN finds the processor's instructions for it (tl_build_info), elsewhere slower. It
-** counts when a product is run, so for a gradient at tl_backward. */
+** counts when a product is run, and then for its gradients too. tl_mlp and tl_tno are float32. */
 typedef enum tl_precision_kind { TL_FLOAT32, TL_BF16 } tl_precision_kind;
 
 tl_precision_kind tl_precision(const tl_ctx *ctx); /* TL_FLOAT32 at first */
@@ -288,7 +288,8 @@ typedef struct tl_mlp_layer {
 /* y = x_count by x_1 = x w^T + bias and x_l = act(norm(x_(l-1))) w^T + bias, to which with residual
 ** all layers but the first and the last add x_(l-1): the relative position encoder (TNN, Sec. 3.2)
 ** in one pass. Row r of y is multiplied by scale_r, e.g. a decay.
-**   x [p,k]   scale [p] or NULL: has no gradient   y [p,o of the last].   TL_EINVAL: count < 2 */
+**   x [p,k]   scale [p] or NULL   y [p,o of the last].   TL_EINVAL: count < 2, or scale wants a
+** gradient: it has none */
 tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_kind act,
                  int residual, tl_tensor *scale, tl_tensor **out_y);
 
@@ -403,7 +404,8 @@ tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
 tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                        tl_tensor **out_y);
 /* The same for several calls in which coef and params do not change: *kept is what the backend
-** makes of them. NULL at first, then owned by the caller; NULL still: this one keeps nothing. */
+** makes of them. NULL at first, then owned by the caller, and coef may be NULL; NULL still: this
+** one keeps nothing. */
 tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                              tl_tensor **kept, tl_tensor **out_y);
 /* T [d,n,n], no gradient */

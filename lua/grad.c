@@ -3,6 +3,7 @@
 
 #define HEAP_KIB (8 << 10)  /* collected in some milliseconds */
 #define WORTH    (4 << 20)  /* bytes */
+#define SHARE    8          /* tensors may grow by one part in so many before they are looked at */
 
 static int require_grad(lua_State *L)
 {
@@ -39,11 +40,23 @@ static int set_grad(lua_State *L)
 
 /* Results that the script has forgotten keep their memory until they are collected, which would be
 ** during the next forward pass: backward would need twice the memory. A heap that takes long to
-** collect, or tensors that are not worth it, are left alone. */
+** collect, or tensors that are not worth it or hardly more than after the last time, are left
+** alone. */
 static void forget(lua_State *L)
 {
-    if (lua_gc(L, LUA_GCCOUNT) < HEAP_KIB && tl_memory_info(glue_ctx(L)).live > WORTH)
+    static const char after = 0; /* in the registry: the bytes that were left, or fewer since */
+    lua_Integer       live = (lua_Integer)tl_memory_info(glue_ctx(L)).live;
+    (void)lua_rawgetp(L, LUA_REGISTRYINDEX, &after);
+    lua_Integer left = lua_tointeger(L, -1);
+    lua_pop(L, 1);
+    if (live > WORTH && live > left + left / SHARE && lua_gc(L, LUA_GCCOUNT) < HEAP_KIB) {
         lua_gc(L, LUA_GCCOLLECT);
+        live = (lua_Integer)tl_memory_info(glue_ctx(L)).live;
+    } else if (live > left) {
+        return;
+    }
+    lua_pushinteger(L, live);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &after);
 }
 
 static int backward(lua_State *L)

@@ -17,6 +17,10 @@ local function small_step()
   return function() return (tl.train.lm_step(model, opt, ids)) end
 end
 
+local function random(...) return tl.stream_of("test"):normal(tl.zeros(...), 0, 1) end
+
+local function largest(x) return tl.abs(x):reshape(-1):amax():item() end
+
 -- Minor page faults of this process so far; nil where the system does not tell.
 local function faults()
   local f <close> = io.open "/proc/self/stat"
@@ -43,6 +47,51 @@ t.test("a steady step asks the system for nothing", function()
   end
   t.eq(tl.memory().system - system, 0)
   if faults() then t.ok(least < 10, "a step has " .. least .. " page faults") end
+end)
+
+t.test("a small step collects nothing, as long as the tensors are as large as they were", function()
+  local held <close> = tl.zeros(4 << 20)
+  local w, count = tl.ones(3):require_grad(), 0
+  w:sum():backward()
+  local function watch()
+    setmetatable({}, { __gc = function() count = count + 1 watch() end })
+  end
+  watch()
+  for _ = 1, 50 do w:sum():backward() end
+  t.ok(count < 5, count .. " collections")
+  local more = {}
+  for i = 1, 8 do more[i] = tl.zeros(1 << 20) end
+  more, count = nil, 0
+  w:sum():backward()
+  t.ok(count > 0 and tl.memory().live < 24 << 20, "what grew is collected")
+  t.eq(held:numel(), 4 << 20)
+end)
+
+t.test("what a backend keeps takes the place of the coefficients", function()
+  local tno, n = tl.nn.TNO(64, { rpe = { hidden = 4, layers = 1 } }), 2000
+  local function left(...) -- bytes more, after a call in which nothing else is left
+    local before, after = 0, nil
+    collectgarbage()
+    before = tl.memory().live
+    tno(...)
+    collectgarbage()
+    after = tl.memory().live
+    return after - before
+  end
+  local o, coef, y = tl.tno("rac", 70, 20, true), random(70, 20), random(2, 70, 20)
+  local want, own = o:apply(coef, nil, y, true)
+  t.eq(largest(o:apply(nil, nil, y, own) - want), 0)
+  t.raises(o.apply, "expected, got nil", o, nil, nil, y)
+  t.raises(o.apply, "expected, got nil", o, nil, nil, y, true)
+  o = tl.tno("naive", 70, 20, true)
+  t.raises(o.apply, "there is no coef, and nothing kept", o, nil, nil, y, own)
+  tl.no_grad(tl.nn.cached, function()
+    tno:plan(n)
+    local x = random(1, n, 64)
+    local bytes = left(x)
+    t.ok(bytes > n * 64 * 4 and bytes < 1.6 * n * 64 * 4 * 2, "kept: " .. bytes)
+    t.eq(left(x), 0)
+  end)
 end)
 
 t.test("what trim gives back is not kept", function()

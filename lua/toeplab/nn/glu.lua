@@ -27,8 +27,7 @@ end
 function GLU:forward(x)
   local a, b = self.l1(x), self.l2(x)
   if self.drop then return self.l3(self.drop(act.act[self.opt.act](a)) * b) end
-  local gated <close> = act.gate(self.opt.act, a, b) -- large: the tape can make it again
-  return self.l3(gated)
+  return self.l3(act.gate(self.opt.act, a, b))
 end
 
 return { GLU = GLU }

@@ -44,10 +44,9 @@ function GTU:build(o)
 end
 
 function GTU:forward(x)
-  local v <close> = act.act[self.opt.act](self.v(x)) -- large: the tape can make it again
-  local mixed = self.tno(v)
+  local mixed = self.tno(act.act[self.opt.act](self.v(x)))
   if self.drop then mixed = self.drop(mixed) end
-  local gated <close> = act.gate(self.opt.act, self.u(x), mixed)
+  local gated = act.gate(self.opt.act, self.u(x), mixed)
   return self.o(self.norm and self.norm(gated) or gated)
 end
 
