@@ -29,7 +29,7 @@ benches.tno = {
 
 benches.operator = {
   about = "the whole operator, encoder and decay included",
-  dim = 512, passes = { "fwd+bwd" }, modes = true, peers = true, more = decayed, matrices = true,
+  dim = 512, passes = { "fwd+bwd" }, modes = true, peers = true, more = decayed,
   shapes = { { 512, 1 }, { 2048, 8 }, { 8192, 1 } }, quick = { { 512, 1 }, { 2048, 1 } },
   second = "rac horizon",
   ours = {
@@ -40,7 +40,7 @@ benches.operator = {
 
 benches.encoder = {
   about = "the encoder mlp",
-  dim = 512, passes = { "fwd", "fwd+bwd" }, peers = true, more = decayed, matrices = true,
+  dim = 512, passes = { "fwd", "fwd+bwd" }, peers = true, more = decayed,
   axis = true, shapes = { { 512, 1 }, { 2048, 1 }, { 8192, 1 } },
   quick = { { 512, 1 }, { 2048, 1 } },
   ours = { { by = "mlp" } },
@@ -91,7 +91,7 @@ benches.generate = {
 benches.ski = {
   about = "the whole operator by ski and by rac, each with its encoder, and their exponents",
   dim = 512, passes = { "fwd+bwd" }, modes = true, first = "bidirectional", axis = true,
-  exponents = true, more = { rpe_dim = 64, rpe_layers = 6 }, matrices = true,
+  exponents = true, more = { rpe_dim = 64, rpe_layers = 6 },
   shapes = { { 4096, 1 }, { 8192, 1 }, { 16384, 1 } }, quick = { { 4096, 1 }, { 16384, 1 } },
   ours = {
     { by = "ski", backend = "ski", encoder = "mlp", decay = "none" },

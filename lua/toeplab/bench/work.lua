@@ -16,7 +16,7 @@ local train = require "toeplab.train"
 local work = {}
 
 -- The precisions of matrix products that can be measured.
-function work.precisions() return { "float32", "bf16" } end
+work.precisions = core.precisions
 
 -- From here on products of matrices are in this precision.
 local function enter(name)

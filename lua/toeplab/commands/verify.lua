@@ -128,7 +128,7 @@ end
 function verify.run(set, words)
   if #words == 0 then words = set.backend or {} end
   if #words == 0 then stop.usage("verify: give reference files, or the name of a backend") end
-  local ok, why = suggest.choose("precision", set.precision or "float32", { "float32", "bf16" })
+  local ok, why = suggest.choose("precision", set.precision or "float32", core.precisions())
   if not ok then stop.usage("verify: %s", why) end
   local names, good = known_backends(), true
   local chosen = set.backend or names
