@@ -22,10 +22,10 @@ endforeach()
 set_tests_properties(torture torture_workers torture_edges torture_disk PROPERTIES LABELS torture)
 set_tests_properties(torture_200 torture_spread torture_disk_all large_store reader
   PROPERTIES LABELS "torture;long")
-file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/words) # what they write goes there
+set(anew "rm -rf fuzz-$2 && mkdir fuzz-$2 && cd fuzz-$2 && exec $0 lua $1 $2 3 1") # even if stopped
 foreach(target config journal database checkpoint words) # longer, and with sanitisers: by hand
-  add_test(NAME fuzz_${target} COMMAND toeplab lua ${here}/tests/fuzz/fuzz.lua ${target} 3 1
-    WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/words)
+  add_test(NAME fuzz_${target} COMMAND sh -c ${anew} $<TARGET_FILE:toeplab>
+    ${here}/tests/fuzz/fuzz.lua ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
 endforeach()
 if(TL_SANITIZE) # signals, memory limits and LD_PRELOAD are the sanitisers' own
   set_tests_properties(torture_workers torture_disk PROPERTIES DISABLED TRUE)

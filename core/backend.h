@@ -112,7 +112,7 @@ typedef struct tl_param {
 
 typedef struct tl_tno_args {
     int64_t b;                  /* batch, >= 0 */
-    const float *coef;          /* [p, width d] */
+    const float *coef;          /* [p, width d]; with known perhaps NULL */
     const float *const *params; /* in the order of the backend's table */
     const float *x;             /* [b,n,d] */
     float *y;                   /* forward: written */

@@ -130,11 +130,12 @@ typedef struct columns {
     const float *x;
     float       *y;
     int64_t      rows, cols;
+    int          add;
 } columns;
 
-#define STRIP 64
+#define STRIP 1024 /* columns whose sums a thread keeps near it */
 
-/* y[c] = sum over rows of x[row,c], in float64, a strip of columns at a time. */
+/* y[c] = (or += if add) sum over rows of x[row,c], in float64, a strip of columns at a time. */
 static void columns_body(void *user, int64_t begin, int64_t end, int thread)
 {
     const columns *j = user;
@@ -142,14 +143,17 @@ static void columns_body(void *user, int64_t begin, int64_t end, int thread)
     for (int64_t c = begin; c < end; c += STRIP) {
         int64_t n = end - c < STRIP ? end - c : STRIP;
         double  sum[STRIP] = {0};
-        for (int64_t r = 0; r < j->rows; r++)
-            for (int64_t i = 0; i < n; i++) sum[i] += j->x[r * j->cols + c + i];
-        for (int64_t i = 0; i < n; i++) j->y[c + i] = (float)sum[i];
+        for (int64_t r = 0; r < j->rows; r++) {
+            const float *x = j->x + r * j->cols + c;
+            for (int64_t i = 0; i < n; i++) sum[i] += x[i];
+        }
+        for (int64_t i = 0; i < n; i++)
+            j->y[c + i] = j->add ? j->y[c + i] + (float)sum[i] : (float)sum[i];
     }
 }
 
 /* Any stretched dimensions, element by element in x's order. */
-static tl_status scatter(tl_ctx *ctx, const tl_tensor *x, tl_tensor *y)
+static tl_status scatter(tl_ctx *ctx, const tl_tensor *x, tl_tensor *y, int add)
 {
     size_t  bytes = (size_t)y->len * sizeof(double);
     double *sum = tl_alloc(ctx, bytes);
@@ -162,7 +166,8 @@ static tl_status scatter(tl_ctx *ctx, const tl_tensor *x, tl_tensor *y)
         offsets(&w, row, &a, &b);
         for (int64_t i = 0; i < n; i++) sum[a + i * w.a[last]] += F32(x)[row * n + i];
     }
-    for (int64_t i = 0; i < y->len; i++) F32(y)[i] = (float)sum[i];
+    for (int64_t i = 0; i < y->len; i++)
+        F32(y)[i] = add ? F32(y)[i] + (float)sum[i] : (float)sum[i];
     tl_release(ctx, sum);
     return TL_OK;
 }
@@ -181,15 +186,17 @@ static int is_suffix(const tl_tensor *x, const tl_tensor *y)
     return 1;
 }
 
-/* out[0] = in[0] summed over the dimensions along which out[0] was stretched to in[0]'s shape */
+/* out[0] = (or += if i[0]) in[0] summed over the dimensions along which out[0] was stretched to
+** in[0]'s shape */
 static tl_status reduce_to_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
     tl_tensor       *y = a->out[0];
-    if (x->len == 0) return tl_tensor_fill(y, 0);
-    if (!is_suffix(x, y)) return scatter(ctx, x, y);
-    columns j = {F32(x), F32(y), x->len / y->len, y->len};
-    tl_parallel(ctx, y->len, STRIP, columns_body, &j);
+    int              add = a->i[0] != 0;
+    if (x->len == 0) return add ? TL_OK : tl_tensor_fill(y, 0);
+    if (!is_suffix(x, y)) return scatter(ctx, x, y, add);
+    columns j = {F32(x), F32(y), x->len / y->len, y->len, add};
+    tl_parallel(ctx, y->len, 64, columns_body, &j);
     return TL_OK;
 }
 

@@ -51,6 +51,8 @@ static const char *const op_names[TL_OPS] = {
 #undef X
 };
 
+const char *tl_op_name(tl_op op) { return op_names[op]; }
+
 static const tl_kernel_row *const cpu_tables[] = {
     tl_cpu_tensor,  tl_cpu_elementwise, tl_cpu_binary, tl_cpu_matmul,    tl_cpu_reduce,
     tl_cpu_shape,   tl_cpu_gather,      tl_cpu_softmax, tl_cpu_norm,      tl_cpu_batch_norm,
@@ -79,7 +81,7 @@ tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a)
     }
     for (int i = 0; i < TL_ARGS; i++)
         if (a->out[i]) a->out[i]->storage->version++;
-    return kernel(ctx, a);
+    return ctx->profile ? tl_profile_run(ctx, op, kernel, a) : kernel(ctx, a);
 }
 
 /* ---- What plugins are given ------------------------------------------------------------------ */
@@ -156,6 +158,7 @@ void tl_ctx_unref(tl_ctx *ctx)
     tl_device_close(ctx);
     tl_memory_close(ctx);
     tl_threads_close(ctx);
+    tl_profile_stop(ctx);
     free(ctx->tape);
     free(ctx->info);
     free(ctx);

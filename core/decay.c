@@ -161,6 +161,7 @@ tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor
     tl_args    a = {.in = {coef, lags, gamma}, .out = {y}};
     st = tl_launch(coef->ctx, TL_OP_decay, &a);
     a.out[0] = NULL;
+    if (!tl_wants(coef->ctx, gamma)) a.in[0] = NULL; /* coef is for gamma's gradient */
     if (st == TL_OK) st = tl_record(coef->ctx, y, grad, inputs, 3, &a, NULL);
     return tl_finish(st, y, out_coef);
 }

@@ -2,6 +2,10 @@
 #include "internal.h"
 #include "unary.h"
 
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Wpass-failed" /* some functions are calls: no vectors */
+#endif
+
 #define GRAIN 16384 /* elements: less is not worth a second thread */
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
@@ -22,8 +26,9 @@ INLINE void value_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t 
 
 INLINE void slope_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t end)
 {
-    const float *restrict x = m->x, *restrict dy = m->dy;
-    float *restrict y = m->y;
+    const float *x = m->x, *dy = m->dy;
+    float       *y = m->y;
+#pragma omp simd
     for (int64_t i = begin; i < end; i++) y[i] = dy[i] * unary_slope(kind, x[i]);
 }
 
@@ -36,12 +41,13 @@ INLINE void gate_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t e
 
 INLINE void gate_slope_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t end)
 {
-    const float *restrict a = m->a, *restrict b = m->b, *restrict dy = m->dy;
-    float *restrict da = m->da, *restrict db = m->db;
+    const float *a = m->a, *b = m->b, *dy = m->dy;
+    float       *da = m->da, *db = m->db;
+#pragma omp simd
     for (int64_t i = begin; i < end; i++) {
-        float g = dy[i];
-        da[i] = g * b[i] * unary_slope(kind, a[i]);
-        db[i] = g * unary_value(kind, a[i]);
+        float x = a[i], y = b[i], g = dy[i];
+        da[i] = g * y * unary_slope(kind, x);
+        db[i] = g * unary_value(kind, x);
     }
 }
 
@@ -93,7 +99,7 @@ static tl_status unary_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* out[0] = in[1] f'(in[0]), f = i[0] */
+/* out[0] = in[1] f'(in[0]), f = i[0]; out[0] may lie over in[1] */
 static tl_status unary_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     map m = {.kind = (tl_unary_kind)a->i[0], .x = F32(a->in[0]), .dy = F32(a->in[1]),
@@ -111,7 +117,8 @@ static tl_status gate_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* out[0], out[1] = gradients of f(in[0]) in[1] for upstream in[2], f = i[0] */
+/* out[0], out[1] = gradients of f(in[0]) in[1] for upstream in[2], f = i[0]; they may lie over
+** in[2] and in[1] */
 static tl_status gate_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     map m = {.kind = (tl_unary_kind)a->i[0], .a = F32(a->in[0]), .b = F32(a->in[1]),
@@ -122,11 +129,12 @@ static tl_status gate_grad_kernel(tl_ctx *ctx, const tl_args *a)
 
 static void affine_body(void *user, int64_t begin, int64_t end, int thread)
 {
-    const map *m = user;
-    const float *restrict x = m->x;
-    float *restrict y = m->y;
-    float scale = m->scale, shift = m->shift;
+    const map   *m = user;
+    const float *x = m->x;
+    float       *y = m->y;
+    float        scale = m->scale, shift = m->shift;
     (void)thread;
+#pragma omp simd
     for (int64_t i = begin; i < end; i++) y[i] = scale * x[i] + shift;
 }
 
@@ -140,7 +148,7 @@ static void axpy_body(void *user, int64_t begin, int64_t end, int thread)
     for (int64_t i = begin; i < end; i++) y[i] += scale * x[i];
 }
 
-/* out[0] = f[0] in[0] + f[1] */
+/* out[0] = f[0] in[0] + f[1]; out[0] may be in[0] */
 static tl_status affine_kernel(tl_ctx *ctx, const tl_args *a)
 {
     map m = {.x = F32(a->in[0]), .y = F32(a->out[0]), .scale = (float)a->f[0],
@@ -172,7 +180,7 @@ const char *tl_unary_name(tl_unary_kind kind)
 static tl_status unary_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args    a = {.in = {node->saved.in[0], dy}, .i = {node->saved.i[0]}};
-    tl_status  st = tl_new_like(dy, &a.out[0]);
+    tl_status  st = tl_room_over(dy, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_unary_grad, &a);
     return tl_hand_over(ctx, node, st, a.out, 1);
 }
@@ -186,14 +194,16 @@ tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y)
     tl_status st = tl_new_like(x, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_unary, &a);
     if (st == TL_OK) st = tl_record(ctx, a.out[0], unary_grad, &x, 1, &a, NULL);
+    if (st == TL_OK) tl_can_make_again(ctx, a.out[0], TL_OP_unary);
     return tl_finish(st, a.out[0], out_y);
 }
 
 static tl_status affine_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_tensor *dx;
-    tl_status  st = tl_affine(dy, node->saved.f[0], 0, &dx);
-    return st == TL_OK ? tl_accumulate(ctx, node->in[0], dx) : st;
+    tl_args   a = {.in = {dy}, .f = {node->saved.f[0], 0}};
+    tl_status st = tl_room_over(dy, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_affine, &a);
+    return tl_hand_over(ctx, node, st, a.out, 1);
 }
 
 tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y)
@@ -210,8 +220,8 @@ tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y)
 static tl_status gate_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args a = {.in = {node->saved.in[0], node->saved.in[1], dy}, .i = {node->saved.i[0]}};
-    tl_status st = tl_new_like(dy, &a.out[0]);
-    if (st == TL_OK) st = tl_new_like(dy, &a.out[1]);
+    tl_status st = tl_room_over(dy, &a.out[0]);
+    if (st == TL_OK) st = tl_room_over(a.in[1], &a.out[1]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_gate_grad, &a);
     return tl_hand_over(ctx, node, st, a.out, 2);
 }
@@ -227,6 +237,7 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *x, tl_tensor *b, tl_tensor **ou
     tl_status st = tl_new_like(x, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_gate, &a);
     if (st == TL_OK) st = tl_record(ctx, a.out[0], gate_grad, (tl_tensor *[]){x, b}, 2, &a, NULL);
+    if (st == TL_OK) tl_can_make_again(ctx, a.out[0], TL_OP_gate);
     return tl_finish(st, a.out[0], out_y);
 }
 

@@ -53,12 +53,12 @@ static tl_status gather_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* out[0] [p,..] = 0, then row in[1][i] of it += row i of in[0] */
+/* out[0] [p,..] = 0 unless i[0], then row in[1][i] of it += row i of in[0] */
 static tl_status gather_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     rows      r = {.index = I32(a->in[1]), .count = a->in[1]->len, .cols = width(a->out[0]),
                    .from = F32(a->in[0]), .to = F32(a->out[0])};
-    tl_status st = tl_tensor_fill(a->out[0], 0);
+    tl_status st = a->i[0] ? TL_OK : tl_tensor_fill(a->out[0], 0);
     if (st == TL_OK) tl_parallel(ctx, r.cols, 16, scatter_body, &r);
     return st;
 }
@@ -67,7 +67,7 @@ static tl_status gather_grad_kernel(tl_ctx *ctx, const tl_args *a)
 static tl_status gather_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = {.in = {dy, node->saved.in[1]}};
-    tl_status st = tl_new_shaped(ctx, &node->saved.shape[0], &a.out[0]);
+    tl_status st = tl_room(ctx, node->in[0], &node->saved.shape[0], &a.out[0], &a.i[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_gather_grad, &a);
     return tl_hand_over(ctx, node, st, a.out, 1);
 }

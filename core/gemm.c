@@ -15,12 +15,17 @@
 #define ROUND_GRAIN  16384          /* elements worth a thread */
 #define ALIGN        64             /* bytes, of each array of scratch */
 
-static void multiply(const tl_product *p, const float *a, const float *b, float *c)
+static void by_blas(const tl_product *p, const float *a, const float *b, float *c)
 {
-    if (p->m == 0 || p->n == 0 || tl_onednn_sgemm(p, a, b, c)) return;
     cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
                 p->trans_b ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n, (int)p->k, p->alpha,
                 a, (int)p->lda, b, (int)p->ldb, p->beta, c, (int)p->ldc);
+}
+
+static void multiply(const tl_product *p, const float *a, const float *b, float *c)
+{
+    if (p->m == 0 || p->n == 0 || tl_onednn_sgemm(p, a, b, c)) return;
+    by_blas(p, a, b, c);
 }
 
 void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
@@ -29,6 +34,14 @@ void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, f
 {
     tl_product p = {m, n, k, lda, ldb, ldc, alpha, beta, trans_a, trans_b, 1, 1, 1};
     multiply(&p, a, b, c);
+}
+
+void tl_gemm_small(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
+                   const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                   int64_t ldc)
+{
+    tl_product p = {m, n, k, lda, ldb, ldc, alpha, beta, trans_a, trans_b, 1, 1, 1};
+    if (m > 0 && n > 0) by_blas(&p, a, b, c);
 }
 
 /* ---- Parts ----------------------------------------------------------------------------------- */
@@ -84,18 +97,20 @@ typedef struct work {
     uint16_t    *low_a, *low_b;
     char        *scratch;
     size_t       scratch_bytes; /* of one kernel */
-    int          failed;
+    _Atomic int  failed; /* a tl_status, of any thread */
 } work;
 
 static void run_part(work *w, int64_t i, int part, int kernel)
 {
     tl_product_part p = tl_part_of(&w->shape, part);
     int64_t a = i * w->step_a + p.a, b = i * w->step_b + p.b, c = i * w->step_c + p.c;
-    if (!w->kernels)
+    if (!w->kernels) {
         multiply(&p.shape, w->a + a, w->b + b, w->c + c);
-    else if (!tl_onednn_run(w->kernels, kernel, w->low_a + a, w->low_b + b, w->c + c,
-                            w->scratch + (size_t)kernel * w->scratch_bytes))
-        w->failed = 1; /* all threads write the same */
+        return;
+    }
+    tl_status st = tl_onednn_run(w->kernels, kernel, w->low_a + a, w->low_b + b, w->c + c,
+                                 w->scratch + (size_t)kernel * w->scratch_bytes);
+    if (st != TL_OK) w->failed = st;
 }
 
 static void run_parts(void *user, int64_t begin, int64_t end, int thread)
@@ -181,7 +196,8 @@ static tl_status run_bf16(tl_ctx *ctx, work *w)
     p->lda = columns_a;
     p->ldb = columns_b;
     p->copies = w->count > 1 ? ctx->threads : 1;
-    w->kernels = tl_onednn_find(ctx, p);
+    tl_status st = tl_onednn_find(ctx, p, &w->kernels);
+    if (st != TL_OK) return st;
     size_t size = w->kernels ? sizeof *w->low_a : sizeof *w->a;
     size_t bytes_a = padded((size_t)(w->count * rows_a * columns_a) * size);
     size_t bytes_b = padded((size_t)(w->count * rows_b * columns_b) * size);
@@ -201,7 +217,8 @@ static tl_status run_bf16(tl_ctx *ctx, work *w)
     tl_parallel(ctx, w->count * rows_b, 1 + ROUND_GRAIN / columns_b, round_rows, &b);
     run(ctx, w);
     tl_release(ctx, scratch);
-    return w->failed ? tl_fail(ctx, TL_ENOMEM, "oneDNN: out of memory") : TL_OK;
+    st = (tl_status)w->failed;
+    return st == TL_OK ? TL_OK : tl_fail(ctx, st, "oneDNN: a product failed");
 }
 
 static tl_status run_any(tl_ctx *ctx, work *w)

@@ -24,12 +24,13 @@ tl_product_part tl_part_of(const tl_product *whole, int part);
 int tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *c);
 
 /* Kernels of all parts of a product of bf16 operands, made once per shape and kept by the context;
-** valid until the next call. NULL: oneDNN or the processor has none, or not this product. */
+** valid until the next call. NULL: oneDNN or the processor has none, or not for this product.
+** TL_ENOMEM, TL_EBACKEND: there are, and they could not be made */
 typedef struct tl_onednn tl_onednn;
-tl_onednn *tl_onednn_find(tl_ctx *ctx, const tl_product *whole);
+tl_status tl_onednn_find(tl_ctx *ctx, const tl_product *whole, tl_onednn **out_kernels);
 size_t tl_onednn_scratch(const tl_onednn *kernels); /* bytes, for each part and copy */
-/* Number i = copy rows columns + part, on the calling thread; 0: out of memory. */
-int tl_onednn_run(const tl_onednn *kernels, int i, const uint16_t *a, const uint16_t *b, float *c,
-                  void *scratch);
+/* Number i = copy rows columns + part, on the calling thread; the status is told nobody else. */
+tl_status tl_onednn_run(const tl_onednn *kernels, int i, const uint16_t *a, const uint16_t *b,
+                        float *c, void *scratch);
 
 #endif

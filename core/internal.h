@@ -29,14 +29,17 @@ typedef struct tl_slot {
     int refs;
     int leaf;
     int spent;       /* its part of the tape is gone */
+    int again;       /* the kernel that makes the tensor again (tl_can_make_again); 0: none */
+    int64_t node;    /* where on the tape it was made */
     tl_tensor *grad; /* NULL until something arrived */
 } tl_slot;
 
 struct tl_tensor {
     int refs;
+    int kept; /* how many of refs are the tape's */
     tl_ctx *ctx;
     tl_storage *storage;
-    size_t offset; /* bytes from storage->data on */
+    size_t offset; /* bytes from storage->data on, which is NULL if the tape gave t up */
     tl_type type;
     int ndim;
     int64_t dims[TL_MAXDIMS];
@@ -116,6 +119,9 @@ typedef struct tl_kernel_row { /* tables of rows are ended by {0} */
 
 /* Runs op on the context's device, to which it brings the operands. TL_EDEVICE if that lacks op. */
 tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
+const char *tl_op_name(tl_op op);
+/* What tl_launch does in a profile (profile.c). */
+tl_status tl_profile_run(tl_ctx *ctx, tl_op op, tl_kernel kernel, const tl_args *a);
 
 /* The CPU's tables, one per file of operators; context.c lists them. */
 extern const tl_kernel_row tl_cpu_tensor[], tl_cpu_elementwise[], tl_cpu_binary[], tl_cpu_matmul[],
@@ -145,6 +151,7 @@ struct tl_node {
     void (*release)(void *p); /* frees saved.p; NULL: nothing to free */
     tl_kept *list;            /* of an operator on a list (tl_record_list), else NULL */
     int count;
+    tl_precision_kind precision; /* of its products, so of its gradients' */
 };
 
 /* Whether an operator on t (may be NULL) has to be recorded. */
@@ -158,9 +165,26 @@ tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *con
 ** function hands gradients to tl_accumulate(ctx, node->list[k].slot, grad). */
 tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
                          int count, const tl_args *saved, void (*release)(void *p));
+/* Says that out, just recorded, is cheap: the kernel op makes it again from what was saved, with
+** in, i, f as there and out in out[0]. If it is large, its memory is given up as soon as only the
+** tape holds it, and until a gradient needs it. */
+void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op);
+void tl_give_up(tl_tensor *t); /* does so, if that is possible and only the tape holds it */
 /* The end of an operator: hands t to *out if st is TL_OK, else frees it; returns st. */
 tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
-void tl_slot_free(tl_slot *slot); /* drops one of refs; NULL is harmless */
+tl_slot *tl_slot_new(int leaf); /* NULL: no memory */
+tl_slot *tl_slot_retain(tl_slot *slot); /* NULL is harmless */
+void tl_slot_free(tl_slot *slot);       /* drops one of refs; NULL is harmless */
+/* Hands over what node saved as in[i]. */
+tl_tensor *tl_take_saved(tl_node *node, int i);
+/* Where a gradient function puts the gradient of the input of slot, of like's shape: a new tensor
+** to be written, or the gradient that is there, to be added to: *out_add is then 1. For
+** tl_hand_over, both ways. */
+tl_status tl_room(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **out_g,
+                  int64_t *out_add);
+/* The same where element i needs nothing of used after element i of it: used itself, if nobody else
+** holds it and the values are not needed any more, or a new tensor. Always to be written. */
+tl_status tl_room_over(tl_tensor *used, tl_tensor **out_g);
 /* Adds g to slot (NULL: only frees g). Takes g over, also on failure. */
 tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g);
 /* The end of a gradient function: accumulates grads[i] (NULL: none) in node->in[i] if st is TL_OK
@@ -181,6 +205,7 @@ struct tl_ctx {
     char message[1024];
     struct tl_pool *pool; /* threads.c */
     tl_cache *cache;
+    struct tl_profile *profile; /* NULL: off */
     tl_kernel kernels[TL_DEVICES][TL_OPS];
     tl_device device; /* where kernels run */
     const struct tl_engine *engine; /* of a device that is not the CPU (device.h) */
@@ -222,7 +247,8 @@ int tl_processors(const char *quota_file);
 void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, void *user);
 
 /* c [m,n] = alpha op(a) op(b) + beta c, row-major. tl_gemm uses all threads and the context's
-** precision; tl_gemm_serial the calling one and float32. TL_ENOMEM: with bf16 only */
+** precision; tl_gemm_serial the calling one and float32. TL_ENOMEM, TL_EBACKEND: with bf16
+** only */
 tl_status tl_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
                   float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
                   float *c, int64_t ldc);
@@ -232,6 +258,11 @@ tl_status tl_gemm_batch(tl_ctx *ctx, int64_t count, int trans_a, int trans_b, in
 void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
                     const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                     int64_t ldc);
+
+/* The same by OpenBLAS, the quicker up to about 100^3, from where on it packs. */
+void tl_gemm_small(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
+                   const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                   int64_t ldc);
 
 /* TL_ESHAPE naming op if one is more than CBLAS counts to. A leading dimension is one of them. */
 tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_t k);

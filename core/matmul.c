@@ -51,6 +51,18 @@ static tl_status product(tl_tensor *a, int ta, tl_tensor *b, int tb, int64_t cou
     return tl_finish(st, args.out[0], out);
 }
 
+/* The same for the gradient of input to of node, of x's shape: added to what is there. */
+static tl_status gradient(const tl_node *node, int to, const tl_tensor *x, tl_tensor *a, int ta,
+                          tl_tensor *b, int tb, int64_t count, int64_t m, int64_t n, int64_t k,
+                          tl_tensor **g)
+{
+    tl_args   args = {.in = {a, b}, .i = {ta, tb, 0, count, m, n, k}};
+    tl_shape  shape = tl_shape_of(x);
+    tl_status st = tl_room(a->ctx, node->in[to], &shape, &args.out[0], &args.i[2]);
+    if (st == TL_OK) st = tl_launch(a->ctx, TL_OP_matmul, &args);
+    return tl_finish(st, args.out[0], g);
+}
+
 /* y = A B with A = op(a), B = op(b): dA = dy B^T, dB = A^T dy, transposed back where op does. */
 static tl_status matmul_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
@@ -61,15 +73,15 @@ static tl_status matmul_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_status      st = TL_OK;
     if (node->in[0]) {
         if (ta)
-            st = product(b, tb, dy, 1, count, k, m, n, a->ndim, a->dims, &g[0]);
+            st = gradient(node, 0, a, b, tb, dy, 1, count, k, m, n, &g[0]);
         else
-            st = product(dy, 0, b, !tb, count, m, k, n, a->ndim, a->dims, &g[0]);
+            st = gradient(node, 0, a, dy, 0, b, !tb, count, m, k, n, &g[0]);
     }
     if (st == TL_OK && node->in[1]) {
         if (tb)
-            st = product(dy, 1, a, ta, count, n, k, m, b->ndim, b->dims, &g[1]);
+            st = gradient(node, 1, b, dy, 1, a, ta, count, n, k, m, &g[1]);
         else
-            st = product(a, !ta, dy, 0, count, k, n, m, b->ndim, b->dims, &g[1]);
+            st = gradient(node, 1, b, a, !ta, dy, 0, count, k, n, m, &g[1]);
     }
     return tl_hand_over(ctx, node, st, g, 2);
 }
@@ -129,12 +141,14 @@ static tl_status linear_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_tensor *x = node->saved.in[0], *w = node->saved.in[1], *g[3] = {NULL, NULL, NULL};
     int64_t    m = tl_rows(x), o = w->dims[0], k = w->dims[1];
     tl_status  st = TL_OK;
-    if (node->in[0]) st = product(dy, 0, w, 0, 1, m, k, o, x->ndim, x->dims, &g[0]);
-    if (st == TL_OK && node->in[1]) st = product(dy, 1, x, 0, 1, o, k, m, 2, w->dims, &g[1]);
+    if (node->in[0]) st = gradient(node, 0, x, dy, 0, w, 0, 1, m, k, o, &g[0]);
+    if (st == TL_OK && node->in[1]) st = gradient(node, 1, w, dy, 1, x, 0, 1, o, k, m, &g[1]);
     if (st == TL_OK && node->in[2]) {
-        st = tl_new(ctx, TL_F32, 1, &o, &g[2]);
-        tl_args a = {.in = {dy}, .out = {g[2]}};
+        tl_args  a = {.in = {dy}};
+        tl_shape shape = {1, {o}};
+        st = tl_room(ctx, node->in[2], &shape, &a.out[0], &a.i[0]);
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_to, &a);
+        st = tl_finish(st, a.out[0], &g[2]);
     }
     return tl_hand_over(ctx, node, st, g, 3);
 }

@@ -1,26 +1,44 @@
-/* memory.c - counted memory with reuse: a steady training step asks the system for nothing.
+/* memory.c - counted memory out of slabs: a steady training step asks the system for nothing.
 **
-** Sizes are rounded up to one of eight classes per power of two; a freed block waits in the list of
-** its class for the next tensor of about that size. The lists together never hold more than the
-** peak of what was in use, so memory stays within twice what the program needs. */
+** A slab is a large piece of the system's memory, cut into blocks that follow one another without
+** gaps. A request takes a free block that it nearly fills and leaves the rest free; a block that is
+** freed joins the free ones beside it. Free blocks wait in lists by size, eight per power of two.
+** Small requests have slabs of their own, so that they do not cut up the room of large ones. What
+** of a slab was never used is not resident. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "device.h"
 
-#define HEADER    64            /* bytes before each block; keeps the block aligned */
-#define HUGE_PAGE (2u << 20)
+#define HEADER    64 /* bytes before each block and each slab; keeps blocks aligned */
+#define LEAST     256 /* a rest smaller than this stays with its block */
+#define SMALL     (256u << 10)
+#define HUGE_PAGE ((size_t)2 << 20)
 #define CLASSES   (8 * 64)
+#define LOOKS     16 /* blocks of a list that are looked at */
 
 typedef struct block {
-    size_t        bytes; /* usable, rounded up to the class */
-    int           class;
-    struct block *next;
+    size_t        bytes;       /* with its header */
+    struct block *before;      /* the one in front of it in the slab; NULL: it is the first */
+    struct block *next, *last; /* of a list of free ones */
+    struct pool  *home;
+    int           used, final; /* final: none follows in the slab */
 } block;
 
+typedef struct slab {
+    struct slab *next;
+    size_t       bytes; /* of its blocks */
+} slab;
+
+typedef struct pool {
+    block *free[CLASSES];
+    slab  *slabs;
+    size_t least; /* bytes of a slab */
+} pool;
+
 struct tl_cache {
-    block    *free[CLASSES];
+    pool      small, large;
     tl_memory info;
     int64_t   fail_after; /* < 0: never */
 };
@@ -36,81 +54,194 @@ struct tl_cache {
 #define REUSE 1
 #endif
 
-/* The class of a size, and the size it is rounded up to. */
-static int class_of(size_t bytes, size_t *rounded)
-{
-    size_t need = bytes < 256 ? 256 : bytes;
-    int    log = 63 - __builtin_clzll((unsigned long long)need);
-    size_t step = (size_t)1 << (log - 3);
-    size_t eighth = (need - ((size_t)1 << log) + step - 1) / step; /* 0..8 */
-    *rounded = ((size_t)1 << log) + eighth * step;
-    return log * 8 + (int)eighth; /* eighth 8 is the next power's class 0 */
-}
-
 tl_status tl_memory_open(tl_ctx *ctx)
 {
     ctx->cache = calloc(1, sizeof *ctx->cache);
     if (!ctx->cache) return TL_ENOMEM;
+    ctx->cache->small.least = 2 * HUGE_PAGE;
+    ctx->cache->large.least = 32 * HUGE_PAGE;
     ctx->cache->fail_after = -1;
     return TL_OK;
+}
+
+/* ---- Blocks of a slab ------------------------------------------------------------------------ */
+
+/* The list of blocks of this size. */
+static block **list_of(pool *p, size_t bytes)
+{
+    int log = 63 - __builtin_clzll((unsigned long long)bytes);
+    return &p->free[log * 8 + (int)(bytes >> (log - 3) & 7)];
+}
+
+static block *after(const block *b) { return b->final ? NULL : (block *)((char *)b + b->bytes); }
+
+static void put(pool *p, block *b)
+{
+    block **list = list_of(p, b->bytes);
+    b->used = 0;
+    b->last = NULL;
+    b->next = *list;
+    if (*list) (*list)->last = b;
+    *list = b;
+}
+
+static void take(pool *p, block *b)
+{
+    if (b->last)
+        b->last->next = b->next;
+    else
+        *list_of(p, b->bytes) = b->next;
+    if (b->next) b->next->last = b->last;
+    b->used = 1;
+}
+
+/* Cuts b down to bytes; the rest is free. */
+static void cut(pool *p, block *b, size_t bytes)
+{
+    if (b->bytes - bytes < LEAST) return;
+    block *rest = (block *)((char *)b + bytes), *follower = after(b);
+    *rest = (block){.bytes = b->bytes - bytes, .before = b, .home = p, .final = b->final};
+    if (follower) follower->before = rest;
+    b->bytes = bytes;
+    b->final = 0;
+    put(p, rest);
+}
+
+/* Frees b, together with its free neighbours. */
+static void join(pool *p, block *b)
+{
+    block *front = b->before, *behind = after(b);
+    if (behind && !behind->used) {
+        take(p, behind);
+        b->bytes += behind->bytes;
+        b->final = behind->final;
+    }
+    if (front && !front->used) {
+        take(p, front);
+        front->bytes += b->bytes;
+        front->final = b->final;
+        b = front;
+    }
+    behind = after(b);
+    if (behind) behind->before = b;
+    put(p, b);
+}
+
+/* The tightest of the first few blocks in the first list that has one large enough. */
+static block *fit(pool *p, size_t bytes)
+{
+    block *best = NULL;
+    for (block **list = list_of(p, bytes); !best && list < p->free + CLASSES; list++) {
+        block *b = *list;
+        for (int i = 0; b && i < LOOKS; i++, b = b->next)
+            if (b->bytes >= bytes && (!best || b->bytes < best->bytes)) best = b;
+    }
+    return best;
+}
+
+/* ---- The system ------------------------------------------------------------------------------ */
+
+static void *from_system(tl_cache *c, size_t bytes)
+{
+    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : HEADER;
+    void  *p = aligned_alloc(align, (bytes + align - 1) / align * align);
+    c->info.system++;
+#ifdef MADV_HUGEPAGE
+    if (p && align == HUGE_PAGE) (void)madvise(p, bytes, MADV_HUGEPAGE); /* only advice */
+#endif
+    return p;
+}
+
+/* A new slab with room for a block of this size; NULL: out of memory. */
+static block *extend(tl_cache *c, pool *p, size_t bytes)
+{
+    size_t whole = bytes + HEADER > p->least ? bytes + HEADER : p->least;
+    whole = (whole + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    slab *s = from_system(c, whole);
+    if (!s) {
+        whole = bytes + HEADER;
+        s = from_system(c, whole);
+    }
+    if (!s) return NULL;
+    *s = (slab){p->slabs, whole - HEADER};
+    p->slabs = s;
+    block *b = (block *)((char *)s + HEADER);
+    *b = (block){.bytes = s->bytes, .home = p, .final = 1};
+    c->info.cached += b->bytes;
+    put(p, b);
+    return b;
+}
+
+/* Gives back the slabs that no block uses; all of them if the context ends. */
+static void shrink(tl_cache *c, pool *p, int all)
+{
+    for (slab **at = &p->slabs; *at;) {
+        slab  *s = *at;
+        block *first = (block *)((char *)s + HEADER);
+        if (!all && (first->used || !first->final)) {
+            at = &s->next;
+            continue;
+        }
+        if (!all) take(p, first);
+        c->info.cached -= s->bytes;
+        *at = s->next;
+        free(s);
+    }
+}
+
+void tl_memory_trim(tl_ctx *ctx)
+{
+    shrink(ctx->cache, &ctx->cache->small, 0);
+    shrink(ctx->cache, &ctx->cache->large, 0);
+    if (ctx->engine) ctx->engine->trim(ctx);
 }
 
 void tl_memory_close(tl_ctx *ctx)
 {
     if (!ctx->cache) return;
-    tl_memory_trim(ctx);
+    shrink(ctx->cache, &ctx->cache->small, 1);
+    shrink(ctx->cache, &ctx->cache->large, 1);
     free(ctx->cache);
     ctx->cache = NULL;
 }
 
-void tl_memory_trim(tl_ctx *ctx)
-{
-    for (int i = 0; i < CLASSES; i++) {
-        while (ctx->cache->free[i]) {
-            block *b = ctx->cache->free[i];
-            ctx->cache->free[i] = b->next;
-            free(b);
-        }
-    }
-    ctx->cache->info.cached = 0;
-    if (ctx->engine) ctx->engine->trim(ctx);
-}
+/* ---- Requests -------------------------------------------------------------------------------- */
 
-static block *from_system(size_t bytes)
+static block *request(tl_ctx *ctx, size_t bytes)
 {
-    size_t whole = bytes + HEADER;
-    size_t align = whole >= HUGE_PAGE ? HUGE_PAGE : HEADER;
-    block *b = aligned_alloc(align, (whole + align - 1) / align * align);
-#ifdef MADV_HUGEPAGE
-    if (b && align == HUGE_PAGE) (void)madvise(b, whole, MADV_HUGEPAGE); /* only advice */
-#endif
+    tl_cache *c = ctx->cache;
+    pool     *p = bytes < SMALL ? &c->small : &c->large;
+    block    *b;
+    if (!REUSE) {
+        b = from_system(c, bytes);
+        if (b) *b = (block){.bytes = bytes};
+        c->info.cached += b ? bytes : 0;
+        return b;
+    }
+    b = fit(p, bytes);
+    if (!b) b = extend(c, p, bytes);
+    if (!b) {
+        tl_memory_trim(ctx);
+        b = extend(c, p, bytes);
+    }
+    if (!b) return NULL;
+    take(p, b);
+    cut(p, b, bytes);
     return b;
 }
 
 void *tl_alloc(tl_ctx *ctx, size_t bytes)
 {
     tl_cache *c = ctx->cache;
-    size_t    rounded;
     if (bytes > SIZE_MAX / 4) goto fail;
-    int class = class_of(bytes, &rounded);
     if (c->fail_after >= 0 && c->fail_after-- == 0) {
         c->fail_after = 0; /* all later ones fail too */
         goto fail;
     }
-    block *b = c->free[class];
-    if (b) {
-        c->free[class] = b->next;
-        c->info.cached -= b->bytes;
-    } else {
-        b = from_system(rounded);
-        if (!b) {
-            tl_memory_trim(ctx);
-            b = from_system(rounded);
-        }
-        if (!b) goto fail;
-        b->bytes = rounded;
-        b->class = class;
-    }
+    size_t whole = (bytes + HEADER + HEADER - 1) / HEADER * HEADER;
+    block *b = request(ctx, whole < LEAST ? LEAST : whole);
+    if (!b) goto fail;
+    c->info.cached -= b->bytes;
     c->info.live += b->bytes;
     if (c->info.live > c->info.peak) c->info.peak = c->info.live;
     return (char *)b + HEADER;
@@ -126,13 +257,12 @@ void tl_release(tl_ctx *ctx, void *p)
     tl_cache *c = ctx->cache;
     block    *b = (block *)((char *)p - HEADER);
     c->info.live -= b->bytes;
-    if (!REUSE || c->info.cached + b->bytes > c->info.peak) {
+    if (!REUSE) {
         free(b);
         return;
     }
     c->info.cached += b->bytes;
-    b->next = c->free[b->class];
-    c->free[b->class] = b;
+    join(b->home, b);
 }
 
 tl_status tl_grow(tl_ctx *ctx, void *where, size_t *room, size_t need, size_t size)

@@ -207,6 +207,8 @@ static tl_status check(const tl_tensor *x, const tl_mlp_layer *layers, int count
     if (!tl_unary_name(act)) return tl_fail(ctx, TL_EINVAL, "mlp: no function %d", (int)act);
     if (x->type != TL_F32 || (scale && scale->type != TL_F32))
         return tl_fail(ctx, TL_ETYPE, "mlp: x or scale is int32");
+    if (tl_wants(ctx, scale))
+        return tl_fail(ctx, TL_EINVAL, "mlp: scale %s wants a gradient and has none", SHAPE(scale));
     if (x->ndim != 2 || inputs < 1)
         return tl_fail(ctx, TL_ESHAPE, "mlp: x is %s, not [p,k]", SHAPE(x));
     if (scale && (scale->ndim != 1 || scale->len != x->dims[0]))

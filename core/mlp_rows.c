@@ -57,7 +57,7 @@ static void apply(const mlp_layer *p, int64_t m, const float *a, int add, const 
     int64_t k = p->inputs, n = p->outputs, step = panel(k);
     for (int64_t c = 0; c < n; c += step) {
         int64_t columns = n - c < step ? n - c : step;
-        tl_gemm_serial(0, 0, m, columns, k, 1, a, k, p->transposed + c, n, add ? 1 : 0, y + c, n);
+        tl_gemm_small(0, 0, m, columns, k, 1, a, k, p->transposed + c, n, add ? 1 : 0, y + c, n);
         add_bias(p, m, c, columns, scale, y);
     }
 }
@@ -67,8 +67,8 @@ static void apply_adjoint(const mlp_layer *p, int64_t m, const float *dy, float 
 {
     int64_t k = p->inputs, n = p->outputs, step = panel(k);
     for (int64_t c = 0; c < n; c += step)
-        tl_gemm_serial(0, 0, m, k, n - c < step ? n - c : step, 1, dy + c, n,
-                       p->param[MLP_WEIGHT] + c * k, k, c > 0, da, k);
+        tl_gemm_small(0, 0, m, k, n - c < step ? n - c : step, 1, dy + c, n,
+                      p->param[MLP_WEIGHT] + c * k, k, c > 0, da, k);
 }
 
 /* dw += dy^T a */
@@ -76,8 +76,8 @@ static void add_outer(const mlp_layer *p, int64_t m, const float *dy, const floa
 {
     int64_t k = p->inputs, n = p->outputs, step = panel(k);
     for (int64_t c = 0; c < n; c += step)
-        tl_gemm_serial(1, 0, n - c < step ? n - c : step, k, m, 1, dy + c, n, a, k, 1, dw + c * k,
-                       k);
+        tl_gemm_small(1, 0, n - c < step ? n - c : step, k, m, 1, dy + c, n, a, k, 1, dw + c * k,
+                      k);
 }
 
 /* sum += the rows of x, times scale unless that is NULL */

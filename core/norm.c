@@ -28,7 +28,8 @@ typedef struct job {
     int64_t      rows, cols;
     double       eps;
     const float *x, *weight, *bias, *dy; /* weight and bias: rows of cols, whatever was given */
-    float       *y;                      /* or dx */
+    float       *y;                      /* or dx, which may be dy */
+    int          add;                    /* to dx */
     float       *s, *t;                  /* per row: s; and mean (layer) or q */
     double      *dweight, *dbias;        /* [threads,cols], or NULL: not wanted */
 } job;
@@ -89,12 +90,13 @@ static void norm_rows(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* norm: in: x, weight, bias (may be NULL)   out: y, statistics [2,rows]   i: kind   f: eps */
+/* norm: in: x, weight, bias (may be NULL), statistics [2,rows], which are written   out: y
+** i: kind   f: eps */
 static tl_status norm_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
     job       j = {.kind = (kind)a->i[0], .rows = tl_rows(x), .cols = tl_cols(x), .eps = a->f[0],
-                   .x = F32(x), .y = F32(a->out[0]), .s = F32(a->out[1])};
+                   .x = F32(x), .y = F32(a->out[0]), .s = F32(a->in[3])};
     float    *weight = stretch(ctx, a->in[1], j.cols, 1), *bias = NULL;
     tl_status st = weight && (bias = stretch(ctx, a->in[2], j.cols, 0)) ? TL_OK : TL_ENOMEM;
     j.t = j.s + j.rows;
@@ -130,21 +132,23 @@ static void norm_grad_rows(void *user, int64_t begin, int64_t end, int thread)
     double    *db = j->dbias ? j->dbias + thread * n : NULL;
     for (int64_t r = begin; r < end; r++) {
         const float *x = j->x + r * n, *dy = j->dy + r * n, *w = j->weight;
-        float *restrict dx = j->y ? j->y + r * n : NULL;
+        float *dx = j->y ? j->y + r * n : NULL;
         float s = j->s[r], mean = 0, q = j->t[r], g, gz;
         if (j->kind == LAYER) {
             mean = q;
             q = 1;
         }
-        if (dx) {
-            means(j, x, dy, s, mean, &g, &gz);
-            if (j->kind != LAYER) g = 0;
-            gz *= q;
-            for (int64_t i = 0; i < n; i++)
-                dx[i] = s * (dy[i] * w[i] - g - (x[i] - mean) * s * gz);
-        }
         for (int64_t i = 0; dw && i < n; i++) dw[i] += (double)(dy[i] * ((x[i] - mean) * s));
         for (int64_t i = 0; db && i < n; i++) db[i] += (double)dy[i];
+        if (!dx) continue;
+        means(j, x, dy, s, mean, &g, &gz);
+        if (j->kind != LAYER) g = 0;
+        gz *= q;
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) {
+            float d = s * (dy[i] * w[i] - g - (x[i] - mean) * s * gz);
+            dx[i] = j->add ? dx[i] + d : d;
+        }
     }
 }
 
@@ -160,14 +164,15 @@ static void combine(const tl_ctx *ctx, const double *sums, int64_t n, tl_tensor 
     }
 }
 
-/* norm_grad: in: x, weight or NULL, dy, statistics   out: dx, dweight, dbias where wanted
-** i: kind */
+/* norm_grad: in: x, weight or NULL, dy, statistics   out: dx (may be dy), dweight, dbias where
+** wanted   i: kind, whether to add to dx */
 static tl_status norm_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
     tl_tensor *const *out = a->out;
     job j = {.kind = (kind)a->i[0], .rows = tl_rows(x), .cols = tl_cols(x), .x = F32(x),
-             .dy = F32(a->in[2]), .y = out[0] ? F32(out[0]) : NULL, .s = F32(a->in[3])};
+             .dy = F32(a->in[2]), .y = out[0] ? F32(out[0]) : NULL, .add = a->i[1] != 0,
+             .s = F32(a->in[3])};
     size_t  bytes = out[1] || out[2] ? (size_t)(ctx->threads * j.cols) * sizeof(double) : 0;
     float  *weight = stretch(ctx, a->in[1], j.cols, 1);
     double *sums = tl_alloc(ctx, 2 * bytes);
@@ -189,15 +194,21 @@ fail:
 
 /* ---- Public functions ------------------------------------------------------------------------ */
 
-/* saved: in: x, weight, statistics, bias   i: kind */
+/* saved: as the kernel's */
 static tl_status norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_tensor *const *in = node->saved.in;
-    tl_args   a = {.in = {in[0], in[1], dy, in[2]}, .i = {node->saved.i[0]}};
+    tl_args   a = {.in = {in[0], in[1], dy, in[3]}, .i = {node->saved.i[0]}};
     tl_status st = TL_OK;
-    if (node->in[0]) st = tl_new_like(in[0], &a.out[0]);
+    tl_slot  *to = node->in[0];
+    if (to && to->grad) {
+        tl_shape shape = tl_shape_of(in[0]);
+        st = tl_room(ctx, to, &shape, &a.out[0], &a.i[1]);
+    } else if (to) {
+        st = tl_room_over(dy, &a.out[0]);
+    }
     if (node->in[1] && st == TL_OK) st = tl_new_like(in[1], &a.out[1]);
-    if (node->in[2] && st == TL_OK) st = tl_new_like(in[3], &a.out[2]);
+    if (node->in[2] && st == TL_OK) st = tl_new_like(in[2], &a.out[2]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_norm_grad, &a);
     return tl_hand_over(ctx, node, st, a.out, 3);
 }
@@ -228,12 +239,10 @@ static tl_status norm(kind k, const char *op, tl_tensor *x, tl_tensor *weight, t
     if (!(eps >= 0)) return tl_fail(ctx, TL_EINVAL, "%s: eps is %g", op, eps);
     st = tl_new_like(x, &y);
     if (st == TL_OK) st = tl_new(ctx, TL_F32, 2, (int64_t[]){2, tl_rows(x)}, &stats);
-    if (st == TL_OK) {
-        tl_args a = {.in = {x, weight, bias}, .out = {y, stats}, .i = {k}, .f = {eps}};
-        st = tl_launch(ctx, TL_OP_norm, &a);
-    }
-    tl_args saved = {.in = {x, weight, stats, bias}, .i = {k}};
-    if (st == TL_OK) st = tl_record(ctx, y, norm_grad, inputs, 3, &saved, NULL);
+    tl_args a = {.in = {x, weight, bias, stats}, .out = {y}, .i = {k}, .f = {eps}};
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_norm, &a);
+    if (st == TL_OK) st = tl_record(ctx, y, norm_grad, inputs, 3, &a, NULL);
+    if (st == TL_OK) tl_can_make_again(ctx, y, TL_OP_norm);
     tl_tensor_free(stats);
     return tl_finish(st, y, out_y);
 }

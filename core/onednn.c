@@ -124,17 +124,19 @@ static int memory(dnnl_memory_t *out, const dnnl_memory_desc_t *md, dnnl_engine_
     return dnnl_memory_create(out, md, engine, DNNL_MEMORY_NONE) == dnnl_success;
 }
 
-/* One kernel for p; *scratch becomes at least what it needs. */
-static int build(dnnl_engine_t engine, const tl_product *p, kernel *k, size_t *scratch)
+/* One kernel for p; *scratch becomes at least what it needs. dnnl_unimplemented: there is none, of
+** other failures it does not matter which. */
+static dnnl_status_t build(dnnl_engine_t engine, const tl_product *p, kernel *k, size_t *scratch)
 {
     layouts               l;
     dnnl_matmul_desc_t    desc;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_primitive_attr_t attr = attributes(p);
-    int ok = attr && lay_out(p, &l) &&
-             dnnl_matmul_desc_init(&desc, &l.a, &l.b, NULL, &l.c) == dnnl_success &&
-             dnnl_primitive_desc_create(&pd, &desc, attr, engine, NULL) == dnnl_success &&
-             dnnl_primitive_create(&k->run, pd) == dnnl_success;
+    dnnl_status_t         there = dnnl_runtime_error;
+    if (attr && lay_out(p, &l) &&
+        dnnl_matmul_desc_init(&desc, &l.a, &l.b, NULL, &l.c) == dnnl_success)
+        there = dnnl_primitive_desc_create(&pd, &desc, attr, engine, NULL);
+    int ok = there == dnnl_success && dnnl_primitive_create(&k->run, pd) == dnnl_success;
     if (ok) {
         const dnnl_memory_desc_t *pad =
             dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
@@ -146,37 +148,48 @@ static int build(dnnl_engine_t engine, const tl_product *p, kernel *k, size_t *s
     }
     (void)dnnl_primitive_desc_destroy(pd);
     (void)dnnl_primitive_attr_destroy(attr);
-    return ok;
+    return ok ? dnnl_success : there == dnnl_unimplemented ? there : dnnl_runtime_error;
 }
 
-static tl_onednn *make(dnnl_engine_t engine, const tl_product *whole)
+/* *out stays NULL where there is no kernel for the product. */
+static tl_status make(tl_ctx *ctx, dnnl_engine_t engine, const tl_product *whole, tl_onednn **out)
 {
-    int        parts = whole->rows * whole->columns, count = parts * whole->copies, ok = 1;
-    tl_onednn *k = calloc(1, sizeof *k + (size_t)count * sizeof *k->kernels);
-    if (!k) return NULL;
+    int           parts = whole->rows * whole->columns, count = parts * whole->copies;
+    dnnl_status_t built = dnnl_success;
+    tl_onednn    *k = calloc(1, sizeof *k + (size_t)count * sizeof *k->kernels);
+    if (!k) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     k->shape = *whole;
     k->count = count;
     alone();
-    for (int i = 0; i < count && ok; i++) {
+    for (int i = 0; i < count && built == dnnl_success; i++) {
         tl_product_part part = tl_part_of(whole, i % parts);
-        ok = build(engine, &part.shape, &k->kernels[i], &k->scratch);
+        built = build(engine, &part.shape, &k->kernels[i], &k->scratch);
     }
-    if (ok) return k;
+    if (built == dnnl_success) {
+        *out = k;
+        return TL_OK;
+    }
     drop(k);
-    return NULL;
+    if (built == dnnl_unimplemented) return TL_OK;
+    return tl_fail(ctx, TL_EBACKEND, "oneDNN: no kernel could be made of a product [%lld,%lld] "
+                   "[%lld,%lld]", (long long)whole->m, (long long)whole->k, (long long)whole->k,
+                   (long long)whole->n);
 }
 
-static table *open_table(tl_ctx *ctx)
+static tl_status open_table(tl_ctx *ctx, table **out)
 {
     table *t = ctx->products;
-    if (t) return t;
-    t = calloc(1, sizeof *t);
-    if (t && dnnl_engine_create(&t->engine, dnnl_cpu, 0) != dnnl_success) {
-        free(t);
-        t = NULL;
+    if (!t) {
+        t = calloc(1, sizeof *t);
+        if (!t) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+        if (dnnl_engine_create(&t->engine, dnnl_cpu, 0) != dnnl_success) {
+            free(t);
+            return tl_fail(ctx, TL_EBACKEND, "oneDNN: it does not start");
+        }
+        ctx->products = t;
     }
-    ctx->products = t;
-    return t;
+    *out = t;
+    return TL_OK;
 }
 
 static int same(const tl_product *p, const tl_product *q)
@@ -197,11 +210,14 @@ static uint64_t place(const tl_product *p)
     return h >> 32;
 }
 
-tl_onednn *tl_onednn_find(tl_ctx *ctx, const tl_product *whole)
+tl_status tl_onednn_find(tl_ctx *ctx, const tl_product *whole, tl_onednn **out_kernels)
 {
     int    whole_sum = whole->alpha == 1 && (whole->beta == 0 || whole->beta == 1);
-    table *t = whole_sum && has_instructions() ? open_table(ctx) : NULL;
-    if (!t) return NULL;
+    table *t = NULL;
+    *out_kernels = NULL;
+    if (!whole_sum || !has_instructions()) return TL_OK;
+    tl_status st = open_table(ctx, &t);
+    if (st != TL_OK) return st;
     uint64_t    first = place(whole);
     tl_onednn **oldest = NULL;
     t->calls++;
@@ -209,20 +225,23 @@ tl_onednn *tl_onednn_find(tl_ctx *ctx, const tl_product *whole)
         tl_onednn **slot = &t->slots[i % SLOTS];
         if (*slot && same(&(*slot)->shape, whole)) {
             (*slot)->used = t->calls;
-            return *slot;
+            *out_kernels = *slot;
+            return TL_OK;
         }
         if (!oldest || (*oldest && (!*slot || (*slot)->used < (*oldest)->used))) oldest = slot;
     }
     drop(*oldest);
-    *oldest = make(t->engine, whole);
+    *oldest = NULL;
+    st = make(ctx, t->engine, whole, oldest);
     if (*oldest) (*oldest)->used = t->calls;
-    return *oldest;
+    *out_kernels = *oldest;
+    return st;
 }
 
 size_t tl_onednn_scratch(const tl_onednn *kernels) { return kernels->scratch; }
 
-int tl_onednn_run(const tl_onednn *kernels, int i, const uint16_t *a, const uint16_t *b, float *c,
-                  void *scratch)
+tl_status tl_onednn_run(const tl_onednn *kernels, int i, const uint16_t *a, const uint16_t *b,
+                        float *c, void *scratch)
 {
     const kernel   *k = &kernels->kernels[i];
     dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, k->a},
@@ -230,11 +249,12 @@ int tl_onednn_run(const tl_onednn *kernels, int i, const uint16_t *a, const uint
                               {DNNL_ARG_DST, k->c},
                               {DNNL_ARG_SCRATCHPAD, k->scratch}};
     alone();
-    return dnnl_memory_set_data_handle(k->a, (void *)(uintptr_t)a) == dnnl_success &&
-           dnnl_memory_set_data_handle(k->b, (void *)(uintptr_t)b) == dnnl_success &&
-           dnnl_memory_set_data_handle(k->c, c) == dnnl_success &&
-           dnnl_memory_set_data_handle(k->scratch, scratch) == dnnl_success &&
-           dnnl_primitive_execute(k->run, k->stream, 4, args) == dnnl_success;
+    dnnl_status_t st = dnnl_memory_set_data_handle(k->a, (void *)(uintptr_t)a);
+    if (st == dnnl_success) st = dnnl_memory_set_data_handle(k->b, (void *)(uintptr_t)b);
+    if (st == dnnl_success) st = dnnl_memory_set_data_handle(k->c, c);
+    if (st == dnnl_success) st = dnnl_memory_set_data_handle(k->scratch, scratch);
+    if (st == dnnl_success) st = dnnl_primitive_execute(k->run, k->stream, 4, args);
+    return st == dnnl_success ? TL_OK : st == dnnl_out_of_memory ? TL_ENOMEM : TL_EBACKEND;
 }
 
 void tl_onednn_close(tl_ctx *ctx)
@@ -261,10 +281,11 @@ int tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *
     return 0;
 }
 
-tl_onednn *tl_onednn_find(tl_ctx *ctx, const tl_product *whole)
+tl_status tl_onednn_find(tl_ctx *ctx, const tl_product *whole, tl_onednn **out_kernels)
 {
     (void)ctx, (void)whole;
-    return NULL;
+    *out_kernels = NULL;
+    return TL_OK;
 }
 
 size_t tl_onednn_scratch(const tl_onednn *kernels)
@@ -273,11 +294,11 @@ size_t tl_onednn_scratch(const tl_onednn *kernels)
     return 0;
 }
 
-int tl_onednn_run(const tl_onednn *kernels, int i, const uint16_t *a, const uint16_t *b, float *c,
-                  void *scratch)
+tl_status tl_onednn_run(const tl_onednn *kernels, int i, const uint16_t *a, const uint16_t *b,
+                        float *c, void *scratch)
 {
     (void)kernels, (void)i, (void)a, (void)b, (void)c, (void)scratch;
-    return 0;
+    return TL_EBACKEND;
 }
 
 void tl_onednn_close(tl_ctx *ctx) { (void)ctx; }

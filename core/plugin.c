@@ -16,6 +16,8 @@
 #include "tno.h"
 
 #define ENTRY "tl_tno_backend_entry"
+#define WRITTEN(number) #number
+#define NUMBER(macro) WRITTEN(macro)
 
 /* ---- One file -------------------------------------------------------------------------------- */
 
@@ -36,7 +38,7 @@ static const char *fault(const tl_tno_backend *b)
     if (!b->accepts || !b->points) return "it lacks accepts or points";
     if (!b->plan || !b->forward || !b->backward || !b->release)
         return "it lacks plan, forward, backward or release";
-    if (params > TL_TNO_PARAMS) return "it has more than 4 parameters";
+    if (params > TL_TNO_PARAMS) return "it has more than " NUMBER(TL_TNO_PARAMS) " parameters";
     return NULL;
 }
 

@@ -315,8 +315,7 @@ static tl_status cross_entropy_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
         tl_tensor *unit = node->saved.in[i], *g;
         if (!unit) continue;
         if (upstream == 1.0f) {
-            g = unit;
-            node->saved.in[i] = NULL; /* handed on, so that a leaf need not copy it */
+            g = tl_take_saved(node, i); /* handed on, so that a leaf need not copy it */
         } else {
             st = tl_binary(TL_MUL, unit, dy, &g);
         }

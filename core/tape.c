@@ -6,61 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
-
-static tl_slot *slot_new(int leaf)
-{
-    tl_slot *s = malloc(sizeof *s);
-    if (s) *s = (tl_slot){.refs = 1, .leaf = leaf};
-    return s;
-}
-
-static tl_slot *slot_retain(tl_slot *s)
-{
-    if (s) s->refs++;
-    return s;
-}
-
-void tl_slot_free(tl_slot *s)
-{
-    if (!s || --s->refs > 0) return;
-    tl_tensor_free(s->grad);
-    free(s);
-}
-
-/* ---- Leaves ---------------------------------------------------------------------------------- */
-
-tl_status tl_require_grad(tl_tensor *t, int on)
-{
-    if (t->type != TL_F32)
-        return tl_fail(t->ctx, TL_ETYPE, "require_grad: only float32 tensors have gradients");
-    if (on && t->slot && !t->slot->leaf)
-        return tl_fail(t->ctx, TL_EINVAL, "require_grad: %s is a result, not a leaf", SHAPE(t));
-    if (!on) {
-        tl_slot_free(t->slot);
-        t->slot = NULL;
-    } else if (!t->slot) {
-        t->slot = slot_new(1);
-        if (!t->slot) return tl_fail(t->ctx, TL_ENOMEM, "out of memory");
-    }
-    return TL_OK;
-}
-
-int tl_requires_grad(const tl_tensor *t) { return t->slot != NULL; }
-
-tl_tensor *tl_grad(const tl_tensor *t) { return t->slot ? t->slot->grad : NULL; }
-
-tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad)
-{
-    if (!t->slot || !t->slot->leaf)
-        return grad ? tl_fail(t->ctx, TL_EINVAL, "grad: %s is not a leaf", SHAPE(t)) : TL_OK;
-    if (grad && (!tl_same_shape(t, grad) || grad->type != TL_F32))
-        return tl_fail(t->ctx, TL_ESHAPE, "grad: %s for a tensor %s", SHAPE(grad), SHAPE(t));
-    if (grad) tl_tensor_retain(grad);
-    tl_tensor_free(t->slot->grad);
-    t->slot->grad = grad;
-    return TL_OK;
-}
+#include "device.h"
 
 /* ---- Recording ------------------------------------------------------------------------------- */
 
@@ -87,13 +33,21 @@ static tl_status grow(tl_ctx *ctx)
     return TL_OK;
 }
 
+tl_tensor *tl_take_saved(tl_node *node, int i)
+{
+    tl_tensor *t = node->saved.in[i];
+    node->saved.in[i] = NULL;
+    if (t) t->kept--;
+    return t;
+}
+
 static void node_clear(tl_node *node)
 {
     node->out->spent = 1;
     tl_slot_free(node->out);
     for (int i = 0; i < TL_ARGS; i++) {
         tl_slot_free(node->in[i]);
-        tl_tensor_free(node->saved.in[i]);
+        tl_tensor_free(tl_take_saved(node, i));
     }
     for (int i = 0; i < node->count; i++) {
         tl_slot_free(node->list[i].slot);
@@ -124,19 +78,23 @@ static tl_node *append(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, const tl_ar
                        void (*release)(void *p))
 {
     if (grow(ctx) != TL_OK) return NULL;
-    tl_slot *slot = slot_new(0);
+    tl_slot *slot = tl_slot_new(0);
     if (!slot) {
         (void)tl_fail(ctx, TL_ENOMEM, "out of memory");
         return NULL;
     }
     tl_node *node = &ctx->tape[ctx->tape_len++];
-    *node = (tl_node){.grad = grad, .out = slot, .release = release};
+    *node = (tl_node){.grad = grad, .out = slot, .release = release,
+                       .precision = ctx->precision};
     if (saved) node->saved = *saved;
     memset(node->saved.out, 0, sizeof node->saved.out); /* outputs are not kept */
-    for (int i = 0; i < TL_ARGS; i++)
-        if (node->saved.in[i])
-            node->version[i] = tl_tensor_retain(node->saved.in[i])->storage->version;
-    out->slot = slot_retain(slot);
+    for (int i = 0; i < TL_ARGS; i++) {
+        if (!node->saved.in[i]) continue;
+        node->version[i] = tl_tensor_retain(node->saved.in[i])->storage->version;
+        node->saved.in[i]->kept++;
+    }
+    slot->node = ctx->tape_len - 1;
+    out->slot = tl_slot_retain(slot);
     return node;
 }
 
@@ -148,7 +106,7 @@ tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *con
     tl_node  *node = NULL;
     if (st == TL_OK && wanted && !(node = append(ctx, out, grad, saved, release))) st = TL_ENOMEM;
     for (int i = 0; node && i < count; i++)
-        node->in[i] = inputs[i] ? slot_retain(inputs[i]->slot) : NULL;
+        node->in[i] = inputs[i] ? tl_slot_retain(inputs[i]->slot) : NULL;
     if (!node && release && saved) release(saved->p);
     return st;
 }
@@ -172,10 +130,21 @@ tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor
     }
     for (int i = 0; node && i < count; i++)
         if (list[i])
-            kept[i] = (tl_kept){tl_tensor_retain(list[i]), slot_retain(list[i]->slot),
+            kept[i] = (tl_kept){tl_tensor_retain(list[i]), tl_slot_retain(list[i]->slot),
                                 list[i]->storage->version};
     if (!node && release && saved) release(saved->p);
     return st;
+}
+
+void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op)
+{
+    if (!out->slot) return;
+    const tl_node *node = &ctx->tape[out->slot->node];
+    for (int i = 0; i < TL_ARGS; i++) { /* one step back, not a chain of them */
+        const tl_tensor *t = node->saved.in[i];
+        if (t && t->slot && t->slot->again) return;
+    }
+    out->slot->again = (int)op;
 }
 
 tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out)
@@ -197,68 +166,6 @@ void tl_tape_clear(tl_ctx *ctx)
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 
-static int alone(const tl_tensor *t) { return t->refs == 1 && t->storage->refs == 1; }
-
-static tl_status copy_of(const tl_tensor *x, tl_tensor **out_y)
-{
-    tl_tensor *y = NULL;
-    tl_status  st = tl_new_like(x, &y);
-    if (st == TL_OK) st = tl_tensor_copy(y, x);
-    return tl_finish(st, y, out_y);
-}
-
-tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g)
-{
-    if (!slot) {
-        tl_tensor_free(g);
-        return TL_OK;
-    }
-    if (!slot->grad && (alone(g) || !slot->leaf)) {
-        slot->grad = g;
-        return TL_OK;
-    }
-    if (!slot->grad) { /* programs write to a leaf's gradient: it shares no storage */
-        tl_status copied = copy_of(g, &slot->grad);
-        tl_tensor_free(g);
-        return copied;
-    }
-    tl_tensor *old = slot->grad;
-    if (!alone(old) && alone(g)) { /* add into whichever nobody else holds */
-        slot->grad = g;
-        g = old;
-        old = slot->grad;
-    }
-    tl_tensor *sum = old;
-    tl_status  st = TL_OK;
-    if (!alone(old)) st = copy_of(old, &sum);
-    if (st == TL_OK) {
-        tl_args a = {.in = {g}, .out = {sum}, .f = {1.0}};
-        st = tl_launch(ctx, TL_OP_axpy, &a); /* sum += g */
-    }
-    if (sum != old) {
-        if (st == TL_OK) {
-            tl_tensor_free(old);
-            slot->grad = sum;
-        } else {
-            tl_tensor_free(sum);
-        }
-    }
-    tl_tensor_free(g);
-    return st;
-}
-
-tl_status tl_hand_over(tl_ctx *ctx, tl_node *node, tl_status st, tl_tensor *const *grads, int count)
-{
-    for (int i = 0; i < count; i++) {
-        if (!grads[i]) continue;
-        if (st == TL_OK)
-            st = tl_accumulate(ctx, node->in[i], grads[i]);
-        else
-            tl_tensor_free(grads[i]);
-    }
-    return st;
-}
-
 /* Gradients are of the values that the operator saw. */
 static tl_status unchanged(tl_ctx *ctx, const tl_node *node)
 {
@@ -274,20 +181,48 @@ static tl_status unchanged(tl_ctx *ctx, const tl_node *node)
     return TL_OK;
 }
 
+/* Makes t, which was given up, again. */
+static tl_status make_again(tl_ctx *ctx, tl_tensor *t)
+{
+    const tl_node *node = &ctx->tape[t->slot->node];
+    tl_args   a = node->saved;
+    tl_status st = unchanged(ctx, node);
+    if (st != TL_OK) return st;
+    st = tl_device_alloc(ctx, t->storage->device, t->storage->bytes, &t->storage->data);
+    if (st != TL_OK) return st;
+    a.out[0] = t;
+    st = tl_launch(ctx, (tl_op)t->slot->again, &a);
+    t->storage->version--; /* it has the values that it had */
+    return st;
+}
+
+/* What node saved is there, and as it was. */
+static tl_status ready(tl_ctx *ctx, const tl_node *node)
+{
+    tl_status st = unchanged(ctx, node);
+    for (int i = 0; i < TL_ARGS && st == TL_OK; i++)
+        if (node->saved.in[i] && !node->saved.in[i]->storage->data)
+            st = make_again(ctx, node->saved.in[i]);
+    return st;
+}
+
 static tl_status walk(tl_ctx *ctx)
 {
-    tl_status st = TL_OK;
+    tl_precision_kind was = tl_precision(ctx);
+    tl_status         st = TL_OK;
     while (ctx->tape_len > 0 && st == TL_OK) {
         tl_node node = ctx->tape[--ctx->tape_len];
+        (void)tl_set_precision(ctx, node.precision);
         if (node.out->grad) {
             tl_tensor *dy = node.out->grad;
             node.out->grad = NULL;
-            st = unchanged(ctx, &node);
+            st = ready(ctx, &node);
             if (st == TL_OK) st = node.grad(ctx, &node, dy);
             tl_tensor_free(dy);
         }
         node_clear(&node);
     }
+    (void)tl_set_precision(ctx, was);
     return st;
 }
 

@@ -5,6 +5,8 @@
 
 #include "device.h"
 
+#define LARGE (4 << 20) /* bytes: making less again would not be worth the time */
+
 /* ---- Storage --------------------------------------------------------------------------------- */
 
 static tl_status storage_new(tl_ctx *ctx, tl_device device, size_t bytes, tl_storage **out)
@@ -143,9 +145,22 @@ tl_tensor *tl_tensor_retain(tl_tensor *t)
     return t;
 }
 
+void tl_give_up(tl_tensor *t)
+{
+    const tl_slot *s = t->slot;
+    if (t->refs != t->kept || !t->storage->data || !t->ctx->recording) return;
+    if (!s || !s->again || t->storage->refs > 1 || t->storage->bytes < LARGE) return;
+    tl_device_release(t->ctx, t->storage->device, t->storage->data);
+    t->storage->data = NULL;
+}
+
 void tl_tensor_free(tl_tensor *t)
 {
-    if (!t || --t->refs > 0) return;
+    if (!t) return;
+    if (--t->refs > 0) {
+        tl_give_up(t);
+        return;
+    }
     tl_ctx *ctx = t->ctx;
     tl_slot_free(t->slot);
     tl_count_tensor(ctx, -1);

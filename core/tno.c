@@ -145,6 +145,7 @@ tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
 
 static tl_status check_coef(tl_tno *tno, const char *op, tl_tensor *coef)
 {
+    if (!coef) return tl_fail(tno->ctx, TL_EINVAL, "%s: there is no coef, and nothing kept", op);
     if (coef->type != TL_F32) return tl_fail(tno->ctx, TL_ETYPE, "%s: coef is not float32", op);
     if (coef->ndim == 2 && coef->dims[0] == tno->points &&
         coef->dims[1] == tno->width * tno->problem.d)
@@ -188,7 +189,9 @@ static tl_status check_x(tl_tno *tno, tl_tensor *x)
 
 enum { KEPT = 2 + TL_TNO_PARAMS, DY }; /* of what goes in */
 
-/* p: the tno   in[0] coef  in[1] x  in[2..] params  in[6] kept or NULL
+static float *wanted(const tl_tensor *t) { return t ? F32(t) : NULL; }
+
+/* p: the tno   in[0] coef, or NULL with kept  in[1] x  in[2..] params  in[6] kept or NULL
 ** out[0] y  out[1] kept, if it is to be made */
 tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
 {
@@ -196,14 +199,12 @@ tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
     const float  *params[TL_TNO_PARAMS] = {0};
     (void)ctx;
     for (int i = 0; i < tno->params; i++) params[i] = F32(a->in[2 + i]);
-    tl_tno_args t = {.b = a->in[1]->dims[0], .coef = F32(a->in[0]), .params = params,
+    tl_tno_args t = {.b = a->in[1]->dims[0], .coef = wanted(a->in[0]), .params = params,
                      .x = F32(a->in[1]), .y = F32(a->out[0]), .known = a->in[KEPT] != NULL};
     if (a->in[KEPT]) t.kept = F32(a->in[KEPT]);
     else if (a->out[1]) t.kept = F32(a->out[1]);
     return tno->form.forward(tno->plan, &t);
 }
-
-static float *wanted(const tl_tensor *t) { return t ? F32(t) : NULL; }
 
 /* p: the tno   in[0] coef  in[1] x  in[2..] params  in[6] kept or NULL  in[7] dy
 ** out[0] dcoef  out[1] dx  out[2..] dparams; NULL: not wanted */
@@ -217,7 +218,7 @@ tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
         params[i] = F32(a->in[2 + i]);
         dparams[i] = wanted(a->out[2 + i]);
     }
-    tl_tno_args t = {.b = a->in[1]->dims[0], .coef = F32(a->in[0]), .params = params,
+    tl_tno_args t = {.b = a->in[1]->dims[0], .coef = wanted(a->in[0]), .params = params,
                      .x = F32(a->in[1]), .dy = F32(a->in[DY]), .dx = wanted(a->out[1]),
                      .dcoef = wanted(a->out[0]), .dparams = dparams,
                      .kept = a->in[KEPT] ? F32(a->in[KEPT]) : NULL, .known = a->in[KEPT] != NULL};
@@ -263,7 +264,8 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
     tl_ctx    *ctx = tno->ctx;
     tl_tensor *y = NULL, *made;
     tl_args    a = {.in = {coef, x}, .p = tno};
-    tl_status  st = check_coef(tno, "tno", coef);
+    int        known = !coef && kept && *kept && tno->backend->kept;
+    tl_status  st = known ? TL_OK : check_coef(tno, "tno", coef);
     if (st == TL_OK) st = check_params(tno, "tno", params);
     if (st == TL_OK) st = check_x(tno, x);
     if (st != TL_OK) return st;

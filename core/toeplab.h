@@ -68,11 +68,25 @@ typedef struct tl_memory {
     size_t peak;     /* largest live since tl_memory_reset_peak */
     size_t cached;   /* bytes kept for reuse */
     int64_t tensors; /* tensors not yet freed */
+    int64_t system;  /* times that memory was asked of the system */
 } tl_memory;
 
 tl_memory tl_memory_info(const tl_ctx *ctx);
 void tl_memory_reset_peak(tl_ctx *ctx);
 void tl_memory_trim(tl_ctx *ctx); /* gives cached bytes back to the system */
+
+/* Kernels are timed from now on, from 0 (it costs two looks at the clock per call); until stop. */
+tl_status tl_profile_start(tl_ctx *ctx);
+void tl_profile_stop(tl_ctx *ctx);
+
+typedef struct tl_kernel_time {
+    const char *name;
+    int64_t calls;
+    double seconds; /* without those of kernels that it calls */
+} tl_kernel_time;
+
+/* Kernel i, also one that was not called; 0 and nothing written when there is none. */
+int tl_profile_kernel(const tl_ctx *ctx, int i, tl_kernel_time *out_time);
 
 /* What was compiled in and what it runs on, one "name value" line each: version, compiler, blas,
 ** onednn ("none" without), hdf5, sqlite, transforms, cpu ("unknown" where the system does not
@@ -196,7 +210,7 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **ou
 ** multiplied: as they are, or rounded to bfloat16 (8 bits of significand, to nearest, ties to
 ** even). Sums, results, gradients and all else are float32 with both. bf16 is about twice as fast
 ** where oneDNN finds the processor's instructions for it (tl_build_info), elsewhere slower. It
-** counts when a product is run, so for a gradient at tl_backward. */
+** counts when a product is run, and then for its gradients too. tl_mlp and tl_tno are float32. */
 typedef enum tl_precision_kind { TL_FLOAT32, TL_BF16 } tl_precision_kind;
 
 tl_precision_kind tl_precision(const tl_ctx *ctx); /* TL_FLOAT32 at first */
@@ -294,7 +308,8 @@ typedef struct tl_mlp_layer {
 /* y = x_count by x_1 = x w^T + bias and x_l = act(norm(x_(l-1))) w^T + bias, to which with residual
 ** all layers but the first and the last add x_(l-1): the relative position encoder (TNN, Sec. 3.2)
 ** in one pass. Row r of y is multiplied by scale_r, e.g. a decay.
-**   x [p,k]   scale [p] or NULL: has no gradient   y [p,o of the last].   TL_EINVAL: count < 2 */
+**   x [p,k]   scale [p] or NULL   y [p,o of the last].   TL_EINVAL: count < 2, or scale wants a
+** gradient: it has none */
 tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_kind act,
                  int residual, tl_tensor *scale, tl_tensor **out_y);
 
@@ -409,7 +424,8 @@ tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
 tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                        tl_tensor **out_y);
 /* The same for several calls in which coef and params do not change: *kept is what the backend
-** makes of them. NULL at first, then owned by the caller; NULL still: this one keeps nothing. */
+** makes of them. NULL at first, then owned by the caller, and coef may be NULL; NULL still: this
+** one keeps nothing. */
 tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                              tl_tensor **kept, tl_tensor **out_y);
 /* T [d,n,n], no gradient */

@@ -4,7 +4,7 @@ local tl = require "toeplab"
 local nn = tl.nn
 
 -- y_i = out((1-g) sum over k >= 0 of g^k x_(i-k)), g = sigmoid(theta) per channel.   x, y [b,n,dim]
-local Average = nn.class("Average", { dim = "int", backend = "fft" }, { "dim" })
+local Average = nn.class("Average", { dim = "int", backend = "rac" }, { "dim" })
 
 function Average:build(o)
   self.theta = nn.parameter(nn.init.normal(tl.zeros(o.dim), 2, 1))

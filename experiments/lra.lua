@@ -7,7 +7,7 @@ local tl = require "toeplab"
 
 -- What a model is, apart from the sizes that all share. The decay of tnn is that of TNN's Table 4.
 local models = {
-  tnn = { backend = "fft", encoder = "lra", max_lag = 1024 },
+  tnn = { backend = "rac", encoder = "lra", max_lag = 1024 },
   ski = { backend = "ski", encoder = "piecewise" },
   ["ski-published"] = { backend = "ski", encoder = "piecewise", as_published = true },
   fd = { backend = "fd", encoder = "mlp" },

@@ -11,7 +11,7 @@ local words = ("the old man of the sea told the young man a tale of the sea .\n"
 
 -- What a model is, apart from the sizes that all share. SKI and FD have no decay.
 local models = {
-  tnn = { backend = "fft", encoder = "mlp", decay = 0.99 },
+  tnn = { backend = "rac", encoder = "mlp", decay = 0.99 },
   ski = { backend = "ski", encoder = "piecewise", decay = "none" },
   ["ski-published"] = { backend = "ski", encoder = "piecewise", decay = "none",
     as_published = true },

@@ -38,7 +38,7 @@ return tl.experiment "quickstart" {
     layers = 4, dim = 128, expand = 2, glu_dim = 192, mixer_norm = "simplermsnorm",
     rpe_dim = 32, rpe_layers = 2, rpe_input = "sincos",
     decay_low = 0.3, decay_high = 0.98,        -- channels from a few characters to a few hundred
-    backend = "fft",
+    backend = "rac",
     length = 256, batch = 8, steps = 2400,
     lr = 5e-3, warmup = 60, weight_decay = 0.1, clip = 1.0,
     lengths = { 256, 512, 1024, 2048 },        -- where the trained model is evaluated

@@ -9,7 +9,7 @@ return tl.experiment "ski-table1" {
   answers = "ski/table1",
   fixed = tl.lm.fixed { layout = "A", backend = false, decay = false, lr = false },
   zip = { -- the learning rates are the published ones, twice as high for FD
-    backend = { "fft", "fd" }, decay = { 0.99, "none" }, lr = { 3e-3, 6e-3 },
+    backend = { "rac", "fd" }, decay = { 0.99, "none" }, lr = { 3e-3, 6e-3 },
   },
   seeds = 3,
   scale = tl.lm.scales({

@@ -11,7 +11,7 @@ return tl.experiment "tnn-lm" {
   fixed = {
     corpus = "wikitext-103-raw", tokenizer = "gpt2", vocab_size = 8192, -- of tokenizer bpe
     layers = 0, dim = 512,                          -- layers 0: those of the preset
-    backend = "fft",
+    backend = "rac",
     length = 512, batch = 128, micro = 8, steps = 50000,
     kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-8,      -- of Adam
     weight_decay = 0.2, clip = 1.0,                           -- TNN; the papers' others: 0.1

@@ -7,7 +7,7 @@ return tl.experiment "wikitext2-bpe" {
   fixed = {
     corpus = "wikitext-2", vocab_size = 8192,    -- of the pairs learnt from the text
     layers = 4, dim = 256, expand = 2, rpe_dim = 32, rpe_layers = 3, decay = 0.99, dropout = 0.0,
-    backend = "fft",
+    backend = "rac",
     length = 512, batch = 4, steps = 1500,       -- 1.1 to 1.3 epochs
     lr = 2e-3, schedule = "cosine", warmup = 200, end_lr = 4e-5, weight_decay = 0.1, clip = 1.0,
     lengths = { 512, 4096 },

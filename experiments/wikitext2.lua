@@ -6,7 +6,7 @@ return tl.experiment "wikitext2" {
   fixed = {
     corpus = "wikitext-2", tokenizer = "word",
     layers = 4, dim = 256, expand = 2, rpe_dim = 32, rpe_layers = 3, dropout = 0.0,
-    backend = "fft",
+    backend = "rac",
     length = 512, batch = 2, steps = 2400,       -- 1.2 epochs of 2040 batches
     lr = 2e-3, schedule = "cosine", warmup = 200, end_lr = 4e-5, weight_decay = 0.1, clip = 1.0,
     patience = 3,                                -- epochs without a better validation part

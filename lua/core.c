@@ -14,11 +14,12 @@ static void set_integer(lua_State *L, const char *name, lua_Integer value)
 static int memory(lua_State *L)
 {
     tl_memory m = tl_memory_info(glue_ctx(L));
-    lua_createtable(L, 0, 4);
+    lua_createtable(L, 0, 5);
     set_integer(L, "live", (lua_Integer)m.live);
     set_integer(L, "peak", (lua_Integer)m.peak);
     set_integer(L, "cached", (lua_Integer)m.cached);
     set_integer(L, "tensors", m.tensors);
+    set_integer(L, "system", m.system);
     return 1;
 }
 
@@ -32,6 +33,36 @@ static int memory_trim(lua_State *L)
 {
     tl_memory_trim(glue_ctx(L));
     return 0;
+}
+
+/* Started anew, the one at work would lose what it has counted. */
+static int profile_start(lua_State *L)
+{
+    tl_kernel_time t;
+    if (tl_profile_kernel(glue_ctx(L), 0, &t))
+        return luaL_error(L, "profile: one is at work already; they cannot be nested");
+    glue_check(L, tl_profile_start(glue_ctx(L)));
+    return 0;
+}
+
+/* Ends it and returns {{name=, calls=, seconds=}, ..}, the kernels that were called. */
+static int profile_stop(lua_State *L)
+{
+    tl_kernel_time t;
+    int            n = 0;
+    lua_newtable(L);
+    for (int i = 0; tl_profile_kernel(glue_ctx(L), i, &t); i++) {
+        if (t.calls == 0) continue;
+        lua_createtable(L, 0, 3);
+        lua_pushstring(L, t.name);
+        lua_setfield(L, -2, "name");
+        set_integer(L, "calls", t.calls);
+        lua_pushnumber(L, t.seconds);
+        lua_setfield(L, -2, "seconds");
+        lua_rawseti(L, -2, ++n);
+    }
+    tl_profile_stop(glue_ctx(L));
+    return 1;
 }
 
 static int threads(lua_State *L)
@@ -88,7 +119,8 @@ static void open_classes(lua_State *L)
 
 static const luaL_Reg functions[] = {
     {"memory", memory},   {"memory_reset_peak", memory_reset_peak}, {"memory_trim", memory_trim},
-    {"threads", threads}, {"build_info", build_info},               {NULL, NULL},
+    {"threads", threads}, {"build_info", build_info},
+    {"profile_start", profile_start}, {"profile_stop", profile_stop}, {NULL, NULL},
 };
 
 int luaopen_toeplab_core(lua_State *L)

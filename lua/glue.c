@@ -180,15 +180,15 @@ tl_tensor **glue_push_tensor(lua_State *L) { return &glue_push(L, &glue_tensor_c
 
 /* The collector sees a box of 16 bytes, not the megabytes behind it, and would let gigabytes
 ** gather. Told of all of them, it would go through the whole heap for each large tensor; so it is
-** told of a share of its heap at most, which makes for a cycle each time that tensors of a
-** sixteenth of all live ones (4 MiB at least) were made. That bounds the garbage, too. */
+** told of a share of its heap at most, which makes for a cycle each time that tensors of 1/32 of
+** all live ones (10 MiB at least) were made. That bounds the garbage, too. */
 static void account(lua_State *L, const tl_tensor *t)
 {
-    const double floor = 64 << 20;
+    const double floor = 320 << 20;
     double       kib = 4.0 * (double)tl_tensor_len(t) / 1024;
     if (kib < 1) return; /* a card's driver is asked what is live */
     double       live = (double)tl_memory_info(glue_ctx(L)).live;
-    double       share = 16 * 1024 * kib / (live > floor ? live : floor) * lua_gc(L, LUA_GCCOUNT);
+    double       share = 32 * 1024 * kib / (live > floor ? live : floor) * lua_gc(L, LUA_GCCOUNT);
     int          told = (int)(kib < share ? kib : share);
     if (told > 0) lua_gc(L, LUA_GCSTEP, told); /* 0 would be a whole step */
 }

@@ -1,6 +1,10 @@
 /* grad.c - gradients in Lua: which tensors want one, the tape, and running without it. */
 #include "glue.h"
 
+#define HEAP_KIB (8 << 10)  /* collected in some milliseconds */
+#define WORTH    (4 << 20)  /* bytes */
+#define SHARE    8          /* tensors may grow by one part in so many before they are looked at */
+
 static int require_grad(lua_State *L)
 {
     tl_tensor *t = glue_tensor(L, 1);
@@ -34,8 +38,30 @@ static int set_grad(lua_State *L)
     return 0;
 }
 
+/* Results that the script has forgotten keep their memory until they are collected, which would be
+** during the next forward pass: backward would need twice the memory. A heap that takes long to
+** collect, or tensors that are not worth it or hardly more than after the last time, are left
+** alone. */
+static void forget(lua_State *L)
+{
+    static const char after = 0; /* in the registry: the bytes that were left, or fewer since */
+    lua_Integer       live = (lua_Integer)tl_memory_info(glue_ctx(L)).live;
+    (void)lua_rawgetp(L, LUA_REGISTRYINDEX, &after);
+    lua_Integer left = lua_tointeger(L, -1);
+    lua_pop(L, 1);
+    if (live > WORTH && live > left + left / SHARE && lua_gc(L, LUA_GCCOUNT) < HEAP_KIB) {
+        lua_gc(L, LUA_GCCOLLECT);
+        live = (lua_Integer)tl_memory_info(glue_ctx(L)).live;
+    } else if (live > left) {
+        return;
+    }
+    lua_pushinteger(L, live);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &after);
+}
+
 static int backward(lua_State *L)
 {
+    forget(L);
     tl_tensor *dy = glue_opt_tensor(L, 2);
     if (dy)
         glue_check(L, tl_backward_from(glue_ctx(L), glue_tensor(L, 1), dy));

@@ -109,6 +109,9 @@ static int linear(lua_State *L)
     return glue_result(L, tl_linear(x, w, bias, y));
 }
 
+static const char *const precision_names[] = {
+    [TL_FLOAT32] = "float32", [TL_BF16] = "bf16", NULL};
+
 static int set_precision(tl_ctx *ctx, int kind)
 {
     return tl_set_precision(ctx, (tl_precision_kind)kind);
@@ -117,12 +120,21 @@ static int set_precision(tl_ctx *ctx, int kind)
 /* precision([name[, f, ...]]): what it was, or with f the results of f(...) under it */
 static int precision(lua_State *L)
 {
-    static const char *const names[] = {[TL_FLOAT32] = "float32", [TL_BF16] = "bf16", NULL};
     int was = tl_precision(glue_ctx(L));
-    int kind = lua_isnoneornil(L, 1) ? was : luaL_checkoption(L, 1, NULL, names);
+    int kind = lua_isnoneornil(L, 1) ? was : luaL_checkoption(L, 1, NULL, precision_names);
     if (!lua_isnoneornil(L, 2)) return glue_scope(L, 2, set_precision, kind);
     (void)set_precision(glue_ctx(L), kind);
-    lua_pushstring(L, names[was]);
+    lua_pushstring(L, precision_names[was]);
+    return 1;
+}
+
+static int precisions(lua_State *L)
+{
+    lua_newtable(L);
+    for (int i = 0; precision_names[i]; i++) {
+        lua_pushstring(L, precision_names[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
     return 1;
 }
 
@@ -263,7 +275,7 @@ void glue_arithmetic_open(lua_State *L)
 const luaL_Reg glue_ops_functions[] = {
     {"unary", unary},   {"unary_names", unary_names}, {"gate", gate},     {"affine", affine},
     {"matmul", matmul}, {"linear", linear},           {"concat", concat},
-    {"precision", precision}, {NULL, NULL},
+    {"precision", precision}, {"precisions", precisions}, {NULL, NULL},
 };
 
 const luaL_Reg glue_ops_methods[] = {

@@ -131,13 +131,15 @@ static tl_tensor **own_params(lua_State *L, int arg, const tl_tno *o)
     return list;
 }
 
-/* With a 4th argument, true or what an earlier call kept, also returns what the backend keeps. */
+/* With a 4th argument, true or what an earlier call kept, also returns what the backend keeps; in
+** the latter case coef may be nil. */
 static int apply(lua_State *L)
 {
     lua_settop(L, 5); /* what is pushed below is no argument */
     tl_tno    *o = tno(L);
-    tl_tensor *coef = glue_tensor(L, 2), **own = own_params(L, 3, o), *x = glue_tensor(L, 4);
     int        again = lua_toboolean(L, 5), first = lua_isboolean(L, 5);
+    tl_tensor *coef = again && !first ? glue_opt_tensor(L, 2) : glue_tensor(L, 2);
+    tl_tensor **own = own_params(L, 3, o), *x = glue_tensor(L, 4);
     tl_tensor *given = again && !first ? glue_tensor(L, 5) : NULL, **kept = &given;
     if (first) kept = glue_push_tensor(L);
     int         at = lua_gettop(L);

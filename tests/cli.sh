@@ -127,6 +127,8 @@ expect "verify of the reference cases, all backends" 0 "29 passed, 0 failed, 0 s
     "$toeplab" verify "$source/tests/reference.h5"
 expect "verify of products in bf16" 0 "29 passed, 0 failed, 0 skipped, worst [0-9.]*e-0[23]" \
     "$toeplab" verify --precision bf16 "$source/tests/reference.h5"
+refuse "verify of a backend in a precision" 2 "precision is for files" \
+    "$toeplab" verify --precision bf16 rac
 refuse "verify in no precision" 2 "no precision 'half'" "$toeplab" verify -p half none.h5
 expect "the reference cases are what the script computes" 0 "29 passed, 0 failed, 0 skipped" \
     sh -c "'$toeplab' lua '$source/tests/lua/make_reference.lua' '$top/made.h5' &&

@@ -76,6 +76,8 @@ static const refusal refusals[] = {
       .i = {1, 0, 0, 2}}, TL_ESHAPE, "norm_weight of layer 2 is [3]"},
     {{"mlp that adds others", mlp, 7, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 6), {ANY, 2, {2, 6}},
       {ANY, 1, {2}}), .i = {1, 0, 1, 3}}, TL_ESHAPE, "6 numbers of 5"},
+    {{"mlp whose scale wants a gradient", mlp, 5, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 2)),
+      .i = {1, 0, 0, 2}, .f = {1e-5, -1}}, TL_EINVAL, "scale [4] wants a gradient"},
     {{"conv", conv, 2, OF({ANY, 3, {2, 3, 4}}, {ANY, 2, {2, 3}})}, TL_ESHAPE, "taps are [2,3]"},
     {{"conv of a matrix", conv, 2, OF({ANY, 2, {3, 4}}, {ANY, 2, {2, 4}})}, TL_ESHAPE, "[3,4]"},
     {{"conv origin", conv, 2, OF({ANY, 3, {2, 3, 4}}, {ANY, 2, {2, 4}}), .i = {2}}, TL_EINVAL, "2"},

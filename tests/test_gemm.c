@@ -158,7 +158,7 @@ static void ties_go_to_even_and_nan_stays(void)
 /* The same bits again, and from operands that lie elsewhere. */
 static void results_repeat(void)
 {
-    static float again[MOST], moved[MOST + 5];
+    static float moved[3][MOST + 5];
     for (int i = 0; i < 4 * SHAPES; i++) {
         tl_ctx *ctx = NULL;
         call    p = {i & 1, i >> 1 & 1, shapes[i / 4], 0, 1, 0};
@@ -167,12 +167,16 @@ static void results_repeat(void)
         for (int kind = TL_FLOAT32; kind <= TL_BF16; kind++) {
             (void)tl_set_precision(ctx, (tl_precision_kind)kind);
             CHECK_STATUS(multiply(ctx, &p), TL_OK);
-            memcpy(again, c, bytes);
-            memcpy(moved + 5, a, sizeof a);
-            CHECK_STATUS(tl_gemm(ctx, p.trans_a, p.trans_b, p.s.m, p.s.n, p.s.k, 1, moved + 5,
-                                 stride_a(&p), b, stride_b(&p), 0, c, p.s.n),
-                         TL_OK);
-            CHECK(memcmp(again, c, bytes) == 0);
+            for (int at = 1; at <= 5; at += 2) { /* not at the same place of a line */
+                float *x = moved[0] + at, *y = moved[1] + (at + 1) % 6;
+                float *z = moved[2] + (at + 2) % 6;
+                memcpy(x, a, sizeof a);
+                memcpy(y, b, sizeof b);
+                CHECK_STATUS(tl_gemm(ctx, p.trans_a, p.trans_b, p.s.m, p.s.n, p.s.k, 1, x,
+                                     stride_a(&p), y, stride_b(&p), 0, z, p.s.n),
+                             TL_OK);
+                CHECK(memcmp(z, c, bytes) == 0);
+            }
         }
         tl_ctx_free(ctx);
     }

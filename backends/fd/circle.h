@@ -46,7 +46,7 @@ tl_status circle_make(const tl_host *h, const rac_kernel *kernel, int64_t half, 
 void      circle_free(const circle *c);
 
 /* Rows and blocks are [M, lanes] and [points, 2, lanes], aligned; row k is entry k of a sequence,
-** from M/2 on with the other sign. Points that no place names are padding, and are to be 0. */
+** from M/2 on with the other sign. Points that no place names are padding, of any value. */
 
 /* block = the spectrum of rows, which are spoilt */
 void circle_split(const circle *c, float *rows, float *block);

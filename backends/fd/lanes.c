@@ -35,23 +35,7 @@ typedef struct job {
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
-static const rac_kernel *const kernels[] = {
-#if defined(__x86_64__)
-    &rac_avx512, &rac_avx2,
-#endif
-    &rac_portable,
-};
-
-static const rac_kernel *kernel_named(const char *isa)
-{
-    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
-        if ((strcmp(isa, "auto") == 0 || strcmp(isa, kernels[i]->name) == 0) &&
-            kernels[i]->supported())
-            return kernels[i];
-    return NULL;
-}
-
-int fd_has(const char *isa) { return kernel_named(isa) != NULL; }
+int fd_has(const char *isa) { return rac_kernel_named(isa) != NULL; }
 
 static lane carve(const plan *s, int thread)
 {
@@ -74,7 +58,7 @@ static tl_status make(const tl_host *h, const fd_problem *p, void **out_plan)
     plan *s = h->alloc(h, sizeof *s);
     if (!s) return TL_ENOMEM;
     *s = (plan){.h = h, .p = *p};
-    const rac_kernel *kernel = kernel_named(p->isa);
+    const rac_kernel *kernel = rac_kernel_named(p->isa);
     tl_status         st = circle_make(h, kernel, p->half, &s->c);
     if (st == TL_OK && s->c.depth > 0) {
         s->lanes = kernel->lanes;
@@ -84,10 +68,7 @@ static tl_status make(const tl_host *h, const fd_problem *p, void **out_plan)
         s->each = 3 * s->row + 2 * s->block + 2 * s->part;
         size_t bytes = (size_t)(s->each * h->threads) * sizeof *s->scratch;
         s->scratch = h->alloc(h, bytes);
-        if (s->scratch)
-            memset(s->scratch, 0, bytes); /* padding stays 0 */
-        else
-            st = TL_ENOMEM;
+        if (!s->scratch) st = TL_ENOMEM;
     }
     *out_plan = NULL;
     if (st == TL_OK && s->c.depth > 0)

@@ -41,23 +41,6 @@ typedef struct job {
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
-static const rac_kernel *const kernels[] = {
-#if defined(__x86_64__)
-    &rac_avx512, &rac_avx2,
-#endif
-    &rac_portable,
-};
-
-/* The kernel of that name, "auto": the first that the processor has; NULL: it has not that one. */
-static const rac_kernel *kernel_named(const char *name)
-{
-    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
-        if ((strcmp(name, "auto") == 0 || strcmp(name, kernels[i]->name) == 0) &&
-            kernels[i]->supported())
-            return kernels[i];
-    return NULL;
-}
-
 enum { ISA, LAGS }; /* options */
 
 /* The problem of a sequence as long as there are lags: its points are ours. */
@@ -77,7 +60,7 @@ static int64_t points(const tl_tno_problem *p, double *out)
 
 static int accepts(const tl_tno_problem *p, char *why, size_t size)
 {
-    if (kernel_named(p->options[ISA].s)) return lag_accepts(p, why, size);
+    if (rac_kernel_named(p->options[ISA].s)) return lag_accepts(p, why, size);
     (void)snprintf(why, size, "this processor has no %s", p->options[ISA].s);
     return 0;
 }
@@ -116,7 +99,7 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
 {
     plan *s = h->alloc(h, sizeof *s);
     if (!s) return TL_ENOMEM;
-    *s = (plan){.h = h, .kernel = kernel_named(p->options[ISA].s), .n = p->n, .d = p->d,
+    *s = (plan){.h = h, .kernel = rac_kernel_named(p->options[ISA].s), .n = p->n, .d = p->d,
                 .causal = p->causal, .lags = within(p).n};
     tl_status st = set_blocks(s);
     if (st == TL_OK) {
@@ -287,7 +270,7 @@ static void backward_block(const job *j, const tile *t, const lane *w, const flo
     const tl_tno_args *a = j->a;
     int64_t  start = b * s->n * s->d;
     window   x = {(float *)a->x + start, at, s->n, w->rows[1]};
-    window   dx = {a->dx + (a->dx ? start : 0), at, s->n, w->rows[0]};
+    window   dx = {a->dx ? a->dx + start : NULL, at, s->n, w->rows[0]};
     window   of_dy = {(float *)a->dy + start, at - s->shift, s->n, w->rows[0]}, after = of_dy;
     rac_rows dy = rows_of(s, t, &of_dy), next = none, to = none;
     after.first += s->split.size;
@@ -378,7 +361,7 @@ static const tl_option options[] = {
     {"isa", 's', "auto", "auto avx512 avx2 portable",
      "the processor's instructions to use; auto: the best that it has"},
     {"lags", 'i', "0", "0..",
-     "coefficients this far from lag 0 or farther are 0 and not asked for; 0: none"},
+     "coefficients this far from lag 0 or farther are 0 and not asked for; 0: all lags"},
     {0},
 };
 

@@ -103,6 +103,9 @@ typedef struct rac_kernel {
 
 extern const rac_kernel rac_avx512, rac_avx2, rac_portable;
 
+/* The kernel of that name, "auto": the first that the processor has; NULL: it has not that one. */
+const rac_kernel *rac_kernel_named(const char *name);
+
 /* The quickest length for sequences of n and radices up to widest, and its levels and roots: one
 ** from n on, or one from kernel on, for several blocks. TL_ENOMEM: none left; then nothing is to be
 ** freed. */

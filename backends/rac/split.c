@@ -1,5 +1,7 @@
-/* split.c - which length serves, in which radices it splits, and the roots of its nodes. */
+/* split.c - which kernel and length serve, in which radices that splits, and the roots of its
+** nodes. */
 #include <math.h>
+#include <string.h>
 
 #include "rac.h"
 
@@ -109,3 +111,19 @@ tl_status rac_split_make(const tl_host *h, int64_t n, int64_t kernel, int widest
 }
 
 void rac_split_free(const tl_host *h, rac_split *s) { h->free(h, s->roots); }
+
+static const rac_kernel *const kernels[] = {
+#if defined(__x86_64__)
+    &rac_avx512, &rac_avx2,
+#endif
+    &rac_portable,
+};
+
+const rac_kernel *rac_kernel_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if ((strcmp(name, "auto") == 0 || strcmp(name, kernels[i]->name) == 0) &&
+            kernels[i]->supported())
+            return kernels[i];
+    return NULL;
+}

@@ -17,7 +17,7 @@ local parts = {
   experiment = "toeplab.experiment", corpus = "toeplab.corpus", blocks = "toeplab.blocks",
   lm = "toeplab.lm",
   tasks = "toeplab.tasks", classify = "toeplab.classify", masking = "toeplab.masking",
-  plot = "toeplab.plot", cost = "toeplab.cost",
+  plot = "toeplab.plot", cost = "toeplab.cost", profile = "toeplab.profile",
 }
 
 local tl = {

@@ -57,7 +57,7 @@ local function operators()
     { "encoder_options", {}, "options of the other encoders" },
     { "max_lag", field { type = "int", min = 1, optional = true },
       "coefficients of this lag and longer ones are 0" },
-    { "horizon", field { type = "number", optional = true },
+    { "horizon", nn.TNO.spec.fields.horizon,
       "cut where this share of the decay's sum is left (nn/horizon.lua)" },
     { "decay", nn.decay_option(0.99, "none"), "a number, a list, or one of the words" },
     { "decay_mean", 3.0, "of the decay learnable" },

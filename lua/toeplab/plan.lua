@@ -1,5 +1,6 @@
 -- plan.lua: from an experiment and the words of a command line to the list of its trials, before
 -- anything runs.
+local core = require "toeplab.core"
 local config = require "toeplab.config"
 local devices = require "toeplab.devices"
 local experiment = require "toeplab.experiment"
@@ -197,8 +198,6 @@ function plan.trials(exp, words)
     values = values, counts = counts }
 end
 
-local precisions = { "float32", "bf16" }
-
 -- Equal trials would be one trial twice; and the experiment's own check has its say. Gives each its
 -- field json, the text of its configuration.
 function plan.check(exp, trials)
@@ -211,7 +210,8 @@ function plan.check(exp, trials)
         next(exp.random) and ", drawn by random: draw fewer, or from more values" or "")
     end
     seen[text] = true
-    local known, wrong = suggest.choose("precision", trial.config.precision, precisions)
+    local known, wrong = suggest.choose("precision", trial.config.precision,
+      core.precisions())
     if not known then stop.usage("%s: %s", exp:where("precision"), wrong) end
     wrong = devices.wrong(trial.config.device)
     if wrong then stop.usage("%s: %s", exp:where("device"), wrong) end

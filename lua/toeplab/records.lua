@@ -13,7 +13,7 @@ Records.__index, Trial.__index = Records, Trial
 -- Whether a file of that name is one that a trial keeps in its folder, with a row for it.
 function records.keeps(name)
   return name:find("^[%w_%-]+%-%d+%.txt$") or name:find("^%l+%-%d+%.json$")
-    or name:find("^%l+%-%d+%.h5$")
+    or name:find("^%l+%-%d+%.h5$") or name:find("^backends%-%x+%.txt$")
 end
 
 -- The results folder: the one given, TOEPLAB_DIR, or results.
@@ -254,10 +254,13 @@ function Records:results(id)
   return metrics, texts
 end
 
--- What made the results of a trial: {command=, commit=, dirty=, host=, threads=}.
+-- What made the results of a trial: {command=, commit=, dirty = whether it had changes, host=,
+-- threads=}.
 function Records:origin(id)
-  return self:rows([[SELECT command, git_commit AS "commit", git_dirty AS dirty, host,
+  local row = self:rows([[SELECT command, git_commit AS "commit", git_dirty AS dirty, host,
     json_extract(provenance, '$.threads') AS threads FROM v_trials WHERE id = ?]], { id })[1]
+  row.dirty = row.dirty == 1
+  return row
 end
 
 -- The rows of one trial, for reading.

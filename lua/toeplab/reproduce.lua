@@ -1,6 +1,7 @@
 -- reproduce.lua: runs a stored trial again, from its stored script and configuration, and compares
 -- the two bit for bit.
 local checkpoint = require "toeplab.checkpoint"
+local config = require "toeplab.config"
 local core = require "toeplab.core"
 local json = require "toeplab.json"
 local records = require "toeplab.records"
@@ -12,6 +13,20 @@ local suggest = require "toeplab.suggest"
 local reproduce = {}
 
 -- ---- What is stored ---------------------------------------------------------------------------
+
+-- The text of what "auto" stood for in trial id; nil: nothing.
+local function backends_of(store, id)
+  local sql = "SELECT path, sha256 FROM artifacts WHERE trial = ? AND kind = 'backends'"
+  local file = store:rows(sql, { id })[1]
+  if not file then return nil end
+  local path = store.folder .. "/" .. file.path
+  local text = core.sys.read_file(path)
+  if not text or core.sha256(text) ~= file.sha256 then
+    stop.raise(stop.STORAGE, "%s is missing or damaged: which backends trial %s ran with is not "
+      .. "known, and by others its bits are others", path, id:sub(1, 12))
+  end
+  return text
+end
 
 -- The trial id as the store knows it: its row with about (provenance), source, script and overrides
 -- (of the sweep that asked for it), backends (the text of choices.lua, or nil).
@@ -28,19 +43,17 @@ function reproduce.stored(store, id)
   if not sweep then stop.usage("the script of trial %s is not stored", id:sub(1, 12)) end
   t.about, t.source, t.script = store:decode(t.provenance), sweep.source, sweep.script
   t.overrides = store:decode(sweep.plan).overrides or {}
-  local sql = "SELECT path FROM artifacts WHERE trial = ? AND kind = 'backends'"
-  local file = store:rows(sql, { id })[1]
-  t.backends = file and core.sys.read_file(store.folder .. "/" .. file.path)
+  t.backends = backends_of(store, id)
   return t
 end
 
 -- ---- The second run ---------------------------------------------------------------------------
 
 -- A scratch folder of an interrupted reproduction is gone on with; one that came to its end is not.
-local function prepare(scratch, t)
+local function prepare(scratch)
   if core.sys.exists(scratch .. "/results/runs.db") then
     local old <close> = records.open(scratch .. "/results", "r")
-    local row = old:rows("SELECT status FROM trials WHERE config = ?", { t.config })[1]
+    local row = old:rows("SELECT status FROM trials")[1]
     if not row or row.status == "running" or row.status == "interrupted" then return end
   end
   reproduce.clear(scratch)
@@ -60,12 +73,22 @@ local function give_backends(t)
   end
 end
 
+-- Whether one that the script declares now is t, which may be of before every experiment had the
+-- key precision: such ones were float32.
+local function is(t, declared)
+  if declared.json == t.config then return true end
+  local values = config.copy(declared.config)
+  if values.precision ~= "float32" then return false end
+  values.precision = nil
+  return json.encode(values) == t.config
+end
+
 function reproduce.clear(scratch) os.execute("rm -rf " .. shell.quote(scratch)) end
 
 -- Runs the trial t (of reproduce.stored) again in the folder scratch. options: threads, quiet,
 -- out, command. Returns the id that it has now; raises if it cannot be run or fails.
 function reproduce.run(t, scratch, options)
-  prepare(scratch, t)
+  prepare(scratch)
   local script = ("%s/%s"):format(scratch, t.script:match("[^/]+$"))
   local ok, why = core.sys.mkdir(scratch)
   if ok then ok, why = core.sys.write_file(script, t.source) end
@@ -73,7 +96,7 @@ function reproduce.run(t, scratch, options)
   local code, trials = runner.run(script, t.overrides, { dir = scratch .. "/results",
     quiet = options.quiet, out = options.out, command = options.command,
     threads = options.threads, enlisted = give_backends(t),
-    only = function(other) return other.json == t.config end })
+    only = function(other) return is(t, other) end })
   if #trials == 0 then
     stop.raise(stop.CHECK, "the stored script and its overrides (%s) no longer give this trial",
       table.concat(t.overrides, " "))

@@ -43,7 +43,7 @@ local function origins(trials)
     local command = (" " .. (t.made.command or "")):gsub("(%s)/[^%s]*/", "%1"):sub(2)
     local line = ("`%s`, %s%s, %s with %s threads"):format(command,
       t.made.commit and "commit " .. t.made.commit:sub(1, 12) or "no commit",
-      t.made.dirty == 1 and " with changes" or "", t.made.host or "unknown host",
+      t.made.dirty and " with changes" or "", t.made.host or "unknown host",
       t.made.threads or "unknown")
     if not seeds[line] then
       seeds[line], order[#order + 1] = {}, line

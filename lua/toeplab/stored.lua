@@ -3,7 +3,8 @@
 --
 -- Files of a trial, each an artifact of step 0 and of the kind of its name: model-00000000.json
 -- {model=, options=, vocabulary=, length=}, vocabulary-00000000.txt, and so encoder and dictionary
--- as far as the vocabulary has them; and backends (choices.lua) if its backend is "auto".
+-- as far as the vocabulary has them; and backends (choices.lua) if its backend is "auto", with the
+-- beginning of its sha256 in the place of the step.
 
 local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"

@@ -138,23 +138,25 @@ local function wait(process, moment)
 end
 
 -- Runs the sweep name to its end, again after each end by a kill; gap() says in how many seconds
--- the next one comes, nil: no more do. Trials whose workers are killed twice fail and are repeated.
+-- the next one comes, nil: no more do. Trials whose workers are killed twice fail and are repeated;
+-- one that fails though nothing was killed since the start is a finding.
 local function finish(o, name, gap, each)
-  local began, process = core.sys.clock(), start(o, name)
+  local began, process, struck = core.sys.clock(), start(o, name), false
   while true do
     local seconds = gap and gap()
     local code, gone = wait(process, seconds and core.sys.clock() + seconds), nil
     if code == stop.DONE then return core.sys.clock() - began end
-    if code and (code ~= stop.FAILED or not gap) then
+    if code and (code ~= stop.FAILED or not struck) then
       stop.raise(stop.CHECK, "the sweep ended with exit code %s: %s", tostring(code),
         log_of(o.folder, name))
     end
     if not code then
       local killed
       killed, gone = strike(o, name, process)
+      struck = true
       each(killed)
     end
-    if code or gone then process = start(o, name) end
+    if code or gone then process, struck = start(o, name), false end
   end
 end
 

@@ -75,21 +75,25 @@ function Trial:log(values, index)
   self.busy = false
 end
 
--- Writes a text of a step to a file of the trial; its row commits it.
-local function keep_text(self, kind, step, text)
+-- Writes a text of a step to a file of the trial; its row commits it. number: the one in the file's
+-- name, or nil: the step. Returns the path of the file.
+local function keep_text(self, kind, step, text, number)
   self.busy = true
-  local path = ("%s/%s-%08d.%s"):format(self.path, kind, step, stored.endings[kind] or "txt")
+  number = number or ("%08d"):format(step)
+  local path = ("%s/%s-%s.%s"):format(self.path, kind, number, stored.endings[kind] or "txt")
   local ok, why, _, status = core.sys.write_file(self.folder .. "/" .. path, text)
   if not ok then error(status and core.error(status, why) or why, 0) end
   self.rows:add_artifact { kind = kind, step = step, path = path, bytes = #text,
     sha256 = core.sha256(text) }
   self.busy = false
+  return self.folder .. "/" .. path
 end
 
 -- For what backend = "auto" stands is kept with the trial as soon as it is chosen; what an earlier
--- attempt chose is chosen.
+-- attempt chose is chosen. Each new choice makes a new file, named after its sha256, and the row of
+-- the old one becomes its row: a kill in between leaves the old row with the old file.
 function Trial:pin_backends()
-  local text
+  local text, old
   for _, a in ipairs(self.rows.artifacts) do
     if a.kind == "backends" then
       local path = self.folder .. "/" .. a.path
@@ -98,9 +102,14 @@ function Trial:pin_backends()
         error(("%s is missing or damaged: which backends the trial was begun with is not known; "
           .. "toeplab fsck --repair lets it choose again"):format(path), 0)
       end
+      old = path
     end
   end
-  choices.begin(text, function(all) keep_text(self, "backends", 0, all) end)
+  choices.begin(text, function(all)
+    local new = keep_text(self, "backends", 0, all, core.sha256(all):sub(1, 8))
+    if old and old ~= new then core.sys.remove(old) end
+    old = new
+  end)
 end
 
 -- Stores a text of the current step with the trial, e.g. a sample; name ends up in a file name.

@@ -118,6 +118,15 @@ t.test("words that mean nothing are errors that help", function()
   end)
 end)
 
+t.test("whether there were changes is true or false", function()
+  with_store(function(store)
+    for value, want in pairs { ["0"] = false, ["1"] = true, ["NULL"] = false } do
+      store:rows("UPDATE trials SET git_dirty = " .. value)
+      t.eq(store:origin(id "a").dirty, want)
+    end
+  end)
+end)
+
 t.test("thousands of ids may be named", function()
   with_store(function(store)
     local words = {}

@@ -15,10 +15,11 @@ local function random(...)
 end
 
 test("the least count of lags whose bound is not above what is asked for", function()
-  for _, gamma in ipairs { 0.1, 0.5, 0.9, 0.99, 0.999 } do
+  for _, word in ipairs { 0.1, 0.5, 0.9, 0.99, 0.999 } do
+    local gamma = string.unpack("f", string.pack("f", word)) -- as the layer has it
     for _, share in ipairs { 0.5, 1e-2, 1e-3, 1e-7 } do
       for _, causal in ipairs { true, false } do
-        local tno = nn.TNO(1, { decay = gamma, horizon = share, causal = causal })
+        local tno = nn.TNO(1, { decay = word, horizon = share, causal = causal })
         local count = tno:horizon(1 << 30)
         local function left(k)
           return causal and gamma ^ k or 2 * gamma ^ k / (1 + gamma)
@@ -38,7 +39,8 @@ test("the least count of lags whose bound is not above what is asked for", funct
       end
     end
   end
-  eq({ nn.TNO(1, { decay = 0.99, horizon = 1e-7 }):horizon(8192) }, { 1604, 0.99 ^ 1604 }, 1e-12)
+  eq({ nn.TNO(1, { decay = 0.99, horizon = 1e-7 }):horizon(8192) },
+    { 1604, string.unpack("f", string.pack("f", 0.99)) ^ 1604 }, 1e-12)
   eq({ nn.TNO(1):horizon(8192) }, { 8192, 0.0 })
   eq(nn.TNO(3, { decay = { 0.5, 0.9, 0.1 }, horizon = 1e-3 }):horizon(999), 66)
   eq(nn.TNO(1, { decay = 0.9, horizon = 1e-3, max_lag = 7 }):plan(99).points:dim(1), 7)
@@ -113,6 +115,46 @@ test("a decay that is fixed and below 1, and an act that adds nothing", function
   ok(tostring(nn.TNO(2, { horizon = 1e-7 })):find("horizon 1e-07: lags below 1604", 1, true))
   local model = tl.models.tnn_lm(20, { layers = 1, dim = 8, horizon = 1e-2, decay = 0.9 })
   ok(tostring(model):find("horizon 0.01: lags below 44", 1, true))
+end)
+
+test("the gamma is the one in use, of a loaded state too", function()
+  local o = { decay = 0.9, horizon = 1e-3 }
+  local quick = nn.TNO(2, o)
+  eq(quick:plan(200).asked:dim(1), 66)
+  o.decay = { 0.95, 0.97 }
+  local slow = nn.TNO(2, o)
+  local kept, bound = slow:horizon(1000)
+  ok(kept > 200)
+  quick:load(slow:state())
+  eq({ quick:horizon(1000) }, { kept, bound })
+  eq(quick:plan(200).asked:dim(1), 200)
+  eq(quick:plan(1000).asked:dim(1), kept)
+  local x = random(1, 300, 2)
+  eq(quick(x):totable(), slow(x):totable())
+  quick.decay.gamma:fill(1)
+  raises(quick, "a horizon needs a decay that is fixed and below 1.*not 1.0", x)
+end)
+
+test("with max_lag or lags of the backend, the fewest count", function()
+  local o = { decay = 0.99, max_lag = 50, horizon = 1e-7, rpe = { hidden = 4, layers = 1 } }
+  local tno = nn.TNO(2, o)
+  eq({ tno:horizon(2000) }, { 50, 0.0 })
+  eq({ tno:horizon(30) }, { 30, 0.0 })
+  ok(tostring(tno):find("horizon 1e-07: lags below 50", 1, true), tostring(tno))
+  o.max_lag = 1900
+  local of_1900 = { nn.TNO(2, o):horizon(1900) }
+  eq({ nn.TNO(2, o):horizon(2000) }, of_1900)
+  eq(of_1900[1], 1604)
+  for own, left in pairs { [0] = 50, [30] = 30, [50] = 50, [80] = 50 } do
+    for _, causal in ipairs { true, false } do
+      tl.seed(6)
+      local less = nn.TNO(2, { max_lag = 50, causal = causal, backend_options = { lags = own } })
+      tl.seed(6)
+      local plain = nn.TNO(2, { max_lag = left, causal = causal })
+      local x = random(1, 200, 2)
+      eq(less(x):totable(), plain(x):totable())
+    end
+  end
 end)
 
 t.done()

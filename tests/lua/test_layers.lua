@@ -338,4 +338,31 @@ test("initialisers: ranges and deviations, and nothing drawn when only looking",
   raises(nn.Embedding, "pad = 3 is not one of 3 tokens", 3, 4, { pad = 3 })
 end)
 
+t.test("a layer leaves the tensors of others open", function()
+  local x = core.ones(1, 3, 4)
+  for _, act in ipairs { "none", "silu" } do
+    local seen
+    local gtu, glu = nn.GTU(4, { act = act, expand = 1 }), nn.GLU(4, { act = act })
+    gtu.v, gtu.tno = function(v) return v end, function(v) seen = v return v end
+    gtu(x)
+    t.eq(seen:shape(), { 1, 3, 4 })
+    t.eq(x:shape(), { 1, 3, 4 })
+    glu.l3 = function(gated) seen = gated return gated end
+    t.eq(glu(x):shape(), { 1, 3, 4 })
+    t.eq(seen:shape(), { 1, 3, 4 })
+  end
+end)
+
+t.test("auto chooses nothing before a length is known", function()
+  local tno, asked = core.tno, {}
+  core.tno = function(backend, ...)
+    asked[#asked + 1] = backend
+    return tno(backend, ...)
+  end
+  local fine, layer = pcall(nn.TNO, 37, { backend = "auto", encoder = "table" })
+  core.tno = tno
+  t.ok(fine, layer)
+  t.eq(asked, { "rac" })
+end)
+
 t.done()

@@ -85,6 +85,7 @@ test("what a backend keeps of the coefficients changes no bit, and goes with the
   local want = core.no_grad(tno, z)
   nn.cached(core.no_grad, function()
     for _ = 1, 3 do eq(largest((tno(z) - want):reshape(-1)), 0) end
+    eq(tno:coefficients(50):shape(), { 50, 4 })
   end)
 end)
 

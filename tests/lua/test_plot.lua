@@ -214,7 +214,7 @@ end
 
 local function made(seed, command)
   return { seed = seed, made = { command = command or "toeplab run /a/b/x.lua scale=smoke",
-    commit = ("0123456789abcdef"):rep(2), dirty = 1, host = "there", threads = 2 } }
+    commit = ("0123456789abcdef"):rep(2), dirty = true, host = "there", threads = 2 } }
 end
 
 local function sheet_in(folder, trials, said)

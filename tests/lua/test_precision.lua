@@ -17,6 +17,7 @@ end
 
 t.test("it is set, asked for and scoped", function()
   t.eq(core.precision(), "float32")
+  t.eq(core.precisions(), { "float32", "bf16" })
   t.eq(core.precision "bf16", "float32")
   t.eq(core.precision "float32", "bf16")
   local function inside(a, b) return core.precision(), a + b end
@@ -70,6 +71,42 @@ t.test("the operator is not touched by it", function()
   local coef = random(2, 64, 3)
   t.eq(core.precision("bf16", o.apply, o, coef, {}, x), o:apply(coef, {}, x))
   o:close()
+end)
+
+t.test("gradients are of the precision of their product", function()
+  local x, w, dy = random(1, 5, 8):require_grad(), random(2, 6, 8), random(3, 5, 6)
+  local y = core.precision("bf16", core.linear, x, w)
+  y:backward(dy)
+  t.eq(x:grad(), core.matmul(rounded(dy), rounded(w)), 1e-5)
+  t.eq(core.precision(), "float32")
+  x:set_grad(nil)
+  y = core.linear(x, w)
+  core.precision("bf16", y.backward, y, dy)
+  t.eq(x:grad(), core.matmul(dy, w), 1e-6)
+end)
+
+-- The result of a TNO under a precision, and the gradients of its parameters.
+local function results(kind, o)
+  tl.seed(2)
+  local tno, all = tl.nn.TNO(4, o), {}
+  core.precision(kind, function()
+    local y = tno(random(7, 2, 30, 4))
+    all[1] = y:totable()
+    y:backward(random(8, 2, 30, 4))
+  end)
+  for _, p in ipairs(tno:parameters()) do
+    local dp = p.tensor:grad()
+    all[#all + 1] = dp and dp:totable()
+  end
+  return all
+end
+
+t.test("encoders are float32, and so are their gradients", function()
+  for _, o in ipairs { { rpe = {} }, { rpe = { norm = "scalenorm" } }, { encoder = "ssm" } } do
+    t.eq(results("bf16", o), results("float32", o))
+  end
+  local rpe = tl.nn.RPE(4, { norm = "scalenorm" }) -- which is one operator after another
+  t.eq(core.precision("bf16", rpe, core.range(0, 9), 10), rpe(core.range(0, 9), 10))
 end)
 
 -- The loss after 100 steps of the same seed; its last ten steps' mean.

@@ -290,7 +290,81 @@ t.test("what auto chose first is chosen again, in later attempts and in a reprod
     t.eq(select(2, store:results(row.trial)).chosen, first)
     told, code = answer(folder, "reproduce @last")
     t.eq({ code, told:match "texts +(.-)\n" }, { 0, "2 of 2 the same" })
+
+    write(file, other) -- damaged, they are not chosen anew
+    told, code = answer(folder, "reproduce @last")
+    t.ok(code == 6 and told:find "is missing or damaged: which backends", told)
   end)
+end)
+
+t.test("a trial of before there was the key precision is run again in float32", function()
+  in_folder(function(folder)
+    write(folder .. "/x.lua", choosing)
+    write(folder .. "/flag", "")
+    t.eq(select(2, answer(folder, "run x.lua -q flag=flag")), 0)
+    local function set(sql)
+      local store <close> = records.open(folder .. "/results", "w")
+      store:rows("UPDATE trials SET config = " .. sql)
+    end
+    set "json_remove(config, '$.precision')"
+    local told, code = answer(folder, "reproduce @last")
+    t.ok(code == 0 and told:find "bit%-identical", told)
+    set "json_set(config, '$.precision', 'bf16')"
+    told, code = answer(folder, "reproduce @last")
+    t.ok(code == 4 and told:find "no longer give this trial", told)
+  end)
+end)
+
+-- Dies once, where the second choice is made: its file is written, its row is not ("write_file"),
+-- or the old file is still there ("remove").
+local dying = [[
+local tl = require "toeplab"
+local core = require "toeplab.core"
+return tl.experiment "dying" {
+  fixed = { at = "remove", flag = "" },
+  trial = function(t, c)
+    local plain, count = core.sys[c.at], c.at == "remove" and 1 or 0
+    core.sys[c.at] = function(path, text)
+      local chosen = path:find("/backends-", 1, true)
+      count = count + (chosen and 1 or 0)
+      if chosen and count == 2 and not tl.sys.exists(c.flag) then
+        io.open(c.flag, "w"):close()
+        if text then plain(path, text) end
+        core.sys.kill(core.sys.getpid())
+      end
+      return plain(path, text)
+    end
+    local names = {}
+    for i, n in ipairs { 40, 48, 56 } do
+      local tno = tl.nn.TNO(4, { backend = "auto", encoder = "table" })
+      tno(tl.ones(1, n, 4))
+      names[i] = tno:chosen(n)
+    end
+    core.sys[c.at] = plain
+    t:text("chosen", table.concat(names, " "))
+  end,
+}
+]]
+
+t.test("a kill at any moment of a second choice leaves the first one", function()
+  for _, at in ipairs { "write_file", "remove" } do
+    in_folder(function(folder)
+      write(folder .. "/x.lua", dying)
+      local told, code = answer(folder, "run x.lua -q flag=flag at=" .. at)
+      t.ok(code == 0 and core.sys.exists(folder .. "/flag"), told)
+      local store <close> = records.open(folder .. "/results", "r")
+      local rows = store:rows("SELECT path, sha256 FROM artifacts WHERE kind = 'backends'")
+      t.eq(#rows, 1)
+      local text = core.sys.read_file(folder .. "/results/" .. rows[1].path)
+      t.eq(core.sha256(text), rows[1].sha256)
+      t.eq(select(2, text:gsub("\n", "")), 3)
+      local files = 0
+      for _, name in ipairs(core.sys.list((folder .. "/results/" .. rows[1].path):match "(.+)/")) do
+        files = files + (name:find "^backends" and 1 or 0)
+      end
+      t.eq(files, 1)
+    end)
+  end
 end)
 
 t.test("only what is done can be run again", function()

@@ -180,12 +180,12 @@ t.test("means, intervals, what differs, and rows beside the paper's", function()
   end)
 end)
 
-t.test("numbers of ours beside a column of words keep two decimals", function()
-  t.in_folder(function(folder)
+t.test("numbers of ours beside a column of words keep two decimals; TNN is rac or fft", function()
+  for _, name in ipairs { "rac", "fft" } do t.in_folder(function(folder)
     sweeps.write(folder, { experiment = "e", answers = { "tnn/table1" }, axes = { "backend" },
-      trials = { { config = { backend = "fft" }, seed = 1, metrics = { time_exponent = 1.13 } } } })
+      trials = { { config = { backend = name }, seed = 1, metrics = { time_exponent = 1.13 } } } })
     t.ok(line(run(folder, "tnn/table1"), "TNN"):find "^TNN +n d log n  1%.13 +n d +yes$")
-  end)
+  end) end
 end)
 
 t.test("unfinished, failed, pruned, rescued and diverged trials are shown as such", function()

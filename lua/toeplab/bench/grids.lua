@@ -1,6 +1,5 @@
 -- bench/grids.lua: what each bench measures: its problems (work.lua says what a problem is), its
 -- passes, and who of ours takes part. The first of them is the one that ratios are over.
-local nn = require "toeplab.nn"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
@@ -9,9 +8,6 @@ local grids = {}
 local SMALL = 512 -- b n, up to which backends with n^2 work take part
 
 local function small(p) return p.b * p.n <= SMALL end
-
--- A place for the option of the TNO that cuts the kernel where the decay has made it small.
-local function has_horizon() return rawget(nn.TNO.spec.fields, "horizon") ~= nil end
 
 local benches = {}
 local order = { "tno", "operator", "encoder", "layer", "lm", "classify", "generate", "ski", "fd" }
@@ -33,18 +29,18 @@ benches.tno = {
 
 benches.operator = {
   about = "the whole operator, encoder and decay included",
-  dim = 512, passes = { "fwd+bwd" }, modes = true, peers = true, more = decayed, matrices = true,
+  dim = 512, passes = { "fwd+bwd" }, modes = true, peers = true, more = decayed,
   shapes = { { 512, 1 }, { 2048, 8 }, { 8192, 1 } }, quick = { { 512, 1 }, { 2048, 1 } },
   second = "rac horizon",
   ours = {
     { by = "rac", backend = "rac" }, { by = "fft", backend = "fft" },
-    { by = "rac horizon", backend = "rac", horizon = 1e-7, when = has_horizon },
+    { by = "rac horizon", backend = "rac", horizon = 1e-7 },
   },
 }
 
 benches.encoder = {
   about = "the encoder mlp",
-  dim = 512, passes = { "fwd", "fwd+bwd" }, peers = true, more = decayed, matrices = true,
+  dim = 512, passes = { "fwd", "fwd+bwd" }, peers = true, more = decayed,
   axis = true, shapes = { { 512, 1 }, { 2048, 1 }, { 8192, 1 } },
   quick = { { 512, 1 }, { 2048, 1 } },
   ours = { { by = "mlp" } },
@@ -95,7 +91,7 @@ benches.generate = {
 benches.ski = {
   about = "the whole operator by ski and by rac, each with its encoder, and their exponents",
   dim = 512, passes = { "fwd+bwd" }, modes = true, first = "bidirectional", axis = true,
-  exponents = true, more = { rpe_dim = 64, rpe_layers = 6 }, matrices = true,
+  exponents = true, more = { rpe_dim = 64, rpe_layers = 6 },
   shapes = { { 4096, 1 }, { 8192, 1 }, { 16384, 1 } }, quick = { { 4096, 1 }, { 16384, 1 } },
   ours = {
     { by = "ski", backend = "ski", encoder = "mlp", decay = "none" },

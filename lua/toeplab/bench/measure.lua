@@ -209,7 +209,8 @@ function measure.limits(threads, o)
   local limits = { threads = threads, gemm = {} }
   local program = peer.ours(threads)
   local list <close> = setmetatable({ { program = program } }, { __close = close })
-  if not program:greet() then error("bench: our own process does not run", 0) end
+  local about, problem = program:greet()
+  if not about then error("bench: " .. problem, 0) end
   local function best(p)
     local answer, why = program:ask("make " .. peer.words(p))
     if not answer then error("bench: " .. why, 0) end

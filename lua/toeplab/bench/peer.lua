@@ -45,7 +45,7 @@ end
 -- Starts the program of words with variables set as environment lists them; name is for messages.
 -- It is not waited for: greet does. Raises if there can be no pipe.
 function peer.start(name, environment, words)
-  local pipe = os.tmpname()
+  local pipe, errors = os.tmpname(), os.tmpname()
   os.remove(pipe)
   if not shell.run("mkfifo " .. shell.quote(pipe)) then error("mkfifo failed", 0) end
   local line = { "env", "OMP_WAIT_POLICY=passive" }
@@ -53,26 +53,38 @@ function peer.start(name, environment, words)
     for _, word in ipairs(list) do line[#line + 1] = shell.quote(tostring(word)) end
   end
   local p = setmetatable({ name = name }, peer)
-  p.requests = assert(io.popen(("%s 2>/dev/null >%s"):format(table.concat(line, " "),
-    shell.quote(pipe)), "w"))
+  p.requests = assert(io.popen(("%s 2>%s >%s"):format(table.concat(line, " "),
+    shell.quote(errors), shell.quote(pipe)), "w"))
   p.answers = assert(io.open(pipe, "r")) -- when the program has opened its end
+  p.errors = assert(io.open(errors, "r"))
   os.remove(pipe)
+  os.remove(errors)
   return p
+end
+
+-- The last line that a program which has ended wrote to standard error, after ": ".
+local function last_words(self)
+  local last
+  for line in self.errors:lines() do
+    if line:find "%S" then last = line end
+  end
+  return last and ": " .. last or ""
 end
 
 -- What the program says of itself; nil and why there is nothing.
 function peer:greet()
   self.about = self.answers:read "l"
   if self.about then return self.about end
+  local why = self.name .. " does not run" .. last_words(self)
   self:close()
-  return nil, self.name .. " does not run: is torch not installed?"
+  return nil, why
 end
 
 -- The answer to a request; nil and why not.
 function peer:ask(request)
   local wrote = self.requests:write(request, "\n") and self.requests:flush()
   local line = wrote and self.answers:read "l"
-  if not line then return nil, self.name .. " ended without an answer" end
+  if not line then return nil, self.name .. " ended without an answer" .. last_words(self) end
   local why = line:match "^error (.*)$"
   if why then return nil, why end
   return line
@@ -81,6 +93,7 @@ end
 function peer:close()
   pcall(self.requests.close, self.requests)
   self.answers:close()
+  self.errors:close()
 end
 
 -- ---- Who there is -----------------------------------------------------------------------------

@@ -15,18 +15,14 @@ local train = require "toeplab.train"
 
 local work = {}
 
-local precision = rawget(core, "precision") -- (name) sets it; nil: there is float32 alone
-
 -- The precisions of matrix products that can be measured.
-function work.precisions()
-  return precision and { "float32", "bf16" } or { "float32" }
-end
+work.precisions = core.precisions
 
 -- From here on products of matrices are in this precision.
 local function enter(name)
   local ok, why = suggest.choose("precision", name, work.precisions())
   if not ok then error(why, 0) end
-  if precision then precision(name) end
+  core.precision(name)
 end
 
 local function numbers(stream, ...)

@@ -170,17 +170,15 @@ function command.run(set, words, command_line)
   if #words == 0 then return list_all() end
   output.check("bench", set)
   local known = grids.names()
-  local list = words[1] == "all" and known or { words[1] }
-  known[#known + 1] = words[1] == "all" and "" or "all"
-  if words[1] ~= "all" then
-    local ok, why = suggest.choose("bench", words[1], known)
-    if not ok then stop.usage("%s", why) end
-  end
+  known[#known + 1] = "all"
+  local ok, why = suggest.choose("bench", words[1], known)
+  if not ok then stop.usage("%s", why) end
+  local list = words[1] == "all" and grids.names() or { words[1] }
   if #words > 1 then stop.usage("bench: one at a time, got '%s' too", words[2]) end
   local o = asked(set, list)
   o.say, o.progress = say(set), progress()
   for _, name in ipairs(list) do
-    if name ~= "" then run_one(set, name, o, { "toeplab", table.unpack(command_line) }) end
+    run_one(set, name, o, { "toeplab", table.unpack(command_line) })
   end
   return stop.DONE
 end

@@ -131,7 +131,7 @@ end
 function verify.run(set, words)
   if #words == 0 then words = set.backend or {} end
   if #words == 0 then stop.usage("verify: give reference files, or the name of a backend") end
-  local ok, why = suggest.choose("precision", set.precision or "float32", { "float32", "bf16" })
+  local ok, why = suggest.choose("precision", set.precision or "float32", core.precisions())
   if not ok then stop.usage("verify: %s", why) end
   local names, good = known_backends(), true
   local chosen = set.backend or names
@@ -139,14 +139,19 @@ function verify.run(set, words)
   if device ~= "cpu" and not set.quiet then print(("on %s: %s"):format(device, about)) end
   for _, name in ipairs(chosen) do check_backend(name, names) end
   for _, word in ipairs(words) do
-    if not word:find("[./]") then check_backend(word, names) end
+    if not word:find("[./]") then
+      check_backend(word, names)
+      if set.precision then
+        stop.usage("verify: --precision is for files: the backend %s is float32 in each", word)
+      end
+    end
   end
   for _, word in ipairs(words) do
     local t, of_file = tally(set), word:find("[./]") ~= nil
     if of_file then
       if not core.sys.exists(word) then stop.usage("%s: there is no such file", word) end
       core.precision(set.precision or "float32", reference.run, word, chosen, t.found, t.aside)
-    else -- operators are float32 with both
+    else
       conformance.run(word, t.found)
     end
     good = summary(word, t, of_file) and good

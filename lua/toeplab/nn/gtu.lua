@@ -47,8 +47,7 @@ function GTU:forward(x)
   local mixed = self.tno(act.act[self.opt.act](self.v(x)))
   if self.drop then mixed = self.drop(mixed) end
   local gated = act.gate(self.opt.act, self.u(x), mixed)
-  if self.norm then gated = self.norm(gated) end
-  return self.o(gated)
+  return self.o(self.norm and self.norm(gated) or gated)
 end
 
 return { GTU = GTU }

@@ -24,10 +24,14 @@ function horizon.option()
   end }
 end
 
--- The largest gamma of the options o of a TNO.
+-- The largest gamma of the options o of a TNO, as float32 has it.
 local function gamma_of(o)
   local largest = o.decay
   if type(o.decay) == "table" then largest = math.max(table.unpack(o.decay)) end
+  return type(largest) == "number" and string.unpack("f", string.pack("f", largest)) or largest
+end
+
+local function check(o, largest)
   if type(largest) ~= "number" or not (largest > 0 and largest < 1) then
     error(("TNO: a horizon needs a decay that is fixed and below 1, a number or a list, not %s")
       :format(type(largest) == "string" and "'" .. largest .. "'" or tostring(largest)), 0)
@@ -36,12 +40,13 @@ local function gamma_of(o)
     error(("TNO: a horizon bounds what is lost by act none, relu, silu, gelu or tanh, not '%s'")
       :format(o.act), 0)
   end
-  return largest
 end
 
--- K and its bound at length n, which may be infinite, for the options o of a TNO.
-function horizon.at(o, n)
-  local gamma = gamma_of(o)
+-- K and its bound at length n, which may be infinite, for the options o of a TNO and the largest
+-- gamma in use (nil: that of the options).
+function horizon.at(o, n, gamma)
+  gamma = gamma or gamma_of(o)
+  check(o, gamma)
   local share = o.causal and o.horizon or o.horizon * (1 + gamma) / 2
   local count = math.max(1, math.log(share) // math.log(gamma) | 0)
   while gamma ^ count > share do count = count + 1 end
@@ -51,11 +56,13 @@ function horizon.at(o, n)
   return count, 2 * rest / (1 + gamma - 2 * gamma ^ n)
 end
 
--- Lags nearer than this are kept at any length, for max_lag and horizon of the options o of a TNO;
--- nil: all are.
-function horizon.lags(o)
+-- Lags nearer than this are kept at any length, for max_lag and horizon of the options o of a TNO
+-- and gamma as above; nil: all are.
+function horizon.lags(o, gamma)
   local count = o.max_lag
-  if o.horizon then count = math.min(count or math.maxinteger, (horizon.at(o, math.huge))) end
+  if o.horizon then
+    count = math.min(count or math.maxinteger, (horizon.at(o, math.huge, gamma)))
+  end
   return count
 end
 

@@ -110,7 +110,7 @@ function RPE:build(o)
 end
 
 -- One operator after another, for norms that core.mlp lacks, and on devices, which have their
--- products whole.
+-- products whole; in float32, as that is.
 local function composed(self, x, scale)
   x = self.input(x)
   for _, layer in self.layers:each() do
@@ -124,8 +124,9 @@ end
 function RPE:forward(points, n, _, scale)
   local o = self.opt
   local x = inputs[o.input](points, n, o.frequencies)
-  local whole = fused[o.norm] and fused[o.output_norm or o.norm] and core.device() == "cpu"
-  if not whole then return composed(self, x, scale) end
+  if not (fused[o.norm] and fused[o.output_norm or o.norm] and core.device() == "cpu") then
+    return core.precision("float32", composed, self, x, scale)
+  end
   local layers = { { weight = self.input.weight, bias = self.input.bias } }
   for i, layer in self.layers:each() do layers[i + 1] = operands(layer) end
   layers[#layers + 1] = operands(self.output)

@@ -44,10 +44,12 @@ end
 
 -- A plan for lags nearer than count, by a backend that need not be told of the others; or nil.
 local function short_plan(o, n, count)
-  local backend = o.backend == "auto" and "rac" or o.backend
-  if o.backend_options.lags or not takes_lags(backend) then return nil end
-  local given = { lags = count }
+  local backend, own = o.backend == "auto" and "rac" or o.backend, o.backend_options.lags
+  if not takes_lags(backend) then return nil end
+  local given = {}
   for name, value in pairs(o.backend_options) do given[name] = value end
+  own = math.tointeger(own) or 0 -- 0: all
+  given.lags = own > 0 and math.min(own, count) or count
   return plan(o, n, backend, given)
 end
 
@@ -79,9 +81,10 @@ end
 --   "table"      nn.Table; by frequency nn.FrequencyTable
 --   "piecewise"  nn.Piecewise   "ssm" nn.SSM   "conv" nn.ShortConv: with encoder_options
 --   a module or a function of (points, n, domain) -> [p, width dim]
--- One that cannot be asked there is refused (encoders.lua). With max_lag or a horizon (horizon.lua)
--- it is asked at shorter lags only, and the backend rac then takes n log(lags) steps. Channels are
--- head-major; heads matter only to the decay "alibi".
+-- It is float32 with any precision: rounded factors would make its gradients wrong by more than
+-- they are. One that cannot be asked there is refused (encoders.lua). With max_lag or a horizon
+-- (horizon.lua) it is asked at shorter lags only, and the backend rac then takes n log(lags) steps.
+-- Channels are head-major; heads matter only to the decay "alibi".
 local TNO = class.class("TNO", {
   { "dim", options.field { type = "int", min = 1 }, "channels" },
   { "causal", true, "position i sees only j <= i" },
@@ -134,8 +137,9 @@ function TNO:build(o)
     error(("TNO: %d channels do not divide into %d heads"):format(o.dim, o.heads), 0)
   end
   self.plans, self.lengths, self.own = {}, {}, {}
-  -- A small one, to learn what the backend wants.
-  local operator = plan(o, 2, o.backend, o.backend_options).operator
+  -- A small one, to learn what the backend wants; what auto chooses from are alike in that.
+  local asked = o.backend == "auto" and not next(o.backend_options) and "rac" or o.backend
+  local operator = plan(o, 2, asked, o.backend_options).operator
   self.domain, self.wants = operator:domain(), wants(operator)
   if o.max_lag and self.domain ~= "lag" then
     error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, and max_lag is a "
@@ -184,8 +188,24 @@ local function planned(self, n)
   return entry
 end
 
+-- The largest gamma in use: it is part of the state, and another may have been loaded.
+local function gamma_in_use(self)
+  local gamma = self.decay:value()
+  return core.no_grad(gamma.amax, gamma):item()
+end
+
+-- Forgets plans whose horizon is of another gamma.
+local function follow_gamma(self)
+  if not self.opt.horizon then return end
+  local gamma = gamma_in_use(self)
+  if gamma == self.largest then return end
+  self.lags, self.plans, self.lengths = horizon.lags(self.opt, gamma), {}, {}
+  self.largest = gamma
+end
+
 -- The plan for length n: {operator=, points=, asked=}; asked: those points that are not cut off.
 function TNO:plan(n)
+  follow_gamma(self)
   if not self.plans[n] then
     self.plans[n] = planned(self, n)
     table.insert(self.lengths, n)
@@ -204,24 +224,26 @@ end
 -- The backend in use at length n: another word than the option only for "auto".
 function TNO:chosen(n) return self:plan(n).operator:chosen() end
 
--- How many lags are kept at length n because of the horizon, and the bound on what is lost
--- (horizon.lua): n and 0 without one.
+-- How many lags are kept at length n with a horizon, and the bound on what is lost by it
+-- (horizon.lua) of those that max_lag leaves: n and 0 without one.
 function TNO:horizon(n)
-  if not self.opt.horizon then return n, 0.0 end
-  return horizon.at(self.opt, n)
+  local o = self.opt
+  if not o.horizon then return n, 0.0 end
+  return horizon.at(o, math.min(n, o.max_lag or n), gamma_in_use(self))
 end
 
 local function compute(self, n)
   local entry = self:plan(n)
   local scales = self.decay and class.ismodule(self.encoder) and self.encoder.scales
   local factors = scales and self.decay:factors(entry.asked) or nil
-  local coef = self.encoder(entry.asked, n, self.domain, factors)
+  local coef = core.precision("float32", self.encoder, entry.asked, n, self.domain, factors)
   if self.decay and not factors then coef = self.decay(coef, entry.asked) end
   coef = act.act[self.opt.act](coef)
   return entry.after and padded(coef, entry) or coef
 end
 
--- The coefficients at length n, and if they are kept the entry that keeps them.
+-- The coefficients at length n, and if they are kept the entry that keeps them: nil where it has
+-- what the backend made of them.
 local function coefficients(self, n)
   if not kept or core.recording() then return compute(self, n) end
   local lengths = kept[self] or {}
@@ -231,7 +253,7 @@ local function coefficients(self, n)
 end
 
 -- The coefficients at length n: [p, width dim], rows as the backend's points.
-function TNO:coefficients(n) return (coefficients(self, n)) end
+function TNO:coefficients(n) return (coefficients(self, n)) or compute(self, n) end
 
 local function parameters(self)
   local list = {}
@@ -247,7 +269,10 @@ function TNO:forward(x)
   local n = x:dim(2)
   local coef, entry = coefficients(self, n)
   local y, own = self:plan(n).operator:apply(coef, parameters(self), x, entry and entry.own)
-  if entry then entry.own = own end
+  if entry then
+    entry.own = own
+    if own then entry.coef = nil end -- whose place it takes
+  end
   return y
 end
 
