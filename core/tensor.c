@@ -137,7 +137,7 @@ tl_tensor *tl_tensor_retain(tl_tensor *t)
 void tl_give_up(tl_tensor *t)
 {
     const tl_slot *s = t->slot;
-    if (t->refs != t->kept || !t->data || !t->ctx->recording) return;
+    if (t->refs != t->tape_refs || !t->data || !t->ctx->recording) return;
     if (!s || !s->again || t->storage->refs > 1 || t->storage->bytes < LARGE) return;
     tl_release(t->ctx, t->storage->data);
     t->storage->data = t->data = NULL;
