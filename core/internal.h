@@ -36,7 +36,7 @@ typedef struct tl_slot {
 
 struct tl_tensor {
     int refs;
-    int kept; /* how many of refs are the tape's */
+    int tape_refs; /* how many of refs are the tape's */
     tl_ctx *ctx;
     tl_storage *storage;
     size_t offset; /* bytes from storage->data on, which is NULL if the tape gave t up */
@@ -136,11 +136,11 @@ typedef struct tl_node tl_node;
 ** node->in[k], grad). */
 typedef tl_status (*tl_grad_fn)(tl_ctx *ctx, tl_node *node, tl_tensor *dy);
 
-typedef struct tl_kept { /* one of a list of inputs */
+typedef struct tl_listed { /* one of a list of inputs */
     tl_tensor *t;        /* NULL: not given */
     tl_slot *slot;       /* NULL: wants no gradient */
     unsigned version;    /* of t when it was recorded */
-} tl_kept;
+} tl_listed;
 
 struct tl_node {
     tl_grad_fn grad;
@@ -149,7 +149,7 @@ struct tl_node {
     tl_args saved;            /* in[]: tensors kept for the gradient; i, f, p: numbers */
     unsigned version[TL_ARGS]; /* of the saved tensors, when they were saved */
     void (*release)(void *p); /* frees saved.p; NULL: nothing to free */
-    tl_kept *list;            /* of an operator on a list (tl_record_list), else NULL */
+    tl_listed *list;          /* of an operator on a list (tl_record_list), else NULL */
     int count;
     tl_precision_kind precision; /* of its products, so of its gradients' */
 };

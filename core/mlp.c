@@ -127,9 +127,9 @@ static tl_status new_gradients(const tl_node *node, tl_tensor **grads)
     mlp      *j = node->saved.p;
     tl_status st = TL_OK;
     for (int i = 0; i < node->count && st == TL_OK; i++) {
-        const tl_kept *kept = &node->list[i];
-        if (!kept->slot || i == SCALE || i == STATES) continue;
-        st = tl_new_like(kept->t, &grads[i]);
+        const tl_listed *listed = &node->list[i];
+        if (!listed->slot || i == SCALE || i == STATES) continue;
+        st = tl_new_like(listed->t, &grads[i]);
         if (st == TL_OK && i >= FIRST)
             j->layers[(i - FIRST) / MLP_PARAMS].grad[(i - FIRST) % MLP_PARAMS] = F32(grads[i]);
     }

@@ -37,7 +37,7 @@ tl_tensor *tl_take_saved(tl_node *node, int i)
 {
     tl_tensor *t = node->saved.in[i];
     node->saved.in[i] = NULL;
-    if (t) t->kept--;
+    if (t) t->tape_refs--;
     return t;
 }
 
@@ -91,7 +91,7 @@ static tl_node *append(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, const tl_ar
     for (int i = 0; i < TL_ARGS; i++) {
         if (!node->saved.in[i]) continue;
         node->version[i] = tl_tensor_retain(node->saved.in[i])->storage->version;
-        node->saved.in[i]->kept++;
+        node->saved.in[i]->tape_refs++;
     }
     slot->node = ctx->tape_len - 1;
     out->slot = tl_slot_retain(slot);
@@ -114,24 +114,24 @@ tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *con
 tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
                          int count, const tl_args *saved, void (*release)(void *p))
 {
-    int       wanted;
-    tl_kept  *kept = NULL;
-    tl_node  *node = NULL;
-    tl_status st = check_inputs(ctx, list, count, &wanted);
-    if (st == TL_OK && wanted && !(kept = calloc((size_t)count, sizeof *kept)))
+    int        wanted;
+    tl_listed *all = NULL;
+    tl_node   *node = NULL;
+    tl_status  st = check_inputs(ctx, list, count, &wanted);
+    if (st == TL_OK && wanted && !(all = calloc((size_t)count, sizeof *all)))
         st = tl_fail(ctx, TL_ENOMEM, "out of memory");
-    if (kept && !(node = append(ctx, out, grad, saved, release))) {
+    if (all && !(node = append(ctx, out, grad, saved, release))) {
         st = TL_ENOMEM;
-        free(kept);
+        free(all);
     }
     if (node) {
-        node->list = kept;
+        node->list = all;
         node->count = count;
     }
     for (int i = 0; node && i < count; i++)
         if (list[i])
-            kept[i] = (tl_kept){tl_tensor_retain(list[i]), tl_slot_retain(list[i]->slot),
-                                list[i]->storage->version};
+            all[i] = (tl_listed){tl_tensor_retain(list[i]), tl_slot_retain(list[i]->slot),
+                                 list[i]->storage->version};
     if (!node && release && saved) release(saved->p);
     return st;
 }

@@ -148,7 +148,7 @@ tl_tensor *tl_tensor_retain(tl_tensor *t)
 void tl_give_up(tl_tensor *t)
 {
     const tl_slot *s = t->slot;
-    if (t->refs != t->kept || !t->storage->data || !t->ctx->recording) return;
+    if (t->refs != t->tape_refs || !t->storage->data || !t->ctx->recording) return;
     if (!s || !s->again || t->storage->refs > 1 || t->storage->bytes < LARGE) return;
     tl_device_release(t->ctx, t->storage->device, t->storage->data);
     t->storage->data = NULL;
