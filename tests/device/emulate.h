@@ -275,7 +275,9 @@ static inline void sincospif(float x, float *s, float *c)
 /* ---- The runtime ----------------------------------------------------------------------------- */
 
 typedef enum { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorInvalidValue } cudaError_t;
-typedef enum { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice } cudaMemcpyKind;
+typedef enum {
+    cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice
+} cudaMemcpyKind;
 typedef enum {
     cudaMemPoolAttrReleaseThreshold, cudaMemPoolAttrUsedMemCurrent, cudaMemPoolAttrUsedMemHigh,
     cudaMemPoolAttrReservedMemCurrent
@@ -422,12 +424,14 @@ static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
     return cudaSuccess;
 }
 
-/* ---- cuBLAS: the one call that is used --------------------------------------------------------- */
+/* ---- cuBLAS: the one call that is used ------------------------------------------------------- */
 
 typedef int cublasHandle_t;
 typedef enum { CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_ALLOC_FAILED } cublasStatus_t;
 typedef enum { CUBLAS_OP_N, CUBLAS_OP_T } cublasOperation_t;
-enum { CUDA_R_32F, CUDA_R_16BF, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_GEMM_DEFAULT };
+enum {
+    CUDA_R_32F, CUDA_R_16BF, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_GEMM_DEFAULT
+};
 
 typedef enum { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
 static inline cublasStatus_t cublasGetProperty(libraryPropertyType, int *v)
@@ -468,7 +472,8 @@ static inline cublasStatus_t cublasGemmStridedBatchedEx(
                 double sum = 0;
                 for (int p = 0; p < k; p++)
                     sum += (double)element(a, type_a, s * stride_a + (ta ? p + (long long)i * lda
-                                                                         : i + (long long)p * lda)) *
+                                                                         : i + (long long)p * lda))
+                           *
                            (double)element(b, type_b, s * stride_b + (tb ? j + (long long)p * ldb
                                                                          : p + (long long)j * ldb));
                 float *y = (float *)c + s * stride_c + i + (long long)j * ldc;
@@ -478,7 +483,7 @@ static inline cublasStatus_t cublasGemmStridedBatchedEx(
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* ---- cuFFT: plans of many one-dimensional transforms ------------------------------------------- */
+/* ---- cuFFT: plans of many one-dimensional transforms ----------------------------------------- */
 
 typedef struct { float x, y; } cufftComplex;
 typedef float cufftReal;
@@ -510,7 +515,8 @@ static inline cufftResult cufftSetStream(cufftHandle, cudaStream_t) { return CUF
 namespace emulate {
 
 /* Sums by the definition in double; in(b, j), out(b, k): pointers to real and imaginary part. */
-template <class In, class Out> void transform(cufftHandle p, int sign, int inputs, int outputs, In in,
+template <class In, class Out>
+void transform(cufftHandle p, int sign, int inputs, int outputs, In in,
                                               Out out)
 {
     guard(true);

@@ -141,20 +141,22 @@ local function column(folder, sql)
   return list
 end
 
-t.test("device is a key: part of the configuration and of the id, recorded with the card", function()
+t.test("device is a key: of the configuration and of the id, recorded with the card", function()
   t.in_folder(function(folder)
     local axis = EXPERIMENT:gsub("width = { 8 }", ("width = { 8, 12 }, device = { 'cpu', %q }")
       :format(card))
     t.eq(trials.run(folder, axis), 0)
     t.eq(#trials.query(folder, "SELECT DISTINCT id FROM v_trials"), 4)
     t.eq(column(folder, [[SELECT json_extract(t.config, '$.device') || ' ' || l.value AS x
-      FROM v_trials t JOIN v_last l ON l.trial = t.id WHERE l.name = 'card' GROUP BY x ORDER BY x]]),
+      FROM v_trials t JOIN v_last l ON l.trial = t.id WHERE l.name = 'card'
+       GROUP BY x ORDER BY x]]),
       { card .. " 1.0", "cpu 0.0" })
     local about = column(folder, [[SELECT json_extract(provenance, '$.device') AS x FROM v_trials
       WHERE json_extract(config, '$.device') <> 'cpu']])
     t.ok(#about == 2 and about[1]:find("compute capability", 1, true), about[1])
     local losses = column(folder, [[SELECT l.value AS x FROM v_trials t
-      JOIN v_last l ON l.trial = t.id WHERE l.name = 'bits' AND json_extract(t.config, '$.width') = 8]])
+      JOIN v_last l ON l.trial = t.id
+       WHERE l.name = 'bits' AND json_extract(t.config, '$.width') = 8]])
     t.ok(#losses == 2 and math.abs(losses[1] - losses[2]) < 1e-4 * losses[1])
     local shown = says("X=", "show", "-C", folder .. "/results", "@last")
     t.ok(shown:find("\ndevice +%S+: ") and shown:find("\n  device = ", 1, true), shown)
@@ -268,7 +270,8 @@ local quickstart = arg[0]:gsub("[^/]*$", "") .. "../../experiments/quickstart.lu
 -- Its process, in folder.
 local function start(folder)
   local path = arg[0]:find "/" and quickstart or "../../experiments/quickstart.lua"
-  return assert(core.sys.spawn({ program, "--threads", "1", "run", "-C", folder, path, "scale=smoke",
+  return assert(core.sys.spawn({ program, "--threads", "1", "run", "-C", folder, path,
+    "scale=smoke",
     "device=" .. card, "sample=4", "lengths=32", "--checkpoint-steps", "2" }, folder .. "/log"))
 end
 
