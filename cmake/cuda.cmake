@@ -22,7 +22,7 @@ else()
 endif()
 
 check_language(CXX)
-if(CMAKE_CXX_COMPILER)
+if(CMAKE_CXX_COMPILER AND NOT TL_SANITIZE)
   enable_language(CXX)
   foreach(source ${CARD}) # a .cu file is C++ only to a file that includes it
     get_filename_component(name ${source} NAME_WE)
