@@ -60,7 +60,7 @@ endforeach()
 
 # The kernels of cards on the emulated one: the same tests of operators, layers and models; and, where
 # there is a card, on that (label gpu).
-foreach(test core_ops core core_parts nn optim layers ski encoders classifier)
+foreach(test core_ops core core_parts nn optim layers encoders)
   set(run toeplab lua ${here}/tests/lua/test_${test}.lua)
   if(TARGET emulated)
     add_test(NAME device_${test} COMMAND ${run} WORKING_DIRECTORY ${here}/tests/lua)
