@@ -73,8 +73,8 @@ end
 local function compare_devices(self, state)
   local _, about = core.device()
   if (state.device or "") == about then return end
-  self.progress:warn("the checkpoint was made on another device than this one: the results will not "
-    .. "equal those of an undisturbed run bit for bit; it was %s", state.device or "the CPU")
+  self.progress:warn("the checkpoint was made on another device than this one: the results will "
+    .. "not equal those of an undisturbed run bit for bit; it was %s", state.device or "the CPU")
 end
 
 -- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.

@@ -113,7 +113,8 @@ static const char what[] = "apart: the CPU, on memory of its own";
 
 static tl_status look(tl_ctx *ctx, int card, int *out_cards, char *text, size_t size)
 {
-    if (card != 0) return tl_fail(ctx, TL_EDEVICE, "device 'apart' has one card, no number %d", card);
+    if (card != 0)
+        return tl_fail(ctx, TL_EDEVICE, "device 'apart' has one card, no number %d", card);
     *out_cards = 1;
     (void)snprintf(text, size, "%s", what);
     return TL_OK;
@@ -194,5 +195,6 @@ static const tl_kernel_row *const tables[] = {kernels};
 const tl_engine tl_engine_entry = {
     .abi = TL_ENGINE_ABI, .name = "apart", .look = look, .open = open_device, .close = close_device,
     .alloc = allocate, .release = release, .upload = move, .download = move, .memory = memory,
-    .reset_peak = reset_peak, .trim = trim, .about = about, .tables = tables, .table_count = 1, .form = form,
+    .reset_peak = reset_peak, .trim = trim, .about = about, .tables = tables,
+    .table_count = 1, .form = form,
 };

@@ -6,8 +6,8 @@ local stop = require "toeplab.stop"
 local backends = {
   example = "toeplab backends",
   usage = "toeplab backends",
-  about = "Lists the backends of the Toeplitz operator with their options and the devices that they\n"
-    .. "have a form for, and the plugin files that could not be used. TOEPLAB_BACKENDS names\n"
+  about = "Lists the backends of the Toeplitz operator with their options and the devices that\n"
+    .. "they have a form for, and the plugin files that could not be used. TOEPLAB_BACKENDS names\n"
     .. "further folders to look into.",
   options = {},
 }
