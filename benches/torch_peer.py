@@ -2,10 +2,11 @@
 peer of `toeplab bench`. A product of real Fourier transforms of length 2n, an encoder of linear maps,
 norms and activations, gated units, Adam of torch.optim.
 
-python torch_peer.py THREADS. First line out: what is installed. Then a line out for each line in:
+python torch_peer.py THREADS [DEVICE]. First line out: what is installed. Then a line out for each
+line in:
   make key=value ...   "ok parameters=N" or "error WHY": builds a problem and runs it once
   run CALLS            seconds per call
-  memory               "rss=BYTES": the most that this process ever held
+  memory               "rss=BYTES": the most that this process ever held, of the card's memory on one
 An empty line ends it."""
 import contextlib
 import math
@@ -18,7 +19,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+device = torch.device(sys.argv[2] if len(sys.argv) > 2 else "cpu")
+on_card = device.type != "cpu"
 torch.set_num_threads(int(sys.argv[1]))
+if on_card:  # float32 is float32: no TF32
+    torch.set_default_device(device)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 torch.manual_seed(1)
 
 
@@ -113,7 +119,7 @@ def autocast(p):
     if p["precision"] == "float32":
         return contextlib.nullcontext()
     if p["precision"] == "bf16":
-        return torch.autocast("cpu", dtype=torch.bfloat16)
+        return torch.autocast(device.type, dtype=torch.bfloat16)
     raise ValueError("no precision " + p["precision"])
 
 
@@ -202,29 +208,44 @@ def value(text):
     return text
 
 
+def wait():
+    if on_card:
+        torch.cuda.synchronize(device)
+
+
 def timed(run, calls):
     if calls > 1:
         run()  # others have been at work in between
+    wait()
     start = time.perf_counter()
     for _ in range(calls):
         run()
+    wait()
     return (time.perf_counter() - start) / calls
 
 
 def answer(state, words):
     if words[0] == "memory":
-        return f"rss={1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}"
+        most = torch.cuda.max_memory_allocated(device) if on_card else (
+            1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        return f"rss={most}"
     if words[0] == "run":
         return repr(timed(state["run"], int(words[1])))
     p = {key: value(text) for key, text in (word.split("=", 1) for word in words[1:])}
     state.clear()
+    if on_card:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
     state["run"], count = makers[p["what"]](p)
     state["run"]()
+    wait()
     return f"ok parameters={count}"
 
 
 def libraries():
     """What multiplies matrices and transforms, and the vectors that PyTorch's own kernels use."""
+    if on_card:
+        return f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
     show = torch.__config__.show().splitlines()
     vectors = [line.split(":")[1].strip() for line in show if "capability usage" in line]
     mkl = [line.strip(" -") for line in show if "Math Kernel Library" in line]

@@ -120,8 +120,8 @@ static tl_status split(tl_ctx *ctx, const char *text, char *name, size_t size, i
     const char *colon = strrchr(text, ':');
     size_t      len = colon ? (size_t)(colon - text) : strlen(text);
     char       *end = NULL;
-    int         digit = colon && isdigit((unsigned char)colon[1]);
-    long        number = digit ? strtol(colon + 1, &end, 10) : 0;
+    int         digits = colon && isdigit((unsigned char)colon[1]);
+    long        number = digits ? strtol(colon + 1, &end, 10) : 0;
     if (len == 0 || len >= size || (colon && (!end || *end || number > 1024)))
         return tl_fail(ctx, TL_EINVAL, "device '%s': wanted cpu, cuda, or cuda:1 for the second "
                        "card", text);

@@ -8,8 +8,8 @@
 
 #define TL_ENGINE_ABI 2u
 
-/* What of a backend computes, as in tl_tno_backend; the rest is true on every device. The
-** pointers in tl_tno_args are the device's. */
+/* What of a backend computes, as in tl_tno_backend; the rest is true on every device. The pointers
+** in tl_tno_args are the device's. */
 typedef struct tl_tno_form {
     tl_status (*plan)(const tl_host *h, const tl_tno_problem *p, void **out_plan);
     tl_status (*forward)(void *plan, const tl_tno_args *a);
@@ -19,8 +19,7 @@ typedef struct tl_tno_form {
 } tl_tno_form;
 
 /* All functions but look, open and form are called on a context whose state is set. Kernels may run
-** later than they are launched; download, also of nothing, waits for what was launched before
-** it. */
+** later than they are launched; download, even of nothing, waits for what was launched before. */
 typedef struct tl_engine {
     uint32_t abi; /* TL_ENGINE_ABI */
     const char *name;

@@ -95,18 +95,17 @@ const char *tl_build_info(tl_ctx *ctx);
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
-/* Where ctx computes from now on: "cpu" (as it begins), "cuda", "cuda:1" for the second card,
-** or the path of a device's shared object. Before its first tensor. TL_EDEVICE says why it cannot
-** be used; ctx then computes where it did. A tensor that the CPU reads or writes is brought to it,
-** and back when an operator needs it. */
+/* Where ctx computes from now on: "cpu" (as it begins), "cuda", "cuda:1" for the second card, or
+** the path of a device's shared object. Before its first tensor. TL_EDEVICE says why it cannot be
+** used; ctx then computes where it did. A tensor that the CPU reads or writes is brought to it, and
+** back when an operator needs it. */
 tl_status tl_use_device(tl_ctx *ctx, const char *device);
 const char *tl_device_name(const tl_ctx *ctx);
 const char *tl_device_about(tl_ctx *ctx); /* card, driver and libraries; "" on the CPU */
 tl_status tl_synchronize(tl_ctx *ctx);    /* waits until ctx's device has done what was asked */
 
-/* Of any device but the CPU, none being opened: its shared object; how many cards there are,
-** and what the named one is; whether it has a form of that backend. TL_EDEVICE says what is
-** missing. */
+/* Of any device but the CPU, none being opened: its shared object; how many cards there are, and
+** what the named one is; whether it has a form of that backend. TL_EDEVICE says what is missing. */
 tl_status tl_device_file(tl_ctx *ctx, const char *device, char *path, size_t size);
 tl_status tl_device_look(tl_ctx *ctx, const char *device, int *out_cards, char *about, size_t size);
 tl_status tl_device_takes(tl_ctx *ctx, const char *device, const char *backend, int *out_takes);

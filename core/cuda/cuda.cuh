@@ -9,7 +9,7 @@
 #define TL_CUDA_CUH
 
 #ifdef TL_EMULATE
-#include "emulate.h"
+#include "emulate_libraries.h"
 #else
 #include <cublas_v2.h>
 #include <cuda_runtime.h>

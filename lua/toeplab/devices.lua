@@ -32,6 +32,12 @@ function devices.wrong(name)
   return base == "cpu" and name ~= "cpu" and "device 'cpu' has no cards" or nil
 end
 
+-- Raises unless this process computes where a trial of that device does.
+function devices.expect(name)
+  if (name == "cpu") == (core.device() == "cpu") then return end
+  error(("a trial of device '%s' cannot run on %s"):format(name, (core.device())), 0)
+end
+
 -- From here on this process computes on the device; it has made no tensor yet.
 function devices.use(name)
   local ok, why = pcall(core.use_device, name)
@@ -39,7 +45,10 @@ function devices.use(name)
 end
 
 -- The file of a device other than the CPU, nil if there is none.
-function devices.file(name) return name ~= "cpu" and core.device_file(name) or nil end
+function devices.file(name)
+  local path = name ~= "cpu" and core.device_file(name)
+  return path and core.sys.exists(path) and path or nil
+end
 
 -- Raises unless trials can be run on their devices.
 function devices.check(exp, trials)

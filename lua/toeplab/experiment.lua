@@ -15,8 +15,8 @@
 --   report     = { rows = "decay", columns = {"loss"} } or function(trials, report) ... end,
 -- }
 --
--- Every experiment has the keys precision, "float32" unless declared otherwise
--- (core.precision), and device, what TOEPLAB_DEVICE says or "cpu" (devices.lua).
+-- Every experiment has the keys precision, "float32" unless declared otherwise (core.precision),
+-- and device, what TOEPLAB_DEVICE says or "cpu" (devices.lua).
 local config = require "toeplab.config"
 local declared = require "toeplab.declared"
 local devices = require "toeplab.devices"

@@ -232,12 +232,11 @@ local function enlist(run, path, overrides, options, threads)
 end
 
 -- Runs the experiment in the script at path under overrides ("key=value"). options: dir, quiet,
--- steps and seconds between checkpoints, jobs (workers), share (trials on a card), timeout
--- (seconds of a trial), fail_fast, shard ({part=, of=}), command (the words of the whole
--- command line), out (a file instead of
--- stderr), threads (of each worker), only (a function that says whether a trial is wanted; then
--- there is no report), enlisted (a function that is told the records and the trials once these have
--- rows). Returns the exit code, then the trials; raises for what ends the run.
+-- steps and seconds between checkpoints, jobs (workers), share (trials on a card), timeout (seconds
+-- of a trial), fail_fast, shard ({part=, of=}), command (the words of the whole command line), out
+-- (a file instead of stderr), threads (of each worker), only (a function that says whether a trial
+-- is wanted; then there is no report), enlisted (a function that is told the records and the trials
+-- once these have rows). Returns the exit code, then the trials; raises for what ends the run.
 function runner.run(path, overrides, options)
   local run = prepare(path, overrides, options)
   core.sys.catch_signals()

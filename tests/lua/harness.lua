@@ -61,8 +61,8 @@ function harness.ok(condition, message)
   if not condition then error(message or "condition is false", 2) end
 end
 
--- fn(...) raises an error whose text matches the Lua pattern; on a device perhaps only when
--- that has done what was asked of it.
+-- fn(...) raises an error whose text matches the Lua pattern; on a device perhaps only when that
+-- has done what was asked of it.
 function harness.raises(fn, want, ...)
   local fine, message = pcall(fn, ...)
   if fine then fine, message = pcall(core.synchronize) end

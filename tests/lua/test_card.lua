@@ -92,7 +92,7 @@ local ok, why = pcall(function()
   local list = {}
   for i = 1, 1 << 20 do list[i] = tl.zeros(1024, 1024) end
 end)
-print(ok, why.status, (tostring(why):gsub("%%d+", "N")))
+print(ok, why.status, (tostring(why):gsub("%d+", "N"):gsub("^.-N: ", "")))
 collectgarbage()
 print((x + x):sum():item())
 ]]
@@ -141,7 +141,7 @@ local function column(folder, sql)
   return list
 end
 
-t.test("device is a key: of the configuration and of the id, recorded with the card", function()
+t.test("device is a key: of the configuration and the id, recorded with the card", function()
   t.in_folder(function(folder)
     local axis = EXPERIMENT:gsub("width = { 8 }", ("width = { 8, 12 }, device = { 'cpu', %q }")
       :format(card))
@@ -149,14 +149,13 @@ t.test("device is a key: of the configuration and of the id, recorded with the c
     t.eq(#trials.query(folder, "SELECT DISTINCT id FROM v_trials"), 4)
     t.eq(column(folder, [[SELECT json_extract(t.config, '$.device') || ' ' || l.value AS x
       FROM v_trials t JOIN v_last l ON l.trial = t.id WHERE l.name = 'card'
-       GROUP BY x ORDER BY x]]),
-      { card .. " 1.0", "cpu 0.0" })
+      GROUP BY x ORDER BY x]]), { card .. " 1.0", "cpu 0.0" })
     local about = column(folder, [[SELECT json_extract(provenance, '$.device') AS x FROM v_trials
       WHERE json_extract(config, '$.device') <> 'cpu']])
     t.ok(#about == 2 and about[1]:find("compute capability", 1, true), about[1])
     local losses = column(folder, [[SELECT l.value AS x FROM v_trials t
       JOIN v_last l ON l.trial = t.id
-       WHERE l.name = 'bits' AND json_extract(t.config, '$.width') = 8]])
+      WHERE l.name = 'bits' AND json_extract(t.config, '$.width') = 8]])
     t.ok(#losses == 2 and math.abs(losses[1] - losses[2]) < 1e-4 * losses[1])
     local shown = says("X=", "show", "-C", folder .. "/results", "@last")
     t.ok(shown:find("\ndevice +%S+: ") and shown:find("\n  device = ", 1, true), shown)
@@ -221,12 +220,12 @@ local LOAD = [[
 local tl = require "toeplab"
 local checkpoint = require "toeplab.checkpoint"
 local state = checkpoint.read(%q)
-local model = tl.models.tnn_lm { vocab = 15, layers = 1, dim = 8, rpe_dim = 4, rpe_layers = 1 }
+local model = tl.models.tnn_lm { vocab = %d, layers = 1, dim = 8, rpe_dim = 4, rpe_layers = 1 }
 local opt = tl.optim.adam(model, { lr = 0.01 })
 model:load(state.model)
 opt:load(state.optim)
 local ids = {}
-for i = 1, 40 do ids[i] = i * i %% 15 end
+for i = 1, 40 do ids[i] = i * i %% 9 end
 for i = 1, 3 do print(("%%.9g"):format(tl.train.lm_step(model, opt, tl.ids { ids }))) end
 ]]
 
@@ -237,7 +236,9 @@ t.test("checkpoints move between devices", function()
     end
     for _, row in ipairs(trials.query(folder, [[SELECT path FROM v_artifacts
       WHERE kind = 'checkpoint' AND step = 6]])) do
-      local text = LOAD:format(folder .. "/results/" .. row.path)
+      local path = folder .. "/results/" .. row.path
+      local vocab = checkpoint.read(path).model["embed.weight"]:dim(1)
+      local text = LOAD:format(path, vocab)
       local here, there = script(text, "cpu"), script(text, card)
       local a, b = {}, {}
       for word in here:gmatch "%S+" do a[#a + 1] = tonumber(word) end
@@ -263,6 +264,29 @@ t.test("a trial goes on from a checkpoint, and says if it was another kind of ca
   end)
 end)
 
+-- ---- The bench --------------------------------------------------------------------------------
+
+t.test("bench gpu tests a card and measures on it", function()
+  if card ~= emulated then return end -- that is what it is for
+  t.in_folder(function(folder)
+    local out, good = says("TOEPLAB_PYTHON=", "bench", "gpu", "-q", "--device", card, "--lengths",
+      "8", "--batches", "1", "--dim", "4", "-r", "1", "-C", folder)
+    t.ok(good, out)
+    for _, words in ipairs { "ok     core_ops ", "ok     verify ", "layer-norm n 8 b 1",
+      "run 1 of bench-ops", "run 1 of bench-tno", "run 1 of bench-lm" } do
+      t.ok(out:find(words, 1, true), words .. " is not in\n" .. out)
+    end
+    local shown = says("X=", "show", "-C", folder, "@last")
+    t.ok(shown:find("\ndevice +emulated card") and shown:find("\n  device = ", 1, true), shown)
+  end)
+end)
+
+t.test("bench gpu without a card says so, and checks the kernels on the processor", function()
+  if core.look_at_device "cuda" then return end
+  local out, good = says("X=", "bench", "gpu", "-q")
+  t.ok(good and out:find "^no card: device 'cuda': " and out:find("ok     verify ", 1, true), out)
+end)
+
 -- ---- The quickstart ---------------------------------------------------------------------------
 
 local quickstart = arg[0]:gsub("[^/]*$", "") .. "../../experiments/quickstart.lua"
@@ -271,13 +295,18 @@ local quickstart = arg[0]:gsub("[^/]*$", "") .. "../../experiments/quickstart.lu
 local function start(folder)
   local path = arg[0]:find "/" and quickstart or "../../experiments/quickstart.lua"
   return assert(core.sys.spawn({ program, "--threads", "1", "run", "-C", folder, path,
-    "scale=smoke",
-    "device=" .. card, "sample=4", "lengths=32", "--checkpoint-steps", "2" }, folder .. "/log"))
+    "scale=smoke", "device=" .. card, "sample=4", "lengths=32",
+    "--checkpoint-steps", "2" }, folder .. "/log"))
+end
+
+local function ended(process)
+  local code, signal = process:wait()
+  return code or signal
 end
 
 local function wait(process)
-  while process:wait() == nil do core.sys.sleep(0.02) end
-  return process:wait()
+  while not ended(process) do core.sys.sleep(0.02) end
+  return ended(process)
 end
 
 -- Whether a trial in folder has a checkpoint.
@@ -299,7 +328,7 @@ t.test("the quickstart at smoke scale, killed and resumed, ends in the same numb
     assert(core.sys.mkdir(straight) and core.sys.mkdir(killed))
     t.eq(wait(start(straight)), 0)
     local process = start(killed)
-    while not begun(killed) and process:wait() == nil do core.sys.sleep(0.02) end
+    while not begun(killed) and not ended(process) do core.sys.sleep(0.02) end
     process:signal "KILL"
     wait(process)
     t.eq(wait(start(killed)), 0)

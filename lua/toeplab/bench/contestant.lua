@@ -22,19 +22,24 @@ function answers.make(words)
   core.memory_reset_peak()
   made = work.make(peer.parse(words))
   made.run()
+  core.synchronize()
   return ("ok parameters=%d state=%d kernels=%d"):format(made.parameters or 0, made.state or 0,
     made.kernels or 0)
 end
 
 function answers.run(words) return ("%.9g"):format(work.time(made, math.tointeger(words))) end
 
+-- On a card its own memory is what counts.
 function answers.memory()
-  return ("rss=%d engine=%d"):format(resident(), core.memory().peak)
+  local peak = core.memory().peak
+  return ("rss=%d engine=%d"):format(core.device() == "cpu" and resident() or peak, peak)
 end
 
 io.stdout:setvbuf "line"
 local blas = (core.build_info().blas or "none"):match "^%S+ ?[%d.]*"
-print(("toeplab %s: BLAS %s, %d threads"):format(core.version, blas, core.threads()))
+local device, about = core.device()
+print(("toeplab %s: %s, %d threads"):format(core.version,
+  device == "cpu" and "BLAS " .. blas or about, core.threads()))
 for line in io.lines() do
   if line == "" then break end
   local kind, words = line:match "^(%S+)%s*(.*)$"

@@ -4,6 +4,8 @@
 -- Both count what the mathematics asks for, whoever does it: transforms of length n at 5 n log2 n,
 -- matrix products at 2 m n k, and each input, result and gradient once to or from memory. So a time
 -- says how near it is to the machine's limits, not how busy its code was.
+local operators = require "toeplab.bench.operators"
+
 local count = {}
 
 local BYTES = 4 -- of a float32
@@ -76,6 +78,8 @@ function kinds.generate(p, parameters, made)
   end
   return 2 * weights, BYTES * weights + (made.state or 0) + (made.kernels or 0)
 end
+
+function kinds.ops(p) return operators.count(p) end
 
 function kinds.gemm(p) return 2.0 * p.n ^ 3, BYTES * 3 * p.n ^ 2 end
 function kinds.inplace(p) return nil, 28 * p.n end

@@ -1,5 +1,7 @@
 -- bench/grids.lua: what each bench measures: its problems (work.lua says what a problem is), its
 -- passes, and who of ours takes part. The first of them is the one that ratios are over.
+local core = require "toeplab.core"
+local operators = require "toeplab.bench.operators"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
@@ -10,7 +12,25 @@ local SMALL = 512 -- b n, up to which backends with n^2 work take part
 local function small(p) return p.b * p.n <= SMALL end
 
 local benches = {}
-local order = { "tno", "operator", "encoder", "layer", "lm", "classify", "generate", "ski", "fd" }
+local order = { "ops", "tno", "operator", "encoder", "layer", "lm", "classify", "generate", "ski",
+  "fd" }
+
+-- {op =} of operators.
+local function each(names)
+  local list = {}
+  for i, name in ipairs(names) do list[i] = { op = name } end
+  return list
+end
+
+-- Without a batch dimension worth it a card waits for its launches: it has shapes of its own.
+benches.ops = {
+  about = "single operators beside the limits of the machine",
+  dim = 512, passes = { "fwd", "fwd+bwd" }, more = { vocab = 8192 },
+  shapes = { { 512, 4 } }, quick = { { 256, 2 } }, card = { { 2048, 32 } }, card_dim = 1024,
+  vary = each(operators.names),
+  quick_vary = each { "silu", "layer-norm", "linear", "adam" },
+  ours = { { by = "toeplab" } },
+}
 
 local decayed = { rpe_dim = 64, rpe_layers = 6, decay = 0.99, encoder = "mlp" }
 
@@ -20,6 +40,7 @@ benches.tno = {
   axis = true, shapes = { { 512, 1, 2, 4, 8 }, { 1024, 1, 2, 4, 8 }, { 2048, 1, 2, 4, 8 },
     { 4096, 1, 8 }, { 8192, 1, 8 }, { 16384, 1, 8 } },
   quick = { { 512, 1 }, { 2048, 8 } },
+  card = { { 512, 8, 64 }, { 2048, 8, 64 }, { 8192, 1, 16 } },
   ours = {
     { by = "rac", backend = "rac" }, { by = "fft", backend = "fft" },
     { by = "matrix", backend = "matrix", when = small },
@@ -60,6 +81,7 @@ benches.lm = {
   about = "a training step of a language model: loss, gradients, Adam",
   dim = 512, passes = { "step" }, peers = true, more = published, matrices = true,
   shapes = { { 512, 1, 4 }, { 2048, 1 } }, quick = { { 512, 1 } },
+  card = { { 512, 8, 32 }, { 2048, 8 } },
   vary = { { vocab = 8192 }, { vocab = 50265 } }, quick_vary = { { vocab = 8192 } },
   extra = { { n = 256, b = 8, dim = 128, layers = 4, rpe_dim = 32, rpe_layers = 2, vocab = 63 } },
   ours = { { by = "rac", backend = "rac" }, { by = "fft", backend = "fft", asked = true } },
@@ -114,6 +136,9 @@ benches.fd = {
   },
 }
 
+-- Whether a device is a card: neither the CPU nor a file, which tests name.
+function grids.is_card(device) return device ~= nil and device ~= "cpu" and not device:find "/" end
+
 -- The names of all benches, in the order in which "all" runs them.
 function grids.names() return table.move(order, 1, #order, 1, {}) end
 
@@ -134,7 +159,7 @@ end
 
 -- The lengths and batches: {n, b, b, ...}; every length with every batch if one of them is given.
 local function shapes_of(bench, o)
-  local usual = o.quick and bench.quick or bench.shapes
+  local usual = o.quick and bench.quick or grids.is_card(o.device) and bench.card or bench.shapes
   if not o.lengths and not o.batches then return usual end
   local list, batches = {}, o.batches or { distinct(usual, "b")[1] }
   for i, n in ipairs(o.lengths or distinct(usual, "n")) do
@@ -157,13 +182,14 @@ local function with(...)
   return p
 end
 
--- The problems of a bench. o: quick, lengths, batches (lists), dim.
+-- The problems of a bench. o: quick, lengths, batches (lists), dim, device.
 function grids.problems(name, o)
   local bench, list = benches[name], {}
   local given = o.lengths or o.batches or o.dim
   local vary = o.quick and bench.quick_vary or bench.vary or { {} }
   for _, causal in ipairs(modes_of(bench, o.quick)) do
-    local fixed = { what = name, causal = causal, dim = o.dim or bench.dim }
+    local usual = not o.quick and grids.is_card(o.device) and bench.card_dim or bench.dim
+    local fixed = { what = name, causal = causal, dim = o.dim or usual }
     for _, more in ipairs(vary) do
       for _, shape in ipairs(shapes_of(bench, o)) do
         for i = 2, #shape do
@@ -176,6 +202,11 @@ function grids.problems(name, o)
     end
   end
   return list
+end
+
+-- The passes over a problem.
+function grids.passes(name, p)
+  return p.op and not operators.has_gradient(p.op) and { "fwd" } or benches[name].passes
 end
 
 -- ---- Who takes part ---------------------------------------------------------------------------
@@ -194,10 +225,17 @@ function grids.check_backends(name, names)
   end
 end
 
+-- Whether an entry of a bench can be had on a device.
+local function there(entry, device)
+  if not device or device == "cpu" then return true end
+  if entry.method and entry.method ~= "window" then return false end -- recurrences are the CPU's
+  return not entry.backend or core.device_takes(device, entry.backend)
+end
+
 local apart = { by = true, when = true, asked = true }
 
 -- Ours for problem p, in each precision: {by=, precision=, options= (what they add to p)}. o:
--- backends (a list: these only), precisions (a list).
+-- backends (a list: these only), precisions (a list), device.
 function grids.ours(name, p, o)
   local bench, wanted, list = benches[name], nil, {}
   for _, backend in ipairs(o.backends or {}) do
@@ -207,7 +245,7 @@ function grids.ours(name, p, o)
   for _, precision in ipairs(bench.matrices and o.precisions or { "float32" }) do
     for _, entry in ipairs(bench.ours) do
       local asked = not wanted and not entry.asked or wanted and wanted[entry.backend]
-      if asked and (not entry.when or entry.when(p)) then
+      if asked and (not entry.when or entry.when(p)) and there(entry, o.device) then
         local options = { precision = precision }
         for key, value in pairs(entry) do
           if not apart[key] then options[key] = value end

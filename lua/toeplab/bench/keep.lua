@@ -39,7 +39,7 @@ local function add_metrics(store, id, row)
 end
 
 -- Stores the rows of bench name in folder, made by the command of these words in so many seconds;
--- about: what more is known (limits). Returns the number of the run.
+-- about: what more is known (limits, device). Returns the number of the run.
 return function(name, rows, folder, words, seconds, about)
   local store <close> = records.open(folder, "w")
   local code, origin = provenance.code_hash(), provenance.collect(words)
@@ -54,7 +54,7 @@ return function(name, rows, folder, words, seconds, about)
   local trials = {}
   for i, row in ipairs(rows) do
     local own = config.copy(origin)
-    own.threads, own.limits = row.threads, about.limits
+    own.threads, own.limits, own.device = row.threads, about.limits, about.device
     trials[i] = trial_of(row, label_of(row, rows), number, code, own)
   end
   store:enlist(sweep, trials)

@@ -22,8 +22,8 @@ end
 -- any group: ours, and FFTW where it can do the work.
 local function ours(name, p, threads, o)
   local list = grids.ours(name, p, o)
-  for _, c in ipairs(list) do c.program, c.ours = peer.ours(threads), true end
-  if not grids.get(name).fftw or o.absent.fftw then return list end
+  for _, c in ipairs(list) do c.program, c.ours = peer.ours(threads, o.device), true end
+  if not grids.get(name).fftw or o.absent.fftw or o.device ~= "cpu" then return list end
   local program, why = peer.fftw(threads)
   list[#list + 1] = program and { by = "fftw plain", precision = "float32", program = program,
     options = { precision = "float32" } }
@@ -39,7 +39,7 @@ local function torch(name, who, threads, o)
   local list = {}
   if not who or o.absent[who.python] then return list end
   for _, precision in ipairs(grids.get(name).matrices and o.precisions or { "float32" }) do
-    local program, why = peer.torch(who.python, who.tuned, threads)
+    local program, why = peer.torch(who.python, who.tuned, threads, o.device)
     if not program then
       o.absent[who.python] = true
       o.say("torch: not measured: %s (TOEPLAB_PYTHON names another python)", why)
@@ -80,7 +80,9 @@ local function groups(name, o)
     end
     for _, python in ipairs(pythons) do
       for _, tuned in ipairs { false, true } do
-        if tuned or not o.quick then list[#list + 1] = { python = python, tuned = tuned } end
+        local wanted = tuned or not o.quick
+        if o.device ~= "cpu" then wanted = not tuned end -- it is the processor that is tuned for
+        if wanted then list[#list + 1] = { python = python, tuned = tuned } end
       end
     end
   end
@@ -140,7 +142,7 @@ local function collect(results, rows, about)
       r = { bench = about.bench, problem = about.problem, threads = about.threads,
         pass = about.pass, by = row.by, precision = row.precision, samples = {}, ratios = {},
         request = row.request, made = row.made, parameters = row.made.parameters or 0,
-        rss = 0, engine = memory.engine, ours = row.ours,
+        rss = 0, engine = memory.engine, ours = row.ours, device = about.device,
         over = (first[row.precision] or row).by }
       results[key] = r
       results[#results + 1] = r
@@ -172,14 +174,15 @@ local function contest(name, p, threads, who, results, o)
   local list = ours(name, p, threads, o)
   table.move(torch(name, who, threads, o), 1, #o.precisions, #list + 1, list)
   local there <close> = setmetatable(greeted(list, o), { __close = close })
-  for _, pass in ipairs(grids.get(name).passes) do
+  for _, pass in ipairs(grids.passes(name, p)) do
     local rows = made(there, p, pass, o)
     local ok, why = pcall(timed, rows, o)
     if not ok then -- one has ended, for want of memory most likely
       o.say("bench %s: n %d, b %d left out: %s", name, p.n, p.b, why)
       return
     end
-    collect(results, rows, { bench = name, problem = p, threads = threads, pass = pass })
+    collect(results, rows, { bench = name, problem = p, threads = threads, pass = pass,
+      device = o.device })
   end
 end
 
@@ -191,7 +194,7 @@ function measure.problem(name, p, threads, limits, o)
   end
   if #results == 0 then contest(name, p, threads, false, results, o) end
   local in_order = {}
-  for _, pass in ipairs(grids.get(name).passes) do
+  for _, pass in ipairs(grids.passes(name, p)) do
     for _, r in ipairs(results) do
       if r.pass == pass then
         settle(r, limits)
@@ -202,12 +205,19 @@ function measure.problem(name, p, threads, limits, o)
   return in_order
 end
 
--- What this machine can do with so many threads, measured by the engine's own products of matrices
--- (n = 2048), Adam in place, and a sum of two vectors (both far beyond the caches); the best of a
--- few: {threads=, gemm = {float32 =, ...} FLOP/s, inplace = bytes/s, triad = bytes/s}.
+-- Sizes, of matrices and vectors, at which a device does what it can: far beyond its caches.
+local function sizes(o)
+  if grids.is_card(o.device) then return o.quick and 4096 or 8192, 1 << (o.quick and 26 or 28) end
+  if o.device ~= "cpu" then return 16, 1 << 10 end
+  return o.quick and 1024 or 2048, 1 << (o.quick and 23 or 25)
+end
+
+-- What this machine can do with so many threads, measured by the engine's own products of matrices,
+-- Adam in place, and a sum of two vectors; the best of a few: {threads=, gemm = {float32 =, ...}
+-- FLOP/s, inplace = bytes/s, triad = bytes/s}.
 function measure.limits(threads, o)
-  local limits = { threads = threads, gemm = {} }
-  local program = peer.ours(threads)
+  local limits, matrix, vector = { threads = threads, gemm = {} }, sizes(o)
+  local program = peer.ours(threads, o.device)
   local list <close> = setmetatable({ { program = program } }, { __close = close })
   local about, problem = program:greet()
   if not about then error("bench: " .. problem, 0) end
@@ -222,18 +232,18 @@ function measure.limits(threads, o)
     return (flop or bytes) / least
   end
   for _, precision in ipairs(o.precisions) do
-    limits.gemm[precision] = best { what = "gemm", n = o.quick and 1024 or 2048,
-      precision = precision }
+    limits.gemm[precision] = best { what = "gemm", n = matrix, precision = precision }
   end
   for _, what in ipairs { "inplace", "triad" } do
-    limits[what] = best { what = what, n = o.quick and 1 << 23 or 1 << 25, precision = "float32" }
+    limits[what] = best { what = what, n = vector, precision = "float32" }
   end
   return limits
 end
 
 -- The rows of a bench. o: threads (a list), precisions, quick, repeats, lengths, batches, dim,
--- backends, say(format, ...), progress(text), limits (by threads, filled here).
+-- backends, device, say(format, ...), progress(text), limits (by threads, filled here).
 function measure.bench(name, o)
+  o.device = o.device or "cpu"
   local rows, problems = {}, grids.problems(name, o)
   o.absent, o.said, o.limits = o.absent or {}, o.said or {}, o.limits or {}
   for _, threads in ipairs(o.threads) do

@@ -98,10 +98,10 @@ end
 
 -- ---- Who there is -----------------------------------------------------------------------------
 
--- Our side, as many threads at work.
-function peer.ours(threads)
-  return peer.start("toeplab", {}, { core.sys.executable(), "--threads", threads, "lua",
-    here .. "/contestant.lua" })
+-- Our side, as many threads at work, on a device (nil: the CPU).
+function peer.ours(threads, device)
+  return peer.start("toeplab", { "TOEPLAB_DEVICE=" .. (device or "cpu") },
+    { core.sys.executable(), "--threads", threads, "lua", here .. "/contestant.lua" })
 end
 
 -- FFTW used plainly. Nil and why not if there is no such program.
@@ -123,11 +123,13 @@ end
 
 -- benches/torch_peer.py by an interpreter; tuned: with the environment above. Nil and why not if
 -- there is no such program.
-function peer.torch(python, tuned, threads)
+function peer.torch(python, tuned, threads, device)
+  device = device or "cpu"
+  if device:find "/" then return nil, "there is no PyTorch for " .. device end
   local there = python:find "/" and core.sys.exists(python) or shell.on_path(python)
   if not there then return nil, "there is no " .. python end
   return peer.start(python .. " " .. benches .. "/torch_peer.py", tuned and peer.tuned or {},
-    { python, benches .. "/torch_peer.py", threads })
+    { python, benches .. "/torch_peer.py", threads, device })
 end
 
 return peer

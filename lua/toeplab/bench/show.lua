@@ -21,7 +21,7 @@ local fields = { { "n", "n" }, { "b", "b" }, { "vocab", "v" }, { "layers", "laye
 local function mode(p) return p.causal and "causal" or "bidirectional" end
 
 local function words_of(p, count)
-  local words = {}
+  local words = { p.op }
   for i = 1, count do
     local value = p[fields[i][1]]
     if value then words[#words + 1] = fields[i][2] .. " " .. value end
@@ -73,7 +73,7 @@ end
 -- A row as a flat record for JSON and the store: names and numbers in SI units.
 function show.record(r)
   local record = { bench = r.bench, by = r.by, threads = r.threads, precision = r.precision,
-    pass = r.pass, over = r.over }
+    pass = r.pass, over = r.over, device = r.device }
   for key, value in pairs(r.problem) do record[key] = value end
   record.what = nil
   return record, { ms = 1e3 * r.median, ms_least = 1e3 * r.least, ms_low = 1e3 * r.low,

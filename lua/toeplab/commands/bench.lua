@@ -1,6 +1,8 @@
 -- bench.lua: toeplab bench: time and memory beside PyTorch's, measured.
 local arguments = require "toeplab.commands.arguments"
 local core = require "toeplab.core"
+local devices = require "toeplab.devices"
+local gpu = require "toeplab.bench.gpu"
 local grids = require "toeplab.bench.grids"
 local keep = require "toeplab.bench.keep"
 local measure = require "toeplab.bench.measure"
@@ -14,12 +16,13 @@ local suggest = require "toeplab.suggest"
 local work = require "toeplab.bench.work"
 
 local command = {
-  example = "toeplab bench tno --quick\n  toeplab bench lm --threads 1,2",
+  example = "toeplab bench tno --quick\n  toeplab bench lm --threads 1,2\n  toeplab bench gpu",
   usage = "toeplab bench [WHAT]",
   about = "Measures WHAT, or all, in turns with PyTorch where it is installed, and prints medians\n"
     .. "and quartiles, ratios pair by pair, and how near to the machine's limits that is. The\n"
     .. "rows are stored as trials of the experiment bench-WHAT, with a picture. Without WHAT,\n"
-    .. "lists what can be measured. Close what else runs on the machine.",
+    .. "lists what can be measured. Close what else runs on the machine. gpu: tests a card, then\n"
+    .. "measures on it; without one, checks its kernels on the processor.",
   options = {
     { name = "quick", short = "q", help = "under a minute: fewer problems, repeats, peers" },
     { name = "repeats", short = "r", value = "N", help = "samples of each; by default by time" },
@@ -29,6 +32,8 @@ local command = {
     { name = "dim", value = "N", help = "channels" },
     { name = "backends", value = "NAMES", help = "only these of ours" },
     { name = "precision", value = "NAMES", help = "of matrix products; by default all there are" },
+    { name = "device", short = "d", value = "D",
+      help = "cpu, cuda, or cuda:1 for the second card" },
     { name = "output", short = "o", value = "FILE", help = "the picture: FILE.svg or FILE.png" },
     output.csv, output.json, output.dir,
   },
@@ -64,14 +69,18 @@ local function names(set, name, what, known)
   return list
 end
 
-local function asked(set, list)
+local function asked(set, list, device)
   local o = {
     quick = set.quick, repeats = arguments.integer("bench", set, "repeats", 1),
     threads = integers(set, "threads") or { core.threads() }, lengths = integers(set, "lengths"),
     batches = integers(set, "batches"), dim = arguments.integer("bench", set, "dim", 1),
     backends = set.backends and words_of(set.backends),
-    precisions = names(set, "precision", "precision", work.precisions()) or work.precisions(),
+    device = device,
   }
+  o.precisions = names(set, "precision", "precision", work.precisions())
+    or o.device == "cpu" and work.precisions() or { "float32" }
+  local wrong = devices.wrong(o.device)
+  if wrong then stop.usage("bench: %s", wrong) end
   if #list > 1 and (set.backends or set.output) then
     stop.usage("bench: --%s is for one bench", set.backends and "backends" or "output")
   end
@@ -153,7 +162,9 @@ local function run_one(set, name, o, words)
     o.say("torch: not measured: bench %s is among ours alone", name)
   end
   print_rows(set, name, rows, o)
-  local number = keep(name, rows, folder, words, core.sys.clock() - began, { limits = limits })
+  local about = o.device ~= "cpu" and select(2, core.look_at_device(o.device)) or nil
+  local number = keep(name, rows, folder, words, core.sys.clock() - began, { limits = limits,
+    device = about })
   o.say("run %d of bench-%s, stored in %s", number, name, folder)
   draw(set, name, rows, number, folder, o)
 end
@@ -162,6 +173,7 @@ local function list_all()
   local rows = {}
   for i, name in ipairs(grids.names()) do rows[i] = { name, grids.get(name).about } end
   rows[#rows + 1] = { "all", "all of these" }
+  rows[#rows + 1] = { "gpu", "ops, tno and lm on a card, after its tests" }
   report.print({ "what", "" }, rows)
   return stop.DONE
 end
@@ -170,16 +182,25 @@ function command.run(set, words, command_line)
   if #words == 0 then return list_all() end
   output.check("bench", set)
   local known = grids.names()
-  known[#known + 1] = "all"
+  table.move({ "all", "gpu" }, 1, 2, #known + 1, known)
   local ok, why = suggest.choose("bench", words[1], known)
   if not ok then stop.usage("%s", why) end
-  local list = words[1] == "all" and grids.names() or { words[1] }
+  local list = words[1] == "all" and grids.names() or words[1] == "gpu" and gpu.measured
+    or { words[1] }
   if #words > 1 then stop.usage("bench: one at a time, got '%s' too", words[2]) end
-  local o = asked(set, list)
+  local device = set.device or devices.usual()
+  if words[1] == "gpu" and device == "cpu" then device = "cuda" end
+  local o = asked(set, list, device)
   o.say, o.progress = say(set), progress()
-  for _, name in ipairs(list) do
-    run_one(set, name, o, { "toeplab", table.unpack(command_line) })
+  local function measured(name, own)
+    run_one(set, name, own, { "toeplab", table.unpack(command_line) })
   end
+  if words[1] == "gpu" then return gpu.run(o, measured) end
+  if o.device ~= "cpu" then
+    local cards, why = core.look_at_device(o.device)
+    if not cards then stop.usage("bench: %s", why) end
+  end
+  for _, name in ipairs(list) do measured(name, o) end
   return stop.DONE
 end
 

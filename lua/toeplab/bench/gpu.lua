@@ -1,0 +1,114 @@
+-- bench/gpu.lua: all that is to be shown of a card, in one command: that what it computes is right,
+-- how near single operators are to its limits, and the operator and a training step beside
+-- PyTorch's on it. Without a card the kernels are checked on the processor.
+local core = require "toeplab.core"
+local grids = require "toeplab.bench.grids"
+local shell = require "toeplab.shell"
+local stop = require "toeplab.stop"
+
+local gpu = { measured = { "ops", "tno", "lm" } }
+
+local program = core.sys.executable()
+local here = package.searchpath("toeplab.bench.gpu", package.path):match "^(.*)/[^/]*$"
+local tests = (here:match "^(.*)/lua/toeplab/bench$" or ".") .. "/tests"
+
+-- The card that is emulated (tests/device/emulate.h), beside the program of a build.
+local emulated = program:match "^(.*)/[^/]*$" .. "/tests/emulated.so"
+
+-- Runs a command, its words; returns whether it succeeded, and what it printed.
+local function run(words)
+  for i, word in ipairs(words) do words[i] = shell.quote(word) end
+  local pipe = assert(io.popen(table.concat(words, " ") .. " 2>&1"))
+  local text = pipe:read "a"
+  return pipe:close() or false, text
+end
+
+-- ---- Is it right ------------------------------------------------------------------------------
+
+-- Says how a check ended: what it counted, or all that it said if it failed.
+local function told(o, name, good, text, seconds)
+  local counted = text:match "([^\n]*passed[^\n]*)" or text:match "([^\n]+)\n*$" or ""
+  o.say("%-6s %-22s %s (%.0f s)", good and "ok" or "FAILED", name, counted, seconds)
+  if not good then o.say("%s", text) end
+  return good
+end
+
+local function check(o, name, words)
+  local began = core.sys.clock()
+  o.progress(("bench gpu: %s"):format(name))
+  local good, text = run(words)
+  o.progress ""
+  return told(o, name, good, text, core.sys.clock() - began)
+end
+
+-- The test files that are run with TOEPLAB_DEVICE, and those that take TOEPLAB_CARD.
+local function files(quick)
+  local list = {}
+  for name in (core.sys.read_file(tests .. "/lua/on_devices.txt") or ""):gmatch "[^\n]+" do
+    list[#list + 1] = name
+  end
+  if quick then return { list[1] } end
+  return table.move({ "card_backends", "card" }, 1, 2, #list + 1, list)
+end
+
+-- The tests of operators under compute-sanitizer, where there is one.
+local function sanitized(o, device)
+  if not grids.is_card(device) then return true end
+  if not shell.on_path "compute-sanitizer" then
+    o.say("%-6s %-22s not in PATH", "-", "compute-sanitizer")
+    return true
+  end
+  return check(o, "compute-sanitizer", { "env", "TOEPLAB_DEVICE=" .. device, "compute-sanitizer",
+    "--error-exitcode", "9", "--log-file", "/dev/stderr", program, "lua",
+    tests .. "/lua/test_core_ops.lua" })
+end
+
+-- Runs the tests and the reference cases on a device; returns whether all is right. o: say,
+-- progress, quick (the first tests only).
+function gpu.correct(o, device)
+  if not core.sys.exists(tests .. "/reference.h5") then
+    o.say("tests: not run: they are beside the sources, and this is an installation")
+    return true
+  end
+  local good = true
+  for _, name in ipairs(files(o.quick)) do
+    good = check(o, name, { "env", (name:find "^card" and "TOEPLAB_CARD=" or "TOEPLAB_DEVICE=")
+      .. device, program, "lua", ("%s/lua/test_%s.lua"):format(tests, name) }) and good
+  end
+  good = check(o, "verify", { program, "verify", "-q", "--device", device,
+    tests .. "/reference.h5" }) and good
+  return (o.quick or sanitized(o, device)) and good
+end
+
+-- ---- All of it --------------------------------------------------------------------------------
+
+-- There is no card: why tells.
+local function without(o, why)
+  o.say("no card: %s", why)
+  if not core.sys.exists(emulated) then
+    o.say("nothing is checked: there is no %s (./lab bench gpu builds it where there is a C++ "
+      .. "compiler)", emulated)
+    return stop.DONE
+  end
+  o.say("its kernels on the processor, one thread after another:")
+  return gpu.correct(o, emulated) and stop.DONE or stop.CHECK
+end
+
+-- o: as measure.bench wants it; measure(name, o) does one bench. Returns the exit code.
+function gpu.run(o, measure)
+  local cards, about = core.look_at_device(o.device)
+  if not cards then return without(o, about) end
+  o.say("%s: %s", o.device, about)
+  local good = gpu.correct(o, o.device)
+  o.absent, o.said, o.limits = {}, {}, {} -- once for all benches
+  for _, name in ipairs(gpu.measured) do
+    local own = {}
+    for key, value in pairs(o) do own[key] = value end
+    own.backends = name ~= "ops" and { "fft" } or nil
+    measure(name, own)
+  end
+  if not good then o.say("a check FAILED: see above; the times are those of wrong results") end
+  return good and stop.DONE or stop.CHECK
+end
+
+return gpu

@@ -1,0 +1,157 @@
+/* emulate_runtime.h - what core/cuda uses of the CUDA runtime: a card, its memory, its stream. */
+#ifndef TL_EMULATE_RUNTIME_H
+#define TL_EMULATE_RUNTIME_H
+
+#include "emulate.h"
+
+typedef enum { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorInvalidValue } cudaError_t;
+typedef enum {
+    cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice
+} cudaMemcpyKind;
+typedef enum {
+    cudaMemPoolAttrReleaseThreshold, cudaMemPoolAttrUsedMemCurrent, cudaMemPoolAttrUsedMemHigh,
+    cudaMemPoolAttrReservedMemCurrent
+} cudaMemPoolAttr;
+typedef int cudaStream_t;
+typedef int cudaMemPool_t;
+struct cudaDeviceProp {
+    char name[256];
+    int major, minor;
+    size_t totalGlobalMem;
+};
+
+namespace emulate {
+
+struct piece {
+    size_t at;
+    int size; /* log2 */
+    bool taken;
+    piece *next;
+};
+
+struct pool {
+    piece *first;
+    uint64_t used, high;
+};
+
+inline pool &pieces()
+{
+    static pool p;
+    return p;
+}
+
+inline size_t room() /* EMULATE_MIB: how much the card has, for tests of running out of it */
+{
+    const char *given = getenv("EMULATE_MIB");
+    return (size_t)(given ? atoi(given) : 4096) << 20;
+}
+
+inline cudaError_t take(void **out, size_t bytes)
+{
+    machine &m = at();
+    pool &p = pieces();
+    int size = 12; /* a page at least: pages are what is shut */
+    while (((size_t)1 << size) < bytes) size++;
+    if (!m.arena) {
+        m.arena = (char *)mmap(NULL, ((size_t)4096 << 20) + HUGE_PAGE, PROT_NONE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (m.arena == MAP_FAILED) die("no room for the card's memory");
+        m.arena += HUGE_PAGE - (uintptr_t)m.arena % HUGE_PAGE;
+        (void)madvise(m.arena, (size_t)4096 << 20, MADV_HUGEPAGE); /* only advice */
+    }
+    piece *q = p.first;
+    while (q && (q->taken || q->size != size)) q = q->next;
+    if (!q) {
+        if (((size_t)1 << size) > room() - m.used) return cudaErrorMemoryAllocation;
+        q = new piece{m.used, size, true, p.first};
+        p.first = q;
+        m.used += (size_t)1 << size;
+        if (m.open) protect(true);
+    }
+    q->taken = true;
+    p.used += (uint64_t)1 << size;
+    if (p.used > p.high) p.high = p.used;
+    guard(true);
+    memset(m.arena + q->at, 0xff, (size_t)1 << size); /* NaN: what is not written shows */
+    guard(false);
+    *out = m.arena + q->at;
+    return cudaSuccess;
+}
+
+inline cudaError_t give(void *memory)
+{
+    for (piece *q = pieces().first; q; q = q->next)
+        if (at().arena + q->at == (char *)memory) {
+            if (!q->taken) die("card memory released twice");
+            q->taken = false;
+            pieces().used -= (uint64_t)1 << q->size;
+            return cudaSuccess;
+        }
+    die("memory released that is not the card's");
+    return cudaErrorInvalidValue;
+}
+
+} /* namespace emulate */
+
+static inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+static inline const char *cudaGetErrorString(cudaError_t e)
+{
+    return e == cudaErrorMemoryAllocation ? "out of memory" : e ? "invalid value" : "no error";
+}
+static inline cudaError_t cudaMallocFromPoolAsync(void **p, size_t n, cudaMemPool_t, cudaStream_t)
+{
+    return emulate::take(p, n);
+}
+template <class T> cudaError_t cudaMalloc(T **p, size_t n) { return emulate::take((void **)p, n); }
+static inline cudaError_t cudaFreeAsync(void *p, cudaStream_t) { return emulate::give(p); }
+static inline cudaError_t cudaFree(void *p) { return emulate::give(p); }
+static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind,
+                                          cudaStream_t)
+{
+    emulate::guard(true);
+    memcpy(to, from, n);
+    emulate::guard(false);
+    return cudaSuccess;
+}
+static inline cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t)
+{
+    emulate::guard(true);
+    memset(p, byte, n);
+    emulate::guard(false);
+    return cudaSuccess;
+}
+static inline cudaError_t cudaMemset(void *p, int byte, size_t n)
+{
+    return cudaMemsetAsync(p, byte, n, 0);
+}
+static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+static inline cudaError_t cudaStreamCreate(cudaStream_t *s) { return *s = 0, cudaSuccess; }
+static inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+static inline cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
+static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+static inline cudaError_t cudaDriverGetVersion(int *v) { return *v = 0, cudaSuccess; }
+static inline cudaError_t cudaRuntimeGetVersion(int *v) { return *v = 0, cudaSuccess; }
+static inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *p, int)
+{
+    return *p = 0, cudaSuccess;
+}
+static inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void *)
+{
+    if (what == cudaMemPoolAttrUsedMemHigh) emulate::pieces().high = emulate::pieces().used;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
+static inline cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void *value)
+{
+    *(uint64_t *)value = what == cudaMemPoolAttrUsedMemCurrent ? emulate::pieces().used
+                       : what == cudaMemPoolAttrUsedMemHigh    ? emulate::pieces().high
+                                                               : emulate::at().used;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
+{
+    *p = cudaDeviceProp{"emulated card", 0, 0, emulate::room()};
+    return cudaSuccess;
+}
+
+#endif
