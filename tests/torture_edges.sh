@@ -158,6 +158,7 @@ ended() { # waits for it; code, and how long it took
 
 signalled() { # SIGNAL CODE
     begin "sig-$1"
+    until_true sh -c "[ \$('$toeplab' export -C '$top/sig-$1' --metrics | grep -c ,loss,1,) = 2 ]"
     kill -s "$1" "$pid"
     ended
     exits "SIG$1" "$2" "stopped by SIG$1 .*same command continues"
