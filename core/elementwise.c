@@ -2,10 +2,6 @@
 #include "internal.h"
 #include "unary.h"
 
-#ifdef __clang__
-#pragma clang diagnostic ignored "-Wpass-failed" /* some functions are calls: no vectors */
-#endif
-
 #define GRAIN 16384 /* elements: less is not worth a second thread */
 
 /* ---- Kernels --------------------------------------------------------------------------------- */

@@ -193,7 +193,8 @@ static void adjoint_identities(void)
     }
 }
 
-/* One gradient alone is what it is beside the other; without a batch they are zeros. */
+/* One gradient alone is what it is beside the other, but for the rounding of a kernel of its own;
+** without a batch they are zeros. */
 static void gradients_not_wanted(void)
 {
     for (int causal = 0; causal < 2; causal++) {
@@ -202,8 +203,8 @@ static void gradients_not_wanted(void)
         result  both = run(&p), x = inputs(&p), coef = inputs(&p), empty = run(&none);
         apply("fd", &p, &x, "x");
         apply("fd", &p, &coef, "coef");
-        CHECK(x.dcoef == NULL && distance(x.dx, both.dx) == 0);
-        CHECK(coef.dx == NULL && distance(coef.dcoef, both.dcoef) == 0);
+        CHECK(x.dcoef == NULL && distance(x.dx, both.dx) < TOLERANCE);
+        CHECK(coef.dx == NULL && distance(coef.dcoef, both.dcoef) < TOLERANCE);
         CHECK(tl_tensor_len(empty.y) == 0 && dot(empty.dcoef, empty.dcoef) == 0);
         result *all[] = {&both, &x, &coef, &empty};
         for (int k = 0; k < 4; k++) result_free(all[k]);

@@ -135,7 +135,8 @@ static void soil(void)
     tl_tensor_free(dirt);
 }
 
-/* What was kept takes the place of the coefficients, forward and backward. */
+/* What was kept takes the place of the coefficients, forward and backward; dx by itself may round
+** otherwise than beside dcoef. */
 static void what_is_kept_serves(void)
 {
     for (int causal = 0; causal < 2; causal++) {
@@ -154,7 +155,7 @@ static void what_is_kept_serves(void)
         CHECK_STATUS(tl_binary(TL_MUL, y, r.dy, &product), TL_OK);
         CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
         CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
-        CHECK(distance(y, r.y) == 0 && distance(tl_grad(x), r.dx) == 0);
+        CHECK(distance(y, r.y) == 0 && distance(tl_grad(x), r.dx) < TOLERANCE);
         tl_tensor *all[] = {kept, y, product, loss, x};
         for (int k = 0; k < 5; k++) tl_tensor_free(all[k]);
         tl_tno_free(tno);
