@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device.h"
 #include "mlp.h"
 
 #define GRAIN 16        /* rows that are worth a thread */
@@ -121,6 +122,25 @@ const tl_kernel_row tl_cpu_mlp[] = {
 
 /* ---- The gradient ---------------------------------------------------------------------------- */
 
+/* Where the operands are: they are brought to the context's device, and their like may have been
+** elsewhere since the last time. */
+static tl_status bind(tl_ctx *ctx, mlp *j, tl_tensor *const *list)
+{
+    for (int i = 0; i < FIRST + j->count * MLP_PARAMS; i++) {
+        tl_status st = list[i] ? tl_place(list[i], ctx->device) : TL_OK;
+        if (st != TL_OK) return st;
+    }
+    j->x = F32(list[X]);
+    j->scale = list[SCALE] ? F32(list[SCALE]) : NULL;
+    j->states = list[STATES] ? F32(list[STATES]) : NULL;
+    for (int l = 0; l < j->count; l++)
+        for (int k = 0; k < MLP_PARAMS; k++) {
+            const tl_tensor *t = list[FIRST + l * MLP_PARAMS + k];
+            j->layers[l].param[k] = t ? F32(t) : k == MLP_NORM_WEIGHT ? j->ones : j->zeros;
+        }
+    return TL_OK;
+}
+
 /* New gradients for the inputs that want one, in grads, as the list. */
 static tl_status new_gradients(const tl_node *node, tl_tensor **grads)
 {
@@ -149,10 +169,14 @@ static tl_status clear(tl_tensor *const *grads, int count)
 static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     mlp        *j = node->saved.p;
-    tl_tensor **grads = calloc((size_t)node->count, sizeof *grads);
+    tl_tensor **grads = calloc(2 * (size_t)node->count, sizeof *grads), **list;
     if (!grads) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    tl_status st = new_gradients(node, grads);
-    tl_args   a = {.in = {dy, node->list[STATES].t}, .out = {grads[X]}, .p = j};
+    list = grads + node->count;
+    for (int i = 0; i < node->count; i++) list[i] = node->list[i].t;
+    tl_status st = bind(ctx, j, list);
+    if (st == TL_OK) st = tl_place(dy, ctx->device);
+    if (st == TL_OK) st = new_gradients(node, grads);
+    tl_args a = {.in = {dy, list[STATES]}, .out = {grads[X]}, .p = j};
     j->dy = F32(dy);
     if (st == TL_OK)
         st = j->rows ? tl_launch(ctx, TL_OP_mlp_grad, &a) : clear(grads, node->count);
@@ -249,11 +273,10 @@ static mlp *network(tl_ctx *ctx, const tl_mlp_layer *layers, int count, tl_tenso
         *to = (mlp_layer){.norm = from->norm, .eps = (float)from->eps, .before = held,
                           .inputs = from->weight->dims[1], .outputs = from->weight->dims[0]};
         if (l < count - 1) held += to->outputs;
-        for (int k = 0; k < MLP_PARAMS; k++) {
-            list[FIRST + l * MLP_PARAMS + k] = given[k];
-            to->param[k] = given[k] ? F32(given[k]) : k == MLP_NORM_WEIGHT ? ones : zeros;
-        }
+        for (int k = 0; k < MLP_PARAMS; k++) list[FIRST + l * MLP_PARAMS + k] = given[k];
     }
+    j->zeros = zeros;
+    j->ones = ones;
     j->count = count;
     j->width = width;
     j->held = held;
@@ -275,14 +298,11 @@ static tl_status run(tl_ctx *ctx, mlp *j, tl_tensor **list, int count, tl_tensor
     tl_tensor *y = NULL;
     tl_args    saved = {.p = j};
     j->rows = list[X]->dims[0];
-    j->x = F32(list[X]);
-    j->scale = list[SCALE] ? F32(list[SCALE]) : NULL;
     int64_t   held = j->rows * j->held, d = j->layers[j->count - 1].outputs;
     tl_status st = tl_new(ctx, TL_F32, 2, (int64_t[]){j->rows, d}, &y);
-    if (st == TL_OK && recorded(ctx, list, count)) {
+    if (st == TL_OK && recorded(ctx, list, count))
         st = tl_new(ctx, TL_F32, 1, &held, &list[STATES]);
-        if (st == TL_OK) j->states = F32(list[STATES]);
-    }
+    if (st == TL_OK) st = bind(ctx, j, list);
     if (st == TL_OK && j->rows > 0) {
         tl_args a = {.in = {list[X]}, .out = {y, list[STATES]}, .p = j};
         j->y = F32(y);

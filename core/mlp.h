@@ -14,7 +14,7 @@ typedef struct mlp_layer {
     float        eps;
     int64_t      inputs, outputs;
     int64_t      before;            /* floats per row of the states before this layer's output */
-    const float *param[MLP_PARAMS]; /* what was not given: 0s, or 1s for MLP_NORM_WEIGHT */
+    const float *param[MLP_PARAMS]; /* what was not given: zeros, or ones for MLP_NORM_WEIGHT */
     float       *transposed;        /* [inputs,outputs]: the weight's */
     float       *grad[MLP_PARAMS];  /* NULL: not wanted */
     int64_t      at[MLP_PARAMS];    /* where it is in a thread's sums */
@@ -32,6 +32,7 @@ typedef struct mlp {
     int64_t       total;
     int           threads;
     int          *ran;       /* [threads] */
+    const float  *zeros, *ones; /* on the CPU, as many as the widest layer has */
     mlp_layer     layers[];
 } mlp;
 

@@ -6,7 +6,7 @@ typedef struct batch {
     int          training;
     double       eps, momentum;
     const float *x, *dy, *weight, *bias; /* weight, bias NULL: 1, 0 */
-    float       *y, *mean, *s;           /* y or dx; per column the mean, and s = 1/sqrt(var + eps) */
+    float *y, *mean, *s; /* y or dx; per column the mean, and s = 1/sqrt(var + eps) */
     float       *running_mean, *running_var, *dweight, *dbias; /* the last two NULL: not wanted */
 } batch;
 
@@ -60,7 +60,8 @@ static __global__ void grad_columns(batch j)
     if (threadIdx.x == 0 && j.dweight) j.dweight[c] = (float)(dot * s);
     if (!j.y) return;
     float scale = (float)(s * (j.weight ? (double)j.weight[c] : 1));
-    float a = j.training ? (float)(sum / rows) : 0, b = j.training ? (float)(dot * s * s / rows) : 0;
+    float a = j.training ? (float)(sum / rows) : 0,
+          b = j.training ? (float)(dot * s * s / rows) : 0;
     for (int64_t r = threadIdx.x; r < j.rows; r += THREADS)
         j.y[r * j.cols + c] =
             scale * (j.dy[r * j.cols + c] - a - (j.x[r * j.cols + c] - mean) * b);

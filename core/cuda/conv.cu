@@ -30,7 +30,8 @@ static tl_status convolve(tl_ctx *ctx, const tl_args *a)
     conv             j = {x->dims[0], x->dims[1], x->dims[2], a->in[1]->dims[0], a->i[0],
                           a->i[1] ? -1 : 1};
     if (x->len == 0) return TL_OK;
-    LAUNCH(conv_each, blocks_for(x->len), THREADS, j, F32(x), F32(a->in[1]), F32(a->out[0]), x->len);
+    LAUNCH(conv_each, blocks_for(x->len), THREADS, j, F32(x), F32(a->in[1]), F32(a->out[0]),
+           x->len);
     return launched(ctx, "conv");
 }
 

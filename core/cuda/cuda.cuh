@@ -98,9 +98,9 @@ template <class T, class F> __device__ T block_reduce(T value, F f, T *scratch)
 
 /* The tables of kernels, one per file; engine.cu lists them. */
 extern const tl_kernel_row card_elementwise[], card_binary[], card_gemms[], card_reduce[],
-    card_shape[], card_gather[], card_softmax[], card_loss[], card_norm[], card_batch_norm[], card_conv[],
-    card_transform[], card_random[], card_optim[], card_decay[],
-    card_tno[];
+    card_shape[], card_gather[], card_softmax[], card_loss[], card_norm[], card_batch_norm[],
+    card_conv[], card_transform[], card_random[], card_optim[], card_decay[], card_tno[],
+    card_mlp[];
 const tl_tno_form *card_backend(tl_ctx *ctx, const char *name);
 void card_spectra_close(tl_ctx *ctx);
 

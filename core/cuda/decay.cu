@@ -7,8 +7,8 @@ static __device__ float power(float gamma, float lag)
     return (float)exp2(fabs((double)lag) * log2((double)gamma));
 }
 
-static __global__ void decay_each(const float *coef, const float *lags, const float *gamma, int each,
-                                  int64_t d, float *y, int64_t n)
+static __global__ void decay_each(const float *coef, const float *lags, const float *gamma,
+                                  int each, int64_t d, float *y, int64_t n)
 {
     EACH(i, n) y[i] = coef[i] * power(gamma[each ? i % d : 0], lags[i / d]);
 }

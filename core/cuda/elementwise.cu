@@ -1,94 +1,22 @@
 /* elementwise.cu - functions of one and of two tensors, element by element; copying and filling. */
-#include "cuda.cuh"
-
-/* ---- Functions, as elementwise.c has them ---------------------------------------------------- */
-
-static __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-
-static __device__ float value(int kind, float x)
-{
-    switch (kind) {
-    case TL_UNARY_identity: return x;
-    case TL_UNARY_neg: return -x;
-    case TL_UNARY_abs: return fabsf(x);
-    case TL_UNARY_square: return x * x;
-    case TL_UNARY_sqrt: return sqrtf(x);
-    case TL_UNARY_rsqrt: return 1.0f / sqrtf(x);
-    case TL_UNARY_reciprocal: return 1.0f / x;
-    case TL_UNARY_exp: return expf(x);
-    case TL_UNARY_log: return logf(x);
-    case TL_UNARY_sin: return sinf(x);
-    case TL_UNARY_cos: return cosf(x);
-    case TL_UNARY_tanh: return tanhf(x);
-    case TL_UNARY_sigmoid: return sigmoid(x);
-    case TL_UNARY_relu: return x > 0 ? x : x != x ? x : 0.0f;
-    case TL_UNARY_relu2: return x > 0 ? x * x : x != x ? x : 0.0f;
-    case TL_UNARY_leaky_relu: return x > 0 ? x : 0.01f * x;
-    case TL_UNARY_elu: return x > 0 ? x : expm1f(x);
-    case TL_UNARY_elu1: return x > 0 ? x + 1.0f : expf(x);
-    case TL_UNARY_silu: return x * sigmoid(x);
-    case TL_UNARY_gelu: return 0.5f * x * (1.0f + erff(x * 0.707106781f));
-    case TL_UNARY_gelu_tanh:
-        return 0.5f * x * (1.0f + tanhf(0.797884561f * (x + 0.044715f * x * x * x)));
-    case TL_UNARY_softplus: return (x > 0 ? x : 0.0f) + log1pf(expf(-fabsf(x)));
-    default: return x;
-    }
-}
-
-static __device__ float gelu_tanh_slope(float x)
-{
-    float t = tanhf(0.797884561f * (x + 0.044715f * x * x * x));
-    return 0.5f * (1.0f + t) +
-           0.5f * x * (1.0f - t * t) * 0.797884561f * (1.0f + 3.0f * 0.044715f * x * x);
-}
-
-static __device__ float slope(int kind, float x)
-{
-    float s;
-    switch (kind) {
-    case TL_UNARY_identity: return 1.0f;
-    case TL_UNARY_neg: return -1.0f;
-    case TL_UNARY_abs: return x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f;
-    case TL_UNARY_square: return 2.0f * x;
-    case TL_UNARY_sqrt: return 0.5f / sqrtf(x);
-    case TL_UNARY_rsqrt: return -0.5f / (x * sqrtf(x));
-    case TL_UNARY_reciprocal: return -1.0f / (x * x);
-    case TL_UNARY_exp: return expf(x);
-    case TL_UNARY_log: return 1.0f / x;
-    case TL_UNARY_sin: return cosf(x);
-    case TL_UNARY_cos: return -sinf(x);
-    case TL_UNARY_tanh: s = tanhf(x); return 1.0f - s * s;
-    case TL_UNARY_sigmoid: s = sigmoid(x); return s * (1.0f - s);
-    case TL_UNARY_relu: return x > 0 ? 1.0f : 0.0f;
-    case TL_UNARY_relu2: return x > 0 ? 2.0f * x : 0.0f;
-    case TL_UNARY_leaky_relu: return x > 0 ? 1.0f : 0.01f;
-    case TL_UNARY_elu:
-    case TL_UNARY_elu1: return x > 0 ? 1.0f : expf(x);
-    case TL_UNARY_silu: s = sigmoid(x); return s * (1.0f + x * (1.0f - s));
-    case TL_UNARY_gelu:
-        return 0.5f * (1.0f + erff(x * 0.707106781f)) + x * 0.398942280f * expf(-0.5f * x * x);
-    case TL_UNARY_gelu_tanh: return gelu_tanh_slope(x);
-    case TL_UNARY_softplus: return sigmoid(x);
-    default: return 1.0f;
-    }
-}
+#include "unary.cuh"
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
 static __global__ void unary_each(int kind, const float *x, float *y, int64_t n)
 {
-    EACH(i, n) y[i] = value(kind, x[i]);
+    EACH(i, n) y[i] = unary_value(kind, x[i]);
 }
 
 static __global__ void unary_grad_each(int kind, const float *x, const float *dy, float *dx,
                                        int64_t n)
 {
-    EACH(i, n) dx[i] = dy[i] * slope(kind, x[i]);
+    EACH(i, n) dx[i] = dy[i] * unary_slope(kind, x[i]);
 }
 
 static __global__ void gate_each(int kind, const float *a, const float *b, float *y, int64_t n)
 {
-    EACH(i, n) y[i] = value(kind, a[i]) * b[i];
+    EACH(i, n) y[i] = unary_value(kind, a[i]) * b[i];
 }
 
 static __global__ void gate_grad_each(int kind, const float *a, const float *b, const float *dy,
@@ -97,8 +25,8 @@ static __global__ void gate_grad_each(int kind, const float *a, const float *b, 
     EACH(i, n)
     {
         float x = a[i], y = b[i], g = dy[i]; /* da and db may lie over dy and b */
-        da[i] = g * y * slope(kind, x);
-        db[i] = g * value(kind, x);
+        da[i] = g * y * unary_slope(kind, x);
+        db[i] = g * unary_value(kind, x);
     }
 }
 
@@ -114,7 +42,10 @@ static __global__ void axpy_each(const float *x, float scale, float *y, int64_t 
 
 static __global__ void fill_each(uint32_t *y, uint32_t word, int64_t n) { EACH(i, n) y[i] = word; }
 
-static __global__ void copy_each(const uint32_t *x, uint32_t *y, int64_t n) { EACH(i, n) y[i] = x[i]; }
+static __global__ void copy_each(const uint32_t *x, uint32_t *y, int64_t n)
+{
+    EACH(i, n) y[i] = x[i];
+}
 
 /* ---- Operators: operands as in elementwise.c and tensor.c ------------------------------------ */
 

@@ -169,8 +169,8 @@ static tl_status no_card(tl_ctx *ctx, cudaError_t st)
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
     if (driver == 0)
-        return tl_fail(ctx, TL_EDEVICE, "device 'cuda': no NVIDIA driver is here (the runtime says: "
-                       "%s)", cudaGetErrorString(st));
+        return tl_fail(ctx, TL_EDEVICE, "device 'cuda': there is no NVIDIA driver (CUDA says: %s)",
+                       cudaGetErrorString(st));
     return tl_fail(ctx, TL_EDEVICE, "device 'cuda': %s (driver for CUDA %d.%d, runtime %d.%d)",
                    cudaGetErrorString(st), driver / 1000, driver % 1000 / 10, runtime / 1000,
                    runtime % 1000 / 10);
@@ -229,7 +229,7 @@ static const tl_kernel_row *const tables[] = {
     card_elementwise, card_binary, card_gemms,      card_reduce,    card_shape,
     card_gather,      card_softmax, card_norm,      card_batch_norm, card_conv,
     card_transform,   card_random, card_optim,      card_tno,       card_loss,
-    card_decay,
+    card_decay,       card_mlp,
 };
 
 extern "C" TL_EXPORT const tl_engine tl_engine_entry = {

@@ -94,8 +94,8 @@ static tl_status gather_grad(tl_ctx *ctx, const tl_args *a)
     return st;
 }
 
-static __global__ void windows_each(const int32_t *ids, int64_t len, const int32_t *starts, int64_t n,
-                                    int32_t *rows, int64_t total, int *fault)
+static __global__ void windows_each(const int32_t *ids, int64_t len, const int32_t *starts,
+                                    int64_t n, int32_t *rows, int64_t total, int *fault)
 {
     EACH(i, total)
     {

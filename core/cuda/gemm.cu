@@ -7,10 +7,10 @@ tl_status card_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n,
 {
     float          one = 1;
     cublasStatus_t st = cublasGemmStridedBatchedEx(
-        card_of(ctx)->blas, trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
-        (int)n, (int)m, (int)k, &one, b, CUDA_R_32F, (int)(trans_b ? k : n), k * n, a, CUDA_R_32F,
-        (int)(trans_a ? m : k), m * k, &beta, c, CUDA_R_32F, (int)n, m * n, (int)count,
-        CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+        card_of(ctx)->blas, trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+        trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n, (int)m, (int)k, &one, b, CUDA_R_32F,
+        (int)(trans_b ? k : n), k * n, a, CUDA_R_32F, (int)(trans_a ? m : k), m * k, &beta, c,
+        CUDA_R_32F, (int)n, m * n, (int)count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     return st == CUBLAS_STATUS_SUCCESS ? TL_OK : blas_fail(ctx, st, "matrix product");
 }
 

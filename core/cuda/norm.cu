@@ -20,7 +20,8 @@ static __device__ float pick(column c, int64_t i, float preset)
     return c.at ? c.at[c.each ? i : 0] : preset;
 }
 
-static __device__ void statistics(int kind, double square, double eps, float mean, float *s, float *t)
+static __device__ void statistics(int kind, double square, double eps, float mean, float *s,
+                                  float *t)
 {
     double root = sqrt(square);
     if (kind == LAYER || kind == RMS) {
@@ -60,8 +61,8 @@ static __global__ void norm_rows(int kind, double eps, const float *x, column we
             pick(bias, i, 0);
 }
 
-/* norm: in: x, weight, bias (may be NULL), statistics [2,rows], which are written   out: y   i: kind
-** f: eps */
+/* norm: in: x, weight, bias (may be NULL), statistics [2,rows], which are written   out: y
+** i: kind   f: eps */
 static tl_status norm(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
@@ -77,7 +78,8 @@ static tl_status norm(tl_ctx *ctx, const tl_args *a)
 
 /* dx = s (g - mean g - q z mean(g z)), g = dy weight, z = (x - mean) s; dx may be dy */
 static __global__ void norm_grad_rows(int kind, const float *x, column weight, const float *dy,
-                                      const float *s, const float *t, int more, float *dx, int64_t n)
+                                      const float *s, const float *t, int more, float *dx,
+                                      int64_t n)
 {
     __shared__ double scratch[THREADS / 32];
     int64_t base = (int64_t)blockIdx.x * n;
@@ -151,8 +153,8 @@ static tl_status weights(tl_ctx *ctx, const tl_args *a, int64_t rows, int64_t n)
     return launched(ctx, "norm_grad");
 }
 
-/* norm_grad: in: x, weight or NULL, dy, statistics   out: dx (may be dy), dweight, dbias where wanted
-** i: kind, whether to add to dx */
+/* norm_grad: in: x, weight or NULL, dy, statistics   out: dx (may be dy), dweight, dbias
+** where wanted   i: kind, whether to add to dx */
 static tl_status norm_grad(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];

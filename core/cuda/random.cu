@@ -1,5 +1,5 @@
-/* random.cu - numbers from the same blocks as random.c's, so that a mask is the same on a card: word
-** e % 4 of block e / 4 of the stream is element e's. One thread makes a block. */
+/* random.cu - numbers from the same blocks as random.c's, so that a mask is the same on a card:
+** word e % 4 of block e / 4 of the stream is element e's. One thread makes a block. */
 #include "cuda.cuh"
 
 #ifdef __CUDACC__
@@ -47,8 +47,8 @@ static __global__ void normal_blocks(uint64_t key, uint64_t offset, float mean, 
     }
 }
 
-static __global__ void dropout_blocks(uint64_t key, uint64_t offset, uint32_t threshold, float scale,
-                                      const float *x, float *y, int64_t n)
+static __global__ void dropout_blocks(uint64_t key, uint64_t offset, uint32_t threshold,
+                                      float scale, const float *x, float *y, int64_t n)
 {
     EACH(k, (n + 3) / 4)
     {

@@ -43,8 +43,8 @@ static __global__ void part_each(const uint32_t *whole, uint32_t *part, int64_t 
     EACH(i, n) part[i] = whole[i / run * stride + start + i % run];
 }
 
-static __global__ void whole_each(const uint32_t *part, uint32_t *whole, int64_t run, int64_t stride,
-                                  int64_t start, int64_t n)
+static __global__ void whole_each(const uint32_t *part, uint32_t *whole, int64_t run,
+                                  int64_t stride, int64_t start, int64_t n)
 {
     EACH(i, n) whole[i / run * stride + start + i % run] = part[i];
 }

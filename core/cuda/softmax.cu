@@ -33,7 +33,8 @@ static __global__ void softmax_grad_rows(int causal, const float *p, const float
     __shared__ double scratch[THREADS / 32];
     int64_t base = blockIdx.x * cols, n = width(causal, blockIdx.x, cols);
     double  dot = 0;
-    for (int64_t i = threadIdx.x; i < n; i += THREADS) dot += (double)p[base + i] * (double)dy[base + i];
+    for (int64_t i = threadIdx.x; i < n; i += THREADS)
+        dot += (double)p[base + i] * (double)dy[base + i];
     float mean = (float)block_reduce(dot, add(), scratch);
     for (int64_t i = threadIdx.x; i < cols; i += THREADS)
         dx[base + i] = i < n ? p[base + i] * (dy[base + i] - mean) : 0.0f;
@@ -65,7 +66,8 @@ static tl_status softmax(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
     if (x->len == 0) return TL_OK;
-    LAUNCH_SYNC(softmax_rows, tl_rows(x), THREADS, a->i[0] != 0, F32(x), F32(a->out[0]), tl_cols(x));
+    LAUNCH_SYNC(softmax_rows, tl_rows(x), THREADS, a->i[0] != 0, F32(x), F32(a->out[0]),
+                tl_cols(x));
     return launched(ctx, "softmax");
 }
 

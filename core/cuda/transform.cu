@@ -104,8 +104,8 @@ typedef struct middle { /* bins 0 < 2k < n of a half spectrum are multiplied by 
 } middle;
 
 /* [outer, size, inner, width] -> [outer, inner, size, width], times scale; and the way back. */
-static __global__ void to_lines(const float *x, float *lines, int64_t size, int64_t inner, int width,
-                                middle m, int64_t total)
+static __global__ void to_lines(const float *x, float *lines, int64_t size, int64_t inner,
+                                int width, middle m, int64_t total)
 {
     EACH(e, total)
     {

@@ -1,5 +1,5 @@
 -- test_device.lua: a context on a device whose memory the CPU cannot touch (tests/device/apart.c):
--- training there is training on the CPU, and what a device lacks is named.
+-- training there is training on the CPU, bit for bit, and what a device lacks is named.
 local tl = require "toeplab"
 local core = require "toeplab.core"
 local shell = require "toeplab.shell"
@@ -43,14 +43,8 @@ for _, backend in ipairs { "fft", "naive", "ski", "fd" } do
   t.test("training on a device is training on the CPU: " .. backend, function()
     local text = TRAIN:format(backend)
     local here, there = run(text, "cpu"), run(text, apart)
-    local count = 0
-    local numbers = there:gmatch "%S+"
-    for word in here:gmatch "%S+" do -- the encoder is composed there, and rounds otherwise
-      local a, b = tonumber(word), tonumber(numbers())
-      t.ok(a and b and math.abs(a - b) < 1e-4 * math.abs(a), here .. there)
-      count = count + 1
-    end
-    t.eq(count, 6)
+    t.ok(select(2, here:gsub("\n", "")) == 3, here)
+    t.eq(there, here)
   end)
 end
 

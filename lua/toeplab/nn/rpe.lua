@@ -109,8 +109,7 @@ function RPE:build(o)
   self.domains = domains[o.input] or RPE.domains
 end
 
--- One operator after another, for norms that core.mlp lacks, and on devices, which have their
--- products whole; in float32, as that is.
+-- One operator after another, for norms that core.mlp lacks; in float32, as that is.
 local function composed(self, x, scale)
   x = self.input(x)
   for _, layer in self.layers:each() do
@@ -124,7 +123,7 @@ end
 function RPE:forward(points, n, _, scale)
   local o = self.opt
   local x = inputs[o.input](points, n, o.frequencies)
-  if not (fused[o.norm] and fused[o.output_norm or o.norm] and core.device() == "cpu") then
+  if not (fused[o.norm] and fused[o.output_norm or o.norm]) then
     return core.precision("float32", composed, self, x, scale)
   end
   local layers = { { weight = self.input.weight, bias = self.input.bias } }

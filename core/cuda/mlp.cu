@@ -1,0 +1,277 @@
+/* mlp.cu - a network of linear maps, norms and activations (mlp.c): a product of all rows for each
+** map, and between two maps one pass over the rows, a warp each. */
+#include "unary.cuh"
+
+extern "C" {
+#include "mlp.h"
+}
+
+#define WARPS (THREADS / 32) /* rows of a block */
+
+/* ---- A row ----------------------------------------------------------------------------------- */
+
+typedef struct between { /* what comes between two maps: act(norm(x)), of rows of n */
+    tl_norm_kind  norm;
+    tl_unary_kind act;
+    float         eps;
+    int64_t       rows, n;
+    const float  *weight, *bias; /* of the norm, or NULL */
+    const float  *scale;         /* of the rows, or NULL: 1 */
+} between;
+
+typedef struct statistics { /* z = (x - mean) s; q as in norm.c */
+    float mean, s, q;
+} statistics;
+
+static __device__ double warp_sum(double value)
+{
+    for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+    return value;
+}
+
+/* The same in all lanes. */
+static __device__ statistics measure(const between &b, const float *x, int lane)
+{
+    statistics t = {0, 1, 1};
+    double     sum = 0, square = 0;
+    if (b.norm == TL_NORM_NONE) return t;
+    for (int64_t i = lane; b.norm == TL_NORM_LAYER && i < b.n; i += 32) sum += (double)x[i];
+    t.mean = (float)(warp_sum(sum) / (double)b.n);
+    for (int64_t i = lane; i < b.n; i += 32) {
+        double off = (double)x[i] - (double)t.mean;
+        square += off * off;
+    }
+    square = warp_sum(square) / (double)b.n;
+    double root = sqrt(square);
+    if (b.norm != TL_NORM_SIMPLE) {
+        t.s = (float)(1 / sqrt(square + (double)b.eps));
+    } else {
+        t.s = root == 0 ? 0.0f : (float)(1 / (root + (double)b.eps));
+        t.q = root == 0 ? 0.0f : (float)(1 + (double)b.eps / root);
+    }
+    return t;
+}
+
+static __device__ float z_of(const statistics &t, float x) { return (x - t.mean) * t.s; }
+
+static __device__ float normed(const between &b, const statistics &t, float x, int64_t i)
+{
+    return z_of(t, x) * (b.weight ? b.weight[i] : 1) + (b.bias ? b.bias[i] : 0);
+}
+
+/* ---- Passes ---------------------------------------------------------------------------------- */
+
+/* a = scale act(norm(x)), unless a is NULL; and y [rows,outputs] is made ready for the product that
+** is added to it: scale bias, and if more x; unless y is NULL. */
+static __global__ void ascend(between b, const float *x, const float *bias, int more,
+                              int64_t outputs, float *a, float *y)
+{
+    int     lane = threadIdx.x % 32;
+    int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    if (r >= b.rows) return;
+    const float *row = x + r * b.n;
+    float f = b.scale ? b.scale[r] : 1;
+    if (a) {
+        statistics t = measure(b, row, lane);
+        for (int64_t i = lane; i < b.n; i += 32)
+            a[r * b.n + i] = f * unary_value(b.act, normed(b, t, row[i], i));
+    }
+    for (int64_t i = lane; y && i < outputs; i += 32)
+        y[r * outputs + i] = (bias ? f * bias[i] : 0) + (more ? row[i] : 0);
+}
+
+/* da, the gradient by a above, becomes that by x, to which dy is added unless it is NULL. Where
+** they are not NULL, a is made again, du is the gradient by norm(x), stats [rows,2] mean and s. */
+static __global__ void descend(between b, const float *x, const float *dy, float *da, float *a,
+                               float *du, float *stats)
+{
+    int     lane = threadIdx.x % 32;
+    int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, at = r * b.n;
+    if (r >= b.rows) return;
+    const float *row = x + at;
+    float        f = b.scale ? b.scale[r] : 1;
+    double       sum = 0, dot = 0;
+    statistics   t = measure(b, row, lane);
+    for (int64_t i = lane; i < b.n; i += 32) {
+        float u = normed(b, t, row[i], i), d = f * da[at + i] * unary_slope(b.act, u);
+        float g = d * (b.weight ? b.weight[i] : 1);
+        if (a) a[at + i] = f * unary_value(b.act, u);
+        if (du) du[at + i] = d;
+        da[at + i] = g;
+        sum += (double)g;
+        dot += (double)(g * z_of(t, row[i]));
+    }
+    if (b.norm != TL_NORM_NONE) {
+        sum = b.norm == TL_NORM_LAYER ? warp_sum(sum) / (double)b.n : 0;
+        dot = warp_sum(dot) * (double)t.q / (double)b.n;
+    } else {
+        sum = dot = 0;
+    }
+    for (int64_t i = lane; i < b.n; i += 32) {
+        float d = t.s * (da[at + i] - (float)sum - z_of(t, row[i]) * (float)dot);
+        da[at + i] = d + (dy ? dy[at + i] : 0);
+    }
+    if (stats && lane == 0) {
+        stats[2 * r] = t.mean;
+        stats[2 * r + 1] = t.s;
+    }
+}
+
+#define LAUNCH_ROWS(kernel, rows, ...) \
+    LAUNCH_SYNC(kernel, ((rows) + WARPS - 1) / WARPS, THREADS, __VA_ARGS__)
+
+/* ---- Sums over rows -------------------------------------------------------------------------- */
+
+#define PARTS 64
+
+/* sums [PARTS,n]: of d, times f of the row, times z of the entry of x, unless these are NULL */
+static __global__ void sum_rows(const float *d, const float *f, const float *x, const float *stats,
+                                int64_t rows, int64_t n, double *sums)
+{
+    EACH(e, PARTS *n)
+    {
+        int64_t p = e / n, i = e % n;
+        double  sum = 0;
+        for (int64_t r = rows * p / PARTS; r < rows * (p + 1) / PARTS; r++) {
+            float value = d[r * n + i] * (f ? f[r] : 1);
+            if (x) value *= (x[r * n + i] - stats[2 * r]) * stats[2 * r + 1];
+            sum += (double)value;
+        }
+        sums[e] = sum;
+    }
+}
+
+static __global__ void add_parts(const double *sums, int64_t n, float *to)
+{
+    EACH(i, n)
+    {
+        double sum = 0;
+        for (int p = 0; p < PARTS; p++) sum += sums[p * n + i];
+        to[i] = (float)sum;
+    }
+}
+
+static tl_status add_rows(tl_ctx *ctx, const float *d, const float *f, const float *x,
+                          const float *stats, int64_t rows, int64_t n, float *to)
+{
+    double   *sums;
+    tl_status st = card_alloc(ctx, (size_t)(PARTS * n) * sizeof *sums, (void **)&sums);
+    if (st != TL_OK) return st;
+    LAUNCH(sum_rows, blocks_for(PARTS * n), THREADS, d, f, x, stats, rows, n, sums);
+    LAUNCH(add_parts, blocks_for(n), THREADS, sums, n, to);
+    card_free(ctx, sums);
+    return launched(ctx, "mlp_grad");
+}
+
+/* ---- Layers ---------------------------------------------------------------------------------- */
+
+static int is_last(const mlp *j, int l) { return l == j->count - 1; }
+static int shortcut(const mlp *j, int l) { return j->residual && l > 0 && !is_last(j, l); }
+
+/* A parameter of layer l, or NULL: it was not given. */
+static const float *given(const mlp *j, int l, int k)
+{
+    const float *p = j->layers[l].param[k];
+    return p == j->zeros || p == j->ones ? NULL : p;
+}
+
+static between before(const mlp *j, int l)
+{
+    const mlp_layer *p = &j->layers[l];
+    return between{p->norm, j->act, p->eps, j->rows, p->inputs, given(j, l, MLP_NORM_WEIGHT),
+                   given(j, l, MLP_NORM_BIAS), is_last(j, l) ? j->scale : NULL};
+}
+
+/* y = map l of act(norm(x)), or of x if it is the first; a is room for the former */
+static tl_status forward_layer(tl_ctx *ctx, const mlp *j, int l, const float *x, float *a, float *y)
+{
+    const mlp_layer *p = &j->layers[l];
+    const float     *bias = given(j, l, MLP_BIAS);
+    int              ready = bias || shortcut(j, l);
+    if (l > 0 || ready)
+        LAUNCH_ROWS(ascend, j->rows, before(j, l), x, bias, shortcut(j, l), p->outputs,
+                    l > 0 ? a : NULL, ready ? y : NULL);
+    tl_status st = launched(ctx, "mlp");
+    if (st != TL_OK) return st;
+    return card_gemm(ctx, 0, 1, j->rows, p->outputs, p->inputs, l > 0 ? a : x, p->param[MLP_WEIGHT],
+                     ready ? 1.0f : 0.0f, y, 1);
+}
+
+/* p: the network   out[0] y   out[1] states */
+static tl_status forward(tl_ctx *ctx, const tl_args *args)
+{
+    const mlp *j = (const mlp *)args->p;
+    int64_t    each = j->rows * j->width;
+    float     *room, *y = NULL;
+    tl_status  st = card_alloc(ctx, (size_t)(3 * each) * 4, (void **)&room);
+    const float *x = j->x;
+    for (int l = 0; l < j->count && st == TL_OK; l++, x = y) {
+        y = j->states ? j->states + j->rows * j->layers[l].before : room + (1 + l % 2) * each;
+        if (is_last(j, l)) y = j->y;
+        st = forward_layer(ctx, j, l, x, room, y);
+    }
+    card_free(ctx, room);
+    return st;
+}
+
+/* Gradients of a map, a being its input. */
+static tl_status map_sums(tl_ctx *ctx, const mlp *j, int l, const float *dy, const float *a)
+{
+    const mlp_layer *p = &j->layers[l];
+    tl_status        st = TL_OK;
+    if (p->grad[MLP_WEIGHT])
+        st = card_gemm(ctx, 1, 0, p->outputs, p->inputs, j->rows, dy, a, 0, p->grad[MLP_WEIGHT], 1);
+    if (st == TL_OK && p->grad[MLP_BIAS])
+        st = add_rows(ctx, dy, is_last(j, l) ? j->scale : NULL, NULL, NULL, j->rows, p->outputs,
+                      p->grad[MLP_BIAS]);
+    return st;
+}
+
+typedef struct room {
+    float *a, *du, *stats, *da[2]; /* [rows,width], [rows,2] */
+} room;
+
+static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const room *m, const float *dy,
+                                float *da)
+{
+    const mlp_layer *p = &j->layers[l];
+    const float     *x = j->states + j->rows * j->layers[l - 1].before;
+    int              sums = p->grad[MLP_NORM_WEIGHT] || p->grad[MLP_NORM_BIAS];
+    tl_status st = card_gemm(ctx, 0, 0, j->rows, p->inputs, p->outputs, dy, p->param[MLP_WEIGHT], 0,
+                             da, 1);
+    if (st != TL_OK) return st;
+    LAUNCH_ROWS(descend, j->rows, before(j, l), x, shortcut(j, l) ? dy : NULL, da,
+                p->grad[MLP_WEIGHT] ? m->a : NULL, sums ? m->du : NULL, sums ? m->stats : NULL);
+    st = launched(ctx, "mlp_grad");
+    if (st == TL_OK) st = map_sums(ctx, j, l, dy, m->a);
+    if (st == TL_OK && p->grad[MLP_NORM_WEIGHT])
+        st = add_rows(ctx, m->du, NULL, x, m->stats, j->rows, p->inputs, p->grad[MLP_NORM_WEIGHT]);
+    if (st == TL_OK && p->grad[MLP_NORM_BIAS])
+        st = add_rows(ctx, m->du, NULL, NULL, NULL, j->rows, p->inputs, p->grad[MLP_NORM_BIAS]);
+    return st;
+}
+
+/* p: the network, with dx and the gradients of its layers   in[0] dy   in[1] states   out[0] dx */
+static tl_status backward(tl_ctx *ctx, const tl_args *args)
+{
+    const mlp       *j = (const mlp *)args->p;
+    const mlp_layer *p = &j->layers[0];
+    int64_t          each = j->rows * j->width;
+    float           *block;
+    const float     *dy = j->dy;
+    tl_status        st = card_alloc(ctx, (size_t)(4 * each + 2 * j->rows) * 4, (void **)&block);
+    if (st != TL_OK) return st;
+    room m = {block, block + each, block + 4 * each, {block + 2 * each, block + 3 * each}};
+    for (int l = j->count - 1; l > 0 && st == TL_OK; l--) {
+        st = backward_layer(ctx, j, l, &m, dy, m.da[l % 2]);
+        dy = m.da[l % 2];
+    }
+    if (st == TL_OK) st = map_sums(ctx, j, 0, dy, j->x);
+    if (st == TL_OK && j->dx)
+        st = card_gemm(ctx, 0, 0, j->rows, p->inputs, p->outputs, dy, p->param[MLP_WEIGHT], 0,
+                       j->dx, 1);
+    card_free(ctx, block);
+    return st;
+}
+
+const tl_kernel_row card_mlp[] = {{TL_OP_mlp, forward}, {TL_OP_mlp_grad, backward}, {}};
