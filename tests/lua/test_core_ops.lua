@@ -211,7 +211,7 @@ test("mlp", function()
   raises(mlp, "no function 'rellu'", {}, "rellu")
   raises(core.mlp, "layer 1 is number, not a table", a, { 1 }, "relu")
   raises(core.mlp, "layer 1 has no weight", a, { {} }, "relu")
-end, "cpu")
+end)
 
 -- ---- Convolution, transforms --------------------------------------------------------------------
 
