@@ -1,6 +1,7 @@
 -- train.lua -- one update of a language model. The loop around it belongs to the script.
 
 local core = require "toeplab.core"
+local nn = require "toeplab.nn"
 
 local train = {}
 
@@ -56,6 +57,7 @@ end
 -- One update from a batch: ids [b,n+1], or a list of such tensors, the micro batches, whose sizes
 -- may differ; micro_batches cuts the rows of ids. Loss and gradient are the sum over all target
 -- tokens of all micro batches divided by their number, so that they do not depend on the cut.
+-- Encoders run once for all of them (nn.share).
 -- Returns the loss in nats per token and {step=, lr=, grad_norm=, tokens=}.
 function train.lm_step(model, opt, batch, micro_batches)
   local list = micro(batch, micro_batches)
@@ -67,9 +69,12 @@ function train.lm_step(model, opt, batch, micro_batches)
   end
   model:train()
   opt:zero_grad()
-  for i, ids in ipairs(list) do
-    loss = loss + accumulate(model, ids, counts[i] / tokens)
+  local function all()
+    for i, ids in ipairs(list) do
+      loss = loss + accumulate(model, ids, counts[i] / tokens)
+    end
   end
+  if #list > 1 then nn.share(all) else all() end
   local info = opt:step()
   info.tokens = tokens
   return loss, info

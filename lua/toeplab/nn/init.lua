@@ -13,7 +13,7 @@ local files = {
   BatchNorm = "norm",
   GLU = "glu", GTU = "gtu", RPE = "rpe", Table = "table", FrequencyTable = "table",
   Piecewise = "piecewise", SSM = "ssm", ShortConv = "shortconv", Decay = "decay",
-  TNO = "tno", cached = "tno", TNO2d = "tno2d",
+  TNO = "tno", cached = "tno", share = "tno", TNO2d = "tno2d",
   Attention = "attention", GatedAttention = "attention",
   Sinusoidal = "position", alibi_slopes = "position",
   Conv = "conv", Block = "block", layouts = "block",

@@ -58,8 +58,9 @@ local function backend_of(o, n)
   return o.backend == "auto" and choices.of(n, o.dim, o.causal) or o.backend
 end
 
--- While nn.cached runs: module -> length -> {coef =, own = what the backend keeps}.
-local kept
+-- While nn.cached runs, and nn.shared: module -> length -> {coef =, own = what the backend keeps}.
+local kept, shared
+local order -- of shared: a list of {module, length}
 
 -- Runs fn(...), in which no parameter may change, and computes the coefficients of each TNO once
 -- per length as long as nothing is recorded. For evaluation and generation.
@@ -69,6 +70,24 @@ local function cached(fn, ...)
   local results = table.pack(pcall(fn, ...))
   kept = outer
   if not results[1] then error(results[2], 0) end
+  return table.unpack(results, 2, results.n)
+end
+
+-- Runs fn(...), which goes backward from several losses and changes no parameter, and then backward
+-- through the encoders, once for all of them: meanwhile the coefficients of each TNO are leaves,
+-- computed once per length, where their gradients gather. Encoders of the user's own, which might
+-- draw random numbers, run each time.
+local function share(fn, ...)
+  local outer, outer_order = shared, order
+  local mine, list = {}, {}
+  shared, order = mine, list
+  local results = table.pack(pcall(fn, ...))
+  shared, order = outer, outer_order
+  if not results[1] then error(results[2], 0) end
+  for _, use in ipairs(list) do
+    local module, n = table.unpack(use)
+    module:descend(n, mine[module][n].coef:grad())
+  end
   return table.unpack(results, 2, results.n)
 end
 
@@ -242,14 +261,36 @@ local function compute(self, n)
   return entry.after and padded(coef, entry) or coef
 end
 
+-- Backward from the coefficients at length n, whose gradient is given.
+function TNO:descend(n, gradient)
+  local coef = gradient and compute(self, n)
+  if coef and coef:requires_grad() then coef:backward(gradient) end
+end
+
+-- What the calls of a module at length n have in common, if they have anything.
+local function entry_of(self, n)
+  local all = kept
+  if core.recording() then all = type(self.opt.encoder) == "string" and shared end
+  if not all then return end
+  all[self] = all[self] or {}
+  local lengths = all[self]
+  if lengths[n] then return lengths[n] end
+  local coef = core.no_grad(compute, self, n)
+  if all == shared and coef:requires_grad() then return end -- a parameter as it is
+  lengths[n] = { coef = coef, own = true }
+  if all == shared then
+    coef:require_grad()
+    order[#order + 1] = { self, n }
+  end
+  return lengths[n]
+end
+
 -- The coefficients at length n, and if they are kept the entry that keeps them: nil where it has
 -- what the backend made of them.
 local function coefficients(self, n)
-  if not kept or core.recording() then return compute(self, n) end
-  local lengths = kept[self] or {}
-  kept[self] = lengths
-  if not lengths[n] then lengths[n] = { coef = compute(self, n), own = true } end
-  return lengths[n].coef, lengths[n]
+  local entry = entry_of(self, n)
+  if entry then return entry.coef, entry end
+  return compute(self, n)
 end
 
 -- The coefficients at length n: [p, width dim], rows as the backend's points.
@@ -271,7 +312,7 @@ function TNO:forward(x)
   local y, own = self:plan(n).operator:apply(coef, parameters(self), x, entry and entry.own)
   if entry then
     entry.own = own
-    if own then entry.coef = nil end -- whose place it takes
+    if own and not core.recording() then entry.coef = nil end -- whose place it takes
   end
   return y
 end
@@ -298,4 +339,4 @@ function TNO:brief()
     backend, cut)
 end
 
-return { TNO = TNO, cached = cached }
+return { TNO = TNO, cached = cached, share = share }
