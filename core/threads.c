@@ -1,8 +1,10 @@
 /* threads.c - the one parallel loop of the engine, on a pool of threads.
 **
 ** A thread without work looks for some for a few microseconds, because the next loop of a training
-** step mostly follows at once, and then sleeps. OpenMP's runtimes keep looking for milliseconds: on
-** a machine whose processors are shared, that made a step many times slower. */
+** step mostly follows at once; then for about a millisecond it gives way to any other thread between
+** looks, as waking one that sleeps costs as much as a small loop; and then it sleeps. OpenMP's
+** runtimes keep looking for milliseconds without giving way: on a machine whose processors are
+** shared, that made a step many times slower. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
@@ -16,7 +18,8 @@
 
 #include "internal.h"
 
-#define SPINS 2000 /* looks before sleeping: 20 to 40 microseconds */
+#define SPINS 2000 /* looks before giving way: 20 to 40 microseconds */
+#define LOOKS 4000 /* before sleeping */
 
 typedef struct job {
     tl_body body;
@@ -45,8 +48,9 @@ struct tl_pool {
     worker          workers[];
 };
 
-static void relax(void)
+static void relax(int looks)
 {
+    if (looks >= SPINS) (void)sched_yield();
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #endif
@@ -60,7 +64,7 @@ static void run(const job *j, int64_t t)
 static int await(worker *w)
 {
     int state = IDLE;
-    for (int i = 0; i < SPINS && state == IDLE; i++, relax()) state = atomic_load(&w->state);
+    for (int i = 0; i < LOOKS && state == IDLE; i++, relax(i)) state = atomic_load(&w->state);
     if (state == IDLE) {
         pthread_mutex_lock(&w->lock);
         while ((state = atomic_load(&w->state)) == IDLE) pthread_cond_wait(&w->wake, &w->lock);
@@ -108,7 +112,7 @@ void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, 
     atomic_store(&pool->pending, (int)parts - 1);
     for (int64_t t = 1; t < parts; t++) post(&pool->workers[t - 1], WORK);
     run(&pool->job, 0);
-    for (int i = 0; i < SPINS && atomic_load(&pool->pending) > 0; i++) relax();
+    for (int i = 0; i < LOOKS && atomic_load(&pool->pending) > 0; i++) relax(i);
     if (atomic_load(&pool->pending) > 0) {
         pthread_mutex_lock(&pool->lock);
         while (atomic_load(&pool->pending) > 0) pthread_cond_wait(&pool->done, &pool->lock);
