@@ -16,12 +16,12 @@ local work = require "toeplab.bench.work"
 t.test("rows take turns, and have medians and quartiles", function()
   local order, rows = {}, {}
   for i = 1, 2 do
-    rows[i] = { run = function()
+    rows[i] = { rest = 0, run = function()
       order[#order + 1] = i
       return i + 0.0
     end }
   end
-  timing.interleaved(rows, 3, 0)
+  timing.interleaved(rows, 3)
   t.eq(order, { 1, 2, 1, 2, 1, 2 })
   t.eq(rows[2].samples, { 2, 2, 2 })
   t.eq({ timing.quartiles { 5, 1, 4, 2, 3 } }, { 2, 3, 4 })

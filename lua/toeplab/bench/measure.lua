@@ -8,7 +8,9 @@ local timing = require "toeplab.bench.timing"
 local measure = {}
 
 local SAMPLE, MOST = 2e-2, 1000 -- seconds that a sample takes at least; calls in it
-local REST = 2.5e-2 -- seconds between turns: threads that wait by spinning have gone to sleep
+-- Seconds after a turn until threads that wait by spinning have gone to sleep: ours, and those of
+-- others (100 ms were measured of OpenBLAS's), which halved the speed of whoever came next.
+local REST, LONG_REST = 1e-2, 1.5e-1
 
 -- How often rows whose samples take seconds in all are run, with so much time for them.
 function measure.repeats(seconds, quick)
@@ -123,9 +125,10 @@ local function timed(rows, o)
     local once = seconds_of(row, 1)
     row.calls = math.max(1, math.min(MOST, math.ceil(SAMPLE / math.max(once, 1e-9))))
     row.run = function() return seconds_of(row, row.calls) end
+    row.rest = o.rest or row.ours and REST or LONG_REST
     total = total + once * row.calls
   end
-  timing.interleaved(rows, o.repeats or measure.repeats(total, o.quick), o.rest or REST)
+  timing.interleaved(rows, o.repeats or measure.repeats(total, o.quick))
 end
 
 -- Adds what rows have measured to results, a list that is also a map by contestant.

@@ -19,13 +19,14 @@ function timing.quartiles(list)
   return timing.quantile(sorted, 0.25), timing.quantile(sorted, 0.5), timing.quantile(sorted, 0.75)
 end
 
--- rows: a list of {run = function}. Runs all of them in turns, repeats times, with rest seconds
--- between turns; run returns seconds per call.
+-- rows: a list of {run = function, rest = seconds to wait after its turn}. Runs all of them in
+-- turns, repeats times; run returns seconds per call.
 -- Sets in each row its samples, in turn.
-function timing.interleaved(rows, repeats, rest)
+function timing.interleaved(rows, repeats)
   for _, row in ipairs(rows) do row.samples = {} end
   for r = 1, repeats do
-    for _, row in ipairs(rows) do
+    for i, row in ipairs(rows) do
+      local rest = rows[i > 1 and i - 1 or #rows].rest
       if rest > 0 then core.sys.sleep(rest) end
       row.samples[r] = row.run()
     end
