@@ -40,7 +40,9 @@ end
 
 -- From here on this process computes on the device; it has made no tensor yet.
 function devices.use(name)
-  local ok, why = pcall(core.use_device, name)
+  local wrong, ok, why = devices.wrong(name), nil, nil
+  if wrong then stop.usage("%s", wrong) end
+  ok, why = pcall(core.use_device, name)
   if not ok then stop.usage("%s", stop.text(why)) end
 end
 

@@ -189,6 +189,7 @@ end)
 
 for word, want in pairs {
   cud = "there is no device 'cud'; did you mean 'cuda'", ["cpu:1"] = "has no cards",
+  ["cuda:99999"] = "device 'cuda:99999'", ["/no:such.so"] = "device '/no:such.so'",
   ["cuda:x"] = "there is no device 'cuda:x'", ["cuda:99"] = "device 'cuda",
   ["/no/such.so"] = "device '/no/such.so'", [card .. ":99"] = "numbered from 0",
 } do
@@ -201,6 +202,14 @@ for word, want in pairs {
     end)
   end)
 end
+
+t.test("the device of another shard's trials need not be here", function()
+  t.in_folder(function(folder)
+    local axis = EXPERIMENT:gsub("width = { 8 }", "device = { 'cpu', '/no/such.so' }, width = { 8 }")
+    t.eq(trials.run(folder, axis, {}, { shard = { part = 1, of = 2 } }), 0)
+    t.eq(trials.run(folder, axis, {}, { shard = { part = 2, of = 2 } }), 2)
+  end)
+end)
 
 t.test("TOEPLAB_DEVICE is the device of experiments that do not say", function()
   t.in_folder(function(folder)
