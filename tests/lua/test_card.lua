@@ -292,6 +292,11 @@ t.test("bench gpu tests a card and measures on it", function()
   end)
 end)
 
+t.test("bench gpu is not of the processor", function()
+  local out, good = says("X=", "bench", "gpu", "-d", "cpu")
+  t.ok(not good and out:find "is no card", out)
+end)
+
 t.test("bench gpu without a card says so, and checks the kernels on the processor", function()
   if core.look_at_device "cuda" then return end
   local out, good = says("X=", "bench", "gpu", "-q")
