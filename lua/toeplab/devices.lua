@@ -49,7 +49,7 @@ end
 -- The file of a device other than the CPU, nil if there is none.
 function devices.file(name)
   local path = name ~= "cpu" and core.device_file(name)
-  return path and core.sys.exists(path) and path or nil
+  return path and core.sys.kind(path) == "file" and path or nil
 end
 
 -- Raises unless trials can be run on their devices.

@@ -190,6 +190,7 @@ end)
 for word, want in pairs {
   cud = "there is no device 'cud'; did you mean 'cuda'", ["cpu:1"] = "has no cards",
   ["cuda:99999"] = "device 'cuda:99999'", ["/no:such.so"] = "device '/no:such.so'",
+  ["/"] = "device '/': ",
   ["cuda:x"] = "there is no device 'cuda:x'", ["cuda:99"] = "device 'cuda",
   ["/no/such.so"] = "device '/no/such.so'", [card .. ":99"] = "numbered from 0",
 } do
