@@ -104,6 +104,20 @@ t.test("a card that is full is an error with sizes, and work goes on", function(
     .. "2097152.0\n")
 end)
 
+t.test("an index out of range is told by whatever reads first", function()
+  local out = script([[
+    local core = require "toeplab.core"
+    for _, name in ipairs { "totable", "item" } do
+      local ok, why = pcall(function()
+        local y = core.ones(3, 2):gather(core.ids { 5 })
+        return name == "item" and y:sum():item() or y:totable()
+      end)
+      print(ok, why.status, (tostring(why):match "an index, 5, is out of range"))
+    end
+    print(core.ones(3):sum():item())]], card)
+  t.eq(out, ("false\tEINVAL\tan index, 5, is out of range\n"):rep(2) .. "3.0\n")
+end)
+
 -- ---- Experiments ------------------------------------------------------------------------------
 
 local EXPERIMENT = [[
