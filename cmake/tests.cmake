@@ -50,6 +50,8 @@ add_executable(lua_oom tests/lua_oom.c)
 target_link_libraries(lua_oom PRIVATE glue)
 foreach(script tensors files text)
   add_test(NAME lua_oom_${script} COMMAND lua_oom ${here}/tests/lua/oom/${script}.lua)
+  add_test(NAME lua_oom_${script}_device COMMAND lua_oom ${here}/tests/lua/oom/${script}.lua
+    $<TARGET_FILE:apart>)
 endforeach()
 file(GLOB LUA_TESTS CONFIGURE_DEPENDS tests/lua/test_*.lua)
 foreach(source ${LUA_TESTS})

@@ -3,7 +3,6 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* dladdr */
 #endif
-#include <ctype.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -114,20 +113,20 @@ static tl_status load(tl_ctx *ctx, const char *name, const tl_engine **out)
     return TL_OK;
 }
 
-/* Splits "cuda:1" into a name and a card. */
+/* Splits "cuda:1" into a name and a card. A path may have colons of its own. */
 static tl_status split(tl_ctx *ctx, const char *text, char *name, size_t size, int *card)
 {
     const char *colon = strrchr(text, ':');
-    size_t      len = colon ? (size_t)(colon - text) : strlen(text);
-    char       *end = NULL;
-    int         digits = colon && isdigit((unsigned char)colon[1]);
-    long        number = digits ? strtol(colon + 1, &end, 10) : 0;
-    if (len == 0 || len >= size || (colon && (!end || *end || number > 1024)))
-        return tl_fail(ctx, TL_EINVAL, "device '%s': wanted cpu, cuda, or cuda:1 for the second "
+    size_t      digits = colon ? strspn(colon + 1, "0123456789") : 0;
+    int         numbered = digits > 0 && digits < 5 && !colon[1 + digits];
+    if (!numbered && strchr(text, '/')) colon = NULL;
+    size_t len = colon ? (size_t)(colon - text) : strlen(text);
+    if (len == 0 || len >= size || (colon && !numbered))
+        return tl_fail(ctx, TL_EDEVICE, "device '%s': wanted cpu, cuda, or cuda:1 for the second "
                        "card", text);
     memcpy(name, text, len);
     name[len] = 0;
-    *card = (int)number;
+    *card = colon ? (int)strtol(colon + 1, NULL, 10) : 0;
     return TL_OK;
 }
 
@@ -137,7 +136,6 @@ tl_status tl_use_device(tl_ctx *ctx, const char *text)
     int       card = 0;
     tl_status st = split(ctx, text, name, sizeof name, &card);
     if (st != TL_OK) return st;
-    if (strcmp(name, "cpu") == 0 && ctx->device == TL_CPU) return TL_OK;
     if (strcmp(text, tl_device_name(ctx)) == 0) return TL_OK;
     if (ctx->device != TL_CPU || tl_memory_info(ctx).tensors > 0)
         return tl_fail(ctx, TL_EDEVICE, "device '%s': the context computes on %s already", text,

@@ -99,11 +99,12 @@ static tl_status take(const tl_tensor *ids, int64_t first, int64_t n, given *g, 
 {
     tl_ctx *ctx = ids->ctx;
     *g = (given){0}; /* to be released in any case */
-    if (!tl_tensor_ci32(ids)) return tl_fail(ctx, TL_ETYPE, "listops: ids must be int32");
+    if (ids->type != TL_I32) return tl_fail(ctx, TL_ETYPE, "listops: ids must be int32");
     if (first < 0 || n < 0 || first > ids->len - n)
         return tl_fail(ctx, TL_EINVAL, "listops: %lld tokens from %lld on of %lld", (long long)n,
                        (long long)first, (long long)ids->len);
-    tl_status st = given_room(ctx, n, g);
+    tl_status st = tl_bring(ids);
+    if (st == TL_OK) st = given_room(ctx, n, g);
     if (st != TL_OK) return st;
     for (int64_t i = 0; i < n; i++) {
         int32_t id = I32(ids)[first + i];

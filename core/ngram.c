@@ -131,7 +131,8 @@ static tl_status check(tl_ctx *ctx, const char *name, const tl_tensor *t, int32_
     if (t->type != TL_I32) return tl_fail(ctx, TL_ETYPE, "ngram: %s must be int32", name);
     if (t->ndim != 1) return tl_fail(ctx, TL_ESHAPE, "ngram: %s is %s", name, SHAPE(t));
     if (t->len >= NONE) return tl_fail(ctx, TL_EINVAL, "ngram: %s has 2^32 tokens or more", name);
-    if (!tl_tensor_ci32(t)) return TL_ENOMEM; /* brought to the CPU */
+    tl_status st = tl_bring(t);
+    if (st != TL_OK) return st;
     for (int64_t i = 0; i < t->len; i++)
         if (I32(t)[i] < 0 || I32(t)[i] >= v)
             return tl_fail(ctx, TL_EINVAL, "ngram: %s[%lld] is %d, the vocabulary has %d", name,

@@ -22,8 +22,10 @@ static tl_status check(const tl_tensor *ids, const tl_tensor *starts, const tl_t
     tl_ctx *ctx = ids->ctx;
     if (ids->type != TL_I32 || starts->type != TL_I32 || index->type != TL_I32)
         return tl_fail(ctx, TL_ETYPE, "padded: ids, starts and index must be int32");
-    if (!tl_tensor_ci32(ids) || !tl_tensor_ci32(starts) || !tl_tensor_ci32(index))
-        return TL_ENOMEM; /* none was on the CPU */
+    tl_status st = tl_bring(ids);
+    if (st == TL_OK) st = tl_bring(starts);
+    if (st == TL_OK) st = tl_bring(index);
+    if (st != TL_OK) return st;
     if (ids->ndim != 1 || starts->ndim != 1 || index->ndim != 1 || starts->len < 1)
         return tl_fail(ctx, TL_ESHAPE, "padded: ids is %s, starts is %s, index is %s, wanted "
                        "vectors, starts of at least 1", SHAPE(ids), SHAPE(starts), SHAPE(index));

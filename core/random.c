@@ -218,11 +218,12 @@ tl_status tl_random_normal(tl_tensor *t, tl_stream *s, double mean, double devia
 
 tl_status tl_random_permutation(tl_tensor *t, tl_stream *s)
 {
-    int32_t *p = tl_tensor_i32(t);
     if (t->type != TL_I32) return tl_fail(t->ctx, TL_ETYPE, "permutation fills int32 tensors");
     if (t->ndim != 1)
         return tl_fail(t->ctx, TL_ESHAPE, "permutation: t is %s, not a vector", SHAPE(t));
-    if (!p) return tl_fail(t->ctx, TL_EDEVICE, "permutation fills tensors of the CPU");
+    tl_status st = tl_bring(t);
+    if (st != TL_OK) return st;
+    int32_t *p = I32(t);
     for (int64_t i = 0; i < t->len; i++) p[i] = (int32_t)i;
     for (int64_t i = t->len - 1; i > 0; i--) { /* Fisher and Yates */
         int64_t j = tl_random_below(s, i + 1);
@@ -313,16 +314,18 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
                     int32_t *out_id)
 {
     tl_ctx      *ctx = logits->ctx;
-    const float *x = tl_tensor_cf32(logits);
+    const float *x;
     int64_t      v = logits->len, best = 0, ties = v;
     float        least = -INFINITY;
     double       sum;
     if (logits->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "sample needs float32 logits");
-    if (!x) return tl_fail(ctx, TL_EDEVICE, "sample reads logits of the CPU");
     if (logits->ndim != 1 || v < 1)
         return tl_fail(ctx, TL_ESHAPE, "sample: logits are %s, not [v]", SHAPE(logits));
     if (!(temperature >= 0) || isinf(temperature) || top_k < 0)
         return tl_fail(ctx, TL_EINVAL, "sample: temperature %g, top_k %d", temperature, top_k);
+    tl_status st = tl_bring(logits);
+    if (st != TL_OK) return st;
+    x = F32(logits);
     for (int64_t i = 0; i < v; i++) {
         if (isnan(x[i])) return tl_fail(ctx, TL_EINVAL, "sample: logit %lld is NaN", (long long)i);
         if (x[i] > x[best]) best = i;
@@ -331,7 +334,7 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
         return tl_fail(ctx, TL_EINVAL, "sample: the largest logit is %g", (double)x[best]);
     if (temperature > 0) {
         if (top_k > 0 && top_k < v) {
-            tl_status st = kth_largest(ctx, x, v, top_k, &least, &ties);
+            st = kth_largest(ctx, x, v, top_k, &least, &ties);
             if (st != TL_OK) return st;
         }
         (void)walk(x, v, least, ties, x[best], temperature, -1, &sum);

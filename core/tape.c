@@ -265,12 +265,10 @@ tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss)
     if (loss->len != 1)
         return tl_fail(ctx, TL_EINVAL, "backward: the loss is %s, not one number", SHAPE(loss));
     st = tl_new_like(loss, &one);
-    if (st != TL_OK) {
-        tl_tape_clear(ctx);
-        return st;
-    }
-    (void)tl_tensor_fill(one, 1);
-    return walk_from(ctx, loss, one);
+    if (st == TL_OK && (st = tl_tensor_fill(one, 1)) != TL_OK) tl_tensor_free(one);
+    if (st == TL_OK) return walk_from(ctx, loss, one);
+    tl_tape_clear(ctx);
+    return st;
 }
 
 tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)

@@ -88,6 +88,7 @@ static int from_table(lua_State *L, tl_type type)
     glue_result(L, tl_tensor_new(glue_ctx(L), type, r.ndim, r.dims, t));
     r.f32 = tl_tensor_f32(*t);
     r.i32 = tl_tensor_i32(*t);
+    if (!r.f32 && !r.i32) glue_check(L, TL_ENOMEM); /* it was made on a device */
     lua_pushvalue(L, 1);
     read_level(L, 1, 0, &r);
     lua_pop(L, 1);
@@ -97,22 +98,27 @@ static int from_table(lua_State *L, tl_type type)
 static int core_tensor(lua_State *L) { return from_table(L, TL_F32); }
 static int core_ids(lua_State *L) { return from_table(L, TL_I32); }
 
-static void push_element(lua_State *L, tl_tensor *t, int64_t i)
+typedef union element { float f32; int32_t i32; } element;
+
+static void push_number(lua_State *L, const tl_tensor *t, element e)
 {
-    float   f;
-    int32_t id;
-    int     real = tl_tensor_type(t) == TL_F32;
-    glue_check(L, tl_tensor_read(t, i, 1, real ? (void *)&f : (void *)&id));
-    if (real)
-        lua_pushnumber(L, (lua_Number)f);
+    if (tl_tensor_type(t) == TL_F32)
+        lua_pushnumber(L, (lua_Number)e.f32);
     else
-        lua_pushinteger(L, id);
+        lua_pushinteger(L, e.i32);
 }
 
-static void push_level(lua_State *L, tl_tensor *t, int level, int64_t *next)
+static void push_element(lua_State *L, tl_tensor *t, int64_t i)
+{
+    element e;
+    glue_check(L, tl_tensor_read(t, i, 1, &e));
+    push_number(L, t, e);
+}
+
+static void push_level(lua_State *L, const tl_tensor *t, int level, const element **next)
 {
     if (level == tl_tensor_ndim(t)) {
-        push_element(L, t, (*next)++);
+        push_number(L, t, *(*next)++);
         return;
     }
     int64_t count = tl_tensor_dim(t, level);
@@ -126,9 +132,11 @@ static void push_level(lua_State *L, tl_tensor *t, int level, int64_t *next)
 
 static int totable(lua_State *L)
 {
-    int64_t    next = 0;
-    tl_tensor *t = glue_tensor(L, 1);
-    (void)tl_tensor_f32(t), (void)tl_tensor_i32(t); /* brought to the CPU at once, not by element */
+    tl_tensor     *t = glue_tensor(L, 1);
+    int64_t        len = tl_tensor_len(t);
+    element       *all = lua_newuserdatauv(L, (size_t)len * sizeof *all, 0);
+    const element *next = all;
+    glue_check(L, tl_tensor_read(t, 0, len, all)); /* at once, and t stays on its device */
     push_level(L, t, 0, &next);
     return 1;
 }
@@ -175,7 +183,9 @@ static int core_range(lua_State *L)
     int64_t     n = steps < 0 ? 0 : (int64_t)steps + 1;
     tl_tensor **t = glue_push_tensor(L);
     glue_result(L, tl_tensor_new(glue_ctx(L), TL_F32, 1, &n, t));
-    for (int64_t i = 0; i < n; i++) tl_tensor_f32(*t)[i] = (float)(first + (double)i * step);
+    float *to = tl_tensor_f32(*t);
+    if (!to) glue_check(L, TL_ENOMEM); /* it was made on a device */
+    for (int64_t i = 0; i < n; i++) to[i] = (float)(first + (double)i * step);
     return 1;
 }
 

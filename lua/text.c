@@ -102,9 +102,10 @@ static int decode(lua_State *L)
     luaL_Buffer    text;
     if (glue_is_tensor(L, 2)) {
         tl_tensor *t = glue_tensor(L, 2);
+        luaL_argcheck(L, tl_tensor_type(t) == TL_I32, 2, "ids are int32");
         ids = tl_tensor_ci32(t);
+        if (!ids) glue_check(L, TL_ENOMEM); /* they were on a device */
         count = tl_tensor_len(t);
-        luaL_argcheck(L, ids, 2, "ids are int32");
     } else {
         luaL_checktype(L, 2, LUA_TTABLE);
         count = (int64_t)lua_rawlen(L, 2);

@@ -2,7 +2,7 @@
 ** is an error and nothing is left over, and with enough memory the script runs. One refusal is not
 ** enough, as Lua collects its garbage and tries again: after the n-th allocation all are refused.
 **
-**   lua_oom SCRIPT      the script is given the name of an empty folder */
+**   lua_oom SCRIPT [DEVICE]      the script is given the name of an empty folder */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -134,8 +134,12 @@ static void empty_folder(void)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2 || !mkdtemp(folder) || tl_ctx_new(1, &ctx) != TL_OK) {
-        printf("usage: lua_oom SCRIPT\n");
+    if (argc < 2 || argc > 3 || !mkdtemp(folder) || tl_ctx_new(1, &ctx) != TL_OK) {
+        printf("usage: lua_oom SCRIPT [DEVICE]\n");
+        return 2;
+    }
+    if (argc > 2 && tl_use_device(ctx, argv[2]) != TL_OK) {
+        printf("%s\n", tl_errmsg(ctx));
         return 2;
     }
     script = argv[1];

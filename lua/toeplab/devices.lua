@@ -40,14 +40,16 @@ end
 
 -- From here on this process computes on the device; it has made no tensor yet.
 function devices.use(name)
-  local ok, why = pcall(core.use_device, name)
+  local wrong, ok, why = devices.wrong(name), nil, nil
+  if wrong then stop.usage("%s", wrong) end
+  ok, why = pcall(core.use_device, name)
   if not ok then stop.usage("%s", stop.text(why)) end
 end
 
 -- The file of a device other than the CPU, nil if there is none.
 function devices.file(name)
   local path = name ~= "cpu" and core.device_file(name)
-  return path and core.sys.exists(path) and path or nil
+  return path and core.sys.kind(path) == "file" and path or nil
 end
 
 -- Raises unless trials can be run on their devices.

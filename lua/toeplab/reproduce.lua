@@ -3,6 +3,7 @@
 local checkpoint = require "toeplab.checkpoint"
 local config = require "toeplab.config"
 local core = require "toeplab.core"
+local experiment = require "toeplab.experiment"
 local json = require "toeplab.json"
 local records = require "toeplab.records"
 local runner = require "toeplab.runner"
@@ -28,12 +29,13 @@ local function backends_of(store, id)
   return text
 end
 
--- The trial id as the store knows it: its row with about (provenance), source, script and overrides
--- (of the sweep that asked for it), backends (the text of choices.lua, or nil).
+-- The trial id as the store knows it: its row with about (provenance), device, source, script and
+-- overrides (of the sweep that asked for it), backends (the text of choices.lua, or nil).
 function reproduce.stored(store, id)
   local t = store:rows([[SELECT id, experiment, coalesce(ended, status) AS status, config, seed,
     sweep, code_hash, data_hash, git_commit AS "commit", git_dirty AS dirty, host, provenance,
-    error FROM trials WHERE id = ?]], { id })[1]
+    coalesce(json_extract(config, '$.device'), 'cpu') AS device, error
+    FROM trials WHERE id = ?]], { id })[1]
   if t.status ~= "done" then
     stop.usage("trial %s is %s: only a done one can be reproduced", id:sub(1, 12), t.status)
   end
@@ -73,14 +75,29 @@ local function give_backends(t)
   end
 end
 
--- Whether one that the script declares now is t, which may be of before every experiment had the
--- key precision: such ones were float32.
+-- The keys that every experiment got, the last one first, and what trials of before had been.
+local added = { { "device", "cpu" }, { "precision", "float32" } }
+
+-- Whether one that the script declares now is t, which may be of before those keys.
 local function is(t, declared)
-  if declared.json == t.config then return true end
-  local values = config.copy(declared.config)
-  if values.precision ~= "float32" then return false end
-  values.precision = nil
-  return json.encode(values) == t.config
+  local values, i = config.copy(declared.config), 0
+  while json.encode(values) ~= t.config do
+    i = i + 1
+    if not added[i] or values[added[i][1]] ~= added[i][2] then return false end
+    values[added[i][1]] = nil
+  end
+  return true
+end
+
+-- The overrides of t, and its device if that was not said but TOEPLAB_DEVICE's.
+local function overrides_of(t, script)
+  for _, word in ipairs(t.overrides) do
+    if word:find "^device=" then return t.overrides end
+  end
+  if experiment.load(script):varies "device" then return t.overrides end
+  local words = table.move(t.overrides, 1, #t.overrides, 1, {})
+  words[#words + 1] = "device=" .. t.device
+  return words
 end
 
 function reproduce.clear(scratch) os.execute("rm -rf " .. shell.quote(scratch)) end
@@ -93,7 +110,7 @@ function reproduce.run(t, scratch, options)
   local ok, why = core.sys.mkdir(scratch)
   if ok then ok, why = core.sys.write_file(script, t.source) end
   if not ok then stop.raise(stop.STORAGE, "%s", why) end
-  local code, trials = runner.run(script, t.overrides, { dir = scratch .. "/results",
+  local code, trials = runner.run(script, overrides_of(t, script), { dir = scratch .. "/results",
     quiet = options.quiet, out = options.out, command = options.command,
     threads = options.threads, enlisted = give_backends(t),
     only = function(other) return is(t, other) end })
@@ -271,6 +288,7 @@ function reproduce.differences(a, b)
   add("data", a.data_hash, b.data_hash)
   add("threads", a.about.threads, b.about.threads)
   add("cpu features", a.about.features, b.about.features)
+  add("device", a.about.device, b.about.device)
   add("host", a.host, b.host)
   for _, part in ipairs { "build", "environment" } do
     local was, is, set = a.about[part] or {}, b.about[part] or {}, {}

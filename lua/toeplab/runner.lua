@@ -154,21 +154,11 @@ local function to_do(run, shard)
     if status == "done" or status == "pruned" then
       t.status, skipped = status, skipped + 1
     elseif ours then
-      t.step, t.had = row.step, row.seconds
+      if row then t.step, t.had = row.step, row.seconds end -- none before it is enlisted
       list[#list + 1] = t
     end
   end
   return list, skipped
-end
-
--- Raises before anything is begun if the device of a trial that is not done is not here.
-local function check_devices(run)
-  local list = {}
-  for _, t in ipairs(run.trials) do
-    local status = run.records:status(t.id)
-    if status ~= "done" and status ~= "pruned" then list[#list + 1] = t end
-  end
-  devices.check(run.exp, list)
 end
 
 -- Numbers the trials; returns those that only, a function of a trial, wants.
@@ -243,7 +233,7 @@ function runner.run(path, overrides, options)
   run.records = records.open(run.folder, "w")
   local guard <close> = run.records
   local began = core.sys.clock()
-  check_devices(run)
+  devices.check(run.exp, (to_do(run, options.shard))) -- before anything is begun
   replay(run)
   local threads
   run.worker, threads = worker_words(run, path, overrides, options)

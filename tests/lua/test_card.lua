@@ -104,6 +104,20 @@ t.test("a card that is full is an error with sizes, and work goes on", function(
     .. "2097152.0\n")
 end)
 
+t.test("an index out of range is told by whatever reads first", function()
+  local out = script([[
+    local core = require "toeplab.core"
+    for _, name in ipairs { "totable", "item" } do
+      local ok, why = pcall(function()
+        local y = core.ones(3, 2):gather(core.ids { 5 })
+        return name == "item" and y:sum():item() or y:totable()
+      end)
+      print(ok, why.status, (tostring(why):match "an index, 5, is out of range"))
+    end
+    print(core.ones(3):sum():item())]], card)
+  t.eq(out, ("false\tEINVAL\tan index, 5, is out of range\n"):rep(2) .. "3.0\n")
+end)
+
 -- ---- Experiments ------------------------------------------------------------------------------
 
 local EXPERIMENT = [[
@@ -189,6 +203,8 @@ end)
 
 for word, want in pairs {
   cud = "there is no device 'cud'; did you mean 'cuda'", ["cpu:1"] = "has no cards",
+  ["cuda:99999"] = "device 'cuda:99999'", ["/no:such.so"] = "device '/no:such.so'",
+  ["/"] = "device '/': ",
   ["cuda:x"] = "there is no device 'cuda:x'", ["cuda:99"] = "device 'cuda",
   ["/no/such.so"] = "device '/no/such.so'", [card .. ":99"] = "numbered from 0",
 } do
@@ -202,6 +218,14 @@ for word, want in pairs {
   end)
 end
 
+t.test("the device of another shard's trials need not be here", function()
+  t.in_folder(function(folder)
+    local axis = EXPERIMENT:gsub("width =", "device = { 'cpu', '/no/such.so' }, width =")
+    t.eq(trials.run(folder, axis, {}, { shard = { part = 1, of = 2 } }), 0)
+    t.eq(trials.run(folder, axis, {}, { shard = { part = 2, of = 2 } }), 2)
+  end)
+end)
+
 t.test("TOEPLAB_DEVICE is the device of experiments that do not say", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", EXPERIMENT)
@@ -209,6 +233,8 @@ t.test("TOEPLAB_DEVICE is the device of experiments that do not say", function()
       folder .. "/results", folder .. "/x.lua")
     t.ok(good, out)
     t.eq(column(folder, "SELECT json_extract(config, '$.device') AS x FROM v_trials"), { card })
+    out, good = says("X=", "reproduce", "--ignore", "pid", "-C", folder .. "/results", "@last")
+    t.ok(good and out:find "bit%-identical" and not out:find "not the one that trained it", out)
     out = says("X=", "run", "-q", "-C", folder .. "/results", folder .. "/x.lua")
     t.eq(#trials.query(folder, "SELECT id FROM v_trials"), 2)
   end)
@@ -279,6 +305,11 @@ t.test("bench gpu tests a card and measures on it", function()
     local shown = says("X=", "show", "-C", folder, "@last")
     t.ok(shown:find("\ndevice +emulated card") and shown:find("\n  device = ", 1, true), shown)
   end)
+end)
+
+t.test("bench gpu is not of the processor", function()
+  local out, good = says("X=", "bench", "gpu", "-d", "cpu")
+  t.ok(not good and out:find "is no card", out)
 end)
 
 t.test("bench gpu without a card says so, and checks the kernels on the processor", function()

@@ -49,6 +49,11 @@ for number, case in ipairs(cases) do
     y = 3 * y
   end
   show(case.name, "y", y)
+  if case.kept then -- on one of the two, or on both, in the place of coef
+    show(case.name, "again", core.no_grad(function()
+      return o:apply(not kept and of.coef or nil, params, of.x, kept)
+    end))
+  end
   if case.only ~= "y" then (y * dy):sum():backward() end
   for _, name in ipairs(wanted) do
     local g = of[name]:grad()

@@ -93,6 +93,9 @@ end
 for _, case in ipairs {
   { "of no such name", "cud", "device 'cud': this build has none of that name" },
   { "with a wrong card", "cuda:x", "device 'cuda:x': wanted cpu, cuda, or cuda:1" },
+  { "with a card beyond all", "cuda:99999", "device 'cuda:99999': wanted cpu, cuda" },
+  { "cpu with a card", "cpu:0", "device 'cpu'" },
+  { "of no such file, with colons", "/no:such/x:y.so", "'/no:such/x:y.so': /no:such/x:y.so: " },
   { "without its card", apart .. ":3", "has one card, no number 3" },
   { "that is no device", program:gsub("[^/]*$", "") .. "backends/fft.so", "tl_engine_entry" },
 } do

@@ -297,7 +297,7 @@ t.test("what auto chose first is chosen again, in later attempts and in a reprod
   end)
 end)
 
-t.test("a trial of before there was the key precision is run again in float32", function()
+t.test("a trial of before there were the keys device and precision is run again", function()
   in_folder(function(folder)
     write(folder .. "/x.lua", choosing)
     write(folder .. "/flag", "")
@@ -306,9 +306,12 @@ t.test("a trial of before there was the key precision is run again in float32", 
       local store <close> = records.open(folder .. "/results", "w")
       store:rows("UPDATE trials SET config = " .. sql)
     end
-    set "json_remove(config, '$.precision')"
-    local told, code = answer(folder, "reproduce @last")
-    t.ok(code == 0 and told:find "bit%-identical", told)
+    local told, code
+    for _, key in ipairs { "device", "precision" } do
+      set("json_remove(config, '$." .. key .. "')")
+      told, code = answer(folder, "reproduce @last")
+      t.ok(code == 0 and told:find "bit%-identical", told)
+    end
     set "json_set(config, '$.precision', 'bf16')"
     told, code = answer(folder, "reproduce @last")
     t.ok(code == 4 and told:find "no longer give this trial", told)

@@ -169,6 +169,13 @@ local function run_one(set, name, o, words)
   draw(set, name, rows, number, folder, o)
 end
 
+local function device_of(set, what)
+  local device = set.device or devices.usual()
+  if what ~= "gpu" or device ~= "cpu" then return device end
+  if set.device then stop.usage("bench gpu: the device 'cpu' is no card") end
+  return "cuda"
+end
+
 local function list_all()
   local rows = {}
   for i, name in ipairs(grids.names()) do rows[i] = { name, grids.get(name).about } end
@@ -188,9 +195,7 @@ function command.run(set, words, command_line)
   local list = words[1] == "all" and grids.names() or words[1] == "gpu" and gpu.measured
     or { words[1] }
   if #words > 1 then stop.usage("bench: one at a time, got '%s' too", words[2]) end
-  local device = set.device or devices.usual()
-  if words[1] == "gpu" and device == "cpu" then device = "cuda" end
-  local o = asked(set, list, device)
+  local o = asked(set, list, device_of(set, words[1]))
   o.say, o.progress = say(set), progress()
   local function measured(name, own)
     run_one(set, name, own, { "toeplab", table.unpack(command_line) })

@@ -1,6 +1,7 @@
 -- reproduce.lua: toeplab reproduce: runs a trial again, and is it the same bit for bit?
 local arguments = require "toeplab.commands.arguments"
 local core = require "toeplab.core"
+local devices = require "toeplab.devices"
 local json = require "toeplab.json"
 local output = require "toeplab.commands.output"
 local provenance = require "toeplab.provenance"
@@ -34,7 +35,7 @@ local function say(format, ...) io.stderr:write(format:format(...), "\n") end
 -- Tells what is known to be another before any time is spent.
 local function warn(t)
   local commit, dirty = provenance.commit()
-  local code = provenance.code_hash()
+  local code = provenance.code_hash(devices.file(t.device))
   if code == t.code_hash then return end
   local how = t.commit and t.commit ~= commit and ("git checkout %s"):format(t.commit) or nil
   if t.about.changes then
