@@ -79,7 +79,7 @@ endforeach()
 if(TARGET emulated)
   add_test(NAME device_verify COMMAND toeplab verify -q --device $<TARGET_FILE:emulated>
     ${here}/tests/reference.h5)
-  set_tests_properties(device_classifier PROPERTIES LABELS long) # minutes
+  set_tests_properties(device_classifier device_layer_gradients PROPERTIES LABELS long) # minutes
 endif()
 # And on a card, where there is one.
 add_test(NAME gpu COMMAND toeplab lua ${here}/tests/lua/on_card.lua ${here}/tests)

@@ -1,10 +1,10 @@
 /* threads.c - the one parallel loop of the engine, on a pool of threads.
 **
 ** A thread without work looks for some for a few microseconds, because the next loop of a training
-** step mostly follows at once; then for about a millisecond it gives way to any other thread between
-** looks, as waking one that sleeps costs as much as a small loop; and then it sleeps. OpenMP's
-** runtimes keep looking for milliseconds without giving way: on a machine whose processors are
-** shared, that made a step many times slower. */
+** step mostly follows at once; then for about a millisecond it gives way to any other thread
+** between looks, as waking one that sleeps costs as much as a small loop; and then it sleeps.
+** OpenMP's runtimes keep looking for milliseconds without giving way: on a machine whose processors
+** are shared, that made a step many times slower. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
