@@ -245,13 +245,18 @@ static int get(lua_State *L)
 static int tostring(lua_State *L)
 {
     char            text[160];
+    luaL_Buffer     out;
     const glue_box *b = luaL_checkudata(L, 1, glue_tensor_class.name);
     if (!b->as.any) {
         lua_pushliteral(L, "tensor (closed)");
-    } else {
-        (void)tl_tensor_shape(b->as.tensor, text, sizeof text);
-        lua_pushfstring(L, "tensor %s %s", text, type_name(b->as.tensor));
+        return 1;
     }
+    (void)tl_tensor_shape(b->as.tensor, text, sizeof text);
+    luaL_buffinit(L, &out);
+    lua_pushfstring(L, "tensor %s %s", text, type_name(b->as.tensor));
+    luaL_addvalue(&out);
+    glue_add_numbers(L, &out, b->as.tensor);
+    luaL_pushresult(&out);
     return 1;
 }
 

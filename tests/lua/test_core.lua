@@ -119,9 +119,22 @@ test("item and get", function()
 end)
 
 test("tostring", function()
-  eq(tostring(core.zeros(2, 3)), "tensor [2,3] float32")
-  eq(tostring(core.ids { 1 }), "tensor [1] int32")
-  eq(tostring(core.zeros()), "tensor [] float32")
+  local head, rows = tostring(core.tensor { { 1, 2.5 }, { -3, nan } }):match("^([^\n]*)\n(.*)$")
+  eq(head, "tensor [2,2] float32")
+  eq((rows:gsub("-nan", " nan")), (" %10s %10s\n %10s %10s"):format("1", "2.5", "-3", "nan"))
+  eq(tostring(core.ids { 1, 20 }), "tensor [2] int32\n      1     20")
+  eq(tostring(core.full({}, 0.5)), "tensor [] float32\n        0.5")
+  eq(tostring(core.zeros(2, 0)), "tensor [2,0] float32")
+end)
+
+test("tostring leaves out the middle of much", function()
+  local _, count = tostring(core.zeros(9, 1000)):gsub("%f[%d]0%f[%D]", "")
+  eq(count, 8 * 8)
+  eq(tostring(core.ids { { 1, 2, 3, 4, 5, 6, 7, 8, 9 } }),
+    "tensor [1,9] int32\n      1      2      3      4 ...      6      7      8      9")
+  local text = tostring(core.range(1, 24):reshape(2, 6, 1, 2))
+  eq(select(2, text:gsub("%(%d,%d,%.,%.%)", "")), 4)
+  assert(text:find("(2,6,.,.)\n         23         24", 1, true), text)
 end)
 
 -- ---- Contents -----------------------------------------------------------------------------------
