@@ -336,15 +336,15 @@ expect "... and the trial is interrupted" 0 "killed .*interrupted" "$toeplab" ls
 
 cat >"$top/slow.lua" <<'END'
 local tl = require "toeplab"
-return tl.experiment "slow" { trial = function(t) t:log { x = 1 } tl.sys.sleep(60) end }
+return tl.experiment "slow" { trial = function(t) t:log({ x = 1 }, 7) tl.sys.sleep(60) end }
 END
 "$toeplab" run "$top/slow.lua" >/dev/null 2>&1 &
 pid=$!
 for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    "$toeplab" ls @running 2>/dev/null | grep -q slow && break
+    "$toeplab" ls @running 2>/dev/null | grep -q "slow .*running  *7 " && break
     sleep 0.25
 done
-expect "ls while a run is at work" 0 "slow .*running" "$toeplab" ls
+expect "ls while a run is at work: what it logged last" 0 "slow .*running  *7 " "$toeplab" ls
 expect "status --json while a run is at work" 0 '"at_work":\[{"alive":true,"id":"[0-9a-f]*"' \
     "$toeplab" status --json slow
 expect "rm of a running trial" 5 "writing here" "$toeplab" rm slow

@@ -51,11 +51,16 @@ local function names(set)
   return list
 end
 
+-- A checkpoint is behind what a running trial has logged.
+local STEP = [[CASE WHEN %s = 'running' THEN max(coalesce(t.step, 0), coalesce((SELECT max(step)
+  FROM last WHERE last.trial = t.id), 0)) ELSE t.step END]]
+
 -- The SQL of a name; a store whose trials log no loss has the usual columns all the same.
 local function sql_of(query, name, chosen)
   if not chosen and name == "loss" then
     return ("(%s FROM last WHERE trial = t.id AND name = %s)"):format(LOGGED, query:bind("loss"))
   end
+  if not chosen and name == "step" then return STEP:format(query.status) end
   local sql, kind = query:value(chosen and name or "column:" .. name)
   return kind == "metric" and sql:gsub("SELECT value", LOGGED) or sql
 end
