@@ -70,6 +70,8 @@ glue_box *glue_open_box(lua_State *L, int arg, const glue_class *class);
 tl_tensor *glue_tensor(lua_State *L, int arg);
 tl_tensor *glue_opt_tensor(lua_State *L, int arg); /* NULL for nil or none */
 int        glue_is_tensor(lua_State *L, int arg);
+/* Adds lines with the numbers of t to out, not all if they are many. Raises if it cannot read. */
+void       glue_add_numbers(lua_State *L, luaL_Buffer *out, tl_tensor *t);
 /* The tensors of the array at arg, in a block that is pushed. */
 tl_tensor **glue_tensors(lua_State *L, int arg, int *out_count);
 

@@ -136,22 +136,32 @@ static void use_device(lua_State *L, tl_ctx *ctx)
     (void)usage_error(L);
 }
 
-/* toeplab lua FILE ARGUMENTS: as `lua FILE ARGUMENTS`, with `arg` and `...`. */
+/* Loads the script, or what -e gives; what is wrong with it is at the top unless that is 0. */
+static int load_script(lua_State *L, const start *s, const char *file)
+{
+    if (s->argc < 2 || strcmp(s->argv[1], "-e") != 0) return luaL_loadfile(L, file) != LUA_OK;
+    if (s->argc > 2) return luaL_loadbuffer(L, s->argv[2], strlen(s->argv[2]), "=-e") != LUA_OK;
+    lua_pushliteral(L, "lua: -e needs CODE (see toeplab lua --help)");
+    return 1;
+}
+
+/* toeplab lua FILE ARGUMENTS: as `lua FILE ARGUMENTS`, with `arg` and `...`; or lua -e CODE. */
 static int run_script(lua_State *L, const start *s)
 {
     use_device(L, s->ctx);
     char        folder[PATH_MAX];
+    int         code = s->argc > 1 && strcmp(s->argv[1], "-e") == 0; /* then a word more */
     const char *file = s->argc > 1 && strcmp(s->argv[1], "-") != 0 ? s->argv[1] : NULL;
     const char *slash = file ? strrchr(file, '/') : NULL;
     int         length = slash ? (int)(slash - file) : 1;
     (void)snprintf(folder, sizeof folder, "%.*s", length, slash ? file : ".");
     add_path(L, folder);
-    push_words(L, s, 2);
+    push_words(L, s, 2 + code);
     lua_setglobal(L, "arg");
-    if (luaL_loadfile(L, file) != LUA_OK) return usage_error(L);
-    int given = s->argc > 2 ? s->argc - 2 : 0;
+    if (load_script(L, s, file)) return usage_error(L);
+    int given = s->argc > 2 + code ? s->argc - 2 - code : 0;
     luaL_checkstack(L, given, "arguments");
-    for (int i = 0; i < given; i++) lua_pushstring(L, s->argv[i + 2]);
+    for (int i = 0; i < given; i++) lua_pushstring(L, s->argv[i + 2 + code]);
     lua_call(L, given, 0);
     lua_pushinteger(L, 0);
     return 1;
@@ -175,7 +185,19 @@ static int run_command(lua_State *L, const start *s)
     return 1;
 }
 
-/* As Lua's own print, which does not say that the disk is full. */
+/* Pushes the text of the value at i: of a tensor its numbers too. */
+static const char *text_of(lua_State *L, int i, size_t *length)
+{
+    if (!glue_is_tensor(L, i)) return luaL_tolstring(L, i, length);
+    luaL_getmetafield(L, i, "__index");
+    lua_getfield(L, -1, "show");
+    lua_remove(L, -2);
+    lua_pushvalue(L, i);
+    lua_call(L, 1, 1);
+    return lua_tolstring(L, -1, length);
+}
+
+/* As Lua's own print, which does not say that the disk is full, nor what is in a tensor. */
 static int print(lua_State *L)
 {
     start *s = lua_touserdata(L, lua_upvalueindex(1));
@@ -183,7 +205,7 @@ static int print(lua_State *L)
     errno = 0;
     for (int i = 1; i <= n; i++) {
         size_t      length;
-        const char *text = luaL_tolstring(L, i, &length);
+        const char *text = text_of(L, i, &length);
         if (i > 1) (void)fputc('\t', stdout);
         (void)fwrite(text, 1, length, stdout);
         lua_pop(L, 1);

@@ -252,6 +252,7 @@ static int get(lua_State *L)
     return 1;
 }
 
+/* One line, as messages want it; show is what people want. */
 static int tostring(lua_State *L)
 {
     char            text[160];
@@ -262,6 +263,18 @@ static int tostring(lua_State *L)
         (void)tl_tensor_shape(b->as.tensor, text, sizeof text);
         lua_pushfstring(L, "tensor %s %s", text, type_name(b->as.tensor));
     }
+    return 1;
+}
+
+static int show(lua_State *L)
+{
+    luaL_Buffer     out;
+    const glue_box *b = luaL_checkudata(L, 1, glue_tensor_class.name);
+    luaL_buffinit(L, &out);
+    (void)luaL_tolstring(L, 1, NULL);
+    luaL_addvalue(&out);
+    if (b->as.any) glue_add_numbers(L, &out, b->as.tensor);
+    luaL_pushresult(&out);
     return 1;
 }
 
@@ -317,7 +330,7 @@ const luaL_Reg glue_tensor_functions[] = {
 static const luaL_Reg methods[] = {
     {"shape", shape}, {"dim", dim},   {"ndim", ndim},   {"numel", numel},     {"type", type},
     {"item", item},   {"get", get},   {"copy", copy},   {"totable", totable}, {"fill", fill},
-    {"clone", clone}, {"view", view}, {NULL, NULL},
+    {"clone", clone}, {"view", view}, {"show", show},       {NULL, NULL},
 };
 
 static const luaL_Reg meta[] = {{"__tostring", tostring}, {NULL, NULL}};

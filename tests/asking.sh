@@ -90,7 +90,7 @@ expect "an axis that nobody reads" 2 "no trial read 'unread', so its values made
 said "... is told after the first trial" "^warning: .*first trial did not read 'unread'"
 grep -q "did not read '[^u]" "$top/err" && result 1 "... and no other" || result 0 "... and no other"
 sed 's/grid = {.*/grid = { width = { 1, 2 }, op = { "tno", "ski" } }, when = { { where = { width = 2 },\
-  grid = { more = { 1, 2 } } } },/; s/steps = 4/more = 0, steps = 4/; s/c.width == 3/c.width == 2 and c.more == 9/' \
+  grid = { more = { 1, 2 } } } },/; s/steps = 4/more = 0, steps = 4/; s/, broken = 0, flag = false//; s/c.width == 3/c.width == 2 and c.more == 9/' \
     "$top/sweep.lua" >"$top/when.lua"
 run "$toeplab" run -q "$top/when.lua" -C "$top/axes"
 good=0
@@ -106,6 +106,11 @@ expect "ls --sort and --columns" 0 "^[0-9a-f]*,0.5,2,ski$" \
     "$toeplab" ls @done --sort -loss --columns loss,width,op --csv
 expect "... in this order" 0 ",0.25,1,ski$" sh -c "'$toeplab' ls @done --sort loss \\
     --columns loss,width,op --csv | sed -n '2,3p'"
+lines "ls of one of several values" 5 "$toeplab" ls width=1,3 status=done,failed --csv
+lines "ls of none of several values" 3 "$toeplab" ls 'width!=1,3' --csv
+expect "ls of a misspelt status among others" 2 "did you mean 'failed'" \
+    "$toeplab" ls status=done,faled
+expect "ls shows what is sorted by" 0 "^id  .*  loss  *acc  *started" "$toeplab" ls --sort -acc
 lines "ls --limit" 1 "$toeplab" ls --limit 1 --json
 expect "ls of a misspelt key" 2 "did you mean 'width'" "$toeplab" ls widht=1
 expect "ls of a misspelt experiment" 2 "did you mean 'sweep'" "$toeplab" ls swep
@@ -171,6 +176,10 @@ expect "sql as CSV, columns in order" 0 "^b,a$" "$toeplab" sql --csv "SELECT 1 A
 expect "sql as JSON" 0 '^{"n":6}$' "$toeplab" sql --json "SELECT count(*) AS n FROM v_trials"
 expect "sql of no rows keeps its header" 0 "^id$" "$toeplab" sql "SELECT id FROM v_trials WHERE 0"
 expect "sql of what is not there" 2 "^toeplab: sql: no such column: x" "$toeplab" sql "SELECT x"
+expect "sql of a key" 2 "no such column: width: a key is json_extract(config, '$.width')" \
+    "$toeplab" sql "SELECT width FROM v_trials"
+expect "sql of a metric" 2 "no such column: acc: a metric is a row of v_last, whose name is 'acc'" \
+    "$toeplab" sql "SELECT acc FROM v_trials"
 expect "sql changes nothing" 2 "sql: near" "$toeplab" sql "DELETE FROM trials"
 expect "sql takes one statement" 2 "takes one SELECT" "$toeplab" sql "SELECT 1; SELECT 2"
 expect "sql from standard input" 0 "^7$" \
@@ -327,15 +336,15 @@ expect "... and the trial is interrupted" 0 "killed .*interrupted" "$toeplab" ls
 
 cat >"$top/slow.lua" <<'END'
 local tl = require "toeplab"
-return tl.experiment "slow" { trial = function(t) t:log { x = 1 } tl.sys.sleep(60) end }
+return tl.experiment "slow" { trial = function(t) t:log({ x = 1 }, 7) tl.sys.sleep(60) end }
 END
 "$toeplab" run "$top/slow.lua" >/dev/null 2>&1 &
 pid=$!
 for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    "$toeplab" ls @running 2>/dev/null | grep -q slow && break
+    "$toeplab" ls @running 2>/dev/null | grep -q "slow .*running  *7 " && break
     sleep 0.25
 done
-expect "ls while a run is at work" 0 "slow .*running" "$toeplab" ls
+expect "ls while a run is at work: what it logged last" 0 "slow .*running  *7 " "$toeplab" ls
 expect "status --json while a run is at work" 0 '"at_work":\[{"alive":true,"id":"[0-9a-f]*"' \
     "$toeplab" status --json slow
 expect "rm of a running trial" 5 "writing here" "$toeplab" rm slow

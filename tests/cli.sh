@@ -69,6 +69,11 @@ expect "exit codes" 0 "storage is damaged or full" "$toeplab" help exit-codes
 for name in DIR DATA BACKENDS CACHE THREADS LUA TRACEBACK; do
     expect "environment: TOEPLAB_$name" 0 "TOEPLAB_$name " "$toeplab" help environment
 done
+expect "lua -e, with arguments" 0 "^b.*2.*x$" "$toeplab" lua -e 'print(arg[2], #arg, (...))' x b
+refuse "lua -e without code" 2 "-e needs CODE" "$toeplab" lua -e
+refuse "lua -e with a slip" 2 "toeplab: -e:1: " "$toeplab" lua -e 'x('
+expect "print shows the numbers of a tensor" 0 "^ *1 *2.5$" \
+    "$toeplab" lua -e 'print(require("toeplab").tensor { 1, 2.5 })'
 expect "version" 0 "^toeplab [0-9]" "$toeplab" --version
 expect "backends" 0 "^naive" "$toeplab" backends
 expect "data" 0 "^wikitext-2  *13175278" "$toeplab" data

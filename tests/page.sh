@@ -76,7 +76,7 @@ expect "a response" 0 "response.svg" "$toeplab" plot decay=0.9 response --layer 
 expect "in the terminal" 0 "a decay=0.9" "$toeplab" plot page --term
 expect "a metric misspelt" 2 "did you mean 'loss'" "$toeplab" plot page --metric los
 expect "an axis misspelt" 2 "did you mean 'decay'" "$toeplab" plot page --by deca
-expect "a picture of no kind" 2 "must end in .svg or .png" "$toeplab" plot page -o a.pdf
+expect "a picture of no kind" 2 "must end in .svg, .png or .pdf" "$toeplab" plot page -o a.eps
 expect "options that do not go together" 2 "choose one of" "$toeplab" plot page --at x --metric y
 expect "no such folder" 1 "no such folder" "$toeplab" plot page -o "no such folder/a.svg"
 mkdir bin

@@ -25,6 +25,11 @@ local function ismodule(v)
   return type(v) == "table" and (getmetatable(v) or {}).__module == true
 end
 
+-- Whether v is a kind of modules, made by class.
+local function isclass(v)
+  return type(v) == "table" and rawget(v, "__module") == true
+end
+
 -- Called when an absent field is assigned: keeps the order in which parameters and parts came.
 local function register(self, name, value)
   if Module[name] ~= nil then
@@ -270,4 +275,5 @@ function Module:load(state)
   return self
 end
 
-return { class = class, Module = Module, ismodule = ismodule, istensor = istensor }
+return { class = class, Module = Module, ismodule = ismodule, istensor = istensor,
+  isclass = isclass }

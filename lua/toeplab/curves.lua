@@ -207,6 +207,14 @@ local function through(samples, places)
   return series, several and spread(least, most, "95 % interval") or ""
 end
 
+-- Over words the intervals of several lines would hide each other: each is beside the last.
+local function aside(series)
+  local apart = math.min(0.06, 0.4 / #series)
+  for i, s in ipairs(series) do
+    for k, x in ipairs(s.x) do s.x[k] = x + (i - (#series + 1) / 2) * apart end
+  end
+end
+
 -- The base of a logarithmic axis: 2 where all numbers are powers of it.
 local function base(places, log)
   for _, x in ipairs(log and places or {}) do
@@ -254,6 +262,7 @@ function curves.against(set, metric, key, options)
     end
   end
   local series, what = through(samples, names or places)
+  if names then aside(series) end
   return finish({ xlabel = key, ylabel = metric, series = series, xnames = names }, set,
     { logx = not names and base(places, o.logx) or nil, logy = o.logy }, #list, what)
 end

@@ -5,7 +5,7 @@
 --                                                        such tables
 --   random = { draws = 20, seed = 0, lr = {"log", 1e-4, 1e-2}, dropout = {"uniform", 0.0, 0.5},
 --              layers = {"integer", 2, 6}, act = {"choice", "relu", "silu"} }
---   when   = { { where = {model = "ski"}, fixed = {decay = "none"}, grid = {lr = {1, 2}} } }
+--   when   = { { where = {model = "ski"}, fixed = {layers = 1}, grid = {lr = {1, 2}} } }
 --   except = { { where = {model = "ski", causal = true}, reason = "..." } }
 --   guard  = { metric = "loss", nan = "stop", zscore = 6, window = 128, retries = 2,
 --              lr_factor = 0.5 }

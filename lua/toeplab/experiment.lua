@@ -13,6 +13,7 @@
 --   checkpoint = { steps = 500, seconds = 60 },     -- when t:steps saves (default: each minute)
 --   trial      = function(t, c) ... end,            -- what one trial does
 --   report     = { rows = "decay", columns = {"loss"} } or function(trials, report) ... end,
+--                                                   -- rows: a key, or a list of keys
 -- }
 --
 -- Every experiment has the keys precision, "float32" unless declared otherwise (core.precision),
@@ -201,7 +202,7 @@ local function check_checkpoint(self)
   end
 end
 
--- A report by table names one of the keys, and metrics.
+-- A report by table names one of the keys or some, and metrics.
 local function check_report(self)
   local wanted = self.report
   if type(wanted) ~= "table" then return end
@@ -214,9 +215,14 @@ local function check_report(self)
   end
   local keys = self:keys()
   keys[#keys + 1] = "seed"
-  if not wanted.rows then complain(self, "report", "report: rows must name a key") end
-  local ok, why = suggest.choose("key", wanted.rows, keys)
-  if not ok then complain(self, "rows", "report: rows: %s", why) end
+  local rows = type(wanted.rows) == "string" and { wanted.rows } or wanted.rows
+  if not is_list(rows) or #rows == 0 then
+    complain(self, "report", "report: rows must name a key, or list several")
+  end
+  for _, key in ipairs(rows) do
+    local ok, why = suggest.choose("key", key, keys)
+    if not ok then complain(self, "rows", "report: rows: %s", why) end
+  end
   local columns = wanted.columns
   local good = is_list(columns) and #columns > 0
   for _, name in ipairs(good and columns or {}) do good = good and type(name) == "string" end
@@ -259,7 +265,8 @@ end
 -- The worker reads these keys, not the script: they are those of every experiment.
 local function add_keys(self)
   self.fixed = config.copy(self.fixed)
-  for key, value in pairs { precision = "float32", device = devices.usual() } do
+  self.always = { precision = "float32", device = devices.usual() }
+  for key, value in pairs(self.always) do
     if self.fixed[key] == nil and not self:varies(key) then self.fixed[key] = value end
   end
 end

@@ -18,6 +18,7 @@ local parts = {
   lm = "toeplab.lm",
   tasks = "toeplab.tasks", classify = "toeplab.classify", masking = "toeplab.masking",
   plot = "toeplab.plot", cost = "toeplab.cost", profile = "toeplab.profile",
+  gradcheck = "toeplab.gradcheck",
 }
 
 local tl = {

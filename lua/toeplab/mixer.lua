@@ -43,7 +43,7 @@ end
 -- Those of the Toeplitz operators.
 local function operators()
   return {
-    { "encoder", field { type = "function|string", default = "mlp",
+    { "encoder", field { type = "class|function|string", default = "mlp",
       choices = nn.TNO.spec.fields.encoder.choices }, "points -> coefficients (nn/tno.lua)" },
     { "rpe_dim", positive(64, 1 << 24), "width of the encoders mlp, lra" },
     { "rpe_layers", field { default = 6, min = 0, max = 1000 },

@@ -23,6 +23,7 @@ local types = {
   table = function(v) return type(v) == "table", v end,
   ["function"] = function(v) return type(v) == "function", v end,
   module = function(v) return type(v) == "table" and getmetatable(v) and v.forward ~= nil, v end,
+  class = function(v) return type(v) == "table" and rawget(v, "__module") == true, v end,
   tensor = function(v) return type(v) == "userdata", v end,
   any = function(v) return v ~= nil, v end,
 }
@@ -71,7 +72,8 @@ end
 
 local words = {
   int = "an integer", number = "a number", string = "a string", boolean = "true or false",
-  table = "a table", ["function"] = "a function", module = "a module", tensor = "a tensor",
+  table = "a table", ["function"] = "a function", module = "a module",
+  class = "a kind of module", tensor = "a tensor",
   any = "given",
 }
 

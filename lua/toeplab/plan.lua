@@ -198,6 +198,21 @@ function plan.trials(exp, words)
     values = values, counts = counts }
 end
 
+-- How equal trials came to be, as far as the declaration tells.
+local function twice(exp)
+  if next(exp.random) then return ", drawn by random: draw fewer, or from more values" end
+  local axes = exp:axes()
+  for _, rule in ipairs(exp.when) do
+    for _, key in ipairs(suggest.keys(rule.fixed or {})) do
+      if axes[key] then
+        return (": a rule of when fixes the axis %s; where its other values make no sense, leave "
+          .. "them out by except"):format(key)
+      end
+    end
+  end
+  return ""
+end
+
 -- Equal trials would be one trial twice; and the experiment's own check has its say. Gives each its
 -- field json, the text of its configuration.
 function plan.check(exp, trials)
@@ -206,8 +221,7 @@ function plan.check(exp, trials)
     local text = json.encode(trial.config)
     trial.json = text
     if seen[text] then
-      stop.usage("%s: %s appears twice among the trials%s", exp.file, trial.label,
-        next(exp.random) and ", drawn by random: draw fewer, or from more values" or "")
+      stop.usage("%s: %s appears twice among the trials%s", exp.file, trial.label, twice(exp))
     end
     seen[text] = true
     local known, wrong = suggest.choose("precision", trial.config.precision,

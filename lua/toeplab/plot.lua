@@ -1,4 +1,4 @@
--- plot.lua: pictures by gnuplot, as SVG, or PNG where the file's name ends so.
+-- plot.lua: pictures by gnuplot, as SVG, or PNG or PDF where the file's name ends so.
 --
 --   plot.svg("loss.svg", { title = "Loss", xlabel = "step", logy = true,
 --     series = { { name = "ours", x = {1, 2}, y = {0.5, 0.4} } } })
@@ -9,10 +9,12 @@
 -- logarithmic axis, is a gap. Equal specs give equal files. Returns true, or nil and why not, as
 -- when there is no gnuplot.
 local core = require "toeplab.core"
-local shell = require "toeplab.shell"
+local gnuplot = require "toeplab.gnuplot"
 local suggest = require "toeplab.suggest"
 
 local plot = {}
+
+local clean, quote = gnuplot.clean, gnuplot.quote
 
 local WIDTH, HEIGHT, CELLS = 720, 460, 360
 -- Okabe and Ito's colours, which the colour-blind tell apart.
@@ -78,18 +80,7 @@ local function check_series(s, number)
   return checked
 end
 
--- ---- Text for gnuplot -------------------------------------------------------------------------
-
--- A text of one line of UTF-8.
-local function clean(text)
-  text = text:gsub("%c", " ")
-  return utf8.len(text) and text or (text:gsub("[\x80-\xff]", "?"))
-end
-
--- A text as it is: in single quotes gnuplot replaces nothing; it does not read two quotes in a row.
-local function quote(text)
-  return "'" .. clean(text):gsub("'", [[' . "'" . ']]) .. "'"
-end
+-- ---- Data -------------------------------------------------------------------------------------
 
 -- v if it can be drawn, else nil.
 local function drawable(v, log)
@@ -169,8 +160,13 @@ local function axis(out, spec, name)
   end
 end
 
-local function labels(out, spec)
-  for _, name in ipairs { "title", "xlabel", "ylabel" } do
+local function labels(out, spec, width)
+  if spec.title then -- in the middle of the axes, which a key or a scale of colours moves
+    width = spec.width or width or WIDTH
+    if spec.key == "outside" then width = math.min(width, WIDTH) end
+    out("set title %s noenhanced", gnuplot.lines(spec.title, width // 11))
+  end
+  for _, name in ipairs { "xlabel", "ylabel" } do
     if spec[name] then out("set %s %s noenhanced", name, quote(spec[name])) end
   end
   if spec.zlabel then out("set cblabel %s noenhanced", quote(spec.zlabel)) end
@@ -294,17 +290,19 @@ end
 
 -- ---- The picture ------------------------------------------------------------------------------
 
-local function panel(out, spec)
+local function panel(out, spec, width)
   out("reset")
   out("set encoding utf8\nset border lc rgb '#444444'\nset tics nomirror")
-  labels(out, spec)
+  labels(out, spec, width)
   if spec.matrix then return heat(out, spec) end
   local checked = { series = {} }
   for i, s in ipairs(spec.series or {}) do checked.series[i] = check_series(s, i) end
   lines(out, setmetatable(checked, { __index = spec }))
 end
 
--- The commands for a picture of the kind "svg" or "png".
+local terminals = { svg = "svg", png = "pngcairo", pdf = "pdfcairo" }
+
+-- The commands for a picture of one of these kinds.
 local function script(spec, kind)
   local panels = spec.panels or { spec }
   local columns = math.min(spec.columns or 2, #panels)
@@ -315,8 +313,10 @@ local function script(spec, kind)
   end })
   local width = columns * (spec.width or WIDTH)
   local height = rows * (spec.height or HEIGHT) + (spec.panels and spec.title and 30 or 0)
-  out("set terminal %s size %d,%d font 'sans-serif,13' background rgb 'white' enhanced",
-    kind == "png" and "pngcairo" or "svg", width, height)
+  local size = kind == "pdf" and "%.2fin,%.2fin fontscale 0.7" or "%d,%d"
+  local unit = kind == "pdf" and 100 or 1 -- in print a picture of 720 points fills the page
+  out("set terminal %s size %s font 'sans-serif,13' background rgb 'white' enhanced",
+    terminals[kind], size:format(width / unit, height / unit))
   out("set encoding utf8")
   if spec.panels then
     out("set multiplot layout %d,%d%s", rows, columns,
@@ -327,32 +327,10 @@ local function script(spec, kind)
     if p.key and not places[p.key] then
       error(("plot: key '%s'%s"):format(p.key, suggest.hint(p.key, suggest.keys(places))), 0)
     end
-    panel(out, p)
+    panel(out, p, spec.width)
   end
   if spec.panels then out("unset multiplot") end
   return table.concat(text, "\n") .. "\n"
-end
-
--- What gnuplot prints for the commands; nil and why it fails.
-local function gnuplot(text)
-  if not shell.on_path("gnuplot") then
-    return nil, "there is no gnuplot to draw with (Debian, Ubuntu: apt-get install gnuplot-nox)"
-  end
-  local name = os.tmpname()
-  local commands, errors = name .. ".gp", name .. ".err"
-  local ok, why = core.sys.write_file(commands, text)
-  local picture
-  if ok then
-    -- -d: without the user's own settings
-    ok = shell.run(("gnuplot -d %s >%s 2>%s"):format(shell.quote(commands), shell.quote(name),
-      shell.quote(errors)))
-    picture = ok and core.sys.read_file(name)
-    why = "gnuplot: " .. ((core.sys.read_file(errors) or ""):match("([^\n]+)%s*$") or "no picture")
-    why = why:gsub(name, "picture", 1)
-  end
-  for _, path in ipairs { name, commands, errors } do os.remove(path) end
-  if not picture or picture == "" then return nil, why end
-  return picture
 end
 
 local escapes = { ["&"] = "&amp;", ["<"] = "&lt;" }
@@ -369,12 +347,17 @@ end
 local function draw(path, spec)
   check("plot", spec, fields)
   local kind = path:lower():match("%.(%a+)$")
-  if kind ~= "svg" and kind ~= "png" then
-    error(("plot: %s: its name must end in .svg or .png"):format(path), 0)
+  if not terminals[kind] then
+    error(("plot: %s: its name must end in .svg, .png or .pdf"):format(path), 0)
   end
-  local picture, why = gnuplot(script(spec, kind))
+  local picture, why = gnuplot.run(script(spec, kind))
   if not picture then return nil, why end
   if kind == "svg" then picture = finish(picture, spec.title) end
+  if kind == "pdf" then -- no date of its own
+    picture = picture:gsub("/CreationDate %(D:[^)]*%)", function(date)
+      return (date:gsub("%d", "0"))
+    end)
+  end
   return core.sys.write_file(path, picture)
 end
 

@@ -43,7 +43,11 @@ function records.open(folder, mode)
   check_empty(folder)
   local store, message, status = core.store(folder, mode == "u" and "w" or mode)
   if not store then
-    stop.raise(status == "ELOCKED" and stop.LOCKED or stop.STORAGE, "%s", message)
+    if status == "ELOCKED" then
+      stop.raise(stop.LOCKED, "%s (toeplab status shows how far it is; -C DIR takes another "
+        .. "folder)", message)
+    end
+    stop.raise(stop.STORAGE, "%s", message)
   end
   return setmetatable({ store = store, folder = folder }, Records)
 end

@@ -101,20 +101,23 @@ end
 -- line per value of the key, each cell the mean of the metric over the seeds; a last column says
 -- how many of them diverged, if any did.
 function report.by(spec, trials)
-  local header, groups, order = { spec.rows }, {}, {}
+  local keys = type(spec.rows) == "table" and spec.rows or { spec.rows }
+  local header, groups, order = table.move(keys, 1, #keys, 1, {}), {}, {}
   for _, name in ipairs(spec.columns) do header[#header + 1] = name end
   header[#header + 1] = "trials"
   for _, trial in ipairs(trials) do
-    local key = plan.show(trial.config[spec.rows])
-    if not groups[key] then
-      groups[key], order[#order + 1] = {}, key
+    local row = {}
+    for i, key in ipairs(keys) do row[i] = plan.show(trial.config[key]) end
+    local name = table.concat(row, "\0")
+    if not groups[name] then
+      groups[name], order[#order + 1] = { row = row }, name
     end
-    table.insert(groups[key], trial)
+    table.insert(groups[name], trial)
   end
   local rows, some = {}, diverged(trials, spec.columns) > 0
   if some then header[#header + 1] = "diverged" end
   for _, key in ipairs(order) do
-    local row = { key }
+    local row = groups[key].row
     for _, name in ipairs(spec.columns) do
       local values = {}
       for _, trial in ipairs(groups[key]) do values[#values + 1] = trial.metrics[name] end

@@ -21,6 +21,19 @@ local runner = {}
 
 local SECONDS, PATIENCE_SECONDS = 60, 20
 
+-- A fixed key that no trial read may be a slip: weight_deacy. Where trials were done before, or
+-- failed, others may have read it; and a scale may be such that some keys are of no use.
+local function warn_fixed(run, counts, reads)
+  if counts.done ~= #run.trials or run.scale ~= "" then return end
+  local unread = {}
+  for _, key in ipairs(suggest.keys(run.exp.fixed)) do
+    if not reads[key] and not run.exp.always[key] then unread[#unread + 1] = key end
+  end
+  if #unread == 0 then return end
+  run.progress:warn("%s: no trial read %s: a slip in the name, or of no use here?",
+    run.exp:where(unread[1]), "'" .. table.concat(unread, "', '") .. "'")
+end
+
 -- An axis that no trial read made no difference: its trials are the same ones, again and again.
 local function check_read(run, counts, reads)
   if counts.done == 0 then return end
@@ -96,6 +109,9 @@ local function summary(run, counts, seconds)
   if #parts == 0 then parts[1] = "none of them here" end -- of another shard
   run.progress:say("%d trial%s: %s  (%s, %s)", #run.trials, #run.trials == 1 and "" or "s",
     table.concat(parts, ", "), progress.duration(seconds), run.folder)
+  if counts.failed > 3 then
+    run.progress:say("toeplab failures %s groups them by their causes", run.exp.name)
+  end
 end
 
 local function scale_of(words)
@@ -248,6 +264,7 @@ function runner.run(path, overrides, options)
   if not options.quiet or counts.failed > 0 then
     summary(run, counts, core.sys.clock() - began)
   end
+  warn_fixed(run, counts, reads)
   check_read(run, counts, reads)
   return counts.failed > 0 and stop.FAILED or stop.DONE, run.trials
 end

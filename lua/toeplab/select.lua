@@ -4,6 +4,7 @@
 --   quickstart  the trials of an experiment       @best:loss       the done one that is best
 --   @failed     the trials of a status            @all             all of them
 --   decay=0.99  lr<1e-3  val_ppl>=20  tag=paper  error~nan         filters: only trials that fit
+--   decay=0.9,0.99                                                 one of these values
 --
 -- Names add up, filters narrow down, and @last and @best choose among what the filters leave. The
 -- name in a filter is a key of the configuration, a metric (its last value) or a column, looked for
@@ -25,8 +26,8 @@ select.statuses = { "queued", "running", "done", "failed", "interrupted", "kille
 
 -- The help of verbs that take these words.
 select.help = "TRIAL: the beginning of an id, an experiment, @last, @last:N, @best:METRIC, @all,\n"
-  .. "@STATUS; or a filter: key=value, also != < <= > >= and ~ (contains), where key is one of\n"
-  .. "the configuration, a metric, or a column: status, tag, host, error, seconds, age, ..."
+  .. "@STATUS; or a filter: key=value (or a,b), also != < <= > >= and ~ (contains), where key is\n"
+  .. "one of the configuration, a metric, or a column: status, tag, host, error, age, ..."
 
 local columns = {
   id = "t.id", experiment = "t.experiment", sweep = "t.sweep", seed = "t.seed", step = "t.step",
@@ -163,17 +164,17 @@ local function number(word, column, text)
   return x or stop.usage("'%s': %s is compared with %s", word, word:match("^[^<>]+"), wanted)
 end
 
--- What a configuration may hold that a user writes as text: a number, a text, true, a list.
+-- What a configuration may hold that a user writes as text: a number, a text, true; with commas a
+-- list, or any one of these.
 local function meanings(text)
-  local list = { text, tonumber(text) }
+  local list, items = { text, tonumber(text) }, {}
   if text == "true" or text == "false" then list[#list + 1] = text == "true" end
-  if text:find(",", 1, true) then
-    local items = {}
-    for item in (text .. ","):gmatch("([^,]*),") do
-      items[#items + 1] = math.tointeger(item) or tonumber(item) or item
-    end
-    list[#list + 1] = json.encode(items)
+  if not text:find(",", 1, true) then return list end
+  for item in (text .. ","):gmatch("([^,]*),") do
+    items[#items + 1] = math.tointeger(item) or tonumber(item) or item
+    table.move(meanings(item), 1, 3, #list + 1, list)
   end
+  list[#list + 1] = json.encode(items)
   return list
 end
 
@@ -193,8 +194,8 @@ end
 -- The condition of one filter. != holds for whatever = does not hold for.
 local function filter(query, word, name, operator, text)
   local value, kind, column = query:value(name)
-  if column == "status" and (operator == "=" or operator == "!=") then
-    local ok, why = suggest.choose("status", text, select.statuses)
+  for status in (column == "status" and operator:find("=$") and text or ""):gmatch("[^,]+") do
+    local ok, why = suggest.choose("status", status, select.statuses)
     if not ok then stop.usage("%s", why) end
   end
   if operator == "=" then return equals(query, value, kind, column, text) end
@@ -253,7 +254,10 @@ local function last(query, count)
     return "t.trashed = (SELECT max(trashed) FROM trials)"
   end
   local rows = query:rows("t.id", "ORDER BY t.started DESC, t.id LIMIT " .. count)
-  if #rows == 0 then stop.usage("%s holds no trials", query.store.folder) end
+  if #rows == 0 then
+    stop.usage("%s holds no trials%s", query.store.folder,
+      query.where ~= query.base and " that fit" or "")
+  end
   take(query, rows)
 end
 
@@ -368,10 +372,12 @@ function select.ids(store, words, verb, trash)
   return select.new(store, words, trash):ids(verb)
 end
 
--- The row of v_trials of the one trial that a word means.
-function select.one(store, word)
-  local ids = select.ids(store, { word }, word)
-  if #ids > 1 then stop.usage("'%s' means %d trials: name one (see toeplab ls)", word, #ids) end
+-- The row of v_trials of the one trial that a word means, or a list of words together.
+function select.one(store, words)
+  words = type(words) == "table" and words or { words }
+  local text = table.concat(words, " ")
+  local ids = select.ids(store, words, text)
+  if #ids > 1 then stop.usage("'%s' means %d trials: name one (see toeplab ls)", text, #ids) end
   return store:rows("SELECT * FROM v_trials WHERE id = ?", { ids[1] })[1]
 end
 

@@ -7,6 +7,7 @@
 -- beginning of its sha256 in the place of the step.
 
 local checkpoint = require "toeplab.checkpoint"
+local class = require "toeplab.class"
 local core = require "toeplab.core"
 local json = require "toeplab.json"
 local models = require "toeplab.models"
@@ -89,7 +90,9 @@ end
 -- nil, or the name of an option of a model that is a piece of program.
 local function programmed(options)
   for name, value in pairs(options) do
-    if type(value) == "function" or type(value) == "userdata" then return name end
+    if type(value) == "function" or type(value) == "userdata" or class.isclass(value) then
+      return name
+    end
   end
 end
 
@@ -175,7 +178,7 @@ function stored.load(store, row, options)
   local o, short = options or {}, row.id:sub(1, 12)
   local about, paths, files = describe(store, row.id, short)
   if about.programmed then
-    stop.usage("trial %s has a model with a %s of its script's own; only that script can make it",
+    stop.usage("trial %s has a model whose %s is its script's own; only that script can make it",
       short, about.programmed)
   end
   local state, file = parameters(files, o.kind, o.warn or function() end)

@@ -38,7 +38,10 @@ end
 function suggest.hint(word, names)
   local name = suggest.nearest(word, names)
   if name then return ("; did you mean '%s'?"):format(name) end
-  local sorted = table.move(names, 1, #names, 1, {})
+  local sorted, seen = {}, {}
+  for _, known in ipairs(names) do
+    if not seen[known] then seen[known], sorted[#sorted + 1] = true, known end
+  end
   table.sort(sorted)
   return #sorted > 0 and "; known: " .. table.concat(sorted, ", ") or ""
 end

@@ -234,7 +234,8 @@ function tables.fill(published, pool, metrics)
     result.trials = pool:trials(names)
     local match = published_tables.matcher(from.rows, pool.axes)
     local keys, wanted = row_keys(pool, from.columns), published_tables.keys(from.rows)
-    if pool.plan.rows then wanted[pool.plan.rows] = true end
+    local rows = pool.plan.rows -- a key, a list of some, or nil
+    for _, key in ipairs(type(rows) == "table" and rows or { rows }) do wanted[key] = true end
     list = groups(result.trials, keys, match)
     name_groups(list, keys, wanted)
   end

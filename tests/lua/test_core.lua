@@ -124,6 +124,28 @@ test("tostring", function()
   eq(tostring(core.zeros()), "tensor [] float32")
 end)
 
+test("show", function()
+  local head, rows = core.tensor({ { 1, 2.5 }, { -3, nan } }):show():match("^([^\n]*)\n(.*)$")
+  eq(head, "tensor [2,2] float32")
+  eq((rows:gsub("-nan", " nan")), (" %10s %10s\n %10s %10s"):format("1", "2.5", "-3", "nan"))
+  eq(core.ids({ 1, 20 }):show(), "tensor [2] int32\n      1     20")
+  eq(core.full({}, 0.5):show(), "tensor [] float32\n        0.5")
+  eq(core.zeros(2, 0):show(), "tensor [2,0] float32")
+  local closed = core.ones(1)
+  closed:close()
+  eq(closed:show(), "tensor (closed)")
+end)
+
+test("show leaves out the middle of much", function()
+  local _, count = core.zeros(9, 1000):show():gsub("%f[%d]0%f[%D]", "")
+  eq(count, 8 * 8)
+  eq(core.ids({ { 1, 2, 3, 4, 5, 6, 7, 8, 9 } }):show(),
+    "tensor [1,9] int32\n      1      2      3      4 ...      6      7      8      9")
+  local text = core.range(1, 24):reshape(2, 6, 1, 2):show()
+  eq(select(2, text:gsub("%(%d,%d,%.,%.%)", "")), 4)
+  assert(text:find("(2,6,.,.)\n         23         24", 1, true), text)
+end)
+
 -- ---- Contents -----------------------------------------------------------------------------------
 
 test("copy, fill, clone, view", function()

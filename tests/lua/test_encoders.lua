@@ -282,6 +282,30 @@ test("those that make sense work, and options go where they belong", function()
   raises(nn.TNO, "is not one of conv, lra, mlp, piecewise, ssm, table", 2, { encoder = "cnn" })
 end)
 
+test("a kind of module as the encoder: one of its own in each layer", function()
+  local Rows = nn.class("Rows", { dim = "int", parts = 2 }, { "dim" })
+  Rows.domains = { lag = true }
+  function Rows:build(o) self.w = nn.parameter(tl.ones(o.parts, o.dim)) end
+  function Rows:forward(points)
+    return tl.matmul(tl.ones(points:dim(1), self.opt.parts), self.w)
+  end
+  local given = { vocab = 5, dim = 4, layers = 2, expand = 2.0, encoder = Rows }
+  given.encoder_options = { parts = 3 }
+  local model = tl.models.tnn_lm(given)
+  local names = {}
+  for _, p in ipairs(model:parameters()) do
+    if p.name:find "encoder" then names[#names + 1] = p.name .. p.tensor:numel() end
+  end
+  eq(names, { "layers.1.token.tno.encoder.w24", "layers.2.token.tno.encoder.w24" })
+  eq(model(core.ids { { 1, 2, 3 } }):shape(), { 1, 3, 5 })
+  raises(tl.models.tnn_lm, "Rows takes lags, and backend 'fd' asks by frequency", { vocab = 5,
+    dim = 4, layers = 1, encoder = Rows, backend = "fd", decay = "none" })
+  raises(nn.TNO, "unknown option 'prats'; did you mean 'parts'", 4,
+    { encoder = Rows, encoder_options = { prats = 1 } })
+  raises(nn.TNO, "'rpe' is not for an encoder of one's own", 4,
+    { encoder = Rows, rpe = { layers = 1 } })
+end)
+
 test("an encoder of one's own is told points, length and domain", function()
   local seen = {}
   local function encoder(points, n, domain)

@@ -76,6 +76,9 @@ t.test("the rows and columns of a report are checked when the script is loaded",
   report_is('{ rows = "decy", columns = { "loss" } }',
     "x%.lua:9: report: rows: there is no key 'decy'; did you mean 'decay'")
   report_is('{ columns = { "loss" } }', "x%.lua:9: report: rows must name a key")
+  report_is('{ rows = {}, columns = { "loss" } }', "report: rows must name a key, or list several")
+  report_is('{ rows = { "decay", { 1 } }, columns = { "loss" } }', "rows: there is no key 'table")
+  report_is('{ rows = { "decay", "sed" }, columns = { "loss" } }', "did you mean 'seed'")
   report_is('{ rows = "decay", columns = "loss" }', "columns must be a list of metrics")
   report_is('{ rows = "decay" }', "columns must be a list of metrics")
   report_is('{ row = "decay" }', "x%.lua:9: report has no field 'row'; did you mean 'rows'")
@@ -188,6 +191,10 @@ t.test("means over seeds, one line per value", function()
   local header, rows = report.by({ rows = "width", columns = { "loss" } }, trials)
   t.eq(header, { "width", "loss", "trials" })
   t.eq(rows, { { "8", 2.0, 2 }, { "16", 5.0, 1 } })
+  for i, trial in ipairs(trials) do trial.config.op = i < 2 and "fd" or "ski" end
+  header, rows = report.by({ rows = { "op", "width" }, columns = { "loss" } }, trials)
+  t.eq(header, { "op", "width", "loss", "trials" })
+  t.eq(rows, { { "fd", "8", 1.0, 1 }, { "ski", "8", 3.0, 1 }, { "ski", "16", 5.0, 1 } })
 end)
 
 t.test("progress off a terminal is plain lines, and quiet is silent", function()

@@ -229,9 +229,11 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
     refused("--tokens x", 2, "%-%-tokens takes a number")
     refused("--top-k 0", 2, "%-%-top%-k takes a number of at least 1")
     refused("", 2, "the prompt needs at least one token")
-    refused("@last", 2, "which trial%?")
+    refused("seed=77", 2, "holds no trials that fit")
+    local words = "status=done" -- of which @last is the last
+    t.eq({ generate(folder, words .. " -p the -n 2") }, { generate(folder, "-p the -n 2") })
     t.eq(run(folder, { "steps=2" }, "mixer = function(d) return tl.nn.Linear(d, d) end"), 0)
-    refused("-p a", 2, "a mixer of its script's own")
+    refused("-p a", 2, "whose mixer is its script's own")
     for words, want in pairs {
       ["causal = false"] = "the model of trial %x+ is not causal",
       ['backend = "ski", encoder = "piecewise", backend_options = { inducing = 4 }'] =

@@ -66,7 +66,8 @@ t.test("texts are shown as they are and run nothing", function()
   in_folder(function(folder)
     local words = "x_1 ^2 {/Bold b} <b> & 'q' \"d\" `touch " .. folder .. "/ran` $HOME \\n %s @a λ"
     local svg = {}
-    for i, spec in ipairs { { title = words, series = { { y = { 1, 2 } } } },
+    local wide = { title = words, width = 2000, series = { { y = { 1, 2 } } } }
+    for i, spec in ipairs { wide,
       { xlabel = words, ylabel = words, series = { { name = words, y = { 1, 2 } } } } } do
       t.ok(plot.svg(folder .. "/a.svg", spec))
       svg[i] = read(folder .. "/a.svg")
@@ -156,6 +157,22 @@ t.test("PNG by the name's ending; tensors as numbers", function()
   t.eq(png:sub(1, 8), "\x89PNG\r\n\x1a\n")
 end)
 
+t.test("PDF by the name's ending, the same each time", function()
+  local pdf = drawn({ title = "A title", series = { { y = { 1, 2 } } } }, "a.pdf")
+  t.eq(pdf:sub(1, 5), "%PDF-")
+  t.ok(not pdf:find("CreationDate %(D:[1-9]"))
+end)
+
+t.test("a title that is too long is broken", function()
+  local title = ("decay=none "):rep(9) .. "it's layer 1"
+  for _, spec in ipairs { { series = { { y = { 1, 2 } } } }, { matrix = { { 1, 2 } } } } do
+    spec.title, spec.width = title, 560
+    local svg = drawn(spec)
+    t.ok(svg:find(">it's layer 1<", 1, true) or svg:find("none it's layer 1<", 1, true))
+    t.ok(not svg:find(("decay=none "):rep(6), 1, true) or svg:find("<title>" .. title, 1, true))
+  end
+end)
+
 t.test("what cannot be meant is an error", function()
   local function fails(spec, want, path)
     t.raises(plot.svg, want, path or "a.svg", spec)
@@ -172,7 +189,7 @@ t.test("what cannot be meant is an error", function()
   fails({ panels = { { logz = 3 } } }, "panel 1: logz must be a boolean")
   fails({ matrix = { { 1, 2 }, { 3 } } }, "row 2 of the matrix has 1 numbers, row 1 2")
   fails({ matrix = {} }, "the matrix is empty")
-  fails({ series = {} }, "must end in %.svg or %.png", "a.pdf")
+  fails({ series = {} }, "must end in %.svg, %.png or %.pdf", "a.eps")
   t.raises(plot.heat, "there is no matrix", "a.svg", { series = {} })
 end)
 

@@ -142,6 +142,9 @@ t.test("last values against a key: numbers in order, words by name, with interva
     t.eq(spec.series[1].x, { 1, 2 })
     t.eq(spec.series[1].y, { 20, 20 })
     t.eq(spec.series[1].error[1], stats.interval({ 10, 20, 30 }).half, 1e-12)
+    spec = curves.against(gathered.set(store, ids), "ppl", "decay", { by = { "seed" } })
+    t.eq({ spec.series[1].x, spec.series[2].x, spec.series[3].x },
+      { { 0.94, 1.94 }, { 1, 2 }, { 1.06, 2.06 } }, 1e-12) -- beside each other
     spec = curves.against(gathered.set(store, ids), "ppl", "seed", { logx = true })
     t.eq(spec.series[1].x, { 1, 2, 3 })
     t.eq(spec.series[1].y, { 10, 20, 30 })

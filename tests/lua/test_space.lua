@@ -134,6 +134,8 @@ t.test("what cannot be planned is a usage error", function()
   local rule = "when = { { where = function() error(%s) end, fixed = { lr = 1 } } },"
   refused("where: .*boo", rule:format "'boo'")
   refused("where: nil", rule:format "nil")
+  refused("appears twice .*: a rule of when fixes the axis model; .* leave them out by except",
+    "when = { { where = { lr = 1 }, fixed = { model = 'tnn' } } },", { "lr=1" })
   refused("drawn by random: draw fewer", "random = { draws = 5, n = { 'integer', 1, 2 } },")
   refused("1e%+08 trials; at most", "random = { draws = 100000000, n = { 'uniform', 1, 2 } },")
   refused("2e%+06 trials; at most", "seeds = 1000000,")

@@ -12,7 +12,7 @@ local suggest = require "toeplab.suggest"
 
 local command = {
   example = "toeplab convert @last -o model.h5\n  toeplab generate model.h5 --prompt \"In the\"",
-  usage = "toeplab convert ID [-o FILE.h5]",
+  usage = "toeplab convert TRIAL [-o FILE.h5]",
   about = "Turns the causal model of a trial into a recurrent one without training (ETSC): each\n"
     .. "Toeplitz operator becomes modes, whose state does not grow with the text. The file has\n"
     .. "all that toeplab generate needs. Prints for each operator how far its answer to an\n"
@@ -68,9 +68,9 @@ local function print_rows(rows)
   report.print(header, lines)
 end
 
-local function load(set, word)
+local function load(set, words)
   local store <close> = records.open(records.folder(set.dir), "r")
-  local row = select.one(store, word)
+  local row = select.one(store, words)
   local model, _, about = stored.load(store, row, {
     kind = set.last and "checkpoint" or nil,
     warn = function(...) io.stderr:write("warning: ", string.format(...), "\n") end,
@@ -82,7 +82,7 @@ local function load(set, word)
 end
 
 function command.run(set, words)
-  if #words ~= 1 then
+  if #words == 0 then
     stop.usage("convert: which trial? Give one id (see toeplab ls) or @last")
   end
   local form = set.form or "exact"
@@ -92,7 +92,7 @@ function command.run(set, words)
     stop.usage("convert: '%s' must end in .h5, by which toeplab generate knows a file", set.output)
   end
   local lags = arguments.integer("convert", set, "lags", 1)
-  local model, about = load(set, words[1])
+  local model, about = load(set, words)
   lags = lags or about.length or 256
   local path = set.output or about.trial:sub(1, 12) .. ".h5"
   local session, rows = convert(model, form, lags)

@@ -14,7 +14,7 @@ local command = {
   example = 'toeplab generate @last --prompt "In the beginning" --tokens 200\n'
     .. '  toeplab generate 3f9c1a --tokens 50 --temperature 0.8 --top-k 40 --seed 7\n'
     .. "  toeplab generate @last --tokens 5000 --method ring",
-  usage = "toeplab generate ID | FILE.h5 [--prompt TEXT]",
+  usage = "toeplab generate TRIAL | FILE.h5 [--prompt TEXT]",
   about = "Writes the prompt and what the model of a trial adds to it, token by token. The model\n"
     .. "has the parameters of its best checkpoint or, if none was kept, of its newest. ID: the\n"
     .. "beginning of a trial's id (toeplab ls), or @last; FILE.h5: what toeplab convert wrote.\n"
@@ -92,9 +92,9 @@ local function check_prompt(vocab, prompt)
 end
 
 -- The model of a stored trial, its vocabulary, and the length that it was trained at.
-local function from_trial(set, word, o)
+local function from_trial(set, words, o)
   local store <close> = records.open(records.folder(set.dir), "r")
-  local row = select.one(store, word)
+  local row = select.one(store, words)
   local model, vocab, about = stored.load(store, row, {
     kind = set.last and "checkpoint" or nil,
     warn = function(...) io.stderr:write("warning: ", string.format(...), "\n") end,
@@ -134,7 +134,7 @@ local function write(model, vocab, prompt, o)
 end
 
 function command.run(set, words)
-  if #words ~= 1 then
+  if #words == 0 then
     stop.usage("generate: which trial? Give one id (see toeplab ls) or @last, or a file")
   end
   check_together(set, words[1])
@@ -148,10 +148,10 @@ function command.run(set, words)
     stream = core.stream(arguments.integer("generate", set, "seed", 0) or 1, "generate"),
   }
   local model, vocab, trained
-  if words[1]:find "%.h5$" then
+  if #words == 1 and words[1]:find "%.h5$" then
     model, vocab = from_file(words[1], o)
   else
-    model, vocab, trained = from_trial(set, words[1], o)
+    model, vocab, trained = from_trial(set, words, o)
   end
   local prompt = set.prompt or ""
   o.window = window(set, trained, check_prompt(vocab, prompt) + (o.tokens or 200))

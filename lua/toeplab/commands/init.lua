@@ -101,10 +101,11 @@ end
 
 local lua_help = [==[
 toeplab lua script.lua
+  toeplab lua -e 'local tl = require "toeplab" print(tl.tno("rac", 4, 1, true):points())'
 
-usage: toeplab lua [FILE [ARGUMENTS]]
+usage: toeplab lua [FILE | -e CODE [ARGUMENTS]]
 
-Runs FILE, or standard input, as Lua; require "toeplab" gives the library.]==]
+Runs FILE, CODE or standard input as Lua; require "toeplab" gives the library.]==]
 
 -- The help of a verb's module: an example first.
 local function help_of(command)

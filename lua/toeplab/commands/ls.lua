@@ -31,8 +31,19 @@ local LOGGED = "SELECT coalesce(value, char(0) || 'nan')"
 -- Names to be shown: each its header and how the value is turned into a cell.
 local usual = { "id", "experiment", "trial", "status", "step", "loss", "started", "time", "tags" }
 
+local function is_usual(name)
+  for _, known in ipairs(usual) do
+    if known == name then return true end
+  end
+end
+
+-- In a table what is sorted by is shown too.
 local function names(set)
-  if not set.columns then return usual end
+  if not set.columns then
+    local list, by = table.move(usual, 1, #usual, 1, {}), (set.sort or "loss"):gsub("^%-", "")
+    if not is_usual(by) and not set.csv and not set.json then table.insert(list, 7, by) end
+    return list
+  end
   local list = { "id" }
   for name in set.columns:gmatch("[^,]+") do
     if name ~= "id" then list[#list + 1] = name end
@@ -40,11 +51,16 @@ local function names(set)
   return list
 end
 
+-- A checkpoint is behind what a running trial has logged.
+local STEP = [[CASE WHEN %s = 'running' THEN max(coalesce(t.step, 0), coalesce((SELECT max(step)
+  FROM last WHERE last.trial = t.id), 0)) ELSE t.step END]]
+
 -- The SQL of a name; a store whose trials log no loss has the usual columns all the same.
 local function sql_of(query, name, chosen)
   if not chosen and name == "loss" then
     return ("(%s FROM last WHERE trial = t.id AND name = %s)"):format(LOGGED, query:bind("loss"))
   end
+  if not chosen and name == "step" then return STEP:format(query.status) end
   local sql, kind = query:value(chosen and name or "column:" .. name)
   return kind == "metric" and sql:gsub("SELECT value", LOGGED) or sql
 end
@@ -68,7 +84,7 @@ end
 local function read(query, set, header, limit)
   local what = {}
   for c, name in ipairs(header) do
-    what[c] = ("%s AS c%d"):format(sql_of(query, name, set.columns), c)
+    what[c] = ("%s AS c%d"):format(sql_of(query, name, set.columns or not is_usual(name)), c)
   end
   local rows, found = {}, query:rows(table.concat(what, ", "), order(query, set.sort),
     limit > 0 and limit or nil)

@@ -34,7 +34,7 @@ local command = {
     { name = "n", value = "LENGTH", help = "length of the operator" },
     { name = "log", value = "AXES", help = "logarithmic axes: x, y or xy; of a matrix z" },
     { name = "title", value = "TEXT", help = "above the picture" },
-    { name = "output", short = "o", value = "FILE", help = "FILE.svg or FILE.png" },
+    { name = "output", short = "o", value = "FILE", help = "FILE.svg, FILE.png or FILE.pdf" },
     { name = "term", help = "draw in the terminal" },
     output.dir,
   },
@@ -81,9 +81,9 @@ local function check(set, kind)
       stop.usage("plot: choose one of --%s and --%s", pair[1], pair[2])
     end
   end
-  if set.output and not set.output:lower():find "%.svg$" and not set.output:lower():find "%.png$"
-  then
-    stop.usage("plot: --output %s: its name must end in .svg or .png", set.output)
+  local kind = (set.output or ".svg"):lower():match("%.(%a+)$")
+  if kind ~= "svg" and kind ~= "png" and kind ~= "pdf" then
+    stop.usage("plot: --output %s: its name must end in .svg, .png or .pdf", set.output)
   end
 end
 

@@ -23,8 +23,9 @@ local repl = {
   options = { output.dir },
 }
 
--- A value for the eye: tables as JSON where they can be.
+-- A value for the eye: tensors with their numbers, tables as JSON where they can be.
 local function text(v)
+  if type(v) == "userdata" and tostring(v):find("^tensor %[") then return v:show() end
   if type(v) ~= "table" or getmetatable(v) then return tostring(v) end
   local ok, encoded = pcall(json.encode, v)
   return ok and encoded or tostring(v)

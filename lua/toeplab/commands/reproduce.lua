@@ -133,13 +133,13 @@ local function judge(set, store, t, scratch, new_id)
 end
 
 function command.run(set, words, all)
-  if #words ~= 1 then
+  if #words == 0 then
     stop.usage("reproduce: which trial? Give one id (see toeplab ls) or @last")
   end
   local threads = arguments.integer("reproduce", set, "threads", 1)
   local folder = records.folder(set.dir)
   local store <close> = records.open(folder, "r")
-  local t = reproduce.stored(store, select.one(store, words[1]).id)
+  local t = reproduce.stored(store, select.one(store, words).id)
   if not set.quiet then warn(t) end
   local scratch = ("%s/reproduce-%s"):format(folder, t.id:sub(1, 12))
   local new_id = reproduce.run(t, scratch, { threads = threads or t.about.threads or core.threads(),

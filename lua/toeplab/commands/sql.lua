@@ -2,6 +2,7 @@
 local output = require "toeplab.commands.output"
 local records = require "toeplab.records"
 local report = require "toeplab.report"
+local select = require "toeplab.select"
 local stop = require "toeplab.stop"
 
 local sql = {
@@ -18,12 +19,28 @@ local sql = {
   },
 }
 
+-- How to ask for the column that SQLite does not know, where it is a key or a metric.
+local function hint(store, message)
+  local name = message:match("no such column: ([%w_@]+)$")
+  local keys, metrics = select.names(store)
+  for _, key in ipairs(name and keys or {}) do
+    if key == name then return (": a key is json_extract(config, '$.%s')"):format(name) end
+  end
+  for _, metric in ipairs(name and metrics or {}) do
+    if metric == name then
+      return (": a metric is a row of v_last, whose name is '%s'"):format(name)
+    end
+  end
+  return name and " (toeplab sql --schema lists them)" or ""
+end
+
 -- What SQLite said of the query, without the query.
-local function complain(why, text)
+local function complain(store, why, text)
   local message = stop.text(why)
   if message:find("not one statement", 1, true) then stop.usage("sql: takes one SELECT") end
   local _, at = message:find(text .. ": ", 1, true)
-  stop.usage("sql: %s", at and message:sub(at + 1) or message)
+  message = at and message:sub(at + 1) or message
+  stop.usage("sql: %s%s", message, hint(store, message))
 end
 
 -- The query becomes a view of this connection only, which names its columns in order; SQLite makes
@@ -31,11 +48,11 @@ end
 local function ask(store, text)
   local view = "CREATE TEMP VIEW asked AS " .. text
   local ok, why = pcall(store.rows, store, view)
-  if not ok then complain(why, view) end
+  if not ok then complain(store, why, view) end
   local results = {}
   for i, statement in ipairs { "PRAGMA table_info(asked)", "SELECT * FROM asked" } do
     ok, results[i] = pcall(store.rows, store, statement)
-    if not ok then complain(results[i], statement) end
+    if not ok then complain(store, results[i], statement) end
   end
   local header, found = table.unpack(results)
   for i, column in ipairs(header) do header[i] = column.name end

@@ -81,7 +81,7 @@ end
 -- The encoder that the options o of a TNO ask for: width numbers per point of a domain.
 function encoders.make(o, width, domain)
   local given = encoders.networks[o.encoder] and "encoder_options" or "rpe"
-  if type(o.encoder) ~= "string" then
+  if type(o.encoder) ~= "string" and not class.isclass(o.encoder) then
     given = next(o.rpe) and "rpe" or "encoder_options"
   end
   if next(o[given]) then
@@ -89,9 +89,10 @@ function encoders.make(o, width, domain)
       and "encoder " .. o.encoder or "an encoder of one's own"), 0)
   end
   if type(o.encoder) ~= "string" then
-    local domains = class.ismodule(o.encoder) and o.encoder.domains
-    if domains then check(o.encoder.kind, domains, o, domain) end
-    return o.encoder
+    local encoder = class.isclass(o.encoder) and o.encoder(width, o.encoder_options) or o.encoder
+    local domains = class.ismodule(encoder) and encoder.domains
+    if domains then check(encoder.kind, domains, o, domain) end
+    return encoder
   end
   local kind, resolved = kinds[o.encoder](o, domain)
   check(o.encoder, kind.domains, o, domain)

@@ -110,7 +110,7 @@ local TNO = class.class("TNO", {
   { "heads", options.field { default = 1, min = 1 }, "heads" },
   { "backend", "rac", "which plugin applies the operator; auto: the quickest of one meaning" },
   { "backend_options", {}, "options of the plugin" },
-  { "encoder", options.field { type = "function|module|string", default = "mlp",
+  { "encoder", options.field { type = "class|function|module|string", default = "mlp",
     choices = encoders.names }, "points -> coefficients" },
   { "rpe", {}, "options of encoders mlp and lra" },
   { "table_length", options.field { default = 512, min = 2 }, "lags of encoder table" },

@@ -1,0 +1,44 @@
+-- test_unread.lua: what a run says besides its results: of keys that nobody read, of many failures.
+local t = require "harness"
+local trials = require "trials"
+
+local script = [[
+local tl = require "toeplab"
+return tl.experiment "unread" {
+  fixed = { steps = 1, lernrate = 1, dropuot = 0 },
+  grid = { width = { 4, 6 } },
+  scale = { smoke = { steps = 2 } },
+  trial = function(t, c)
+    if c.width < 0 then error("width " .. c.width) end
+    t:log { loss = c.width + c.steps }
+  end,
+}
+]]
+
+t.test("a fixed key that no trial reads is told, if all ran and without a scale", function()
+  t.in_folder(function(folder)
+    local code, said = trials.run(folder, script, {})
+    t.eq(code, 0)
+    t.ok(said:find("x%.lua:3: no trial read 'dropuot', 'lernrate': a slip in the name"), said)
+    code, said = trials.run(folder, script, {}) -- all were done before
+    t.ok(code == 0 and not said:find("dropuot"), said)
+    code, said = trials.run(folder, script, { "scale=smoke" })
+    t.ok(code == 0 and not said:find("dropuot"), said)
+    code, said = trials.run(folder, script, { "width=1,-1" })
+    t.ok(code == 1 and not said:find("dropuot"), said)
+    code, said = trials.run(folder, script, { "steps=3", "dropuot=1" })
+    t.ok(code == 0 and said:find("no trial read 'dropuot'"), said)
+  end)
+end)
+
+t.test("of many failures it is told what groups them", function()
+  t.in_folder(function(folder)
+    local code, said = trials.run(folder, script, { "width=-1,-2,-3,-4" })
+    t.eq(code, 1)
+    t.ok(said:find("toeplab failures unread groups them"), said)
+    code, said = trials.run(folder, script, { "width=-5" })
+    t.ok(code == 1 and not said:find("toeplab failures"), said)
+  end)
+end)
+
+t.done()
