@@ -77,6 +77,10 @@ endforeach()
 if(TARGET emulated)
   add_test(NAME device_verify COMMAND toeplab verify -q --device $<TARGET_FILE:emulated>
     ${here}/tests/reference.h5)
+  foreach(precision bf16 tf32)
+    add_test(NAME device_verify_${precision} COMMAND toeplab verify -q -p ${precision}
+      --device $<TARGET_FILE:emulated> ${here}/tests/reference.h5)
+  endforeach()
   set_tests_properties(device_classifier PROPERTIES LABELS long) # minutes
 endif()
 # And on a card, where there is one.

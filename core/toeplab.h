@@ -207,15 +207,17 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **ou
 /* ---- Products -------------------------------------------------------------------------------- */
 
 /* How the operands of tl_matmul, tl_linear, tl_linear_cross_entropy and of their gradients are
-** multiplied: as they are, or rounded to bfloat16 (8 bits of significand, to nearest, ties to
-** even). Sums, results, gradients and all else are float32 with both. bf16 is about twice as fast
-** where oneDNN finds the processor's instructions for it (tl_build_info), elsewhere slower. It
-** counts when a product is run, and then for its gradients too. tl_mlp and tl_tno are float32. */
-typedef enum tl_precision_kind { TL_FLOAT32, TL_BF16 } tl_precision_kind;
+** multiplied: as they are; or rounded to bfloat16 (8 bits of significand, to nearest, ties to
+** even); or, on cards alone, to TF32 (11 bits, as the card does it). Sums, results, gradients and
+** all else are float32 with each. On the CPU bf16 is about twice as fast where oneDNN finds the
+** processor's instructions for it (tl_build_info), elsewhere slower. It counts when a product is
+** run, and then for its gradients too. tl_mlp and tl_tno are float32. */
+typedef enum tl_precision_kind { TL_FLOAT32, TL_BF16, TL_TF32 } tl_precision_kind;
 
 tl_precision_kind tl_precision(const tl_ctx *ctx); /* TL_FLOAT32 at first */
-/* returns what it was */
-tl_precision_kind tl_set_precision(tl_ctx *ctx, tl_precision_kind kind);
+/* TL_EINVAL: the context's device has no such products; it stays as it was */
+tl_status tl_set_precision(tl_ctx *ctx, tl_precision_kind kind);
+int tl_has_precision(const tl_ctx *ctx, tl_precision_kind kind);
 
 /* y = op(a) op(b) on the last two axes, op transposing them if trans_. Leading axes of a and b
 ** are equal, or b has none (then a's are folded into rows, and trans_a must be 0). [..,m,k] x

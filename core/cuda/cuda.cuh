@@ -53,9 +53,13 @@ static inline tl_status launched(tl_ctx *ctx, const char *what)
 tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p);
 void card_free(tl_ctx *ctx, void *p);
 
-/* c [m,n] = op(a) op(b) + beta c, row-major, count matrices one behind the other (gemm.cu). */
+/* c [m,n] = op(a) op(b) + beta c, row-major, count matrices one behind the other, in float32
+** (gemm.cu). */
 tl_status card_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
                     const float *a, const float *b, float beta, float *c, int64_t count);
+/* The same in the context's precision: products of layers and models. */
+tl_status card_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                       const float *a, const float *b, float beta, float *c, int64_t count);
 
 /* ---- Shapes of launches ---------------------------------------------------------------------- */
 

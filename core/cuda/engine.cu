@@ -234,5 +234,6 @@ static const tl_kernel_row *const tables[] = {
 
 extern "C" TL_EXPORT const tl_engine tl_engine_entry = {
     TL_ENGINE_ABI, "cuda", look, open_card, close_card, card_alloc, card_free, upload, download,
-    memory, reset_peak, trim, about, tables, sizeof tables / sizeof *tables, card_backend,
+    memory, reset_peak, trim, about, tables, sizeof tables / sizeof *tables,
+    1u << TL_FLOAT32 | 1u << TL_BF16 | 1u << TL_TF32, card_backend,
 };
