@@ -381,14 +381,16 @@ typedef struct tl_adam_options {
 
 /* One update of params[i] from its gradient times grad_scale, g, with moments m[i], v[i] of its
 ** shape: m = beta1 m + (1-beta1) g, v = beta2 v + (1-beta2) g^2, c1 = 1-beta1^step, c2 likewise,
-** p -= lr (m/c1) / (sqrt(v/c2) + eps). A parameter without a gradient is left alone. */
+** p -= lr (m/c1) / (sqrt(v/c2) + eps). A parameter without a gradient is left alone. No tensor is
+** given twice. */
 tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
                        int count, const tl_adam_options *opt, double grad_scale);
 /* buf[i]: momentum buffers or NULL when momentum is 0.
-** g += wd p; buf = momentum buf + g; p -= lr (buf or g) */
+** g += wd p; buf = momentum buf + g; p -= lr (buf or g). No tensor is given twice. */
 tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count, double lr,
                       double momentum, double weight_decay, double grad_scale);
-/* sqrt of the sum over params of |grad|^2, in float64, in the order given. */
+/* sqrt of the sum over params of |grad|^2, in float64, in an order that depends on shapes only.
+** On a card it waits for one number. */
 tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_norm);
 
 /* ---- Toeplitz neural operators --------------------------------------------------------------- */

@@ -22,6 +22,7 @@
 #define __restrict__
 #define __shared__ static
 #define __launch_bounds__(n)
+#define __grid_constant__
 
 struct dim3 {
     unsigned x, y, z;

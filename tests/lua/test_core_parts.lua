@@ -109,6 +109,43 @@ test("sgd and grad_norm", function()
   raises(core.grad_norm, "element 1 is number", { 1 })
 end)
 
+-- Lengths around what kernels take at a time, in more tensors than a launch on a card has.
+test("steps of many parameters are those of each", function()
+  local lengths, stream, squares = { 4095, 4096, 4097, 0, 20000, 1 }, core.stream(1, "many"), 0.0
+  for i = 7, 150 do lengths[i] = i % 3 end
+  local function made(kinds)
+    local lists = {}
+    for _, kind in ipairs(kinds) do
+      local list = {}
+      for i, n in ipairs(lengths) do list[i] = core.zeros(n) end
+      lists[kind] = list
+    end
+    return lists
+  end
+  local one, all, grads = made { "p", "m", "v" }, made { "p", "m", "v" }, made { "g" }.g
+  for i, g in ipairs(grads) do
+    stream:normal(g, 0, 1)
+    squares = squares + (g * g):sum():item()
+    for _, lists in ipairs { one, all } do
+      lists.p[i]:require_grad()
+      if i ~= 9 then lists.p[i]:set_grad(g) end
+    end
+  end
+  squares = squares - (grads[9] * grads[9]):sum():item()
+  eq(core.grad_norm(all.p) / math.sqrt(squares), 1, 1e-6)
+  eq(core.grad_norm(all.p), core.grad_norm(all.p))
+  local o = { kind = "adamw", lr = 0.1, step = 3, weight_decay = 0.1 }
+  local plain = { lr = 0.1, momentum = 0.9, weight_decay = 0.1 }
+  core.adam_step(all.p, all.m, all.v, o, 0.7)
+  core.sgd_step(all.p, all.m, plain, 0.7)
+  for i, p in ipairs(one.p) do
+    core.adam_step({ p }, { one.m[i] }, { one.v[i] }, o, 0.7)
+    core.sgd_step({ p }, { one.m[i] }, plain, 0.7)
+    for kind, list in pairs(one) do eq(all[kind][i], list[i]) end
+    ok(lengths[i] == 0 or (p:abs():amax():item() > 0) == (i ~= 9))
+  end
+end)
+
 -- ---- Operators of backends ----------------------------------------------------------------------
 
 local function column(values) return core.tensor(values):reshape(#values, 1) end
