@@ -15,7 +15,7 @@
 #include <cuda_runtime.h>
 #include <cufft.h>
 #define LAUNCH(kernel, blocks, threads, ...) \
-    kernel<<<(unsigned)(blocks), threads, 0, card_of(ctx)->stream>>>(__VA_ARGS__)
+    kernel<<<grid_of(blocks), threads, 0, card_of(ctx)->stream>>>(__VA_ARGS__)
 #define LAUNCH_SYNC LAUNCH
 #endif
 
@@ -41,6 +41,12 @@ static inline card *card_of(const tl_ctx *ctx) { return (card *)ctx->engine_stat
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what);
 tl_status blas_fail(tl_ctx *ctx, cublasStatus_t st, const char *what);
 tl_status fft_fail(tl_ctx *ctx, cufftResult st, const char *what);
+
+/* More blocks than a grid has are refused by the launch. */
+static inline unsigned grid_of(int64_t blocks)
+{
+    return blocks <= INT32_MAX ? (unsigned)blocks : UINT32_MAX;
+}
 
 /* After a launch: whether it was taken. */
 static inline tl_status launched(tl_ctx *ctx, const char *what)
