@@ -1,4 +1,4 @@
-/* optim.h - what the kernels of optimisers get: lists, so that a card does many parameters at once. */
+/* optim.h - what the kernels of optimisers get: lists, for a card does many parameters at once. */
 #ifndef TL_OPTIM_H
 #define TL_OPTIM_H
 

@@ -1,8 +1,8 @@
 /* emulate.h - just enough CUDA in plain C++ to run the kernels of core/cuda on the CPU: a launch
 ** runs the threads of one block after another, those of a block as coroutines that wait for each
 ** other at __syncthreads and in shuffles. Card memory is an arena that is shut while no kernel
-** runs, so that what touches it from outside dies, as on a card. What depends on the order of threads
-** shows in other results with EMULATE_BACKWARDS. Slow, for tests. The rest of CUDA
+** runs, so that what touches it from outside dies, as on a card. What depends on the order of
+** threads gives other results with EMULATE_BACKWARDS. Slow, for tests. The rest of CUDA
 ** is in emulate_runtime.h and emulate_libraries.h. */
 #ifndef TL_EMULATE_H
 #define TL_EMULATE_H
