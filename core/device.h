@@ -31,6 +31,7 @@ typedef struct tl_engine {
     void (*close)(tl_ctx *ctx);
     tl_status (*alloc)(tl_ctx *ctx, size_t bytes, void **out_p); /* TL_ENOMEM, with sizes */
     void (*release)(tl_ctx *ctx, void *p);
+    /* may end later than it returns, but has read from by then */
     tl_status (*upload)(tl_ctx *ctx, void *to, const void *from, size_t bytes);
     tl_status (*download)(tl_ctx *ctx, void *to, const void *from, size_t bytes);
     tl_memory (*memory)(const tl_ctx *ctx);

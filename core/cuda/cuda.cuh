@@ -23,6 +23,13 @@ extern "C" {
 #include "device.h"
 }
 
+#define SLOTS      8
+#ifdef TL_EMULATE
+#define SLOT_BYTES ((size_t)1 << 10) /* so that tests meet larger copies */
+#else
+#define SLOT_BYTES ((size_t)1 << 20)
+#endif
+
 typedef struct card {
     int number;
     cudaStream_t stream;
@@ -31,7 +38,11 @@ typedef struct card {
     void *workspace; /* of cuBLAS: a fixed one, so that its results repeat */
     int *fault;      /* on the card: set by a kernel that met a bad index; looked at by download */
     struct spectra *spectra; /* cuFFT's plans (transform.cu) */
-    size_t live, peak;
+    /* What is copied to the card is put in the next of SLOTS pinned buffers, so that nobody waits for
+    ** the copy; NULL: there are none. A slot is used again once its event has come. */
+    char *slots;
+    cudaEvent_t sent[SLOTS];
+    int slot;
     char about[512];
 } card;
 

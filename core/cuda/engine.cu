@@ -48,10 +48,18 @@ void card_free(tl_ctx *ctx, void *p)
     if (p) (void)cudaFreeAsync(p, card_of(ctx)->stream);
 }
 
-
+/* What is small goes by a pinned buffer; the rest by the driver, which waits or has its own. */
 static tl_status upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 {
-    cudaError_t st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, card_of(ctx)->stream);
+    card       *c = card_of(ctx);
+    int         slot = c->slot, staged = c->slots && bytes <= SLOT_BYTES;
+    cudaError_t st = staged ? cudaEventSynchronize(c->sent[slot]) : cudaSuccess;
+    if (staged && st == cudaSuccess) {
+        from = memcpy(c->slots + (size_t)slot * SLOT_BYTES, from, bytes);
+        c->slot = (slot + 1) % SLOTS;
+    }
+    if (st == cudaSuccess) st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->stream);
+    if (staged && st == cudaSuccess) st = cudaEventRecord(c->sent[slot], c->stream);
     return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "copying to the card");
 }
 
@@ -127,6 +135,19 @@ static tl_status open_pool(tl_ctx *ctx, card *c)
     return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the card");
 }
 
+/* Without pinned memory copies are slower, and right. */
+static tl_status open_slots(tl_ctx *ctx, card *c)
+{
+    cudaError_t st = cudaSuccess;
+    if (cudaMallocHost((void **)&c->slots, SLOTS * SLOT_BYTES) != cudaSuccess) {
+        (void)cudaGetLastError();
+        c->slots = NULL;
+    }
+    for (int i = 0; i < SLOTS && c->slots && st == cudaSuccess; i++)
+        st = cudaEventCreateWithFlags(&c->sent[i], cudaEventDisableTiming);
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the card");
+}
+
 static tl_status open_blas(tl_ctx *ctx, card *c)
 {
     cublasStatus_t st = cublasCreate(&c->blas);
@@ -140,6 +161,9 @@ static void shut(card *c)
     if (c->blas) (void)cublasDestroy(c->blas);
     if (c->workspace) (void)cudaFree(c->workspace);
     if (c->fault) (void)cudaFree(c->fault);
+    for (int i = 0; i < SLOTS; i++)
+        if (c->sent[i]) (void)cudaEventDestroy(c->sent[i]);
+    if (c->slots) (void)cudaFreeHost(c->slots);
     if (c->stream) (void)cudaStreamDestroy(c->stream);
     free(c);
 }
@@ -204,6 +228,7 @@ static tl_status open_card(tl_ctx *ctx, int number, void **out_state)
     if (st == TL_OK && cudaSetDevice(number) != cudaSuccess)
         st = cuda_fail(ctx, cudaGetLastError(), "opening the card");
     if (st == TL_OK) st = open_pool(ctx, c);
+    if (st == TL_OK) st = open_slots(ctx, c);
     if (st == TL_OK) st = open_blas(ctx, c);
     if (st != TL_OK) {
         shut(c);

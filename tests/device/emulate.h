@@ -49,7 +49,13 @@ struct thread {
     dim3 index;
 };
 
-enum { MOST = 1024, STACK = 64 << 10 };
+enum { MOST = 1024, STACK = 64 << 10, QUEUED = 256 };
+
+struct copy { /* to the card, from memory that it reads itself */
+    void *to;
+    const void *from;
+    size_t bytes;
+};
 
 struct machine {
     thread threads[MOST];
@@ -58,6 +64,8 @@ struct machine {
     int backwards; /* EMULATE_BACKWARDS: the last thread and the last block run first */
     dim3 block, grid, block_index;
     uint64_t exchange[MOST];
+    copy queue[QUEUED]; /* done as late as a card may do them: before what comes after */
+    int queued;
     void (*body)(void *);
     void *user;
     char *arena;
@@ -176,12 +184,27 @@ inline void protect(bool open)
         die("mprotect failed");
 }
 
-inline void guard(bool open)
+inline void unlock(bool open)
 {
     machine &m = at();
     int before = m.open;
     m.open += open ? 1 : -1;
     if (m.used > 0 && (before == 0 || m.open == 0)) protect(open);
+}
+
+inline void guard(bool open)
+{
+    machine &m = at();
+    unlock(open);
+    for (int i = 0; open && i < m.queued; i++)
+        memcpy(m.queue[i].to, m.queue[i].from, m.queue[i].bytes);
+    if (open) m.queued = 0;
+}
+
+inline void catch_up()
+{
+    guard(true);
+    guard(false);
 }
 
 template <class F> void launch(int sync, dim3 grid, dim3 block, F f)

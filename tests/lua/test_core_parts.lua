@@ -102,6 +102,11 @@ test("sgd and grad_norm", function()
   eq(b:item(), 1, 1e-6)
   eq(core.grad_norm { leaf(0, 3), leaf(0, 4) }, 5, 1e-12)
   eq(core.grad_norm {}, 0)
+  local list, squares = {}, 0 -- made on the CPU, so that a card is given one after another
+  for i = 1, 40 do
+    list[i], squares = leaf(0, i), squares + i * i
+  end
+  eq(core.grad_norm(list), math.sqrt(squares), 1e-12)
   local options = { lr = 0.1, momentum = 0.9 }
   raises(core.sgd_step, "bad argument #2 .*momentum needs buffers", { p }, nil, options)
   raises(core.sgd_step, "unknown option 'beta1'", { p }, nil, { lr = 0.1, beta1 = 0.9 })
