@@ -150,7 +150,7 @@ static __global__ void sum_few(stretch s, int more, const float *x, float *y, in
 }
 
 /* out[0] = (or += if i[0]) in[0] summed over the dimensions along which out[0] was stretched to
-** in[0]'s shape. Neighbouring threads take neighbouring elements of y where there are enough of them. */
+** in[0]'s shape. Neighbouring threads take neighbouring elements of y where there are enough. */
 static tl_status reduce_to(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];

@@ -38,8 +38,8 @@ typedef struct card {
     void *workspace; /* of cuBLAS: a fixed one, so that its results repeat */
     int *fault;      /* on the card: set by a kernel that met a bad index; looked at by download */
     struct spectra *spectra; /* cuFFT's plans (transform.cu) */
-    /* What is copied to the card is put in the next of SLOTS pinned buffers, so that nobody waits for
-    ** the copy; NULL: there are none. A slot is used again once its event has come. */
+    /* What is copied to the card is put in the next of SLOTS pinned buffers, so that nobody waits
+    ** for it; NULL: there are none. A slot is used again once its event has come. */
     char *slots;
     cudaEvent_t sent[SLOTS];
     int slot;

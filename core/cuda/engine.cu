@@ -8,6 +8,7 @@
 /* ---- Failures -------------------------------------------------------------------------------- */
 
 static tl_memory memory(const tl_ctx *ctx);
+static void trim(tl_ctx *ctx);
 
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what)
 {
@@ -38,6 +39,11 @@ tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
     card       *c = card_of(ctx);
     char        what[64];
     cudaError_t st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
+    if (st == cudaErrorMemoryAllocation) { /* what is kept may be in small pieces, or in use */
+        (void)cudaGetLastError();
+        trim(ctx);
+        st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
+    }
     if (st == cudaSuccess) return TL_OK;
     (void)snprintf(what, sizeof what, "%zu bytes asked for", bytes);
     return cuda_fail(ctx, st, what);

@@ -1,7 +1,7 @@
 /* gemm.cu - matrix products, by cuBLAS. */
 #include "cuda.cuh"
 
-typedef struct product { /* as card_gemm's arguments; the type of a and b, and how they are summed */
+typedef struct product { /* card_gemm's arguments, the type of a and b, and how they are summed */
     int trans_a, trans_b;
     int64_t m, n, k, count;
     const void *a, *b;
@@ -21,6 +21,8 @@ static tl_status multiply(tl_ctx *ctx, const product *p)
     int64_t size = p->type == CUDA_R_32F ? 4 : 2, m = p->m, n = p->n, k = p->k;
     int     ld_a = (int)at_least_1(p->trans_a ? m : k), ld_b = (int)at_least_1(p->trans_b ? k : n);
     if (m == 0 || n == 0) return TL_OK;
+    tl_status fits = tl_gemm_fits(ctx, "matrix product", m, n, k);
+    if (fits != TL_OK) return fits;
     for (int64_t first = 0; first < p->count; first += MOST_AT_ONCE) {
         int64_t left = p->count - first, count = left < MOST_AT_ONCE ? left : MOST_AT_ONCE;
         cublasStatus_t st = cublasGemmStridedBatchedEx(
