@@ -115,8 +115,9 @@ def parameters(module):
 
 
 def autocast(p):
-    """bf16 where PyTorch's autocast thinks it right."""
-    if p["precision"] == "float32":
+    """bf16 where PyTorch's autocast thinks it right; TF32 where it was asked for."""
+    torch.backends.cuda.matmul.allow_tf32 = p["precision"] == "tf32"
+    if p["precision"] in ("float32", "tf32"):
         return contextlib.nullcontext()
     if p["precision"] == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16)

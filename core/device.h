@@ -6,7 +6,7 @@
 
 #include "internal.h"
 
-#define TL_ENGINE_ABI 2u
+#define TL_ENGINE_ABI 3u
 
 /* What of a backend computes, as in tl_tno_backend; the rest is true on every device. The pointers
 ** in tl_tno_args are the device's. */
@@ -31,6 +31,7 @@ typedef struct tl_engine {
     void (*close)(tl_ctx *ctx);
     tl_status (*alloc)(tl_ctx *ctx, size_t bytes, void **out_p); /* TL_ENOMEM, with sizes */
     void (*release)(tl_ctx *ctx, void *p);
+    /* may end later than it returns, but has read from by then */
     tl_status (*upload)(tl_ctx *ctx, void *to, const void *from, size_t bytes);
     tl_status (*download)(tl_ctx *ctx, void *to, const void *from, size_t bytes);
     tl_memory (*memory)(const tl_ctx *ctx);
@@ -39,6 +40,7 @@ typedef struct tl_engine {
     const char *(*about)(tl_ctx *ctx);  /* as look says; until the context ends */
     const tl_kernel_row *const *tables; /* each ended by {0} */
     int table_count;
+    unsigned precisions; /* that its products have: bit 1 << kind for each */
     /* its form of a backend, or NULL: it has none */
     const tl_tno_form *(*form)(tl_ctx *ctx, const char *name);
 } tl_engine;

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "device.h"
 #include "gemm.h"
 
 #define SERIAL_FLOPS (64 * 64 * 64) /* products below this are not worth a second thread */
@@ -268,9 +269,19 @@ const char *tl_blas_name(void) { return openblas_get_config(); }
 
 tl_precision_kind tl_precision(const tl_ctx *ctx) { return ctx->precision; }
 
-tl_precision_kind tl_set_precision(tl_ctx *ctx, tl_precision_kind kind)
+int tl_has_precision(const tl_ctx *ctx, tl_precision_kind kind)
 {
-    tl_precision_kind was = ctx->precision;
+    unsigned there = ctx->engine ? ctx->engine->precisions : 1u << TL_FLOAT32 | 1u << TL_BF16;
+    return kind >= TL_FLOAT32 && kind <= TL_TF32 && (there >> kind & 1u);
+}
+
+tl_status tl_set_precision(tl_ctx *ctx, tl_precision_kind kind)
+{
+    int there = tl_has_precision(ctx, kind);
+    if (!there && kind == TL_TF32)
+        return tl_fail(ctx, TL_EINVAL, "precision tf32: device %s has float32 and bf16 only, tf32 "
+                       "is of NVIDIA cards: device cuda", tl_device_name(ctx));
+    if (!there) return tl_fail(ctx, TL_EINVAL, "precision: none has number %d", (int)kind);
     ctx->precision = kind;
-    return was;
+    return TL_OK;
 }

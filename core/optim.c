@@ -1,10 +1,55 @@
 /* optim.c - one step of Adam and of gradient descent, and the norm of all gradients. */
 #include <math.h>
 
-#include "internal.h"
+#include "device.h"
+#include "optim.h"
 #include "rows.h"
 
 #define GRAIN 16384 /* elements worth a thread */
+
+/* ---- Lists ----------------------------------------------------------------------------------- */
+
+/* Where t's numbers are on the device; NULL of NULL. A kernel will write them if written. */
+static tl_status reach(tl_tensor *t, int written, float **out_numbers)
+{
+    tl_status st = t ? tl_place(t, t->ctx->device) : TL_OK;
+    *out_numbers = t && st == TL_OK ? F32(t) : NULL;
+    if (written && *out_numbers) t->storage->version++;
+    return st;
+}
+
+/* Adds parameter p to the list, unless it has no gradient. */
+static tl_status add(tl_trained_list *list, tl_op op, tl_tensor *p, tl_tensor *m, tl_tensor *v)
+{
+    tl_tensor *grad = tl_grad(p);
+    tl_trained t = {.len = p->len};
+    float     *numbers = NULL;
+    if (!grad) return TL_OK;
+    tl_status st = reach(grad, 0, &numbers);
+    t.grad = numbers;
+    if (st == TL_OK && op != TL_OP_norm2) st = reach(p, 1, &t.p);
+    if (st == TL_OK) st = reach(m, 1, &t.m);
+    if (st == TL_OK) st = reach(v, 1, &t.v);
+    if (st == TL_OK) list->of[list->count++] = t;
+    return st;
+}
+
+/* Runs op on all parameters that have a gradient at once. m, v: NULL where op has none; a->p: the
+** list, to be filled. */
+static tl_status run(tl_op op, tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
+                     int count, const tl_args *a)
+{
+    tl_trained_list *list = a->p;
+    tl_ctx          *ctx = params[0]->ctx;
+    tl_status        st = TL_OK;
+    list->of = tl_alloc(ctx, (size_t)count * sizeof *list->of);
+    if (!list->of) return TL_ENOMEM;
+    for (int i = 0; i < count && st == TL_OK; i++)
+        st = add(list, op, params[i], m ? m[i] : NULL, v ? v[i] : NULL);
+    if (st == TL_OK) st = tl_launch(ctx, op, a);
+    tl_release(ctx, list->of);
+    return st;
+}
 
 /* ---- Adam ------------------------------------------------------------------------------------ */
 
@@ -31,21 +76,25 @@ static void adam_part(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* adam: in: grad   out: p, m, v   i: kind, step   f: lr, beta1, beta2, eps, weight decay, scale */
+/* adam: p: a tl_trained_list   i: kind, step   f: lr, beta1, beta2, eps, weight decay, scale */
 static tl_status adam_kernel(tl_ctx *ctx, const tl_args *a)
 {
     double lr = a->f[0], beta1 = a->f[1], beta2 = a->f[2], t = (double)a->i[1];
     double bias1 = 1 - pow(beta1, t), root2 = sqrt(1 - pow(beta2, t));
     int    fairseq = a->i[0] == TL_ADAM_FAIRSEQ, coupled = a->i[0] == TL_ADAM;
-    adam   j = {.grad = F32(a->in[0]), .p = F32(a->out[0]), .m = F32(a->out[1]),
-                .v = F32(a->out[2]), .beta1 = (float)beta1, .beta2 = (float)beta2,
+    adam   j = {.beta1 = (float)beta1, .beta2 = (float)beta2,
                 .rest1 = (float)(1 - beta1), .rest2 = (float)(1 - beta2), .eps = (float)a->f[3],
                 .scale = (float)a->f[5], .coupled = coupled ? (float)a->f[4] : 0,
                 .decoupled = coupled ? 0 : (float)(lr * a->f[4])};
     /* fairseq corrects v's bias in the step size alone, so its eps weighs more in early steps. */
     j.step = (float)(fairseq ? lr * root2 / bias1 : lr / bias1);
     j.root = (float)(fairseq ? 1 : 1 / root2);
-    tl_parallel(ctx, a->out[0]->len, GRAIN, adam_part, &j);
+    const tl_trained_list *list = a->p;
+    for (int k = 0; k < list->count; k++) {
+        const tl_trained *x = &list->of[k];
+        j.grad = x->grad, j.p = x->p, j.m = x->m, j.v = x->v;
+        tl_parallel(ctx, x->len, GRAIN, adam_part, &j);
+    }
     return TL_OK;
 }
 
@@ -74,14 +123,11 @@ tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor 
         st = check("adam", "m", i, params[i], m[i]);
         if (st == TL_OK) st = check("adam", "v", i, params[i], v[i]);
     }
-    for (int i = 0; i < count && st == TL_OK; i++) {
-        tl_tensor *p = params[i], *grad = tl_grad(p);
-        tl_args    a = {.in = {grad}, .out = {p, m[i], v[i]}, .i = {opt->kind, opt->step},
-                        .f = {opt->lr, opt->beta1, opt->beta2, opt->eps, opt->weight_decay,
-                              grad_scale}};
-        if (grad) st = tl_launch(p->ctx, TL_OP_adam, &a);
-    }
-    return st;
+    tl_trained_list list = {0};
+    tl_args         a = {.p = &list, .i = {opt->kind, opt->step},
+                         .f = {opt->lr, opt->beta1, opt->beta2, opt->eps, opt->weight_decay,
+                               grad_scale}};
+    return st == TL_OK ? run(TL_OP_adam, params, m, v, count, &a) : st;
 }
 
 /* ---- Gradient descent ------------------------------------------------------------------------ */
@@ -109,13 +155,16 @@ static void sgd_part(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* sgd: in: grad   out: p, buf or NULL   f: lr, momentum, weight decay, scale */
+/* sgd: p: a tl_trained_list   f: lr, momentum, weight decay, scale */
 static tl_status sgd_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    sgd j = {.grad = F32(a->in[0]), .p = F32(a->out[0]), .buf = a->out[1] ? F32(a->out[1]) : NULL,
-             .lr = (float)a->f[0], .momentum = (float)a->f[1], .decay = (float)a->f[2],
-             .scale = (float)a->f[3]};
-    tl_parallel(ctx, a->out[0]->len, GRAIN, sgd_part, &j);
+    const tl_trained_list *list = a->p;
+    for (int k = 0; k < list->count; k++) {
+        const tl_trained *t = &list->of[k];
+        sgd j = {t->grad, t->p, t->m, (float)a->f[0], (float)a->f[1], (float)a->f[2],
+                 (float)a->f[3]};
+        tl_parallel(ctx, t->len, GRAIN, sgd_part, &j);
+    }
     return TL_OK;
 }
 
@@ -128,13 +177,9 @@ tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count
         return tl_fail(params[0]->ctx, TL_EINVAL, "sgd: momentum %g needs buffers", momentum);
     for (int i = 0; i < count && st == TL_OK; i++)
         st = check("sgd", "momentum buffer", i, params[i], momentum != 0 ? buf[i] : NULL);
-    for (int i = 0; i < count && st == TL_OK; i++) {
-        tl_tensor *p = params[i], *grad = tl_grad(p);
-        tl_args    a = {.in = {grad}, .out = {p, momentum != 0 ? buf[i] : NULL},
-                        .f = {lr, momentum, weight_decay, grad_scale}};
-        if (grad) st = tl_launch(p->ctx, TL_OP_sgd, &a);
-    }
-    return st;
+    tl_trained_list list = {0};
+    tl_args         a = {.p = &list, .f = {lr, momentum, weight_decay, grad_scale}};
+    return st == TL_OK ? run(TL_OP_sgd, params, momentum != 0 ? buf : NULL, NULL, count, &a) : st;
 }
 
 /* ---- Norm ------------------------------------------------------------------------------------ */
@@ -157,27 +202,38 @@ static void squares_part(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* norm2: *(double *)p += sum of in[0]^2 */
-static tl_status norm2_kernel(tl_ctx *ctx, const tl_args *a)
+static tl_status add_squares(tl_ctx *ctx, const tl_trained *t, double *sum)
 {
-    int64_t chunks = (a->in[0]->len + CHUNK - 1) / CHUNK;
-    squares j = {F32(a->in[0]), a->in[0]->len, tl_alloc(ctx, (size_t)chunks * sizeof(double))};
+    int64_t chunks = (t->len + CHUNK - 1) / CHUNK;
+    squares j = {t->grad, t->len, tl_alloc(ctx, (size_t)chunks * sizeof(double))};
     if (!j.sums) return TL_ENOMEM;
     tl_parallel(ctx, chunks, 4, squares_part, &j);
-    for (int64_t k = 0; k < chunks; k++) *(double *)a->p += j.sums[k];
+    for (int64_t k = 0; k < chunks; k++) *sum += j.sums[k];
     tl_release(ctx, j.sums);
     return TL_OK;
 }
 
+/* norm2: p: a tl_trained_list, whose sum it sets */
+static tl_status norm2_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    tl_trained_list *list = a->p;
+    tl_status        st = TL_OK;
+    list->sum = 0;
+    for (int k = 0; k < list->count && st == TL_OK; k++)
+        st = add_squares(ctx, &list->of[k], &list->sum);
+    return st;
+}
+
 tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_norm)
 {
-    double    sum = 0;
-    tl_status st = TL_OK;
-    for (int i = 0; i < count && st == TL_OK; i++) {
-        tl_args a = {.in = {tl_grad(params[i])}, .p = &sum};
-        if (a.in[0]) st = tl_launch(params[i]->ctx, TL_OP_norm2, &a);
+    tl_trained_list list = {0};
+    tl_args         a = {.p = &list};
+    if (count < 1) {
+        *out_norm = 0;
+        return TL_OK;
     }
-    if (st == TL_OK) *out_norm = sqrt(sum);
+    tl_status st = run(TL_OP_norm2, params, NULL, NULL, count, &a);
+    if (st == TL_OK) *out_norm = sqrt(list.sum);
     return st;
 }
 

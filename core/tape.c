@@ -212,7 +212,7 @@ static tl_status walk(tl_ctx *ctx)
     tl_status         st = TL_OK;
     while (ctx->tape_len > 0 && st == TL_OK) {
         tl_node node = ctx->tape[--ctx->tape_len];
-        (void)tl_set_precision(ctx, node.precision);
+        ctx->precision = node.precision;
         if (node.out->grad) {
             tl_tensor *dy = node.out->grad;
             node.out->grad = NULL;
@@ -222,7 +222,7 @@ static tl_status walk(tl_ctx *ctx)
         }
         node_clear(&node);
     }
-    (void)tl_set_precision(ctx, was);
+    ctx->precision = was;
     return st;
 }
 

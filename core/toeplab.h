@@ -207,15 +207,17 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **ou
 /* ---- Products -------------------------------------------------------------------------------- */
 
 /* How the operands of tl_matmul, tl_linear, tl_linear_cross_entropy and of their gradients are
-** multiplied: as they are, or rounded to bfloat16 (8 bits of significand, to nearest, ties to
-** even). Sums, results, gradients and all else are float32 with both. bf16 is about twice as fast
-** where oneDNN finds the processor's instructions for it (tl_build_info), elsewhere slower. It
-** counts when a product is run, and then for its gradients too. tl_mlp and tl_tno are float32. */
-typedef enum tl_precision_kind { TL_FLOAT32, TL_BF16 } tl_precision_kind;
+** multiplied: as they are; or rounded to bfloat16 (8 bits of significand, to nearest, ties to
+** even); or, on cards alone, to TF32 (11 bits, as the card does it). Sums, results, gradients and
+** all else are float32 with each. On the CPU bf16 is about twice as fast where oneDNN finds the
+** processor's instructions for it (tl_build_info), elsewhere slower. It counts when a product is
+** run, and then for its gradients too. tl_mlp and tl_tno are float32. */
+typedef enum tl_precision_kind { TL_FLOAT32, TL_BF16, TL_TF32 } tl_precision_kind;
 
 tl_precision_kind tl_precision(const tl_ctx *ctx); /* TL_FLOAT32 at first */
-/* returns what it was */
-tl_precision_kind tl_set_precision(tl_ctx *ctx, tl_precision_kind kind);
+/* TL_EINVAL: the context's device has no such products; it stays as it was */
+tl_status tl_set_precision(tl_ctx *ctx, tl_precision_kind kind);
+int tl_has_precision(const tl_ctx *ctx, tl_precision_kind kind);
 
 /* y = op(a) op(b) on the last two axes, op transposing them if trans_. Leading axes of a and b
 ** are equal, or b has none (then a's are folded into rows, and trans_a must be 0). [..,m,k] x
@@ -379,14 +381,16 @@ typedef struct tl_adam_options {
 
 /* One update of params[i] from its gradient times grad_scale, g, with moments m[i], v[i] of its
 ** shape: m = beta1 m + (1-beta1) g, v = beta2 v + (1-beta2) g^2, c1 = 1-beta1^step, c2 likewise,
-** p -= lr (m/c1) / (sqrt(v/c2) + eps). A parameter without a gradient is left alone. */
+** p -= lr (m/c1) / (sqrt(v/c2) + eps). A parameter without a gradient is left alone. No tensor is
+** given twice. */
 tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
                        int count, const tl_adam_options *opt, double grad_scale);
 /* buf[i]: momentum buffers or NULL when momentum is 0.
-** g += wd p; buf = momentum buf + g; p -= lr (buf or g) */
+** g += wd p; buf = momentum buf + g; p -= lr (buf or g). No tensor is given twice. */
 tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count, double lr,
                       double momentum, double weight_decay, double grad_scale);
-/* sqrt of the sum over params of |grad|^2, in float64, in the order given. */
+/* sqrt of the sum over params of |grad|^2, in float64, in an order that depends on shapes only.
+** On a card it waits for one number. */
 tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_norm);
 
 /* ---- Toeplitz neural operators --------------------------------------------------------------- */

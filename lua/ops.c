@@ -1,4 +1,6 @@
 /* ops.c - operators in Lua: arithmetic, unary functions, products, reductions and shapes. */
+#include <string.h>
+
 #include "glue.h"
 
 #define KIND(L) ((int)lua_tointeger(L, lua_upvalueindex(2)))
@@ -110,30 +112,41 @@ static int linear(lua_State *L)
 }
 
 static const char *const precision_names[] = {
-    [TL_FLOAT32] = "float32", [TL_BF16] = "bf16", NULL};
+    [TL_FLOAT32] = "float32", [TL_BF16] = "bf16", [TL_TF32] = "tf32", NULL};
 
 static int set_precision(tl_ctx *ctx, int kind)
 {
-    return tl_set_precision(ctx, (tl_precision_kind)kind);
+    int was = tl_precision(ctx);
+    (void)tl_set_precision(ctx, (tl_precision_kind)kind);
+    return was;
 }
 
 /* precision([name[, f, ...]]): what it was, or with f the results of f(...) under it */
 static int precision(lua_State *L)
 {
-    int was = tl_precision(glue_ctx(L));
-    int kind = lua_isnoneornil(L, 1) ? was : luaL_checkoption(L, 1, NULL, precision_names);
-    if (!lua_isnoneornil(L, 2)) return glue_scope(L, 2, set_precision, kind);
-    (void)set_precision(glue_ctx(L), kind);
+    tl_ctx *ctx = glue_ctx(L);
+    int     was = tl_precision(ctx);
+    int     kind = lua_isnoneornil(L, 1) ? was : luaL_checkoption(L, 1, NULL, precision_names);
+    glue_check(L, tl_set_precision(ctx, (tl_precision_kind)kind));
+    if (!lua_isnoneornil(L, 2)) {
+        (void)set_precision(ctx, was);
+        return glue_scope(L, 2, set_precision, kind);
+    }
     lua_pushstring(L, precision_names[was]);
     return 1;
 }
 
+/* precisions([device]): the names of those that this device has, or one of that name */
 static int precisions(lua_State *L)
 {
+    const char *device = luaL_optstring(L, 1, NULL);
     lua_newtable(L);
-    for (int i = 0; precision_names[i]; i++) {
+    for (int i = 0, n = 0; precision_names[i]; i++) {
+        int there = device ? i != TL_TF32 || strcmp(device, "cpu") != 0
+                           : tl_has_precision(glue_ctx(L), (tl_precision_kind)i);
+        if (!there) continue;
         lua_pushstring(L, precision_names[i]);
-        lua_rawseti(L, -2, i + 1);
+        lua_rawseti(L, -2, ++n);
     }
     return 1;
 }

@@ -1,5 +1,5 @@
 /* test_gemm.c - matrix products against plain sums in double: all transpositions, odd shapes,
-** strides, thread counts, both precisions. */
+** strides, thread counts, precisions. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +118,7 @@ static void all_calls(tl_precision_kind kind)
         tl_ctx *ctx = NULL;
         CHECK_STATUS(tl_ctx_new(threads, &ctx), TL_OK);
         CHECK(tl_precision(ctx) == TL_FLOAT32);
-        CHECK(tl_set_precision(ctx, kind) == TL_FLOAT32);
+        CHECK_STATUS(tl_set_precision(ctx, kind), TL_OK);
         for (int i = 0; i < SHAPES * 4 * 4; i++) {
             call p = {i & 1, i >> 1 & 1, shapes[i / 16], i % 16 == 5 ? 3 : 0, scales[i / 4 % 4][0],
                       scales[i / 4 % 4][1]};
@@ -130,6 +130,19 @@ static void all_calls(tl_precision_kind kind)
 
 static void float32_is_the_sum(void) { all_calls(TL_FLOAT32); }
 static void bf16_is_the_sum_of_rounded_factors(void) { all_calls(TL_BF16); }
+
+static void what_cards_have_is_refused(void)
+{
+    tl_ctx *ctx = NULL;
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    CHECK_STATUS(tl_set_precision(ctx, TL_BF16), TL_OK);
+    CHECK(!tl_has_precision(ctx, TL_TF32));
+    CHECK_STATUS(tl_set_precision(ctx, TL_TF32), TL_EINVAL);
+    CHECK(strstr(tl_errmsg(ctx), "device cpu has float32 and bf16 only"));
+    CHECK_STATUS(tl_set_precision(ctx, (tl_precision_kind)7), TL_EINVAL);
+    CHECK(tl_precision(ctx) == TL_BF16);
+    tl_ctx_free(ctx);
+}
 
 static void ties_go_to_even_and_nan_stays(void)
 {
@@ -288,6 +301,7 @@ int main(void)
     return run_tests((const test[]){
         {"float32 is the sum", float32_is_the_sum},
         {"bf16 is the sum of rounded factors", bf16_is_the_sum_of_rounded_factors},
+        {"what cards have is refused", what_cards_have_is_refused},
         {"ties go to even, NaN stays", ties_go_to_even_and_nan_stays},
         {"results repeat", results_repeat},
         {"batches are their products", batches_are_their_products},

@@ -15,13 +15,20 @@
 #include <cuda_runtime.h>
 #include <cufft.h>
 #define LAUNCH(kernel, blocks, threads, ...) \
-    kernel<<<(unsigned)(blocks), threads, 0, card_of(ctx)->stream>>>(__VA_ARGS__)
+    kernel<<<grid_of(blocks), threads, 0, card_of(ctx)->stream>>>(__VA_ARGS__)
 #define LAUNCH_SYNC LAUNCH
 #endif
 
 extern "C" {
 #include "device.h"
 }
+
+#define SLOTS      8
+#ifdef TL_EMULATE
+#define SLOT_BYTES ((size_t)1 << 10) /* so that tests meet larger copies */
+#else
+#define SLOT_BYTES ((size_t)1 << 20)
+#endif
 
 typedef struct card {
     int number;
@@ -31,7 +38,11 @@ typedef struct card {
     void *workspace; /* of cuBLAS: a fixed one, so that its results repeat */
     int *fault;      /* on the card: set by a kernel that met a bad index; looked at by download */
     struct spectra *spectra; /* cuFFT's plans (transform.cu) */
-    size_t live, peak;
+    /* What is copied to the card is put in the next of SLOTS pinned buffers, so that nobody waits
+    ** for it; NULL: there are none. A slot is used again once its event has come. */
+    char *slots;
+    cudaEvent_t sent[SLOTS];
+    int slot;
     char about[512];
 } card;
 
@@ -41,6 +52,12 @@ static inline card *card_of(const tl_ctx *ctx) { return (card *)ctx->engine_stat
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what);
 tl_status blas_fail(tl_ctx *ctx, cublasStatus_t st, const char *what);
 tl_status fft_fail(tl_ctx *ctx, cufftResult st, const char *what);
+
+/* More blocks than a grid has are refused by the launch. */
+static inline unsigned grid_of(int64_t blocks)
+{
+    return blocks <= INT32_MAX ? (unsigned)blocks : UINT32_MAX;
+}
 
 /* After a launch: whether it was taken. */
 static inline tl_status launched(tl_ctx *ctx, const char *what)
@@ -53,9 +70,13 @@ static inline tl_status launched(tl_ctx *ctx, const char *what)
 tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p);
 void card_free(tl_ctx *ctx, void *p);
 
-/* c [m,n] = op(a) op(b) + beta c, row-major, count matrices one behind the other (gemm.cu). */
+/* c [m,n] = op(a) op(b) + beta c, row-major, count matrices one behind the other, in float32
+** (gemm.cu). */
 tl_status card_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
                     const float *a, const float *b, float beta, float *c, int64_t count);
+/* The same in the context's precision: products of layers and models. */
+tl_status card_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                       const float *a, const float *b, float beta, float *c, int64_t count);
 
 /* ---- Shapes of launches ---------------------------------------------------------------------- */
 

@@ -8,6 +8,7 @@
 /* ---- Failures -------------------------------------------------------------------------------- */
 
 static tl_memory memory(const tl_ctx *ctx);
+static void trim(tl_ctx *ctx);
 
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what)
 {
@@ -38,6 +39,11 @@ tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
     card       *c = card_of(ctx);
     char        what[64];
     cudaError_t st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
+    if (st == cudaErrorMemoryAllocation) { /* what is kept may be in small pieces, or in use */
+        (void)cudaGetLastError();
+        trim(ctx);
+        st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
+    }
     if (st == cudaSuccess) return TL_OK;
     (void)snprintf(what, sizeof what, "%zu bytes asked for", bytes);
     return cuda_fail(ctx, st, what);
@@ -48,10 +54,18 @@ void card_free(tl_ctx *ctx, void *p)
     if (p) (void)cudaFreeAsync(p, card_of(ctx)->stream);
 }
 
-
+/* What is small goes by a pinned buffer; the rest by the driver, which waits or has its own. */
 static tl_status upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 {
-    cudaError_t st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, card_of(ctx)->stream);
+    card       *c = card_of(ctx);
+    int         slot = c->slot, staged = c->slots && bytes <= SLOT_BYTES;
+    cudaError_t st = staged ? cudaEventSynchronize(c->sent[slot]) : cudaSuccess;
+    if (staged && st == cudaSuccess) {
+        from = memcpy(c->slots + (size_t)slot * SLOT_BYTES, from, bytes);
+        c->slot = (slot + 1) % SLOTS;
+    }
+    if (st == cudaSuccess) st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->stream);
+    if (staged && st == cudaSuccess) st = cudaEventRecord(c->sent[slot], c->stream);
     return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "copying to the card");
 }
 
@@ -127,6 +141,19 @@ static tl_status open_pool(tl_ctx *ctx, card *c)
     return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the card");
 }
 
+/* Without pinned memory copies are slower, and right. */
+static tl_status open_slots(tl_ctx *ctx, card *c)
+{
+    cudaError_t st = cudaSuccess;
+    if (cudaMallocHost((void **)&c->slots, SLOTS * SLOT_BYTES) != cudaSuccess) {
+        (void)cudaGetLastError();
+        c->slots = NULL;
+    }
+    for (int i = 0; i < SLOTS && c->slots && st == cudaSuccess; i++)
+        st = cudaEventCreateWithFlags(&c->sent[i], cudaEventDisableTiming);
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the card");
+}
+
 static tl_status open_blas(tl_ctx *ctx, card *c)
 {
     cublasStatus_t st = cublasCreate(&c->blas);
@@ -140,6 +167,9 @@ static void shut(card *c)
     if (c->blas) (void)cublasDestroy(c->blas);
     if (c->workspace) (void)cudaFree(c->workspace);
     if (c->fault) (void)cudaFree(c->fault);
+    for (int i = 0; i < SLOTS; i++)
+        if (c->sent[i]) (void)cudaEventDestroy(c->sent[i]);
+    if (c->slots) (void)cudaFreeHost(c->slots);
     if (c->stream) (void)cudaStreamDestroy(c->stream);
     free(c);
 }
@@ -204,6 +234,7 @@ static tl_status open_card(tl_ctx *ctx, int number, void **out_state)
     if (st == TL_OK && cudaSetDevice(number) != cudaSuccess)
         st = cuda_fail(ctx, cudaGetLastError(), "opening the card");
     if (st == TL_OK) st = open_pool(ctx, c);
+    if (st == TL_OK) st = open_slots(ctx, c);
     if (st == TL_OK) st = open_blas(ctx, c);
     if (st != TL_OK) {
         shut(c);
@@ -234,5 +265,6 @@ static const tl_kernel_row *const tables[] = {
 
 extern "C" TL_EXPORT const tl_engine tl_engine_entry = {
     TL_ENGINE_ABI, "cuda", look, open_card, close_card, card_alloc, card_free, upload, download,
-    memory, reset_peak, trim, about, tables, sizeof tables / sizeof *tables, card_backend,
+    memory, reset_peak, trim, about, tables, sizeof tables / sizeof *tables,
+    1u << TL_FLOAT32 | 1u << TL_BF16 | 1u << TL_TF32, card_backend,
 };

@@ -1,18 +1,92 @@
 /* gemm.cu - matrix products, by cuBLAS. */
 #include "cuda.cuh"
 
+typedef struct product { /* card_gemm's arguments, the type of a and b, and how they are summed */
+    int trans_a, trans_b;
+    int64_t m, n, k, count;
+    const void *a, *b;
+    cudaDataType_t type;
+    cublasComputeType_t sums;
+    float beta, *c;
+} product;
+
+#define MOST_AT_ONCE 32768 /* matrices in one call */
+
+static inline int64_t at_least_1(int64_t size) { return size > 0 ? size : 1; }
+
 /* cuBLAS counts by columns: it is asked for c^T [n,m] = op(b)^T op(a)^T. */
+static tl_status multiply(tl_ctx *ctx, const product *p)
+{
+    float   one = 1;
+    int64_t size = p->type == CUDA_R_32F ? 4 : 2, m = p->m, n = p->n, k = p->k;
+    int     ld_a = (int)at_least_1(p->trans_a ? m : k), ld_b = (int)at_least_1(p->trans_b ? k : n);
+    if (m == 0 || n == 0) return TL_OK;
+    tl_status fits = tl_gemm_fits(ctx, "matrix product", m, n, k);
+    if (fits != TL_OK) return fits;
+    for (int64_t first = 0; first < p->count; first += MOST_AT_ONCE) {
+        int64_t left = p->count - first, count = left < MOST_AT_ONCE ? left : MOST_AT_ONCE;
+        cublasStatus_t st = cublasGemmStridedBatchedEx(
+            card_of(ctx)->blas, p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+            p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n, (int)m, (int)k, &one,
+            (const char *)p->b + first * k * n * size, p->type, ld_b, k * n,
+            (const char *)p->a + first * m * k * size, p->type, ld_a, m * k, &p->beta,
+            p->c + first * m * n, CUDA_R_32F, (int)n, m * n, (int)count, p->sums,
+            CUBLAS_GEMM_DEFAULT);
+        if (st != CUBLAS_STATUS_SUCCESS) return blas_fail(ctx, st, "matrix product");
+    }
+    return TL_OK;
+}
+
 tl_status card_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
                     const float *a, const float *b, float beta, float *c, int64_t count)
 {
-    float          one = 1;
-    cublasStatus_t st = cublasGemmStridedBatchedEx(
-        card_of(ctx)->blas, trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
-        trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n, (int)m, (int)k, &one, b, CUDA_R_32F,
-        (int)(trans_b ? k : n), k * n, a, CUDA_R_32F, (int)(trans_a ? m : k), m * k, &beta, c,
-        CUDA_R_32F, (int)n, m * n, (int)count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
-    return st == CUBLAS_STATUS_SUCCESS ? TL_OK : blas_fail(ctx, st, "matrix product");
+    product p = {trans_a, trans_b, m, n, k, count, a, b, CUDA_R_32F, CUBLAS_COMPUTE_32F, beta, c};
+    return multiply(ctx, &p);
 }
+
+/* ---- Other precisions ------------------------------------------------------------------------ */
+
+/* The upper half of a float32, rounded to nearest, ties to even; a NaN stays one: as gemm.c's. */
+static __global__ void round_bf16(const float *x, uint16_t *y, int64_t n)
+{
+    EACH(i, n)
+    {
+        unsigned bits = __float_as_uint(x[i]);
+        bool     nan = (bits & 0x7fffffffu) > 0x7f800000u;
+        y[i] = (uint16_t)(nan ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+    }
+}
+
+/* p with its factors rounded, in scratch of this call. */
+static tl_status multiply_bf16(tl_ctx *ctx, product *p)
+{
+    int64_t   count_a = p->count * p->m * p->k, count_b = p->count * p->k * p->n;
+    int64_t   before_b = (count_a + 127) / 128 * 128; /* both begin where 256 bytes do */
+    uint16_t *low;
+    if (count_a == 0 || count_b == 0) return multiply(ctx, p);
+    tl_status st = card_alloc(ctx, (size_t)(before_b + count_b) * sizeof *low, (void **)&low);
+    if (st != TL_OK) return st;
+    LAUNCH(round_bf16, blocks_for(count_a), THREADS, (const float *)p->a, low, count_a);
+    LAUNCH(round_bf16, blocks_for(count_b), THREADS, (const float *)p->b, low + before_b, count_b);
+    st = launched(ctx, "rounding to bf16");
+    p->a = low;
+    p->b = low + before_b;
+    p->type = CUDA_R_16BF;
+    if (st == TL_OK) st = multiply(ctx, p);
+    card_free(ctx, low);
+    return st;
+}
+
+tl_status card_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                       const float *a, const float *b, float beta, float *c, int64_t count)
+{
+    product p = {trans_a, trans_b, m, n, k, count, a, b, CUDA_R_32F, CUBLAS_COMPUTE_32F, beta, c};
+    if (ctx->precision == TL_BF16) return multiply_bf16(ctx, &p);
+    if (ctx->precision == TL_TF32) p.sums = CUBLAS_COMPUTE_32F_FAST_TF32;
+    return multiply(ctx, &p);
+}
+
+/* ---- Operators ------------------------------------------------------------------------------- */
 
 static __global__ void fill_zero(float *y, int64_t n) { EACH(i, n) y[i] = 0; }
 
@@ -26,8 +100,8 @@ static tl_status matmul(tl_ctx *ctx, const tl_args *a)
         LAUNCH(fill_zero, blocks_for(y->len), THREADS, F32(y), y->len);
         return launched(ctx, "matmul");
     }
-    return card_gemm(ctx, (int)a->i[0], (int)a->i[1], a->i[4], a->i[5], a->i[6], F32(a->in[0]),
-                     F32(a->in[1]), a->i[2] ? 1.0f : 0.0f, F32(y), a->i[3]);
+    return card_product(ctx, (int)a->i[0], (int)a->i[1], a->i[4], a->i[5], a->i[6], F32(a->in[0]),
+                        F32(a->in[1]), a->i[2] ? 1.0f : 0.0f, F32(y), a->i[3]);
 }
 
 static __global__ void spread_rows(const float *bias, float *y, int64_t cols, int64_t n)

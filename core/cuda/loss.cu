@@ -84,16 +84,16 @@ static tl_status block(tl_ctx *ctx, const loss *j, int64_t first, int64_t n, flo
     int          grads = j->dx || j->dw || j->dbias;
     if (j->bias)
         LAUNCH(spread_bias, blocks_for(n * j->v), THREADS, j->bias, logits, j->v, n * j->v);
-    tl_status st = card_gemm(ctx, 0, 1, n, j->v, j->d, x, j->w, j->bias ? 1 : 0, logits, 1);
+    tl_status st = card_product(ctx, 0, 1, n, j->v, j->d, x, j->w, j->bias ? 1 : 0, logits, 1);
     if (st != TL_OK) return st;
     LAUNCH_SYNC(loss_rows, n, THREADS, *j, first, logits, grads ? logits : (float *)NULL);
     st = launched(ctx, "cross_entropy");
     if (st == TL_OK && j->dw)
-        st = card_gemm(ctx, 1, 0, j->v, j->d, n, logits, x, first > 0 ? 1 : 0, j->dw, 1);
+        st = card_product(ctx, 1, 0, j->v, j->d, n, logits, x, first > 0 ? 1 : 0, j->dw, 1);
     if (st == TL_OK && j->dbias)
         LAUNCH(sum_columns, blocks_for(j->v), THREADS, logits, n, j->v, first > 0, j->dbias);
     if (st == TL_OK && j->dx)
-        st = card_gemm(ctx, 0, 0, n, j->d, j->v, logits, j->w, 0, j->dx + first * j->d, 1);
+        st = card_product(ctx, 0, 0, n, j->d, j->v, logits, j->w, 0, j->dx + first * j->d, 1);
     return st;
 }
 

@@ -1,30 +1,97 @@
-/* optim.cu - one step of Adam and of gradient descent, and the sum of squares. */
+/* optim.cu - one step of Adam and of gradient descent, and the norm of all gradients: a launch does
+** many parameters, of which most are small. */
 #include <math.h>
 
 #include "cuda.cuh"
+
+extern "C" {
+#include "optim.h"
+}
+
+/* ---- Lists of parameters --------------------------------------------------------------------- */
+
+#define CHUNK  4096 /* elements that a block does at a time; depends on nothing, for the sums */
+#define LISTED 64   /* parameters of one launch: arguments of kernels have 4096 bytes */
+
+typedef struct batch {
+    int        count;
+    int64_t    first[LISTED + 1]; /* chunk of each, and of all: how many there are */
+    tl_trained of[LISTED];
+} batch;
+
+/* What a block does: elements from begin up to end of t. */
+typedef struct piece {
+    tl_trained t;
+    int64_t    begin, end;
+} piece;
+
+static __device__ piece piece_of(const batch &l, int64_t chunk)
+{
+    int low = 0, high = l.count; /* first[low] <= chunk < first[high] */
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (l.first[middle] <= chunk)
+            low = middle;
+        else
+            high = middle;
+    }
+    piece p;
+    p.t = l.of[low];
+    p.begin = (chunk - l.first[low]) * CHUNK;
+    p.end = p.begin + CHUNK < p.t.len ? p.begin + CHUNK : p.t.len;
+    return p;
+}
+
+/* for every chunk that this block has to do, and for every element of it that this thread has */
+#define EACH_CHUNK(chunk, l) \
+    for (int64_t chunk = blockIdx.x; chunk < (l).first[(l).count]; chunk += gridDim.x)
+#define EACH_OF(i, p) for (int64_t i = (p).begin + threadIdx.x; i < (p).end; i += THREADS)
+
+/* The next of the list from *at on, which it moves; how many chunks they have. */
+static int64_t next_batch(const tl_trained_list *list, int *at, batch *l)
+{
+    l->count = 0;
+    l->first[0] = 0;
+    for (; *at < list->count && l->count < LISTED; ++*at) {
+        const tl_trained *t = &list->of[*at];
+        l->of[l->count] = *t;
+        l->first[l->count + 1] = l->first[l->count] + (t->len + CHUNK - 1) / CHUNK;
+        l->count++;
+    }
+    return l->first[l->count];
+}
+
+static int64_t blocks_of(int64_t chunks) { return chunks < 8192 ? chunks : 8192; }
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
 
 typedef struct adam { /* as optim.c's */
     float beta1, beta2, rest1, rest2, eps, scale, coupled, decoupled, step, root;
 } adam;
 
-static __global__ void adam_each(adam a, const float *grad, float *p, float *m, float *v, int64_t n)
+static __global__ void adam_all(adam a, const __grid_constant__ batch l)
 {
-    EACH(i, n)
+    EACH_CHUNK(chunk, l)
     {
-        float g = grad[i] * a.scale + a.coupled * p[i];
-        m[i] = a.beta1 * m[i] + a.rest1 * g;
-        v[i] = a.beta2 * v[i] + a.rest2 * g * g;
-        p[i] = p[i] - a.decoupled * p[i] - a.step * (m[i] / (a.root * sqrtf(v[i]) + a.eps));
+        const piece c = piece_of(l, chunk);
+        const float *__restrict__ grad = c.t.grad;
+        float *__restrict__ p = c.t.p, *__restrict__ m = c.t.m, *__restrict__ v = c.t.v;
+        EACH_OF(i, c)
+        {
+            float g = grad[i] * a.scale + a.coupled * p[i];
+            m[i] = a.beta1 * m[i] + a.rest1 * g;
+            v[i] = a.beta2 * v[i] + a.rest2 * g * g;
+            p[i] = p[i] - a.decoupled * p[i] - a.step * (m[i] / (a.root * sqrtf(v[i]) + a.eps));
+        }
     }
 }
 
-/* adam: in: grad   out: p, m, v   i: kind, step   f: lr, beta1, beta2, eps, weight decay, scale */
+/* adam: p: a tl_trained_list   i: kind, step   f: lr, beta1, beta2, eps, weight decay, scale */
 static tl_status adam_step(tl_ctx *ctx, const tl_args *a)
 {
     double lr = a->f[0], t = (double)a->i[1], bias1 = 1 - pow(a->f[1], t);
     double root2 = sqrt(1 - pow(a->f[2], t));
     int    fairseq = a->i[0] == TL_ADAM_FAIRSEQ, coupled = a->i[0] == TL_ADAM;
-    int64_t n = a->out[0]->len;
     adam   j;
     j.beta1 = (float)a->f[1];
     j.beta2 = (float)a->f[2];
@@ -36,61 +103,93 @@ static tl_status adam_step(tl_ctx *ctx, const tl_args *a)
     j.decoupled = coupled ? 0 : (float)(lr * a->f[4]);
     j.step = (float)(fairseq ? lr * root2 / bias1 : lr / bias1);
     j.root = (float)(fairseq ? 1 : 1 / root2);
-    if (n == 0) return TL_OK;
-    LAUNCH(adam_each, blocks_for(n), THREADS, j, F32(a->in[0]), F32(a->out[0]), F32(a->out[1]),
-           F32(a->out[2]), n);
+    const tl_trained_list *list = (const tl_trained_list *)a->p;
+    batch                  l;
+    for (int at = 0; at < list->count;) {
+        int64_t chunks = next_batch(list, &at, &l);
+        if (chunks > 0) LAUNCH(adam_all, blocks_of(chunks), THREADS, j, l);
+    }
     return launched(ctx, "adam");
 }
 
-static __global__ void sgd_each(const float *grad, float *p, float *buf, float lr, float momentum,
-                                float decay, float scale, int64_t n)
+static __global__ void sgd_all(const __grid_constant__ batch l, float lr, float momentum,
+                               float decay, float scale)
 {
-    EACH(i, n)
+    EACH_CHUNK(chunk, l)
     {
-        float g = grad[i] * scale + decay * p[i];
-        if (buf) g = buf[i] = momentum * buf[i] + g;
-        p[i] -= lr * g;
+        const piece c = piece_of(l, chunk);
+        const float *__restrict__ grad = c.t.grad;
+        float *__restrict__ p = c.t.p, *__restrict__ buf = c.t.m;
+        EACH_OF(i, c)
+        {
+            float g = grad[i] * scale + decay * p[i];
+            if (buf) g = buf[i] = momentum * buf[i] + g;
+            p[i] -= lr * g;
+        }
     }
 }
 
-/* sgd: in: grad   out: p, buf or NULL   f: lr, momentum, weight decay, scale */
+/* sgd: p: a tl_trained_list   f: lr, momentum, weight decay, scale */
 static tl_status sgd(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    if (n == 0) return TL_OK;
-    LAUNCH(sgd_each, blocks_for(n), THREADS, F32(a->in[0]), F32(a->out[0]),
-           a->out[1] ? F32(a->out[1]) : (float *)NULL, (float)a->f[0], (float)a->f[1],
-           (float)a->f[2], (float)a->f[3], n);
+    const tl_trained_list *list = (const tl_trained_list *)a->p;
+    batch                  l;
+    for (int at = 0; at < list->count;) {
+        int64_t chunks = next_batch(list, &at, &l);
+        if (chunks > 0)
+            LAUNCH(sgd_all, blocks_of(chunks), THREADS, l, (float)a->f[0], (float)a->f[1],
+                   (float)a->f[2], (float)a->f[3]);
+    }
     return launched(ctx, "sgd");
 }
 
-/* ---- Sum of squares -------------------------------------------------------------------------- */
+/* ---- Norm ------------------------------------------------------------------------------------ */
 
-#define MOST 512 /* blocks: partial sums brought to the CPU */
-
-static __global__ void squares(const float *x, double *sums, int64_t n)
+/* sums[k]: of the squares in chunk k */
+static __global__ void squares_all(const __grid_constant__ batch l, double *sums)
 {
     __shared__ double scratch[THREADS / 32];
-    double sum = 0;
-    EACH(i, n) sum += (double)x[i] * (double)x[i];
-    sum = block_reduce(sum, add(), scratch);
-    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+    EACH_CHUNK(chunk, l)
+    {
+        const piece c = piece_of(l, chunk);
+        double      sum = 0;
+        EACH_OF(i, c) sum += (double)c.t.grad[i] * (double)c.t.grad[i];
+        sum = block_reduce(sum, add(), scratch);
+        if (threadIdx.x == 0) sums[chunk] = sum;
+    }
 }
 
-/* norm2: *(double *)p += sum of in[0]^2 */
+/* by one block: *total = sum of n numbers */
+static __global__ void add_up(const double *sums, double *total, int64_t n)
+{
+    __shared__ double scratch[THREADS / 32];
+    double            sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += THREADS) sum += sums[i];
+    sum = block_reduce(sum, add(), scratch);
+    if (threadIdx.x == 0) *total = sum;
+}
+
+/* norm2: p: a tl_trained_list, whose sum it sets: one number comes back for all of them */
 static tl_status norm2(tl_ctx *ctx, const tl_args *a)
 {
-    double  sums[MOST], *parts;
-    int64_t n = a->in[0]->len, blocks = blocks_for(n) < MOST ? blocks_for(n) : MOST;
-    if (n == 0) return TL_OK;
-    tl_status st = card_alloc(ctx, (size_t)blocks * sizeof *parts, (void **)&parts);
+    tl_trained_list *list = (tl_trained_list *)a->p;
+    batch            l;
+    double          *sums;
+    int64_t          total = 0, done = 0;
+    list->sum = 0;
+    for (int k = 0; k < list->count; k++) total += (list->of[k].len + CHUNK - 1) / CHUNK;
+    if (total == 0) return TL_OK;
+    tl_status st = card_alloc(ctx, (size_t)(total + 1) * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;
-    LAUNCH_SYNC(squares, blocks, THREADS, F32(a->in[0]), parts, n);
+    for (int at = 0; at < list->count;) {
+        int64_t chunks = next_batch(list, &at, &l);
+        if (chunks > 0) LAUNCH_SYNC(squares_all, blocks_of(chunks), THREADS, l, sums + done);
+        done += chunks;
+    }
+    LAUNCH_SYNC(add_up, 1, THREADS, sums, sums + total, total);
     st = launched(ctx, "norm2");
-    if (st == TL_OK)
-        st = ctx->engine->download(ctx, sums, parts, (size_t)blocks * sizeof *parts);
-    card_free(ctx, parts);
-    for (int64_t i = 0; i < blocks && st == TL_OK; i++) *(double *)a->p += sums[i];
+    if (st == TL_OK) st = ctx->engine->download(ctx, &list->sum, sums + total, sizeof *sums);
+    card_free(ctx, sums);
     return st;
 }
 

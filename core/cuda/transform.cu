@@ -34,6 +34,10 @@ static tl_status make(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spe
     spectra  *s = (spectra *)malloc(sizeof *s);
     if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     cufftResult st = cufftPlanMany(&s->plan, 1, &n, NULL, 1, 0, NULL, 1, 0, type, batch);
+    if (st == CUFFT_ALLOC_FAILED) { /* what is kept for reuse is not cuFFT's to take */
+        ctx->engine->trim(ctx);
+        st = cufftPlanMany(&s->plan, 1, &n, NULL, 1, 0, NULL, 1, 0, type, batch);
+    }
     if (st != CUFFT_SUCCESS) {
         free(s);
         return fft_fail(ctx, st, "planning");

@@ -32,6 +32,18 @@ function devices.wrong(name)
   return base == "cpu" and name ~= "cpu" and "device 'cpu' has no cards" or nil
 end
 
+-- nil, or why products on a device cannot be in a precision.
+function devices.lacks(name, precision)
+  local known, why = suggest.choose("precision", precision, core.precisions "cuda")
+  if not known then return why end
+  local there = core.precisions(name)
+  for _, one in ipairs(there) do
+    if one == precision then return nil end
+  end
+  return ("precision %s: device %s has %s only, %s is of NVIDIA cards: device cuda"):format(
+    precision, name, table.concat(there, " and "), precision)
+end
+
 -- Raises unless this process computes where a trial of that device does.
 function devices.expect(name)
   if (name == "cpu") == (core.device() == "cpu") then return end

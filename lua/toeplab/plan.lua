@@ -1,6 +1,5 @@
 -- plan.lua: from an experiment and the words of a command line to the list of its trials, before
 -- anything runs.
-local core = require "toeplab.core"
 local config = require "toeplab.config"
 local devices = require "toeplab.devices"
 local experiment = require "toeplab.experiment"
@@ -224,11 +223,10 @@ function plan.check(exp, trials)
       stop.usage("%s: %s appears twice among the trials%s", exp.file, trial.label, twice(exp))
     end
     seen[text] = true
-    local known, wrong = suggest.choose("precision", trial.config.precision,
-      core.precisions())
-    if not known then stop.usage("%s: %s", exp:where("precision"), wrong) end
-    wrong = devices.wrong(trial.config.device)
+    local wrong = devices.wrong(trial.config.device)
     if wrong then stop.usage("%s: %s", exp:where("device"), wrong) end
+    wrong = devices.lacks(trial.config.device, trial.config.precision)
+    if wrong then stop.usage("%s: %s", exp:where("precision"), wrong) end
     if exp.check then
       local ok, why = pcall(exp.check, config.new(trial.config))
       if not ok then stop.usage("%s", stop.text(why)) end

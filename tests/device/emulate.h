@@ -1,7 +1,8 @@
 /* emulate.h - just enough CUDA in plain C++ to run the kernels of core/cuda on the CPU: a launch
 ** runs the threads of one block after another, those of a block as coroutines that wait for each
 ** other at __syncthreads and in shuffles. Card memory is an arena that is shut while no kernel
-** runs, so that what touches it from outside dies, as on a card. Slow, for tests. The rest of CUDA
+** runs, so that what touches it from outside dies, as on a card. What depends on the order of
+** threads gives other results with EMULATE_BACKWARDS. Slow, for tests. The rest of CUDA
 ** is in emulate_runtime.h and emulate_libraries.h. */
 #ifndef TL_EMULATE_H
 #define TL_EMULATE_H
@@ -22,6 +23,7 @@
 #define __restrict__
 #define __shared__ static
 #define __launch_bounds__(n)
+#define __grid_constant__
 
 struct dim3 {
     unsigned x, y, z;
@@ -47,14 +49,23 @@ struct thread {
     dim3 index;
 };
 
-enum { MOST = 1024, STACK = 64 << 10 };
+enum { MOST = 1024, STACK = 64 << 10, QUEUED = 256 };
+
+struct copy { /* to the card, from memory that it reads itself */
+    void *to;
+    const void *from;
+    size_t bytes;
+};
 
 struct machine {
     thread threads[MOST];
     jmp_buf scheduler;
     int count, now, sync; /* sync: whether the launch allows waiting */
+    int backwards; /* EMULATE_BACKWARDS: the last thread and the last block run first */
     dim3 block, grid, block_index;
     uint64_t exchange[MOST];
+    copy queue[QUEUED]; /* done as late as a card may do them: before what comes after */
+    int queued;
     void (*body)(void *);
     void *user;
     char *arena;
@@ -133,7 +144,8 @@ inline void run_waiting()
     machine &m = at();
     for (;;) {
         bool ran = false, left = false;
-        for (int i = 0; i < m.count; i++) {
+        for (int k = 0; k < m.count; k++) {
+            int i = m.backwards ? m.count - 1 - k : k;
             if (m.threads[i].where != READY) continue;
             m.now = i;
             enter(m.threads[i]);
@@ -172,7 +184,7 @@ inline void protect(bool open)
         die("mprotect failed");
 }
 
-inline void guard(bool open)
+inline void unlock(bool open)
 {
     machine &m = at();
     int before = m.open;
@@ -180,9 +192,25 @@ inline void guard(bool open)
     if (m.used > 0 && (before == 0 || m.open == 0)) protect(open);
 }
 
+inline void guard(bool open)
+{
+    machine &m = at();
+    unlock(open);
+    for (int i = 0; open && i < m.queued; i++)
+        memcpy(m.queue[i].to, m.queue[i].from, m.queue[i].bytes);
+    if (open) m.queued = 0;
+}
+
+inline void catch_up()
+{
+    guard(true);
+    guard(false);
+}
+
 template <class F> void launch(int sync, dim3 grid, dim3 block, F f)
 {
     machine &m = at();
+    m.backwards = getenv("EMULATE_BACKWARDS") != NULL;
     m.sync = sync;
     m.grid = grid;
     m.block = block;
@@ -195,7 +223,8 @@ template <class F> void launch(int sync, dim3 grid, dim3 block, F f)
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
-                m.block_index = dim3(x, y, z);
+                m.block_index = m.backwards ? dim3(grid.x - 1 - x, grid.y - 1 - y, grid.z - 1 - z)
+                                            : dim3(x, y, z);
                 run_block();
             }
     guard(false);
@@ -223,9 +252,9 @@ template <class T> T shuffle(T value, int from)
 #define gridDim   (emulate::at().grid)
 
 #define LAUNCH(kernel, blocks, threads, ...) \
-    emulate::launch(0, dim3(blocks), dim3(threads), [&] { kernel(__VA_ARGS__); })
+    emulate::launch(0, dim3((unsigned)(blocks)), dim3(threads), [&] { kernel(__VA_ARGS__); })
 #define LAUNCH_SYNC(kernel, blocks, threads, ...) \
-    emulate::launch(1, dim3(blocks), dim3(threads), [&] { kernel(__VA_ARGS__); })
+    emulate::launch(1, dim3((unsigned)(blocks)), dim3(threads), [&] { kernel(__VA_ARGS__); })
 
 static inline void __syncthreads() { emulate::wait(emulate::AT_BLOCK); }
 static inline void __syncwarp(unsigned = 0xffffffffu) { emulate::wait(emulate::AT_WARP); }

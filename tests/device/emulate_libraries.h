@@ -9,9 +9,9 @@
 typedef int cublasHandle_t;
 typedef enum { CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_ALLOC_FAILED } cublasStatus_t;
 typedef enum { CUBLAS_OP_N, CUBLAS_OP_T } cublasOperation_t;
-enum {
-    CUDA_R_32F, CUDA_R_16BF, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_GEMM_DEFAULT
-};
+typedef enum { CUDA_R_32F, CUDA_R_16BF } cudaDataType_t;
+typedef enum { CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32 } cublasComputeType_t;
+enum { CUBLAS_GEMM_DEFAULT };
 
 typedef enum { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
 static inline cublasStatus_t cublasGetProperty(libraryPropertyType, int *v)
@@ -35,14 +35,18 @@ static inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void *, size_t)
 
 static inline cublasStatus_t cublasGemmStridedBatchedEx(
     cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
-    const void *alpha, const void *a, int type_a, int lda, long long stride_a, const void *b,
-    int type_b, int ldb, long long stride_b, const void *beta, void *c, int type_c, int ldc,
-    long long stride_c, int count, int, int)
+    const void *alpha, const void *a, cudaDataType_t type_a, int lda, long long stride_a,
+    const void *b, cudaDataType_t type_b, int ldb, long long stride_b, const void *beta, void *c,
+    cudaDataType_t type_c, int ldc, long long stride_c, int count, cublasComputeType_t sums, int)
 {
-    auto element = [](const void *p, int type, long long i) {
-        if (type == CUDA_R_32F) return ((const float *)p)[i];
-        return __uint_as_float((unsigned)((const uint16_t *)p)[i] << 16);
+    auto element = [=](const void *p, cudaDataType_t type, long long i) {
+        if (type == CUDA_R_16BF) return __uint_as_float((unsigned)((const uint16_t *)p)[i] << 16);
+        float x = ((const float *)p)[i];
+        if (sums == CUBLAS_COMPUTE_32F) return x;
+        return __uint_as_float((__float_as_uint(x) + 0x1000u) & 0xffffe000u); /* TF32 */
     };
+    if (m < 0 || n < 0 || k < 0 || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m || ldc < 1)
+        emulate::die("a product that cuBLAS would refuse");
     float scale = *(const float *)alpha, keep = *(const float *)beta;
     if (type_c != CUDA_R_32F) emulate::die("a product of this type is not emulated");
     emulate::guard(true);

@@ -136,6 +136,40 @@ test("reshape, transpose, permute", function()
   raises(function() m():permute { 1, 3 } end, "axis 3, where there are 2")
 end)
 
+-- Sums of small integers are exact in any order. Rows that are met often and never, and ones whose
+-- number has one, two and three bytes.
+test("gradients of gathered rows", function()
+  local stream = core.stream(3, "gather")
+  for _, case in ipairs { { 5, 3, 1 }, { 3, 2, 700 }, { 300, 2, 1500 }, { 70000, 1, 300 },
+    { 4, 1, 0 } } do
+    local rows, cols, count = table.unpack(case)
+    local index, want, dy = {}, {}, {}
+    for i = 1, count do
+      local row = stream:below(3) > 0 and rows // 2 or stream:below(rows)
+      index[i], dy[i] = row, {}
+      want[row] = want[row] or {}
+      for c = 1, cols do
+        dy[i][c] = stream:below(9) - 4
+        want[row][c] = (want[row][c] or 0) + dy[i][c]
+      end
+    end
+    local x = core.ones(rows, cols):require_grad()
+    local ids = count > 0 and core.ids(index) or core.ids { 0 }:narrow(1, 1, 0)
+    local upstream = count > 0 and core.tensor(dy) or core.zeros(0, cols)
+    for times = 1, 2 do -- the second time it is added
+      x:gather(ids):backward(upstream)
+      local got = x:grad():totable()
+      for r = 1, rows do
+        for c = 1, cols do
+          local value = want[r - 1] and want[r - 1][c] or 0
+          if got[r][c] ~= times * value then eq(got[r][c], times * value) end
+        end
+      end
+    end
+    ok(count == 0 or next(want))
+  end
+end)
+
 test("narrow, concat, gather", function()
   eq(m():narrow(2, 2, 2), { { 2, 3 }, { 5, 6 } })
   eq(m():narrow(1, 2, 1), { { 4, 5, 6 } })

@@ -102,11 +102,53 @@ test("sgd and grad_norm", function()
   eq(b:item(), 1, 1e-6)
   eq(core.grad_norm { leaf(0, 3), leaf(0, 4) }, 5, 1e-12)
   eq(core.grad_norm {}, 0)
+  local list, squares = {}, 0 -- made on the CPU, so that a card is given one after another
+  for i = 1, 40 do
+    list[i], squares = leaf(0, i), squares + i * i
+  end
+  eq(core.grad_norm(list), math.sqrt(squares), 1e-12)
   local options = { lr = 0.1, momentum = 0.9 }
   raises(core.sgd_step, "bad argument #2 .*momentum needs buffers", { p }, nil, options)
   raises(core.sgd_step, "unknown option 'beta1'", { p }, nil, { lr = 0.1, beta1 = 0.9 })
   raises(core.sgd_step, "bad argument #3 .*table expected", { p }, nil)
   raises(core.grad_norm, "element 1 is number", { 1 })
+end)
+
+-- Lengths around what kernels take at a time, in more tensors than a launch on a card has.
+test("steps of many parameters are those of each", function()
+  local lengths, stream, squares = { 4095, 4096, 4097, 0, 20000, 1 }, core.stream(1, "many"), 0.0
+  for i = 7, 150 do lengths[i] = i % 3 end
+  local function made(kinds)
+    local lists = {}
+    for _, kind in ipairs(kinds) do
+      local list = {}
+      for i, n in ipairs(lengths) do list[i] = core.zeros(n) end
+      lists[kind] = list
+    end
+    return lists
+  end
+  local one, all, grads = made { "p", "m", "v" }, made { "p", "m", "v" }, made { "g" }.g
+  for i, g in ipairs(grads) do
+    stream:normal(g, 0, 1)
+    squares = squares + (g * g):sum():item()
+    for _, lists in ipairs { one, all } do
+      lists.p[i]:require_grad()
+      if i ~= 9 then lists.p[i]:set_grad(g) end
+    end
+  end
+  squares = squares - (grads[9] * grads[9]):sum():item()
+  eq(core.grad_norm(all.p) / math.sqrt(squares), 1, 1e-6)
+  eq(core.grad_norm(all.p), core.grad_norm(all.p))
+  local o = { kind = "adamw", lr = 0.1, step = 3, weight_decay = 0.1 }
+  local plain = { lr = 0.1, momentum = 0.9, weight_decay = 0.1 }
+  core.adam_step(all.p, all.m, all.v, o, 0.7)
+  core.sgd_step(all.p, all.m, plain, 0.7)
+  for i, p in ipairs(one.p) do
+    core.adam_step({ p }, { one.m[i] }, { one.v[i] }, o, 0.7)
+    core.sgd_step({ p }, { one.m[i] }, plain, 0.7)
+    for kind, list in pairs(one) do eq(all[kind][i], list[i]) end
+    ok(lengths[i] == 0 or (p:abs():amax():item() > 0) == (i ~= 9))
+  end
 end)
 
 -- ---- Operators of backends ----------------------------------------------------------------------

@@ -48,7 +48,8 @@ local function files(quick)
     list[#list + 1] = name
   end
   if quick then return { list[1] } end
-  return table.move({ "card_backends", "card" }, 1, 2, #list + 1, list)
+  return table.move({ "card_backends", "card_mlp", "card_precision", "card" }, 1, 4, #list + 1,
+    list)
 end
 
 -- The tests of operators under compute-sanitizer, where there is one.
@@ -75,8 +76,11 @@ function gpu.correct(o, device)
     good = check(o, name, { "env", (name:find "^card" and "TOEPLAB_CARD=" or "TOEPLAB_DEVICE=")
       .. device, program, "lua", ("%s/lua/test_%s.lua"):format(tests, name) }) and good
   end
-  good = check(o, "verify", { program, "verify", "-q", "--device", device,
-    tests .. "/reference.h5" }) and good
+  for _, precision in ipairs(core.precisions "cuda") do
+    local name = precision == "float32" and "verify" or "verify " .. precision
+    good = check(o, name, { program, "verify", "-q", "-p", precision, "--device", device,
+      tests .. "/reference.h5" }) and good
+  end
   return (o.quick or sanitized(o, device)) and good
 end
 

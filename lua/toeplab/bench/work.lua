@@ -16,7 +16,7 @@ local train = require "toeplab.train"
 
 local work = {}
 
--- The precisions of matrix products that can be measured.
+-- The precisions of matrix products that can be measured here.
 work.precisions = core.precisions
 
 -- From here on products of matrices are in this precision.

@@ -13,7 +13,6 @@ local report = require "toeplab.report"
 local show = require "toeplab.bench.show"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
-local work = require "toeplab.bench.work"
 
 local command = {
   example = "toeplab bench tno --quick\n  toeplab bench lm --threads 1,2\n  toeplab bench gpu",
@@ -31,7 +30,8 @@ local command = {
     { name = "batches", value = "N,N", help = "only these batches" },
     { name = "dim", value = "N", help = "channels" },
     { name = "backends", value = "NAMES", help = "only these of ours" },
-    { name = "precision", value = "NAMES", help = "of matrix products; by default all there are" },
+    { name = "precision", value = "NAMES",
+      help = "of matrix products; by default all there are, on cards float32" },
     { name = "device", short = "d", value = "D",
       help = "cpu, cuda, or cuda:1 for the second card" },
     { name = "output", short = "o", value = "FILE", help = "the picture: FILE.svg or FILE.png" },
@@ -77,10 +77,14 @@ local function asked(set, list, device)
     backends = set.backends and words_of(set.backends),
     device = device,
   }
-  o.precisions = names(set, "precision", "precision", work.precisions())
-    or o.device == "cpu" and work.precisions() or { "float32" }
   local wrong = devices.wrong(o.device)
   if wrong then stop.usage("bench: %s", wrong) end
+  o.precisions = names(set, "precision", "precision", core.precisions "cuda")
+    or o.device == "cpu" and core.precisions "cpu" or { "float32" }
+  for _, precision in ipairs(o.precisions) do
+    wrong = devices.lacks(o.device, precision)
+    if wrong then stop.usage("bench: %s", wrong) end
+  end
   if #list > 1 and (set.backends or set.output) then
     stop.usage("bench: --%s is for one bench", set.backends and "backends" or "output")
   end

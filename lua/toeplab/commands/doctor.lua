@@ -180,11 +180,13 @@ local function backends(add)
   for _, problem in ipairs(core.backend_problems()) do add("backend", "note", problem) end
 end
 
--- The device cuda: its first card, with driver and libraries, or why it cannot be used.
+-- The device cuda: its first card, with driver and libraries, and what its products can be; or why
+-- it cannot be used.
 local function cuda(add)
   local cards, about = core.look_at_device "cuda"
-  add("cuda", cards and "ok" or "note", cards == 1 and about
-    or cards and ("%d cards, the first: %s"):format(cards, about) or about)
+  if not cards then return add("cuda", "note", about) end
+  add("cuda", "ok", ("%s%s; products in %s"):format(cards > 1 and cards .. " cards, the first: "
+    or "", about, table.concat(core.precisions "cuda", ", ")))
 end
 
 local function graphics(add)

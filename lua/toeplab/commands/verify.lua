@@ -1,6 +1,7 @@
 -- verify.lua: toeplab verify: reference cases, and a backend beside the definition.
 local conformance = require "toeplab.conformance"
 local core = require "toeplab.core"
+local devices = require "toeplab.devices"
 local progress = require "toeplab.progress"
 local reference = require "toeplab.reference"
 local stop = require "toeplab.stop"
@@ -14,14 +15,14 @@ local verify = {
     .. "max |got - want| / max |want|; a case is run by the backends that take coefficients as it\n"
     .. "gives them: by lag, by frequency or by warped lag. NAME: compares a backend with the\n"
     .. "definition over a table of shapes. Exit code 4 if an error is above tolerance (1e-5; for\n"
-    .. "the parameters after a training run 1e-4; with --precision bf16 all 2e-2), or if nothing\n"
-    .. "was compared.",
+    .. "the parameters after a training run 1e-4; with --precision bf16 all 2e-2, with tf32\n"
+    .. "5e-3), or if nothing was compared.",
   computes = true,
   options = {
     { name = "backend", short = "b", value = "NAME", many = true,
       help = "only this one; may be repeated; without a file as NAME" },
     { name = "precision", short = "p", value = "P",
-      help = "of the products in layers and models: float32 (the default) or bf16" },
+      help = "of products in layers and models: float32 (the default), bf16, on cards tf32" },
     { name = "device", short = "d", value = "D",
       help = "where it computes: cpu, cuda, or cuda:1 for the second card" },
     { name = "all", short = "a", help = "print each parameter's gradient, not only the worst" },
@@ -57,11 +58,10 @@ local function shorten(results)
   return short
 end
 
-local LOW = 2e-2 -- what is allowed with bf16
+local low = { bf16 = 2e-2, tf32 = 5e-3 } -- what is allowed with these
 
 local function tolerance(r)
-  if core.precision() == "bf16" then return LOW end
-  return r.tolerance or reference.tolerance
+  return low[core.precision()] or r.tolerance or reference.tolerance
 end
 
 local function line_of(name, backend, results, good, all)
@@ -131,8 +131,8 @@ end
 function verify.run(set, words)
   if #words == 0 then words = set.backend or {} end
   if #words == 0 then stop.usage("verify: give reference files, or the name of a backend") end
-  local ok, why = suggest.choose("precision", set.precision or "float32", core.precisions())
-  if not ok then stop.usage("verify: %s", why) end
+  local wrong = devices.lacks(core.device(), set.precision or "float32")
+  if wrong then stop.usage("verify: %s", wrong) end
   local names, good = known_backends(), true
   local chosen = set.backend or names
   local device, about = core.device()
