@@ -4,16 +4,12 @@ local checkpoint = require "toeplab.checkpoint"
 local core = require "toeplab.core"
 local shell = require "toeplab.shell"
 local t = require "harness"
+local the_card = require "card"
 local trials = require "trials"
 
 local program = core.sys.executable()
-local emulated = program:gsub("[^/]*$", "") .. "tests/emulated.so"
-local card = os.getenv "TOEPLAB_CARD" or emulated
-if card:find "/" and not core.sys.exists(card) then
-  print "skipped: no emulated card, for want of a C++ compiler"
-  os.exit(0)
-end
-local STEPS = card == emulated and 20 or 100
+local card, emulated = the_card.name, the_card.emulated
+local STEPS = emulated and 20 or 100
 
 -- What a command prints, and whether it succeeded. environment: "NAME=value".
 local function says(environment, ...)
@@ -98,7 +94,7 @@ print((x + x):sum():item())
 ]]
 
 t.test("a card that is full is an error with sizes, and work goes on", function()
-  if card ~= emulated then return end -- a real one holds more than is good to fill
+  if not emulated then return end -- a real one holds more than is good to fill
   local out = script(FULL, card, "EMULATE_MIB=64")
   t.eq(out, "false\tENOMEM\tcuda: N bytes asked for: out of memory on the card, N bytes in use\n"
     .. "2097152.0\n")
@@ -283,7 +279,7 @@ t.test("a trial goes on from a checkpoint, and says if it was another kind of ca
     t.ok(not good and out:find("on purpose", 1, true), out)
     out, good = says("EMULATE_MIB=2048", table.unpack(words))
     t.ok(good and out:find("resumed after step 4 of 6", 1, true), out)
-    t.eq(out:find("made on another device", 1, true) ~= nil, card == emulated)
+    t.eq(out:find("made on another device", 1, true) ~= nil, emulated)
     local path = column(folder, [[SELECT path AS x FROM v_artifacts WHERE kind = 'checkpoint'
       ORDER BY step DESC]])[1]
     t.ok(checkpoint.read(folder .. "/results/" .. path).device:find "compute capability")
@@ -293,7 +289,7 @@ end)
 -- ---- The bench --------------------------------------------------------------------------------
 
 t.test("bench gpu tests a card and measures on it", function()
-  if card ~= emulated then return end -- that is what it is for
+  if not emulated then return end -- that is what it is for
   t.in_folder(function(folder)
     local out, good = says("TOEPLAB_PYTHON=", "bench", "gpu", "-q", "--device", card, "--lengths",
       "8", "--batches", "1", "--dim", "4", "-r", "1", "-C", folder)

@@ -5,11 +5,7 @@ local shell = require "toeplab.shell"
 local t = require "harness"
 
 local program = core.sys.executable()
-local card = os.getenv "TOEPLAB_CARD" or program:gsub("[^/]*$", "") .. "tests/emulated.so"
-if card:find "/" and not core.sys.exists(card) then
-  print "skipped: no emulated card, for want of a C++ compiler"
-  os.exit(0)
-end
+local card = require("card").name
 
 local SCRIPT = [[
 local core = require "toeplab.core"

@@ -6,11 +6,7 @@ local t = require "harness"
 local trials = require "trials"
 
 local program = core.sys.executable()
-local card = os.getenv "TOEPLAB_CARD" or program:gsub("[^/]*$", "") .. "tests/emulated.so"
-if card:find "/" and not core.sys.exists(card) then
-  print "skipped: no emulated card, for want of a C++ compiler"
-  os.exit(0)
-end
+local card = require("card").name
 
 -- The lines that a script prints on a device.
 local function lines(text, device)
