@@ -119,6 +119,8 @@ typedef struct tl_kernel_row { /* tables of rows are ended by {0} */
 
 /* Runs op on the context's device, to which it brings the operands. TL_EDEVICE if that lacks op. */
 tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
+/* The same on the CPU, whatever the context computes on. */
+tl_status tl_launch_host(tl_ctx *ctx, tl_op op, const tl_args *a);
 const char *tl_op_name(tl_op op);
 /* What tl_launch does in a profile (profile.c). */
 tl_status tl_profile_run(tl_ctx *ctx, tl_op op, tl_kernel kernel, const tl_args *a);

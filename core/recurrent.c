@@ -136,7 +136,7 @@ tl_status tl_recurrence_step(tl_recurrence *r, tl_tensor *x, tl_tensor *y)
                        (long long)r->d);
     if (!tl_same_shape(x, y))
         return tl_fail(r->ctx, TL_ESHAPE, "recurrence: x is %s and y is %s", SHAPE(x), SHAPE(y));
-    return tl_launch(r->ctx, TL_OP_recurrence, &a);
+    return tl_launch_host(r->ctx, TL_OP_recurrence, &a); /* where the state is, on any device */
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */

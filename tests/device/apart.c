@@ -1,6 +1,6 @@
 /* apart.c - a device for tests: the CPU's kernels on memory that the program cannot touch while no
 ** kernel runs. What reads or writes a tensor of a device without bringing it over dies here, on any
-** machine. It lacks one operator, recurrence. */
+** machine. It lacks one operator, cumsum. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -184,7 +184,7 @@ TL_OP_MAP(X)
 #undef X
 
 static const tl_kernel_row kernels[] = {
-#define X(name) {TL_OP_##name == TL_OP_recurrence ? TL_OPS : TL_OP_##name, run_##name},
+#define X(name) {TL_OP_##name == TL_OP_cumsum ? TL_OPS : TL_OP_##name, run_##name},
     TL_OP_MAP(X)
 #undef X
     {0},

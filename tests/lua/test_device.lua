@@ -64,6 +64,9 @@ t.test("tensors come to the CPU when it reads or writes them", function()
     print(p:type(), s:sample(core.tensor { 0, 100 }, 1.0))
     local d = core.decay(core.ones(3, 2), core.tensor { 0, 1, 2 }, core.tensor { 0.5, 0.25 })
     print(d:get(3, 1), d:get(3, 2))
+    local r = core.recurrence(core.ones(4, 2), nil, "ring", 1)
+    r:step(core.ones(1, 1, 2))
+    print((r:step(core.ones(1, 1, 2)) * core.ones(2)):get(1, 1, 2))
   ]], apart)
   t.eq(out, [[
 apart	apart: the CPU, on memory of its own
@@ -71,14 +74,14 @@ apart	apart: the CPU, on memory of its own
 49.0	22.0
 int32	1
 0.25	0.0625
+2.0
 ]])
 end)
 
 for _, case in ipairs {
   { "an operator that a device lacks", [[
       local core = require "toeplab.core"
-      core.recurrence(core.ones(4, 2), nil, "ring", 1):step(core.ones(1, 1, 2))]],
-    "recurrence is not available on apart" },
+      core.ones(4, 2):cumsum(1)]], "cumsum is not available on apart" },
   { "a device after the first tensor", [[
       local core = require "toeplab.core"
       local x = core.ones(1)
