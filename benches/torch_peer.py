@@ -215,8 +215,7 @@ def wait():
 
 
 def timed(run, calls):
-    if calls > 1:
-        run()  # others have been at work in between
+    run()  # others have been at work in between
     wait()
     start = time.perf_counter()
     for _ in range(calls):

@@ -126,7 +126,7 @@ local function timed(rows, o)
     row.calls = math.max(1, math.min(MOST, math.ceil(SAMPLE / math.max(once, 1e-9))))
     row.run = function() return seconds_of(row, row.calls) end
     row.rest = o.rest or row.ours and REST or LONG_REST
-    total = total + once * row.calls
+    total = total + once * (1 + row.calls) -- the first is not counted
   end
   timing.interleaved(rows, o.repeats or measure.repeats(total, o.quick))
 end
