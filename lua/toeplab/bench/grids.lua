@@ -80,7 +80,7 @@ local published = { layers = 6, rpe_dim = 64, rpe_layers = 6, decay = 0.99 }
 benches.lm = {
   about = "a training step of a language model: loss, gradients, Adam",
   dim = 512, passes = { "step" }, peers = true, more = published, matrices = true,
-  shapes = { { 512, 1, 4 }, { 2048, 1 } }, quick = { { 512, 1 } },
+  shapes = { { 512, 1, 4 }, { 2048, 1 } }, quick = { { 256, 1 } },
   card = { { 512, 8, 32 }, { 2048, 8 } },
   vary = { { vocab = 8192 }, { vocab = 50265 } }, quick_vary = { { vocab = 8192 } },
   extra = { { n = 256, b = 8, dim = 128, layers = 4, rpe_dim = 32, rpe_layers = 2, vocab = 63 } },
@@ -127,7 +127,7 @@ benches.fd = {
   about = "a training step by fd and by rac, encoders of equal depth",
   dim = 512, passes = { "step" }, modes = true, matrices = true,
   more = { layers = 6, rpe_dim = 64, rpe_layers = 3, vocab = 8192 },
-  shapes = { { 512, 1 }, { 2048, 1 } }, quick = { { 512, 1 } },
+  shapes = { { 512, 1 }, { 2048, 1 } }, quick = { { 256, 1 } },
   extra = { { n = 512, b = 8, dim = 64, layers = 2, rpe_dim = 64, rpe_layers = 3, vocab = 256 } },
   ours = {
     { by = "fd", backend = "fd", decay = "none" },
@@ -197,7 +197,7 @@ function grids.problems(name, o)
         end
       end
     end
-    for _, extra in ipairs(not given and bench.extra or {}) do
+    for _, extra in ipairs(not (given or o.quick) and bench.extra or {}) do
       list[#list + 1] = with(bench.more or {}, fixed, extra)
     end
   end
