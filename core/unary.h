@@ -8,9 +8,11 @@
 #include <math.h>
 
 #include "toeplab.h"
-#include "vecmath.h"
 
+#ifndef INLINE /* core/cuda/unary.cuh has its own, and functions in place of vecmath.h's */
+#include "vecmath.h"
 #define INLINE static inline __attribute__((always_inline))
+#endif
 
 INLINE float unary_value(tl_unary_kind kind, float x)
 {

@@ -104,6 +104,7 @@ local function bare(text)
 end
 
 local function is_c(path) return path:find "%.[ch]$" ~= nil end
+local function is_c_or_cuda(path) return is_c(path) or path:find "%.cuh?$" ~= nil end
 local function is_lua(path) return path:find "%.lua$" ~= nil end
 
 -- ---- The rules: a name, and a function (path, text, fault) that calls fault(line, message) ----
@@ -212,7 +213,8 @@ rule("the engine and its plugins have no mutable globals", function(path, text, 
 end)
 
 rule("lines and files are short", function(path, text, fault)
-  if not (is_c(path) or is_lua(path) or path == "lab" or path == "CMakeLists.txt") then return end
+  local read = is_c_or_cuda(path) or is_lua(path) or path == "lab" or path == "CMakeLists.txt"
+  if not read then return end
   local most, count = LINES[path] or path == "CMakeLists.txt" and 150 or MAX.lines, 0
   for n, line in each_line(text) do
     count = n
@@ -225,9 +227,9 @@ end)
 -- From the line that opens a function to its end: C's at the margin, Lua's in the column it began.
 rule("functions are short", function(path, text, fault)
   local open = {}
-  for n, line in each_line(is_c(path) and bare(text) or is_lua(path) and text or "") do
+  for n, line in each_line(is_c_or_cuda(path) and bare(text) or is_lua(path) and text or "") do
     local indent = line:match "^%s*"
-    if is_c(path) then
+    if is_c_or_cuda(path) then
       if line == "{" then open[""] = n end
       if line:find "^}" and open[""] then indent = "" else indent = nil end
     elseif line:find "%f[%w_]function[%s%w_.:]*%b()%s*$" then
@@ -245,7 +247,7 @@ end)
 
 rule("a source file begins by saying what it is", function(path, text, fault)
   if is_lua(path) and not text:find "^#?[^\n]*%-%- " then fault(1, "no comment") end
-  if is_c(path) and not text:find "^/%*" then fault(1, "no comment") end
+  if is_c_or_cuda(path) and not text:find "^/%*" then fault(1, "no comment") end
 end)
 
 rule("nothing names a folder of one machine, or is left undone", function(path, text, fault)
@@ -323,6 +325,7 @@ local planted = { -- rule, path, text
   { 6, "backends/naive/x.c", c "int64_t calls = 0;" },
   { 7, "core/x.c",        c("/* " .. ("x"):rep(95) .. " */") },
   { 7, "core/x.c",        c(("int a;\n"):rep(400)):gsub("int a;", "/* */") },
+  { 7, "core/cuda/x.cu",  c("/* " .. ("x"):rep(95) .. " */") },
   { 7, "lua/toeplab/x.lua", lua(("-- \n"):rep(400)) },
   { 8, "core/x.c",        c(body(61)) },
   { 8, "lua/toeplab/x.lua",

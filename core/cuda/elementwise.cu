@@ -3,24 +3,25 @@
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
-static __global__ void unary_each(int kind, const float *x, float *y, int64_t n)
+static __global__ void unary_each(tl_unary_kind kind, const float *x, float *y, int64_t n)
 {
     EACH(i, n) y[i] = unary_value(kind, x[i]);
 }
 
-static __global__ void unary_grad_each(int kind, const float *x, const float *dy, float *dx,
-                                       int64_t n)
+static __global__ void unary_grad_each(tl_unary_kind kind, const float *x, const float *dy,
+                                       float *dx, int64_t n)
 {
     EACH(i, n) dx[i] = dy[i] * unary_slope(kind, x[i]);
 }
 
-static __global__ void gate_each(int kind, const float *a, const float *b, float *y, int64_t n)
+static __global__ void gate_each(tl_unary_kind kind, const float *a, const float *b, float *y,
+                                 int64_t n)
 {
     EACH(i, n) y[i] = unary_value(kind, a[i]) * b[i];
 }
 
-static __global__ void gate_grad_each(int kind, const float *a, const float *b, const float *dy,
-                                      float *da, float *db, int64_t n)
+static __global__ void gate_grad_each(tl_unary_kind kind, const float *a, const float *b,
+                                      const float *dy, float *da, float *db, int64_t n)
 {
     EACH(i, n)
     {
@@ -49,17 +50,19 @@ static __global__ void copy_each(const uint32_t *x, uint32_t *y, int64_t n)
 
 /* ---- Operators: operands as in elementwise.c and tensor.c ------------------------------------ */
 
+#define KIND(a) ((tl_unary_kind)(a)->i[0])
+
 static tl_status unary(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;
-    LAUNCH(unary_each, blocks_for(n), THREADS, (int)a->i[0], F32(a->in[0]), F32(a->out[0]), n);
+    LAUNCH(unary_each, blocks_for(n), THREADS, KIND(a), F32(a->in[0]), F32(a->out[0]), n);
     return launched(ctx, "unary");
 }
 
 static tl_status unary_grad(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;
-    LAUNCH(unary_grad_each, blocks_for(n), THREADS, (int)a->i[0], F32(a->in[0]), F32(a->in[1]),
+    LAUNCH(unary_grad_each, blocks_for(n), THREADS, KIND(a), F32(a->in[0]), F32(a->in[1]),
            F32(a->out[0]), n);
     return launched(ctx, "unary_grad");
 }
@@ -67,7 +70,7 @@ static tl_status unary_grad(tl_ctx *ctx, const tl_args *a)
 static tl_status gate(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;
-    LAUNCH(gate_each, blocks_for(n), THREADS, (int)a->i[0], F32(a->in[0]), F32(a->in[1]),
+    LAUNCH(gate_each, blocks_for(n), THREADS, KIND(a), F32(a->in[0]), F32(a->in[1]),
            F32(a->out[0]), n);
     return launched(ctx, "gate");
 }
@@ -75,7 +78,7 @@ static tl_status gate(tl_ctx *ctx, const tl_args *a)
 static tl_status gate_grad(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;
-    LAUNCH(gate_grad_each, blocks_for(n), THREADS, (int)a->i[0], F32(a->in[0]), F32(a->in[1]),
+    LAUNCH(gate_grad_each, blocks_for(n), THREADS, KIND(a), F32(a->in[0]), F32(a->in[1]),
            F32(a->in[2]), F32(a->out[0]), F32(a->out[1]), n);
     return launched(ctx, "gate_grad");
 }

@@ -4,8 +4,10 @@ local t = require "harness"
 local core = require "toeplab.core"
 local count = require "toeplab.bench.count"
 local grids = require "toeplab.bench.grids"
+local keep = require "toeplab.bench.keep"
 local measure = require "toeplab.bench.measure"
 local peer = require "toeplab.bench.peer"
+local records = require "toeplab.records"
 local shell = require "toeplab.shell"
 local show = require "toeplab.bench.show"
 local timing = require "toeplab.bench.timing"
@@ -151,8 +153,9 @@ t.test("pythons are those that are named", function()
   instead({ TOEPLAB_PYTHON = "" }, {}, function() t.eq(peer.pythons(), {}) end)
 end)
 
--- The rows of bench name with programs of known speed: ours needs 0.1 s for all things.
-local function rows_of(name, torch, notes)
+-- The rows of bench name with programs of known speed: ours needs 0.1 s for all things. measured: as
+-- measure.bench wants it, or nil.
+local function rows_of(name, torch, notes, measured)
   local rows
   with_program("toeplab 9", 0.1, 1000, function(ours)
     instead({ TOEPLAB_PYTHON = "x" }, {
@@ -164,7 +167,8 @@ local function rows_of(name, torch, notes)
     }, function()
       rows = measure.bench(name, { threads = { 2 }, precisions = { "float32" }, repeats = 2,
         rest = 0, lengths = { 1024 }, progress = function() end,
-        say = function(...) notes[#notes + 1] = string.format(...) end })
+        say = function(...) notes[#notes + 1] = string.format(...) end },
+        measured or function() end)
     end)
   end)
   return rows
@@ -197,6 +201,25 @@ t.test("rows have times, ratios pair by pair, shares of the limits and memory", 
     t.eq(#picture.series, 3)
   end)
   t.eq(notes, { "toeplab 9", "torch 9: nothing" })
+end)
+
+t.test("the rows of a problem are stored when they are measured", function()
+  t.in_folder(function(folder)
+    local problems = grids.problems("lm", { lengths = { 1024 } })
+    local run, counts = keep.run("lm", problems, folder, { "toeplab", "bench", "lm" }), {}
+    local rows = rows_of("lm", nil, {}, function(list, limits)
+      t.eq(limits.threads, 2)
+      run:add(list, limits)
+      local store <close> = records.open(folder, "r")
+      counts[#counts + 1] = store:rows([[SELECT count(*) AS n FROM trials
+        JOIN members ON trial = id WHERE status = 'done' AND seed = 1]])[1].n
+    end)
+    t.eq(#rows, 2)
+    t.eq(counts, { 1, 2 })
+    local again = keep.run("lm", problems, folder, { "toeplab", "bench", "lm" })
+    again:add({ rows[1] }, {})
+    t.eq(again.number, 2)
+  end)
 end)
 
 t.test("peers are also put over the operator with a horizon", function()

@@ -8,12 +8,14 @@ local records = require "toeplab.records"
 local show = require "toeplab.bench.show"
 local suggest = require "toeplab.suggest"
 
+local keep = {}
+
 -- What stands for a script: times are no result that can be had again.
 local SOURCE = 'error("a bench is measured again, not reproduced: %s", 0)\n'
 
 -- "rac, causal n 512 b 1, fwd, float32, threads=2"
-local function label_of(row, rows)
-  return table.concat({ row.by, show.case(row, rows), row.pass, row.precision,
+local function label_of(row, cases)
+  return table.concat({ row.by, show.case(row, cases), row.pass, row.precision,
     "threads=" .. row.threads }, ", ")
 end
 
@@ -38,34 +40,55 @@ local function add_metrics(store, id, row)
   end
 end
 
--- Stores the rows of bench name in folder, made by the command of these words in so many seconds;
--- about: what more is known (limits, device). Returns the number of the run.
-return function(name, rows, folder, words, seconds, about)
-  local store <close> = records.open(folder, "w")
-  local code, origin = provenance.code_hash(), provenance.collect(words)
-  local experiment = "bench-" .. name
-  local number = store:rows([[SELECT coalesce(max(seed), 0) + 1 AS n FROM trials
+local Run = {}
+Run.__index = Run
+
+-- A run of bench name that is to be kept in folder, made by the command of these words; problems:
+-- all that it measures.
+function keep.run(name, problems, folder, words)
+  local cases = {}
+  for i, p in ipairs(problems) do cases[i] = { problem = p } end
+  return setmetatable({ name = name, cases = cases, folder = folder, trials = {},
+    code = provenance.code_hash(), origin = provenance.collect(words),
+    since = core.sys.clock() }, Run)
+end
+
+-- Takes the number of the run and the row of its sweep.
+local function begin(self, store)
+  local experiment, source = "bench-" .. self.name, SOURCE:format(self.origin.command)
+  self.number = store:rows([[SELECT coalesce(max(seed), 0) + 1 AS n FROM trials
     WHERE experiment = ?]], { experiment })[1].n
-  local source = SOURCE:format(origin.command)
-  local sweep = store:sweep { experiment = experiment, script = "bench " .. name, source = source,
-    sha256 = core.sha256(source), command = origin.command, scale = "",
-    plan = json.encode { axes = { "by", "n", "b" }, overrides = {}, trials = #rows, run = number,
-      rows = "by", columns = { "ms", "ratio" }, about = about } }
-  local trials = {}
-  for i, row in ipairs(rows) do
-    local own = config.copy(origin)
-    own.threads, own.limits, own.device = row.threads, about.limits, about.device
-    trials[i] = trial_of(row, label_of(row, rows), number, code, own)
+  self.sweep = store:sweep { experiment = experiment, script = "bench " .. self.name,
+    source = source, sha256 = core.sha256(source), command = self.origin.command, scale = "",
+    plan = json.encode { axes = { "by", "n", "b" }, overrides = {}, run = self.number,
+      rows = "by", columns = { "ms", "ratio" } } }
+end
+
+-- Stores rows, all of one problem, as soon as they are measured: nothing that comes later, a kill
+-- either, takes them away. limits: of the machine, with their threads; card: what is known of it.
+function Run:add(rows, limits, card)
+  local store <close> = records.open(self.folder, "w")
+  if not self.number then begin(self, store) end
+  local now, first = core.sys.clock(), #self.trials + 1
+  local seconds = (now - self.since) / #rows
+  for _, row in ipairs(rows) do
+    local own = config.copy(self.origin)
+    own.threads, own.limits, own.device = row.threads, limits, card
+    self.trials[#self.trials + 1] =
+      trial_of(row, label_of(row, self.cases), self.number, self.code, own)
   end
-  store:enlist(sweep, trials)
-  for i, t in ipairs(trials) do
+  store:enlist(self.sweep, self.trials)
+  for i, row in ipairs(rows) do
+    local t = self.trials[first + i - 1]
     store:begin(t, core.sys.getpid())
     store:transaction(function()
-      add_metrics(store, t.id, rows[i])
+      add_metrics(store, t.id, row)
       store:finish(t.id, "done")
-      store:rows("UPDATE trials SET seconds = ? WHERE id = ?", { seconds / #rows, t.id })
+      store:rows("UPDATE trials SET seconds = ? WHERE id = ?", { seconds, t.id })
       store:rows("DELETE FROM journals WHERE trial = ?", { t.id })
     end)
   end
-  return number
+  self.since = now
 end
+
+return keep

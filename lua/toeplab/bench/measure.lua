@@ -1,8 +1,10 @@
 -- bench/measure.lua: runs the problems of a bench: each contestant a process of its own, so that
 -- threads, environment and memory are its own, and all of them in turns.
+local core = require "toeplab.core"
 local count = require "toeplab.bench.count"
 local grids = require "toeplab.bench.grids"
 local peer = require "toeplab.bench.peer"
+local progress = require "toeplab.progress"
 local timing = require "toeplab.bench.timing"
 
 local measure = {}
@@ -243,18 +245,29 @@ function measure.limits(threads, o)
   return limits
 end
 
+-- ", eta 5m": if what is left takes as long as what is done.
+local function remaining(began, done, all)
+  if done == 0 then return "" end
+  local seconds = (core.sys.clock() - began) / done * (all - done)
+  return ", eta " .. progress.duration(seconds)
+end
+
 -- The rows of a bench. o: threads (a list), precisions, quick, repeats, lengths, batches, dim,
--- backends, device, say(format, ...), progress(text), limits (by threads, filled here).
-function measure.bench(name, o)
+-- backends, device, say(format, ...), progress(text), limits (by threads, filled here). measured:
+-- a function that is given the rows of each problem and the limits that they are held against.
+function measure.bench(name, o, measured)
   o.device = o.device or "cpu"
   local rows, problems = {}, grids.problems(name, o)
+  local began, at = core.sys.clock(), 0
   o.absent, o.said, o.limits = o.absent or {}, o.said or {}, o.limits or {}
   for _, threads in ipairs(o.threads) do
     o.limits[threads] = o.limits[threads] or measure.limits(threads, o)
     for i, p in ipairs(problems) do
-      o.progress(("bench %s: %d of %d, n %d, b %d, threads %d"):format(name, i, #problems, p.n,
-        p.b, threads))
+      o.progress(("bench %s: %d of %d, n %d, b %d, threads %d%s"):format(name, i, #problems, p.n,
+        p.b, threads, remaining(began, at, #problems * #o.threads)))
       local list = measure.problem(name, p, threads, o.limits[threads], o)
+      if #list > 0 then measured(list, o.limits[threads]) end
+      at = at + 1
       table.move(list, 1, #list, #rows + 1, rows)
     end
   end

@@ -14,6 +14,8 @@ local show = require "toeplab.bench.show"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
+local PLAIN = 5 -- seconds between lines of progress that is no terminal's, at least
+
 local command = {
   example = "toeplab bench tno --quick\n  toeplab bench lm --threads 1,2\n  toeplab bench gpu",
   usage = "toeplab bench [WHAT]",
@@ -110,9 +112,16 @@ local function say(set)
   end
 end
 
+-- A line that is written over on a terminal; elsewhere a plain one, every few seconds at most.
 local function progress()
-  if not core.sys.isatty(2) then return function() end end
-  return function(text) io.stderr:write("\r\27[K", text) end
+  if core.sys.isatty(2) then return function(text) io.stderr:write("\r\27[K", text) end end
+  local last = core.sys.clock()
+  return function(text)
+    local now = core.sys.clock()
+    if text == "" or now - last < PLAIN then return end
+    io.stderr:write(text, "\n")
+    last = now
+  end
 end
 
 local function print_rows(set, name, rows, o)
@@ -153,24 +162,19 @@ end
 -- ---- Running ----------------------------------------------------------------------------------
 
 local function run_one(set, name, o, words)
-  local began, folder = core.sys.clock(), records.folder(set.dir)
-  local rows = measure.bench(name, o)
+  local folder = records.folder(set.dir)
+  local run = keep.run(name, grids.problems(name, o), folder, words)
+  local card = o.device ~= "cpu" and select(2, core.look_at_device(o.device)) or nil
+  local rows = measure.bench(name, o, function(list, limits) run:add(list, limits, card) end)
   o.progress ""
   if #rows == 0 then stop.raise(stop.FAILED, "bench %s: nobody could be measured", name) end
-  local limits = {}
-  for i, threads in ipairs(o.threads) do
-    limits[i] = o.limits[threads]
-    o.say("%s", show.limits(limits[i]))
-  end
+  for _, threads in ipairs(o.threads) do o.say("%s", show.limits(o.limits[threads])) end
   if not grids.get(name).peers then
     o.say("torch: not measured: bench %s is among ours alone", name)
   end
   print_rows(set, name, rows, o)
-  local about = o.device ~= "cpu" and select(2, core.look_at_device(o.device)) or nil
-  local number = keep(name, rows, folder, words, core.sys.clock() - began, { limits = limits,
-    device = about })
-  o.say("run %d of bench-%s, stored in %s", number, name, folder)
-  draw(set, name, rows, number, folder, o)
+  o.say("run %d of bench-%s, stored in %s", run.number, name, folder)
+  draw(set, name, rows, run.number, folder, o)
 end
 
 local function device_of(set, what)
