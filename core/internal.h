@@ -180,8 +180,8 @@ void tl_slot_free(tl_slot *slot);       /* drops one of refs; NULL is harmless *
 /* Hands over what node saved as in[i]. */
 tl_tensor *tl_take_saved(tl_node *node, int i);
 /* Where a gradient function puts the gradient of the input of slot, of like's shape: a new tensor
-** to be written, or the gradient that is there, to be added to: *out_add is then 1. For
-** tl_hand_over, both ways. */
+** to be written, or the gradient that is there, taken out of slot, to be added to: *out_add is then
+** 1. For tl_hand_over, both ways, which brings it back; after a failure it is gone. */
 tl_status tl_room(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **out_g,
                   int64_t *out_add);
 /* The same where element i needs nothing of used after element i of it: used itself, if nobody else

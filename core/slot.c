@@ -74,7 +74,8 @@ tl_status tl_room(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **
 {
     *out_add = slot->grad && alone(slot->grad);
     if (!*out_add) return tl_new_shaped(ctx, like, out_g);
-    *out_g = tl_tensor_retain(slot->grad);
+    *out_g = slot->grad; /* tl_accumulate brings it back */
+    slot->grad = NULL;
     return TL_OK;
 }
 
@@ -87,7 +88,7 @@ tl_status tl_room_over(tl_tensor *used, tl_tensor **out_g)
 
 tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g)
 {
-    if (!slot || g == slot->grad) { /* the latter: added to by tl_room */
+    if (!slot) {
         tl_tensor_free(g);
         return TL_OK;
     }

@@ -3,6 +3,19 @@
 
 /* ---- Adding ---------------------------------------------------------------------------------- */
 
+/* y = f(silu(a), b) with f by i[0]: what hands the gradient of y on, unchanged, more than once. */
+static tl_status shared(const gradient_case *c, tl_tensor *const *in, tl_tensor **out)
+{
+    tl_tensor *h = NULL, *inner = NULL;
+    tl_status  st = tl_unary(TL_UNARY_silu, in[0], &h);
+    if (st == TL_OK && c->i[0] > 0)
+        st = tl_binary(c->i[0] == 1 ? TL_ADD : TL_SUB, h, in[1], &inner);
+    if (st == TL_OK) st = tl_binary(TL_ADD, h, inner ? inner : h, out);
+    tl_tensor_free(h);
+    tl_tensor_free(inner);
+    return st;
+}
+
 static const gradient_case added[] = {
     {"silu", unary, 1, .in = {{ANY, 2, {5, 7}}}, .i = {TL_UNARY_silu}},
     {"affine", affine, 1, .in = {{ANY, 2, {5, 7}}}, .f = {3, 1}},
@@ -19,6 +32,9 @@ static const gradient_case added[] = {
     {"rms_norm", rms_norm, 2, .in = {{ANY, 2, {5, 7}}, {ANY, 1, {7}}}},
     {"simple_rms_norm", simple_rms_norm, 1, .in = {{ANY, 2, {5, 7}}}, .f = {1e-8}},
     {"scale_norm", scale_norm, 2, .in = {{ANY, 2, {5, 7}}, {ANY, 0, {0}}}, .f = {1e-5}},
+    {"h + h", shared, 1, .in = {{ANY, 2, {5, 7}}}},
+    {"h + (h + b)", shared, 2, .in = {{ANY, 2, {5, 7}}, {ANY, 2, {5, 7}}}, .i = {1}},
+    {"h + (h - b)", shared, 2, .in = {{ANY, 2, {5, 7}}, {ANY, 2, {5, 7}}}, .i = {2}},
     {0},
 };
 
