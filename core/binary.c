@@ -12,8 +12,6 @@ static tl_status broadcast(tl_ctx *ctx, const char *op, const tl_tensor *a, cons
     int ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
     for (int i = 0; i < ndim; i++) {
         int64_t p = tl_tensor_dim(a, i - ndim), q = tl_tensor_dim(b, i - ndim);
-        if (i - ndim + a->ndim < 0) p = 1;
-        if (i - ndim + b->ndim < 0) q = 1;
         if (p != q && p != 1 && q != 1)
             return tl_fail(ctx, TL_ESHAPE, "%s: a is %s, b is %s", op, SHAPE(a), SHAPE(b));
         out[i] = p == 1 ? q : p;
@@ -106,7 +104,9 @@ static tl_status binary_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* out[0] = in[2] where in[0], stretched, equals in[1], else 0 */
+INLINE int chosen(float a, float y) { return a == y || a != a; }
+
+/* out[0] = in[2] where in[0], stretched, is what in[1] was taken from, else 0: a NaN was taken */
 static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
 {
     const tl_tensor *y = args->in[1];
@@ -119,7 +119,7 @@ static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
     for (int64_t row = 0; row < y->len / n; row++) {
         offsets(&w, row, &a, &b);
         for (int64_t i = 0, k = row * n; i < n; i++, k++)
-            da[k] = F32(args->in[0])[a + i * step] == F32(y)[k] ? dy[k] : 0.0f;
+            da[k] = chosen(F32(args->in[0])[a + i * step], F32(y)[k]) ? dy[k] : 0.0f;
     }
     return TL_OK;
 }

@@ -53,7 +53,7 @@ tl_status tl_counter_feed(tl_counter *c, const char *text, size_t bytes)
 
 tl_status tl_counter_end(tl_counter *c)
 {
-    return c->feed.failed ? TL_OK : tl_feed_part(&c->feed, "", 0, 1, take, c);
+    return c->feed.ended ? TL_OK : tl_feed_part(&c->feed, "", 0, 1, take, c);
 }
 
 int32_t tl_counter_size(const tl_counter *c)

@@ -137,7 +137,7 @@ tl_status tl_use_device(tl_ctx *ctx, const char *text)
     tl_status st = split(ctx, text, name, sizeof name, &card);
     if (st != TL_OK) return st;
     if (strcmp(text, tl_device_name(ctx)) == 0) return TL_OK;
-    if (ctx->device != TL_CPU || tl_memory_info(ctx).tensors > 0)
+    if (ctx->device != TL_CPU || ctx->refs > 1) /* a tensor and an operator are of their device */
         return tl_fail(ctx, TL_EDEVICE, "device '%s': the context computes on %s already", text,
                        tl_device_name(ctx));
     const tl_engine *e = NULL;

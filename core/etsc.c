@@ -88,7 +88,7 @@ static void pack_modes(tl_recurrence *r, const float *b, double scale, double si
     }
 }
 
-/* The coefficients' transform, made with recording off: nothing here wants a gradient. */
+/* The coefficients' transform. Nothing is recorded: padded is no one's result. */
 static tl_status find_modes(tl_recurrence *r, const tl_tensor *t, const tl_tensor *gamma)
 {
     int64_t    dims[] = {r->m, r->d};

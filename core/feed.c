@@ -35,7 +35,7 @@ static tl_status run(tl_feed *f, const char *text, size_t bytes, int last, tl_ta
 tl_status tl_feed_part(tl_feed *f, const char *text, size_t bytes, int last, tl_take take,
                        void *user)
 {
-    if (f->failed)
+    if (f->ended || f->failed)
         return tl_fail(f->ctx, TL_EINVAL, "the text has ended, or a part of it was refused");
     tl_status st = run(f, text, bytes, last, take, user);
     if (st == TL_OK && f->bytes > LONGEST)
@@ -43,7 +43,8 @@ tl_status tl_feed_part(tl_feed *f, const char *text, size_t bytes, int last, tl_
                      "%zu bytes from offset %llu on have no place to cut: "
                      "this is no text",
                      f->bytes, (unsigned long long)f->taken);
-    f->failed = st != TL_OK || last;
+    f->failed = st != TL_OK;
+    f->ended = last && st == TL_OK;
     return st;
 }
 

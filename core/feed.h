@@ -15,7 +15,7 @@ typedef struct tl_feed { /* starts as {.ctx = ctx} */
     char *rest; /* what was fed but not taken yet */
     size_t bytes, room;
     uint64_t taken; /* bytes before rest */
-    int failed;     /* nothing more is taken */
+    int ended, failed; /* nothing more is taken */
 } tl_feed;
 
 /* The next part; TL_ECORRUPT if nothing could be taken for too long, as in what is no text. */

@@ -221,6 +221,9 @@ tl_status tl_random_permutation(tl_tensor *t, tl_stream *s)
     if (t->type != TL_I32) return tl_fail(t->ctx, TL_ETYPE, "permutation fills int32 tensors");
     if (t->ndim != 1)
         return tl_fail(t->ctx, TL_ESHAPE, "permutation: t is %s, not a vector", SHAPE(t));
+    if (t->len > INT32_MAX)
+        return tl_fail(t->ctx, TL_ESHAPE, "permutation: %lld numbers are more than int32 holds",
+                       (long long)t->len);
     tl_status st = tl_bring(t);
     if (st != TL_OK) return st;
     int32_t *p = I32(t);

@@ -84,7 +84,8 @@ static void reduce_grad_body(void *user, int64_t begin, int64_t end, int thread)
         int     found = 0;
         for (int64_t i = 0; i < j->size; i++) {
             int64_t at = base + i * j->inner;
-            int     takes = j->kind != TL_AMAX || (!found && j->x[at] == j->y[k]);
+            float   x = j->kind == TL_AMAX ? j->x[at] : 0.0f;
+            int     takes = j->kind != TL_AMAX || (!found && (x == j->y[k] || x != x));
             j->out[at] = takes ? g : 0.0f;
             found |= takes;
         }
@@ -181,8 +182,9 @@ static tl_status argmax_kernel(tl_ctx *ctx, const tl_args *a)
 tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index)
 {
     if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "argmax: x is int32");
-    if (x->ndim < 1 || tl_cols(x) < 1)
-        return tl_fail(x->ctx, TL_ESHAPE, "argmax: of no elements, x is %s", SHAPE(x));
+    if (x->ndim < 1 || tl_cols(x) < 1 || tl_cols(x) > INT32_MAX)
+        return tl_fail(x->ctx, TL_ESHAPE, "argmax: of none or too many elements, x is %s",
+                       SHAPE(x));
     tl_args   a = {.in = {x}};
     tl_status st = tl_new(x->ctx, TL_I32, x->ndim - 1, x->dims, &a.out[0]);
     if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_argmax, &a);

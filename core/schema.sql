@@ -172,3 +172,9 @@ FROM trials WHERE trashed IS NOT NULL;
 CREATE VIEW v_members AS SELECT sweep, position, trial FROM members;
 
 CREATE VIEW v_events AS SELECT trial, created, step, kind, text FROM events;
+
+-- version 5
+
+-- The step of the trial at which a metric of an index of one's own (a lag) was logged: step is that
+-- index. NULL: step is the step.
+ALTER TABLE metrics ADD COLUMN at INTEGER;

@@ -15,7 +15,7 @@
 #include "schema.h" /* made from schema.sql */
 
 #define APPLICATION 0x546f6550 /* "ToeP", as file(1) sees it */
-#define VERSION     4          /* the last section of schema.sql */
+#define VERSION     5          /* the last section of schema.sql */
 #define KEPT        8
 
 struct tl_store {

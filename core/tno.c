@@ -264,7 +264,7 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
     tl_ctx    *ctx = tno->ctx;
     tl_tensor *y = NULL, *made;
     tl_args    a = {.in = {coef, x}, .p = tno};
-    int        known = !coef && kept && *kept && tno->form.kept;
+    int        known = !coef && kept && *kept && tno->form.kept && tno->form.kept(tno->plan) > 0;
     tl_status  st = known ? TL_OK : check_coef(tno, "tno", coef);
     if (st == TL_OK) st = check_params(tno, "tno", params);
     if (st == TL_OK) st = check_x(tno, x);

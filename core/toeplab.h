@@ -96,9 +96,10 @@ const char *tl_build_info(tl_ctx *ctx);
 /* ---- Devices --------------------------------------------------------------------------------- */
 
 /* Where ctx computes from now on: "cpu" (as it begins), "cuda", "cuda:1" for the second card, or
-** the path of a device's shared object. Before its first tensor. TL_EDEVICE says why it cannot be
-** used; ctx then computes where it did. A tensor that the CPU reads or writes is brought to it, and
-** back when an operator needs it. */
+** the path of a device's shared object. Before its first tensor and operator. TL_EDEVICE says why
+** it cannot be used; ctx then computes where it did. A tensor that the CPU reads or writes is
+** brought to it, and back when an operator needs it. A context on a card stays with the thread that
+** chose it, and a process has one card. */
 tl_status tl_use_device(tl_ctx *ctx, const char *device);
 const char *tl_device_name(const tl_ctx *ctx);
 const char *tl_device_about(tl_ctx *ctx); /* card, driver and libraries; "" on the CPU */
@@ -135,7 +136,8 @@ int tl_tensor_ndim(const tl_tensor *t);
 int64_t tl_tensor_dim(const tl_tensor *t, int axis);
 int64_t tl_tensor_len(const tl_tensor *t); /* number of elements */
 /* storage, borrowed, brought to the CPU; NULL if not float32 (or there is no room for it). Valid
-** until an operator uses t on another device. */
+** until an operator uses t on another device. Backward does not see what is written through
+** it after an operator has read t: use tl_tensor_copy then. */
 float *tl_tensor_f32(tl_tensor *t);
 const float *tl_tensor_cf32(const tl_tensor *t);
 int32_t *tl_tensor_i32(tl_tensor *t);

@@ -1,9 +1,9 @@
 /* trailer.c - the checksum behind the last byte of our HDF5 files.
 **
 ** HDF5 ignores bytes past those that it knows of, so any tool reads the file; tl_h5_open verifies
-** the trailer before HDF5 parses anything, so that a damaged file of ours never reaches a parser.
-** Files of others have none and are taken as they are. It is eight bytes of magic, the length of
-** what stands before it, and a checksum of that, both little-endian. */
+** the trailer before HDF5 parses anything, so that damaged contents do not reach a parser. Files of
+** others, and one of ours that has lost its end, have none and are taken as they are. It is eight
+** bytes of magic, the length of what stands before it, and its checksum, all little-endian. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -3,6 +3,8 @@
 #include "scratch.h"
 #include "test.h"
 
+#define METRICS "metrics (trial, name, step, value)"
+
 static tl_ctx *ctx;
 
 /* ---- Shorthands ---- */
@@ -55,7 +57,7 @@ static tl_status trial(tl_store *s, const char *id)
 
 static tl_status metric(tl_store *s, const char *id, const char *name, int64_t step, double value)
 {
-    return tl_store_exec(s, "INSERT INTO metrics VALUES (?, ?, ?, ?)", 4,
+    return tl_store_exec(s, "INSERT INTO " METRICS " VALUES (?, ?, ?, ?)", 4,
                          (tl_value[]){TEXT(id), TEXT(name), INT(step), REAL(value)}, NULL, NULL);
 }
 
@@ -107,9 +109,9 @@ static void rows_that_make_no_sense_are_refused(void)
         "INSERT INTO trials (id, experiment, status) VALUES ('u', 'e', 'finished')",
         "INSERT INTO trials (id, experiment, config) VALUES ('u', 'e', '{a}')",
         "INSERT INTO trials (id, experiment) VALUES ('t', 'twice')",
-        "INSERT INTO metrics VALUES ('nobody', 'loss', 1, 1.0)",
-        "INSERT INTO metrics VALUES ('t', 'loss', 'x', 1.0)",
-        "INSERT INTO metrics VALUES ('t', 'loss', 1, 'high')",
+        "INSERT INTO " METRICS " VALUES ('nobody', 'loss', 1, 1.0)",
+        "INSERT INTO " METRICS " VALUES ('t', 'loss', 'x', 1.0)",
+        "INSERT INTO " METRICS " VALUES ('t', 'loss', 1, 'high')",
         "INSERT INTO artifacts (trial, kind, path, bytes, sha256) VALUES ('t', 'c', 'p', 1, 'abc')",
         "UPDATE metrics SET step = 3 WHERE trial = 't'"};
     tl_store *s = open_store(scratch("sense"), TL_STORE_WRITE);
@@ -128,11 +130,11 @@ static void last_follows_the_metrics(void)
     for (int step = 1; step <= 9; step++)
         CHECK_STATUS(metric(s, "t", "loss", step, 10 + step), TL_OK);
     CHECK(real(s, last) == 19);
-    CHECK_STATUS(run(s, "INSERT OR REPLACE INTO metrics VALUES ('t', 'loss', 4, 1.0)"), TL_OK);
+    CHECK_STATUS(run(s, "INSERT OR REPLACE INTO " METRICS " VALUES ('t', 'loss', 4, 1.0)"), TL_OK);
     CHECK(real(s, last) == 19);
-    CHECK_STATUS(run(s, "INSERT OR REPLACE INTO metrics VALUES ('t', 'loss', 9, 2.0)"), TL_OK);
+    CHECK_STATUS(run(s, "INSERT OR REPLACE INTO " METRICS " VALUES ('t', 'loss', 9, 2.0)"), TL_OK);
     CHECK(real(s, last) == 2);
-    CHECK_STATUS(run(s, "INSERT INTO metrics VALUES ('t', 'loss', 9, 3.0) "
+    CHECK_STATUS(run(s, "INSERT INTO " METRICS " VALUES ('t', 'loss', 9, 3.0) "
                         "ON CONFLICT DO UPDATE SET value = excluded.value"),
                  TL_OK);
     CHECK(real(s, last) == 3);
@@ -338,12 +340,12 @@ static void old_schemas_are_backed_up_and_upgraded(void)
 {
     tl_store *s = open_store(scratch("old"), TL_STORE_WRITE);
     CHECK_STATUS(trial(s, "t"), TL_OK);
-    static const char *const later[] = { /* what versions 2 to 4 made */
+    static const char *const later[] = { /* what versions 2 to 5 made */
         "DROP VIEW v_trials", "DROP VIEW v_metrics", "DROP VIEW v_last", "DROP VIEW v_artifacts",
         "DROP VIEW v_trash", "DROP VIEW v_members", "DROP VIEW v_events", "DROP TABLE members",
         "DROP TABLE journals", "DROP TABLE events", "DROP INDEX trials_started",
         "ALTER TABLE trials DROP COLUMN seconds", "ALTER TABLE trials DROP COLUMN ended",
-        "ALTER TABLE trials DROP COLUMN trashed",
+        "ALTER TABLE trials DROP COLUMN trashed", "ALTER TABLE metrics DROP COLUMN at",
     };
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         CHECK_STATUS(run(s, later[i]), TL_OK);
@@ -352,7 +354,7 @@ static void old_schemas_are_backed_up_and_upgraded(void)
     CHECK_STATUS(tl_store_open(ctx, scratch("old"), TL_STORE_READ, &s), TL_ECORRUPT);
     s = open_store(scratch("old"), TL_STORE_WRITE);
     CHECK(real(s, "SELECT count(*) FROM v_trials") == 1);
-    CHECK(real(s, "PRAGMA user_version") == 4);
+    CHECK(real(s, "PRAGMA user_version") == 5);
     tl_store_close(s);
     CHECK(mkdir(scratch("backup"), 0777) == 0);
     CHECK(rename(scratch("old/runs.db.v1"), scratch("backup/runs.db")) == 0);

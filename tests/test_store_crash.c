@@ -43,7 +43,9 @@ static tl_status write_batch(tl_store *s, int64_t b)
 {
     tl_status st = run(s, "BEGIN IMMEDIATE");
     for (int64_t i = ROWS * b; st == TL_OK && i < ROWS * (b + 1); i++)
-        st = tl_store_exec(s, "INSERT INTO metrics VALUES ('t', 'loss', ?, ?)", 2,
+        st = tl_store_exec(s,
+                           "INSERT INTO metrics (trial, name, step, value) "
+                           "VALUES ('t', 'loss', ?, ?)", 2,
                            (tl_value[]){{.kind = 'i', .i = i}, {.kind = 'f', .f = (double)i}}, NULL,
                            NULL);
     if (st == TL_OK) return run(s, "COMMIT");

@@ -1,5 +1,5 @@
 /* kernel.h - the transforms of rac.h in the vectors of one instruction set. A file that includes it
-** has defined LANES, WIDEST, KERNEL (the name of its rac_kernel), NAME and SUPPORTED.
+** has defined LANES, WIDEST, KERNEL (the name of its rac_kernel), NAME and supported().
 **
 ** Functions marked INLINE get their radix as a constant: the switches around them make one loop per
 ** radix. */

@@ -6,7 +6,7 @@
 **
 ** A tile is 1 to 8 groups of LANES channels; a block is up to BLOCK tokens of a tile. All work is
 ** on rows of LANES floats, copied out of x and into y a block at a time, so that every loop below
-** runs along memory and no channel's result depends on how many others there are. */
+** runs along memory. The sums of the last d mod LANES channels are made in another order. */
 #ifndef SKI_H
 #define SKI_H
 

@@ -67,11 +67,11 @@ static __global__ void pick_each(walk w, const float *a, const float *y, const f
     {
         int64_t p, q;
         places(w, i, &p, &q);
-        da[i] = a[p] == y[i] ? dy[i] : 0.0f;
+        da[i] = a[p] == y[i] || a[p] != a[p] ? dy[i] : 0.0f;
     }
 }
 
-/* out[0] = in[2] where in[0], stretched, equals in[1], else 0 */
+/* out[0] = in[2] where in[0], stretched, is what in[1] was taken from, else 0: a NaN was taken */
 static tl_status pick(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *y = a->in[1];

@@ -88,18 +88,12 @@ tl_status card_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t
 
 /* ---- Operators ------------------------------------------------------------------------------- */
 
-static __global__ void fill_zero(float *y, int64_t n) { EACH(i, n) y[i] = 0; }
-
 /* as matmul.c's */
 static tl_status matmul(tl_ctx *ctx, const tl_args *a)
 {
     tl_tensor *y = a->out[0];
     if (y->len == 0) return TL_OK;
-    if (a->i[6] == 0) { /* an empty sum */
-        if (a->i[2]) return TL_OK;
-        LAUNCH(fill_zero, blocks_for(y->len), THREADS, F32(y), y->len);
-        return launched(ctx, "matmul");
-    }
+    if (a->i[6] == 0) return a->i[2] ? TL_OK : tl_tensor_fill(y, 0); /* an empty sum */
     return card_product(ctx, (int)a->i[0], (int)a->i[1], a->i[4], a->i[5], a->i[6], F32(a->in[0]),
                         F32(a->in[1]), a->i[2] ? 1.0f : 0.0f, F32(y), a->i[3]);
 }

@@ -67,10 +67,10 @@ static tl_status norm(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
     int64_t          rows = tl_rows(x);
-    const tl_tensor *made = a->in[3] ? a->in[3] : a->out[1];
     if (x->len == 0) return TL_OK;
     LAUNCH_SYNC(norm_rows, rows, THREADS, (int)a->i[0], a->f[0], F32(x), column_of(a->in[1]),
-                column_of(a->in[2]), F32(a->out[0]), F32(made), F32(made) + rows, tl_cols(x));
+                column_of(a->in[2]), F32(a->out[0]), F32(a->in[3]), F32(a->in[3]) + rows,
+                tl_cols(x));
     return launched(ctx, "norm");
 }
 

@@ -69,7 +69,7 @@ static __global__ void amax_grad_each(axis s, const float *x, const float *y, co
         bool found = false;
         for (int64_t i = 0; i < s.size; i++) {
             int64_t at = base + i * s.inner;
-            bool takes = !found && x[at] == y[k];
+            bool takes = !found && (x[at] == y[k] || x[at] != x[at]);
             dx[at] = takes ? dy[k] : 0.0f;
             found = found || takes;
         }

@@ -67,7 +67,8 @@ local function make_metrics(store)
   for k, name in ipairs(NAMES) do
     store:rows([[WITH RECURSIVE
       s(step) AS (SELECT 1 UNION ALL SELECT step + 1 FROM s WHERE step < ?1)
-      INSERT INTO metrics SELECT id, ?2, step, 20.0 * ?3 + (t.rowid % 1000) * 0.01 + 10.0 / step
+      INSERT INTO metrics (trial, name, step, value)
+      SELECT id, ?2, step, 20.0 * ?3 + (t.rowid % 1000) * 0.01 + 10.0 / step
       FROM (SELECT id, rowid FROM trials ORDER BY id) t CROSS JOIN s]], { STEPS, name, k })
   end
   store:rows("INSERT INTO last SELECT trial, name, step, value FROM metrics WHERE step = ?",
