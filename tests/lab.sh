@@ -6,7 +6,7 @@ source=$1
 top=$(mktemp -d)
 trap 'chmod -R u+w "$top"; rm -rf "$top"' EXIT
 tree="$top/a tree"
-mkdir -p "$tree/core" "$tree/backends" "$tree/lua"
+mkdir -p "$tree/cmake" "$tree/core" "$tree/backends" "$tree/lua"
 cp "$source/lab" "$tree/lab"
 cat >"$tree/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.22)

@@ -4,13 +4,12 @@ local measured = require "toeplab.measured"
 local json = require "toeplab.json"
 local plan = require "toeplab.plan"
 local published_tables = require "toeplab.published_tables"
+local select = require "toeplab.select"
 local stats = require "toeplab.stats"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
 local compare = { ALPHA = 0.05, MOST = 1000 }
-
-local higher = { "acc", "score", "f1", "per_second", "bleu" }
 
 -- "lower" or "higher": what is better of a metric, by the tables that the experiment answers, else
 -- by its name.
@@ -22,10 +21,7 @@ function compare.better(pool, metric)
       end
     end
   end
-  for _, part in ipairs(higher) do
-    if metric:find(part, 1, true) then return "higher" end
-  end
-  return "lower"
+  return select.goal(metric) == "max" and "higher" or "lower"
 end
 
 -- The metric of a pool that is compared unless another is asked for: the first that is logged of
@@ -156,10 +152,12 @@ local function judge(result)
       ps[#ps + 1], of[#of + 1] = row.difference.p, row
     end
   end
+  result.alpha = compare.ALPHA / math.max(1, #ps) -- what Holm asks of the smallest p
   for i, p in ipairs(stats.holm(ps)) do of[i].p = p end
   for _, row in ipairs(of) do
     row.claimed = row.p < compare.ALPHA
-    row.needed = stats.pairs_needed(row.difference.deviation, row.difference.mean)
+    row.needed = stats.pairs_needed(row.difference.deviation, row.difference.mean, nil,
+      1 - result.alpha)
   end
 end
 
@@ -227,15 +225,16 @@ local function sentence_of(result, row)
 end
 
 local function least_pairs(result)
-  local least
+  local least, alpha = nil, result.alpha
   for _, row in ipairs(result.rows) do
     least = #row.a > 0 and math.min(least or #row.a, #row.a) or least
   end
-  local p, needed = stats.least_p(least or 1), stats.least_pairs(compare.ALPHA)
+  local p, needed = stats.least_p(least or 1), stats.least_pairs(alpha)
   if least and least < needed then
-    return ("%d paired seed%s cannot reach p < %.2f unless the differences are taken as normal "
+    return ("%d paired seed%s cannot reach p < %.2g%s unless the differences are taken as normal "
       .. "(the smallest sign-flip p is %.4g); %d can"):format(least, least == 1 and "" or "s",
-      compare.ALPHA, p, needed)
+      alpha, alpha < compare.ALPHA and ", which Holm's correction asks of the first row," or "", p,
+      needed)
   end
 end
 
@@ -245,7 +244,8 @@ local function needed(result, resolve)
   local most
   for _, row in ipairs(result.rows) do
     local d = row.difference
-    local n = resolve and d and d.n > 1 and stats.pairs_needed(d.deviation, resolve)
+    local n = resolve and d and d.n > 1 and stats.pairs_needed(d.deviation, resolve,
+      nil, 1 - result.alpha)
       or not resolve and not row.claimed and row.needed or nil
     if n then most = math.max(most or n, n) end
   end

@@ -80,9 +80,10 @@ local function assign(self, w, t)
   for i, a in ipairs(artifacts) do
     lines[i] = wire.line("artifact", a.kind, a.step, a.path, a.bytes, a.sha256)
   end
-  lines[#lines + 1] = wire.line("trial", t.number, worker.check(run.exp, t), t.path, attempt,
-    seconds)
+  lines[#lines + 1] = wire.line("trial", t.number, worker.check(run.exp, t, t.code_hash), t.path,
+    attempt, seconds)
   w.trial, w.began, w.step, w.text, w.late, w.asked = t, core.sys.clock(), nil, nil, nil, nil
+  w.ended = nil
   w.seconds = seconds
   w.process:send(table.concat(lines)) -- if it is gone, its end is found soon
   w.trial_log = ("%s/%s/log.txt"):format(run.folder, t.path)
@@ -126,7 +127,8 @@ end
 local function take(self, w, some)
   local ended, damage = self.run.records:take(w.trial.id, w.trial.path, some)
   if damage then self.run.progress:warn("the journal of %s: %s", w.trial.label, damage) end
-  return ended
+  w.ended = w.ended or ended
+  return w.ended
 end
 
 -- An axis that nobody reads is an error (runner.lua) once all is run; so long nobody should wait.
@@ -229,10 +231,9 @@ local function buried(self, w)
   dismiss(self, w)
   local t = w.trial
   if not t then return end
-  if take(self, w) then
-    self.run.records:end_journal(t.id, t.path)
-    w.trial, t.status = nil, self.run.records:status(t.id)
-    return
+  if take(self, w) then -- it was done, and had no time to say so
+    local row = self.run.records:outcome(t.id)
+    return over(self, w, row.status, row.error, row.ended)
   end
   self.deaths[t] = (self.deaths[t] or 0) + 1
   if self.winding or w.late then

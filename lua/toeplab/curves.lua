@@ -87,14 +87,14 @@ local function lines_of(set, group, metric)
   end
   local together = #done > 1 and mean(set.store, done, metric)
   if together and #together.x > 0 then
-    together.of = #done
+    together.of, together.trials = #done, done
     list[1] = together
   else
     table.move(done, 1, #done, #rest + 1, rest)
   end
   for _, t in ipairs(rest) do
     local x, y = single(set.store, t, metric)
-    list[#list + 1] = { x = x, y = y, trial = t, dashed = t.status ~= "done" }
+    list[#list + 1] = { x = x, y = y, trials = { t }, dashed = t.status ~= "done" }
   end
   return list
 end
@@ -162,7 +162,7 @@ function curves.steps(set, metric, options)
       if line.of then
         least, most = math.min(least or line.of, line.of), math.max(most or line.of, line.of)
       end
-      for _, t in ipairs(line.trial and { line.trial } or group.trials) do
+      for _, t in ipairs(line.trials) do
         places[#places + 1] = { trial = t.id, line = line }
       end
       dashed = dashed or line.dashed

@@ -7,6 +7,7 @@
 local config = require "toeplab.config"
 local json = require "toeplab.json"
 local plan = require "toeplab.plan"
+local shell = require "toeplab.shell"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
@@ -261,19 +262,13 @@ end
 
 -- ---- Commands ---------------------------------------------------------------------------------
 
--- A word as a shell reads it back.
-local function word(text)
-  if text:find "^[%w_@%%+=:,./-]+$" then return text end
-  return "'" .. text:gsub("'", "'\\''") .. "'"
-end
-
 -- The command that runs the trials at a point (nil: all) with the seeds that a word says.
 function Pool:command(at, seeds)
-  local words = { "toeplab", "run", word(self.script) }
+  local words = { "toeplab", "run", self.script }
   for _, override in ipairs(self.plan.overrides or {}) do
     local key = override:match "^[^=]*"
     local replaced = key == "seed" or key == "seeds" or at and at[key] ~= nil
-    if not replaced then words[#words + 1] = word(override) end
+    if not replaced then words[#words + 1] = override end
   end
   for _, key in ipairs(suggest.keys(at or {})) do
     local value = at[key]
@@ -282,10 +277,10 @@ function Pool:command(at, seeds)
       for i, item in ipairs(value) do items[i] = tostring(item) end
       value = table.concat(items, ",")
     end
-    words[#words + 1] = word(key .. "=" .. tostring(value))
+    words[#words + 1] = key .. "=" .. tostring(value)
   end
   words[#words + 1] = seeds
-  return table.concat(words, " ")
+  return shell.line(words)
 end
 
 return measured

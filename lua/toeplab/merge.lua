@@ -16,10 +16,11 @@ local copied = { "experiment", "config", "seed", "code_hash", "data_hash", "stat
 
 -- ---- What is to be done -----------------------------------------------------------------------
 
--- How far a trial is: done ones are further than all others, these go by their checkpoint.
+-- How far a trial is: those that came to their end are further than all others, which go by their
+-- checkpoint.
 local function far(row)
   if row.status == "queued" then return row.step or -2 end
-  return row.status == "done" and math.huge or row.step or -1
+  return row.status == "done" and not row.ended and math.huge or row.step or -1
 end
 
 -- Metrics that tell of the machine are other ones on another.
@@ -64,7 +65,7 @@ end
 -- not taken over: here or there), "trash".
 local function decide(store, other, theirs)
   if theirs.status == "running" or theirs.open then return "busy" end
-  local ours = store:rows([[SELECT status, step, trashed, EXISTS (SELECT 1 FROM journals
+  local ours = store:rows([[SELECT status, step, ended, trashed, EXISTS (SELECT 1 FROM journals
     WHERE trial = trials.id) AS open FROM trials WHERE id = ?]], { theirs.id })[1]
   if not ours then return "add" end
   if ours.trashed then return "trash" end
@@ -159,9 +160,10 @@ local function copy_rows(store, other, theirs, artifacts, sweep)
     store:rows(("DELETE FROM %s WHERE trial = ?"):format(name), { id })
   end
   insert_trial(store, theirs, sweep)
-  local sql = "SELECT name, step, value FROM metrics WHERE trial = ? ORDER BY name, step"
+  local sql = "SELECT name, step, value, at FROM metrics WHERE trial = ? ORDER BY name, step"
   other.store:each(sql, { id }, function(m)
-    store:rows("INSERT INTO metrics VALUES (?, ?, ?, ?)", { id, m.name, m.step, m.value, n = 4 })
+    store:rows("INSERT INTO metrics VALUES (?, ?, ?, ?, ?)",
+      { id, m.name, m.step, m.value, m.at, n = 5 })
   end)
   for _, a in ipairs(artifacts) do
     store:rows("INSERT INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -182,25 +184,39 @@ local function note_conflict(store, theirs, list)
     { theirs.id, text })
 end
 
--- Sweeps keep their order; of their trials those that are here.
+-- Whether two trials are of equal configuration, seed and data: made by programs that differ.
+local TWINS = [[SELECT 1 FROM trials a, trials b WHERE a.id = ? AND b.id = ? AND a.status <> 'done'
+  AND b.status = 'done' AND a.config = b.config AND a.seed = b.seed AND a.data_hash = b.data_hash]]
+
+-- Sweeps keep their order; of their trials those that are here. Where ours is not done, and theirs,
+-- of another program, is, theirs takes its place. Returns how many did.
 local function copy_members(store, other, known)
+  local others = 0
   for _, s in ipairs(other:rows "SELECT id FROM sweeps") do
     local sweep = sweep_of(store, other, s.id, known)
     for _, m in ipairs(other:rows("SELECT * FROM members WHERE sweep = ?", { s.id })) do
+      local ours = store:rows("SELECT trial FROM members WHERE sweep = ? AND position = ?",
+        { sweep, m.position })[1]
+      if ours and #store:rows(TWINS, { ours.trial, m.trial }) > 0 then
+        store:rows("UPDATE members SET trial = ? WHERE sweep = ? AND position = ?",
+          { m.trial, sweep, m.position })
+        others = others + 1
+      end
       store:rows([[INSERT OR IGNORE INTO members SELECT ?, ?, id FROM trials WHERE id = ?]],
         { sweep, m.position, m.trial })
     end
   end
+  return others
 end
 
 -- ---- All of it --------------------------------------------------------------------------------
 
 -- Takes the trials of other over into store (both of records, this one for writing). dry: only
 -- decides. Returns counts by decision, with lists conflicts ({id=, differences=}) and damaged
--- (paths).
+-- (paths), and others: how many places of ours are theirs now, made by another program.
 function merge.run(store, other, dry)
   local told = { add = 0, replace = 0, same = 0, conflict = 0, ahead = 0, busy = 0, trash = 0,
-    conflicts = {}, damaged = {} }
+    others = 0, conflicts = {}, damaged = {} }
   local known = {}
   other:rows "BEGIN" -- what is read of it is of one moment
   for _, row in ipairs(other:rows [[SELECT id FROM trials WHERE trashed IS NULL
@@ -221,7 +237,7 @@ function merge.run(store, other, dry)
     end
   end
   if not dry then
-    store:transaction(function() copy_members(store, other, known) end)
+    store:transaction(function() told.others = copy_members(store, other, known) end)
   end
   other:rows "COMMIT"
   return told

@@ -1,6 +1,7 @@
 -- plan.lua: from an experiment and the words of a command line to the list of its trials, before
 -- anything runs.
 local config = require "toeplab.config"
+local cut = require "toeplab.cut"
 local devices = require "toeplab.devices"
 local experiment = require "toeplab.experiment"
 local json = require "toeplab.json"
@@ -149,7 +150,7 @@ local SHOWN = 60
 local function show(v)
   if type(v) == "string" then v = v:gsub("%c", " ") end
   if type(v) == "string" and #v > SHOWN then
-    return ("%s... (%d bytes)"):format(v:sub(1, SHOWN - 20), #v)
+    return ("%s... (%d bytes)"):format(cut(v, SHOWN - 20), #v)
   end
   if type(v) ~= "table" then return tostring(v) end
   local items = {}

@@ -25,6 +25,7 @@ local bystanders = {
   ["progress.lua"] = true, ["report.lua"] = true, ["provenance.lua"] = true, ["records.lua"] = true,
   ["runner.lua"] = true, ["datasets.lua"] = true, ["stop.lua"] = true, ["plan.lua"] = true,
   ["fetch.lua"] = true, ["shell.lua"] = true, ["plot.lua"] = true, ["sheet.lua"] = true,
+  ["gnuplot.lua"] = true, ["cut.lua"] = true,
   ["stats.lua"] = true, ["published_tables.lua"] = true, ["measured.lua"] = true,
   ["tables.lua"] = true, ["formats.lua"] = true, ["compare.lua"] = true,
   ["select.lua"] = true, ["trash.lua"] = true, ["merge.lua"] = true, ["estimate.lua"] = true,
@@ -195,7 +196,8 @@ end
 function provenance.collect(words)
   local commit, dirty = provenance.commit()
   return {
-    commit = commit, dirty = dirty, command = table.concat(words, " "),
+    commit = commit, dirty = dirty, command = shell.line(words),
+    modules = provenance.modules_hash(),
     host = core.sys.hostname(), pid = core.sys.getpid(), threads = core.threads(),
     version = core.version, build = core.build_info(), environment = environment(),
     features = provenance.features(),

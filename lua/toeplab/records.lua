@@ -13,7 +13,7 @@ Records.__index, Trial.__index = Records, Trial
 -- Whether a file of that name is one that a trial keeps in its folder, with a row for it.
 function records.keeps(name)
   return name:find("^[%w_%-]+%-%d+%.txt$") or name:find("^%l+%-%d+%.json$")
-    or name:find("^%l+%-%d+%.h5$") or name:find("^backends%-%x+%.txt$")
+    or name:find("^%l+%-%d+%-?r?%d*%.h5$") or name:find("^backends%-%x+%.txt$")
 end
 
 -- The results folder: the one given, TOEPLAB_DIR, or results.
@@ -109,6 +109,11 @@ function Records:status(id)
   if row then return row.status, row end
 end
 
+-- How a trial went: {status=, error=, ended=}.
+function Records:outcome(id)
+  return self:rows("SELECT status, error, ended FROM trials WHERE id = ?", { id })[1]
+end
+
 -- Makes the rows of trials that have none, queued, and notes that the sweep asks for them all.
 function Records:enlist(sweep, trials)
   self:transaction(function()
@@ -155,10 +160,10 @@ end
 -- What each kind of line of a journal does to the rows of a trial.
 local lines = {}
 
-function lines.metric(self, id, step, name, value)
-  self:rows([[INSERT INTO metrics (trial, name, step, value) VALUES (?, ?, ?, ?)
-    ON CONFLICT (trial, name, step) DO UPDATE SET value = excluded.value]],
-    { id, name, step, value })
+function lines.metric(self, id, step, name, value, at)
+  self:rows([[INSERT INTO metrics (trial, name, step, value, at) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (trial, name, step) DO UPDATE SET value = excluded.value, at = excluded.at]],
+    { id, name, step, value, at, n = 5 })
 end
 
 function lines.artifact(self, id, kind, step, path, bytes, sha256)
@@ -175,7 +180,7 @@ function lines.step(self, id, step, seconds)
 end
 
 function lines.forget(self, id, step)
-  self:rows("DELETE FROM metrics WHERE trial = ? AND step > ?", { id, step })
+  self:rows("DELETE FROM metrics WHERE trial = ? AND coalesce(at, step) > ?", { id, step })
   self:rows("DELETE FROM artifacts WHERE trial = ? AND step > ?", { id, step })
   self:rows("UPDATE trials SET step = ? WHERE id = ?", { step, id })
 end
@@ -227,10 +232,10 @@ function Records:end_journal(id, path)
   core.sys.remove(self.folder .. "/" .. journal.path(path, row.attempt))
 end
 
--- What killed coordinators left in journals: {id=, path=, attempt=, pid=} of each trial that has
--- one.
+-- What killed coordinators left in journals: {id=, path=, attempt=, pid=, host=} of each trial that
+-- has one.
 function Records:open_journals()
-  local list = self:rows [[SELECT j.trial AS id, j.attempt, t.pid FROM journals j
+  local list = self:rows [[SELECT j.trial AS id, j.attempt, t.pid, t.host FROM journals j
     JOIN trials t ON t.id = j.trial]]
   for _, row in ipairs(list) do row.path = "runs/" .. row.id:sub(1, 12) end
   return list

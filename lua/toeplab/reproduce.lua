@@ -201,7 +201,7 @@ end
 
 -- The names of what differs in two states, and how many tensors and values are the same.
 local function compare_states(a, b)
-  a.threads, b.threads = nil, nil -- provenance, not a result
+  a.threads, b.threads, a.device, b.device = nil, nil, nil, nil -- provenance, not a result
   local old, new, set = flatten(a), flatten(b), {}
   local result = { tensors = 0, values = 0, differ = {} }
   for name in pairs(old) do set[name] = true end
@@ -283,6 +283,7 @@ function reproduce.differences(a, b)
     if was ~= is then list[#list + 1] = { name = name, was = was, is = is } end
   end
   add("code", a.code_hash, b.code_hash)
+  add("modules", a.about.modules, b.about.modules)
   add("commit", a.commit, b.commit)
   add("changes", a.about.changes or a.dirty == 1 or false, b.about.changes or b.dirty == 1 or false)
   add("data", a.data_hash, b.data_hash)

@@ -128,7 +128,12 @@ local function wait_for_writer(run, open)
   local path, began = run.folder .. "/" .. journal.path(open.path, open.attempt), core.sys.clock()
   while journal.in_use(path) do
     local waited = core.sys.clock() - began
-    if waited > PATIENCE_SECONDS then core.sys.kill(open.pid) end
+    if waited > PATIENCE_SECONDS then
+      if open.host ~= core.sys.hostname() then -- there it is another process's number
+        stop.raise(stop.LOCKED, "%s: process %d on %s is writing to it", path, open.pid, open.host)
+      end
+      core.sys.kill(open.pid)
+    end
     core.sys.sleep(0.05)
     if core.sys.interrupted() > 0 then stop.raise(stop.INTERRUPT, "stopped by SIGINT") end
   end

@@ -8,6 +8,18 @@ function shell.quote(s)
   return "'" .. s:gsub("'", "'\\''") .. "'"
 end
 
+-- The same, quoted only where that is needed: for people to read.
+function shell.word(s)
+  return s:find "^[%w_@%%+=:,./-]+$" and s or shell.quote(s)
+end
+
+-- The words of a command line, as one that does the same again.
+function shell.line(words)
+  local quoted = {}
+  for i, word in ipairs(words) do quoted[i] = shell.word(word) end
+  return table.concat(quoted, " ")
+end
+
 -- Whether there is a program of this name.
 function shell.on_path(program)
   for folder in (os.getenv("PATH") or ""):gmatch("[^:]+") do

@@ -64,7 +64,8 @@ function Trial:log(values, index)
   table.sort(names)
   local rows = {}
   for i, name in ipairs(names) do
-    rows[i] = { step = index or self.step, name = name, value = number(name, values[name]) }
+    rows[i] = { step = index or self.step, at = index and self.step, name = name,
+      value = number(name, values[name]) }
     if self.guard then self.guard:logged(name, rows[i].value) end
   end
   if #rows == 0 then return end
@@ -128,14 +129,16 @@ end
 
 -- ---- Checkpoints ------------------------------------------------------------------------------
 
-local file_names = { checkpoint = "step-%08d.h5", best = "best-%08d.h5" }
+local file_names = { checkpoint = "step-%08d%s.h5", best = "best-%08d%s.h5" }
 
 -- Writes a checkpoint of the current step, of kind "checkpoint" or "best". Its row commits it; then
 -- the older ones of its kind but those to keep go.
 function Trial:save(kind)
   kind = kind or "checkpoint"
   self.busy = true
-  local path = self.path .. "/" .. file_names[kind]:format(self.step)
+  local used = self.guard and self.guard.used or 0 -- no file of before a rollback is written over
+  local path = self.path .. "/" .. file_names[kind]:format(self.step,
+    used > 0 and "-r" .. used or "")
   local file = self.folder .. "/" .. path
   checkpoint.write(file, resume.state(self))
   local old = self.rows:add_checkpoint({ kind = kind, step = self.step, path = path,
@@ -353,7 +356,8 @@ function Trial:steps(n, model, opt, data, extra)
   end
   check_parts(self.parts)
   keep_model(self, model, data)
-  if self.guard and not opt and self.guard.spec.nan == "rollback" then
+  local spec = self.guard and self.guard.spec
+  if spec and not opt and (spec.nan == "rollback" or spec.zscore) then
     error("steps: a guard that rolls back lowers the learning rate: give the optimiser", 2)
   end
   if self.guard and opt then opt.lenient = self.guard.spec.nan == "rollback" end

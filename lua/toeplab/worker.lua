@@ -10,6 +10,7 @@ local choices = require "toeplab.choices"
 local config = require "toeplab.config"
 local core = require "toeplab.core"
 local corpus = require "toeplab.corpus"
+local cut = require "toeplab.cut"
 local devices = require "toeplab.devices"
 local experiment = require "toeplab.experiment"
 local journal = require "toeplab.journal"
@@ -72,7 +73,7 @@ Rows.__index = Rows
 
 local function metric_lines(list)
   local lines = {}
-  for i, m in ipairs(list) do lines[i] = { "metric", m.step, m.name, m.value } end
+  for i, m in ipairs(list) do lines[i] = { "metric", m.step, m.name, m.value, m.at } end
   return lines
 end
 
@@ -139,6 +140,9 @@ function Rows:add_checkpoint(a, keep)
   end
   for _, row in ipairs(old) do lines[#lines + 1] = { "drop", row.path } end
   self.journal:add(lines, true)
+  for _, row in ipairs(self:checkpoints()) do -- its row is another file's now
+    if row.kind == a.kind and row.step == a.step and row.path ~= a.path then old[#old + 1] = row end
+  end
   self:drop(function(b)
     for _, row in ipairs(old) do
       if row.path == b.path then return true end
@@ -231,15 +235,19 @@ local function call(self, t, rows)
   corpus.seed, corpus.progress = t.seed, self.progress
   local unwatch, open_modules = watch(handle), provenance.close_modules()
   core.precision(c.precision)
-  local ok, why = xpcall(function()
+  local handled = handler(self.exp)
+  local ok, why = xpcall(function() -- nothing looks for signals outside of it: nobody would catch
     devices.expect(c.device)
     handle:pin_backends()
     self.exp.trial(handle, c)
-  end, handler(self.exp))
+    unwatch()
+  end, function(e)
+    unwatch()
+    return handled(e)
+  end)
   core.precision "float32"
   choices.begin()
   open_modules()
-  unwatch()
   if handle.why_ended == "pruned" then ok = true end
   local storing = handle.busy -- it ended in the middle of storing something
   local stopped = handle:stopped() -- counts even if the script caught it, or raised another error
@@ -268,7 +276,7 @@ local function perform(self, t, attempt, seconds)
   local status = ok and "done" or code and "interrupted" or "failed"
   local why = not ok and tostring(problem) or nil
   if why and #why > LONGEST then
-    why = ("%s... (%d bytes)"):format(why:sub(1, LONGEST), #why)
+    why = ("%s... (%d bytes)"):format(cut(why, LONGEST), #why)
   end
   local ended = (ok or status == "failed") and handle.why_ended or nil
   -- A full disk may refuse this too; the coordinator is told in any case.
@@ -281,9 +289,10 @@ local function perform(self, t, attempt, seconds)
   collectgarbage()
 end
 
--- By what coordinator and worker know that they mean the same trial.
-function worker.check(exp, t)
-  return core.sha256(json.encode(t.config) .. exp.text):sub(1, 16)
+-- By what coordinator and worker know that they mean the same trial, and make it by the same
+-- program, of which code is the hash.
+function worker.check(exp, t, code)
+  return core.sha256(json.encode(t.config) .. exp.text .. code):sub(1, 16)
 end
 
 -- ---- The process ------------------------------------------------------------------------------
@@ -311,6 +320,7 @@ function worker.main(path, overrides, options)
   devices.use(options.device)
   local exp = experiment.load(path)
   local trials = plan.trials(exp, overrides)
+  local code = provenance.code_hash(devices.file(options.device))
   local self = setmetatable({ exp = exp, folder = options.dir, artifacts = {}, lines = {},
     progress = setmetatable({}, Remote), read = wire.reader(),
     checkpoint = { steps = options.steps, seconds = options.seconds } }, { __index = worker })
@@ -327,8 +337,8 @@ function worker.main(path, overrides, options)
           bytes = line[5], sha256 = line[6] })
       elseif line[1] == "trial" then
         local t = trials[line[2]]
-        if not t or worker.check(exp, t) ~= line[3] then
-          stop.raise(worker.CHANGED, "%s has changed while it ran", path)
+        if not t or worker.check(exp, t, code) ~= line[3] then
+          stop.raise(worker.CHANGED, "%s or the program has changed while it ran", path)
         end
         t.path = line[4]
         perform(self, t, line[5], line[6])

@@ -38,7 +38,8 @@ function stores.fill(folder, trials)
     store:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, id })
     for name, values in pairs(t.metrics or {}) do
       for step, value in ipairs(values) do
-        store:rows("INSERT INTO metrics VALUES (?, ?, ?, ?)", { id, name, step, value + 0.0 })
+        store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, ?, ?, ?)",
+          { id, name, step, value + 0.0 })
       end
     end
     add_files(store, id, t.files or {})

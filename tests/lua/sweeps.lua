@@ -30,7 +30,7 @@ function sweeps.write(folder, s)
         git_commit = '0123456789abcdef', git_dirty = 0 WHERE id = ?]],
         { t.status or "done", t.ended, t.seconds or 60.0, list[i].id, n = 4 })
       for name, value in pairs(t.metrics or {}) do
-        store:rows("INSERT OR IGNORE INTO metrics VALUES (?, ?, 1, ?)",
+        store:rows("INSERT OR IGNORE INTO metrics (trial, name, step, value) VALUES (?, ?, 1, ?)",
           { list[i].id, name, value + 0.0 })
       end
       for _, kind in ipairs(t.events or {}) do

@@ -275,6 +275,30 @@ t.test("of a trial in both the further one stays", function()
   end)
 end)
 
+t.test("a trial that was ended early is not as far as one that was not", function()
+  t.in_folder(function(folder)
+    stores.fill(folder .. "/here", { variant(sample[1], { ended = "pruned", step = 2 }) })
+    stores.fill(folder .. "/there", { sample[1] })
+    t.eq(merged(folder .. "/here", folder .. "/there").replace, 1)
+    t.eq(#stores.dump(folder .. "/here", "SELECT 1 AS x FROM trials WHERE ended IS NULL"), 1)
+  end)
+end)
+
+t.test("what another program made takes the place of what is not done here", function()
+  t.in_folder(function(folder)
+    local a, b = sample[1], sample[2]
+    stores.fill(folder .. "/here",
+      { a, variant(b, { name = "z", status = "queued", metrics = {} }) })
+    stores.fill(folder .. "/there", { variant(a, { name = "y" }), b })
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.add, told.others }, { 2, 1 })
+    local shown = stores.dump(folder .. "/here", [[SELECT json_extract(provenance, '$.label')
+      AS name FROM trials JOIN members ON trial = id]])
+    t.eq(shown, { '{"name":"a"}', '{"name":"b"}' })
+    t.eq(merged(folder .. "/here", folder .. "/there").others, 0)
+  end)
+end)
+
 t.test("other results of one trial are a conflict: ours stay, an event tells once", function()
   t.in_folder(function(folder)
     local a = sample[1]

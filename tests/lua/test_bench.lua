@@ -153,8 +153,8 @@ t.test("pythons are those that are named", function()
   instead({ TOEPLAB_PYTHON = "" }, {}, function() t.eq(peer.pythons(), {}) end)
 end)
 
--- The rows of bench name with programs of known speed: ours needs 0.1 s for all things. measured: as
--- measure.bench wants it, or nil.
+-- The rows of bench name with programs of known speed: ours needs 0.1 s for all things. measured:
+-- as measure.bench wants it, or nil.
 local function rows_of(name, torch, notes, measured)
   local rows
   with_program("toeplab 9", 0.1, 1000, function(ours)

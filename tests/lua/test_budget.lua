@@ -4,6 +4,7 @@ local experiment = require "toeplab.experiment"
 local journal = require "toeplab.journal"
 local plan = require "toeplab.plan"
 local prune = require "toeplab.prune"
+local provenance = require "toeplab.provenance"
 local records = require "toeplab.records"
 local stores = require "stores"
 local t = require "harness"
@@ -116,7 +117,8 @@ t.test("a worker whose coordinator is gone begins nothing", function()
     local exp = experiment.load(path)
     local first = plan.trials(exp, { "steps=1" })[1]
     core.sys.mkdir(folder .. "/results/runs/one")
-    t.write(folder .. "/in", wire.line("trial", 1, worker.check(exp, first), "runs/one", 1, 0.0))
+    t.write(folder .. "/in", wire.line("trial", 1, worker.check(exp, first, provenance.code_hash()),
+      "runs/one", 1, 0.0))
     t.eq({ os.execute(("'%s' worker '%s' --dir '%s/results' steps=1 <'%s/in' 3>'%s/out'"):format(
       core.sys.executable(), path, folder, folder, folder)) }, { true, "exit", 0 })
     t.eq(core.sys.read_file(folder .. "/out"), "")

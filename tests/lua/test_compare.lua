@@ -1,5 +1,6 @@
 -- test_compare.lua: settings paired by seed, and what is said of them.
 local t = require "harness"
+local compare = require "toeplab.compare"
 local core = require "toeplab.core"
 local sweeps = require "sweeps"
 
@@ -64,6 +65,10 @@ t.test("a clear difference of paired seeds is claimed, with its interval", funct
     holds(run(folder, "op=fd op=tno"), "op=tno is worse than op=fd: by 1")
     holds(run(folder, "op=tno op=fd -m accuracy"), "op=fd is worse than op=tno", "higher is better")
     holds(run(folder, "op=tno op=fd --higher"), "op=fd is worse than op=tno")
+    for metric, better in pairs { Accuracy = "higher", auc = "higher", ["recall@10"] = "higher",
+      val_loss = "lower" } do
+      t.eq(compare.better({ plan = {} }, metric), better)
+    end
   end)
   t.in_folder(function(folder)
     write(folder, pairs_of(6, 1.0))

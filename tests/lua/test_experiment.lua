@@ -329,4 +329,20 @@ t.test("an id depends on the program, the engine and every backend, and costs li
   t.ok(seconds < 0.2, seconds .. " s")
 end)
 
+t.test("long texts are cut between characters", function()
+  for n = 36, 40 do
+    local shown = plan.show("text:" .. ("x"):rep(n) .. ("ä"):rep(40))
+    t.ok(utf8.len(shown), shown)
+    t.ok(#shown < 62, shown)
+  end
+end)
+
+t.test("a stored command does the same when it is pasted", function()
+  local words = { "toeplab", "run", "x.lua", "corpus=text:a b; c", "decay=0.9", "note=it's" }
+  local command = provenance.collect(words).command
+  t.eq(command, [[toeplab run x.lua 'corpus=text:a b; c' decay=0.9 'note=it'\''s']])
+  local pipe <close> = io.popen("printf '%s\n' " .. command)
+  t.eq(pipe:read "a", table.concat(words, "\n") .. "\n")
+end)
+
 t.done()

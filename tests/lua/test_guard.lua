@@ -109,6 +109,10 @@ t.test("it ends where going back does not help, and says why", function()
     local code, said = trials.run(folder, (script:gsub("model, opt, nil", "model, nil, nil")))
     t.eq(code, 1)
     t.ok(said:find "steps: a guard that rolls back .* give the optimiser", said)
+    code, said = trials.run(folder, (script:gsub("model, opt, nil", "model, nil, nil")
+      :gsub('nan = "rollback"', 'nan = "stop"'))) -- for a spike it rolls back, too
+    t.eq(code, 1)
+    t.ok(said:find "steps: a guard that rolls back .* give the optimiser", said)
   end)
 end)
 

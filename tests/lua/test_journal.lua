@@ -164,6 +164,7 @@ t.test("lines act in their order: what is forgotten is what came before", functi
     local w = journal.writer(file)
     local hash = ("0"):rep(64)
     w:add { { "metric", 5, "loss", 1.0 }, { "metric", 9, "loss", 9.0 } }
+    w:add { { "metric", 50, "size", 1.0, 5 }, { "metric", 2, "size", 2.0, 7 } } -- at steps 5 and 7
     w:add { { "artifact", "checkpoint", 4, path .. "/step-4", 1, hash }, { "step", 4, 1.0 },
       { "artifact", "checkpoint", 8, path .. "/step-8", 1, hash }, { "drop", path .. "/step-4" } }
     w:add { { "forget", 5 } }
@@ -174,8 +175,8 @@ t.test("lines act in their order: what is forgotten is what came before", functi
     for i, row in ipairs(store:rows "SELECT step FROM v_metrics ORDER BY step") do
       steps[i] = row.step
     end
-    t.eq(steps, { 5, 6 })
-    t.eq(store:rows("SELECT value FROM v_last")[1].value, 6.0)
+    t.eq(steps, { 5, 6, 50 })
+    t.eq(store:rows("SELECT value FROM v_last WHERE name = 'loss'")[1].value, 6.0)
     t.eq(#store:rows "SELECT 1 FROM v_artifacts", 0)
     t.eq(store:rows("SELECT step FROM trials")[1].step, 5)
   end)

@@ -54,6 +54,11 @@ test("options are strict, typed, and suggest", function()
   raises(nn.Decay, "must be above 0 and at most 1", 4, 1.01)
   raises(function() return nn.Linear(1, 2).opt.input end, "Linear has no option named 'input'")
   raises(function() return nn.Liner end, "nn has no 'Liner'; did you mean 'Linear'")
+  for _, name in ipairs { "gate", "alibi_bias" } do -- whatever was asked for before
+    package.loaded["toeplab.nn"] = nil
+    t.ok(require("toeplab.nn")[name], name)
+  end
+  package.loaded["toeplab.nn"] = nn
   raises(function() return tl.modles end, "toeplab has no 'modles'; did you mean 'models'")
   raises(function() return nn.act.rellu end, "nn.act has no 'rellu'; did you mean 'relu'")
   eq(nn.GTU(4).opt.expand, 3.0)

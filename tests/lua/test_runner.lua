@@ -21,8 +21,11 @@ return tl.experiment "test" {
       rpe_dim = 4, rpe_layers = 1, dropout = 0.2, backend = "naive" }
     local opt = tl.optim.adam(model, { lr = 0.01 })
     t:log { start = 1 }
+    t:log({ size = 0.5 }, 40) -- of an index of its own, beyond all steps
     for step in t:steps(c.steps, model, opt, data) do
       t:log { loss = tl.train.lm_step(model, opt, data:batch(step)), step = step }
+      if step == 6 then t:log({ size = 1.5 }, 100) end
+      if step == 9 then t:log({ size = 2.5 }, 3) end
       local flag = step == c.fail_at and io.open(c.flag)
       if flag then
         flag:close()
@@ -128,6 +131,7 @@ local function broken_run(folder, damage)
   t.ok(said:find("width=4 failed: .*x%.lua:%d+: broken at 10"), said)
   os.remove(flag)
   t.eq(#query(folder, "SELECT 1 FROM v_metrics WHERE step = 10 AND name IN ('before', 'loss')"), 2)
+  t.eq(#query(folder, "SELECT 1 FROM v_metrics WHERE name = 'size'"), 3)
   local id = query(folder, "SELECT id FROM v_trials")[1].id
   if damage then damage(folder .. "/results/runs/" .. id:sub(1, 12)) end
   return run(folder, words)

@@ -35,7 +35,7 @@ local function with_store(fn, change, more)
       ids[i] = trial.id
       for step = 1, 10 do
         local times = s.trials[i].config.decay == "learnable" and 10.0 or 1.0
-        store:rows("INSERT INTO metrics VALUES (?, 'loss', ?, ?)",
+        store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'loss', ?, ?)",
           { trial.id, step, times * (step + trial.seed) })
       end
     end
@@ -108,7 +108,8 @@ t.test("long series are thinned and keep their extremes", function()
       for step = 11, 5000 do
         local value = step == 3333 and 1e6 or 1.0
         for i = 1, 2 do
-          store:rows("INSERT INTO metrics VALUES (?, 'loss', ?, ?)", { ids[i], step, value })
+          store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'loss', ?, ?)",
+            { ids[i], step, value })
         end
       end
     end)

@@ -11,7 +11,7 @@ local suggest = require "toeplab.suggest"
 local keep = {}
 
 -- What stands for a script: times are no result that can be had again.
-local SOURCE = 'error("a bench is measured again, not reproduced: %s", 0)\n'
+local SOURCE = "error(%q, 0)\n"
 
 -- "rac, causal n 512 b 1, fwd, float32, threads=2"
 local function label_of(row, cases)
@@ -55,7 +55,8 @@ end
 
 -- Takes the number of the run and the row of its sweep.
 local function begin(self, store)
-  local experiment, source = "bench-" .. self.name, SOURCE:format(self.origin.command)
+  local experiment, source = "bench-" .. self.name, SOURCE:format(
+    "a bench is measured again, not reproduced: " .. self.origin.command)
   self.number = store:rows([[SELECT coalesce(max(seed), 0) + 1 AS n FROM trials
     WHERE experiment = ?]], { experiment })[1].n
   self.sweep = store:sweep { experiment = experiment, script = "bench " .. self.name,

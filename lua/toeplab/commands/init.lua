@@ -55,7 +55,7 @@ Exit codes
   0    all done
   1    at least one trial failed; or a download did
   2    wrong usage, configuration or script; nothing was started
-  3    the budget of the experiment is used up; the same command with a larger one continues
+  3    the budget of the experiment is used up; the same command continues, with as much again
   4    a check failed (verify, doctor, table --tolerance), results differ (merge), or a file has
        not its published sha256 (data)
   5    another process is writing to the results folder

@@ -31,6 +31,10 @@ local function report(told)
     if told[word[1]] > 0 then parts[#parts + 1] = ("%d %s"):format(told[word[1]], word[2]) end
   end
   print(#parts > 0 and table.concat(parts, ", ") or "no trials there")
+  if told.others > 0 then
+    print(("%d of these were made by another program than ours, in whose place they are shown")
+      :format(told.others))
+  end
   for _, c in ipairs(told.conflicts) do
     print(("conflict %s: %s"):format(c.id:sub(1, 12), table.concat(c.differences, "; ")))
   end

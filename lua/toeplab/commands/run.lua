@@ -44,6 +44,8 @@ local function duration(text)
     or stop.usage("run: --timeout takes a time like 90s, 30m or 4h, got '%s'", text)
 end
 
+local MOST = 256 -- processes that are listened to at a time
+
 function run.run(set, words, command)
   local path = table.remove(words, 1)
   if not path then stop.usage("run: which experiment? Give the path of its file") end
@@ -56,6 +58,9 @@ function run.run(set, words, command)
     steps = arguments.integer("run", set, "checkpoint-steps", 1),
     seconds = arguments.number("run", set, "checkpoint-seconds", 0),
   }
+  if options.jobs and options.jobs > MOST then
+    stop.usage("run: --jobs takes at most %d, got %d", MOST, options.jobs)
+  end
   if set["dry-run"] then return runner.list(path, words, options) end
   return runner.run(path, words, options)
 end

@@ -4,7 +4,7 @@ local class = require "toeplab.class"
 local suggest = require "toeplab.suggest"
 
 local files = {
-  act = "act", Activation = "act",
+  act = "act", gate = "act", Activation = "act",
   init = "initial", parameter = "initial", without_init = "initial",
   Linear = "linear", Embedding = "embedding", Dropout = "dropout",
   Sequential = "container", ModuleList = "container",
@@ -15,7 +15,7 @@ local files = {
   Piecewise = "piecewise", SSM = "ssm", ShortConv = "shortconv", Decay = "decay",
   TNO = "tno", cached = "tno", share = "tno", TNO2d = "tno2d",
   Attention = "attention", GatedAttention = "attention",
-  Sinusoidal = "position", alibi_slopes = "position",
+  Sinusoidal = "position", alibi_slopes = "position", alibi_bias = "position",
   Conv = "conv", Block = "block", layouts = "block",
 }
 
