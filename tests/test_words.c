@@ -185,6 +185,20 @@ static void without_memory_nothing_is_left(void)
     CHECK(st == TL_OK && n > 10);
 }
 
+static void a_text_that_failed_makes_no_vocabulary(void)
+{
+    tl_counter *c = NULL;
+    tl_vocab *v = NULL;
+    CHECK_STATUS(tl_counter_new(ctx, TL_COUNT_WORDS, &c), TL_OK);
+    tl_alloc_fail_after(ctx, 0);
+    CHECK_STATUS(tl_counter_feed(c, "a b\nc", 5), TL_ENOMEM);
+    tl_alloc_fail_after(ctx, -1);
+    CHECK_STATUS(tl_counter_feed(c, "d", 1), TL_EINVAL);
+    CHECK_STATUS(tl_vocab_words(c, &v), TL_EINVAL);
+    CHECK(v == NULL);
+    tl_counter_free(c);
+}
+
 int main(void)
 {
     if (tl_ctx_new(1, &ctx) != TL_OK) return 1;
@@ -196,6 +210,7 @@ int main(void)
         {"many_words", many_words},
         {"parts_of_characters_and_bytes", parts_of_characters_and_bytes},
         {"without_memory_nothing_is_left", without_memory_nothing_is_left},
+        {"a_text_that_failed_makes_no_vocabulary", a_text_that_failed_makes_no_vocabulary},
         {0}});
     tl_ctx_free(ctx);
     return status;

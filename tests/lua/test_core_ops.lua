@@ -116,6 +116,28 @@ test("reductions", function()
   raises(function() m():cumsum() end, "bad argument #1 to '.*cumsum'")
 end)
 
+test("the gradient of a NaN goes to what was taken", function()
+  local nan = 0 / 0
+  local a = core.tensor({ 1, nan, 3 }):require_grad()
+  local b = core.tensor({ 2, 2, nan }):require_grad()
+  core.max(a, b):sum():backward()
+  eq(a:grad(), { 0, 1, 0 })
+  eq(b:grad(), { 1, 0, 1 })
+  local x = core.tensor({ { 1, nan, nan }, { 4, 5, 6 } }):require_grad()
+  x:amax(2):sum():backward()
+  eq(x:grad(), { { 0, 1, 0 }, { 0, 0, 1 } })
+end)
+
+test("a result that is used twice has both gradients", function()
+  local w = core.tensor({ 1, 2 }):require_grad()
+  local h = core.relu(w)
+  ;(h + h):sum():backward()
+  eq(w:grad(), { 2, 2 })
+  h = core.relu(w)
+  ;(h + (h - core.ones(2))):sum():backward() -- on top of those
+  eq(w:grad(), { 4, 4 })
+end)
+
 -- ---- Shape --------------------------------------------------------------------------------------
 
 test("reshape, transpose, permute", function()
