@@ -91,7 +91,7 @@ static tl_status measure(tl_ctx *ctx, const tl_tno_problem *p, const char **out_
         const tl_tno_backend *b = candidate(ctx, i, p->n);
         if (!b) continue;
         tl_status st = time_backend(ctx, b, small, &seconds);
-        if (st == TL_EBACKEND || (st != TL_OK && *out_name)) continue; /* not here */
+        if (st == TL_EBACKEND || (st != TL_OK && *out_name)) continue; /* or no room for it */
         if (st != TL_OK) return st;
         if (*out_name && seconds >= best) continue;
         *out_name = candidates[i];

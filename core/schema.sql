@@ -177,4 +177,4 @@ CREATE VIEW v_events AS SELECT trial, created, step, kind, text FROM events;
 
 -- The step of the trial at which a metric of an index of one's own (a lag) was logged: step is that
 -- index. NULL: step is the step.
-ALTER TABLE metrics ADD COLUMN at INTEGER;
+ALTER TABLE metrics ADD COLUMN at INTEGER CHECK (typeof(at) IN ('integer', 'null'));

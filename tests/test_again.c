@@ -8,9 +8,11 @@ static tl_status shared(const gradient_case *c, tl_tensor *const *in, tl_tensor 
 {
     tl_tensor *h = NULL, *inner = NULL;
     tl_status  st = tl_unary(TL_UNARY_silu, in[0], &h);
-    if (st == TL_OK && c->i[0] > 0)
+    if (st == TL_OK && (c->i[0] == 1 || c->i[0] == 2))
         st = tl_binary(c->i[0] == 1 ? TL_ADD : TL_SUB, h, in[1], &inner);
-    if (st == TL_OK) st = tl_binary(TL_ADD, h, inner ? inner : h, out);
+    if (st == TL_OK)
+        st = c->i[0] == 3 ? tl_matmul(h, 0, h, 1, out)
+                          : tl_binary(TL_ADD, h, inner ? inner : h, out);
     tl_tensor_free(h);
     tl_tensor_free(inner);
     return st;
@@ -35,6 +37,7 @@ static const gradient_case added[] = {
     {"h + h", shared, 1, .in = {{ANY, 2, {5, 7}}}},
     {"h + (h + b)", shared, 2, .in = {{ANY, 2, {5, 7}}, {ANY, 2, {5, 7}}}, .i = {1}},
     {"h + (h - b)", shared, 2, .in = {{ANY, 2, {5, 7}}, {ANY, 2, {5, 7}}}, .i = {2}},
+    {"h h^T", shared, 1, .in = {{ANY, 2, {5, 7}}}, .i = {3}},
     {0},
 };
 

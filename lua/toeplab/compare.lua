@@ -178,8 +178,8 @@ end
 
 -- Compares b with a, values of key (as texts), by metric. better: "lower", "higher" or nil; by: a
 -- list of keys, or nil: all others that vary. Result: {key=, a=, b=, metric=, better=, rows=,
--- overall=, along=, out=, seconds=}; a row: {label=, a=, b=, difference=, chance=, p= (after Holm),
--- claimed=, needed=, alone=}.
+-- overall=, along=, out=, seconds=, alpha= (what Holm asks of the smallest p)}; a row: {label=,
+-- a=, b=, difference=, chance=, p= (after Holm), claimed=, needed=, alone=}.
 function compare.new(pool, key, a, b, metric, better, by)
   local trials = pool:trials { metric }
   local list, out = sides(trials, key, a, b)

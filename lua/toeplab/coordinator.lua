@@ -83,7 +83,7 @@ local function assign(self, w, t)
   lines[#lines + 1] = wire.line("trial", t.number, worker.check(run.exp, t, t.code_hash), t.path,
     attempt, seconds)
   w.trial, w.began, w.step, w.text, w.late, w.asked = t, core.sys.clock(), nil, nil, nil, nil
-  w.ended = nil
+  w.over = nil
   w.seconds = seconds
   w.process:send(table.concat(lines)) -- if it is gone, its end is found soon
   w.trial_log = ("%s/%s/log.txt"):format(run.folder, t.path)
@@ -127,8 +127,8 @@ end
 local function take(self, w, some)
   local ended, damage = self.run.records:take(w.trial.id, w.trial.path, some)
   if damage then self.run.progress:warn("the journal of %s: %s", w.trial.label, damage) end
-  w.ended = w.ended or ended
-  return w.ended
+  w.over = w.over or ended
+  return w.over
 end
 
 -- An axis that nobody reads is an error (runner.lua) once all is run; so long nobody should wait.
@@ -146,9 +146,11 @@ local function check_reads(self)
   self.checked = true
 end
 
--- The worker's trial is over: status "done", "failed" or "interrupted".
+-- The worker's trial is over: status "done", "failed" or "interrupted". Returns what it counts as:
+-- what had no more time has failed.
 local function over(self, w, status, why, ended)
   local run, t = self.run, w.trial
+  if w.late and status ~= "done" then status, why, ended = "failed", w.late, w.late_for end
   if not take(self, w) or w.late then run.records:finish(t.id, status, why, ended) end
   run.records:end_journal(t.id, t.path)
   w.trial, t.status = nil, ended == "pruned" and ended or status
@@ -163,6 +165,7 @@ local function over(self, w, status, why, ended)
       self:wind_down("TERM")
     end
   end
+  return status
 end
 
 -- ---- What workers tell ------------------------------------------------------------------------
@@ -192,9 +195,8 @@ function hear.ended(self, w, status, code, why, ended)
   if self.named and why then -- the worker was told by SIGTERM
     why = why:gsub("^stopped by SIG%w+", "stopped by SIG" .. self.named)
   end
-  if w.late and status ~= "done" then status, ended, why = "failed", w.late_for, w.late end
   w.closed = w.late ~= nil -- it was told to stop: it takes no other trial
-  over(self, w, status, why, ended)
+  status = over(self, w, status, why, ended)
   if status == "failed" and w.place.card then dismiss(self, w) end -- its card may be beyond use
   if code == stop.STORAGE then
     self.storage = { label = label, why = why }
@@ -237,7 +239,7 @@ local function buried(self, w)
   end
   self.deaths[t] = (self.deaths[t] or 0) + 1
   if self.winding or w.late then
-    over(self, w, w.late and "failed" or "interrupted", why, w.late and w.late_for or nil)
+    over(self, w, "interrupted", why)
   elseif signal and self.deaths[t] < DEATHS then
     over(self, w, "interrupted", why)
     self.run.progress:warn("%s: %s; it goes on in another", t.label, why)

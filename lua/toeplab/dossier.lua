@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local experiment = require "toeplab.experiment"
 local gathered = require "toeplab.gathered"
 local report = require "toeplab.report"
+local shell = require "toeplab.shell"
 local sheet = require "toeplab.sheet"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
@@ -132,11 +133,6 @@ end
 
 -- ---- What made it -----------------------------------------------------------------------------
 
--- A command without the folders of one machine.
-function dossier.command(text)
-  return ((" " .. (text or "")):gsub("(%s)/[^%s]*/", "%1"):sub(2))
-end
-
 -- Rows {number of trials, command, commit, host, version, threads}.
 local function origins(trials)
   local rows, found = {}, {}
@@ -144,8 +140,8 @@ local function origins(trials)
     if t.command then
       local commit = t.git_commit and t.git_commit:sub(1, 12) .. (t.git_dirty == 1
         and " with changes" or "") or "none"
-      local row = { 0, dossier.command(t.command), commit, t.host, t.about.version, t.about.threads,
-        (t.code_hash or ""):sub(1, 12) }
+      local row = { 0, shell.portable(t.command or ""), commit, t.host, t.about.version,
+        t.about.threads, (t.code_hash or ""):sub(1, 12) }
       local words = {}
       for c = 2, 7 do words[c - 1] = tostring(row[c]) end
       local key = table.concat(words, "\n")

@@ -4,7 +4,7 @@
 -- A record is some lines (wire.lua) and a last one, "= HASH", the first 16 digits of the sha256 of
 -- the lines before it. It is written by one write(): a kill leaves it whole or not at all, or torn
 -- at the end of the file, where its hash is missing. Kinds of lines:
---   metric STEP NAME VALUE          drop PATH          forget STEP
+--   metric STEP NAME VALUE [AT]          drop PATH          forget STEP
 --   artifact KIND STEP PATH BYTES SHA256               step STEP SECONDS
 --   event STEP KIND TEXT            end STATUS WHY ENDED SECONDS
 local core = require "toeplab.core"

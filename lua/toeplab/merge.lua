@@ -17,10 +17,11 @@ local copied = { "experiment", "config", "seed", "code_hash", "data_hash", "stat
 -- ---- What is to be done -----------------------------------------------------------------------
 
 -- How far a trial is: those that came to their end are further than all others, which go by their
--- checkpoint.
+-- checkpoint, and those that were ended early before those that broke off there.
 local function far(row)
   if row.status == "queued" then return row.step or -2 end
-  return row.status == "done" and not row.ended and math.huge or row.step or -1
+  if row.status ~= "done" then return row.step or -1 end
+  return row.ended and (row.step or -1) + 0.5 or math.huge
 end
 
 -- Metrics that tell of the machine are other ones on another.
@@ -72,7 +73,7 @@ local function decide(store, other, theirs)
   if ours.status == "running" or ours.open == 1 then return "busy" end
   if far(theirs) > far(ours) then return "replace" end
   if far(theirs) < far(ours) then return "ahead" end
-  if theirs.status ~= "done" then return "same" end
+  if theirs.status ~= "done" or ours.status ~= "done" then return "same" end
   local list = differences(store, other, theirs.id)
   return #list == 0 and "same" or "conflict", list
 end
@@ -184,9 +185,12 @@ local function note_conflict(store, theirs, list)
     { theirs.id, text })
 end
 
--- Whether two trials are of equal configuration, seed and data: made by programs that differ.
-local TWINS = [[SELECT 1 FROM trials a, trials b WHERE a.id = ? AND b.id = ? AND a.status <> 'done'
-  AND b.status = 'done' AND a.config = b.config AND a.seed = b.seed AND a.data_hash = b.data_hash]]
+-- Whether two trials are of equal configuration, seed and data, made by programs that differ, and
+-- only the second came to its end.
+local TWINS = [[SELECT 1 FROM trials a, trials b WHERE a.id = ? AND b.id = ?
+  AND (a.status <> 'done' OR a.ended IS NOT NULL)
+  AND b.status = 'done' AND b.ended IS NULL AND b.trashed IS NULL
+  AND a.config = b.config AND a.seed = b.seed AND a.data_hash = b.data_hash]]
 
 -- Sweeps keep their order; of their trials those that are here. Where ours is not done, and theirs,
 -- of another program, is, theirs takes its place. Returns how many did.

@@ -7,6 +7,7 @@ local output = require "toeplab.commands.output"
 local plan = require "toeplab.plan"
 local progress = require "toeplab.progress"
 local published_tables = require "toeplab.published_tables"
+local shell = require "toeplab.shell"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 local tables = require "toeplab.tables"
@@ -239,13 +240,9 @@ local function provenance(page)
       parts[#parts + 1] = html.details("Environment", html.pairs(plain_pairs(about.environment)))
     end
   end
-  parts[#parts + 1] = html.details("The script: " .. dossier.command(" " .. d.sweep.script):sub(2),
+  parts[#parts + 1] = html.details("The script: " .. shell.portable(d.sweep.script),
     text("<pre>%s</pre>\n", d.sweep.source))
   return "Provenance", table.concat(parts)
-end
-
-local function word(s)
-  return s:find "^[%w_@%%+=:,./-]+$" and s or "'" .. s:gsub("'", "'\\''") .. "'"
 end
 
 local function reproduction(page)
@@ -256,9 +253,9 @@ local function reproduction(page)
   if commit then lines[1] = "git checkout " .. commit:sub(1, 12) end
   for i = #d.pool.sweeps, 1, -1 do
     local s = d.pool.sweeps[i]
-    local words = { "toeplab run", word(dossier.command(" " .. s.script):sub(2)) }
-    for _, override in ipairs(s.plan.overrides or {}) do words[#words + 1] = word(override) end
-    lines[#lines + 1] = table.concat(words, " ")
+    local words = { "toeplab", "run", shell.portable(s.script) }
+    for _, override in ipairs(s.plan.overrides or {}) do words[#words + 1] = override end
+    lines[#lines + 1] = shell.line(words)
   end
   for _, t in ipairs(d.trials) do
     if t.status == "done" then
@@ -285,7 +282,7 @@ local function head(page)
     .. (d.question ~= "" and text("<p class=question>%s</p>\n", d.question) or "")
     .. html.pairs {
       { "trials", ("%s, %s in all"):format(standing(d.counts), progress.duration(d.seconds)) },
-      { "command", code(dossier.command(d.sweep.command)) },
+      { "command", code(shell.portable(d.sweep.command)) },
       { "begun", os.date("!%Y-%m-%d %H:%M UTC", math.floor(d.sweep.created)) },
       { "commit", table.concat(suggest.keys(commits), ", ") },
       { "host", table.concat(suggest.keys(hosts), ", ") },

@@ -10,6 +10,7 @@
 local core = require "toeplab.core"
 local plot = require "toeplab.plot"
 local report = require "toeplab.report"
+local shell = require "toeplab.shell"
 local stop = require "toeplab.stop"
 
 local sheet = {}
@@ -39,8 +40,7 @@ end
 local function origins(trials)
   local lines, seeds, order = {}, {}, {}
   for _, t in ipairs(trials) do
-    -- A path of this machine says nothing elsewhere.
-    local command = (" " .. (t.made.command or "")):gsub("(%s)/[^%s]*/", "%1"):sub(2)
+    local command = shell.portable(t.made.command or "")
     local line = ("`%s`, %s%s, %s with %s threads"):format(command,
       t.made.commit and "commit " .. t.made.commit:sub(1, 12) or "no commit",
       t.made.dirty and " with changes" or "", t.made.host or "unknown host",

@@ -20,6 +20,11 @@ function shell.line(words)
   return table.concat(quoted, " ")
 end
 
+-- A command line without the folders of one machine.
+function shell.portable(text)
+  return ((" " .. text):gsub("(%s'?)/[^%s']*/", "%1"):sub(2))
+end
+
 -- Whether there is a program of this name.
 function shell.on_path(program)
   for folder in (os.getenv("PATH") or ""):gmatch("[^:]+") do

@@ -357,7 +357,7 @@ function Trial:steps(n, model, opt, data, extra)
   check_parts(self.parts)
   keep_model(self, model, data)
   local spec = self.guard and self.guard.spec
-  if spec and not opt and (spec.nan == "rollback" or spec.zscore) then
+  if spec and not opt and spec.retries > 0 and (spec.nan == "rollback" or spec.zscore) then
     error("steps: a guard that rolls back lowers the learning rate: give the optimiser", 2)
   end
   if self.guard and opt then opt.lenient = self.guard.spec.nan == "rollback" end

@@ -236,7 +236,7 @@ local function call(self, t, rows)
   local unwatch, open_modules = watch(handle), provenance.close_modules()
   core.precision(c.precision)
   local handled = handler(self.exp)
-  local ok, why = xpcall(function() -- nothing looks for signals outside of it: nobody would catch
+  local ok, why = xpcall(function() -- outside of it nobody would catch what a signal raises
     devices.expect(c.device)
     handle:pin_backends()
     self.exp.trial(handle, c)
@@ -245,6 +245,7 @@ local function call(self, t, rows)
     unwatch()
     return handled(e)
   end)
+  unwatch() -- for want of memory Lua calls no handler
   core.precision "float32"
   choices.begin()
   open_modules()

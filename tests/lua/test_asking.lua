@@ -232,6 +232,7 @@ t.test("merging brings all but running trials, and again nothing", function()
     stores.fill(folder .. "/here", { sample[2] })
     local there <close> = records.open(folder .. "/there", "w")
     there:rows("INSERT INTO events (trial, kind, text) VALUES (?, 'rollback', 'x')", { id "a" })
+    there:rows("UPDATE metrics SET at = 9 WHERE name = 'acc'")
     there:close()
     t.eq(merged(folder .. "/here", folder .. "/there", true).add, 3)
     t.eq(#stores.dump(folder .. "/here", "SELECT * FROM trials"), 1)
@@ -239,7 +240,7 @@ t.test("merging brings all but running trials, and again nothing", function()
     t.eq({ told.add, told.same, told.busy, told.conflict, #told.damaged }, { 3, 1, 2, 0, 0 })
     local path = "/runs/" .. id("a"):sub(1, 12) .. "/step-00000004.h5"
     t.eq(t.read(folder .. "/here" .. path), "state a")
-    local of_a = "SELECT trial, name, step, value FROM metrics WHERE trial = '" .. id "a" .. "'"
+    local of_a = "SELECT trial, name, step, value, at FROM metrics WHERE trial = '" .. id "a" .. "'"
     t.eq(stores.dump(folder .. "/here", of_a), stores.dump(folder .. "/there", of_a))
     local columns = [[SELECT config, status, ended, error, step, host, seconds, provenance
       FROM trials WHERE status <> 'running']]
@@ -295,6 +296,22 @@ t.test("what another program made takes the place of what is not done here", fun
     local shown = stores.dump(folder .. "/here", [[SELECT json_extract(provenance, '$.label')
       AS name FROM trials JOIN members ON trial = id]])
     t.eq(shown, { '{"name":"a"}', '{"name":"b"}' })
+    t.eq(merged(folder .. "/here", folder .. "/there").others, 0)
+  end)
+  local b = sample[2]
+  local waits = variant(b, { name = "z", status = "queued", metrics = {} })
+  t.in_folder(function(folder) -- one that was ended early does not
+    stores.fill(folder .. "/here", { waits })
+    stores.fill(folder .. "/there", { variant(b, { ended = "pruned" }) })
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.add, told.others }, { 1, 0 })
+  end)
+  t.in_folder(function(folder) -- nor does one that is in the trash here
+    stores.fill(folder .. "/here", { waits, b })
+    stores.fill(folder .. "/there", { b })
+    local here <close> = records.open(folder .. "/here", "w")
+    here:rows "UPDATE trials SET trashed = 1.0 WHERE status = 'done'"
+    here:close()
     t.eq(merged(folder .. "/here", folder .. "/there").others, 0)
   end)
 end)

@@ -307,16 +307,14 @@ t.test("a mean over seeds of which some diverged is nan and says how many", func
     "a,loss,trials,diverged\n1,nan,3,2\n")
 end)
 
-t.test("an id depends on the program, the engine and every backend, and costs little", function()
+t.test("an id depends on the program, the engine and every backend", function()
   local files = {}
   local sha256_file = core.sha256_file
   core.sha256_file = function(path)
     files[#files + 1] = path
     return sha256_file(path)
   end
-  local began = os.clock()
   local ok, hash = pcall(provenance.code_hash)
-  local seconds = os.clock() - began
   core.sha256_file = sha256_file
   t.ok(ok and #hash == 64, hash)
   local all = table.concat(files, "\n") .. "\n"
@@ -326,7 +324,6 @@ t.test("an id depends on the program, the engine and every backend, and costs li
     t.ok(all:find(backend.path .. "\n", 1, true), all)
   end
   t.ok(all:find("/nn/decay.lua\n", 1, true) and not all:find("/progress.lua\n", 1, true), all)
-  t.ok(seconds < 0.2, seconds .. " s")
 end)
 
 t.test("long texts are cut between characters", function()

@@ -1,5 +1,6 @@
 -- test_guard.lua: guards: what is a spike, ending, rolling back, and both after a kill.
 local t = require "harness"
+local core = require "toeplab.core"
 local guard = require "toeplab.guard"
 local trials = require "trials"
 
@@ -87,6 +88,11 @@ t.test("a spike takes the trial back, at a lower rate, until it passes", functio
       t.eq({ lr[18].value, lr[19].value, lr[30].value }, { 0.1, 0.025, 0.025 }, 1e-6)
       local events = query(folder, "SELECT kind, step FROM v_events")
       t.eq({ #events, events[1].kind, events[1].step }, { 2, "rollback", 20 })
+      local path = query(folder, "SELECT path FROM v_artifacts WHERE step = 30")[1].path
+      t.ok(path:find "/step%-00000030%-r2%.h5$", path) -- and nothing of before is left
+      for _, name in ipairs(core.sys.list(folder .. "/results/" .. path:match "^(.*)/")) do
+        t.ok(not name:find "^step%-" or name:find "%-r2%.h5$", name)
+      end
     end)
   end
 end)
@@ -113,6 +119,9 @@ t.test("it ends where going back does not help, and says why", function()
       :gsub('nan = "rollback"', 'nan = "stop"'))) -- for a spike it rolls back, too
     t.eq(code, 1)
     t.ok(said:find "steps: a guard that rolls back .* give the optimiser", said)
+    code, said = trials.run(folder, (script:gsub("model, opt, nil", "model, nil, nil")
+      :gsub("retries = 2", "retries = 0")))
+    t.ok(not said:find "give the optimiser", said)
   end)
 end)
 

@@ -6,6 +6,7 @@ local json = require "toeplab.json"
 local provenance = require "toeplab.provenance"
 local records = require "toeplab.records"
 local show = require "toeplab.bench.show"
+local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
 local keep = {}
@@ -48,9 +49,9 @@ Run.__index = Run
 function keep.run(name, problems, folder, words)
   local cases = {}
   for i, p in ipairs(problems) do cases[i] = { problem = p } end
-  return setmetatable({ name = name, cases = cases, folder = folder, trials = {},
+  return setmetatable({ name = name, cases = cases, folder = folder, trials = {}, pending = {},
     code = provenance.code_hash(), origin = provenance.collect(words),
-    since = core.sys.clock() }, Run)
+    began = core.sys.now(), since = core.sys.clock() }, Run)
 end
 
 -- Takes the number of the run and the row of its sweep.
@@ -62,34 +63,63 @@ local function begin(self, store)
   self.sweep = store:sweep { experiment = experiment, script = "bench " .. self.name,
     source = source, sha256 = core.sha256(source), command = self.origin.command, scale = "",
     plan = json.encode { axes = { "by", "n", "b" }, overrides = {}, run = self.number,
-      rows = "by", columns = { "ms", "ratio" } } }
+      rows = "by", columns = { "ms", "ratio" }, host = self.origin.host, began = self.began } }
 end
 
--- Stores rows, all of one problem, as soon as they are measured: nothing that comes later, a kill
--- either, takes them away. limits: of the machine, with their threads; card: what is known of it.
-function Run:add(rows, limits, card)
+-- Stores what is pending.
+local function write(self)
   local store <close> = records.open(self.folder, "w")
   if not self.number then begin(self, store) end
-  local now, first = core.sys.clock(), #self.trials + 1
-  local seconds = (now - self.since) / #rows
-  for _, row in ipairs(rows) do
+  local first = #self.trials + 1
+  for _, p in ipairs(self.pending) do
     local own = config.copy(self.origin)
-    own.threads, own.limits, own.device = row.threads, limits, card
+    own.threads, own.limits, own.device = p.row.threads, p.limits, p.card
     self.trials[#self.trials + 1] =
-      trial_of(row, label_of(row, self.cases), self.number, self.code, own)
+      trial_of(p.row, label_of(p.row, self.cases), self.number, self.code, own)
   end
   store:enlist(self.sweep, self.trials)
-  for i, row in ipairs(rows) do
+  for i, p in ipairs(self.pending) do
     local t = self.trials[first + i - 1]
     store:begin(t, core.sys.getpid())
     store:transaction(function()
-      add_metrics(store, t.id, row)
+      add_metrics(store, t.id, p.row)
       store:finish(t.id, "done")
-      store:rows("UPDATE trials SET seconds = ? WHERE id = ?", { seconds, t.id })
+      store:rows("UPDATE trials SET seconds = ? WHERE id = ?", { p.seconds, t.id })
       store:rows("DELETE FROM journals WHERE trial = ?", { t.id })
     end)
   end
+  self.pending = {}
+end
+
+-- The same; what is pending stays so while another process writes to the folder: true, or false and
+-- who does.
+local function try(self)
+  local ok, why = pcall(write, self)
+  if not ok and not (stop.is(why) and why.code == stop.LOCKED) then error(why, 0) end
+  return ok, why
+end
+
+-- Keeps rows, all of one problem, as soon as they are measured: nothing that comes later, a kill
+-- either, takes them away. limits: of the machine, with their threads; card: what is known of it.
+-- While another process writes to the folder they wait for the next ones, or for close.
+function Run:add(rows, limits, card)
+  local now = core.sys.clock()
+  for _, row in ipairs(rows) do
+    table.insert(self.pending,
+      { row = row, limits = limits, card = card, seconds = (now - self.since) / #rows })
+  end
   self.since = now
+  try(self)
+end
+
+-- The end: what is pending is stored, or who hinders it raised after ten seconds.
+function Run:close()
+  for i = 1, #self.pending > 0 and 100 or 0 do
+    local ok, why = try(self)
+    if ok then return end
+    if i == 100 then error(why, 0) end
+    core.sys.sleep(0.1)
+  end
 end
 
 return keep

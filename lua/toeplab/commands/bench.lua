@@ -173,6 +173,7 @@ local function run_one(set, name, o, words)
     o.say("torch: not measured: bench %s is among ours alone", name)
   end
   print_rows(set, name, rows, o)
+  run:close()
   o.say("run %d of bench-%s, stored in %s", run.number, name, folder)
   draw(set, name, rows, run.number, folder, o)
 end

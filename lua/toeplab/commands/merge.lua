@@ -32,7 +32,7 @@ local function report(told)
   end
   print(#parts > 0 and table.concat(parts, ", ") or "no trials there")
   if told.others > 0 then
-    print(("%d of these were made by another program than ours, in whose place they are shown")
+    print(("%d places in sweeps now show trials that another program has done")
       :format(told.others))
   end
   for _, c in ipairs(told.conflicts) do

@@ -44,7 +44,7 @@ local function duration(text)
     or stop.usage("run: --timeout takes a time like 90s, 30m or 4h, got '%s'", text)
 end
 
-local MOST = 256 -- processes that are listened to at a time
+local MOST = 128 -- half the processes that are listened to: each may be ending and have a successor
 
 function run.run(set, words, command)
   local path = table.remove(words, 1)
