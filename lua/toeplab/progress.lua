@@ -49,6 +49,29 @@ function Progress:clear()
   self.shown = false
 end
 
+-- Whether it is time for a line again.
+local function due(self)
+  return core.sys.clock() - self.last >= (self.tty and 0.1 or self.every)
+end
+
+-- Shows a line: written over on a terminal, plain elsewhere.
+local function put(self, text)
+  if self.tty then
+    self.out:write("\r", text:sub(1, core.sys.columns() - 1), "\27[K")
+    self.shown = true
+  else
+    self.out:write(text, "\n")
+  end
+  self.out:flush()
+end
+
+-- Shows text as the line; where there is no terminal only if it is time for one.
+function Progress:line(text)
+  if self.quiet or not (self.tty or due(self)) then return end
+  self.last = core.sys.clock()
+  put(self, text)
+end
+
 -- A message that stays, on a line of its own.
 function Progress:say(format, ...)
   self:clear()
@@ -110,19 +133,11 @@ end
 -- nil), gives: the seconds that all trials still take, or nil. Cheap to call at every step.
 function Progress:update(step, total, values, left)
   if self.quiet then return end
-  local now = core.sys.clock()
-  local due = self.tty and 0.1 or self.every
-  if now - self.last < due and step < total then return end
-  self.last = now
+  if not due(self) and step < total then return end
+  self.last = core.sys.clock()
   local columns = self.tty and core.sys.columns() - 1 or 200
-  local text = line(self, step, total, rate(self, step, now), values, columns, left and left())
-  if self.tty then
-    self.out:write("\r", text, "\27[K")
-    self.shown = true
-  else
-    self.out:write(text, "\n")
-  end
-  self.out:flush()
+  put(self, line(self, step, total, rate(self, step, self.last), values, columns,
+    left and left()))
 end
 
 -- ---- Several trials ---------------------------------------------------------------------------
@@ -169,9 +184,8 @@ function Progress:show(workers, counts, left)
     return self:update(w.step, w.total, w.text ~= "" and w.text or nil,
       self.total > 1 and left or nil)
   end
-  local now = core.sys.clock()
-  if self.quiet or now - self.last < (self.tty and 0.1 or self.every) then return end
-  self.last = now
+  if self.quiet or not due(self) then return end
+  self.last = core.sys.clock()
   local parts = {}
   for _, w in ipairs(workers) do
     if w.trial and w.step then parts[#parts + 1] = short(w) end
@@ -180,13 +194,7 @@ function Progress:show(workers, counts, left)
   local seconds = left and left()
   local text = ("[%d/%d done%s] %s"):format(self.before + counts.done, self.total,
     seconds and ", eta " .. progress.duration(seconds) or "", table.concat(parts, " | "))
-  if self.tty then
-    self.out:write("\r", text:sub(1, core.sys.columns() - 1), "\27[K")
-    self.shown = true
-  else
-    self.out:write(text, "\n")
-  end
-  self.out:flush()
+  put(self, text)
 end
 
 -- Starts a piece of work of total bytes, shown once it takes longer than a moment.
@@ -199,18 +207,12 @@ end
 function Progress:part(done)
   if self.quiet then return end
   local w, now = self.work, core.sys.clock()
-  if now - w.start < 1 or now - self.last < (self.tty and 0.1 or self.every) then return end
+  if now - w.start < 1 or not due(self) then return end
   self.last = now
   local speed = done / (now - w.start)
   local text = ("%s: %d%% of %.1f MB, %.1f MB/s, eta %s"):format(w.what, 100 * done // w.total,
     w.total / 1e6, speed / 1e6, progress.duration((w.total - done) / speed))
-  if self.tty then
-    self.out:write("\r", text:sub(1, core.sys.columns() - 1), "\27[K")
-    self.shown = true
-  else
-    self.out:write(text, "\n")
-  end
-  self.out:flush()
+  put(self, text)
 end
 
 return progress

@@ -360,7 +360,7 @@ function Trial:steps(n, model, opt, data, extra)
   if spec and not opt and spec.retries > 0 and (spec.nan == "rollback" or spec.zscore) then
     error("steps: a guard that rolls back lowers the learning rate: give the optimiser", 2)
   end
-  if self.guard and opt then opt.lenient = self.guard.spec.nan == "rollback" end
+  if spec and opt then opt.lenient = spec.nan == "rollback" end
   self.busy = true
   self.total, self.step = n, resume.restore(self)
   self.saved_step, self.saved_time = self.step, core.sys.clock()

@@ -133,16 +133,15 @@ function Rows:add_checkpoint(a, keep)
   table.move(self.events, 1, #self.events, 3, lines)
   self.events = {}
   for _, row in ipairs(self:checkpoints()) do
-    if row.kind == a.kind and row.step ~= a.step then
+    if row.kind == a.kind and row.step == a.step then
+      if row.path ~= a.path then old[#old + 1] = row end -- its row is another file's now
+    elseif row.kind == a.kind then
       same = same + 1
       if same > keep then old[#old + 1] = row end
     end
   end
   for _, row in ipairs(old) do lines[#lines + 1] = { "drop", row.path } end
   self.journal:add(lines, true)
-  for _, row in ipairs(self:checkpoints()) do -- its row is another file's now
-    if row.kind == a.kind and row.step == a.step and row.path ~= a.path then old[#old + 1] = row end
-  end
   self:drop(function(b)
     for _, row in ipairs(old) do
       if row.path == b.path then return true end

@@ -258,16 +258,15 @@ end
 function measure.bench(name, o, measured)
   o.device = o.device or "cpu"
   local rows, problems = {}, grids.problems(name, o)
-  local began, at = core.sys.clock(), 0
+  local began = core.sys.clock()
   o.absent, o.said, o.limits = o.absent or {}, o.said or {}, o.limits or {}
-  for _, threads in ipairs(o.threads) do
+  for turn, threads in ipairs(o.threads) do
     o.limits[threads] = o.limits[threads] or measure.limits(threads, o)
     for i, p in ipairs(problems) do
       o.progress(("bench %s: %d of %d, n %d, b %d, threads %d%s"):format(name, i, #problems, p.n,
-        p.b, threads, remaining(began, at, #problems * #o.threads)))
+        p.b, threads, remaining(began, (turn - 1) * #problems + i - 1, #problems * #o.threads)))
       local list = measure.problem(name, p, threads, o.limits[threads], o)
       if #list > 0 then measured(list, o.limits[threads]) end
-      at = at + 1
       table.move(list, 1, #list, #rows + 1, rows)
     end
   end

@@ -8,13 +8,12 @@ local keep = require "toeplab.bench.keep"
 local measure = require "toeplab.bench.measure"
 local output = require "toeplab.commands.output"
 local plot = require "toeplab.plot"
+local progress = require "toeplab.progress"
 local records = require "toeplab.records"
 local report = require "toeplab.report"
 local show = require "toeplab.bench.show"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
-
-local PLAIN = 5 -- seconds between lines of progress that is no terminal's, at least
 
 local command = {
   example = "toeplab bench tno --quick\n  toeplab bench lm --threads 1,2\n  toeplab bench gpu",
@@ -112,15 +111,12 @@ local function say(set)
   end
 end
 
--- A line that is written over on a terminal; elsewhere a plain one, every few seconds at most.
-local function progress()
-  if core.sys.isatty(2) then return function(text) io.stderr:write("\r\27[K", text) end end
-  local last = core.sys.clock()
+-- What shows a text as the line of progress, or takes it away: "".
+local function shown()
+  local line = progress.new()
+  line.last = core.sys.clock() -- what is quick says nothing
   return function(text)
-    local now = core.sys.clock()
-    if text == "" or now - last < PLAIN then return end
-    io.stderr:write(text, "\n")
-    last = now
+    if text == "" then line:clear() else line:line(text) end
   end
 end
 
@@ -205,7 +201,7 @@ function command.run(set, words, command_line)
     or { words[1] }
   if #words > 1 then stop.usage("bench: one at a time, got '%s' too", words[2]) end
   local o = asked(set, list, device_of(set, words[1]))
-  o.say, o.progress = say(set), progress()
+  o.say, o.progress = say(set), shown()
   local function measured(name, own)
     run_one(set, name, own, { "toeplab", table.unpack(command_line) })
   end
