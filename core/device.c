@@ -33,7 +33,11 @@ tl_status tl_place(const tl_tensor *t, tl_device device)
     tl_ctx     *ctx = t->ctx;
     tl_storage *s = t->storage;
     void       *there;
-    if (s->device == device) return TL_OK;
+    if (s->device == device)
+        return ctx->capture && device != TL_CPU ? tl_graph_use(ctx->capture, s) : TL_OK;
+    if (ctx->capture)
+        return tl_fail(ctx, TL_EDEVICE, "a tensor %s is %s: a graph cannot have that", SHAPE(t),
+                       device == TL_CPU ? "read by the processor" : "on the processor");
     tl_status st = tl_device_alloc(ctx, device, s->bytes, &there);
     if (st != TL_OK) return st;
     if (s->bytes > 0) /* one of the two is the CPU */

@@ -19,6 +19,7 @@
 typedef struct tl_storage { /* refcounted memory, shared by views */
     int refs;
     unsigned version; /* how often a kernel wrote it */
+    unsigned capture; /* the last of the context's in which it was made or used */
     tl_device device; /* where data is at present (device.h) */
     size_t bytes;
     void *data;
@@ -63,6 +64,7 @@ tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_te
 tl_status tl_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t);
 /* Brings t, of which the caller then reads or writes F32(t) or I32(t), to the CPU. */
 tl_status tl_bring(const tl_tensor *t);
+void tl_storage_free(tl_ctx *ctx, tl_storage *s); /* drops one of refs */
 /* float32 of x's shape, or that one; not cleared */
 tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t);
 tl_status tl_new_shaped(tl_ctx *ctx, const tl_shape *shape, tl_tensor **out_t);
@@ -210,11 +212,14 @@ struct tl_ctx {
     struct tl_profile *profile; /* NULL: off */
     tl_kernel kernels[TL_DEVICES][TL_OPS];
     tl_device device; /* where kernels run */
+    tl_graph *capture; /* NULL: kernels run when they are launched (graph.c) */
+    unsigned captures; /* how many there were, that one included */
     const struct tl_engine *engine; /* of a device that is not the CPU (device.h) */
     void *engine_state;
     char device_name[64];
     tl_node *tape;
     int64_t tape_len, tape_cap;
+    tl_tensor *one; /* while tl_backward walks: the gradient of its loss */
     tl_host host;       /* what plugins are given; host.self is this context */
     tl_plugin *plugins; /* list, in order of loading; owned */
     /* plugin files that could not be used: NUL-ended strings, ended by an empty one */
@@ -226,6 +231,10 @@ struct tl_ctx {
 };
 
 void tl_ctx_unref(tl_ctx *ctx); /* drops one of refs */
+
+/* During the capture of g: it uses s; it takes p over, also on failure. */
+tl_status tl_graph_use(tl_graph *g, tl_storage *s);
+tl_status tl_graph_own(tl_graph *g, void *p, void (*release)(void *p));
 
 /* Memory: counted, 64-byte aligned, kept for reuse by size; large blocks ask for huge pages. */
 tl_status tl_memory_open(tl_ctx *ctx);

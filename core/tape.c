@@ -259,15 +259,21 @@ static tl_status walk_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
 
 tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss)
 {
-    tl_tensor *one;
+    tl_tensor *one = NULL;
     tl_status  st = check_result(ctx, loss);
     if (st != TL_OK) return st;
     if (loss->len != 1)
         return tl_fail(ctx, TL_EINVAL, "backward: the loss is %s, not one number", SHAPE(loss));
     st = tl_new_like(loss, &one);
-    if (st == TL_OK && (st = tl_tensor_fill(one, 1)) != TL_OK) tl_tensor_free(one);
-    if (st == TL_OK) return walk_from(ctx, loss, one);
-    tl_tape_clear(ctx);
+    if (st != TL_OK || (st = tl_tensor_fill(one, 1)) != TL_OK) {
+        tl_tape_clear(ctx);
+        tl_tensor_free(one);
+        return st;
+    }
+    ctx->one = tl_tensor_retain(one); /* so nobody adds to it, and its address is its own */
+    st = walk_from(ctx, loss, one);
+    ctx->one = NULL;
+    tl_tensor_free(one);
     return st;
 }
 

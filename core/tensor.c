@@ -13,7 +13,8 @@ static tl_status storage_new(tl_ctx *ctx, tl_device device, size_t bytes, tl_sto
 {
     tl_storage *s = malloc(sizeof *s);
     if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    *s = (tl_storage){.refs = 1, .device = device, .bytes = bytes};
+    *s = (tl_storage){.refs = 1, .device = device, .bytes = bytes,
+                      .capture = ctx->capture ? ctx->captures : 0};
     tl_status st = tl_device_alloc(ctx, device, bytes, &s->data);
     if (st != TL_OK) {
         free(s);
@@ -24,7 +25,7 @@ static tl_status storage_new(tl_ctx *ctx, tl_device device, size_t bytes, tl_sto
     return TL_OK;
 }
 
-static void storage_free(tl_ctx *ctx, tl_storage *s)
+void tl_storage_free(tl_ctx *ctx, tl_storage *s)
 {
     if (--s->refs > 0) return;
     tl_device_release(ctx, s->device, s->data);
@@ -56,7 +57,7 @@ static tl_status wrap(tl_ctx *ctx, tl_storage *s, tl_type type, int64_t offset, 
 {
     tl_tensor *t = calloc(1, sizeof *t);
     if (!t) {
-        storage_free(ctx, s);
+        tl_storage_free(ctx, s);
         return tl_fail(ctx, TL_ENOMEM, "out of memory");
     }
     t->refs = 1;
@@ -164,7 +165,7 @@ void tl_tensor_free(tl_tensor *t)
     tl_ctx *ctx = t->ctx;
     tl_slot_free(t->slot);
     tl_count_tensor(ctx, -1);
-    storage_free(ctx, t->storage); /* may end the context */
+    tl_storage_free(ctx, t->storage); /* may end the context */
     free(t);
 }
 
@@ -175,6 +176,7 @@ tl_type tl_tensor_type(const tl_tensor *t) { return t->type; }
 tl_device tl_tensor_device(const tl_tensor *t) { return t->storage->device; }
 int tl_tensor_ndim(const tl_tensor *t) { return t->ndim; }
 int64_t tl_tensor_len(const tl_tensor *t) { return t->len; }
+unsigned tl_tensor_version(const tl_tensor *t) { return t->storage->version; }
 
 int64_t tl_tensor_dim(const tl_tensor *t, int axis)
 {

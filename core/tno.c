@@ -274,6 +274,10 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
     made = a.out[1];
     if (st == TL_OK) st = tl_new_like(x, &y);
     a.out[0] = y;
+    if (st == TL_OK && ctx->capture) {
+        tno->refs++;
+        st = tl_graph_own(ctx->capture, tno, release);
+    }
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno, &a);
     if (made) a.in[KEPT] = made;
     a.out[0] = a.out[1] = NULL;

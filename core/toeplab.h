@@ -135,6 +135,7 @@ int tl_tensor_ndim(const tl_tensor *t);
 /* axis -1 is the last; 1 if there is no such axis */
 int64_t tl_tensor_dim(const tl_tensor *t, int axis);
 int64_t tl_tensor_len(const tl_tensor *t); /* number of elements */
+unsigned tl_tensor_version(const tl_tensor *t); /* another after an operator or a copy wrote it */
 /* storage, borrowed, brought to the CPU; NULL if not float32 (or there is no room for it). Valid
 ** until an operator uses t on another device. Backward does not see what is written through
 ** it after an operator has read t: use tl_tensor_copy then. */
@@ -366,6 +367,21 @@ tl_status tl_dropout(tl_tensor *x, double p, tl_stream *s, tl_tensor **out_y);
 ** temperature 0: argmax. */
 tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_stream *s,
                     int32_t *out_id);
+
+/* ---- Graphs ---------------------------------------------------------------------------------- */
+/* What a card is asked to do, captured once and done again as a whole: a CUDA graph. */
+
+typedef struct tl_graph tl_graph;
+
+/* From here to tl_graph_end (or tl_graph_free, which gives up) operators are captured, not run;
+** streams are those that they may draw from. TL_EDEVICE: ctx's device has no graphs. */
+tl_status tl_graph_begin(tl_ctx *ctx, tl_stream *const *streams, int count, tl_graph **out_g);
+/* The tensors that were made and are still there belong to the graph: each run writes them. */
+tl_status tl_graph_end(tl_graph *g);
+/* Does it, from what its tensors hold now and with the next numbers of the same streams. *out_ran
+** 0: nothing is done, for a tensor of it has moved or a stream is another; capture it again. */
+tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *out_ran);
+void tl_graph_free(tl_graph *g);
 
 /* ---- Optimisers ------------------------------------------------------------------------------ */
 

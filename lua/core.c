@@ -107,7 +107,8 @@ static void open_classes(lua_State *L)
     static const glue_class *const classes[] = {&glue_tno_class, &glue_recurrence_class,
                                                 &glue_vocab_class, &glue_h5_class,
                                                 &glue_store_class,
-                                                &glue_encoder_class, &glue_counter_class};
+                                                &glue_encoder_class, &glue_counter_class,
+                                                &glue_graph_class};
     open_tensor_class(L);
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) glue_class_open(L, classes[i]);
     glue_error_open(L);
@@ -131,7 +132,7 @@ int luaopen_toeplab_core(lua_State *L)
         glue_nn_functions,    glue_optim_functions,  glue_random_functions, glue_tno_functions,
         glue_recurrence_functions,
         glue_text_functions,  glue_files_functions,  glue_store_functions, glue_svd_functions,
-        glue_listops_functions, glue_device_functions,
+        glue_listops_functions, glue_device_functions, glue_graph_functions,
     };
     luaL_checkversion(L);
     open_classes(L);

@@ -46,6 +46,7 @@ typedef struct glue_box {
         tl_counter *counter;
         tl_h5     *h5;
         tl_store  *store;
+        tl_graph  *graph;
     } as;
     int busy; /* > 0: in use further down the stack, may not be closed */
 } glue_box;
@@ -58,7 +59,7 @@ typedef struct glue_class {
 } glue_class;
 
 extern const glue_class glue_tensor_class, glue_tno_class, glue_vocab_class, glue_h5_class,
-    glue_store_class, glue_encoder_class, glue_counter_class, glue_recurrence_class;
+    glue_store_class, glue_encoder_class, glue_counter_class, glue_recurrence_class, glue_graph_class;
 
 void      glue_class_open(lua_State *L, const glue_class *class); /* makes the metatable */
 glue_box *glue_push(lua_State *L, const glue_class *class);       /* pushes an empty box */
@@ -79,6 +80,8 @@ tl_tensor **glue_push_tensor(lua_State *L); /* pushes an empty box, for an opera
 /* Ends a function whose result is the tensor box at the top: raises if st is bad, tells Lua's
 ** collector how much memory hangs on the box, returns 1. */
 int         glue_result(lua_State *L, tl_status st);
+
+tl_stream *glue_stream(lua_State *L, int arg); /* random.c */
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
 
@@ -111,7 +114,7 @@ extern const luaL_Reg glue_error_functions[], glue_tensor_functions[], glue_grad
     glue_tno_functions[], glue_recurrence_functions[], glue_text_functions[],
     glue_files_functions[], glue_store_functions[],
     glue_sys_functions[], glue_listops_functions[], glue_svd_functions[], glue_device_functions[],
-    glue_process_functions[];
+    glue_process_functions[], glue_graph_functions[];
 extern const luaL_Reg glue_grad_methods[], glue_ops_methods[];
 
 /* Functions that differ in their kind are added to the table at the top: */

@@ -3,7 +3,9 @@
 
 #define STREAM "toeplab.stream"
 
-static tl_stream *stream(lua_State *L) { return luaL_checkudata(L, 1, STREAM); }
+tl_stream *glue_stream(lua_State *L, int arg) { return luaL_checkudata(L, arg, STREAM); }
+
+static tl_stream *stream(lua_State *L) { return glue_stream(L, 1); }
 
 static int core_stream(lua_State *L)
 {

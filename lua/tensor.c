@@ -221,6 +221,13 @@ static int numel(lua_State *L)
     return 1;
 }
 
+/* Another number after an operator, copy or fill wrote it. */
+static int version(lua_State *L)
+{
+    lua_pushinteger(L, tl_tensor_version(glue_tensor(L, 1)));
+    return 1;
+}
+
 static int type(lua_State *L)
 {
     lua_pushstring(L, type_name(glue_tensor(L, 1)));
@@ -329,6 +336,7 @@ const luaL_Reg glue_tensor_functions[] = {
 
 static const luaL_Reg methods[] = {
     {"shape", shape}, {"dim", dim},   {"ndim", ndim},   {"numel", numel},     {"type", type},
+    {"version", version},
     {"item", item},   {"get", get},   {"copy", copy},   {"totable", totable}, {"fill", fill},
     {"clone", clone}, {"view", view}, {"show", show},       {NULL, NULL},
 };

@@ -30,14 +30,22 @@ extern "C" {
 #define SLOT_BYTES ((size_t)1 << 20)
 #endif
 
+#define FAULT_GAMMA INT32_MIN
+
+typedef struct card_graph card_graph; /* graph.cu */
+
 typedef struct card {
     int number;
     cudaStream_t stream;
     cudaMemPool_t pool;
     cublasHandle_t blas;
     void *workspace; /* of cuBLAS: a fixed one, so that its results repeat */
-    int *fault;      /* on the card: set by a kernel that met a bad index; looked at by download */
+    /* On the card: set by a kernel that met a bad index, to index + 1 or the index if it is
+    ** negative, or another FAULT; looked at by download. */
+    int *fault;
     struct spectra *spectra; /* cuFFT's plans (transform.cu) */
+    card_graph *graphs;      /* all that there are */
+    card_graph *capture;     /* the one that is being captured, or NULL */
     /* What is copied to the card is put in the next of SLOTS pinned buffers, so that nobody waits
     ** for it; NULL: there are none. A slot is used again once its event has come. */
     char *slots;
@@ -69,6 +77,18 @@ static inline tl_status launched(tl_ctx *ctx, const char *what)
 /* Scratch on the card: freed in the order of the stream, so at once after the last launch. */
 tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p);
 void card_free(tl_ctx *ctx, void *p);
+
+/* Of graphs (graph.cu): memory that was taken during a capture; whether memory that is given back is
+** not to be freed now; how many blocks further on to draw from the stream of key, on the card, NULL
+** outside a capture. */
+void card_graph_took(card_graph *g, void *p);
+int card_graph_keeps(card *c, void *p);
+const uint64_t *card_shift(tl_ctx *ctx, uint64_t key);
+tl_status card_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **out_graph);
+tl_status card_graph_end(tl_ctx *ctx, void *graph);
+tl_status card_graph_run(tl_ctx *ctx, void *graph, const uint64_t *shifts);
+void card_graph_free(tl_ctx *ctx, void *graph);
+void card_graphs_close(tl_ctx *ctx);
 
 /* c [m,n] = op(a) op(b) + beta c, row-major, count matrices one behind the other, in float32
 ** (gemm.cu). */

@@ -8,9 +8,14 @@ static __device__ float power(float gamma, float lag)
 }
 
 static __global__ void decay_each(const float *coef, const float *lags, const float *gamma,
-                                  int each, int64_t d, float *y, int64_t n)
+                                  int each, int64_t d, float *y, int64_t n, int *fault)
 {
-    EACH(i, n) y[i] = coef[i] * power(gamma[each ? i % d : 0], lags[i / d]);
+    EACH(i, n)
+    {
+        float g = gamma[each ? i % d : 0];
+        if (g <= 0 || g > 1) *fault = FAULT_GAMMA; /* a NaN passes, as in decay.c */
+        y[i] = coef[i] * power(g, lags[i / d]);
+    }
 }
 
 /* in[0] coef [p,d]  in[1] lags [p]  in[2] gamma [d] or one number   out[0] [p,d] */
@@ -19,7 +24,7 @@ static tl_status decay(tl_ctx *ctx, const tl_args *a)
     int64_t n = a->out[0]->len;
     if (n == 0) return TL_OK;
     LAUNCH(decay_each, blocks_for(n), THREADS, F32(a->in[0]), F32(a->in[1]), F32(a->in[2]),
-           a->in[2]->len > 1, a->in[0]->dims[1], F32(a->out[0]), n);
+           a->in[2]->len > 1, a->in[0]->dims[1], F32(a->out[0]), n, card_of(ctx)->fault);
     return launched(ctx, "decay");
 }
 

@@ -39,11 +39,12 @@ tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
     card       *c = card_of(ctx);
     char        what[64];
     cudaError_t st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
-    if (st == cudaErrorMemoryAllocation) { /* what is kept may be in small pieces, or in use */
+    if (st == cudaErrorMemoryAllocation && !c->capture) { /* what is kept may be in small pieces, or in use */
         (void)cudaGetLastError();
         trim(ctx);
         st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
     }
+    if (st == cudaSuccess && c->capture) card_graph_took(c->capture, *out_p);
     if (st == cudaSuccess) return TL_OK;
     (void)snprintf(what, sizeof what, "%zu bytes asked for", bytes);
     return cuda_fail(ctx, st, what);
@@ -51,7 +52,16 @@ tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
 
 void card_free(tl_ctx *ctx, void *p)
 {
-    if (p) (void)cudaFreeAsync(p, card_of(ctx)->stream);
+    card *c = card_of(ctx);
+    if (p && !card_graph_keeps(c, p)) (void)cudaFreeAsync(p, c->stream);
+}
+
+/* In a capture nothing is copied from or to the CPU: that would be the same each time. */
+static tl_status may_copy(tl_ctx *ctx)
+{
+    return card_of(ctx)->capture
+               ? tl_fail(ctx, TL_EDEVICE, "cuda: the processor's memory is no part of a graph")
+               : TL_OK;
 }
 
 /* What is small goes by a pinned buffer; the rest by the driver, which waits or has its own. */
@@ -59,6 +69,7 @@ static tl_status upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 {
     card       *c = card_of(ctx);
     int         slot = c->slot, staged = c->slots && bytes <= SLOT_BYTES;
+    if (may_copy(ctx) != TL_OK) return TL_EDEVICE;
     cudaError_t st = staged ? cudaEventSynchronize(c->sent[slot]) : cudaSuccess;
     if (staged && st == cudaSuccess) {
         from = memcpy(c->slots + (size_t)slot * SLOT_BYTES, from, bytes);
@@ -81,6 +92,9 @@ static tl_status check_fault(tl_ctx *ctx)
     if (!fault) return TL_OK;
     (void)cudaMemcpyAsync(c->fault, &none, sizeof none, cudaMemcpyHostToDevice, c->stream);
     (void)cudaStreamSynchronize(c->stream);
+    if (fault == FAULT_GAMMA)
+        return tl_fail(ctx, TL_EINVAL, "cuda: decay: a gamma is outside (0,1]: run the same on the "
+                       "CPU, which says which");
     return tl_fail(ctx, TL_EINVAL, "cuda: an index, %d, is out of range: run the same on the CPU, "
                    "which says where", fault < 0 ? fault : fault - 1);
 }
@@ -89,6 +103,7 @@ static tl_status download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 {
     card       *c = card_of(ctx);
     cudaError_t st = cudaSuccess;
+    if (may_copy(ctx) != TL_OK) return TL_EDEVICE;
     if (bytes > 0) st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "copying from the card");
     return check_fault(ctx);
@@ -98,12 +113,14 @@ static tl_memory memory(const tl_ctx *ctx)
 {
     card    *c = card_of(ctx);
     tl_memory info = {0};
-    uint64_t used = 0, high = 0, reserved = 0;
+    uint64_t used = 0, high = 0, reserved = 0, graphs = 0, graphs_high = 0;
+    (void)cudaDeviceGetGraphMemAttribute(c->number, cudaGraphMemAttrUsedMemCurrent, &graphs);
+    (void)cudaDeviceGetGraphMemAttribute(c->number, cudaGraphMemAttrUsedMemHigh, &graphs_high);
     (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemCurrent, &used);
     (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemHigh, &high);
     (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved);
-    info.live = (size_t)used;
-    info.peak = (size_t)high;
+    info.live = (size_t)(used + graphs);
+    info.peak = (size_t)(high + graphs_high); /* at most, for they need not be at one time */
     info.cached = (size_t)(reserved - used);
     return info;
 }
@@ -111,13 +128,18 @@ static tl_memory memory(const tl_ctx *ctx)
 static void reset_peak(tl_ctx *ctx)
 {
     uint64_t none = 0;
-    (void)cudaMemPoolSetAttribute(card_of(ctx)->pool, cudaMemPoolAttrUsedMemHigh, &none);
+    card    *c = card_of(ctx);
+    (void)cudaMemPoolSetAttribute(c->pool, cudaMemPoolAttrUsedMemHigh, &none);
+    (void)cudaDeviceSetGraphMemAttribute(c->number, cudaGraphMemAttrUsedMemHigh, &none);
 }
 
 static void trim(tl_ctx *ctx)
 {
-    (void)cudaStreamSynchronize(card_of(ctx)->stream);
-    (void)cudaMemPoolTrimTo(card_of(ctx)->pool, 0);
+    card *c = card_of(ctx);
+    if (c->capture) return;
+    (void)cudaStreamSynchronize(c->stream);
+    (void)cudaMemPoolTrimTo(c->pool, 0);
+    (void)cudaDeviceGraphMemTrim(c->number);
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -248,6 +270,7 @@ static void close_card(tl_ctx *ctx)
 {
     card *c = card_of(ctx);
     (void)cudaStreamSynchronize(c->stream);
+    card_graphs_close(ctx);
     card_spectra_close(ctx);
     shut(c);
 }
@@ -267,4 +290,5 @@ extern "C" TL_EXPORT const tl_engine tl_engine_entry = {
     TL_ENGINE_ABI, "cuda", look, open_card, close_card, card_alloc, card_free, upload, download,
     memory, reset_peak, trim, about, tables, sizeof tables / sizeof *tables,
     1u << TL_FLOAT32 | 1u << TL_BF16 | 1u << TL_TF32, card_backend,
+    card_graph_begin, card_graph_end, card_graph_run, card_graph_free,
 };

@@ -16,9 +16,16 @@ static __device__ void draw(uint64_t key, uint64_t block, uint32_t w[4])
     philox_block(key, w);
 }
 
-static __global__ void uniform_blocks(uint64_t key, uint64_t offset, float low, float range,
-                                      float *y, int64_t n)
+/* From where a kernel draws: offset, in a graph so many blocks further on (card_shift). */
+static __device__ uint64_t start_of(uint64_t offset, const uint64_t *shift)
 {
+    return shift ? offset + *shift : offset;
+}
+
+static __global__ void uniform_blocks(uint64_t key, uint64_t offset, const uint64_t *shift,
+                                      float low, float range, float *y, int64_t n)
+{
+    offset = start_of(offset, shift);
     EACH(k, (n + 3) / 4)
     {
         uint32_t w[4];
@@ -29,9 +36,10 @@ static __global__ void uniform_blocks(uint64_t key, uint64_t offset, float low, 
 }
 
 /* Box and Muller: two uniform words give two independent normal numbers. */
-static __global__ void normal_blocks(uint64_t key, uint64_t offset, float mean, float deviation,
-                                     float *y, int64_t n)
+static __global__ void normal_blocks(uint64_t key, uint64_t offset, const uint64_t *shift,
+                                     float mean, float deviation, float *y, int64_t n)
 {
+    offset = start_of(offset, shift);
     EACH(k, (n + 3) / 4)
     {
         uint32_t w[4];
@@ -47,9 +55,11 @@ static __global__ void normal_blocks(uint64_t key, uint64_t offset, float mean, 
     }
 }
 
-static __global__ void dropout_blocks(uint64_t key, uint64_t offset, uint32_t threshold,
-                                      float scale, const float *x, float *y, int64_t n)
+static __global__ void dropout_blocks(uint64_t key, uint64_t offset, const uint64_t *shift,
+                                      uint32_t threshold, float scale, const float *x, float *y,
+                                      int64_t n)
 {
+    offset = start_of(offset, shift);
     EACH(k, (n + 3) / 4)
     {
         uint32_t w[4];
@@ -64,7 +74,8 @@ static tl_status uniform(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;
     LAUNCH(uniform_blocks, blocks_for(n / 4), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
-           (float)a->f[0], (float)(a->f[1] - a->f[0]) * 0x1p-24f, F32(a->out[0]), n);
+           card_shift(ctx, (uint64_t)a->i[0]), (float)a->f[0],
+           (float)(a->f[1] - a->f[0]) * 0x1p-24f, F32(a->out[0]), n);
     return launched(ctx, "uniform");
 }
 
@@ -73,7 +84,7 @@ static tl_status normal(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;
     LAUNCH(normal_blocks, blocks_for(n / 4), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
-           (float)a->f[0], (float)a->f[1], F32(a->out[0]), n);
+           card_shift(ctx, (uint64_t)a->i[0]), (float)a->f[0], (float)a->f[1], F32(a->out[0]), n);
     return launched(ctx, "normal");
 }
 
@@ -82,8 +93,8 @@ static tl_status dropout(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;
     LAUNCH(dropout_blocks, blocks_for(n / 4), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
-           (uint32_t)(uint64_t)(a->f[0] * 0x1p32), (float)(1.0 / (1.0 - a->f[0])), F32(a->in[0]),
-           F32(a->out[0]), n);
+           card_shift(ctx, (uint64_t)a->i[0]), (uint32_t)(uint64_t)(a->f[0] * 0x1p32),
+           (float)(1.0 / (1.0 - a->f[0])), F32(a->in[0]), F32(a->out[0]), n);
     return launched(ctx, "dropout");
 }
 

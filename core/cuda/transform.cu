@@ -4,11 +4,12 @@
 #include "cuda.cuh"
 #include "lines.cuh"
 
-#define KEPT 64 /* plans; the oldest goes when one more is needed */
+#define KEPT 64 /* plans; the oldest goes when one more is needed, unless a graph has it */
 
 typedef struct spectra { /* a plan for batch transforms of contiguous lines of length n */
     tl_transform_kind kind;
     int n, batch;
+    int in_graph; /* of some graph, so it stays */
     cufftHandle plan;
     struct spectra *next;
 } spectra;
@@ -48,6 +49,7 @@ static tl_status make(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spe
         free(s);
         return fft_fail(ctx, st, "planning");
     }
+    s->in_graph = 0;
     s->kind = kind;
     s->n = n;
     s->batch = batch;
@@ -58,24 +60,26 @@ static tl_status make(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spe
 /* The plan, moved to the front of the list. */
 static tl_status find(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spectra **out)
 {
-    spectra **at = &card_of(ctx)->spectra, *s = NULL;
+    card     *c = card_of(ctx);
+    spectra **at = &c->spectra, **oldest = NULL, *s;
     int       count = 0;
-    while (*at && ((*at)->kind != kind || (*at)->n != n || (*at)->batch != batch)) {
-        if (++count == KEPT) {
-            drop(at);
-            break;
-        }
+    for (; *at && ((*at)->kind != kind || (*at)->n != n || (*at)->batch != batch); count++) {
+        if (!(*at)->in_graph) oldest = at;
         at = &(*at)->next;
     }
-    if (*at && count < KEPT) {
-        s = *at;
+    s = *at;
+    if (s) {
         *at = s->next;
     } else {
+        if (c->capture)
+            return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met a transform of a new size");
+        if (count >= KEPT && oldest) drop(oldest);
         tl_status st = make(ctx, kind, n, batch, &s);
         if (st != TL_OK) return st;
     }
-    s->next = card_of(ctx)->spectra;
-    card_of(ctx)->spectra = s;
+    if (c->capture) s->in_graph = 1;
+    s->next = c->spectra;
+    c->spectra = s;
     *out = s;
     return TL_OK;
 }

@@ -1,6 +1,7 @@
 -- train.lua -- one update of a language model. The loop around it belongs to the script.
 
 local core = require "toeplab.core"
+local graphs = require "toeplab.graphs"
 local nn = require "toeplab.nn"
 
 local train = {}
@@ -51,7 +52,20 @@ local function accumulate(model, ids, share)
   local loss = train.loss(model, train.split(ids))
   if share ~= 1 then loss = core.affine(loss, share, 0) end
   loss:backward()
-  return loss:item()
+  return loss
+end
+
+-- Forward and backward over all micro batches, of which each has its share of the tokens; returns
+-- their losses.
+local function pass_of(model, shares)
+  return function(list)
+    local losses = {}
+    local function all()
+      for i, ids in ipairs(list) do losses[i] = accumulate(model, ids, shares[i]) end
+    end
+    if #list > 1 then nn.share(all) else all() end
+    return losses
+  end
 end
 
 -- One update from a batch: ids [b,n+1], or a list of such tensors, the micro batches, whose sizes
@@ -61,20 +75,18 @@ end
 -- Returns the loss in nats per token and {step=, lr=, grad_norm=, tokens=}.
 function train.lm_step(model, opt, batch, micro_batches)
   local list = micro(batch, micro_batches)
-  local counts, tokens, loss = {}, 0, 0.0
+  local shares, tokens, loss = {}, 0, 0.0
   for i, ids in ipairs(list) do
     local _, targets = train.split(ids)
-    counts[i] = targets:numel()
-    tokens = tokens + counts[i]
+    shares[i] = targets:numel()
+    tokens = tokens + shares[i]
   end
+  for i, count in ipairs(shares) do shares[i] = count / tokens end
   model:train()
   opt:zero_grad()
-  local function all()
-    for i, ids in ipairs(list) do
-      loss = loss + accumulate(model, ids, counts[i] / tokens)
-    end
+  for _, part in ipairs(graphs.run(model, opt, list, pass_of(model, shares))) do
+    loss = loss + part:item()
   end
-  if #list > 1 then nn.share(all) else all() end
   local info = opt:step()
   info.tokens = tokens
   return loss, info

@@ -9,12 +9,17 @@
 
 #include <math.h>
 #include <setjmp.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
+
+#include <functional>
+#include <tuple>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -57,6 +62,12 @@ struct copy { /* to the card, from memory that it reads itself */
     size_t bytes;
 };
 
+struct graph { /* what is captured is kept here, with the arguments that it had */
+    std::vector<std::function<void()>> nodes;
+    size_t bytes; /* of its memory */
+    bool launched;
+};
+
 struct machine {
     thread threads[MOST];
     jmp_buf scheduler;
@@ -66,6 +77,7 @@ struct machine {
     uint64_t exchange[MOST];
     copy queue[QUEUED]; /* done as late as a card may do them: before what comes after */
     int queued;
+    graph *capture; /* NULL: what is asked for is done */
     void (*body)(void *);
     void *user;
     char *arena;
@@ -207,7 +219,22 @@ inline void catch_up()
     guard(false);
 }
 
-template <class F> void launch(int sync, dim3 grid, dim3 block, F f)
+/* What a stream is asked to do: now, or by the graph. */
+template <class F> void submit(F work)
+{
+    if (at().capture)
+        at().capture->nodes.push_back(work);
+    else
+        work();
+}
+
+/* For what would invalidate a capture, or be done outside it. */
+inline void not_captured(const char *what)
+{
+    if (at().capture) die(what);
+}
+
+template <class F> void run(int sync, dim3 grid, dim3 block, F f)
 {
     machine &m = at();
     m.backwards = getenv("EMULATE_BACKWARDS") != NULL;
@@ -215,8 +242,6 @@ template <class F> void launch(int sync, dim3 grid, dim3 block, F f)
     m.grid = grid;
     m.block = block;
     m.count = (int)(block.x * block.y * block.z);
-    if (m.count < 1 || m.count > MOST || grid.x < 1 || grid.y > 65535 || grid.z > 65535)
-        die("a launch of a size that no card takes");
     m.user = &f;
     m.body = [](void *user) { (*(F *)user)(); };
     guard(true);
@@ -228,6 +253,29 @@ template <class F> void launch(int sync, dim3 grid, dim3 block, F f)
                 run_block();
             }
     guard(false);
+}
+
+/* A launch that wants its arguments, which a graph keeps as they are now. */
+template <class... P> struct launch {
+    int sync;
+    dim3 grid, block;
+    void (*kernel)(P...);
+    void operator()(P... args) const
+    {
+        unsigned count = block.x * block.y * block.z;
+        if (count < 1 || count > MOST || grid.x < 1 || grid.y > 65535 || grid.z > 65535)
+            die("a launch of a size that no card takes");
+        std::tuple<P...> all(args...);
+        launch call = *this;
+        submit([=] {
+            run(call.sync, call.grid, call.block, [&] { std::apply(call.kernel, all); });
+        });
+    }
+};
+
+template <class... P> launch<P...> launch_of(int sync, dim3 grid, dim3 block, void (*kernel)(P...))
+{
+    return {sync, grid, block, kernel};
 }
 
 template <class T> T shuffle(T value, int from)
@@ -252,9 +300,9 @@ template <class T> T shuffle(T value, int from)
 #define gridDim   (emulate::at().grid)
 
 #define LAUNCH(kernel, blocks, threads, ...) \
-    emulate::launch(0, dim3((unsigned)(blocks)), dim3(threads), [&] { kernel(__VA_ARGS__); })
+    emulate::launch_of(0, dim3((unsigned)(blocks)), dim3(threads), kernel)(__VA_ARGS__)
 #define LAUNCH_SYNC(kernel, blocks, threads, ...) \
-    emulate::launch(1, dim3((unsigned)(blocks)), dim3(threads), [&] { kernel(__VA_ARGS__); })
+    emulate::launch_of(1, dim3((unsigned)(blocks)), dim3(threads), kernel)(__VA_ARGS__)
 
 static inline void __syncthreads() { emulate::wait(emulate::AT_BLOCK); }
 static inline void __syncwarp(unsigned = 0xffffffffu) { emulate::wait(emulate::AT_WARP); }

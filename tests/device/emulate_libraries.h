@@ -49,21 +49,23 @@ static inline cublasStatus_t cublasGemmStridedBatchedEx(
         emulate::die("a product that cuBLAS would refuse");
     float scale = *(const float *)alpha, keep = *(const float *)beta;
     if (type_c != CUDA_R_32F) emulate::die("a product of this type is not emulated");
-    emulate::guard(true);
-    for (int s = 0; s < count; s++)
-        for (int j = 0; j < n; j++)
-            for (int i = 0; i < m; i++) {
-                double sum = 0;
-                for (int p = 0; p < k; p++) {
-                    long long left = ta ? p + (long long)i * lda : i + (long long)p * lda;
-                    long long right = tb ? j + (long long)p * ldb : p + (long long)j * ldb;
-                    sum += (double)element(a, type_a, s * stride_a + left) *
-                           (double)element(b, type_b, s * stride_b + right);
+    emulate::submit([=] {
+        emulate::guard(true);
+        for (int s = 0; s < count; s++)
+            for (int j = 0; j < n; j++)
+                for (int i = 0; i < m; i++) {
+                    double sum = 0;
+                    for (int p = 0; p < k; p++) {
+                        long long left = ta ? p + (long long)i * lda : i + (long long)p * lda;
+                        long long right = tb ? j + (long long)p * ldb : p + (long long)j * ldb;
+                        sum += (double)element(a, type_a, s * stride_a + left) *
+                               (double)element(b, type_b, s * stride_b + right);
+                    }
+                    float *y = (float *)c + s * stride_c + i + (long long)j * ldc;
+                    *y = (float)(scale * sum + (keep != 0 ? (double)keep * *y : 0));
                 }
-                float *y = (float *)c + s * stride_c + i + (long long)j * ldc;
-                *y = (float)(scale * sum + (keep != 0 ? (double)keep * *y : 0));
-            }
-    emulate::guard(false);
+        emulate::guard(false);
+    });
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -85,6 +87,7 @@ static inline cufftResult cufftPlanMany(cufftHandle *plan, int rank, int *n, int
                                         int istride, int idist, int *onembed, int ostride,
                                         int odist, cufftType type, int batch)
 {
+    emulate::not_captured("a plan made in a capture");
     if (rank != 1 || n[0] < 1 || batch < 1) return CUFFT_INVALID_SIZE;
     if (!inembed) istride = 1, idist = type == CUFFT_C2R ? n[0] / 2 + 1 : n[0];
     if (!onembed) ostride = 1, odist = type == CUFFT_R2C ? n[0] / 2 + 1 : n[0];
@@ -100,7 +103,7 @@ namespace emulate {
 
 /* Sums by the definition in double; in(b, j), out(b, k): pointers to real and imaginary part. */
 template <class In, class Out>
-void transform(cufftHandle p, int sign, int inputs, int outputs, In in, Out out)
+void transform_now(cufftHandle p, int sign, int inputs, int outputs, In in, Out out)
 {
     guard(true);
     double *x = (double *)malloc(sizeof(double) * 2 * (size_t)p->n), *y = x;
@@ -127,6 +130,12 @@ void transform(cufftHandle p, int sign, int inputs, int outputs, In in, Out out)
     free(x);
     free(to);
     guard(false);
+}
+
+template <class In, class Out>
+void transform(cufftHandle p, int sign, int inputs, int outputs, In in, Out out)
+{
+    submit([=] { transform_now(p, sign, inputs, outputs, in, out); });
 }
 
 } /* namespace emulate */

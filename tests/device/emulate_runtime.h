@@ -27,11 +27,12 @@ struct piece {
     int size; /* log2 */
     bool taken;
     piece *next;
+    graph *owner; /* NULL: the pool's */
 };
 
 struct pool {
     piece *first;
-    uint64_t used, high;
+    uint64_t used, high, graphs, graphs_high; /* bytes */
 };
 
 inline pool &pieces()
@@ -44,6 +45,14 @@ inline size_t room() /* EMULATE_MIB: how much the card has, for tests of running
 {
     const char *given = getenv("EMULATE_MIB");
     return (size_t)(given ? atoi(given) : 4096) << 20;
+}
+
+/* NaN: what is not written shows. */
+inline void spoil(char *begin, size_t bytes)
+{
+    unlock(true);
+    memset(begin, 0xff, bytes);
+    unlock(false);
 }
 
 inline cudaError_t take(void **out, size_t bytes)
@@ -60,21 +69,21 @@ inline cudaError_t take(void **out, size_t bytes)
         (void)madvise(m.arena, (size_t)4096 << 20, MADV_HUGEPAGE); /* only advice */
     }
     piece *q = p.first;
-    while (q && (q->taken || q->size != size)) q = q->next;
+    while (q && (q->taken || q->size != size || q->owner != m.capture)) q = q->next;
     if (!q) {
         if (((size_t)1 << size) > room() - m.used) return cudaErrorMemoryAllocation;
-        q = new piece{m.used, size, true, p.first};
+        q = new piece{m.used, size, true, p.first, m.capture};
         p.first = q;
         m.used += (size_t)1 << size;
         if (m.open) protect(true);
     }
     q->taken = true;
-    p.used += (uint64_t)1 << size;
+    (m.capture ? p.graphs : p.used) += (uint64_t)1 << size;
     if (p.used > p.high) p.high = p.used;
-    unlock(true);
-    memset(m.arena + q->at, 0xff, (size_t)1 << size); /* NaN: what is not written shows */
-    unlock(false);
+    if (p.graphs > p.graphs_high) p.graphs_high = p.graphs;
     *out = m.arena + q->at;
+    char *begin = m.arena + q->at;
+    submit([=] { spoil(begin, (size_t)1 << size); });
     return cudaSuccess;
 }
 
@@ -82,9 +91,15 @@ inline cudaError_t give(void *memory)
 {
     for (piece *q = pieces().first; q; q = q->next)
         if (at().arena + q->at == (char *)memory) {
+            graph *capture = at().capture;
             if (!q->taken) die("card memory released twice");
+            if (capture && q->owner != capture) die("memory of before released in a capture");
+            if (!capture && q->owner && !q->owner->launched) die("a graph's memory never taken");
+            for (int i = 0; i < at().queued; i++) /* what is on its way comes before */
+                if ((char *)at().queue[i].to - (char *)memory < (ptrdiff_t)1 << q->size) catch_up();
             q->taken = false;
-            pieces().used -= (uint64_t)1 << q->size;
+            (q->owner ? pieces().graphs : pieces().used) -= (uint64_t)1 << q->size;
+            spoil(at().arena + q->at, capture ? 0 : (size_t)1 << q->size);
             return cudaSuccess;
         }
     die("memory released that is not the card's");
@@ -94,6 +109,19 @@ inline cudaError_t give(void *memory)
 } /* namespace emulate */
 
 namespace emulate {
+
+/* The graph is no more: its memory is the pool's. */
+inline void disown(graph *g)
+{
+    for (piece *q = pieces().first; q; q = q->next) {
+        if (q->owner != g) continue;
+        if (q->taken && g->launched) die("a graph's memory that nobody released");
+        if (q->taken) pieces().graphs -= (uint64_t)1 << q->size;
+        q->taken = false;
+        q->owner = NULL;
+    }
+    delete g;
+}
 
 struct host_block { /* of pinned memory */
     char *at;
@@ -120,9 +148,13 @@ static inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, int)
     return *e = 1, cudaSuccess;
 }
 static inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-static inline cudaError_t cudaEventRecord(cudaEvent_t, int) { return cudaSuccess; }
+static inline cudaError_t cudaEventRecord(cudaEvent_t, int)
+{
+    return emulate::not_captured("an event in a capture"), cudaSuccess;
+}
 static inline cudaError_t cudaEventSynchronize(cudaEvent_t)
 {
+    emulate::not_captured("a wait in a capture");
     return emulate::catch_up(), cudaSuccess;
 }
 static inline cudaError_t cudaMallocHost(void **p, size_t n)
@@ -146,13 +178,18 @@ static inline cudaError_t cudaMallocFromPoolAsync(void **p, size_t n, cudaMemPoo
 {
     return emulate::take(p, n);
 }
-template <class T> cudaError_t cudaMalloc(T **p, size_t n) { return emulate::take((void **)p, n); }
+template <class T> cudaError_t cudaMalloc(T **p, size_t n)
+{
+    emulate::not_captured("cudaMalloc in a capture");
+    return emulate::take((void **)p, n);
+}
 static inline cudaError_t cudaFreeAsync(void *p, cudaStream_t) { return emulate::give(p); }
 static inline cudaError_t cudaFree(void *p) { return emulate::give(p); }
 static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind,
                                           cudaStream_t)
 {
     emulate::machine &m = emulate::at();
+    emulate::not_captured("a copy in a capture");
     if (emulate::is_pinned(from) && m.queued < emulate::QUEUED) {
         m.queue[m.queued++] = {to, from, n};
         return cudaSuccess;
@@ -164,9 +201,11 @@ static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, 
 }
 static inline cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t)
 {
-    emulate::guard(true);
-    memset(p, byte, n);
-    emulate::guard(false);
+    emulate::submit([=] {
+        emulate::guard(true);
+        memset(p, byte, n);
+        emulate::guard(false);
+    });
     return cudaSuccess;
 }
 static inline cudaError_t cudaMemset(void *p, int byte, size_t n)
@@ -175,6 +214,7 @@ static inline cudaError_t cudaMemset(void *p, int byte, size_t n)
 }
 static inline cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
+    emulate::not_captured("a wait in a capture");
     return emulate::catch_up(), cudaSuccess;
 }
 static inline cudaError_t cudaStreamCreate(cudaStream_t *s) { return *s = 0, cudaSuccess; }
@@ -200,6 +240,60 @@ static inline cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr
                                                                : emulate::at().used;
     return cudaSuccess;
 }
+/* ---- Graphs ---------------------------------------------------------------------------------- */
+
+typedef emulate::graph *cudaGraph_t, *cudaGraphExec_t;
+typedef enum { cudaStreamCaptureModeThreadLocal } cudaStreamCaptureMode;
+typedef enum {
+    cudaGraphMemAttrUsedMemCurrent, cudaGraphMemAttrUsedMemHigh
+} cudaGraphMemAttributeType;
+enum { cudaGraphInstantiateFlagAutoFreeOnLaunch };
+
+static inline cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode)
+{
+    emulate::not_captured("a capture in a capture");
+    return emulate::at().capture = new emulate::graph{}, cudaSuccess;
+}
+static inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *g)
+{
+    return *g = emulate::at().capture, emulate::at().capture = NULL, cudaSuccess;
+}
+/* What is instantiated is the graph itself, which is no more when it is destroyed first. */
+static inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *e, cudaGraph_t g, int)
+{
+    *e = new emulate::graph{};
+    std::swap((*e)->nodes, g->nodes);
+    for (emulate::piece *q = emulate::pieces().first; q; q = q->next)
+        if (q->owner == g) q->owner = *e;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaGraphDestroy(cudaGraph_t g)
+{
+    return emulate::disown(g), cudaSuccess;
+}
+static inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e)
+{
+    return emulate::disown(e), cudaSuccess;
+}
+static inline cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t)
+{
+    e->launched = true;
+    for (auto &node : e->nodes) node();
+    return cudaSuccess;
+}
+static inline cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType what,
+                                                         void *value)
+{
+    *(uint64_t *)value = what == cudaGraphMemAttrUsedMemCurrent ? emulate::pieces().graphs
+                                                                : emulate::pieces().graphs_high;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaDeviceSetGraphMemAttribute(int, cudaGraphMemAttributeType, void *)
+{
+    return emulate::pieces().graphs_high = emulate::pieces().graphs, cudaSuccess;
+}
+static inline cudaError_t cudaDeviceGraphMemTrim(int) { return cudaSuccess; }
+
 static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 {
     *p = cudaDeviceProp{"emulated card", 0, 0, emulate::room()};

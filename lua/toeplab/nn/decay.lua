@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local class = require("toeplab.class").class
 local initial = require "toeplab.nn.initial"
+local memo = require "toeplab.memo"
 local options = require "toeplab.options"
 local alibi_slopes = require("toeplab.nn.position").alibi_slopes
 
@@ -73,12 +74,16 @@ function Decay:value()
   return core.max(gamma, SMALLEST) -- far below 0 the sigmoid is 0, which is no decay
 end
 
+-- Whether all numbers of gamma are the same.
+local even = memo(function(gamma)
+  local first = gamma:get(1)
+  return gamma:amax():item() == first and core.neg(gamma):amax():item() == -first
+end)
+
 -- gamma^|k|, [p], if it is fixed and the same for all channels; else nil.
 function Decay:factors(lags)
   local gamma = self.gamma
-  if not gamma or gamma:requires_grad() then return nil end
-  local first = gamma:get(1)
-  if gamma:amax():item() ~= first or core.neg(gamma):amax():item() ~= -first then return nil end
+  if not gamma or gamma:requires_grad() or not even(gamma) then return nil end
   return core.decay(core.ones(lags:dim(1), 1), lags, gamma:narrow(1, 1, 1)):reshape(-1)
 end
 

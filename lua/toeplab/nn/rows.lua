@@ -1,13 +1,16 @@
 -- nn/rows.lua -- what encoders that are tables share: rows put at lags, and rows interpolated.
 
 local core = require "toeplab.core"
+local memo = require "toeplab.memo"
 
 local rows = {}
 
+local ends = memo(function(points)
+  return { math.tointeger(points:get(1)), math.tointeger(points:get(points:dim(1))) }
+end)
+
 -- The first and the last lag of points, which are consecutive.
-function rows.span(points)
-  return math.tointeger(points:get(1)), math.tointeger(points:get(points:dim(1)))
-end
+function rows.span(points) return table.unpack(ends(points)) end
 
 -- The rows t [m,dim], of which the first is that of lag first, at the lags points [p], 0 at lags
 -- that have none.   [p,dim]

@@ -8,11 +8,13 @@ local container = require "toeplab.nn.container"
 local Linear = require("toeplab.nn.linear").Linear
 local norms = require "toeplab.nn.norm"
 local options = require "toeplab.options"
+local rows = require "toeplab.nn.rows"
 local suggest = require "toeplab.suggest"
 
 -- What the network is given for points [p] at length n: [p, features]. The three types of the
 -- published code, sin/cos, and the cosine of a frequency.
 local inputs = {}
+local frequency_lists = {} -- by how many
 local domains = { normalised = { lag = true }, exp = { lag = true }, cos = { frequency = true } }
 
 -- The lag k itself; so for a warped lag or a frequency.
@@ -27,7 +29,7 @@ end
 
 -- exp(k / (n-1)); causal only, because no form for negative lags is defined.
 function inputs.exp(points, n)
-  if points:get(1) < 0 then
+  if rows.span(points) < 0 then
     error("RPE: input 'exp' is defined for lags 0 and more only: make the TNO causal", 0)
   end
   return core.exp(inputs.normalised(points, n))
@@ -35,9 +37,14 @@ end
 
 -- [sin(k f_0), .. sin(k f_m-1), cos(k f_0), ..],  f_i = 10000^(-2i/2m), m = frequencies.
 function inputs.sincos(points, _, frequencies)
-  local f = {}
-  for i = 1, frequencies do f[i] = 10000 ^ (-(i - 1) / frequencies) end
-  local angle = points:reshape(-1, 1) * core.tensor(f):reshape(1, -1)
+  local f = frequency_lists[frequencies]
+  if not f then
+    f = {}
+    for i = 1, frequencies do f[i] = 10000 ^ (-(i - 1) / frequencies) end
+    f = core.tensor(f):reshape(1, -1)
+    frequency_lists[frequencies] = f
+  end
+  local angle = points:reshape(-1, 1) * f
   return core.concat({ core.sin(angle), core.cos(angle) }, 2)
 end
 

@@ -99,6 +99,7 @@ function SSM:build(o)
   local more = { state = o.state, dt_min = o.dt_min, dt_max = o.dt_max }
   self.past = Kernel(o.dim, more)
   if not o.causal then self.future = Kernel(o.dim, more) end
+  self.orders = {} -- by length
   if o.skip then self.skip = parameter(init.normal(core.zeros(1, o.dim), 0, 1)) end
 end
 
@@ -112,7 +113,10 @@ function SSM:forward(points)
   local first, last = rows.span(points)
   local past, parts = self.past(last + 1), {}
   if first < 0 and not self.future then error("SSM: causal, and asked for a negative lag", 0) end
-  if first < 0 then parts[1] = self.future(-first):gather(reversed(-first)) end
+  if first < 0 then
+    self.orders = { [first] = self.orders[first] or reversed(-first) }
+    parts[1] = self.future(-first):gather(self.orders[first])
+  end
   if self.skip then
     parts[#parts + 1] = past:narrow(1, 1, 1) + self.skip
     if last > 0 then parts[#parts + 1] = past:narrow(1, 2, last) end

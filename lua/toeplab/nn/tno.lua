@@ -8,6 +8,7 @@ local decays = require "toeplab.nn.decay"
 local encoders = require "toeplab.nn.encoders"
 local horizon = require "toeplab.nn.horizon"
 local initial = require "toeplab.nn.initial"
+local memo = require "toeplab.memo"
 local options = require "toeplab.options"
 local suggest = require "toeplab.suggest"
 
@@ -207,11 +208,10 @@ local function planned(self, n)
   return entry
 end
 
+local largest = memo(function(gamma) return core.no_grad(gamma.amax, gamma):item() end)
+
 -- The largest gamma in use: it is part of the state, and another may have been loaded.
-local function gamma_in_use(self)
-  local gamma = self.decay:value()
-  return core.no_grad(gamma.amax, gamma):item()
-end
+local function gamma_in_use(self) return largest(self.decay:value()) end
 
 -- Forgets plans whose horizon is of another gamma.
 local function follow_gamma(self)

@@ -1,0 +1,69 @@
+/* graph.c - what a card is asked to do, captured and done again, in Lua. */
+#include "glue.h"
+
+static void release(glue_box *b) { tl_graph_free(b->as.graph); }
+
+/* The streams of the array at arg, in a block that is pushed. */
+static tl_stream **streams(lua_State *L, int arg, int *out_count)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    int         count = (int)lua_rawlen(L, arg);
+    tl_stream **list = lua_newuserdatauv(L, ((size_t)count + 1) * sizeof *list, 0);
+    for (int i = 0; i < count; i++) { /* the array holds them */
+        (void)lua_rawgeti(L, arg, i + 1);
+        list[i] = glue_stream(L, lua_absindex(L, -1));
+        lua_pop(L, 1);
+    }
+    *out_count = count;
+    return list;
+}
+
+/* Of f and the graph: f(), and the end. What is garbage goes before that, so that the graph can use
+** its memory again. */
+static int work(lua_State *L)
+{
+    tl_graph *g = lua_touserdata(L, 2);
+    lua_pushvalue(L, 1);
+    lua_call(L, 0, 0);
+    lua_gc(L, LUA_GCCOLLECT);
+    glue_check(L, tl_graph_end(g));
+    return 0;
+}
+
+/* capture(streams, f) -> what f() asks the card for, as a graph that has not run; nil and the error
+** of what failed. */
+static int capture(lua_State *L)
+{
+    int         count;
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    lua_settop(L, 2);
+    tl_stream **list = streams(L, 1, &count);
+    glue_box   *box = glue_push(L, &glue_graph_class);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_pushcclosure(L, work, 1);
+    lua_pushvalue(L, 2);
+    lua_gc(L, LUA_GCCOLLECT); /* garbage of before would keep its memory during the capture */
+    glue_check(L, tl_graph_begin(glue_ctx(L), list, count, &box->as.graph));
+    lua_pushlightuserdata(L, box->as.graph);
+    if (lua_pcall(L, 2, 0, 0) == LUA_OK) return 1;
+    tl_graph_free(box->as.graph);
+    box->as.graph = NULL;
+    lua_pushnil(L);
+    lua_insert(L, -2);
+    return 2;
+}
+
+/* g:run(streams): whether it ran; false: it has to be captured again. */
+static int run(lua_State *L)
+{
+    tl_graph   *g = glue_open_box(L, 1, &glue_graph_class)->as.graph;
+    int         count, ran = 0;
+    tl_stream **list = streams(L, 2, &count);
+    glue_check(L, tl_graph_run(g, list, count, &ran));
+    lua_pushboolean(L, ran);
+    return 1;
+}
+
+static const luaL_Reg methods[] = {{"run", run}, {NULL, NULL}};
+const glue_class glue_graph_class = {"toeplab.graph", release, methods, NULL};
+const luaL_Reg glue_graph_functions[] = {{"capture", capture}, {NULL, NULL}};
