@@ -112,6 +112,7 @@ tl_status tl_graph_end(tl_graph *g)
     ctx->capture = NULL;
     close_streams(g);
     tl_status st = ctx->engine->graph_end(ctx, g->on_device);
+    if (st != TL_OK) tl_tape_clear(ctx);
     for (size_t i = 0; i < g->used_count; i++)
         g->used[i].written = g->used[i].storage->version != g->used[i].version;
     g->captured = st == TL_OK;

@@ -13,6 +13,7 @@ typedef struct pointers {
 } pointers;
 
 struct card_graph {
+    cudaGraph_t captured; /* NULL: none. It holds on to its addresses */
     cudaGraphExec_t exec; /* NULL: not instantiated */
     uint64_t *keys;       /* of streams */
     uint64_t *shifts;     /* on the card, one for each */
@@ -57,6 +58,7 @@ static void destroy(card *c, card_graph *g)
         (void)cudaFreeAsync(g->own.of[i], c->stream);
     if (g->launched) (void)cudaStreamSynchronize(c->stream);
     if (g->exec) (void)cudaGraphExecDestroy(g->exec);
+    if (g->captured) (void)cudaGraphDestroy(g->captured);
     if (g->shifts) (void)cudaFreeAsync(g->shifts, c->stream);
     free(g->own.of);
     free(g->late.of);
@@ -141,11 +143,9 @@ tl_status card_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **
     return TL_OK;
 }
 
-/* Ends the capture; *out: what was captured, or NULL. */
-static cudaError_t stop(card *c, card_graph *g, cudaGraph_t *out)
+static cudaError_t stop(card *c, card_graph *g)
 {
-    *out = NULL;
-    cudaError_t st = cudaStreamEndCapture(c->stream, out);
+    cudaError_t st = cudaStreamEndCapture(c->stream, &g->captured);
     c->capture = NULL;
     g->held = g->own.count;
     for (int64_t i = 0; i < g->late.count; i++) (void)cudaFreeAsync(g->late.of[i], c->stream);
@@ -158,12 +158,10 @@ tl_status card_graph_end(tl_ctx *ctx, void *graph)
 {
     card       *c = card_of(ctx);
     card_graph *g = (card_graph *)graph;
-    cudaGraph_t captured;
-    cudaError_t st = stop(c, g, &captured);
+    cudaError_t st = stop(c, g);
     if (st == cudaSuccess && !g->wrong)
-        st = cudaGraphInstantiateWithFlags(&g->exec, captured,
+        st = cudaGraphInstantiateWithFlags(&g->exec, g->captured,
                                            cudaGraphInstantiateFlagAutoFreeOnLaunch);
-    if (captured) (void)cudaGraphDestroy(captured);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "ending a graph");
     if (g->wrong) return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met %s", g->wrong);
     ctx->engine->trim(ctx); /* what steps without it kept for reuse is room for the graph's */
@@ -187,9 +185,7 @@ void card_graph_free(tl_ctx *ctx, void *graph)
 {
     card       *c = card_of(ctx);
     card_graph *g = (card_graph *)graph;
-    cudaGraph_t captured = NULL;
-    if (c->capture == g && stop(c, g, &captured) != cudaSuccess) (void)cudaGetLastError();
-    if (captured) (void)cudaGraphDestroy(captured);
+    if (c->capture == g && stop(c, g) != cudaSuccess) (void)cudaGetLastError();
     g->freed = 1;
     sweep(c);
 }

@@ -1,7 +1,7 @@
 -- graphs.lua -- the forward and backward pass of a training step as a CUDA graph.
 --
--- On a card the pass over inputs of the same shapes is captured at its second time and from then on
--- launched as a whole, so that neither Lua nor the driver spends time on each kernel. What a graph
+-- On a card the pass over inputs of the same shapes is captured after its second time and from then
+-- on launched as a whole, so that neither Lua nor the driver spends time on each kernel. What a graph
 -- does is what it did when it was captured: so it is used only for models made of Toeplab's own
 -- modules, whose passes depend on nothing but shapes. TOEPLAB_GRAPHS=off: no graphs.
 
@@ -9,18 +9,17 @@ local core = require "toeplab.core"
 local class = require "toeplab.class"
 local streams = require "toeplab.streams"
 
-local graphs = {}
+local graphs = { on = os.getenv "TOEPLAB_GRAPHS" ~= "off" }
 
 local KEPT = 4 -- graphs of a model: each has its own memory
-local TRIES = 3 -- what a capture met, e.g. a table that is made anew, the step after it has
 local cannot = { EDEVICE = true, ENOMEM = true } -- what a step without a graph may still do
 
--- model -> {own=, count=, key -> {inputs=, graph=, results=, grads=}, or why there is none}
+-- model -> {own=, count=, key -> {inputs=, graph=, results=, grads=}, {why=} or false}
 local known = setmetatable({}, { __mode = "k" })
 
 local function has_function(options)
-  for _, value in pairs(options) do
-    if type(value) == "function" then return true end
+  for name, value in pairs(options) do -- what init does is done
+    if type(value) == "function" and name ~= "init" then return true end
   end
   return false
 end
@@ -54,19 +53,26 @@ local function named(names)
   return list
 end
 
--- Captures pass(inputs) in g; nil and why not.
-local function capture(g, params, pass)
-  local results
-  g.names = {}
+-- Captures pass for inputs of the shapes of these, which it has just taken: so its plans and tables
+-- are made.
+local function capture(params, inputs, pass)
+  local g, had, results = { inputs = {}, names = {}, grads = {} }, {}, nil
+  for i, t in ipairs(inputs) do g.inputs[i] = t:clone() end
   for i, entry in ipairs(streams.list()) do g.names[i] = entry.name end
-  local graph, why = core.capture(named(g.names), function() results = pass(g.inputs) end)
-  if not graph then
-    for _, p in ipairs(params) do p:set_grad(nil) end
-    return nil, why
+  for i, p in ipairs(params) do
+    had[i] = p:grad()
+    p:set_grad(nil)
   end
-  g.graph, g.results, g.grads = graph, results, {}
-  for i, p in ipairs(params) do g.grads[i] = p:grad() end
-  return true
+  local graph, why = core.capture(named(g.names), function() results = pass(g.inputs) end)
+  for i, p in ipairs(params) do
+    g.grads[i] = graph and p:grad()
+    p:set_grad(had[i])
+  end
+  g.graph, g.results = graph, results
+  if graph then return g end
+  if not (type(why) == "table" and cannot[why.status]) then error(why, 0) end
+  warn("toeplab: a step is not a CUDA graph, so it is slower: ", tostring(why))
+  return { why = tostring(why) }
 end
 
 -- Does what g has captured, of these inputs; false if it has to be captured again.
@@ -77,46 +83,29 @@ local function run(g, params, inputs)
   return true
 end
 
--- The place of a graph of these shapes: at their first time nil, for plans and tables are made
--- then, and nil where there is room for no more.
-local function place(all, key, inputs)
-  local g = all[key]
-  if g == nil then
-    all[key] = false
-  elseif g == false and all.count < KEPT then
-    g = { inputs = {} }
-    for i, t in ipairs(inputs) do g.inputs[i] = t:clone() end
-    all[key], all.count = g, all.count + 1
-  end
-  return g or nil
-end
-
 -- pass(inputs): a list of tensors, after going backward from them. It depends on the model, of
 -- which opt trains the parameters (they have no gradient), and on inputs, a list of tensors, alone.
 -- Its results are valid until the next pass of these shapes.
 function graphs.run(model, opt, inputs, pass)
   local params = opt.params
-  if core.device() == "cpu" or not params or os.getenv "TOEPLAB_GRAPHS" == "off" then
-    return pass(inputs)
-  end
+  if core.device() == "cpu" or not params or not graphs.on then return pass(inputs) end
   local all = known[model]
   if not all then
     all = { own = own(model), count = 0 }
     known[model] = all
   end
   local key = all.own and key_of(inputs, params)
-  local g = key and place(all, key, inputs)
-  if not g or g.why then return pass(inputs) end
-  if g.graph and run(g, params, inputs) then return g.results end
-  local ok, why = capture(g, params, pass)
-  if ok and run(g, params, inputs) then return g.results end
-  if not (type(why) == "table" and cannot[why.status]) then error(why, 0) end
-  g.failed = (g.failed or 0) + 1
-  if g.failed == TRIES then
-    g.why = tostring(why)
-    warn("toeplab: a step is not a CUDA graph, so it is slower: ", g.why)
+  local g = key and all[key]
+  if g and g.graph and run(g, params, inputs) then return g.results end
+  local results = pass(inputs)
+  if not key then return results end
+  if g == nil then
+    all[key] = false -- once is no reason to expect it again
+  elseif g and g.graph or not g and all.count < KEPT then
+    all.count = all.count + (g and 0 or 1)
+    all[key] = capture(params, inputs, pass)
   end
-  return pass(inputs)
+  return results
 end
 
 -- How many graphs a model has.

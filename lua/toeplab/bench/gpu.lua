@@ -48,8 +48,8 @@ local function files(quick)
     list[#list + 1] = name
   end
   if quick then return { list[1] } end
-  return table.move({ "card_backends", "card_mlp", "card_precision", "card" }, 1, 4, #list + 1,
-    list)
+  return table.move({ "card_backends", "card_mlp", "card_precision", "card_graphs", "card" }, 1, 5,
+    #list + 1, list)
 end
 
 -- The tests of operators under compute-sanitizer, where there is one.

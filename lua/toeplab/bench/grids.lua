@@ -84,7 +84,8 @@ benches.lm = {
   card = { { 512, 8, 32 }, { 2048, 8 } },
   vary = { { vocab = 8192 }, { vocab = 50265 } }, quick_vary = { { vocab = 8192 } },
   extra = { { n = 256, b = 8, dim = 128, layers = 4, rpe_dim = 32, rpe_layers = 2, vocab = 63 } },
-  ours = { { by = "rac", backend = "rac" }, { by = "fft", backend = "fft", asked = true } },
+  ours = { { by = "rac", backend = "rac" }, { by = "fft", backend = "fft", asked = true },
+    { by = "fft, no graphs", backend = "fft", graphs = false, asked = true, card = true } },
 }
 
 benches.classify = {
@@ -227,12 +228,12 @@ end
 
 -- Whether an entry of a bench can be had on a device.
 local function there(entry, device)
-  if not device or device == "cpu" then return true end
+  if not device or device == "cpu" then return not entry.card end
   if entry.method and entry.method ~= "window" then return false end -- recurrences are the CPU's
   return not entry.backend or core.device_takes(device, entry.backend)
 end
 
-local apart = { by = true, when = true, asked = true }
+local apart = { by = true, when = true, asked = true, card = true }
 
 -- Ours for problem p, in each precision: {by=, precision=, options= (what they add to p)}. o:
 -- backends (a list: these only), precisions (a list), device.

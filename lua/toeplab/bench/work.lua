@@ -2,9 +2,11 @@
 -- once, with its gradients where it has any.
 --
 -- A problem is a flat table: what, n, b, dim, causal, pass ("fwd", "fwd+bwd", "step", "token"),
--- precision, and what the kind needs: backend, encoder, rpe_dim, rpe_layers, decay, layers, vocab.
+-- precision, and what the kind needs: backend, encoder, rpe_dim, rpe_layers, decay, layers, vocab,
+-- graphs (false: a step on a card is none).
 local core = require "toeplab.core"
 local classify = require "toeplab.classify"
+local graphs = require "toeplab.graphs"
 local models = require "toeplab.models"
 local nn = require "toeplab.nn"
 local operators = require "toeplab.bench.operators"
@@ -202,6 +204,7 @@ function work.make(p)
   local maker = makers[p.what]
   if not maker then error("there is no work " .. tostring(p.what), 0) end
   enter(p.precision)
+  graphs.on = p.graphs ~= false
   streams.seed(1)
   return maker(p, core.stream(1, "bench"))
 end

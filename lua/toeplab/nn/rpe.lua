@@ -14,7 +14,6 @@ local suggest = require "toeplab.suggest"
 -- What the network is given for points [p] at length n: [p, features]. The three types of the
 -- published code, sin/cos, and the cosine of a frequency.
 local inputs = {}
-local frequency_lists = {} -- by how many
 local domains = { normalised = { lag = true }, exp = { lag = true }, cos = { frequency = true } }
 
 -- The lag k itself; so for a warped lag or a frequency.
@@ -35,15 +34,14 @@ function inputs.exp(points, n)
   return core.exp(inputs.normalised(points, n))
 end
 
--- [sin(k f_0), .. sin(k f_m-1), cos(k f_0), ..],  f_i = 10000^(-2i/2m), m = frequencies.
-function inputs.sincos(points, _, frequencies)
-  local f = frequency_lists[frequencies]
-  if not f then
-    f = {}
-    for i = 1, frequencies do f[i] = 10000 ^ (-(i - 1) / frequencies) end
-    f = core.tensor(f):reshape(1, -1)
-    frequency_lists[frequencies] = f
-  end
+local function waves(frequencies)
+  local f = {}
+  for i = 1, frequencies do f[i] = 10000 ^ (-(i - 1) / frequencies) end
+  return core.tensor(f):reshape(1, -1)
+end
+
+-- [sin(k f_0), .. sin(k f_m-1), cos(k f_0), ..],  f_i = 10000^(-2i/2m), m = frequencies: waves(m).
+function inputs.sincos(points, _, f)
   local angle = points:reshape(-1, 1) * f
   return core.concat({ core.sin(angle), core.cos(angle) }, 2)
 end
@@ -113,6 +111,7 @@ function RPE:build(o)
   self.output = NormActLinear(o.hidden, o.dim, {
     norm = o.output_norm or o.norm, act = o.act, init = o.init,
   })
+  self.fixed = { waves = o.input == "sincos" and waves(o.frequencies) or nil }
   self.domains = domains[o.input] or RPE.domains
 end
 
@@ -129,7 +128,7 @@ end
 
 function RPE:forward(points, n, _, scale)
   local o = self.opt
-  local x = inputs[o.input](points, n, o.frequencies)
+  local x = inputs[o.input](points, n, self.fixed.waves)
   if not (fused[o.norm] and fused[o.output_norm or o.norm]) then
     return core.precision("float32", composed, self, x, scale)
   end

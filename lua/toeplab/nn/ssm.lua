@@ -30,6 +30,7 @@ local fields = {
 local Kernel = class("Kernel", fields, { "dim" })
 
 function Kernel:build(o)
+  self.lags = {} -- by count and step
   local half = o.state // 2
   local low, high = math.log(o.dt_min), math.log(o.dt_max)
   if low > high then
@@ -58,9 +59,17 @@ local function weights(self, re, z_re, z_im)
   return times(self.c_re, self.c_im, g_re, g_im)
 end
 
+-- 0, step, .. (count of them): [1,count,1]; kept, for a card would be sent them each time.
+local function lags(self, count, step)
+  local key = count .. " " .. step
+  local all = self.lags
+  all[key] = all[key] or core.affine(core.range(0, count - 1), step, 0):reshape(1, count, 1)
+  return all[key]
+end
+
 -- exp(z l) for l = 0, step, .. (count of them), as its two parts.   [dim,count,s]
-local function powers(z_re, z_im, count, step)
-  local l = core.affine(core.range(0, count - 1), step, 0):reshape(1, count, 1)
+local function powers(z_re, z_im, l)
+  local count = l:dim(2)
   local d, s = z_re:dim(1), z_re:dim(2)
   local size = core.exp(z_re:reshape(d, 1, s) * l)
   local angle = z_im:reshape(d, 1, s) * l
@@ -75,9 +84,9 @@ function Kernel:forward(count)
   local z_re, z_im = re * dt, self.w * dt
   local w_re, w_im = weights(self, re, z_re, z_im)
   local d, s, blocks = self.opt.dim, self.opt.state // 2, (count + step - 1) // step
-  local q_re, q_im = powers(z_re, z_im, blocks, step)
+  local q_re, q_im = powers(z_re, z_im, lags(self, blocks, step))
   q_re, q_im = times(q_re, q_im, w_re:reshape(d, 1, s), w_im:reshape(d, 1, s))
-  local r_re, r_im = powers(z_re, z_im, step, 1)
+  local r_re, r_im = powers(z_re, z_im, lags(self, step, 1))
   local k = core.matmul(core.concat({ q_re, -q_im }, 3), core.concat({ r_re, r_im }, 3),
     false, true)
   k = k:reshape(d, blocks * step):narrow(2, 1, count):transpose(1, 2)

@@ -1,0 +1,315 @@
+-- test_card_graphs.lua -- training steps as graphs on a card: bit for bit those without. The card is
+-- tests/emulated.so, or the device that TOEPLAB_CARD names.
+local card = require("card").name
+local core = require "toeplab.core"
+core.use_device(card)
+local graphs = require "toeplab.graphs"
+local named = require "toeplab.streams"
+local tl = require "toeplab"
+local t = require "harness"
+
+local N, VOCAB = 16, 30
+
+local ids = {}
+for i = 1, 400 do ids[i] = (i * i + 3 * i) % 11 + (i % 3) * 4 end
+ids = tl.ids(ids)
+
+-- b rows of length n of step
+local function batch(step, b, n)
+  local starts = {}
+  for i = 1, b or 2 do starts[i] = (7 * step + 31 * i) % 300 end
+  return tl.windows(ids, tl.ids(starts), (n or N) + 1)
+end
+
+local function model_of(given)
+  tl.seed(7)
+  local o = { vocab = VOCAB, layers = 1, dim = 8, rpe_dim = 4, rpe_layers = 1, dropout = 0.1 }
+  for name, value in pairs(given or {}) do o[name] = value end
+  return tl.models.tnn_lm(o)
+end
+
+-- The losses of steps with and without graphs, as they are: each(model, opt, step) takes a step.
+-- Then how many graphs there were.
+local function both(make, steps, each)
+  local lists, count = {}, 0
+  for turn, on in ipairs { true, false } do
+    graphs.on = on
+    local model = make()
+    local opt = tl.optim.adam(model, { lr = 0.01, clip = 1.0 })
+    local list = {}
+    for step = 1, steps do
+      local loss, info = each(model, opt, step)
+      list[step] = ("%a %a"):format(loss, info.grad_norm)
+    end
+    for _, p in ipairs(model:parameters()) do
+      list[#list + 1] = ("%a"):format((p.tensor * p.tensor):sum():item())
+    end
+    lists[turn] = table.concat(list, "\n")
+    if on then count = graphs.count(model) end
+  end
+  graphs.on = true
+  t.eq(lists[1], lists[2])
+  return count
+end
+
+local function plain(model, opt, step) return tl.train.lm_step(model, opt, batch(step)) end
+
+-- ---- Models -------------------------------------------------------------------------------------
+
+local MODELS = {
+  ["as it is"] = {},
+  ["no dropout"] = { dropout = 0.0 },
+  ["other dropouts"] = { layer_dropout = 0.2, tno_dropout = 0.1, gate_dropout = 0.3 },
+  ["layout B, layernorm"] = { layout = "B", norm = "layernorm" },
+  ["batch norm"] = { norm = "batchnorm" },
+  ["learnable decay"] = { decay = "learnable" },
+  ["alibi decay, heads"] = { decay = "alibi", heads = 2 },
+  ["horizon"] = { decay = 0.5, horizon = 0.01 },
+  ["max_lag, naive"] = { max_lag = 5, backend = "naive" },
+  ["matrix"] = { backend = "matrix" },
+  ["fft"] = { backend = "fft" },
+  ["ski"] = { backend = "ski", decay = "none", encoder = "piecewise", causal = false },
+  ["fd"] = { backend = "fd", decay = "none" },
+  ["auto"] = { backend = "auto" },
+  ["table"] = { encoder = "table", table_length = 20 },
+  ["piecewise"] = { encoder = "piecewise", encoder_options = { nodes = 9 } },
+  ["ssm"] = { encoder = "ssm", encoder_options = { state = 4 } },
+  ["ssm of both sides"] = { encoder = "ssm", encoder_options = { state = 4 }, causal = false },
+  ["conv"] = { encoder = "conv" },
+  ["lra"] = { encoder = "lra" },
+  ["input sincos"] = { rpe_input = "sincos" },
+  ["input exp"] = { rpe_input = "exp" },
+  ["input normalised"] = { rpe_input = "normalised" },
+  ["gtu, sinusoidal"] = { structure = "gtu", positions = "sinusoidal", causal = false },
+  ["attention, alibi"] = { structure = "mha+glu", positions = "alibi", heads = 2 },
+  ["attention gated"] = { structure = "attention+glu" },
+  ["untied"] = { tied = false, final_norm = "rmsnorm", act = "gelu" },
+}
+
+for name, given in pairs(MODELS) do
+  t.test("a graph takes the steps that there are without: " .. name, function()
+    t.eq(both(function() return model_of(given) end, 5, plain), 1)
+  end)
+end
+
+t.test("in bf16 and TF32", function()
+  for _, precision in ipairs { "bf16", "tf32" } do
+    local function each(...) return core.precision(precision, plain, ...) end
+    t.eq(both(model_of, 4, each), 1)
+  end
+end)
+
+-- ---- What changes between steps -----------------------------------------------------------------
+
+t.test("shapes that alternate, and more of them than graphs are kept", function()
+  t.eq(both(model_of, 8, function(model, opt, step)
+    return tl.train.lm_step(model, opt, batch(step, 2, 9 + step % 2))
+  end), 2)
+  t.eq(both(model_of, 18, function(model, opt, step)
+    return tl.train.lm_step(model, opt, batch(step, 1, 4 + step % 6))
+  end), 4)
+end)
+
+t.test("micro batches, equal and of several lengths", function()
+  t.eq(both(model_of, 4, function(model, opt, step)
+    return tl.train.lm_step(model, opt, batch(step, 5), 2)
+  end), 1)
+  t.eq(both(model_of, 4, function(model, opt, step)
+    return tl.train.lm_step(model, opt, { batch(step, 1, 12), batch(step, 3, 7) })
+  end), 1)
+end)
+
+t.test("evaluation at many lengths, garbage and random numbers between steps", function()
+  local own = { lost = {} }
+  t.eq(both(function() return model_of { backend = "fft", positions = "sinusoidal" } end, 8,
+    function(model, opt, step)
+      for n = 3, 3 + step do
+        own.lost = tl.train.loss(model, tl.train.split(batch(step, 1, n))):item()
+      end
+      core.tape_clear()
+      model:eval()
+      tl.eval.bits_per_token(model, ids, 20 + step)
+      named.get("dropout"):unit()
+      collectgarbage()
+      return plain(model, opt, step)
+    end), 1)
+end)
+
+t.test("a parameter that was on the processor is where the next graph looks", function()
+  t.eq(both(model_of, 7, function(model, opt, step)
+    if step == 4 or step == 6 then core.svd(model.layers[1].token.u.weight) end
+    return plain(model, opt, step)
+  end), 1)
+end)
+
+t.test("a parameter that is trained no more", function()
+  t.eq(both(model_of, 7, function(model, opt, step)
+    if step == 4 then model.layers[1].token.u.weight:require_grad(false) end
+    return plain(model, opt, step)
+  end), 2)
+end)
+
+t.test("other streams: a seed in the middle of training", function()
+  t.eq(both(model_of, 7, function(model, opt, step)
+    if step == 4 then tl.seed(9) end
+    return plain(model, opt, step)
+  end), 1)
+end)
+
+t.test("what is loaded in the middle of training", function()
+  local state
+  t.eq(both(model_of, 8, function(model, opt, step)
+    if step == 3 then
+      state = {}
+      for name, p in pairs(model:state()) do state[name] = p:clone() end
+    elseif step == 6 then
+      model:load(state)
+    end
+    return plain(model, opt, step)
+  end), 1)
+end)
+
+t.test("gradients are there after a step, and gone when they are set to nil", function()
+  local model = model_of()
+  local opt, weight = tl.optim.adam(model, {}), model.layers[1].token.u.weight
+  for step = 1, 4 do
+    plain(model, opt, step)
+    t.ok(weight:grad():abs():sum():item() > 0)
+  end
+  local kept = weight:grad()
+  opt:zero_grad()
+  t.eq(weight:grad(), nil)
+  t.ok(kept:numel() == weight:numel())
+end)
+
+-- ---- What has no graph --------------------------------------------------------------------------
+
+t.test("modules and functions of a script are asked at each step", function()
+  local Mixer = tl.nn.class("Mixer", {}, {})
+  local calls = 0
+  function Mixer:forward(x)
+    calls = calls + 1
+    return x * (1 / calls)
+  end
+  t.eq(both(function()
+    calls = 0
+    return model_of { mixer = function() return Mixer() end }
+  end, 4, plain), 0)
+  t.eq(both(function()
+    calls = 0
+    return model_of { encoder = function(points)
+      calls = calls + 1
+      return core.zeros(points:dim(1), 24) + 1 / calls
+    end }
+  end, 4, plain), 0)
+end)
+
+t.test("a model that is no module, and an optimiser without a list of parameters", function()
+  local model = model_of()
+  local opt = tl.optim.adam(model, {})
+  local thin = { train = function() end, loss = function(_, ...) return model:loss(...) end }
+  for step = 1, 4 do plain(thin, opt, step) end
+  t.eq(graphs.count(thin), 0)
+end)
+
+-- ---- The capture itself -------------------------------------------------------------------------
+
+local function streams() return { named.get "one" } end
+
+t.test("a graph draws the numbers that follow", function()
+  tl.seed(3)
+  local x, s = core.ones(8), streams()[1]
+  local y
+  local g = assert(core.capture(streams(), function() y = s:dropout(x, 0.5) end))
+  local shown = {}
+  for i = 1, 3 do
+    t.eq(g:run(streams()), true)
+    shown[i] = y:totable()
+  end
+  tl.seed(3)
+  s = streams()[1]
+  for i = 1, 3 do t.eq(s:dropout(x, 0.5):totable(), shown[i]) end
+  t.eq({ s:state() }, { streams()[1]:state() })
+  t.eq(g:run(streams()), true)
+  t.eq(y:totable(), streams()[1]:set_state((s:state()), 6) or s:dropout(x, 0.5):totable())
+  tl.seed(4)
+  t.eq(g:run(streams()), false) -- another key
+  t.raises(function() g:run {} end, "captured with 1 streams, run with 0")
+end)
+
+local REFUSED = {
+  ["reading"] = { function(x) return (x + x):item() end, "processor" },
+  ["a tensor of the processor"] = { function(x) return x + core.tensor { 2 } end, "processor" },
+  ["waiting"] = { function() core.synchronize() end, "processor" },
+  ["a capture"] = { function() return core.capture({}, print) end, "being captured already" },
+  ["a stream that is not given"] = { function(x)
+    return core.stream(1, "own"):dropout(x, 0.5)
+  end, "a stream that it was not told of" },
+  ["a transform of a new size"] = { function() return core.fft(core.zeros(34, 2), 1) end,
+    "a new size" },
+  ["an error of its own"] = { function() error "on purpose" end, "on purpose" },
+}
+
+for name, case in pairs(REFUSED) do
+  t.test("no part of a graph: " .. name, function()
+    local x, w = core.ones(1), core.ones(1):require_grad()
+    local s = streams()[1]
+    local _, offset = s:state()
+    local g, why = core.capture(streams(), function()
+      s:dropout(x, 0.5)
+      local lost = w * x
+      case[1](x)
+      return lost
+    end)
+    t.eq(g, nil)
+    t.ok(tostring(why):find(case[2], 1, true), tostring(why))
+    t.eq(select(2, s:state()), offset)
+    t.eq(core.tape_length(), 0)
+    t.eq((x + x):item(), 2.0) -- as before
+  end)
+end
+
+t.test("memory of before that goes in a capture, and of the capture that goes after", function()
+  local before = core.memory().live
+  for _ = 1, 5 do
+    local old, x = core.ones(4096), core.ones(4096)
+    local y
+    local g = assert(core.capture({}, function()
+      local z = x + x
+      old:close()
+      z = z + x
+      y = z * z
+    end))
+    g:run {}
+    t.eq(y:sum():item(), 9.0 * 4096)
+    x:fill(2)
+    g:run {}
+    t.eq(y:sum():item(), 36.0 * 4096)
+    g:close() -- and y is still there
+    t.eq(y:sum():item(), 36.0 * 4096)
+  end
+  collectgarbage()
+  collectgarbage()
+  t.eq(core.memory().live, before)
+end)
+
+t.test("a graph knows where its tensors are", function()
+  local x = core.ones(3, 3)
+  local y
+  local g = assert(core.capture({}, function() y = x + x end))
+  t.eq(g:run {}, true)
+  core.svd(x)
+  t.eq(g:run {}, false)
+  t.eq((x + x):sum():item(), 18.0) -- back on the card, and perhaps where it was
+  if g:run {} then t.eq(y:sum():item(), 18.0) end
+end)
+
+t.test("the processor has no graphs", function()
+  local pipe = io.popen(core.sys.executable() .. [[ lua -e '
+    print(pcall(require "toeplab.core".capture, {}, print))' 2>&1]])
+  local text = pipe:read "a"
+  pipe:close()
+  t.ok(text:find("device 'cpu' has none", 1, true), text)
+end)
+
+t.done()
