@@ -34,6 +34,8 @@ struct tl_graph {
     int streams;
 };
 
+int tl_has_graphs(const tl_ctx *ctx) { return ctx->engine && ctx->engine->graph_begin; }
+
 /* ---- The capture ----------------------------------------------------------------------------- */
 
 tl_status tl_graph_use(tl_graph *g, tl_storage *s)
@@ -87,7 +89,7 @@ static void close_streams(tl_graph *g)
 tl_status tl_graph_begin(tl_ctx *ctx, tl_stream *const *streams, int count, tl_graph **out_g)
 {
     tl_graph *g;
-    if (!ctx->engine || !ctx->engine->graph_begin)
+    if (!tl_has_graphs(ctx))
         return tl_fail(ctx, TL_EDEVICE, "graph: device '%s' has none", tl_device_name(ctx));
     if (ctx->capture) return tl_fail(ctx, TL_EINVAL, "graph: one is being captured already");
     if (!(g = tl_alloc(ctx, sizeof *g))) return TL_ENOMEM;

@@ -373,6 +373,7 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
 
 typedef struct tl_graph tl_graph;
 
+int tl_has_graphs(const tl_ctx *ctx); /* whether ctx's device can capture; the CPU cannot */
 /* From here to tl_graph_end (or tl_graph_free, which gives up) operators are captured, not run;
 ** streams are those that they may draw from. TL_EDEVICE: ctx's device has no graphs. */
 tl_status tl_graph_begin(tl_ctx *ctx, tl_stream *const *streams, int count, tl_graph **out_g);

@@ -59,7 +59,8 @@ typedef struct glue_class {
 } glue_class;
 
 extern const glue_class glue_tensor_class, glue_tno_class, glue_vocab_class, glue_h5_class,
-    glue_store_class, glue_encoder_class, glue_counter_class, glue_recurrence_class, glue_graph_class;
+    glue_store_class, glue_encoder_class, glue_counter_class, glue_recurrence_class,
+    glue_graph_class;
 
 void      glue_class_open(lua_State *L, const glue_class *class); /* makes the metatable */
 glue_box *glue_push(lua_State *L, const glue_class *class);       /* pushes an empty box */

@@ -64,6 +64,14 @@ static int run(lua_State *L)
     return 1;
 }
 
+/* Whether the device can capture. */
+static int has_graphs(lua_State *L)
+{
+    lua_pushboolean(L, tl_has_graphs(glue_ctx(L)));
+    return 1;
+}
+
 static const luaL_Reg methods[] = {{"run", run}, {NULL, NULL}};
 const glue_class glue_graph_class = {"toeplab.graph", release, methods, NULL};
-const luaL_Reg glue_graph_functions[] = {{"capture", capture}, {NULL, NULL}};
+const luaL_Reg glue_graph_functions[] = {
+    {"capture", capture}, {"has_graphs", has_graphs}, {NULL, NULL}};

@@ -78,9 +78,9 @@ static inline tl_status launched(tl_ctx *ctx, const char *what)
 tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p);
 void card_free(tl_ctx *ctx, void *p);
 
-/* Of graphs (graph.cu): memory that was taken during a capture; whether memory that is given back is
-** not to be freed now; how many blocks further on to draw from the stream of key, on the card, NULL
-** outside a capture. */
+/* Of graphs (graph.cu): memory that was taken during a capture; whether memory that is given back
+** is not to be freed now; how many blocks further on to draw from the stream of key, on the card,
+** NULL outside a capture. */
 void card_graph_took(card_graph *g, void *p);
 int card_graph_keeps(card *c, void *p);
 const uint64_t *card_shift(tl_ctx *ctx, uint64_t key);

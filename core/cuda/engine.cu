@@ -39,7 +39,8 @@ tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
     card       *c = card_of(ctx);
     char        what[64];
     cudaError_t st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
-    if (st == cudaErrorMemoryAllocation && !c->capture) { /* what is kept may be in small pieces, or in use */
+    if (st == cudaErrorMemoryAllocation && !c->capture) {
+        /* what is kept may be in small pieces, or in use */
         (void)cudaGetLastError();
         trim(ctx);
         st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);

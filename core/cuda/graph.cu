@@ -66,8 +66,8 @@ static void destroy(card *c, card_graph *g)
     free(g);
 }
 
-/* Those that are freed and of which no tensor has memory; not in a capture, of which that would be a
-** part. */
+/* Those that are freed and of which no tensor has memory; not in a capture, of which that would be
+** a part. */
 static void sweep(card *c)
 {
     for (card_graph *g = c->graphs, *next; g && !c->capture; g = next) {

@@ -1,9 +1,9 @@
 -- graphs.lua -- the forward and backward pass of a training step as a CUDA graph.
 --
 -- On a card the pass over inputs of the same shapes is captured after its second time and from then
--- on launched as a whole, so that neither Lua nor the driver spends time on each kernel. What a graph
--- does is what it did when it was captured: so it is used only for models made of Toeplab's own
--- modules, whose passes depend on nothing but shapes. TOEPLAB_GRAPHS=off: no graphs.
+-- on launched as a whole, so that neither Lua nor the driver spends time on each kernel. What a
+-- graph does is what it did when it was captured: so it is used only for models made of Toeplab's
+-- own modules, whose passes depend on nothing but shapes. TOEPLAB_GRAPHS=off: no graphs.
 
 local core = require "toeplab.core"
 local class = require "toeplab.class"
@@ -88,7 +88,7 @@ end
 -- Its results are valid until the next pass of these shapes.
 function graphs.run(model, opt, inputs, pass)
   local params = opt.params
-  if core.device() == "cpu" or not params or not graphs.on then return pass(inputs) end
+  if not core.has_graphs() or not params or not graphs.on then return pass(inputs) end
   local all = known[model]
   if not all then
     all = { own = own(model), count = 0 }

@@ -280,10 +280,11 @@ t.test("a trial goes on from a checkpoint, and says if it was another kind of ca
     out, good = says("EMULATE_MIB=2048", table.unpack(words))
     t.ok(good and out:find("resumed after step 4 of 6", 1, true), out)
     t.eq(out:find("made on another device", 1, true) ~= nil, emulated)
-    local losses = column(folder, "SELECT value AS x FROM v_metrics WHERE name = 'loss' ORDER BY step")
-    t.in_folder(function(other) -- steps are graphs from the third one on, and after the resumption
+    local sql = "SELECT value AS x FROM v_metrics WHERE name = 'loss' ORDER BY step"
+    local losses = column(folder, sql)
+    t.in_folder(function(other) -- where the steps after the resumption are graphs
       t.eq(trials.run(other, EXPERIMENT, { "device=" .. card }), 0)
-      t.eq(column(other, "SELECT value AS x FROM v_metrics WHERE name = 'loss' ORDER BY step"), losses)
+      t.eq(column(other, sql), losses)
       t.eq(#losses, 6)
     end)
     local path = column(folder, [[SELECT path AS x FROM v_artifacts WHERE kind = 'checkpoint'

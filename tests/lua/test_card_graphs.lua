@@ -1,5 +1,5 @@
--- test_card_graphs.lua -- training steps as graphs on a card: bit for bit those without. The card is
--- tests/emulated.so, or the device that TOEPLAB_CARD names.
+-- test_card_graphs.lua -- training steps as graphs on a card: bit for bit those without. The card
+-- is tests/emulated.so, or the device that TOEPLAB_CARD names.
 local card = require("card").name
 local core = require "toeplab.core"
 core.use_device(card)
