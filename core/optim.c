@@ -54,19 +54,17 @@ static tl_status run(tl_op op, tl_tensor *const *params, tl_tensor *const *m, tl
 /* ---- Adam ------------------------------------------------------------------------------------ */
 
 typedef struct adam {
-    const float *grad;
-    float       *p, *m, *v;
-    float        beta1, beta2, rest1, rest2; /* rest: 1 - beta, rounded after the subtraction */
-    float        eps, scale;
-    float        coupled, decoupled; /* weight decay: in the gradient, or lr times it of p */
-    float        step, root;         /* p -= step m / (root sqrt v + eps) */
+    const float    *grad;
+    float          *p, *m, *v;
+    tl_adam_numbers by;
 } adam;
 
 static void adam_part(void *user, int64_t begin, int64_t end, int thread)
 {
-    const adam a = *(const adam *)user;
-    const float *restrict grad = a.grad;
-    float *restrict p = a.p, *restrict m = a.m, *restrict v = a.v;
+    const adam            j = *(const adam *)user;
+    const tl_adam_numbers a = j.by;
+    const float *restrict grad = j.grad;
+    float *restrict p = j.p, *restrict m = j.m, *restrict v = j.v;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         float g = grad[i] * a.scale + a.coupled * p[i];
@@ -79,17 +77,8 @@ static void adam_part(void *user, int64_t begin, int64_t end, int thread)
 /* adam: p: a tl_trained_list   i: kind, step   f: lr, beta1, beta2, eps, weight decay, scale */
 static tl_status adam_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    double lr = a->f[0], beta1 = a->f[1], beta2 = a->f[2], t = (double)a->i[1];
-    double bias1 = 1 - pow(beta1, t), root2 = sqrt(1 - pow(beta2, t));
-    int    fairseq = a->i[0] == TL_ADAM_FAIRSEQ, coupled = a->i[0] == TL_ADAM;
-    adam   j = {.beta1 = (float)beta1, .beta2 = (float)beta2,
-                .rest1 = (float)(1 - beta1), .rest2 = (float)(1 - beta2), .eps = (float)a->f[3],
-                .scale = (float)a->f[5], .coupled = coupled ? (float)a->f[4] : 0,
-                .decoupled = coupled ? 0 : (float)(lr * a->f[4])};
-    /* fairseq corrects v's bias in the step size alone, so its eps weighs more in early steps. */
-    j.step = (float)(fairseq ? lr * root2 / bias1 : lr / bias1);
-    j.root = (float)(fairseq ? 1 : 1 / root2);
     const tl_trained_list *list = a->p;
+    adam                   j = {.by = tl_adam_numbers_of(a)};
     for (int k = 0; k < list->count; k++) {
         const tl_trained *x = &list->of[k];
         j.grad = x->grad, j.p = x->p, j.m = x->m, j.v = x->v;

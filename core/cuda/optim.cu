@@ -65,11 +65,7 @@ static int64_t blocks_of(int64_t chunks) { return chunks < 8192 ? chunks : 8192;
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-typedef struct adam { /* as optim.c's */
-    float beta1, beta2, rest1, rest2, eps, scale, coupled, decoupled, step, root;
-} adam;
-
-static __global__ void adam_all(adam a, const __grid_constant__ batch l)
+static __global__ void adam_all(tl_adam_numbers a, const __grid_constant__ batch l)
 {
     EACH_CHUNK(chunk, l)
     {
@@ -89,25 +85,12 @@ static __global__ void adam_all(adam a, const __grid_constant__ batch l)
 /* adam: p: a tl_trained_list   i: kind, step   f: lr, beta1, beta2, eps, weight decay, scale */
 static tl_status adam_step(tl_ctx *ctx, const tl_args *a)
 {
-    double lr = a->f[0], t = (double)a->i[1], bias1 = 1 - pow(a->f[1], t);
-    double root2 = sqrt(1 - pow(a->f[2], t));
-    int    fairseq = a->i[0] == TL_ADAM_FAIRSEQ, coupled = a->i[0] == TL_ADAM;
-    adam   j;
-    j.beta1 = (float)a->f[1];
-    j.beta2 = (float)a->f[2];
-    j.rest1 = (float)(1 - a->f[1]);
-    j.rest2 = (float)(1 - a->f[2]);
-    j.eps = (float)a->f[3];
-    j.scale = (float)a->f[5];
-    j.coupled = coupled ? (float)a->f[4] : 0;
-    j.decoupled = coupled ? 0 : (float)(lr * a->f[4]);
-    j.step = (float)(fairseq ? lr * root2 / bias1 : lr / bias1);
-    j.root = (float)(fairseq ? 1 : 1 / root2);
+    tl_adam_numbers        by = tl_adam_numbers_of(a);
     const tl_trained_list *list = (const tl_trained_list *)a->p;
     batch                  l;
     for (int at = 0; at < list->count;) {
         int64_t chunks = next_batch(list, &at, &l);
-        if (chunks > 0) LAUNCH(adam_all, blocks_of(chunks), THREADS, j, l);
+        if (chunks > 0) LAUNCH(adam_all, blocks_of(chunks), THREADS, by, l);
     }
     return launched(ctx, "adam");
 }

@@ -8,7 +8,7 @@ local named = require "toeplab.streams"
 local tl = require "toeplab"
 local t = require "harness"
 
-local N, VOCAB = 16, 30
+local N, VOCAB = 8, 30
 
 local ids = {}
 for i = 1, 400 do ids[i] = (i * i + 3 * i) % 11 + (i % 3) * 4 end
@@ -88,7 +88,7 @@ local MODELS = {
 
 for name, given in pairs(MODELS) do
   t.test("a graph takes the steps that there are without: " .. name, function()
-    t.eq(both(function() return model_of(given) end, 5, plain), 1)
+    t.eq(both(function() return model_of(given) end, 4, plain), 1)
   end)
 end
 
@@ -128,7 +128,7 @@ t.test("evaluation at many lengths, garbage and random numbers between steps", f
       end
       core.tape_clear()
       model:eval()
-      tl.eval.bits_per_token(model, ids, 20 + step)
+      tl.eval.bits_per_token(model, ids:narrow(1, 1, 60), 20 + step)
       named.get("dropout"):unit()
       collectgarbage()
       return plain(model, opt, step)
