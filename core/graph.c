@@ -5,10 +5,10 @@
 
 #include "device.h"
 
-typedef struct used { /* a storage of before the capture */
+typedef struct used { /* a storage of before the capture, or of a result */
     tl_storage *storage;
     const void *data;
-    unsigned version; /* before the capture */
+    unsigned version; /* when it was first used */
     int written;
 } used;
 
@@ -38,16 +38,21 @@ int tl_has_graphs(const tl_ctx *ctx) { return ctx->engine && ctx->engine->graph_
 
 /* ---- The capture ----------------------------------------------------------------------------- */
 
-tl_status tl_graph_use(tl_graph *g, tl_storage *s)
+static tl_status hold(tl_graph *g, tl_storage *s, int written)
 {
-    tl_ctx *ctx = g->ctx;
-    if (s->capture == ctx->captures) return TL_OK;
-    tl_status st = tl_grow(ctx, &g->used, &g->used_room, g->used_count + 1, sizeof *g->used);
+    tl_status st = tl_grow(g->ctx, &g->used, &g->used_room, g->used_count + 1, sizeof *g->used);
     if (st != TL_OK) return st;
     s->refs++;
-    s->capture = ctx->captures;
-    g->used[g->used_count++] = (used){s, s->data, s->version, 0};
+    g->used[g->used_count++] = (used){s, s->data, s->version, written};
     return TL_OK;
+}
+
+tl_status tl_graph_use(tl_graph *g, tl_storage *s)
+{
+    if (s->capture == g->ctx->captures) return TL_OK;
+    tl_status st = hold(g, s, 0);
+    if (st == TL_OK) s->capture = g->ctx->captures;
+    return st;
 }
 
 tl_status tl_graph_own(tl_graph *g, void *p, void (*release)(void *p))
@@ -68,6 +73,9 @@ static tl_status open_streams(tl_graph *g, tl_stream *const *streams, int count)
     g->words = tl_alloc(g->ctx, (size_t)count * sizeof *g->words);
     if (!g->drawn || !g->words) return TL_ENOMEM;
     for (int i = 0; i < count; i++) {
+        for (int k = 0; k < i; k++)
+            if (g->words[k] == streams[i]->key)
+                return tl_fail(g->ctx, TL_EINVAL, "graph: streams %d and %d are one", k + 1, i + 1);
         g->drawn[i] = (drawn){streams[i], streams[i]->key, streams[i]->offset, 0};
         g->words[i] = streams[i]->key;
     }
@@ -107,16 +115,20 @@ tl_status tl_graph_begin(tl_ctx *ctx, tl_stream *const *streams, int count, tl_g
     return TL_OK;
 }
 
-tl_status tl_graph_end(tl_graph *g)
+tl_status tl_graph_end(tl_graph *g, tl_tensor *const *results, int count)
 {
-    tl_ctx *ctx = g->ctx;
+    tl_ctx   *ctx = g->ctx;
+    tl_status st = TL_OK;
     if (ctx->capture != g) return tl_fail(ctx, TL_EINVAL, "graph: its capture is over");
-    ctx->capture = NULL;
-    close_streams(g);
-    tl_status st = ctx->engine->graph_end(ctx, g->on_device);
-    if (st != TL_OK) tl_tape_clear(ctx);
     for (size_t i = 0; i < g->used_count; i++)
         g->used[i].written = g->used[i].storage->version != g->used[i].version;
+    for (int i = 0; i < count && st == TL_OK; i++)
+        if (results[i]->storage->unborn) st = hold(g, results[i]->storage, 1);
+    if (st != TL_OK) return st; /* it is still to be given up */
+    ctx->capture = NULL;
+    close_streams(g);
+    st = ctx->engine->graph_end(ctx, g->on_device);
+    if (st != TL_OK) tl_tape_clear(ctx);
     g->captured = st == TL_OK;
     return st;
 }
@@ -170,7 +182,9 @@ tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *o
     tl_status st = ctx->engine->graph_run(ctx, g->on_device, g->words);
     if (st != TL_OK) return st;
     for (int i = 0; i < count; i++) streams[i]->offset += g->drawn[i].blocks;
-    for (size_t i = 0; i < g->used_count; i++)
+    for (size_t i = 0; i < g->used_count; i++) {
         if (g->used[i].written) g->used[i].storage->version++;
+        g->used[i].storage->unborn = 0;
+    }
     return TL_OK;
 }

@@ -20,6 +20,7 @@ typedef struct tl_storage { /* refcounted memory, shared by views */
     int refs;
     unsigned version; /* how often a kernel wrote it */
     unsigned capture; /* the last of the context's in which it was made or used */
+    int unborn;       /* made in a capture, and its graph has not run: there is nothing in it yet */
     tl_device device; /* where data is at present (device.h) */
     size_t bytes;
     void *data;

@@ -377,8 +377,8 @@ int tl_has_graphs(const tl_ctx *ctx); /* whether ctx's device can capture; the C
 /* From here to tl_graph_end (or tl_graph_free, which gives up) operators are captured, not run;
 ** streams are those that they may draw from. TL_EDEVICE: ctx's device has no graphs. */
 tl_status tl_graph_begin(tl_ctx *ctx, tl_stream *const *streams, int count, tl_graph **out_g);
-/* The tensors that were made and are still there belong to the graph: each run writes them. */
-tl_status tl_graph_end(tl_graph *g);
+/* results: those of the tensors made that are of use afterwards; each run writes them. */
+tl_status tl_graph_end(tl_graph *g, tl_tensor *const *results, int count);
 /* Does it, from what its tensors hold now and with the next numbers of the same streams. *out_ran
 ** 0: nothing is done, for a tensor of it has moved or a stream is another; capture it again. */
 tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *out_ran);

@@ -23,15 +23,17 @@ static tl_stream **streams(lua_State *L, int arg, int *out_count)
 static int work(lua_State *L)
 {
     tl_graph *g = lua_touserdata(L, 2);
+    int       count = 0;
     lua_pushvalue(L, 1);
-    lua_call(L, 0, 0);
+    lua_call(L, 0, 1);
+    tl_tensor **results = lua_isnil(L, 3) ? NULL : glue_tensors(L, 3, &count);
     lua_gc(L, LUA_GCCOLLECT);
-    glue_check(L, tl_graph_end(g));
+    glue_check(L, tl_graph_end(g, results, count));
     return 0;
 }
 
 /* capture(streams, f) -> what f() asks the card for, as a graph that has not run; nil and the error
-** of what failed. */
+** of what failed. f returns the tensors that it is for, a list, or nothing. */
 static int capture(lua_State *L)
 {
     int         count;
@@ -48,6 +50,7 @@ static int capture(lua_State *L)
     if (lua_pcall(L, 2, 0, 0) == LUA_OK) return 1;
     tl_graph_free(box->as.graph);
     box->as.graph = NULL;
+    lua_gc(L, LUA_GCCOLLECT); /* the tensors that it made are nobody's */
     lua_pushnil(L);
     lua_insert(L, -2);
     return 2;

@@ -30,7 +30,9 @@ extern "C" {
 #define SLOT_BYTES ((size_t)1 << 20)
 #endif
 
-#define FAULT_GAMMA INT32_MIN
+/* What a kernel can meet: an index out of range, a gamma outside (0,1]. 0: nothing. */
+#define FAULT_INDEX(i) (2 * (int64_t)(i) + 1)
+#define FAULT_GAMMA    2
 
 typedef struct card_graph card_graph; /* graph.cu */
 
@@ -40,12 +42,11 @@ typedef struct card {
     cudaMemPool_t pool;
     cublasHandle_t blas;
     void *workspace; /* of cuBLAS: a fixed one, so that its results repeat */
-    /* On the card: set by a kernel that met a bad index, to index + 1 or the index if it is
-    ** negative, or another FAULT; looked at by download. */
-    int *fault;
+    int64_t *fault; /* on the card: set by a kernel that met one; looked at by download */
     struct spectra *spectra; /* cuFFT's plans (transform.cu) */
     card_graph *graphs;      /* all that there are */
     card_graph *capture;     /* the one that is being captured, or NULL */
+    tl_memory before;        /* when the capture began: it is not asked for during one */
     /* What is copied to the card is put in the next of SLOTS pinned buffers, so that nobody waits
     ** for it; NULL: there are none. A slot is used again once its event has come. */
     char *slots;
@@ -89,6 +90,7 @@ tl_status card_graph_end(tl_ctx *ctx, void *graph);
 tl_status card_graph_run(tl_ctx *ctx, void *graph, const uint64_t *shifts);
 void card_graph_free(tl_ctx *ctx, void *graph);
 void card_graphs_close(tl_ctx *ctx);
+void card_spectra_unpin(card *c); /* no graph has them any more (transform.cu) */
 
 /* c [m,n] = op(a) op(b) + beta c, row-major, count matrices one behind the other, in float32
 ** (gemm.cu). */

@@ -8,7 +8,7 @@ static __device__ float power(float gamma, float lag)
 }
 
 static __global__ void decay_each(const float *coef, const float *lags, const float *gamma,
-                                  int each, int64_t d, float *y, int64_t n, int *fault)
+                                  int each, int64_t d, float *y, int64_t n, int64_t *fault)
 {
     EACH(i, n)
     {

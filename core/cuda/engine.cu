@@ -12,9 +12,9 @@ static void trim(tl_ctx *ctx);
 
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what)
 {
+    (void)cudaGetLastError(); /* the card may go on */
     if (st != cudaErrorMemoryAllocation)
         return tl_fail(ctx, TL_EDEVICE, "cuda: %s: %s", what, cudaGetErrorString(st));
-    (void)cudaGetLastError(); /* the card goes on */
     return tl_fail(ctx, TL_ENOMEM, "cuda: %s: out of memory on the card, %zu bytes in use", what,
                    card_of(ctx) ? memory(ctx).live : (size_t)0);
 }
@@ -85,7 +85,7 @@ static tl_status upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 static tl_status check_fault(tl_ctx *ctx)
 {
     card       *c = card_of(ctx);
-    int         fault = 0, none = 0;
+    int64_t     fault = 0, none = 0;
     cudaError_t st = cudaMemcpyAsync(&fault, c->fault, sizeof fault, cudaMemcpyDeviceToHost,
                                      c->stream);
     if (st == cudaSuccess) st = cudaStreamSynchronize(c->stream);
@@ -97,7 +97,7 @@ static tl_status check_fault(tl_ctx *ctx)
         return tl_fail(ctx, TL_EINVAL, "cuda: decay: a gamma is outside (0,1]: run the same on the "
                        "CPU, which says which");
     return tl_fail(ctx, TL_EINVAL, "cuda: an index, %d, is out of range: run the same on the CPU, "
-                   "which says where", fault < 0 ? fault : fault - 1);
+                   "which says where", (int)((fault - 1) / 2));
 }
 
 static tl_status download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
@@ -115,12 +115,13 @@ static tl_memory memory(const tl_ctx *ctx)
     card    *c = card_of(ctx);
     tl_memory info = {0};
     uint64_t used = 0, high = 0, reserved = 0, graphs = 0, graphs_high = 0;
+    if (c->capture) return c->before;
     (void)cudaDeviceGetGraphMemAttribute(c->number, cudaGraphMemAttrUsedMemCurrent, &graphs);
     (void)cudaDeviceGetGraphMemAttribute(c->number, cudaGraphMemAttrUsedMemHigh, &graphs_high);
     (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemCurrent, &used);
     (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemHigh, &high);
     (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved);
-    info.live = (size_t)(used + graphs);
+    info.live = (size_t)(used + graphs); /* of graphs also what they use in between */
     info.peak = (size_t)(high + graphs_high); /* at most, for they need not be at one time */
     info.cached = (size_t)(reserved - used);
     return info;
@@ -141,6 +142,7 @@ static void trim(tl_ctx *ctx)
     (void)cudaStreamSynchronize(c->stream);
     (void)cudaMemPoolTrimTo(c->pool, 0);
     (void)cudaDeviceGraphMemTrim(c->number);
+    (void)cudaGetLastError(); /* what cannot be given back is kept */
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */

@@ -1,16 +1,15 @@
 /* gather.cu - rows by index: embeddings and table look-ups; windows of a text. */
 #include "cuda.cuh"
 
-/* A fault is the bad index, moved off 0: see check_fault in engine.cu. */
-static __device__ bool bad(int32_t index, int64_t count, int *fault)
+static __device__ bool bad(int32_t index, int64_t count, int64_t *fault)
 {
     if (index >= 0 && index < count) return false;
-    *fault = index < 0 ? index : index + 1;
+    *fault = FAULT_INDEX(index);
     return true;
 }
 
 static __global__ void gather_each(const float *table, int64_t rows, const int32_t *index,
-                                   int64_t cols, float *y, int64_t n, int *fault)
+                                   int64_t cols, float *y, int64_t n, int64_t *fault)
 {
     EACH(i, n)
     {
@@ -249,7 +248,7 @@ static tl_status gather_grad(tl_ctx *ctx, const tl_args *a)
 /* ---- Windows --------------------------------------------------------------------------------- */
 
 static __global__ void windows_each(const int32_t *ids, int64_t len, const int32_t *starts,
-                                    int64_t n, int32_t *rows, int64_t total, int *fault)
+                                    int64_t n, int32_t *rows, int64_t total, int64_t *fault)
 {
     EACH(i, total)
     {

@@ -60,10 +60,12 @@ static void destroy(card *c, card_graph *g)
     if (g->exec) (void)cudaGraphExecDestroy(g->exec);
     if (g->captured) (void)cudaGraphDestroy(g->captured);
     if (g->shifts) (void)cudaFreeAsync(g->shifts, c->stream);
+    (void)cudaGetLastError(); /* what cannot be freed is no failure of what comes next */
     free(g->own.of);
     free(g->late.of);
     free(g->keys);
     free(g);
+    if (!c->graphs) card_spectra_unpin(c);
 }
 
 /* Those that are freed and of which no tensor has memory; not in a capture, of which that would be
@@ -132,6 +134,7 @@ tl_status card_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **
     c->graphs = g;
     tl_status   st = fill(ctx, g, keys, count);
     cudaError_t began = cudaSuccess;
+    c->before = ctx->engine->memory(ctx);
     if (st == TL_OK) began = cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal);
     if (began != cudaSuccess) st = cuda_fail(ctx, began, "beginning a graph");
     if (st != TL_OK) {
@@ -164,8 +167,9 @@ tl_status card_graph_end(tl_ctx *ctx, void *graph)
                                            cudaGraphInstantiateFlagAutoFreeOnLaunch);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "ending a graph");
     if (g->wrong) return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met %s", g->wrong);
-    ctx->engine->trim(ctx); /* what steps without it kept for reuse is room for the graph's */
-    return TL_OK;
+    ctx->engine->trim(ctx); /* what steps without it kept for reuse is room for its memory, */
+    st = cudaGraphUpload(g->exec, c->stream); /* which it takes here, or at a launch */
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "taking a graph's memory");
 }
 
 tl_status card_graph_run(tl_ctx *ctx, void *graph, const uint64_t *shifts)
@@ -176,6 +180,11 @@ tl_status card_graph_run(tl_ctx *ctx, void *graph, const uint64_t *shifts)
         st = ctx->engine->upload(ctx, g->shifts, shifts, (size_t)g->count * sizeof *shifts);
     if (st != TL_OK) return st;
     cudaError_t launched = cudaGraphLaunch(g->exec, card_of(ctx)->stream);
+    if (launched == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        ctx->engine->trim(ctx);
+        launched = cudaGraphLaunch(g->exec, card_of(ctx)->stream);
+    }
     if (launched != cudaSuccess) return cuda_fail(ctx, launched, "launching a graph");
     g->launched = 1;
     return TL_OK;

@@ -12,7 +12,7 @@ typedef struct loss { /* as softmax.c's */
     int32_t        ignore;
     float         *losses;          /* one per row, 0 where it is ignored */
     const float   *scale;           /* 1/count, on the card */
-    int           *fault;
+    int64_t       *fault;
 } loss;
 
 /* scale = 1/number of targets that count, 0 if none does */
@@ -37,7 +37,7 @@ static __global__ void loss_rows(loss j, int64_t first, const float *logits, flo
     int          bad = t != j.ignore && (t < 0 || t >= j.v);
     if (t == j.ignore || bad) {
         if (threadIdx.x == 0) j.losses[r] = 0;
-        if (threadIdx.x == 0 && bad) *j.fault = t < 0 ? t : t + 1;
+        if (threadIdx.x == 0 && bad) *j.fault = FAULT_INDEX(t);
         for (int64_t i = threadIdx.x; g && i < j.v; i += THREADS) g[k * j.v + i] = 0;
         return;
     }

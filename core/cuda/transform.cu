@@ -24,6 +24,11 @@ static void drop(spectra **at)
     free(s);
 }
 
+void card_spectra_unpin(card *c)
+{
+    for (spectra *s = c->spectra; s; s = s->next) s->in_graph = 0;
+}
+
 void card_spectra_close(tl_ctx *ctx)
 {
     while (card_of(ctx)->spectra) drop(&card_of(ctx)->spectra);

@@ -3,118 +3,165 @@
 -- On a card the pass over inputs of the same shapes is captured after its second time and from then
 -- on launched as a whole, so that neither Lua nor the driver spends time on each kernel. What a
 -- graph does is what it did when it was captured: so it is used only for models made of Toeplab's
--- own modules, whose passes depend on nothing but shapes. TOEPLAB_GRAPHS=off: no graphs.
+-- own modules, as long as they are what they were (structure.lua) and the numbers that they have
+-- read of their tensors are (memo.lua). TOEPLAB_GRAPHS=off: no graphs.
 
 local core = require "toeplab.core"
-local class = require "toeplab.class"
+local memo = require "toeplab.memo"
 local streams = require "toeplab.streams"
+local structure = require "toeplab.structure"
 
 local graphs = { on = os.getenv "TOEPLAB_GRAPHS" ~= "off" }
 
-local KEPT = 4 -- graphs of a model: each has its own memory
-local cannot = { EDEVICE = true, ENOMEM = true } -- what a step without a graph may still do
+local KEPT = 4 -- graphs of an optimiser: each has memory of its own
+local WORTH, FEW = 4, 3 -- runs that are worth a capture; captures that were not, and no more
+local cannot = { EDEVICE = true, ENOMEM = true } -- what a pass without a graph may still do
 
--- model -> {own=, count=, key -> {inputs=, graph=, results=, grads=}, {why=} or false}
+-- optimiser -> {model=, count=, key -> false (once), {never=} or what capture gives}
 local known = setmetatable({}, { __mode = "k" })
 
-local function has_function(options)
-  for name, value in pairs(options) do -- what init does is done
-    if type(value) == "function" and name ~= "init" then return true end
-  end
-  return false
-end
-
--- Whether a model is made of Toeplab's own modules, and nobody gave them functions.
-local function own(model)
-  if not class.ismodule(model) then return false end
-  for _, entry in ipairs(model:modules()) do
-    local module = entry.module
-    if module.scripted or has_function(module.opt) or has_function(module) then return false end
-  end
-  return true
-end
-
--- What a graph is for: the shapes of its inputs, the precision, and how many parameters are
--- trained.
-local function key_of(inputs, params)
-  local words, trained = { core.precision() }, 0
+-- What of the inputs a graph is for.
+local function key_of(inputs)
+  local words = { core.precision() }
   for _, t in ipairs(inputs) do words[#words + 1] = tostring(t) end
-  for _, p in ipairs(params) do
-    if p:requires_grad() then trained = trained + 1 end
-  end
-  words[#words + 1] = trained
   return table.concat(words, " ")
 end
 
--- The streams of the names.
+-- The streams of the names, those in use by now; nil if one is not.
 local function named(names)
-  local list = {}
-  for i, name in ipairs(names) do list[i] = streams.get(name) end
+  local list, all = {}, {}
+  for _, entry in ipairs(streams.list()) do all[entry.name] = entry.stream end
+  for i, name in ipairs(names) do
+    list[i] = all[name]
+    if not list[i] then return nil end
+  end
   return list
 end
 
--- Captures pass for inputs of the shapes of these, which it has just taken: so its plans and tables
--- are made.
-local function capture(params, inputs, pass)
-  local g, had, results = { inputs = {}, names = {}, grads = {} }, {}, nil
+-- Without an error that only a graph makes; others are raised.
+local function checked(ok, ...)
+  if ok then return ... end
+  local why = ...
+  if type(why) == "table" and cannot[why.status] then return nil, why end
+  error(why, 0)
+end
+
+-- A graph of pass: {graph=, inputs=, names=, results=, grads=}. The parameters have no gradients.
+local function captured(params, inputs, pass)
+  local g = { inputs = {}, names = {}, grads = {}, runs = 0 }
   for i, t in ipairs(inputs) do g.inputs[i] = t:clone() end
   for i, entry in ipairs(streams.list()) do g.names[i] = entry.name end
+  local graph, why = core.capture(named(g.names), function()
+    g.results = pass(g.inputs)
+    local all = table.move(g.results, 1, #g.results, 1, {})
+    for i, p in ipairs(params) do
+      g.grads[i] = p:grad() or false
+      all[#all + 1] = g.grads[i] or nil
+    end
+    return all
+  end)
+  if not graph then error(why, 0) end
+  g.graph = graph
+  return g
+end
+
+-- The same of a pass that has just been taken, so that its plans and tables are made, and whose
+-- gradients stay as they are; nil and why not.
+local function capture(model, params, inputs, pass)
+  local parts = structure.of(model, params)
+  if not parts then return nil end
+  local had = {}
   for i, p in ipairs(params) do
-    had[i] = p:grad()
+    had[i] = p:grad() or false
     p:set_grad(nil)
   end
-  local graph, why = core.capture(named(g.names), function() results = pass(g.inputs) end)
+  local asked, ok, g = memo.watch(captured, params, inputs, pass)
   for i, p in ipairs(params) do
-    g.grads[i] = graph and p:grad()
-    p:set_grad(had[i])
+    p:set_grad(had[i] or nil)
+    if had[i] then had[i]:close() end -- the slot has it
   end
-  g.graph, g.results = graph, results
-  if graph then return g end
-  if not (type(why) == "table" and cannot[why.status]) then error(why, 0) end
-  warn("toeplab: a step is not a CUDA graph, so it is slower: ", tostring(why))
-  return { why = tostring(why) }
+  local why
+  g, why = checked(ok, g)
+  if not g then
+    warn("toeplab: a step is not a CUDA graph, so it is slower: ", tostring(why))
+    return nil
+  end
+  g.parts, g.asked = parts, asked
+  return g
 end
 
 -- Does what g has captured, of these inputs; false if it has to be captured again.
 local function run(g, params, inputs)
+  if not (structure.same(g.parts) and memo.same(g.asked)) then return false end
+  local list = named(g.names)
+  if not list then return false end
   for i, t in ipairs(inputs) do g.inputs[i]:copy(t) end
-  if not g.graph:run(named(g.names)) then return false end
-  for i, p in ipairs(params) do p:set_grad(g.grads[i]) end
+  if not checked(pcall(g.graph.run, g.graph, list)) then return false end
+  for i, p in ipairs(params) do p:set_grad(g.grads[i] or nil) end
+  core.tape_clear() -- as backward does
+  g.runs = g.runs + 1
   return true
+end
+
+-- Ends a graph: its memory is free once nobody has its gradients.
+local function close(g)
+  g.graph:close()
+  for _, list in ipairs { g.inputs, g.results, g.grads } do
+    for _, t in ipairs(list) do
+      if t then t:close() end
+    end
+  end
+end
+
+-- The graph for the next pass of key, after one without it.
+local function renew(all, key, model, params, inputs, pass)
+  local g = all[key]
+  if g == nil then -- once is no reason to expect it again
+    all[key] = false
+    return
+  end
+  if not g and all.count == KEPT then return end
+  local idle = 0
+  if g then
+    idle = g.idle + (g.runs < WORTH and 1 or 0)
+    close(g)
+    all.count = all.count - 1
+  end
+  g = idle < FEW and capture(model, params, inputs, pass) or { never = true }
+  g.idle = idle
+  all[key] = g
+  if g.graph then all.count = all.count + 1 end
 end
 
 -- pass(inputs): a list of tensors, after going backward from them. It depends on the model, of
 -- which opt trains the parameters (they have no gradient), and on inputs, a list of tensors, alone.
--- Its results are valid until the next pass of these shapes.
+-- Its results, and the gradients, are valid until the next pass.
 function graphs.run(model, opt, inputs, pass)
   local params = opt.params
-  if not core.has_graphs() or not params or not graphs.on then return pass(inputs) end
-  local all = known[model]
-  if not all then
-    all = { own = own(model), count = 0 }
-    known[model] = all
+  if not graphs.on or not params or not core.has_graphs() or not core.recording() then
+    return pass(inputs)
   end
-  local key = all.own and key_of(inputs, params)
-  local g = key and all[key]
-  if g and g.graph and run(g, params, inputs) then return g.results end
+  local all = known[opt]
+  if not all or all.model ~= model then
+    all = { model = model, count = 0 }
+    known[opt] = all
+  end
+  local key = key_of(inputs)
+  local g = all[key]
+  if g and g.never then return pass(inputs) end
+  if g and run(g, params, inputs) then return g.results end
   local results = pass(inputs)
-  if not key then return results end
-  if g == nil then
-    all[key] = false -- once is no reason to expect it again
-  elseif g and g.graph or not g and all.count < KEPT then
-    all.count = all.count + (g and 0 or 1)
-    all[key] = capture(params, inputs, pass)
-  end
+  renew(all, key, model, params, inputs, pass)
   return results
 end
 
--- How many graphs a model has.
-function graphs.count(model)
-  local count = 0
-  for _, g in pairs(known[model] or {}) do
-    if type(g) == "table" and g.graph then count = count + 1 end
+-- How many graphs an optimiser has, and how often they ran.
+function graphs.count(opt)
+  local count, runs = 0, 0
+  for _, g in next, known[opt] or {} do
+    if type(g) == "table" and g.graph then count, runs = count + 1, runs + g.runs end
   end
-  return count
+  return count, runs
 end
 
 return graphs

@@ -29,9 +29,9 @@ local function model_of(given)
 end
 
 -- The losses of steps with and without graphs, as they are: each(model, opt, step) takes a step.
--- Then how many graphs there were.
+-- Then how many graphs there were, and how often they ran.
 local function both(make, steps, each)
-  local lists, count = {}, 0
+  local lists, count, runs = {}, 0, 0
   for turn, on in ipairs { true, false } do
     graphs.on = on
     local model = make()
@@ -45,11 +45,11 @@ local function both(make, steps, each)
       list[#list + 1] = ("%a"):format((p.tensor * p.tensor):sum():item())
     end
     lists[turn] = table.concat(list, "\n")
-    if on then count = graphs.count(model) end
+    if on then count, runs = graphs.count(opt) end
   end
   graphs.on = true
   t.eq(lists[1], lists[2])
-  return count
+  return count, runs
 end
 
 local function plain(model, opt, step) return tl.train.lm_step(model, opt, batch(step)) end
@@ -88,35 +88,37 @@ local MODELS = {
 
 for name, given in pairs(MODELS) do
   t.test("a graph takes the steps that there are without: " .. name, function()
-    t.eq(both(function() return model_of(given) end, 4, plain), 1)
+    t.eq({ both(function() return model_of(given) end, 4, plain) }, { 1, 2 })
   end)
 end
 
 t.test("in bf16 and TF32", function()
   for _, precision in ipairs { "bf16", "tf32" } do
     local function each(...) return core.precision(precision, plain, ...) end
-    t.eq(both(model_of, 4, each), 1)
+    t.eq({ both(model_of, 4, each) }, { 1, 2 })
   end
 end)
 
 -- ---- What changes between steps -----------------------------------------------------------------
 
 t.test("shapes that alternate, and more of them than graphs are kept", function()
-  t.eq(both(model_of, 8, function(model, opt, step)
+  t.eq({ both(model_of, 8, function(model, opt, step)
     return tl.train.lm_step(model, opt, batch(step, 2, 9 + step % 2))
-  end), 2)
-  t.eq(both(model_of, 18, function(model, opt, step)
+  end) }, { 2, 4 })
+  t.eq({ both(model_of, 18, function(model, opt, step)
     return tl.train.lm_step(model, opt, batch(step, 1, 4 + step % 6))
-  end), 4)
+  end) }, { 4, 4 })
 end)
 
 t.test("micro batches, equal and of several lengths", function()
-  t.eq(both(model_of, 4, function(model, opt, step)
+  t.eq({ both(model_of, 4, function(model, opt, step)
     return tl.train.lm_step(model, opt, batch(step, 5), 2)
-  end), 1)
-  t.eq(both(model_of, 4, function(model, opt, step)
+  end) }, { 1, 2 })
+  local made = { positions = "sinusoidal", encoder = "ssm", encoder_options = { state = 4 },
+    causal = false }
+  t.eq({ both(function() return model_of(made) end, 4, function(model, opt, step)
     return tl.train.lm_step(model, opt, { batch(step, 1, 12), batch(step, 3, 7) })
-  end), 1)
+  end) }, { 1, 2 })
 end)
 
 t.test("evaluation at many lengths, garbage and random numbers between steps", function()
@@ -146,7 +148,7 @@ t.test("a parameter that is trained no more", function()
   t.eq(both(model_of, 7, function(model, opt, step)
     if step == 4 then model.layers[1].token.u.weight:require_grad(false) end
     return plain(model, opt, step)
-  end), 2)
+  end), 1)
 end)
 
 t.test("other streams: a seed in the middle of training", function()
@@ -182,6 +184,110 @@ t.test("gradients are there after a step, and gone when they are set to nil", fu
   t.ok(kept:numel() == weight:numel())
 end)
 
+t.test("a step forgets what was recorded before it", function()
+  local model = model_of()
+  local opt = tl.optim.adam(model, {})
+  for step = 1, 6 do
+    tl.train.loss(model, tl.train.split(batch(step))):item()
+    plain(model, opt, step)
+    t.eq(core.tape_length(), 0)
+  end
+end)
+
+-- What a script may do between two steps: name -> {options of the model, what it does at step 5}.
+local CHANGES = {
+  ["another dropout"] = { {}, function(model) model.drop.opt.p = 0.5 end },
+  ["another eps"] = { {}, function(model) model.final_norm.opt.eps = 0.5 end },
+  ["another part"] = { {}, function(model)
+    model.layers[1].token.u = tl.nn.Linear(8, 24)
+  end },
+  ["another decay, uneven"] = { {}, function(model)
+    model.layers[1].token.tno.decay.gamma:copy(core.range(1, 24) * (1 / 25))
+  end },
+  ["another decay, and so another horizon"] = { { decay = 0.5, horizon = 0.01 }, function(model)
+    model.layers[1].token.tno.decay.gamma:fill(0.9)
+  end },
+  ["evaluation of a part"] = { {}, function(model)
+    rawset(model, "train", function() model.drop:eval() end)
+  end },
+  ["a loss of its own"] = { {}, function(model)
+    local was = model.loss
+    model.loss = function(...) return was(...) * 2 end
+  end },
+  ["a part that is left out"] = { { positions = "sinusoidal", causal = false }, function(model)
+    model.position = nil
+  end },
+  ["another moment of the recorded gradient"] = { {}, function(model)
+    core.svd(model.embed.weight:grad())
+  end },
+  ["other gradients, closed"] = { {}, function(model) model.embed.weight:grad():close() end },
+}
+
+for name, case in pairs(CHANGES) do
+  t.test("a change in the middle of training: " .. name, function()
+    both(function() return model_of(case[1]) end, 7, function(model, opt, step)
+      if step == 5 then case[2](model) end
+      return plain(model, opt, step)
+    end)
+  end)
+end
+
+t.test("parameters that are frozen in turn", function()
+  both(model_of, 9, function(model, opt, step)
+    local u = model.layers[1].token
+    u.u.weight:require_grad(step % 2 == 0)
+    u.v.weight:require_grad(step % 2 == 1)
+    return plain(model, opt, step)
+  end)
+end)
+
+t.test("two optimisers, of one model and of its parts", function()
+  both(function() return model_of { layers = 2 } end, 9, function(model, opt, step)
+    opt.second = opt.second or tl.optim.sgd(model, { lr = 0.1 })
+    return plain(model, step % 2 == 0 and opt or opt.second, step)
+  end)
+  both(function() return model_of { layers = 2 } end, 9, function(model, opt, step)
+    opt.one = opt.one or tl.optim.adam(model.layers[1], {})
+    opt.two = opt.two or tl.optim.adam(model.layers[2], {})
+    local loss, info = plain(model, step % 2 == 0 and opt.one or opt.two, step)
+    if step == 6 then opt:step() end -- with what has gathered
+    return loss, info
+  end)
+end)
+
+t.test("gradients are not recorded: the error is the same", function()
+  local model = model_of()
+  local opt = tl.optim.adam(model, {})
+  for step = 1, 4 do plain(model, opt, step) end
+  t.raises(function() core.no_grad(plain, model, opt, 5) end, "was not recorded")
+end)
+
+t.test("no stream comes to be by a graph", function()
+  local model = model_of()
+  local opt = tl.optim.adam(model, {})
+  for step = 1, 4 do plain(model, opt, step) end
+  tl.seed(7)
+  t.eq(named.list(), {})
+  plain(model, opt, 5)
+  t.eq(#named.list(), 1)
+end)
+
+t.test("a graph that never pays is captured no more", function()
+  t.eq(both(model_of, 12, function(model, opt, step)
+    core.svd(model.embed.weight)
+    return plain(model, opt, step)
+  end), 0)
+end)
+
+t.test("a profile counts kernels", function()
+  local model = model_of()
+  local opt = tl.optim.adam(model, {})
+  for step = 1, 4 do plain(model, opt, step) end
+  local kernels = {}
+  for _, k in ipairs(tl.profile(plain, model, opt, 5).kernels) do kernels[k.name] = k.calls end
+  t.eq(kernels.tno, 1)
+end)
+
 -- ---- What has no graph --------------------------------------------------------------------------
 
 t.test("modules and functions of a script are asked at each step", function()
@@ -209,7 +315,7 @@ t.test("a model that is no module, and an optimiser without a list of parameters
   local opt = tl.optim.adam(model, {})
   local thin = { train = function() end, loss = function(_, ...) return model:loss(...) end }
   for step = 1, 4 do plain(thin, opt, step) end
-  t.eq(graphs.count(thin), 0)
+  t.eq(graphs.count(opt), 0)
 end)
 
 -- ---- The capture itself -------------------------------------------------------------------------
@@ -220,7 +326,10 @@ t.test("a graph draws the numbers that follow", function()
   tl.seed(3)
   local x, s = core.ones(8), streams()[1]
   local y
-  local g = assert(core.capture(streams(), function() y = s:dropout(x, 0.5) end))
+  local g = assert(core.capture(streams(), function()
+    y = s:dropout(x, 0.5)
+    return { y }
+  end))
   local shown = {}
   for i = 1, 3 do
     t.eq(g:run(streams()), true)
@@ -259,7 +368,7 @@ for name, case in pairs(REFUSED) do
       s:dropout(x, 0.5)
       local lost = w * x
       case[1](x)
-      return lost
+      return { lost }
     end)
     t.eq(g, nil)
     t.ok(tostring(why):find(case[2], 1, true), tostring(why))
@@ -270,6 +379,7 @@ for name, case in pairs(REFUSED) do
 end
 
 t.test("memory of before that goes in a capture, and of the capture that goes after", function()
+  core.memory_trim()
   local before = core.memory().live
   for _ = 1, 5 do
     local old, x = core.ones(4096), core.ones(4096)
@@ -279,6 +389,7 @@ t.test("memory of before that goes in a capture, and of the capture that goes af
       old:close()
       z = z + x
       y = z * z
+      return { y }
     end))
     g:run {}
     t.eq(y:sum():item(), 9.0 * 4096)
@@ -290,13 +401,39 @@ t.test("memory of before that goes in a capture, and of the capture that goes af
   end
   collectgarbage()
   collectgarbage()
+  core.memory_trim()
   t.eq(core.memory().live, before)
+end)
+
+t.test("what a capture made is nothing before a run, and if it is no result", function()
+  local x, one, two = core.ones(3), nil, nil
+  local g = assert(core.capture({}, function()
+    one, two = x + x, x * x
+    return { one }
+  end))
+  for _, f in ipairs { one.totable, one.sum, core.svd, function(y) return y + y end } do
+    t.raises(f, "made in a capture", one)
+  end
+  g:run {}
+  t.eq(one:totable(), { 2, 2, 2 })
+  t.raises(two.totable, "made in a capture", two)
+  core.capture({}, function()
+    two = x + x
+    error "on purpose"
+  end)
+  t.raises(two.totable, "made in a capture", two)
+  t.raises(core.capture, "streams 1 and 2 are one", { streams()[1], streams()[1] }, print)
+  one:close()
+  two:close()
 end)
 
 t.test("a graph knows where its tensors are", function()
   local x = core.ones(3, 3)
   local y
-  local g = assert(core.capture({}, function() y = x + x end))
+  local g = assert(core.capture({}, function()
+    y = x + x
+    return { y }
+  end))
   t.eq(g:run {}, true)
   core.svd(x)
   t.eq(g:run {}, false)

@@ -204,7 +204,7 @@ function work.make(p)
   local maker = makers[p.what]
   if not maker then error("there is no work " .. tostring(p.what), 0) end
   enter(p.precision)
-  graphs.on = p.graphs ~= false
+  graphs.on = graphs.on and p.graphs ~= false
   streams.seed(1)
   return maker(p, core.stream(1, "bench"))
 end

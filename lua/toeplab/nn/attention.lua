@@ -4,6 +4,7 @@ local core = require "toeplab.core"
 local class = require("toeplab.class").class
 local act = require "toeplab.nn.act"
 local Dropout = require("toeplab.nn.dropout").Dropout
+local kept = require "toeplab.nn.kept"
 local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.options"
 local position = require "toeplab.nn.position"
@@ -27,8 +28,7 @@ local function attend(self, q, k, v)
   q, k, v = split(q, heads), split(k, heads), split(v, heads)
   local scores = core.affine(core.matmul(q, k, false, true), 1 / math.sqrt(q:dim(4)), 0)
   if self.opt.positions == "alibi" then
-    if not self.bias[n] then self.bias = { [n] = position.alibi_bias(heads, n) } end
-    scores = scores + self.bias[n]
+    scores = scores + kept(self.bias, n, position.alibi_bias, heads, n)
   end
   local weights = core.softmax(scores, self.opt.causal)
   if self.drop then weights = self.drop(weights) end

@@ -75,7 +75,7 @@ function Decay:value()
 end
 
 -- Whether all numbers of gamma are the same.
-local even = memo(function(gamma)
+local even = memo.of(function(gamma)
   local first = gamma:get(1)
   return gamma:amax():item() == first and core.neg(gamma):amax():item() == -first
 end)

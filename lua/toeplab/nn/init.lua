@@ -20,15 +20,8 @@ local files = {
 }
 
 local nn = {
-  Module = class.Module, ismodule = class.ismodule, istensor = class.istensor,
+  class = class.class, Module = class.Module, ismodule = class.ismodule, istensor = class.istensor,
 }
-
--- As class.class, for scripts: what such a module does may depend on anything.
-function nn.class(...)
-  local new = class.class(...)
-  new.scripted = true
-  return new
-end
 
 return setmetatable(nn, {
   __index = function(_, name)

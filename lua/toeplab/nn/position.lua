@@ -2,6 +2,7 @@
 
 local core = require "toeplab.core"
 local class = require("toeplab.class").class
+local kept = require "toeplab.nn.kept"
 local options = require "toeplab.options"
 
 -- y = x + P,  P[i,2j] = sin(i 10000^(-2j/dim)),  P[i,2j+1] = cos of the same (Vaswani et al. 2017).
@@ -22,8 +23,7 @@ end
 
 function Sinusoidal:forward(x)
   local n = x:dim(2)
-  if not self.tables[n] then self.tables = { [n] = sinusoids(n, self.opt.dim) } end
-  return x + self.tables[n]
+  return x + kept(self.tables, n, sinusoids, n, self.opt.dim)
 end
 
 -- The slopes of ALiBi (Press et al. 2022) for h heads: 2^(-8/h), 2^(-16/h), ... for a power of 2;

@@ -5,7 +5,7 @@ local memo = require "toeplab.memo"
 
 local rows = {}
 
-local ends = memo(function(points)
+local ends = memo.of(function(points)
   return { math.tointeger(points:get(1)), math.tointeger(points:get(points:dim(1))) }
 end)
 

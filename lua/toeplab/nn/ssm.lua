@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local class = require("toeplab.class").class
 local initial = require "toeplab.nn.initial"
+local kept = require "toeplab.nn.kept"
 local options = require "toeplab.options"
 local rows = require "toeplab.nn.rows"
 
@@ -30,7 +31,7 @@ local fields = {
 local Kernel = class("Kernel", fields, { "dim" })
 
 function Kernel:build(o)
-  self.lags = {} -- by count and step
+  self.coarse, self.fine = {}, {} -- lags by count; a card would be sent them each time
   local half = o.state // 2
   local low, high = math.log(o.dt_min), math.log(o.dt_max)
   if low > high then
@@ -59,12 +60,9 @@ local function weights(self, re, z_re, z_im)
   return times(self.c_re, self.c_im, g_re, g_im)
 end
 
--- 0, step, .. (count of them): [1,count,1]; kept, for a card would be sent them each time.
-local function lags(self, count, step)
-  local key = count .. " " .. step
-  local all = self.lags
-  all[key] = all[key] or core.affine(core.range(0, count - 1), step, 0):reshape(1, count, 1)
-  return all[key]
+-- 0, step, .. (count of them).   [1,count,1]
+local function lags(count, step)
+  return core.affine(core.range(0, count - 1), step, 0):reshape(1, count, 1)
 end
 
 -- exp(z l) for l = 0, step, .. (count of them), as its two parts.   [dim,count,s]
@@ -84,9 +82,9 @@ function Kernel:forward(count)
   local z_re, z_im = re * dt, self.w * dt
   local w_re, w_im = weights(self, re, z_re, z_im)
   local d, s, blocks = self.opt.dim, self.opt.state // 2, (count + step - 1) // step
-  local q_re, q_im = powers(z_re, z_im, lags(self, blocks, step))
+  local q_re, q_im = powers(z_re, z_im, kept(self.coarse, count, lags, blocks, step))
   q_re, q_im = times(q_re, q_im, w_re:reshape(d, 1, s), w_im:reshape(d, 1, s))
-  local r_re, r_im = powers(z_re, z_im, lags(self, step, 1))
+  local r_re, r_im = powers(z_re, z_im, kept(self.fine, count, lags, step, 1))
   local k = core.matmul(core.concat({ q_re, -q_im }, 3), core.concat({ r_re, r_im }, 3),
     false, true)
   k = k:reshape(d, blocks * step):narrow(2, 1, count):transpose(1, 2)
@@ -123,8 +121,7 @@ function SSM:forward(points)
   local past, parts = self.past(last + 1), {}
   if first < 0 and not self.future then error("SSM: causal, and asked for a negative lag", 0) end
   if first < 0 then
-    self.orders = { [first] = self.orders[first] or reversed(-first) }
-    parts[1] = self.future(-first):gather(self.orders[first])
+    parts[1] = self.future(-first):gather(kept(self.orders, first, reversed, -first))
   end
   if self.skip then
     parts[#parts + 1] = past:narrow(1, 1, 1) + self.skip

@@ -208,7 +208,7 @@ local function planned(self, n)
   return entry
 end
 
-local largest = memo(function(gamma) return core.no_grad(gamma.amax, gamma):item() end)
+local largest = memo.of(function(gamma) return core.no_grad(gamma.amax, gamma):item() end)
 
 -- The largest gamma in use: it is part of the state, and another may have been loaded.
 local function gamma_in_use(self) return largest(self.decay:value()) end

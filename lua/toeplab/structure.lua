@@ -1,0 +1,87 @@
+-- structure.lua -- what a model is made of, remembered: whether it is Toeplab's own modules alone,
+-- and whether it still is the same.
+
+local class = require "toeplab.class"
+
+local structure = {}
+
+local library = debug.getinfo(1, "S").source:match "^(.*)structure%.lua$"
+
+-- Whether f is a function of this library, or none.
+local function ours(f)
+  return type(f) ~= "function" or debug.getinfo(f, "S").source:sub(1, #library) == library
+end
+
+-- What it makes a module differ by: not its tables, where it keeps what it has computed.
+local function counts(value)
+  return type(value) ~= "table" or class.ismodule(value)
+end
+
+local function remembered(t)
+  local copy, size = {}, 0
+  for name, value in next, t do
+    if counts(value) then copy[name] = value end
+    size = size + 1
+  end
+  return { of = t, copy = copy, size = size }
+end
+
+-- Whether a table has what it had.
+local function unchanged(r)
+  local copy, size = r.copy, 0
+  for name, value in next, r.of do
+    if copy[name] ~= value and (copy[name] ~= nil or counts(value)) then return false end
+    size = size + 1
+  end
+  return size == r.size
+end
+
+-- Whether a module is of a kind of ours and nobody gave it functions, but for init, which has done
+-- its work.
+local function own(module)
+  for _, t in ipairs { module, module.opt } do
+    for name, value in next, t do
+      if type(value) == "function" and name ~= "init" then return false end
+    end
+  end
+  for _, method in next, getmetatable(module) do
+    if not ours(method) then return false end
+  end
+  return ours(module.forward)
+end
+
+-- What a model is made of now; nil if not of our modules alone, or if it trains parameters that are
+-- not among params.
+function structure.of(model, params)
+  if not class.ismodule(model) then return nil end
+  local s, known = { forwards = {}, tables = {}, trained = {} }, {}
+  for i, entry in ipairs(model:modules()) do
+    local module = entry.module
+    if not own(module) then return nil end
+    s.forwards[i] = { module = module, forward = module.forward }
+    table.move({ remembered(module), remembered(module.opt) }, 1, 2, #s.tables + 1, s.tables)
+  end
+  for i, p in ipairs(params) do
+    known[p], s.trained[i] = true, { p, p:requires_grad() }
+  end
+  for _, p in ipairs(model:parameters()) do
+    if p.tensor:requires_grad() and not known[p.tensor] then return nil end
+  end
+  return s
+end
+
+-- Whether a model is made as it was.
+function structure.same(s)
+  for _, f in ipairs(s.forwards) do
+    if f.module.forward ~= f.forward then return false end
+  end
+  for _, r in ipairs(s.tables) do
+    if not unchanged(r) then return false end
+  end
+  for _, pair in ipairs(s.trained) do
+    if pair[1]:requires_grad() ~= pair[2] then return false end
+  end
+  return true
+end
+
+return structure
