@@ -92,7 +92,7 @@ end
 
 -- Does what g has captured, of these inputs; false if it has to be captured again.
 local function run(g, params, inputs)
-  if not (structure.same(g.parts) and memo.same(g.asked)) then return false end
+  if not (structure.same(g.parts, params) and memo.same(g.asked)) then return false end
   local list = named(g.names)
   if not list then return false end
   for i, t in ipairs(inputs) do g.inputs[i]:copy(t) end

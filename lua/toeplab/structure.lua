@@ -70,18 +70,19 @@ function structure.of(model, params)
   return s
 end
 
--- Whether a model is made as it was.
-function structure.same(s)
+-- Whether a model and the list of its trained parameters are what they were.
+function structure.same(s, params)
   for _, f in ipairs(s.forwards) do
     if f.module.forward ~= f.forward then return false end
   end
   for _, r in ipairs(s.tables) do
     if not unchanged(r) then return false end
   end
-  for _, pair in ipairs(s.trained) do
-    if pair[1]:requires_grad() ~= pair[2] then return false end
+  for i, p in ipairs(params) do
+    local was = s.trained[i]
+    if not was or was[1] ~= p or p:requires_grad() ~= was[2] then return false end
   end
-  return true
+  return #params == #s.trained
 end
 
 return structure
