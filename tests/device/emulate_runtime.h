@@ -276,13 +276,23 @@ static inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e)
 {
     return emulate::disown(e), cudaSuccess;
 }
+/* EMULATE_FULL=upload or launch: there is no memory for a graph then. */
+static inline cudaError_t if_not_full(const char *when)
+{
+    const char *given = getenv("EMULATE_FULL");
+    return given && strcmp(given, when) == 0 ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+static inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
+{
+    return if_not_full("upload");
+}
 static inline cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t)
 {
+    if (if_not_full("launch") != cudaSuccess) return cudaErrorMemoryAllocation;
     e->launched = true;
     for (auto &node : e->nodes) node();
     return cudaSuccess;
 }
-static inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 static inline cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType what,
                                                          void *value)
 {

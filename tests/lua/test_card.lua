@@ -100,6 +100,17 @@ t.test("a card that is full is an error with sizes, and work goes on", function(
     .. "2097152.0\n")
 end)
 
+t.test("a card without room for a graph takes the steps without it", function()
+  if not emulated then return end
+  local text = TRAIN:format("A", "simplermsnorm", 8)
+  local want = script(text, card, "TOEPLAB_GRAPHS=off")
+  for _, when in ipairs { "upload", "launch" } do
+    local out = script(text, card, "EMULATE_FULL=" .. when)
+    t.eq(out:gsub("Lua warning: [^\n]*slower: [^\n]*out of memory[^\n]*\n", ""), want)
+    t.eq(out:find("slower", 1, true) ~= nil, when == "upload")
+  end
+end)
+
 t.test("an index out of range is told by whatever reads first", function()
   local out = script([[
     local core = require "toeplab.core"
