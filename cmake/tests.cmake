@@ -80,7 +80,7 @@ if(TARGET emulated)
   add_test(NAME device_verify COMMAND toeplab verify -q --device $<TARGET_FILE:emulated>
     ${here}/tests/reference.h5)
   # A wait that is missing shows when threads run in another order.
-  foreach(test core_ops core_parts layers optim card_backends card_mlp)
+  foreach(test core_ops core_parts layers optim card_backends card_mlp card_capture)
     add_test(NAME device_${test}_backwards
       COMMAND toeplab lua ${here}/tests/lua/test_${test}.lua WORKING_DIRECTORY ${here}/tests/lua)
     set_property(TEST device_${test}_backwards PROPERTY ENVIRONMENT "EMULATE_BACKWARDS=1")

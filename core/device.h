@@ -43,14 +43,14 @@ typedef struct tl_engine {
     unsigned precisions; /* that its products have: bit 1 << kind for each */
     /* its form of a backend, or NULL: it has none */
     const tl_tno_form *(*form)(tl_ctx *ctx, const char *name);
-    /* Graphs (graph.c); NULL, all of them: it has none. Between begin and end what is launched is
+    /* Graphs (graph.c); all NULL if it has none. Between begin and end what is launched is
     ** captured and what copies between the device and the CPU fails. Random numbers of stream
     ** keys[i] are drawn shifts[i] blocks further on than captured. What was taken during the
     ** capture and not given back stays until both the graph is freed and it is given back. */
     tl_status (*graph_begin)(tl_ctx *ctx, const uint64_t *keys, int count, void **out_graph);
     tl_status (*graph_end)(tl_ctx *ctx, void *graph);
     tl_status (*graph_run)(tl_ctx *ctx, void *graph, const uint64_t *shifts);
-    void (*graph_free)(tl_ctx *ctx, void *graph); /* in its capture too, which ends */
+    void (*graph_free)(tl_ctx *ctx, void *graph); /* ends its capture if that is going on */
 } tl_engine;
 
 #ifdef __cplusplus

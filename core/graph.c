@@ -122,9 +122,14 @@ tl_status tl_graph_end(tl_graph *g, tl_tensor *const *results, int count)
     if (ctx->capture != g) return tl_fail(ctx, TL_EINVAL, "graph: its capture is over");
     for (size_t i = 0; i < g->used_count; i++)
         g->used[i].written = g->used[i].storage->version != g->used[i].version;
-    for (int i = 0; i < count && st == TL_OK; i++)
-        if (results[i]->storage->unborn) st = hold(g, results[i]->storage, 1);
-    if (st != TL_OK) return st; /* it is still to be given up */
+    for (int i = 0; i < count && st == TL_OK; i++) {
+        tl_storage *s = results[i]->storage;
+        if (s->unborn && s->capture != ctx->captures)
+            st = tl_fail(ctx, TL_EINVAL, "graph: result %d was made in another capture", i + 1);
+        else if (s->unborn)
+            st = hold(g, s, 1);
+    }
+    if (st != TL_OK) return st; /* the capture goes on until tl_graph_free */
     ctx->capture = NULL;
     close_streams(g);
     st = ctx->engine->graph_end(ctx, g->on_device);
@@ -167,8 +172,8 @@ static int in_place(const tl_graph *g)
 tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *out_ran)
 {
     tl_ctx *ctx = g->ctx;
-    if (!g->captured || ctx->capture)
-        return tl_fail(ctx, TL_EINVAL, "graph: a run in the middle of a capture");
+    if (ctx->capture) return tl_fail(ctx, TL_EINVAL, "graph: a run in the middle of a capture");
+    if (!g->captured) return tl_fail(ctx, TL_EINVAL, "graph: its capture did not succeed");
     *out_ran = 0;
     if (count != g->streams)
         return tl_fail(ctx, TL_EINVAL, "graph: captured with %d streams, run with %d", g->streams,

@@ -19,7 +19,7 @@
 typedef struct tl_storage { /* refcounted memory, shared by views */
     int refs;
     unsigned version; /* how often a kernel wrote it */
-    unsigned capture; /* the last of the context's in which it was made or used */
+    unsigned capture; /* the last capture, by number, in which it was made or used; 0: none */
     int unborn;       /* made in a capture, and its graph has not run: there is nothing in it yet */
     tl_device device; /* where data is at present (device.h) */
     size_t bytes;
@@ -214,13 +214,15 @@ struct tl_ctx {
     tl_kernel kernels[TL_DEVICES][TL_OPS];
     tl_device device; /* where kernels run */
     tl_graph *capture; /* NULL: kernels run when they are launched (graph.c) */
-    unsigned captures; /* how many there were, that one included */
+    unsigned captures; /* begun so far */
     const struct tl_engine *engine; /* of a device that is not the CPU (device.h) */
     void *engine_state;
     char device_name[64];
     tl_node *tape;
     int64_t tape_len, tape_cap;
-    tl_tensor *one; /* while tl_backward walks: the gradient of its loss */
+    /* While tl_backward walks: the gradient 1 of the loss, known by its address, for a number of
+    ** a card would have to be waited for. */
+    tl_tensor *one;
     tl_host host;       /* what plugins are given; host.self is this context */
     tl_plugin *plugins; /* list, in order of loading; owned */
     /* plugin files that could not be used: NUL-ended strings, ended by an empty one */
@@ -233,7 +235,7 @@ struct tl_ctx {
 
 void tl_ctx_unref(tl_ctx *ctx); /* drops one of refs */
 
-/* During the capture of g: it uses s; it takes p over, also on failure. */
+/* While g is captured: g uses s from now on; g releases p at its end, or at once on failure. */
 tl_status tl_graph_use(tl_graph *g, tl_storage *s);
 tl_status tl_graph_own(tl_graph *g, void *p, void (*release)(void *p));
 

@@ -313,7 +313,7 @@ static tl_status cross_entropy_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     for (int i = 0; i < 3 && st == TL_OK; i++) {
         tl_tensor *unit = node->saved.in[i], *g;
         if (!unit) continue;
-        if (dy == ctx->one) {
+        if (dy == ctx->one) { /* it is 1 */
             g = tl_take_saved(node, i); /* handed on, so that a leaf need not copy it */
         } else {
             st = tl_binary(TL_MUL, unit, dy, &g);

@@ -270,7 +270,7 @@ tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss)
         tl_tensor_free(one);
         return st;
     }
-    ctx->one = tl_tensor_retain(one); /* so nobody adds to it, and its address is its own */
+    ctx->one = tl_tensor_retain(one); /* so nobody adds to it, and no other has its address */
     st = walk_from(ctx, loss, one);
     ctx->one = NULL;
     tl_tensor_free(one);

@@ -374,13 +374,18 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
 typedef struct tl_graph tl_graph;
 
 int tl_has_graphs(const tl_ctx *ctx); /* whether ctx's device can capture; the CPU cannot */
-/* From here to tl_graph_end (or tl_graph_free, which gives up) operators are captured, not run;
-** streams are those that they may draw from. TL_EDEVICE: ctx's device has no graphs. */
+/* From here to tl_graph_end, or tl_graph_free, which gives up, operators are captured, not run; one
+** that needs a tensor on the CPU is TL_EDEVICE. streams, of different keys, are those that they may
+** draw from; borrowed until then, and where they were afterwards. TL_EDEVICE: the device has no
+** graphs. TL_EINVAL: one is being captured, or a stream is given twice. */
 tl_status tl_graph_begin(tl_ctx *ctx, tl_stream *const *streams, int count, tl_graph **out_g);
-/* results: those of the tensors made that are of use afterwards; each run writes them. */
+/* results: the tensors made that are read afterwards; each run writes them. The others never have
+** values. After a failure g is good for tl_graph_free only. */
 tl_status tl_graph_end(tl_graph *g, tl_tensor *const *results, int count);
-/* Does it, from what its tensors hold now and with the next numbers of the same streams. *out_ran
-** 0: nothing is done, for a tensor of it has moved or a stream is another; capture it again. */
+/* Runs what was captured, from what its tensors hold now and with the next numbers of the streams,
+** given in the same order. *out_ran 0: nothing was done, for a tensor has moved or a stream has
+** another key; capture it again. TL_EINVAL: the capture had another number of streams, or one is
+** going on. */
 tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *out_ran);
 void tl_graph_free(tl_graph *g);
 
@@ -455,7 +460,8 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
 tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor **out_t);
 
 /* coef_k <- coef_k gamma^|k| (TNN, Eq. 8).   coef [p,d]   lags [p]   gamma [d] or one number,
-** each in (0,1]; gradients to coef, and to gamma if it wants one. */
+** each in (0,1], or TL_EINVAL, on a card when something is next read; gradients to coef, and to
+** gamma if it wants one. */
 tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor **out_coef);
 
 /* ---- Recurrences: a causal Toeplitz operator one position at a time -------------------------- */

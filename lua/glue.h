@@ -82,7 +82,7 @@ tl_tensor **glue_push_tensor(lua_State *L); /* pushes an empty box, for an opera
 ** collector how much memory hangs on the box, returns 1. */
 int         glue_result(lua_State *L, tl_status st);
 
-tl_stream *glue_stream(lua_State *L, int arg); /* random.c */
+tl_stream *glue_test_stream(lua_State *L, int arg); /* NULL: it is none (random.c) */
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
 

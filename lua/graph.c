@@ -11,14 +11,15 @@ static tl_stream **streams(lua_State *L, int arg, int *out_count)
     tl_stream **list = lua_newuserdatauv(L, ((size_t)count + 1) * sizeof *list, 0);
     for (int i = 0; i < count; i++) { /* the array holds them */
         (void)lua_rawgeti(L, arg, i + 1);
-        list[i] = glue_stream(L, lua_absindex(L, -1));
+        list[i] = glue_test_stream(L, -1);
+        if (!list[i]) glue_argerror(L, arg, "element %d is no stream", i + 1);
         lua_pop(L, 1);
     }
     *out_count = count;
     return list;
 }
 
-/* Of f and the graph: f(), and the end. What is garbage goes before that, so that the graph can use
+/* f, graph: calls f and ends the capture. Garbage goes before the end, so that the graph can use
 ** its memory again. */
 static int work(lua_State *L)
 {
@@ -33,7 +34,7 @@ static int work(lua_State *L)
 }
 
 /* capture(streams, f) -> what f() asks the card for, as a graph that has not run; nil and the error
-** of what failed. f returns the tensors that it is for, a list, or nothing. */
+** if f raised one or the device refuses. f returns the list of its results, or nothing. */
 static int capture(lua_State *L)
 {
     int         count;

@@ -3,9 +3,9 @@
 
 #define STREAM "toeplab.stream"
 
-tl_stream *glue_stream(lua_State *L, int arg) { return luaL_checkudata(L, arg, STREAM); }
+tl_stream *glue_test_stream(lua_State *L, int arg) { return luaL_testudata(L, arg, STREAM); }
 
-static tl_stream *stream(lua_State *L) { return glue_stream(L, 1); }
+static tl_stream *stream(lua_State *L) { return luaL_checkudata(L, 1, STREAM); }
 
 static int core_stream(lua_State *L)
 {

@@ -42,11 +42,11 @@ typedef struct card {
     cudaMemPool_t pool;
     cublasHandle_t blas;
     void *workspace; /* of cuBLAS: a fixed one, so that its results repeat */
-    int64_t *fault; /* on the card: set by a kernel that met one; looked at by download */
+    int64_t *fault; /* on the card: a FAULT_, set by the kernel that met it; read by download */
     struct spectra *spectra; /* cuFFT's plans (transform.cu) */
     card_graph *graphs;      /* all that there are */
     card_graph *capture;     /* the one that is being captured, or NULL */
-    tl_memory before;        /* when the capture began: it is not asked for during one */
+    tl_memory before;        /* what is said during a capture, when the driver is not asked */
     /* What is copied to the card is put in the next of SLOTS pinned buffers, so that nobody waits
     ** for it; NULL: there are none. A slot is used again once its event has come. */
     char *slots;
@@ -79,18 +79,19 @@ static inline tl_status launched(tl_ctx *ctx, const char *what)
 tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p);
 void card_free(tl_ctx *ctx, void *p);
 
-/* Of graphs (graph.cu): memory that was taken during a capture; whether memory that is given back
-** is not to be freed now; how many blocks further on to draw from the stream of key, on the card,
-** NULL outside a capture. */
+/* Graphs (graph.cu). took: p was allocated during g's capture. gave: p is given back; 1: a graph
+** holds it, or the capture must end first, and it is not to be freed now. */
 void card_graph_took(card_graph *g, void *p);
-int card_graph_keeps(card *c, void *p);
-const uint64_t *card_shift(tl_ctx *ctx, uint64_t key);
+int card_graph_gave(card *c, void *p);
+/* By how many blocks a graph's run moves its draws from the stream of key: a number on the card;
+** NULL outside a capture. */
+const uint64_t *card_graph_shift(tl_ctx *ctx, uint64_t key);
 tl_status card_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **out_graph);
 tl_status card_graph_end(tl_ctx *ctx, void *graph);
 tl_status card_graph_run(tl_ctx *ctx, void *graph, const uint64_t *shifts);
 void card_graph_free(tl_ctx *ctx, void *graph);
 void card_graphs_close(tl_ctx *ctx);
-void card_spectra_unpin(card *c); /* no graph has them any more (transform.cu) */
+void card_spectra_let_go(card *c); /* no graph has them any more (transform.cu) */
 
 /* c [m,n] = op(a) op(b) + beta c, row-major, count matrices one behind the other, in float32
 ** (gemm.cu). */

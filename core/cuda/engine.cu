@@ -12,7 +12,7 @@ static void trim(tl_ctx *ctx);
 
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what)
 {
-    (void)cudaGetLastError(); /* the card may go on */
+    (void)cudaGetLastError(); /* else the next launch would report it again */
     if (st != cudaErrorMemoryAllocation)
         return tl_fail(ctx, TL_EDEVICE, "cuda: %s: %s", what, cudaGetErrorString(st));
     return tl_fail(ctx, TL_ENOMEM, "cuda: %s: out of memory on the card, %zu bytes in use", what,
@@ -54,15 +54,14 @@ tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
 void card_free(tl_ctx *ctx, void *p)
 {
     card *c = card_of(ctx);
-    if (p && !card_graph_keeps(c, p)) (void)cudaFreeAsync(p, c->stream);
+    if (p && !card_graph_gave(c, p)) (void)cudaFreeAsync(p, c->stream);
 }
 
-/* In a capture nothing is copied from or to the CPU: that would be the same each time. */
-static tl_status may_copy(tl_ctx *ctx)
+/* A copy in a capture would be of the same numbers at each run. */
+static tl_status check_copy(tl_ctx *ctx)
 {
-    return card_of(ctx)->capture
-               ? tl_fail(ctx, TL_EDEVICE, "cuda: the processor's memory is no part of a graph")
-               : TL_OK;
+    if (!card_of(ctx)->capture) return TL_OK;
+    return tl_fail(ctx, TL_EDEVICE, "cuda: a graph cannot copy from or to the processor");
 }
 
 /* What is small goes by a pinned buffer; the rest by the driver, which waits or has its own. */
@@ -70,7 +69,8 @@ static tl_status upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 {
     card       *c = card_of(ctx);
     int         slot = c->slot, staged = c->slots && bytes <= SLOT_BYTES;
-    if (may_copy(ctx) != TL_OK) return TL_EDEVICE;
+    tl_status   may = check_copy(ctx);
+    if (may != TL_OK) return may;
     cudaError_t st = staged ? cudaEventSynchronize(c->sent[slot]) : cudaSuccess;
     if (staged && st == cudaSuccess) {
         from = memcpy(c->slots + (size_t)slot * SLOT_BYTES, from, bytes);
@@ -104,7 +104,8 @@ static tl_status download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 {
     card       *c = card_of(ctx);
     cudaError_t st = cudaSuccess;
-    if (may_copy(ctx) != TL_OK) return TL_EDEVICE;
+    tl_status   may = check_copy(ctx);
+    if (may != TL_OK) return may;
     if (bytes > 0) st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "copying from the card");
     return check_fault(ctx);

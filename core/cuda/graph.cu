@@ -13,15 +13,15 @@ typedef struct pointers {
 } pointers;
 
 struct card_graph {
-    cudaGraph_t captured; /* NULL: none. It holds on to its addresses */
+    cudaGraph_t captured; /* kept as long as exec: the addresses are its */
     cudaGraphExec_t exec; /* NULL: not instantiated */
     uint64_t *keys;       /* of streams */
     uint64_t *shifts;     /* on the card, one for each */
     int count;
     pointers own;  /* taken during the capture; those that it gave back are taken out */
     pointers late; /* given back during the capture, taken before: given back after it */
-    int64_t held;  /* of own: by tensors */
-    const char *wrong; /* what the capture met, or NULL */
+    int64_t held;  /* how many of own tensors still have */
+    const char *wrong; /* why the capture is of no use, or NULL */
     int launched, freed;
     struct card_graph *next;
 };
@@ -65,7 +65,7 @@ static void destroy(card *c, card_graph *g)
     free(g->late.of);
     free(g->keys);
     free(g);
-    if (!c->graphs) card_spectra_unpin(c);
+    if (!c->graphs) card_spectra_let_go(c);
 }
 
 /* Those that are freed and of which no tensor has memory; not in a capture, of which that would be
@@ -83,7 +83,7 @@ void card_graph_took(card_graph *g, void *p)
     if (!push(&g->own, p)) g->wrong = "out of memory";
 }
 
-int card_graph_keeps(card *c, void *p)
+int card_graph_gave(card *c, void *p)
 {
     card_graph *g = c->capture;
     int64_t     i = g ? place_of(&g->own, p) : -1;
@@ -103,7 +103,7 @@ int card_graph_keeps(card *c, void *p)
 
 /* ---- Random numbers -------------------------------------------------------------------------- */
 
-const uint64_t *card_shift(tl_ctx *ctx, uint64_t key)
+const uint64_t *card_graph_shift(tl_ctx *ctx, uint64_t key)
 {
     card_graph *g = card_of(ctx)->capture;
     if (!g) return NULL;
@@ -115,7 +115,7 @@ const uint64_t *card_shift(tl_ctx *ctx, uint64_t key)
 
 /* ---- The four functions ---------------------------------------------------------------------- */
 
-static tl_status fill(tl_ctx *ctx, card_graph *g, const uint64_t *keys, int count)
+static tl_status take_keys(tl_ctx *ctx, card_graph *g, const uint64_t *keys, int count)
 {
     if (count == 0) return TL_OK;
     g->keys = (uint64_t *)malloc((size_t)count * sizeof *keys);
@@ -132,7 +132,7 @@ tl_status card_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **
     if (!g) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     g->next = c->graphs;
     c->graphs = g;
-    tl_status   st = fill(ctx, g, keys, count);
+    tl_status   st = take_keys(ctx, g, keys, count);
     cudaError_t began = cudaSuccess;
     c->before = ctx->engine->memory(ctx);
     if (st == TL_OK) began = cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal);
@@ -167,8 +167,9 @@ tl_status card_graph_end(tl_ctx *ctx, void *graph)
                                            cudaGraphInstantiateFlagAutoFreeOnLaunch);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "ending a graph");
     if (g->wrong) return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met %s", g->wrong);
-    ctx->engine->trim(ctx); /* what steps without it kept for reuse is room for its memory, */
-    st = cudaGraphUpload(g->exec, c->stream); /* which it takes here, or at a launch */
+    /* It takes its memory here, or at a launch; what other steps kept for reuse makes room. */
+    ctx->engine->trim(ctx);
+    st = cudaGraphUpload(g->exec, c->stream);
     return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "taking a graph's memory");
 }
 

@@ -24,7 +24,7 @@ static void drop(spectra **at)
     free(s);
 }
 
-void card_spectra_unpin(card *c)
+void card_spectra_let_go(card *c)
 {
     for (spectra *s = c->spectra; s; s = s->next) s->in_graph = 0;
 }

@@ -14,10 +14,11 @@ local structure = require "toeplab.structure"
 local graphs = { on = os.getenv "TOEPLAB_GRAPHS" ~= "off" }
 
 local KEPT = 4 -- graphs of an optimiser: each has memory of its own
-local WORTH, FEW = 4, 3 -- runs that are worth a capture; captures that were not, and no more
-local cannot = { EDEVICE = true, ENOMEM = true } -- what a pass without a graph may still do
+local PAYS = 4 -- runs for which a capture was worth its time
+local TRIES = 3 -- captures that did not pay; then there are no more
+local excused = { EDEVICE = true, ENOMEM = true } -- errors: the pass is taken without a graph
 
--- optimiser -> {model=, count=, key -> false (once), {never=} or what capture gives}
+-- optimiser -> {model=, count=, of = {key -> false (once), {never=} or what capture gives}}
 local known = setmetatable({}, { __mode = "k" })
 
 -- What of the inputs a graph is for.
@@ -38,15 +39,16 @@ local function named(names)
   return list
 end
 
--- Without an error that only a graph makes; others are raised.
+-- What pcall gives; nil and the error if a pass without a graph may do better; others are raised.
 local function checked(ok, ...)
   if ok then return ... end
   local why = ...
-  if type(why) == "table" and cannot[why.status] then return nil, why end
+  if type(why) == "table" and excused[why.status] then return nil, why end
   error(why, 0)
 end
 
--- A graph of pass: {graph=, inputs=, names=, results=, grads=}. The parameters have no gradients.
+-- A graph of pass: {graph=, inputs=, names= (of streams), results=, grads=, runs=}, to which
+-- capture adds parts= and asked=, renew wasted=. The parameters have no gradients.
 local function captured(params, inputs, pass)
   local g = { inputs = {}, names = {}, grads = {}, runs = 0 }
   for i, t in ipairs(inputs) do g.inputs[i] = t:clone() end
@@ -66,7 +68,7 @@ local function captured(params, inputs, pass)
 end
 
 -- The same of a pass that has just been taken, so that its plans and tables are made, and whose
--- gradients stay as they are; nil and why not.
+-- gradients stay as they are; nil, with a warning if the device refuses.
 local function capture(model, params, inputs, pass)
   local parts = structure.of(model, params)
   if not parts then return nil end
@@ -113,23 +115,23 @@ local function close(g)
   end
 end
 
--- The graph for the next pass of key, after one without it.
+-- After a pass without a graph: captures one for the next of key, if that is expected to pay.
 local function renew(all, key, model, params, inputs, pass)
-  local g = all[key]
+  local g = all.of[key]
   if g == nil then -- once is no reason to expect it again
-    all[key] = false
+    all.of[key] = false
     return
   end
   if not g and all.count == KEPT then return end
-  local idle = 0
+  local wasted = 0
   if g then
-    idle = g.idle + (g.runs < WORTH and 1 or 0)
+    wasted = g.wasted + (g.runs < PAYS and 1 or 0)
     close(g)
     all.count = all.count - 1
   end
-  g = idle < FEW and capture(model, params, inputs, pass) or { never = true }
-  g.idle = idle
-  all[key] = g
+  g = wasted < TRIES and capture(model, params, inputs, pass) or { never = true }
+  g.wasted = wasted
+  all.of[key] = g
   if g.graph then all.count = all.count + 1 end
 end
 
@@ -143,11 +145,11 @@ function graphs.run(model, opt, inputs, pass)
   end
   local all = known[opt]
   if not all or all.model ~= model then
-    all = { model = model, count = 0 }
+    all = { model = model, count = 0, of = {} }
     known[opt] = all
   end
   local key = key_of(inputs)
-  local g = all[key]
+  local g = all.of[key]
   if g and g.never then return pass(inputs) end
   if g and run(g, params, inputs) then return g.results end
   local results = pass(inputs)
@@ -158,8 +160,8 @@ end
 -- How many graphs an optimiser has, and how often they ran.
 function graphs.count(opt)
   local count, runs = 0, 0
-  for _, g in next, known[opt] or {} do
-    if type(g) == "table" and g.graph then count, runs = count + 1, runs + g.runs end
+  for _, g in next, known[opt] and known[opt].of or {} do
+    if g and g.graph then count, runs = count + 1, runs + g.runs end
   end
   return count, runs
 end

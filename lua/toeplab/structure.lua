@@ -7,20 +7,21 @@ local structure = {}
 
 local library = debug.getinfo(1, "S").source:match "^(.*)structure%.lua$"
 
--- Whether f is a function of this library, or none.
+-- Whether f is a function of this library, or no function at all.
 local function ours(f)
   return type(f) ~= "function" or debug.getinfo(f, "S").source:sub(1, #library) == library
 end
 
--- What it makes a module differ by: not its tables, where it keeps what it has computed.
-local function counts(value)
+-- What tells whether a module has changed. Plain tables do not: there it keeps what it has
+-- computed.
+local function tells(value)
   return type(value) ~= "table" or class.ismodule(value)
 end
 
 local function remembered(t)
   local copy, size = {}, 0
   for name, value in next, t do
-    if counts(value) then copy[name] = value end
+    if tells(value) then copy[name] = value end
     size = size + 1
   end
   return { of = t, copy = copy, size = size }
@@ -30,13 +31,13 @@ end
 local function unchanged(r)
   local copy, size = r.copy, 0
   for name, value in next, r.of do
-    if copy[name] ~= value and (copy[name] ~= nil or counts(value)) then return false end
+    if copy[name] ~= value and (copy[name] ~= nil or tells(value)) then return false end
     size = size + 1
   end
   return size == r.size
 end
 
--- Whether a module is of a kind of ours and nobody gave it functions, but for init, which has done
+-- Whether module is of a kind of ours and has no functions of a script, init apart, which has done
 -- its work.
 local function own(module)
   for _, t in ipairs { module, module.opt } do
@@ -47,25 +48,27 @@ local function own(module)
   for _, method in next, getmetatable(module) do
     if not ours(method) then return false end
   end
-  return ours(module.forward)
+  return true
 end
 
 -- What a model is made of now; nil if not of our modules alone, or if it trains parameters that are
 -- not among params.
 function structure.of(model, params)
   if not class.ismodule(model) then return nil end
-  local s, known = { forwards = {}, tables = {}, trained = {} }, {}
+  local s = { forwards = {}, tables = {}, trains = {} }
   for i, entry in ipairs(model:modules()) do
     local module = entry.module
     if not own(module) then return nil end
     s.forwards[i] = { module = module, forward = module.forward }
     table.move({ remembered(module), remembered(module.opt) }, 1, 2, #s.tables + 1, s.tables)
   end
-  for i, p in ipairs(params) do
-    known[p], s.trained[i] = true, { p, p:requires_grad() }
-  end
+  s.params = table.move(params, 1, #params, 1, {})
+  for _, p in ipairs(params) do s.trains[p] = p:requires_grad() end
   for _, p in ipairs(model:parameters()) do
-    if p.tensor:requires_grad() and not known[p.tensor] then return nil end
+    if s.trains[p.tensor] == nil then
+      if p.tensor:requires_grad() then return nil end
+      s.trains[p.tensor] = false
+    end
   end
   return s
 end
@@ -78,11 +81,14 @@ function structure.same(s, params)
   for _, r in ipairs(s.tables) do
     if not unchanged(r) then return false end
   end
+  if #params ~= #s.params then return false end
   for i, p in ipairs(params) do
-    local was = s.trained[i]
-    if not was or was[1] ~= p or p:requires_grad() ~= was[2] then return false end
+    if p ~= s.params[i] then return false end
   end
-  return #params == #s.trained
+  for t, was in next, s.trains do
+    if t:requires_grad() ~= was then return false end
+  end
+  return true
 end
 
 return structure

@@ -81,8 +81,8 @@ inline cudaError_t take(void **out, size_t bytes)
     (m.capture ? p.graphs : p.used) += (uint64_t)1 << size;
     if (p.used > p.high) p.high = p.used;
     if (p.graphs > p.graphs_high) p.graphs_high = p.graphs;
-    *out = m.arena + q->at;
     char *begin = m.arena + q->at;
+    *out = begin;
     spoil(begin, (size_t)1 << size);
     if (m.capture) m.capture->nodes.push_back([=] { spoil(begin, (size_t)1 << size); });
     return cudaSuccess;
@@ -96,11 +96,13 @@ inline cudaError_t give(void *memory)
             if (!q->taken) die("card memory released twice");
             if (capture && q->owner != capture) die("memory of before released in a capture");
             if (!capture && q->owner && !q->owner->launched) die("a graph's memory never taken");
-            for (int i = 0; i < at().queued; i++) /* what is on its way comes before */
-                if ((char *)at().queue[i].to - (char *)memory < (ptrdiff_t)1 << q->size) catch_up();
+            for (int i = 0; i < at().queued; i++) { /* what is on its way comes before */
+                ptrdiff_t into = (char *)at().queue[i].to - (char *)memory;
+                if (into >= 0 && into < (ptrdiff_t)1 << q->size) catch_up();
+            }
             q->taken = false;
             (q->owner ? pieces().graphs : pieces().used) -= (uint64_t)1 << q->size;
-            spoil(at().arena + q->at, capture ? 0 : (size_t)1 << q->size);
+            if (!capture) spoil(at().arena + q->at, (size_t)1 << q->size);
             return cudaSuccess;
         }
     die("memory released that is not the card's");

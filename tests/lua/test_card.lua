@@ -114,15 +114,21 @@ end)
 t.test("an index out of range is told by whatever reads first", function()
   local out = script([[
     local core = require "toeplab.core"
-    for _, name in ipairs { "totable", "item" } do
+    for i, name in ipairs { "totable", "item", "item" } do
       local ok, why = pcall(function()
-        local y = core.ones(3, 2):gather(core.ids { 5 })
+        local y = core.ones(3, 2):gather(core.ids { ({ 5, -1, 2147483647 })[i] })
         return name == "item" and y:sum():item() or y:totable()
       end)
-      print(ok, why.status, (tostring(why):match "an index, 5, is out of range"))
+      print(ok, why.status, (tostring(why):match "an index, [-%d]+, is out of range"))
     end
+    local ok, why = pcall(function()
+      return core.decay(core.ones(2, 1), core.range(0, 1), core.zeros(1)):totable()
+    end)
+    print(ok, why.status, (tostring(why):match "a gamma is outside %(0,1%]"))
     print(core.ones(3):sum():item())]], card)
-  t.eq(out, ("false\tEINVAL\tan index, 5, is out of range\n"):rep(2) .. "3.0\n")
+  local told = "false\tEINVAL\tan index, %d, is out of range\n"
+  t.eq(out, told:format(5) .. told:format(-1) .. told:format(2147483647)
+    .. "false\tEINVAL\ta gamma is outside (0,1]\n3.0\n")
 end)
 
 -- ---- Experiments ------------------------------------------------------------------------------

@@ -104,6 +104,8 @@ t.test("what a capture made is nothing before a run, and if it is no result", fu
   g:run {}
   t.eq(one:totable(), { 2, 2, 2 })
   t.raises(two.totable, "made in a capture", two)
+  local _, why = core.capture({}, function() return { two } end)
+  t.ok(tostring(why):find("result 1 was made in another capture", 1, true), tostring(why))
   core.capture({}, function()
     two = x + x
     error "on purpose"
@@ -112,6 +114,35 @@ t.test("what a capture made is nothing before a run, and if it is no result", fu
   t.raises(core.capture, "streams 1 and 2 are one", { streams()[1], streams()[1] }, print)
   one:close()
   two:close()
+end)
+
+t.test("what a function gives back that is no list of tensors", function()
+  for _, wrong in ipairs { 1, "x", { 1 } } do
+    local g, why = core.capture({}, function() return wrong end)
+    t.ok(g == nil and why, tostring(why))
+    t.eq((core.ones(2) + 1):totable(), { 2, 2 })
+  end
+  t.raises(core.capture, "element 1 is no stream", { 1 }, print)
+  t.raises(core.capture, "table expected", nil, print)
+end)
+
+t.test("a plan of a transform that a graph has stays, and goes with it", function()
+  local x, y = core.range(1, 36):reshape(18, 2), nil
+  local want = core.fft(x, 1):totable()
+  local g = assert(core.capture({}, function()
+    y = core.fft(x, 1)
+    return { y }
+  end))
+  for round = 1, 2 do
+    for n = 1, 70 do core.fft(core.ones(n, 2), 1) end
+    if round == 1 then
+      g:run {}
+      t.eq(y:totable(), want)
+      g:close()
+      y:close()
+    end
+  end
+  t.eq(core.fft(x, 1):totable(), want)
 end)
 
 t.test("a graph knows where its tensors are", function()

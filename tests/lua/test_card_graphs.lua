@@ -151,6 +151,33 @@ t.test("a parameter that is trained no more", function()
   end), 1)
 end)
 
+t.test("a parameter that is trained from here on, and not by this optimiser", function()
+  local sizes = {}
+  for turn, on in ipairs { true, false } do
+    graphs.on = on
+    local model = model_of()
+    model.embed.weight:require_grad(false)
+    local opt = tl.optim.adam(model, { lr = 0.01 })
+    for step = 1, 7 do
+      if step == 5 then model.embed.weight:require_grad() end
+      plain(model, opt, step)
+    end
+    sizes[turn] = model.embed.weight:grad():abs():sum():item()
+  end
+  graphs.on = true
+  t.eq(sizes[1], sizes[2])
+end)
+
+t.test("an index out of range in a step that is a graph is told there", function()
+  local model = model_of()
+  local opt = tl.optim.adam(model, {})
+  for step = 1, 4 do plain(model, opt, step) end
+  local bad = batch(5):clone():fill(VOCAB)
+  t.raises(tl.train.lm_step, "an index, 30, is out of range", model, opt, bad)
+  t.ok(plain(model, opt, 5) > 0)
+  t.eq(select(2, graphs.count(opt)), 4)
+end)
+
 t.test("other streams: a seed in the middle of training", function()
   t.eq(both(model_of, 7, function(model, opt, step)
     if step == 4 then tl.seed(9) end

@@ -326,6 +326,19 @@ test("views and gradients hold memory no longer than needed", function()
   eq(core.memory().tensors - before, 2) -- x and its gradient
 end)
 
+test("a tensor's version is another once it was written", function()
+  local x = core.ones(2)
+  local was = x:version()
+  ok(x:sum():item() == 2 and x:totable() and (x + x) and x:get(1))
+  eq(x:version(), was)
+  for _, write in ipairs { function() x:fill(3) end, function() x:copy(core.zeros(2)) end,
+    function() core.stream(1, "x"):uniform(x) end } do
+    write()
+    ok(x:version() ~= was)
+    was = x:version()
+  end
+end)
+
 test("version, threads, build", function()
   ok(core.version:find "^%d+%.%d+%.%d+$")
   ok(core.threads() >= 1)

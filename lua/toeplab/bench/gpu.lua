@@ -48,9 +48,9 @@ local function files(quick)
     list[#list + 1] = name
   end
   if quick then return { list[1] } end
-  local cards = { "backends", "mlp", "precision", "capture", "graphs" }
-  for _, name in ipairs(cards) do list[#list + 1] = "card_" .. name end
-  list[#list + 1] = "card"
+  for _, name in ipairs { "_backends", "_mlp", "_precision", "_capture", "_graphs", "" } do
+    list[#list + 1] = "card" .. name
+  end
   return list
 end
 

@@ -3,7 +3,7 @@
 --
 -- A problem is a flat table: what, n, b, dim, causal, pass ("fwd", "fwd+bwd", "step", "token"),
 -- precision, and what the kind needs: backend, encoder, rpe_dim, rpe_layers, decay, layers, vocab,
--- graphs (false: a step on a card is none).
+-- graphs (false: a step on a card without one).
 local core = require "toeplab.core"
 local classify = require "toeplab.classify"
 local graphs = require "toeplab.graphs"

@@ -72,7 +72,7 @@ Environment
   TOEPLAB_DEVICE     where lua, generate, verify, repl and bench compute, and the key device of
                      experiments that do not declare it: cpu (the default), cuda, or cuda:1, the
                      second card
-  TOEPLAB_GRAPHS     off: on a card a training step is no CUDA graph
+  TOEPLAB_GRAPHS     off: no CUDA graphs of training steps on a card
   TOEPLAB_PYTHON     the pythons whose PyTorch is measured by bench, separated by ':'
                      (default: python3); empty: none
   TOEPLAB_LUA        the folder of the Lua library, if not the installed one

@@ -31,7 +31,7 @@ local fields = {
 local Kernel = class("Kernel", fields, { "dim" })
 
 function Kernel:build(o)
-  self.coarse, self.fine = {}, {} -- lags by count; a card would be sent them each time
+  self.lags = {} -- by count; a card would be sent them each time
   local half = o.state // 2
   local low, high = math.log(o.dt_min), math.log(o.dt_max)
   if low > high then
@@ -65,7 +65,12 @@ local function lags(count, step)
   return core.affine(core.range(0, count - 1), step, 0):reshape(1, count, 1)
 end
 
--- exp(z l) for l = 0, step, .. (count of them), as its two parts.   [dim,count,s]
+-- The multiples of step below count, and what is below step.
+local function coarse_and_fine(count, step)
+  return { lags((count + step - 1) // step, step), lags(step, 1) }
+end
+
+-- exp(z l) for the lags l [1,count,1], as its two parts.   [dim,count,s]
 local function powers(z_re, z_im, l)
   local count = l:dim(2)
   local d, s = z_re:dim(1), z_re:dim(2)
@@ -78,13 +83,14 @@ end
 -- per channel and exp(z l) is never stored for all l.
 function Kernel:forward(count)
   local step = math.ceil(math.sqrt(count))
+  local coarse, fine = table.unpack(kept(self.lags, count, coarse_and_fine, count, step))
   local dt, re = core.exp(self.log_dt):reshape(-1, 1), -core.exp(self.a)
   local z_re, z_im = re * dt, self.w * dt
   local w_re, w_im = weights(self, re, z_re, z_im)
   local d, s, blocks = self.opt.dim, self.opt.state // 2, (count + step - 1) // step
-  local q_re, q_im = powers(z_re, z_im, kept(self.coarse, count, lags, blocks, step))
+  local q_re, q_im = powers(z_re, z_im, coarse)
   q_re, q_im = times(q_re, q_im, w_re:reshape(d, 1, s), w_im:reshape(d, 1, s))
-  local r_re, r_im = powers(z_re, z_im, kept(self.fine, count, lags, step, 1))
+  local r_re, r_im = powers(z_re, z_im, fine)
   local k = core.matmul(core.concat({ q_re, -q_im }, 3), core.concat({ r_re, r_im }, 3),
     false, true)
   k = k:reshape(d, blocks * step):narrow(2, 1, count):transpose(1, 2)
