@@ -20,18 +20,16 @@ end
 
 local function remembered(t)
   local copy, size = {}, 0
-  for name, value in next, t do
-    if tells(value) then copy[name] = value end
-    size = size + 1
-  end
+  for name, value in next, t do copy[name], size = value, size + 1 end
   return { of = t, copy = copy, size = size }
 end
 
--- Whether a table has what it had.
+-- Whether a table has what it had. Asked of every module at every step, so it is quick.
 local function unchanged(r)
   local copy, size = r.copy, 0
   for name, value in next, r.of do
-    if copy[name] ~= value and (copy[name] ~= nil or tells(value)) then return false end
+    local was = copy[name]
+    if was ~= value and (tells(value) or tells(was)) then return false end
     size = size + 1
   end
   return size == r.size
@@ -39,26 +37,29 @@ end
 
 -- Whether module is of a kind of ours and has no functions of a script, init apart, which has done
 -- its work.
-local function own(module)
+-- seen: kinds of which the answer is known.
+local function own(module, seen)
   for _, t in ipairs { module, module.opt } do
     for name, value in next, t do
       if type(value) == "function" and name ~= "init" then return false end
     end
   end
-  for _, method in next, getmetatable(module) do
-    if not ours(method) then return false end
+  local kind = getmetatable(module)
+  if seen[kind] == nil then
+    seen[kind] = true
+    for _, method in next, kind do seen[kind] = seen[kind] and ours(method) end
   end
-  return true
+  return seen[kind]
 end
 
 -- What a model is made of now; nil if not of our modules alone, or if it trains parameters that are
 -- not among params.
 function structure.of(model, params)
   if not class.ismodule(model) then return nil end
-  local s = { forwards = {}, tables = {}, trains = {} }
+  local s, seen = { forwards = {}, tables = {}, trains = {} }, {}
   for i, entry in ipairs(model:modules()) do
     local module = entry.module
-    if not own(module) then return nil end
+    if not own(module, seen) then return nil end
     s.forwards[i] = { module = module, forward = module.forward }
     table.move({ remembered(module), remembered(module.opt) }, 1, 2, #s.tables + 1, s.tables)
   end
