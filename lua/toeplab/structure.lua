@@ -36,8 +36,7 @@ local function unchanged(r)
 end
 
 -- Whether module is of a kind of ours and has no functions of a script, init apart, which has done
--- its work.
--- seen: kinds of which the answer is known.
+-- its work. seen: kinds of which the answer is known.
 local function own(module, seen)
   for _, t in ipairs { module, module.opt } do
     for name, value in next, t do
@@ -61,7 +60,7 @@ function structure.of(model, params)
     local module = entry.module
     if not own(module, seen) then return nil end
     s.forwards[i] = { module = module, forward = module.forward }
-    table.move({ remembered(module), remembered(module.opt) }, 1, 2, #s.tables + 1, s.tables)
+    s.tables[2 * i - 1], s.tables[2 * i] = remembered(module), remembered(module.opt)
   end
   s.params = table.move(params, 1, #params, 1, {})
   for _, p in ipairs(params) do s.trains[p] = p:requires_grad() end

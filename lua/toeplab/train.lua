@@ -13,12 +13,18 @@ function train.loss(model, ids, targets, ignore)
   return core.cross_entropy(model(ids), targets, ignore)
 end
 
--- ids [b,n+1] -> inputs [b,n], targets [b,n], the targets being one token ahead.
-function train.split(ids)
+-- The n of ids [b,n+1].
+local function length(ids)
   local n = ids:dim(2) - 1
   if n < 1 then
-    error(("a batch of ids needs at least 2 tokens a row, got %s"):format(tostring(ids)), 2)
+    error(("a batch of ids needs at least 2 tokens a row, got %s"):format(tostring(ids)), 3)
   end
+  return n
+end
+
+-- ids [b,n+1] -> inputs [b,n], targets [b,n], the targets being one token ahead.
+function train.split(ids)
+  local n = length(ids)
   return ids:narrow(2, 1, n), ids:narrow(2, 2, n)
 end
 
@@ -77,8 +83,7 @@ function train.lm_step(model, opt, batch, micro_batches)
   local list = micro(batch, micro_batches)
   local shares, tokens, loss = {}, 0, 0.0
   for i, ids in ipairs(list) do
-    local _, targets = train.split(ids)
-    shares[i] = targets:numel()
+    shares[i] = ids:dim(1) * length(ids)
     tokens = tokens + shares[i]
   end
   for i, count in ipairs(shares) do shares[i] = count / tokens end

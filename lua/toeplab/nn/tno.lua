@@ -8,6 +8,7 @@ local decays = require "toeplab.nn.decay"
 local encoders = require "toeplab.nn.encoders"
 local horizon = require "toeplab.nn.horizon"
 local initial = require "toeplab.nn.initial"
+local keep = require "toeplab.nn.kept"
 local memo = require "toeplab.memo"
 local options = require "toeplab.options"
 local suggest = require "toeplab.suggest"
@@ -15,7 +16,6 @@ local suggest = require "toeplab.suggest"
 -- Plans in use by any layer, by problem: equal layers share one. A layer keeps those of its last
 -- few lengths.
 local plans = setmetatable({}, { __mode = "v" })
-local KEPT = 4
 
 local function problem(backend, given, ...)
   local words = { backend, ... }
@@ -156,7 +156,7 @@ function TNO:build(o)
   if o.dim % o.heads ~= 0 then
     error(("TNO: %d channels do not divide into %d heads"):format(o.dim, o.heads), 0)
   end
-  self.plans, self.lengths, self.own = {}, {}, {}
+  self.plans, self.own = {}, {}
   -- A small one, to learn what the backend wants; what auto chooses from are alike in that.
   local asked = o.backend == "auto" and not next(o.backend_options) and "rac" or o.backend
   local operator = plan(o, 2, asked, o.backend_options).operator
@@ -218,19 +218,14 @@ local function follow_gamma(self)
   if not self.opt.horizon then return end
   local gamma = gamma_in_use(self)
   if gamma == self.largest then return end
-  self.lags, self.plans, self.lengths = horizon.lags(self.opt, gamma), {}, {}
+  self.lags, self.plans = horizon.lags(self.opt, gamma), {}
   self.largest = gamma
 end
 
 -- The plan for length n: {operator=, points=, asked=}; asked: those points that are not cut off.
 function TNO:plan(n)
   follow_gamma(self)
-  if not self.plans[n] then
-    self.plans[n] = planned(self, n)
-    table.insert(self.lengths, n)
-    if #self.lengths > KEPT then self.plans[table.remove(self.lengths, 1)] = nil end
-  end
-  return self.plans[n]
+  return keep(self.plans, n, planned, self, n)
 end
 
 local function padded(coef, entry)
@@ -328,7 +323,9 @@ function TNO:brief()
   local o = self.opt
   local backend, chosen = o.backend, {}
   if backend == "auto" then
-    for i, n in ipairs(self.lengths) do chosen[i] = ("%s at %d"):format(self:chosen(n), n) end
+    for i, n in ipairs(self.plans.keys or {}) do
+      chosen[i] = ("%s at %d"):format(self:chosen(n), n)
+    end
     backend = "auto" .. (chosen[1] and (" (%s)"):format(table.concat(chosen, ", ")) or "")
   end
   local cut = o.max_lag and ", lags below " .. o.max_lag or ""
