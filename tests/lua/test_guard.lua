@@ -144,4 +144,39 @@ t.test("broken and taken up again, it ends as undisturbed", function()
   end
 end)
 
+-- The metrics and events of the script when SIGTERM comes in each of the steps in stops, once, and
+-- the same command is given again until the trial is done.
+local function stopped_at(stops, words, text)
+  local got
+  in_folder(function(folder)
+    local flags = folder .. "/flags"
+    core.sys.mkdir(flags)
+    for _, step in ipairs(stops) do t.write(("%s/%d"):format(flags, step), "") end
+    local stopping = text:gsub("t:log { loss = bad", function(log)
+      return ([[if os.remove("%s/" .. step) then os.execute("kill -TERM $PPID") end %s]]):format(
+        flags, log)
+    end)
+    local code, runs, said = nil, 0, nil
+    repeat
+      code, said = trials.run(folder, stopping, { "steps=16", "bad=11" }, words)
+      runs = runs + 1
+    until code ~= 143 or runs > 40
+    t.eq({ code, runs }, { 0, #stops + 1 })
+    t.ok(#stops > 0 or said:find "back to step 8", said)
+    got = rows(folder)
+  end)
+  return got
+end
+
+t.test("a rollback goes back to the same step wherever the trial was stopped", function()
+  local text, all = script:gsub("checkpoint = { steps = 6 }", "checkpoint = { steps = 4 }"), {}
+  local wanted = stopped_at({}, nil, text)
+  for step = 7, 13 do all[#all + 1] = step end
+  for _, words in ipairs { { steps = 3 }, { seconds = 1e6 }, { seconds = 0 } } do
+    for _, stops in ipairs { all, { 10 }, { 11 } } do
+      t.eq(stopped_at(stops, words, text), wanted)
+    end
+  end
+end)
+
 t.done()
