@@ -143,17 +143,8 @@ t.test("what is pruned does not depend on the number of workers, nor on interrup
   end
   for _, jobs in ipairs { 1, 3 } do -- stopped in step 2 of the first trial to 7 of the last
     in_folder(function(folder)
-      local flags = folder .. "/flags"
-      core.sys.mkdir(flags)
-      for q = 1, 6 do t.write(("%s/%d-%d"):format(flags, q, q + 1), "") end
-      local stopping = crossing:gsub("t:log { loss", function(log)
-        return ([[if os.remove(("%s/%%d-%%d"):format(c.quality, step)) then
-          os.execute("kill -TERM $PPID") end %s]]):format(flags, log)
-      end)
-      local code, runs = nil, 0
-      repeat
-        code, runs = trials.run(folder, stopping, {}, { jobs = jobs }), runs + 1
-      until code ~= 143 or runs > 20
+      local code, runs = trials.run_stopped(folder, crossing, { "1-2", "2-3", "3-4", "4-5", "5-6",
+        "6-7" }, 'c.quality .. "-" .. step', {}, { jobs = jobs })
       t.eq({ code, runs > 2 }, { 0, true })
       t.eq(outcome(folder), wanted)
     end)

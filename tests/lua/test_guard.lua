@@ -144,26 +144,14 @@ t.test("broken and taken up again, it ends as undisturbed", function()
   end
 end)
 
--- The metrics and events of the script when SIGTERM comes in each of the steps in stops, once, and
--- the same command is given again until the trial is done.
-local function stopped_at(stops, words, text)
+-- The metrics and events of a trial that is stopped in each of these steps.
+local function stopped_at(stops, more, text)
   local got
   in_folder(function(folder)
-    local flags = folder .. "/flags"
-    core.sys.mkdir(flags)
-    for _, step in ipairs(stops) do t.write(("%s/%d"):format(flags, step), "") end
-    local stopping = text:gsub("t:log { loss = bad", function(log)
-      return ([[if os.remove("%s/" .. step) then os.execute("kill -TERM $PPID") end %s]]):format(
-        flags, log)
-    end)
-    local code, runs, said = nil, 0, nil
-    repeat
-      code, said = trials.run(folder, stopping, { "steps=16", "bad=11" }, words)
-      runs = runs + 1
-    until code ~= 143 or runs > 40
-    t.eq({ code, runs }, { 0, #stops + 1 })
-    t.ok(#stops > 0 or said:find "back to step 8", said)
+    t.eq({ trials.run_stopped(folder, text, stops, "step", { "steps=16", "bad=11" }, more) },
+      { 0, #stops + 1 })
     got = rows(folder)
+    t.ok(got:find "rollback 11 .*back to step 8", got)
   end)
   return got
 end
