@@ -297,6 +297,10 @@ void tl_transforms_close(tl_ctx *ctx);                      /* frees transform.c
 /* Files (file.c). The failure that errno tells (and tells afterwards), with what failed and where;
 ** every kind of full is TL_ENOSPC. */
 tl_status tl_fail_errno(tl_ctx *ctx, const char *what, const char *path);
+/* Opens a plain file for reading; *out_fd is -1 or to be closed, whatever is returned. */
+tl_status tl_file_open(tl_ctx *ctx, const char *path, int *out_fd, size_t *out_bytes);
+/* Reads *bytes of fd, and puts a NUL behind them; *bytes becomes how many there were. */
+tl_status tl_file_fill(tl_ctx *ctx, const char *path, int fd, char *data, size_t *bytes);
 /* The whole of a plain file with a NUL behind it, to be released with tl_release. */
 tl_status tl_file_read(tl_ctx *ctx, const char *path, char **out_text, size_t *out_bytes);
 typedef struct tl_part {
@@ -318,8 +322,9 @@ tl_status tl_lock(tl_ctx *ctx, const char *folder, int *out_fd);
 /* The checksum behind our HDF5 files (trailer.c). */
 #define TL_TRAILER 24
 void tl_trailer(unsigned char out[TL_TRAILER], const unsigned char *data, size_t bytes);
-/* TL_ECORRUPT if path has a trailer and it does not fit, or is no plain file. */
-tl_status tl_trailer_verify(tl_ctx *ctx, const char *path);
+/* TL_ECORRUPT if data, the whole of path, ends with a trailer that does not fit. */
+tl_status tl_trailer_verify(tl_ctx *ctx, const char *path, const void *data, size_t bytes,
+                            int *out_there);
 
 /* Philox4x32-10: block number counter of the stream key, four 32-bit numbers (random.c). */
 void tl_philox(uint64_t key, uint64_t counter, uint32_t out[4]);
