@@ -319,6 +319,9 @@ tl_status tl_json_each(tl_ctx *ctx, const char *path, const char *text, size_t b
 /* Takes FOLDER/lock until *out_fd is closed (lock.c). TL_ELOCKED names the process that has it. */
 tl_status tl_lock(tl_ctx *ctx, const char *folder, int *out_fd);
 
+/* 0: the file at path is a shared object that lacks a part; do not load it (elf.c). */
+int tl_elf_whole(const char *path);
+
 /* The checksum behind our HDF5 files (trailer.c). */
 #define TL_TRAILER 24
 void tl_trailer(unsigned char out[TL_TRAILER], const unsigned char *data, size_t bytes);
