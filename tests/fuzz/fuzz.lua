@@ -291,7 +291,9 @@ end
 function targets.hdf5()
   local path = folder .. "/input"
   local whole = {}
-  for i, name in ipairs { "foreign.h5", "reference.h5" } do whole[i] = read(tests .. name) end
+  for i, name in ipairs { "foreign.h5", "reference.h5", "strange.h5" } do
+    whole[i] = read(tests .. name)
+  end
   return function()
     local text = pick(whole)
     text = below(4) == 0 and mutate(text) or in_place(text)
