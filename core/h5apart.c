@@ -18,7 +18,7 @@
 
 #include "h5.h"
 
-#define PATIENCE 4            /* seconds for an answer, and one more for each of */
+#define PATIENCE 3            /* seconds for an answer, and one more for each of */
 #define BYTES_A_SECOND 5000000u
 #define SPACE ((rlim_t)256 << 20) /* what the child may allocate beside what the file stands for */
 #define MOST_TIMES 6000       /* its size: compressed a thousand times, and copied */

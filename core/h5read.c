@@ -146,29 +146,39 @@ static char *plain_path(const char *name, int *out_depth)
     return path;
 }
 
-/* Whether there is a link of that path, and no other file or place that HDF5 would go to. */
-static tl_status check_link(tl_h5 *f, const char *path)
+/* Replaces *at, a group or other object, by its child part of path; closes it in any case. */
+static tl_status descend(tl_h5 *f, const char *path, const char *part, hid_t *at)
 {
     H5L_info_t info;
-    if (H5Lexists(f->file, path, H5P_DEFAULT) <= 0)
-        return tl_fail(f->ctx, TL_ENOTFOUND, "%s: has no '%s'", f->path, path + 1);
-    if (H5Lget_info(f->file, path, &info, H5P_DEFAULT) < 0)
-        return tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read the link", path);
-    if (info.type == H5L_TYPE_HARD) return TL_OK;
-    return tl_fail(f->ctx, TL_EINVAL, "%s: '%s' is %s link, which is not followed", f->path,
-                   path + 1, info.type == H5L_TYPE_SOFT ? "a soft" : "an external");
+    hid_t parent = *at;
+    tl_status st = TL_OK;
+    *at = -1;
+    if (H5Iget_type(parent) != H5I_GROUP || H5Lexists(parent, part, H5P_DEFAULT) <= 0)
+        st = tl_fail(f->ctx, TL_ENOTFOUND, "%s: has no '%s'", f->path, path + 1);
+    else if (H5Lget_info(parent, part, &info, H5P_DEFAULT) < 0)
+        st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read the link", path + 1);
+    else if (info.type != H5L_TYPE_HARD) /* HDF5 would go to another file or place */
+        st = tl_fail(f->ctx, TL_EINVAL, "%s: '%s' is %s link, which is not followed", f->path,
+                     path + 1, info.type == H5L_TYPE_SOFT ? "a soft" : "an external");
+    else if ((*at = H5Oopen(parent, part, H5P_DEFAULT)) < 0)
+        st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "open", path + 1);
+    (void)H5Oclose(parent);
+    return st;
 }
 
-static tl_status check_path(tl_h5 *f, char *path)
+static tl_status open_path(tl_h5 *f, char *path, hid_t *out_object)
 {
-    tl_status st = TL_OK;
+    hid_t at = H5Oopen(f->file, "/", H5P_DEFAULT);
+    tl_status st = at < 0 ? tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "open", "/") : TL_OK;
     for (char *p = path; *p && st == TL_OK;) {
-        p += 1 + strcspn(p + 1, "/");
+        char *part = p + 1;
+        p = part + strcspn(part, "/");
         char end = *p;
         *p = '\0';
-        st = check_link(f, path);
+        st = descend(f, path, part, &at);
         *p = end;
     }
+    *out_object = at;
     return st;
 }
 
@@ -180,22 +190,17 @@ tl_status tl_h5_get(tl_h5 *f, const char *name, H5I_type_t type, hid_t *out_obje
     char *path = plain_path(name, &depth);
     tl_h5_quiet();
     if (!path) return tl_fail(f->ctx, TL_ENOMEM, "out of memory");
-    tl_status st = depth <= DEEPEST ? check_path(f, path)
+    tl_status st = depth <= DEEPEST ? open_path(f, path, &object)
                                     : tl_fail(f->ctx, TL_ECORRUPT, "%s: '%.60s...' is more than %d "
                                               "groups deep", f->path, path, DEEPEST);
-    if (st == TL_OK) {
-        object = H5Oopen(f->file, *path ? path : "/", H5P_DEFAULT);
-        if (object < 0) st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "open", name);
-    }
-    if (st == TL_OK && type != H5I_BADID && H5Iget_type(object) != type) {
-        (void)H5Oclose(object);
+    if (st == TL_OK && type != H5I_BADID && H5Iget_type(object) != type)
         st = tl_fail(f->ctx, TL_EINVAL, "%s: '%s' is not a %s", f->path, name,
                      type == H5I_GROUP ? "group" : "dataset");
-    }
     if (st == TL_OK) {
         *out_object = object;
         *out_path = path;
     } else {
+        if (object >= 0) (void)H5Oclose(object);
         free(path);
     }
     return st;

@@ -1,6 +1,7 @@
 -- fuzz.lua: mutated inputs, to be run by a program built with sanitisers: nothing may crash, hang,
 -- or fail otherwise than with an error that is meant.
---   toeplab lua tests/fuzz/fuzz.lua config|journal|database|checkpoint|hdf5 [SECONDS [SEED]]
+--   toeplab lua tests/fuzz/fuzz.lua TARGET [SECONDS [SEED]]
+--     TARGET: config, journal, database, checkpoint, hdf5, bpe, json
 --   cd EMPTY_FOLDER && toeplab lua .../tests/fuzz/fuzz.lua words [SECONDS [SEED]] </dev/null
 --
 -- SECONDS are of processor time: on a busy machine it takes longer, and tries as much.
@@ -11,13 +12,14 @@ local checkpoint = require "toeplab.checkpoint"
 local config = require "toeplab.config"
 local experiment = require "toeplab.experiment"
 local identify = require "toeplab.identity"
+local json = require "toeplab.json"
 local journal = require "toeplab.journal"
 local plan = require "toeplab.plan"
 local records = require "toeplab.records"
 local stop = require "toeplab.stop"
 local wire = require "toeplab.wire"
 
-local SLOW = 10 -- seconds that no input may take
+local SLOW = 5 -- seconds that no input may take
 
 local which, seconds = arg[1] or "", tonumber(arg[2] or 10)
 local seed = math.tointeger(tonumber(arg[3] or os.time()))
@@ -277,6 +279,19 @@ function targets.checkpoint()
   end
 end
 
+-- fn, in which the engine must not use more memory than bytes and a little.
+local function thrifty(bytes, fn)
+  collectgarbage()
+  core.memory_reset_peak()
+  local before = core.memory().live
+  local ok, why = pcall(fn)
+  local most = core.memory().peak - before
+  if most > bytes + (1 << 22) then
+    error(("attempt to use %d bytes where %d are meant"):format(most, bytes), 0)
+  end
+  if not ok then error(why, 0) end
+end
+
 -- Everything that a file holds, as far as it can be read.
 local function walk(file, path)
   pcall(file.attrs, file, path == "" and "/" or path)
@@ -298,17 +313,63 @@ function targets.hdf5()
     local text = pick(whole)
     text = below(4) == 0 and mutate(text) or in_place(text)
     write(path, text)
-    core.memory_reset_peak()
-    local before = core.memory().live
-    local file <close> = core.h5_open(path)
-    walk(file, "")
-    collectgarbage()
-    local most = core.memory().peak - before
-    if most > 1100 * #text + (1 << 20) then
-      error(("attempt to use %d bytes for a file of %d"):format(most, #text), 0)
-    end
+    thrifty(1100 * #text, function() -- what deflate can stand for
+      local file <close> = core.h5_open(path)
+      walk(file, "")
+    end)
   end
 end
+
+-- GPT-2's alphabet: how the files of a vocabulary write each byte, in the order of the ids.
+local function alphabet()
+  local plain, others = {}, {}
+  for byte = 0, 255 do
+    local printable = byte >= 33 and byte <= 126 or byte >= 161 and byte ~= 173
+    local list = printable and plain or others
+    list[#list + 1] = utf8.char(printable and byte or 256 + #others)
+  end
+  return table.move(others, 1, #others, #plain + 1, plain)
+end
+
+-- The three files of a vocabulary; none has a checksum, so that damage reaches what reads it.
+local function vocabulary()
+  local merges = "#version: 0.2\n" .. read(tests .. "small.bpe"):gsub("^[^\n]*\n", "")
+  local tokens, ids, rows = alphabet(), {}, {}
+  for left, right in merges:gsub("^[^\n]*\n", ""):gmatch "(%S+) (%S+)\n" do
+    tokens[#tokens + 1] = left .. right
+  end
+  for i, token in ipairs(tokens) do
+    ids[i] = ("%s: %d"):format(json.encode(token), i - 1)
+    rows[i] = ("%d %d\n"):format(i - 1, 9 * #tokens - i)
+  end
+  return { merges, "{" .. table.concat(ids, ", ") .. "}", table.concat(rows) }
+end
+
+-- Mutates one of the first count files of a vocabulary, from number first on.
+local function try_vocabulary(first, count)
+  local whole, paths = vocabulary(), {}
+  for i, text in ipairs(whole) do
+    paths[i] = folder .. "/part" .. i
+    write(paths[i], text)
+  end
+  core.vocab_bpe(table.unpack(paths))
+  return function()
+    local at = first + below(count - first + 1)
+    local text = mutate(whole[at])
+    write(folder .. "/input", text)
+    write(paths[at], text)
+    local ok, why = pcall(thrifty, 1000 * #text, function()
+      local vocab = core.vocab_bpe(table.unpack(paths, 1, math.max(at, 1 + below(3))))
+      vocab:decode(vocab:encode "The quick brown fox, and \xff\n 12 more")
+    end)
+    write(paths[at], whole[at])
+    if not ok then error(why, 0) end
+  end
+end
+
+function targets.bpe() return try_vocabulary(1, 3) end
+
+function targets.json() return try_vocabulary(2, 2) end
 
 function targets.words()
   return require "words" { script = script, store = make_store, read = read, write = write,
@@ -319,21 +380,23 @@ end
 
 local make = targets[which]
 if not make then
-  io.stderr:write "usage: fuzz.lua config|journal|database|checkpoint|words [SECONDS [SEED]]\n"
+  io.stderr:write("usage: fuzz.lua config|journal|database|checkpoint|hdf5|bpe|json|words "
+    .. "[SECONDS [SEED]]\n")
   os.exit(2)
 end
 print(("%s, seed %d, in %s"):format(which, seed, folder))
 io.stdout:flush()
 local try = make()
+local clock = which == "hdf5" and core.sys.clock or os.clock -- another process reads the files
 local count, errors, found = 0, 0, 0
 while os.clock() < seconds do
-  local start = os.clock()
+  local start = clock()
   local ok, why = xpcall(try, function(e)
     return slip(e) and debug.traceback(tostring(e)) or e
   end)
   count = count + 1
   if not ok then errors = errors + 1 end
-  local took = os.clock() - start
+  local took = clock() - start
   if took > SLOW or not ok and slip(why) then
     found = found + 1
     local kept = ("%s/found-%d"):format(folder, found)
