@@ -7,6 +7,10 @@
 
 #include "internal.h"
 
+/* What HDF5 may want beside the contents. It is asked for before: where libhdf5 1.10.8 gets no
+** memory it frees blocks twice, and where it begins so, it never works again. */
+#define TL_H5_BYTES ((size_t)16 << 20)
+
 /* HDF5 prints its errors unless told not to: called first by each function of toeplab.h. */
 void tl_h5_quiet(void);
 /* Reports that HDF5 failed to do what to name in path, with its own reason; call it before any

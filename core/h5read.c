@@ -1,7 +1,7 @@
 /* h5read.c - HDF5 files of ours and of others, read.
 **
 ** A file is read into memory whole, by us, and HDF5 opens that image: where a disk fails in the
-** middle of one of its own reads, libhdf5 1.10.8 corrupts the heap. What a file says that would make
+** middle of one of its reads, libhdf5 1.10.8 corrupts the heap. What a file says that would make
 ** it allocate too much, run in circles or go to other files is checked here before it is asked;
 ** what cannot be checked from outside happens in a process of its own (h5apart.c). */
 #include <stdio.h>
@@ -57,7 +57,8 @@ tl_status tl_h5_open_image(tl_h5 *f)
     H5FD_file_image_callbacks_t own = {image_malloc, image_memcpy, image_realloc, image_free,
                                        same_user, keep_user, f->image};
     char name[32];
-    tl_status st = TL_OK;
+    tl_status st = tl_reserve(f->ctx, TL_H5_BYTES, "reading an HDF5 file");
+    if (st != TL_OK) return st;
     tl_h5_quiet();
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     (void)snprintf(name, sizeof name, "%p", (void *)f->image);

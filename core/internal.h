@@ -206,6 +206,7 @@ struct tl_ctx {
     int refs; /* the caller's and one per storage */
     int threads;
     int recording;
+    int multiplies; /* the libraries of products have what they need (gemm.c) */
     tl_precision_kind precision;
     char message[1024];
     struct tl_pool *pool; /* threads.c */
@@ -244,6 +245,9 @@ tl_status tl_memory_open(tl_ctx *ctx);
 void tl_memory_close(tl_ctx *ctx);
 void *tl_alloc(tl_ctx *ctx, size_t bytes); /* NULL: out of memory, and the message is set */
 void tl_release(tl_ctx *ctx, void *p);
+/* Whether bytes more could be had of the system, for a library that would not say so. TL_ENOMEM
+** names what for. */
+tl_status tl_reserve(tl_ctx *ctx, size_t bytes, const char *what);
 /* Makes the array whose address is at where hold need elements of size bytes, at least twice what
 ** it held; *room is how many it holds, both 0 at first. On failure it is as it was. */
 tl_status tl_grow(tl_ctx *ctx, void *where, size_t *room, size_t need, size_t size);
@@ -277,6 +281,10 @@ void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, f
 void tl_gemm_small(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
                    const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                    int64_t ldc);
+
+/* Makes the libraries take the memory that they keep for all products, once, where there is enough:
+** otherwise oneDNN would end the process, and OpenBLAS never return. TL_ENOMEM */
+tl_status tl_gemm_ready(tl_ctx *ctx);
 
 /* TL_ESHAPE naming op if one is more than CBLAS counts to. A leading dimension is one of them. */
 tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_t k);

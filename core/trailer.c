@@ -2,8 +2,9 @@
 **
 ** HDF5 ignores bytes past those that it knows of, so any tool reads the file; tl_h5_open verifies
 ** the trailer before HDF5 parses anything, so that damaged contents do not reach a parser. Files of
-** others, and one of ours that has lost its end, have none and are read in another process. It is eight
-** bytes of magic, the length of what stands before it, and its checksum, all little-endian. */
+** others have none, nor has one of ours that has lost its end: those are read in another process.
+** It is eight bytes of magic, the length of what stands before it, and its checksum, all
+** little-endian. */
 #include <string.h>
 
 #include "internal.h"

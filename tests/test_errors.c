@@ -158,7 +158,8 @@ static void empty_tensors_of_too_much(void)
     const int64_t cases[][3] = {{0, 1LL << 40, 1LL << 40}, {1LL << 40, 0, 1LL << 40},
                                 {0, 1, INT64_MAX}};
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
-    for (int i = 0; i < 3; i++) CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, cases[i], &t), TL_ENOMEM);
+    for (int i = 0; i < 3; i++)
+        CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, cases[i], &t), TL_ENOMEM);
     CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, (int64_t[]){0, 1LL << 20, 1LL << 30}, &t), TL_OK);
     tl_tensor_free(t);
     tl_ctx_free(ctx);

@@ -12,7 +12,6 @@ local checkpoint = require "toeplab.checkpoint"
 local config = require "toeplab.config"
 local experiment = require "toeplab.experiment"
 local identify = require "toeplab.identity"
-local json = require "toeplab.json"
 local journal = require "toeplab.journal"
 local plan = require "toeplab.plan"
 local records = require "toeplab.records"
@@ -320,56 +319,14 @@ function targets.hdf5()
   end
 end
 
--- GPT-2's alphabet: how the files of a vocabulary write each byte, in the order of the ids.
-local function alphabet()
-  local plain, others = {}, {}
-  for byte = 0, 255 do
-    local printable = byte >= 33 and byte <= 126 or byte >= 161 and byte ~= 173
-    local list = printable and plain or others
-    list[#list + 1] = utf8.char(printable and byte or 256 + #others)
-  end
-  return table.move(others, 1, #others, #plain + 1, plain)
+local function files() -- for vocabularies.lua
+  return { folder = folder, tests = tests, read = read, write = write, below = below,
+    mutate = mutate, thrifty = thrifty }
 end
 
--- The three files of a vocabulary; none has a checksum, so that damage reaches what reads it.
-local function vocabulary()
-  local merges = "#version: 0.2\n" .. read(tests .. "small.bpe"):gsub("^[^\n]*\n", "")
-  local tokens, ids, rows = alphabet(), {}, {}
-  for left, right in merges:gsub("^[^\n]*\n", ""):gmatch "(%S+) (%S+)\n" do
-    tokens[#tokens + 1] = left .. right
-  end
-  for i, token in ipairs(tokens) do
-    ids[i] = ("%s: %d"):format(json.encode(token), i - 1)
-    rows[i] = ("%d %d\n"):format(i - 1, 9 * #tokens - i)
-  end
-  return { merges, "{" .. table.concat(ids, ", ") .. "}", table.concat(rows) }
-end
+function targets.bpe() return require "vocabularies" (files(), 1, 3) end
 
--- Mutates one of the first count files of a vocabulary, from number first on.
-local function try_vocabulary(first, count)
-  local whole, paths = vocabulary(), {}
-  for i, text in ipairs(whole) do
-    paths[i] = folder .. "/part" .. i
-    write(paths[i], text)
-  end
-  core.vocab_bpe(table.unpack(paths))
-  return function()
-    local at = first + below(count - first + 1)
-    local text = mutate(whole[at])
-    write(folder .. "/input", text)
-    write(paths[at], text)
-    local ok, why = pcall(thrifty, 1000 * #text, function()
-      local vocab = core.vocab_bpe(table.unpack(paths, 1, math.max(at, 1 + below(3))))
-      vocab:decode(vocab:encode "The quick brown fox, and \xff\n 12 more")
-    end)
-    write(paths[at], whole[at])
-    if not ok then error(why, 0) end
-  end
-end
-
-function targets.bpe() return try_vocabulary(1, 3) end
-
-function targets.json() return try_vocabulary(2, 2) end
+function targets.json() return require "vocabularies" (files(), 2, 2) end
 
 function targets.words()
   return require "words" { script = script, store = make_store, read = read, write = write,
