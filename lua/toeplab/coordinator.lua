@@ -363,17 +363,6 @@ local function turn(self)
   end)
 end
 
--- Raises what is wrong with the storage, with advice.
-local function storage_failed(message)
-  local advice = "repair it"
-  for words, other in pairs { ["No space"] = "free some space", ["too large"] = "free some space",
-    quota = "free some space", ["was moved, removed or replaced"] = "put it back" } do
-    if message:find(words, 1, true) then advice = other end
-  end
-  stop.raise(stop.STORAGE, "%s\nthe storage failed: %s and give the same command again", message,
-    advice)
-end
-
 -- Runs the trials of list. Returns counts {done=, failed=} and the set of keys that were read.
 -- Raises for what ends the run before its end; then too no worker is left.
 function Pool:go(list)
@@ -388,11 +377,11 @@ function Pool:go(list)
   end
   self.run.progress:clear()
   if not ok then
-    if stop.is(why) and why.code == stop.STORAGE then storage_failed(why.message) end
+    if stop.is(why) and why.code == stop.STORAGE then stop.storage(why.message) end
     error(why, 0)
   end
   if self.storage then
-    storage_failed(("%s: %s"):format(self.storage.label, self.storage.why))
+    stop.storage(("%s: %s"):format(self.storage.label, self.storage.why))
   elseif self.fate then
     stop.raise(self.fate.code, "%s; the same command continues", self.fate.why)
   end

@@ -58,4 +58,17 @@ function stop.storage_problem(e)
   return problems[type(e) == "table" and rawget(e, "status") or e]
 end
 
+local advice = { ["No space"] = "free some space", ["too large"] = "free some space",
+  quota = "free some space", ["was moved, removed or replaced"] = "put it back" }
+
+-- Raises what is wrong with the storage of a run, with what to do about it.
+function stop.storage(message)
+  local help = "repair it"
+  for words, text in pairs(advice) do
+    if message:find(words, 1, true) then help = text end
+  end
+  stop.raise(stop.STORAGE, "%s\nthe storage failed: %s and give the same command again", message,
+    help)
+end
+
 return stop
