@@ -99,6 +99,7 @@ void   glue_known(lua_State *L, int arg, const char *const *names);
 double glue_number_field(lua_State *L, int arg, const char *name, const double *preset);
 /* Pushes an array of the string keys of the table at arg, sorted. Raises if a key is no string. */
 void glue_sorted_keys(lua_State *L, int arg);
+int glue_interrupted(void); /* whether a signal that was caught wants the program to end */
 void glue_sort(lua_State *L); /* sorts the array at the top */
 
 /* ---- Settings of the context ----------------------------------------------------------------- */

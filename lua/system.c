@@ -153,6 +153,8 @@ static int catch_signals(lua_State *L)
     return 0;
 }
 
+int glue_interrupted(void) { return interrupts > 0 || ending != 0; }
+
 static int interrupted(lua_State *L)
 {
     int number = ending;
