@@ -124,8 +124,9 @@ static tl_status compare_rows(tl_store *s, int version, sqlite3_stmt *ours, sqli
 }
 
 /* What ANALYZE leaves is let pass. */
-static const char objects[] = "SELECT name, type, tbl_name, sql FROM sqlite_schema WHERE NOT (type "
-                              "= 'table' AND name GLOB 'sqlite_stat[0-9]') ORDER BY name";
+static const char all_objects[] =
+    "SELECT name, type, tbl_name, sql FROM sqlite_schema WHERE NOT (type "
+    "= 'table' AND name GLOB 'sqlite_stat[0-9]') ORDER BY name";
 
 /* Says in what the schema is not that of version. */
 static tl_status compare_schema(tl_store *s, int version)
@@ -134,9 +135,9 @@ static tl_status compare_schema(tl_store *s, int version)
     sqlite3_stmt *ours = NULL, *theirs = NULL;
     tl_status st = model(s->ctx, version, &own);
     if (st != TL_OK) return st;
-    if (sqlite3_prepare_v2(own, objects, -1, &ours, NULL) != SQLITE_OK)
+    if (sqlite3_prepare_v2(own, all_objects, -1, &ours, NULL) != SQLITE_OK)
         st = tl_fail(s->ctx, TL_ENOMEM, "out of memory");
-    if (st == TL_OK && sqlite3_prepare_v2(s->db, objects, -1, &theirs, NULL) != SQLITE_OK)
+    if (st == TL_OK && sqlite3_prepare_v2(s->db, all_objects, -1, &theirs, NULL) != SQLITE_OK)
         st = store_fail(s, "its schema");
     if (st == TL_OK) st = compare_rows(s, version, ours, theirs);
     (void)sqlite3_finalize(ours); /* repeats the error of the last step */
@@ -164,7 +165,7 @@ static int add_object(void *user, int columns, const char *const *names, const t
 tl_status store_schema_hash(tl_store *s, char hex[65])
 {
     chain c = {.text = {0}};
-    tl_status st = tl_store_exec(s, objects, 0, NULL, add_object, &c);
+    tl_status st = tl_store_exec(s, all_objects, 0, NULL, add_object, &c);
     memcpy(hex, c.text, 64);
     hex[64] = '\0';
     return st;
@@ -224,10 +225,15 @@ tl_status store_version(tl_store *s, int *out_version)
     }
     if (application != APPLICATION || version < 1)
         return tl_fail(s->ctx, TL_ECORRUPT, "%s: is not a store of runs", s->path);
-    if (version > STORE_VERSION)
+    if (version > STORE_VERSION) {
+        char hex[65];
+        if (store_schema_hash(s, hex) == TL_OK && strcmp(hex, store_schema_newest) == 0)
+            return tl_fail(s->ctx, TL_ECORRUPT, "%s: its header is damaged: its schema %d is %lld",
+                           s->path, STORE_VERSION, (long long)version);
         return tl_fail(s->ctx, TL_ECORRUPT,
                        "%s: its schema %lld is newer than %d, the newest known here", s->path,
                        (long long)version, STORE_VERSION);
+    }
     *out_version = (int)version;
     return check_schema(s, (int)version);
 }

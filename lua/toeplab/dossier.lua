@@ -9,6 +9,7 @@ local shell = require "toeplab.shell"
 local sheet = require "toeplab.sheet"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
+local trial_files = require "toeplab.trial_files"
 
 local dossier = {}
 
@@ -115,10 +116,14 @@ end
 
 -- What the report of the script prints and draws: a list of parts {kind="table", header=, rows=},
 -- {kind="plot", spec=}, {kind="text", text=}; nil if it is a table of columns or there is none.
--- Second result: why it is missing. The script is run only as it lies on disk, unchanged: a store
--- may come from somebody else.
+-- Second result: why it is missing. The script is run only as it lies on disk, unchanged, and not
+-- in the results folder: that may come from somebody else, with a script to be run here.
 local function own_report(store, sweep, trials)
-  local text = core.sys.read_file(sweep.script)
+  if trial_files.holds(store.folder, sweep.script) then
+    return nil, ("%s lies in the results folder, which may be another's, so it is not run")
+      :format(sweep.script)
+  end
+  local text = core.sys.kind(sweep.script) == "file" and core.sys.read_file(sweep.script)
   if not text or core.sha256(text) ~= sweep.sha256 then
     return nil, ("%s is not here as it was run, so its own report is left out"):format(sweep.script)
   end

@@ -263,8 +263,8 @@ local function reproduction(page)
       break
     end
   end
-  lines[#lines + 1] = "toeplab report " .. d.pool.experiment
-    .. (d.pool.scale ~= "" and " scale=" .. d.pool.scale or "")
+  lines[#lines + 1] = "toeplab report " .. shell.word(d.pool.experiment)
+    .. (d.pool.scale ~= "" and " " .. shell.word("scale=" .. d.pool.scale) or "")
   local note = dirty and "<p class=soft>The sources had changes beside that commit.</p>\n" or ""
   return "Reproduction", text("<pre>%s</pre>\n", table.concat(lines, "\n")) .. note
 end
@@ -309,7 +309,8 @@ end
 
 -- The name of a file for it.
 function pages.name(pool)
-  return (pool.experiment .. (pool.scale ~= "" and "-" .. pool.scale or ""))
+  local name = pool.experiment .. (pool.scale ~= "" and "-" .. pool.scale or "")
+  return (name:gsub("[^%w_.-]+", "-"):gsub("^%.", "-"):sub(1, 120))
 end
 
 return pages

@@ -32,6 +32,7 @@ local bystanders = {
   ["reproduce.lua"] = true, ["torture.lua"] = true, ["curves.lua"] = true,
   ["gathered.lua"] = true, ["kernels.lua"] = true, ["terminal.lua"] = true, ["html.lua"] = true,
   ["pages.lua"] = true, ["dossier.lua"] = true, ["footnotes.lua"] = true, ["eta.lua"] = true,
+  ["trial_files.lua"] = true, ["salvage.lua"] = true, ["rebuild.lua"] = true,
 }
 
 local function add_files(folder, list)

@@ -4,6 +4,7 @@ local core = require "toeplab.core"
 local journal = require "toeplab.journal"
 local json = require "toeplab.json"
 local stop = require "toeplab.stop"
+local trial_files = require "toeplab.trial_files"
 
 local records = {}
 
@@ -33,8 +34,9 @@ local function check_empty(folder)
   end
 end
 
--- Opens the store in folder for reading ("r"), for changes of what is there ("u"), or for writing
--- ("w"), which makes it if it is not there; raises with the right exit code.
+-- Opens the store in folder for reading ("r"), for a user's own questions ("ask"), for changes of
+-- what is there ("u"), or for writing ("w"), which makes it if it is not there; raises with the
+-- right exit code.
 function records.open(folder, mode)
   if mode ~= "w" and not core.sys.exists(folder .. "/runs.db") then
     stop.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)",
@@ -47,7 +49,9 @@ function records.open(folder, mode)
       stop.raise(stop.LOCKED, "%s (toeplab status shows how far it is; -C DIR takes another "
         .. "folder)", message)
     end
-    stop.raise(stop.STORAGE, "%s", message)
+    local problem = stop.new(stop.STORAGE, "%s", message)
+    problem.status = status
+    error(problem, 0)
   end
   return setmetatable({ store = store, folder = folder }, Records)
 end
@@ -145,6 +149,8 @@ function Records:begin(t, pid)
   local row = self:rows("SELECT attempt, seconds FROM trials WHERE id = ?", { t.id })[1]
   local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
     WHERE trial = ?]], { t.id })
+  trial_files.check_all(self.folder, t.id)
+  for _, a in ipairs(artifacts) do trial_files.check_row(self.folder, t.id, a) end
   return row.attempt, (row.seconds or 0) + 0.0, artifacts
 end
 
@@ -237,7 +243,10 @@ end
 function Records:open_journals()
   local list = self:rows [[SELECT j.trial AS id, j.attempt, t.pid, t.host FROM journals j
     JOIN trials t ON t.id = j.trial]]
-  for _, row in ipairs(list) do row.path = "runs/" .. row.id:sub(1, 12) end
+  for _, row in ipairs(list) do
+    row.path = trial_files.folder(self.folder, row.id)
+    trial_files.check_all(self.folder, row.id)
+  end
   return list
 end
 
@@ -258,7 +267,7 @@ function Records:results(id)
   local sql = [[SELECT kind, path, sha256 FROM v_artifacts
     WHERE trial = ? AND kind NOT IN ('checkpoint', 'best') ORDER BY step]]
   for _, row in ipairs(self:rows(sql, { id })) do
-    texts[row.kind] = stored_text(self.folder .. "/" .. row.path, row.sha256)
+    texts[row.kind] = stored_text(trial_files.path(self.folder, id, row), row.sha256)
   end
   return metrics, texts
 end

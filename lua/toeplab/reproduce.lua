@@ -10,6 +10,7 @@ local runner = require "toeplab.runner"
 local shell = require "toeplab.shell"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
+local trial_files = require "toeplab.trial_files"
 
 local reproduce = {}
 
@@ -20,7 +21,7 @@ local function backends_of(store, id)
   local sql = "SELECT path, sha256 FROM artifacts WHERE trial = ? AND kind = 'backends'"
   local file = store:rows(sql, { id })[1]
   if not file then return nil end
-  local path = store.folder .. "/" .. file.path
+  local path = trial_files.path(store.folder, id, file)
   local text = core.sys.read_file(path)
   if not text or core.sha256(text) ~= file.sha256 then
     stop.raise(stop.STORAGE, "%s is missing or damaged: which backends trial %s ran with is not "
@@ -219,8 +220,8 @@ local function compare_states(a, b)
 end
 
 local function files(store, id)
-  return store:rows([[SELECT kind, max(step) AS step, path, sha256 FROM v_artifacts WHERE trial = ?
-    GROUP BY kind ORDER BY kind]], { id })
+  return store:rows([[SELECT kind, max(step) AS step, path, sha256, trial FROM v_artifacts
+    WHERE trial = ? GROUP BY kind ORDER BY kind]], { id })
 end
 
 -- The last checkpoints of both: {step=, tensors=, values=, differ=}, or {step=, why=}: why they
@@ -232,7 +233,8 @@ local function compare_checkpoints(old, new, a, b)
     result.differ = { "step" }
     return result
   end
-  local was, is = old.folder .. "/" .. a.path, new.folder .. "/" .. b.path
+  local was = trial_files.path(old.folder, a.trial, a)
+  local is = trial_files.path(new.folder, b.trial, b)
   local ok, hash = pcall(core.sha256_file, was)
   if not ok or hash ~= a.sha256 then
     result.why = ok and was .. " is damaged" or tostring(hash)

@@ -16,6 +16,7 @@ local report = require "toeplab.report"
 local sheet = require "toeplab.sheet"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
+local trial_files = require "toeplab.trial_files"
 
 local runner = {}
 
@@ -219,10 +220,10 @@ local function keep_changes(run)
   local text = provenance.changes()
   if not text then return nil end
   local path = ("changes/%s.diff"):format(core.sha256(text):sub(1, 16))
+  trial_files.make(run.folder, "changes")
   local file = run.folder .. "/" .. path
   if core.sys.exists(file) then return path end
-  local ok, why = core.sys.mkdir(run.folder .. "/changes")
-  if ok then ok, why = core.sys.write_file(file, text) end
+  local ok, why = core.sys.write_file(file, text)
   if not ok then stop.raise(stop.STORAGE, "%s", why) end
   return path
 end

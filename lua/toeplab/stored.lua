@@ -12,6 +12,7 @@ local core = require "toeplab.core"
 local json = require "toeplab.json"
 local models = require "toeplab.models"
 local stop = require "toeplab.stop"
+local trial_files = require "toeplab.trial_files"
 
 -- By kind: how the names of the files end.
 local stored = { endings = { model = "json", vocabulary = "txt", encoder = "txt",
@@ -124,7 +125,7 @@ local function artifacts(store, id)
   local files = {}
   local sql = "SELECT kind, step, path, sha256 FROM v_artifacts WHERE trial = ? ORDER BY step"
   for _, row in ipairs(store:rows(sql, { id })) do
-    row.path = store.folder .. "/" .. row.path
+    row.path = trial_files.path(store.folder, id, row)
     files[#files + 1] = row
   end
   return files

@@ -12,6 +12,7 @@ local shell = require "toeplab.shell"
 local stop = require "toeplab.stop"
 local stored = require "toeplab.stored"
 local suggest = require "toeplab.suggest"
+local trial_files = require "toeplab.trial_files"
 local terminal = require "toeplab.terminal"
 
 local command = {
@@ -200,9 +201,7 @@ end
 
 local function place(store, set, name)
   if set.output then return set.output end
-  local folder = store.folder .. "/figures"
-  local ok, why = core.sys.mkdir(folder)
-  if not ok then stop.raise(stop.STORAGE, "%s", why) end
+  local folder = trial_files.make(store.folder, "figures")
   name = name:gsub("[^%w_-]+", "-"):gsub("%-+", "-"):gsub("^%-", ""):gsub("%-$", ""):sub(1, 120)
   return ("%s/%s.svg"):format(folder, name)
 end

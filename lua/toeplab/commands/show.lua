@@ -11,6 +11,7 @@ local report = require "toeplab.report"
 local select = require "toeplab.select"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
+local trial_files = require "toeplab.trial_files"
 
 local show = {
   example = "toeplab show @last\n  toeplab show 3f9c1a\n  toeplab show @best:val_ppl --json",
@@ -29,7 +30,8 @@ local show = {
 local function journal_of(store, row)
   local j = store:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { row.id })[1]
   if not j then return nil end
-  local path = store.folder .. "/" .. journal.path("runs/" .. row.id:sub(1, 12), j.attempt)
+  local path = store.folder .. "/" .. journal.path(trial_files.folder(store.folder, row.id),
+    j.attempt)
   local file = io.open(path, "rb")
   local size = file and file:seek("end") or 0
   if file then file:close() end
@@ -40,7 +42,7 @@ end
 local function backends_of(store, files)
   for _, f in ipairs(files) do
     if f.kind == "backends" then
-      local text = core.sys.read_file(store.folder .. "/" .. f.path)
+      local text = core.sys.read_file(trial_files.path(store.folder, f.trial, f))
       return text and choices.words(text) or f.path .. " is missing"
     end
   end
@@ -48,7 +50,7 @@ end
 
 -- All that is stored of the trial in row, as one table.
 local function collect(store, row)
-  local log = ("%s/runs/%s/log.txt"):format(store.folder, row.id:sub(1, 12))
+  local log = ("%s/%s/log.txt"):format(store.folder, trial_files.folder(store.folder, row.id))
   local files = store:rows("SELECT * FROM v_artifacts WHERE trial = ? ORDER BY path", { row.id })
   return {
     row = row, folder = store.folder, files = files, backends = backends_of(store, files),
