@@ -19,10 +19,12 @@ foreach(test large_store reader)
   add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/lua/${test}.lua
     ${CMAKE_BINARY_DIR}/${test})
 endforeach()
-add_test(NAME torture_rebuild COMMAND toeplab lua ${here}/tests/lua/torture_rebuild.lua
-  WORKING_DIRECTORY ${here}/tests/lua)
+foreach(test torture_rebuild torture_strangers)
+  add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/lua/${test}.lua
+    WORKING_DIRECTORY ${here}/tests/lua)
+endforeach()
 set_tests_properties(torture torture_workers torture_edges torture_disk torture_rebuild
-  PROPERTIES LABELS torture)
+  torture_strangers PROPERTIES LABELS torture)
 set_tests_properties(torture_200 torture_spread torture_disk_all large_store reader
   PROPERTIES LABELS "torture;long")
 set(anew "rm -rf fuzz-$2 && mkdir fuzz-$2 && cd fuzz-$2 && exec $0 lua $1 $2 3 1") # even if stopped

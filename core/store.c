@@ -299,6 +299,35 @@ static tl_value column(sqlite3_stmt *stmt, int i)
     return text(s, sqlite3_column_bytes(stmt, i)); /* asked for after the text, as SQLite wants */
 }
 
+/* A column of a table may hold a value of another type than it was made for: in files of others, or
+** damaged ones. */
+static tl_status check_types(const tl_store *s, sqlite3_stmt *stmt, int columns,
+                             const char *const *names, const tl_value *values, const char *want)
+{
+    const char *of = "?";
+    for (int i = 0; i < columns; i++)
+        if (values[i].kind == 's' && (!strcmp(names[i], "id") || !strcmp(names[i], "trial")))
+            of = values[i].s;
+    for (int i = 0; i < columns; i++) {
+        int type = sqlite3_column_type(stmt, i), text = type == SQLITE_TEXT;
+        if (!want[i] || type == SQLITE_NULL || (type != SQLITE_BLOB && text == (want[i] == 't')))
+            continue;
+        return tl_fail(s->ctx, TL_ECORRUPT, "%s: the row of %.64s has no %s as its '%s'", s->path,
+                       of, want[i] == 't' ? "text" : "number", names[i]);
+    }
+    return TL_OK;
+}
+
+/* What the columns of a statement that are columns of a table were made for: 't' text, 'n' number,
+** 0 nothing. */
+static void wanted_types(sqlite3_stmt *stmt, int columns, char *want)
+{
+    for (int i = 0; i < columns; i++) {
+        const char *type = sqlite3_column_decltype(stmt, i);
+        want[i] = !type ? 0 : !strcmp(type, "TEXT") ? 't' : *type == 'I' || *type == 'R' ? 'n' : 0;
+    }
+}
+
 static tl_status fail_endless(const tl_store *s, sqlite3_stmt *stmt)
 {
     return tl_fail(s->ctx, TL_ECORRUPT, "%s: is damaged: this gives more than it can hold: %s",
@@ -311,7 +340,9 @@ static tl_status rows(tl_store *s, sqlite3_stmt *stmt, tl_row row, void *user, i
     int columns = sqlite3_column_count(stmt);
     const char **names = calloc((size_t)columns + 1, sizeof *names);
     tl_value *values = calloc((size_t)columns + 1, sizeof *values);
-    tl_status st = names && values ? TL_OK : tl_fail(s->ctx, TL_ENOMEM, "out of memory");
+    char *want = calloc((size_t)columns + 1, 1);
+    tl_status st = names && values && want ? TL_OK : tl_fail(s->ctx, TL_ENOMEM, "out of memory");
+    if (st == TL_OK && s->mode != TL_STORE_ASK) wanted_types(stmt, columns, want);
     for (int64_t count = 1; st == TL_OK && (*out_rc = sqlite3_step(stmt)) == SQLITE_ROW; count++) {
         if (store_too_many_rows(s, count)) st = fail_endless(s, stmt);
         if (!row || st != TL_OK) continue;
@@ -319,10 +350,12 @@ static tl_status rows(tl_store *s, sqlite3_stmt *stmt, tl_row row, void *user, i
             names[i] = sqlite3_column_name(stmt, i);
             values[i] = column(stmt, i);
         }
-        if (row(user, columns, names, values)) break;
+        st = check_types(s, stmt, columns, names, values, want);
+        if (st != TL_OK || row(user, columns, names, values)) break;
     }
     free(names);
     free(values);
+    free(want);
     return st;
 }
 

@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local experiment = require "toeplab.experiment"
 local gathered = require "toeplab.gathered"
 local report = require "toeplab.report"
+local secrets = require "toeplab.secrets"
 local shell = require "toeplab.shell"
 local sheet = require "toeplab.sheet"
 local stop = require "toeplab.stop"
@@ -21,7 +22,7 @@ dossier.good = { done = true, queued = true, running = true, pruned = true }
 
 local function details(store, id)
   local row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
-  row.config, row.about = store:decode(row.config), store:decode(row.provenance)
+  row.config, row.about = store:config(row.config), store:object(row.provenance)
   row.label = row.about.label or row.id:sub(1, 12)
   row.metrics = store:results(row.id)
   return row
@@ -145,8 +146,9 @@ local function origins(trials)
     if t.command then
       local commit = t.git_commit and t.git_commit:sub(1, 12) .. (t.git_dirty == 1
         and " with changes" or "") or "none"
-      local row = { 0, shell.portable(t.command or ""), commit, t.host, t.about.version,
-        t.about.threads, (t.code_hash or ""):sub(1, 12) }
+      local command = shell.portable(secrets.text(t.command or ""))
+      local row = { 0, command, commit, t.host, t.about.version, t.about.threads,
+        (t.code_hash or ""):sub(1, 12) }
       local words = {}
       for c = 2, 7 do words[c - 1] = tostring(row[c]) end
       local key = table.concat(words, "\n")

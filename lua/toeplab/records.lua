@@ -3,6 +3,7 @@ local config = require "toeplab.config"
 local core = require "toeplab.core"
 local journal = require "toeplab.journal"
 local json = require "toeplab.json"
+local secrets = require "toeplab.secrets"
 local stop = require "toeplab.stop"
 local trial_files = require "toeplab.trial_files"
 
@@ -77,6 +78,34 @@ function Records:rows(sql, params)
   return self.store:exec(sql, params or {})
 end
 
+-- The JSON text of a configuration as a Lua table.
+function Records:config(text)
+  local value = self:decode(text)
+  if type(value) == "table" then return value end
+  stop.raise(stop.STORAGE, "%s/runs.db: this is no configuration: %s", self.folder,
+    text:sub(1, 200))
+end
+
+-- What members of our objects hold, where it is no plain value.
+local members = { label = "string", environment = "table", build = "table", data = "table",
+  overrides = "table", axes = "table", columns = "table", rows = "table|string", trials = "number",
+  answers = "table|string", changes = "string" }
+
+-- The JSON text of an object as a Lua table, read by SQLite; raises if it is none, or not ours.
+function Records:object(text)
+  local value = self:decode(text)
+  local good = type(value) == "table"
+  for name, kind in pairs(good and members or {}) do
+    good = good and (value[name] == nil or kind:find(type(value[name]), 1, true) ~= nil)
+    for _, v in pairs(good and type(value[name]) == "table" and value[name] or {}) do
+      good = good and type(v) ~= "table"
+    end
+  end
+  if good then return value end
+  stop.raise(stop.STORAGE, "%s/runs.db: this is no object of ours: %s", self.folder,
+    text:sub(1, 200))
+end
+
 -- JSON text as a Lua value (objects and arrays as tables), read by SQLite.
 function Records:decode(text)
   local nodes, root = {}, nil
@@ -123,11 +152,12 @@ function Records:enlist(sweep, trials)
   self:transaction(function()
     self:rows("DELETE FROM members WHERE sweep = ?", { sweep })
     for i, t in ipairs(trials) do
+      local kept = t.config and secrets.config(t.config) -- what a bench stores has none
       self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash,
         provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
         ON CONFLICT (id) DO UPDATE SET trashed = NULL WHERE trashed IS NOT NULL]],
-        { t.id, sweep, t.experiment, t.json, t.seed, t.code_hash, t.data_hash,
-          json.encode { label = t.label } })
+        { t.id, sweep, t.experiment, kept == t.config and t.json or json.encode(kept), t.seed,
+          t.code_hash, t.data_hash, json.encode { label = secrets.label(t.label) } })
       self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
     end
   end)
@@ -137,7 +167,7 @@ end
 -- before, and its artifacts.
 function Records:begin(t, pid)
   local p = config.copy(t.provenance)
-  p.label, p.data = t.label, next(t.data) and t.data or nil
+  p.label, p.data = secrets.label(t.label), next(t.data) and t.data or nil
   self:transaction(function()
     self:rows([[UPDATE trials SET status = 'running', ended = NULL, attempt = attempt + 1,
       started = ?, finished = NULL, error = NULL, host = ?, pid = ?, command = ?, git_commit = ?,
@@ -158,7 +188,7 @@ end
 -- early, or nil.
 function Records:finish(id, status, why, ended)
   self:rows("UPDATE trials SET status = ?, error = ?, ended = ?, finished = ? WHERE id = ?",
-    { status, why, ended, core.sys.now(), id, n = 5 })
+    { status, why and secrets.text(why), ended, core.sys.now(), id, n = 5 })
 end
 
 -- ---- Journals ---------------------------------------------------------------------------------
@@ -193,7 +223,7 @@ end
 
 function lines.event(self, id, step, kind, text)
   self:rows("INSERT INTO events (trial, step, kind, text) VALUES (?, ?, ?, ?)",
-    { id, step, kind, text })
+    { id, step, kind, secrets.text(text) })
 end
 
 lines["end"] = function(self, id, status, why, ended, seconds)

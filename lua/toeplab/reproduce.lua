@@ -7,6 +7,7 @@ local experiment = require "toeplab.experiment"
 local json = require "toeplab.json"
 local records = require "toeplab.records"
 local runner = require "toeplab.runner"
+local secrets = require "toeplab.secrets"
 local shell = require "toeplab.shell"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
@@ -44,8 +45,8 @@ function reproduce.stored(store, id)
     (SELECT max(sweep) FROM members WHERE trial = ?2)) ORDER BY id LIMIT 1]],
     { t.sweep, id, n = 2 })[1]
   if not sweep then stop.usage("the script of trial %s is not stored", id:sub(1, 12)) end
-  t.about, t.source, t.script = store:decode(t.provenance), sweep.source, sweep.script
-  t.overrides = store:decode(sweep.plan).overrides or {}
+  t.about, t.source, t.script = store:object(t.provenance), sweep.source, sweep.script
+  t.overrides = store:object(sweep.plan).overrides or {}
   t.backends = backends_of(store, id)
   return t
 end
@@ -82,7 +83,7 @@ local added = { { "device", "cpu" }, { "precision", "float32" } }
 -- Whether one that the script declares now is t, which may be of before those keys.
 local function is(t, declared)
   local values, i = config.copy(declared.config), 0
-  while json.encode(values) ~= t.config do
+  while json.encode(secrets.config(values)) ~= t.config do
     i = i + 1
     if not added[i] or values[added[i][1]] ~= added[i][2] then return false end
     values[added[i][1]] = nil

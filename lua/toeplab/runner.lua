@@ -13,6 +13,7 @@ local progress = require "toeplab.progress"
 local provenance = require "toeplab.provenance"
 local records = require "toeplab.records"
 local report = require "toeplab.report"
+local secrets = require "toeplab.secrets"
 local sheet = require "toeplab.sheet"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
@@ -236,8 +237,8 @@ local function enlist(run, path, overrides, options, threads)
   local sweep = run.records:sweep { experiment = run.exp.name, script = path,
     source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
     scale = run.scale,
-    plan = json.encode { axes = run.axes, overrides = overrides, trials = #run.trials,
-      answers = run.exp.answers, columns = asked(run.exp, "columns"),
+    plan = json.encode { axes = run.axes, overrides = secrets.words(overrides),
+      trials = #run.trials, answers = run.exp.answers, columns = asked(run.exp, "columns"),
       rows = asked(run.exp, "rows") } }
   for _, t in ipairs(run.trials) do t.experiment, t.provenance = run.exp.name, about end
   run.records:enlist(sweep, run.trials)

@@ -1,5 +1,6 @@
 -- stop.lua: the exit codes of the program, and errors that end it with one of them and one clear
 -- line.
+local core = require "toeplab.core"
 local json = require "toeplab.json"
 
 local stop = {
@@ -18,6 +19,11 @@ end
 function stop.raise(...) error(stop.new(...), 0) end
 
 function stop.usage(format, ...) stop.raise(stop.USAGE, format, ...) end
+
+-- A line on stderr, clean.
+function stop.say(format, ...)
+  io.stderr:write(core.sys.clean(select("#", ...) > 0 and format:format(...) or format), "\n")
+end
 
 function stop.is(e) return getmetatable(e) == Stop end
 

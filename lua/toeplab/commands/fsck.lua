@@ -201,8 +201,8 @@ local function check_artifacts(check)
   store.store:each("SELECT trial, kind, step, path, bytes, sha256 FROM artifacts ORDER BY path", {},
     function(row)
       count = count + 1
-      local path = store.folder .. "/" .. row.path
-      local why = not busy[row.trial] and state_of(path, row, check.quick)
+      local ours, path = pcall(trial_files.path, store.folder, row.trial, row)
+      local why = ours and not busy[row.trial] and state_of(path, row, check.quick)
       if not why then return end
       check:found(true, function()
         store:rows("DELETE FROM artifacts WHERE path = ?", { row.path })
@@ -268,7 +268,8 @@ local function look_at(check, look)
   if ok then return end
   local damaged = stop.storage_problem(why) or stop.is(why) and why.code == stop.STORAGE
   if not damaged then error(why, 0) end
-  check:found(true, nil, "%s", stop.text(why))
+  local mend = rawget(why, "status") == "ECORRUPT" and function() return remake(check) end or nil
+  check:found(true, mend, "%s", stop.text(why))
 end
 
 local function summary(check)

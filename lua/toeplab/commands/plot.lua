@@ -155,11 +155,11 @@ local function of_models(store, ids, set, kind)
   local channels, layers = integers(set, "channel"), integers(set, "layer")
   for _, id in ipairs(ids) do
     row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
-    label = store:decode(row.provenance).label or ""
+    label = store:object(row.provenance).label or ""
     local model, _, about = stored.load(store, row, {
-      warn = function(...) io.stderr:write("warning: ", string.format(...), "\n") end,
+      warn = function(...) stop.say("warning: %s", string.format(...)) end,
     })
-    local trained = about.length or store:decode(row.config).length
+    local trained = about.length or store:config(row.config).length
     local most = kind == "matrix" and MATRIX or LINE
     local length = n or math.min(math.tointeger(trained) or most, most)
     local list = kernels.panels(model, kind, { n = length, layers = layers, channels = channels,

@@ -53,7 +53,7 @@ function command.run(set, words)
   local store <close> = records.open(records.folder(set.dir), "r")
   local pool = pool_of(store, words[1], filters)
   local page, missing = pages.sweep(store, pool)
-  if missing then io.stderr:write("warning: pictures are missing: ", missing, "\n") end
+  if missing then stop.say("warning: pictures are missing: %s", missing) end
   local path = place(store, set, pool)
   local ok, why = core.sys.write_file(path, page)
   if not ok then stop.raise(stop.FAILED, "report: %s", why) end

@@ -8,6 +8,7 @@ local plan = require "toeplab.plan"
 local progress = require "toeplab.progress"
 local records = require "toeplab.records"
 local report = require "toeplab.report"
+local secrets = require "toeplab.secrets"
 local select = require "toeplab.select"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
@@ -54,7 +55,7 @@ local function collect(store, row)
   local files = store:rows("SELECT * FROM v_artifacts WHERE trial = ? ORDER BY path", { row.id })
   return {
     row = row, folder = store.folder, files = files, backends = backends_of(store, files),
-    config = store:decode(row.config), about = store:decode(row.provenance),
+    config = store:config(row.config), about = store:object(row.provenance),
     metrics = store:rows("SELECT * FROM v_last WHERE trial = ? ORDER BY name", { row.id }),
     events = store:rows("SELECT * FROM v_events WHERE trial = ? ORDER BY created", { row.id }),
     journal = journal_of(store, row), log = core.sys.exists(log) and log or nil,
@@ -85,7 +86,7 @@ local function show_head(t)
   field("time", row.seconds and progress.duration(row.seconds))
   field("tags", row.tags)
   field("notes", row.notes)
-  field("command", row.command)
+  field("command", row.command and secrets.text(row.command))
   local dirty = row.git_dirty == 1 and " with changes" or ""
   field("commit", row.git_commit and row.git_commit .. dirty)
   field("changes", about.changes and t.folder .. "/" .. about.changes)
@@ -100,7 +101,8 @@ local function show_head(t)
     if about[name] == nil then field(name, about.build[name]) end
   end
   field("features", about.features)
-  field("environment", about.environment and pairs_of(about.environment))
+  field("environment", about.environment and 
+    pairs_of(secrets.environment(about.environment)))
   field("log", t.log)
   field("journal", t.journal)
 end
@@ -147,13 +149,13 @@ local function show_json(t)
   end
   object.events, object.files = without_trial(t.events), without_trial(t.files)
   object.log, object.journal, object.backends = t.log, t.journal, t.backends
-  print(json.encode(object))
+  print(json.show(object))
 end
 
 local function show_script(store, row)
   local sweep = store:rows("SELECT source FROM sweeps WHERE id = ?", { row.sweep, n = 1 })[1]
   if not sweep then stop.usage("the script of trial %s is not stored", row.id:sub(1, 12)) end
-  io.write(sweep.source)
+  io.write(output.data(sweep.source))
 end
 
 function show.run(set, words)
