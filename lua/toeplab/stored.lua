@@ -155,6 +155,10 @@ local function parameters(files, kind, warn)
   return nil, damaged
 end
 
+local function unknown(path)
+  stop.raise(stop.STORAGE, "%s describes no model of ours", path)
+end
+
 local function describe(store, id, short)
   local paths, files = {}, artifacts(store, id)
   for _, file in ipairs(files) do
@@ -168,7 +172,9 @@ local function describe(store, id, short)
   if not paths.model then
     stop.usage("trial %s keeps no model: its script made one of its own, or took no step", short)
   end
-  return store:decode(read(paths.model)), paths, files
+  local about = store:decode(read(paths.model))
+  if type(about) ~= "table" or type(about.model) ~= "string" then unknown(paths.model) end
+  return about, paths, files
 end
 
 -- The model of the trial in row (of records), with the parameters of its best checkpoint or, if it
@@ -189,7 +195,7 @@ function stored.load(store, row, options)
     stop.usage("trial %s has no checkpoint%s", short, o.kind and " of kind " .. o.kind or "")
   end
   local model = models.describe(about.model, about.options):load(state)
-  local open = about.vocabulary and kinds[about.vocabulary].open
+  local open = about.vocabulary and (kinds[about.vocabulary] or unknown(paths.model)).open
   return model, open and open(paths), {
     step = file.step, kind = file.kind, length = about.length, vocabulary = about.vocabulary,
     paths = paths,

@@ -156,7 +156,8 @@ local folders = { -- name, what is done to a copy of plain; what merge must say 
   { "metrics of text", sql("UPDATE metrics SET value = 'text', at = 'x'",
     "UPDATE last SET value = 'text', step = 'x'") },
   { "blobs for names", sql(
-    "INSERT INTO metrics SELECT trial, x'FF00', step, value, at FROM metrics", "UPDATE trials SET experiment = x'1B5B'") },
+    "INSERT INTO metrics SELECT trial, x'FF00', step, value, at FROM metrics",
+    "UPDATE trials SET experiment = x'1B5B'") },
   { "files of other types", sql("UPDATE artifacts SET bytes = 'many', sha256 = 7, "
     .. "step = kind || step, kind = x'1B'") },
   { "sweeps of other types", sql "UPDATE sweeps SET plan = '[]', script = x'00', source = x'1B'" },
