@@ -102,6 +102,7 @@ local function copy(from, to, sha256)
   if not source then return false end
   local folder, name = to:match("^(.*)/([^/]*)$")
   local temp = ("%s/.%s.tmp.%s.%d"):format(folder, name, core.sys.hostname(), core.sys.getpid())
+  core.sys.remove(temp) -- a link there would lead elsewhere
   local target, why = io.open(temp, "wb")
   local ok = target ~= nil
   if ok then ok, why = pour(source, target) end

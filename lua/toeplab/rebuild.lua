@@ -250,7 +250,8 @@ function rebuild.run(root)
   local guard <close> = lock(root)
   local path = root .. "/runs.db"
   local folder = ("%s/.rebuild.tmp.%s.%d"):format(root, core.sys.hostname(), core.sys.getpid())
-  if core.sys.exists(folder) then stop.raise(stop.STORAGE, "%s is there already", folder) end
+  local kind, link = core.sys.kind(folder)
+  if kind or link then stop.raise(stop.STORAGE, "%s is there already", folder) end
   for _, name in ipairs { "old", "new" } do try(core.sys.mkdir(folder .. "/" .. name)) end
   local ok, counts = pcall(make, folder, path)
   if ok then

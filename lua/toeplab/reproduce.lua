@@ -55,7 +55,9 @@ end
 
 -- A scratch folder of an interrupted reproduction is gone on with; one that came to its end is not.
 local function prepare(scratch)
-  if core.sys.exists(scratch .. "/results/runs.db") then
+  local _, link = core.sys.kind(scratch)
+  local _, inner = core.sys.kind(scratch .. "/results") -- neither leads elsewhere
+  if not link and not inner and core.sys.exists(scratch .. "/results/runs.db") then
     local old <close> = records.open(scratch .. "/results", "r")
     local row = old:rows("SELECT status FROM trials")[1]
     if not row or row.status == "running" or row.status == "interrupted" then return end

@@ -157,7 +157,7 @@ local function record(text)
   return body == #text + 1 and values or nil
 end
 
--- The record of the cell at a position, and its number if its page is a table's.
+-- The record of the cell at a position, its number if its page is a table's, and its bytes.
 function File:cell(page, at, kind)
   if kind == INNER then at = at + 4 end
   local bytes, rowid
@@ -165,13 +165,13 @@ function File:cell(page, at, kind)
   if bytes and kind == LEAF then rowid, at = varint(page, at) end
   local text = at and self:payload(page, at, bytes, kind)
   local values = text and record(text)
-  return values, rowid
+  return values, rowid, text and #text
 end
 
 -- Calls each(values, rowid) for every record in pages that are not free; rowid nil: of an index or
 -- a table without. Returns the number of pages that are no pages.
 function File:records(each)
-  local free, bad = self:free(), 0
+  local free, bad, bytes = self:free(), 0, 0
   for number = 2, self.count do
     local page = not free[number] and self:page(number) or ""
     local kind = page:byte(1)
@@ -179,7 +179,9 @@ function File:records(each)
     local cells = #page == SIZE and (">I2"):unpack(page, 4) or 0
     if kind == LEAF or kind == INDEX or kind == INNER then
       for i = 0, math.min(cells, SIZE // 2 - 8) - 1 do
-        local values, rowid = self:cell(page, (">I2"):unpack(page, first + 2 * i) + 1, kind)
+        local values, rowid, size = self:cell(page, (">I2"):unpack(page, first + 2 * i) + 1, kind)
+        bytes = bytes + (size or 0)
+        if bytes > self.count * SIZE then return bad end -- no more than that can be there
         if values then each(values, rowid) end
       end
     elseif not free[number] and kind ~= 5 and (#page < SIZE or not page:find "[^\0]") then
