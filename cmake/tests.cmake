@@ -4,7 +4,7 @@ add_test(NAME layers COMMAND lua5.4 ${here}/tests/layers.lua ${here})
 add_test(NAME lab COMMAND ${here}/tests/lab.sh ${here})
 add_test(NAME install COMMAND ${here}/tests/install.sh ${CMAKE_BINARY_DIR} ${CMAKE_C_COMPILER}
   ${TL_SANITIZE})
-foreach(test cli kill_resume asking page torture_workers torture_edges)
+foreach(test cli kill_resume asking page torture_workers torture_edges torture_endless)
   add_test(NAME ${test} COMMAND ${here}/tests/${test}.sh $<TARGET_FILE:toeplab> ${here})
 endforeach()
 set_tests_properties(page PROPERTIES SKIP_RETURN_CODE 77) # without Chromium, after all the rest
@@ -19,12 +19,13 @@ foreach(test large_store reader)
   add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/lua/${test}.lua
     ${CMAKE_BINARY_DIR}/${test})
 endforeach()
+add_test(NAME torture_signals COMMAND toeplab lua ${here}/tests/lua/signals.lua 8)
 foreach(test torture_rebuild torture_strangers)
   add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/lua/${test}.lua
     WORKING_DIRECTORY ${here}/tests/lua)
 endforeach()
-set_tests_properties(torture torture_workers torture_edges torture_disk torture_rebuild
-  torture_strangers PROPERTIES LABELS torture)
+set_tests_properties(torture torture_workers torture_edges torture_endless torture_disk
+  torture_signals torture_rebuild torture_strangers PROPERTIES LABELS torture)
 set_tests_properties(torture_200 torture_spread torture_disk_all large_store reader
   PROPERTIES LABELS "torture;long")
 set(anew "rm -rf fuzz-$2 && mkdir fuzz-$2 && cd fuzz-$2 && exec $0 lua $1 $2 3 1") # even if stopped

@@ -3,6 +3,8 @@
 #ifndef TL_STORE_H
 #define TL_STORE_H
 
+#include <sys/stat.h>
+
 #include <sqlite3.h>
 
 #include "internal.h"
@@ -15,6 +17,7 @@ struct tl_store {
     sqlite3 *db;
     char *folder, *path;            /* path: of the database */
     int lock;                       /* descriptor of FOLDER/lock; -1: reading */
+    struct stat wal;                /* of the write-ahead log as it was opened */
     sqlite3_stmt *kept[STORE_KEPT]; /* prepared statements that nobody runs now, last used first */
     tl_store_mode mode;
     int64_t ticks;        /* how often the statement that runs has asked whether it may go on */

@@ -4,11 +4,11 @@
 **   p = core.sys.spawn({program, argument, ...}, log)   log: what it prints is added there
 **   p:send(text)       true, or nil and why: it is gone
 **   p:receive()        what it has told since; "" if nothing; nil once it has closed its end
-**   p:signal(name)     "INT", "TERM", "KILL"
+**   p:signal(name)     "INT", "TERM", "KILL", "HUP", "USR1", "USR2"
 **   p:wait([block])    nil while it runs; else its exit code, or nil and the number of the signal
 **   core.sys.poll({p, ...}, seconds)   returns once one can be received from, or a signal came
 ** and in the child
-**   core.sys.hear([block])   what the parent has sent since; nil once it is gone
+**   core.sys.hear([seconds]) what the parent has sent since, waited for so long; nil: it is gone
 **   core.sys.tell(text)      to the parent
 **   core.sys.print_to(path)  what it prints is added there from now on
 **
@@ -26,9 +26,6 @@
 #include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <sys/prctl.h>
-#endif
 
 #include "glue.h"
 
@@ -244,17 +241,20 @@ static int tell(lua_State *L) { return put(L, CHANNEL, 1); }
 
 static int hear(lua_State *L)
 {
+    double        seconds = luaL_optnumber(L, 1, 0);
     struct pollfd in = {.fd = 0, .events = POLLIN};
     (void)fcntl(0, F_SETFL, O_NONBLOCK);
-    if (lua_toboolean(L, 1)) (void)poll(&in, 1, -1); /* a signal ends it too */
+    (void)fcntl(CHANNEL, F_SETFD, FD_CLOEXEC); /* what this process starts must not hold it open */
+    luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 1, "not in 0..1e6 seconds");
+    if (seconds > 0) (void)poll(&in, 1, (int)(seconds * 1e3)); /* a signal ends it too */
     (void)take(L, 0);
     return 1;
 }
 
 static int send_signal(lua_State *L)
 {
-    static const char *const names[] = {"INT", "TERM", "KILL", NULL};
-    static const int         numbers[] = {SIGINT, SIGTERM, SIGKILL};
+    static const char *const names[] = {"INT", "TERM", "KILL", "HUP", "USR1", "USR2", NULL};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGKILL, SIGHUP, SIGUSR1, SIGUSR2};
     process                 *p = self(L);
     int                      which = luaL_checkoption(L, 2, NULL, names);
     lua_pushboolean(L, p->pid > 0 && kill(p->pid, numbers[which]) == 0);
@@ -296,18 +296,6 @@ static int poll_all(lua_State *L)
         lua_pop(L, 1);
     }
     lua_pushboolean(L, poll(fds, (nfds_t)n, (int)(seconds * 1e3)) > 0);
-    return 1;
-}
-
-/* This process is sent SIGTERM when its parent dies, where the system can do that; and no child of
-** its own can tell its parent anything. Returns the number of the parent: 1 if it is dead. */
-static int end_with_parent(lua_State *L)
-{
-#ifdef __linux__
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-#endif
-    (void)fcntl(CHANNEL, F_SETFD, FD_CLOEXEC);
-    lua_pushinteger(L, getppid());
     return 1;
 }
 
@@ -360,7 +348,6 @@ void glue_process_open(lua_State *L)
 }
 
 const luaL_Reg glue_process_functions[] = {
-    {"spawn", spawn}, {"poll", poll_all}, {"end_with_parent", end_with_parent},
-    {"hear", hear},   {"tell", tell},     {"print_to", print_to},
-    {"lock", lock_file}, {"kill", kill_process}, {NULL, NULL},
+    {"spawn", spawn}, {"poll", poll_all},  {"hear", hear},         {"tell", tell},
+    {"print_to", print_to}, {"lock", lock_file}, {"kill", kill_process}, {NULL, NULL},
 };

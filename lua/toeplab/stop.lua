@@ -46,6 +46,16 @@ function stop.text(e)
   return "an error object " .. (ok and text or tostring(e))
 end
 
+local signals = { INT = stop.INTERRUPT, TERM = stop.TERMINATE, USR1 = stop.TERMINATE,
+  USR2 = stop.TERMINATE, HUP = stop.HANGUP }
+
+-- The signal that asks this process to end, "INT" or another, and its exit code; nil: none came.
+function stop.signal()
+  local count, name = core.sys.interrupted()
+  name = name or count > 0 and "INT" or nil
+  return name, signals[name]
+end
+
 local problems = { ENOSPC = "full", EIO = "damaged", ECORRUPT = "damaged" }
 
 -- "full" or "damaged" if an error of the engine, or its status, says so of the storage, else nil.

@@ -4,8 +4,9 @@
 -- It hears (lines of wire.lua)                         and tells
 --   artifact KIND STEP PATH BYTES SHA256                 step STEP TOTAL TEXT   begin WHAT BYTES
 --   trial NUMBER CHECK PATH ATTEMPT SECONDS   start      say TEXT  note TEXT    part BYTES
---   prune   end the trial in hand after this step        clear   read KEY ...
---                                                        ended STATUS CODE WHY ENDED
+--   go, prune   the answer to rung                       clear   read KEY ...
+--                                                        rung STEP   waits: does the trial go on?
+--                                                        changed WHY   ended STATUS CODE WHY ENDED
 local choices = require "toeplab.choices"
 local config = require "toeplab.config"
 local core = require "toeplab.core"
@@ -24,7 +25,7 @@ local suggest = require "toeplab.suggest"
 local trial = require "toeplab.trial"
 local wire = require "toeplab.wire"
 
-local worker = { CHANGED = 86 } -- its exit code where the script is not the coordinator's
+local worker = {}
 
 local HOOK_INSTRUCTIONS = 1000
 local LONGEST = 10000 -- bytes of an error's text that are kept
@@ -126,11 +127,13 @@ function Rows:checkpoints()
   return list
 end
 
--- Records a checkpoint, and that all of its kind but the last keep are dropped; returns those,
--- whose files may then go: the record is on the disk.
-function Rows:add_checkpoint(a, keep)
+-- Records a checkpoint, and that all of its kind are dropped but the last keep and the last one at
+-- a step for which anchor (nil: none) holds; returns those, whose files may then go: the record is
+-- on the disk.
+function Rows:add_checkpoint(a, keep, anchor)
   local seconds = self.seconds + core.sys.clock() - self.began
   local lines, old, same = { artifact_line(a), { "step", a.step, seconds } }, {}, 1
+  local anchored = not anchor or anchor(a.step)
   table.move(self.events, 1, #self.events, 3, lines)
   self.events = {}
   for _, row in ipairs(self:checkpoints()) do
@@ -138,7 +141,9 @@ function Rows:add_checkpoint(a, keep)
       if row.path ~= a.path then old[#old + 1] = row end -- its row is another file's now
     elseif row.kind == a.kind then
       same = same + 1
-      if same > keep then old[#old + 1] = row end
+      local stays = same <= keep or not anchored and anchor(row.step)
+      anchored = anchored or anchor(row.step)
+      if not stays then old[#old + 1] = row end
     end
   end
   for _, row in ipairs(old) do lines[#lines + 1] = { "drop", row.path } end
@@ -227,9 +232,10 @@ local function call(self, t, rows)
   local c = config.new(t.config)
   local handle = trial.new {
     rows = rows, folder = self.folder, path = t.path, seed = t.seed, progress = self.progress,
-    checkpoint = self.checkpoint, guard = self.exp.guard,
+    checkpoint = self.checkpoint, guard = self.exp.guard, prune = self.exp.prune,
     memory = self.exp.budget and self.exp.budget.memory,
-    hear = function() return self:hear() end,
+    hear = function(seconds) return self:hear(seconds) end,
+    ask = function(step) tell("rung", step) end,
   }
   streams.seed(t.seed)
   corpus.seed, corpus.progress = t.seed, self.progress
@@ -266,7 +272,7 @@ local function perform(self, t, attempt, seconds)
   local writer = journal.writer(path)
   -- The next coordinator waits for a journal that is in use; of one that was not, when it looked,
   -- it knows nothing any more.
-  if not self:take(false) then return end
+  if not self:take(0) then return end
   core.sys.print_to(log)
   local rows = setmetatable({ journal = writer, artifacts = self.artifacts, events = {},
     seconds = seconds, began = core.sys.clock() }, Rows)
@@ -280,9 +286,12 @@ local function perform(self, t, attempt, seconds)
     why = ("%s... (%d bytes)"):format(cut(why, LONGEST), #why)
   end
   local ended = (ok or status == "failed") and handle.why_ended or nil
-  -- A full disk may refuse this too; the coordinator is told in any case.
-  pcall(writer.add, writer, { { "end", status, why, ended,
+  -- A full disk may refuse this too: what is done is done only with this record.
+  local kept, refused = pcall(writer.add, writer, { { "end", status, why, ended,
     seconds + core.sys.clock() - rows.began, n = 5 } }, true)
+  if ok and not kept then
+    status, code, why, ended = "interrupted", stop.STORAGE, tostring(refused), nil
+  end
   writer:close()
   io.stdout:flush()
   if core.sys.size(log) == 0 then core.sys.remove(log) end
@@ -298,17 +307,18 @@ end
 
 -- ---- The process ------------------------------------------------------------------------------
 
--- Takes in what the coordinator has sent. Returns false once it is gone.
-function worker:take(block)
-  local heard = core.sys.hear(block)
+-- Takes in what the coordinator has sent, waiting up to seconds. Returns false once it is gone.
+function worker:take(seconds)
+  local heard = core.sys.hear(seconds)
   if not heard then return false end
   for _, line in ipairs(self.read(heard)) do self.lines[#self.lines + 1] = line end
   return true
 end
 
--- For a trial at work: "gone" if nobody listens any more, "prune" if it is to end, else nil.
-function worker:hear()
-  if not self:take(false) then return "gone" end
+-- For a trial at work: "gone" if nobody listens any more; "go" or "prune" after it has asked
+-- whether it goes on; nil if nothing came within seconds.
+function worker:hear(seconds)
+  if not self:take(seconds) then return "gone" end
   local line = table.remove(self.lines, 1)
   return line and line[1]
 end
@@ -330,7 +340,7 @@ function worker.main(path, overrides, options)
     for i = 1, words.n do words[i] = tostring(words[i]) end
     self.progress:say("%s", table.concat(words, "\t"))
   end)
-  while self:take(true) do
+  while self:take(60) do
     while #self.lines > 0 do
       local line = table.remove(self.lines, 1)
       if line[1] == "artifact" then
@@ -339,13 +349,15 @@ function worker.main(path, overrides, options)
       elseif line[1] == "trial" then
         local t = trials[line[2]]
         if not t or worker.check(exp, t, code) ~= line[3] then
-          stop.raise(worker.CHANGED, "%s or the program has changed while it ran", path)
+          local why = ("%s or the program has changed while it ran"):format(path)
+          tell("changed", why)
+          stop.raise(stop.FAILED, "%s", why)
         end
         t.path = line[4]
         perform(self, t, line[5], line[6])
       end
     end
-    if core.sys.interrupted() > 0 or select(2, core.sys.interrupted()) then break end
+    if stop.signal() then break end
   end
   return stop.DONE
 end
