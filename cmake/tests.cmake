@@ -20,8 +20,12 @@ foreach(test large_store reader)
     ${CMAKE_BINARY_DIR}/${test})
 endforeach()
 add_test(NAME torture_signals COMMAND toeplab lua ${here}/tests/lua/signals.lua 8)
+foreach(test torture_rebuild torture_strangers)
+  add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/lua/${test}.lua
+    WORKING_DIRECTORY ${here}/tests/lua)
+endforeach()
 set_tests_properties(torture torture_workers torture_edges torture_endless torture_disk
-  torture_signals PROPERTIES LABELS torture)
+  torture_signals torture_rebuild torture_strangers PROPERTIES LABELS torture)
 set_tests_properties(torture_200 torture_spread torture_disk_all large_store reader
   PROPERTIES LABELS "torture;long")
 set(seconds 3)

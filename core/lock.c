@@ -43,7 +43,7 @@ tl_status tl_lock(tl_ctx *ctx, const char *folder, int *out_fd)
     tl_status st = TL_OK;
     if (snprintf(path, sizeof path, "%s/lock", folder) >= (int)sizeof path)
         return tl_fail(ctx, TL_EINVAL, "%s: too long a name", folder);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) return tl_fail_errno(ctx, "open", path);
     (void)gethostname(host, sizeof host - 1); /* only for people */
     int n = snprintf(text, sizeof text, "%ld %s\n", (long)getpid(), host);

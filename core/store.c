@@ -1,4 +1,4 @@
-/* store.c - the store of runs: one SQLite file with one writer; the only file that knows SQLite.
+/* store.c - the store of runs: one SQLite file with one writer.
 **
 ** The writer holds FOLDER/lock, so no write ever waits for another one, and SQLite's bug of two
 ** connections that checkpoint a WAL at once (before 3.51.3) cannot be met: readers never do. */
@@ -9,23 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <sqlite3.h>
-
-#include "internal.h"
-#include "schema.h" /* made from schema.sql */
-
-#define APPLICATION 0x546f6550 /* "ToeP", as file(1) sees it */
-#define VERSION     5          /* the last section of schema.sql */
-#define KEPT        8
-
-struct tl_store {
-    tl_ctx *ctx;
-    sqlite3 *db;
-    char *folder, *path;      /* path: of the database */
-    int lock;                 /* descriptor of FOLDER/lock; -1: reading */
-    struct stat wal;          /* of the write-ahead log as it was opened */
-    sqlite3_stmt *kept[KEPT]; /* prepared statements that nobody runs now, last used first */
-};
+#include "store.h"
 
 const char *tl_sqlite_version(void)
 {
@@ -56,7 +40,7 @@ static const struct {
              {SQLITE_BUSY, TL_ELOCKED},     {SQLITE_LOCKED, TL_ELOCKED},
              {SQLITE_ERROR, TL_EINVAL},     {SQLITE_RANGE, TL_EINVAL},
              {SQLITE_TOOBIG, TL_EINVAL},    {SQLITE_CONSTRAINT, TL_EINVAL},
-             {SQLITE_READONLY, TL_EINVAL}};
+             {SQLITE_READONLY, TL_EINVAL},  {SQLITE_INTERRUPT, TL_EINVAL}};
 
 static tl_status status_of(sqlite3 *db)
 {
@@ -66,16 +50,15 @@ static tl_status status_of(sqlite3 *db)
     return code == SQLITE_IOERR && full(db) ? TL_ENOSPC : TL_EIO;
 }
 
-static tl_status fail(const tl_store *s, const char *what)
+tl_status store_fail(const tl_store *s, const char *what)
 {
     return tl_fail(s->ctx, status_of(s->db), "%s: %s: %s", s->path, what, sqlite3_errmsg(s->db));
 }
 
-/* Several statements of our own. */
-static tl_status script(tl_store *s, const char *sql)
+tl_status store_script(tl_store *s, const char *sql)
 {
     return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? TL_OK
-                                                                   : fail(s, "cannot set up");
+                                                                   : store_fail(s, "cannot set up");
 }
 
 static int take_number(void *user, int columns, const char *const *names, const tl_value *values)
@@ -85,62 +68,9 @@ static int take_number(void *user, int columns, const char *const *names, const 
     return 0;
 }
 
-static tl_status number(tl_store *s, const char *sql, int64_t *out)
+tl_status store_number(tl_store *s, const char *sql, int64_t *out)
 {
     return tl_store_exec(s, sql, 0, NULL, take_number, out);
-}
-
-/* ---- Schema ---------------------------------------------------------------------------------- */
-
-/* A copy beside the store before it is changed: runs.db.v1 for schema 1. */
-static tl_status backup(tl_store *s, int version)
-{
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s.v%d", s->path, version) >= (int)sizeof path)
-        return tl_fail(s->ctx, TL_EINVAL, "%s: too long a name", s->path);
-    if (unlink(path) != 0 && errno != ENOENT) return tl_fail_errno(s->ctx, "remove", path);
-    return tl_store_exec(s, "VACUUM INTO ?", 1,
-                         &(tl_value){.kind = 's', .s = path, .bytes = strlen(path)}, NULL, NULL);
-}
-
-/* Runs the sections of schema.sql after version, all or none. */
-static tl_status upgrade(tl_store *s, int version)
-{
-    char mark[32], stamp[96];
-    (void)snprintf(mark, sizeof mark, "-- version %d\n", version + 1);
-    (void)snprintf(stamp, sizeof stamp, "PRAGMA application_id = %d; PRAGMA user_version = %d;",
-                   APPLICATION, VERSION);
-    const char *rest = strstr(schema, mark);
-    if (!rest) return tl_fail(s->ctx, TL_EINVAL, "schema.sql has no version %d", version + 1);
-    tl_status st = script(s, "BEGIN IMMEDIATE");
-    if (st != TL_OK) return st;
-    st = script(s, rest);
-    if (st == TL_OK) st = script(s, stamp);
-    if (st == TL_OK) st = script(s, "COMMIT");
-    if (st != TL_OK) (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL); /* st tells why */
-    return st;
-}
-
-/* Whether this is our file, and of which schema; 0: an empty file. */
-static tl_status version_of(tl_store *s, int *out_version)
-{
-    int64_t application, version, objects;
-    tl_status st = number(s, "PRAGMA application_id", &application);
-    if (st == TL_OK) st = number(s, "PRAGMA user_version", &version);
-    if (st == TL_OK) st = number(s, "SELECT count(*) FROM sqlite_schema", &objects);
-    if (st != TL_OK) return st;
-    if (!application && !version && !objects) {
-        *out_version = 0;
-        return TL_OK;
-    }
-    if (application != APPLICATION || version < 1)
-        return tl_fail(s->ctx, TL_ECORRUPT, "%s: is not a store of runs", s->path);
-    if (version > VERSION)
-        return tl_fail(s->ctx, TL_ECORRUPT,
-                       "%s: its schema %lld is newer than %d, the newest known here", s->path,
-                       (long long)version, VERSION);
-    *out_version = (int)version;
-    return TL_OK;
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -150,17 +80,19 @@ static tl_status connect(tl_store *s, const char *name, int flags)
     flags |= SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOMUTEX; /* a context is of one thread */
     int rc = sqlite3_open_v2(name, &s->db, flags, NULL);
     if (!s->db) return tl_fail(s->ctx, TL_ENOMEM, "out of memory");
-    if (rc != SQLITE_OK) return fail(s, "cannot open");
+    if (rc != SQLITE_OK) return store_fail(s, "cannot open");
     (void)sqlite3_busy_timeout(s->db, 5000);
     (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    return script(s, "PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON;"
-                     "PRAGMA cache_size = -16000"); /* kB: the index of ids of 100,000 trials */
+    store_bound(s);
+    return store_script(s,
+                        "PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON;"
+                        "PRAGMA cache_size = -16000"); /* kB: the index of ids of 100,000 trials */
 }
 
 /* Rolls back; what is in the journal the next to open takes over. */
 static void disconnect(tl_store *s)
 {
-    for (int i = 0; i < KEPT; i++) {
+    for (int i = 0; i < STORE_KEPT; i++) {
         (void)sqlite3_finalize(s->kept[i]);
         s->kept[i] = NULL;
     }
@@ -180,15 +112,17 @@ static tl_status identify(const tl_store *s, const char *ending, struct stat *ou
 static tl_status open_writer(tl_store *s)
 {
     int version;
+    int64_t objects; /* reading them opens the write-ahead log */
     tl_status st = tl_file_folders(s->ctx, s->folder);
+    if (st == TL_OK) st = store_check_files(s);
     if (st == TL_OK) st = tl_lock(s->ctx, s->folder, &s->lock);
     if (st == TL_OK) st = connect(s, s->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
-    if (st == TL_OK) st = version_of(s, &version);
+    if (st == TL_OK) st = store_version(s, &version);
     /* FULL: a commit is on the disk when it returns; then the journal that it came from may go. */
-    if (st == TL_OK) st = script(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
-    if (st == TL_OK && version > 0 && version < VERSION) st = backup(s, version);
-    if (st == TL_OK && version < VERSION) st = upgrade(s, version);
-    if (st == TL_OK) st = version_of(s, &version); /* reads, which opens the write-ahead log */
+    if (st == TL_OK) st = store_script(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
+    if (st == TL_OK && version > 0 && version < STORE_VERSION) st = store_backup(s, version);
+    if (st == TL_OK && version < STORE_VERSION) st = store_upgrade(s, version);
+    if (st == TL_OK) st = store_number(s, "SELECT count(*) FROM sqlite_schema", &objects);
     if (st == TL_OK) st = identify(s, "-wal", &s->wal);
     return st;
 }
@@ -240,17 +174,19 @@ static tl_status open_reader(tl_store *s)
     int version;
     struct stat file;
     if (stat(s->path, &file) != 0) return tl_fail_errno(s->ctx, "open", s->path);
-    tl_status st = connect(s, s->path, SQLITE_OPEN_READONLY);
-    if (st == TL_OK) st = version_of(s, &version);
+    tl_status st = store_check_files(s);
+    if (st != TL_OK) return st;
+    st = connect(s, s->path, SQLITE_OPEN_READONLY);
+    if (st == TL_OK) st = store_version(s, &version);
     if (st == TL_EIO || st == TL_EINVAL) {
         st = open_unwritable(s);
-        if (st == TL_OK) st = version_of(s, &version);
+        if (st == TL_OK) st = store_version(s, &version);
     }
-    if (st == TL_OK && version < VERSION)
+    if (st == TL_OK && version < STORE_VERSION)
         return tl_fail(s->ctx, version ? TL_ECORRUPT : TL_ENOTFOUND,
                        version ? "%s: its schema %d is old: the next run there brings it to %d"
                                : "%s: is empty (schema %d of %d)",
-                       s->path, version, VERSION);
+                       s->path, version, STORE_VERSION);
     return st;
 }
 
@@ -259,6 +195,7 @@ tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_
     tl_store *s = calloc(1, sizeof *s);
     if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     s->ctx = ctx;
+    s->mode = mode;
     s->lock = -1;
     s->folder = strdup(folder);
     s->path = malloc(strlen(folder) + 16);
@@ -310,11 +247,11 @@ static int bind(sqlite3_stmt *stmt, int i, const tl_value *v)
 ** itself gets a second one. */
 static sqlite3_stmt *take(tl_store *s, const char *sql)
 {
-    for (int i = 0; i < KEPT && s->kept[i]; i++) {
+    for (int i = 0; i < STORE_KEPT && s->kept[i]; i++) {
         sqlite3_stmt *stmt = s->kept[i];
         if (strcmp(sqlite3_sql(stmt), sql) != 0) continue;
-        memmove(s->kept + i, s->kept + i + 1, (size_t)(KEPT - 1 - i) * sizeof stmt);
-        s->kept[KEPT - 1] = NULL;
+        memmove(s->kept + i, s->kept + i + 1, (size_t)(STORE_KEPT - 1 - i) * sizeof stmt);
+        s->kept[STORE_KEPT - 1] = NULL;
         return stmt;
     }
     return NULL;
@@ -324,8 +261,8 @@ static void give(tl_store *s, sqlite3_stmt *stmt)
 {
     (void)sqlite3_reset(stmt); /* repeats the error of the last step */
     (void)sqlite3_clear_bindings(stmt);
-    (void)sqlite3_finalize(s->kept[KEPT - 1]);
-    memmove(s->kept + 1, s->kept, (KEPT - 1) * sizeof stmt);
+    (void)sqlite3_finalize(s->kept[STORE_KEPT - 1]);
+    memmove(s->kept + 1, s->kept, (STORE_KEPT - 1) * sizeof stmt);
     s->kept[0] = stmt;
 }
 
@@ -334,7 +271,8 @@ static tl_status prepare(tl_store *s, const char *sql, sqlite3_stmt **out)
     const char *tail;
     sqlite3_stmt *stmt = take(s, sql), *more = NULL;
     if (!stmt) {
-        if (sqlite3_prepare_v2(s->db, sql, -1, &stmt, &tail) != SQLITE_OK) return fail(s, sql);
+        if (sqlite3_prepare_v2(s->db, sql, -1, &stmt, &tail) != SQLITE_OK)
+            return store_fail(s, sql);
         int rc = sqlite3_prepare_v2(s->db, tail, -1, &more, NULL);
         int several = rc != SQLITE_OK || more;
         (void)sqlite3_finalize(more);
@@ -386,23 +324,63 @@ static tl_value column(sqlite3_stmt *stmt, int i)
     return text(s, sqlite3_column_bytes(stmt, i)); /* asked for after the text, as SQLite wants */
 }
 
+/* A column of a table may hold a value of another type than it was made for: in files of others, or
+** damaged ones. */
+static tl_status check_types(const tl_store *s, sqlite3_stmt *stmt, int columns,
+                             const char *const *names, const tl_value *values, const char *want)
+{
+    const char *of = "?";
+    for (int i = 0; i < columns; i++)
+        if (values[i].kind == 's' && (!strcmp(names[i], "id") || !strcmp(names[i], "trial")))
+            of = values[i].s;
+    for (int i = 0; i < columns; i++) {
+        int type = sqlite3_column_type(stmt, i), text = type == SQLITE_TEXT;
+        if (!want[i] || type == SQLITE_NULL || (type != SQLITE_BLOB && text == (want[i] == 't')))
+            continue;
+        return tl_fail(s->ctx, TL_ECORRUPT, "%s: the row of %.64s has no %s as its '%s'", s->path,
+                       of, want[i] == 't' ? "text" : "number", names[i]);
+    }
+    return TL_OK;
+}
+
+/* What the columns of a statement that are columns of a table were made for: 't' text, 'n' number,
+** 0 nothing. */
+static void wanted_types(sqlite3_stmt *stmt, int columns, char *want)
+{
+    for (int i = 0; i < columns; i++) {
+        const char *type = sqlite3_column_decltype(stmt, i);
+        want[i] = !type ? 0 : !strcmp(type, "TEXT") ? 't' : *type == 'I' || *type == 'R' ? 'n' : 0;
+    }
+}
+
+static tl_status fail_endless(const tl_store *s, sqlite3_stmt *stmt)
+{
+    return tl_fail(s->ctx, TL_ECORRUPT, "%s: is damaged: this gives more than it can hold: %s",
+                   s->path, sqlite3_sql(stmt));
+}
+
 /* Hands every row to row. *out_rc is SQLite's last answer. */
 static tl_status rows(tl_store *s, sqlite3_stmt *stmt, tl_row row, void *user, int *out_rc)
 {
     int columns = sqlite3_column_count(stmt);
     const char **names = calloc((size_t)columns + 1, sizeof *names);
     tl_value *values = calloc((size_t)columns + 1, sizeof *values);
-    tl_status st = names && values ? TL_OK : tl_fail(s->ctx, TL_ENOMEM, "out of memory");
-    while (st == TL_OK && (*out_rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-        if (!row) continue;
+    char *want = calloc((size_t)columns + 1, 1);
+    tl_status st = names && values && want ? TL_OK : tl_fail(s->ctx, TL_ENOMEM, "out of memory");
+    if (st == TL_OK && s->mode != TL_STORE_ASK) wanted_types(stmt, columns, want);
+    for (int64_t count = 1; st == TL_OK && (*out_rc = sqlite3_step(stmt)) == SQLITE_ROW; count++) {
+        if (store_too_many_rows(s, count)) st = fail_endless(s, stmt);
+        if (!row || st != TL_OK) continue;
         for (int i = 0; i < columns; i++) {
             names[i] = sqlite3_column_name(stmt, i);
             values[i] = column(stmt, i);
         }
-        if (row(user, columns, names, values)) break;
+        st = check_types(s, stmt, columns, names, values, want);
+        if (st != TL_OK || row(user, columns, names, values)) break;
     }
     free(names);
     free(values);
+    free(want);
     return st;
 }
 
@@ -413,11 +391,19 @@ tl_status tl_store_exec(tl_store *s, const char *sql, int count, const tl_value 
     int rc = SQLITE_DONE;
     tl_status st = prepare(s, sql, &stmt);
     if (st != TL_OK) return st;
+    s->ticks = 0;
+    s->endless = 0;
     st = bind_all(s, stmt, count, values);
     if (st == TL_OK) st = rows(s, stmt, row, user, &rc);
-    if (st == TL_OK && rc != SQLITE_DONE && rc != SQLITE_ROW) st = fail(s, sql);
+    if (st == TL_OK && rc == SQLITE_INTERRUPT && s->endless) st = fail_endless(s, stmt);
+    if (st == TL_OK && rc != SQLITE_DONE && rc != SQLITE_ROW) st = store_fail(s, sql);
     give(s, stmt);
     return st;
+}
+
+void tl_store_watch(tl_store *s, int (*stopped)(void))
+{
+    s->stopped = stopped;
 }
 
 int64_t tl_store_last_id(const tl_store *s)

@@ -672,7 +672,7 @@ tl_status tl_h5_read(tl_h5 *file, const char *name, tl_tensor **out_t);
 
 typedef struct tl_store tl_store;
 
-typedef enum tl_store_mode { TL_STORE_READ, TL_STORE_WRITE } tl_store_mode;
+typedef enum tl_store_mode { TL_STORE_READ, TL_STORE_WRITE, TL_STORE_ASK } tl_store_mode;
 
 typedef struct tl_value { /* an SQL value */
     char kind;            /* 'n' null, 'i', 'f', 's' */
@@ -682,9 +682,9 @@ typedef struct tl_value { /* an SQL value */
     size_t bytes; /* of s */
 } tl_value;
 
-/* WRITE makes the folder and the file if need be, takes the lock and migrates an older schema
-** (after a backup). TL_ELOCKED: another process writes there (its pid is in the message).
-** TL_ECORRUPT: not our file, or a newer schema. */
+/* ASK reads, by statements of a user's own. WRITE makes the folder and the file if need be, takes
+** the lock and migrates an older schema (after a backup). TL_ELOCKED: another process writes there
+** (its pid is in the message). TL_ECORRUPT: a schema that is newer or not ours, links in there. */
 tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_store **out_store);
 void tl_store_close(tl_store *store); /* commits nothing: an open transaction is rolled back */
 /* Runs one statement with its ? parameters; each row is handed to row (may be NULL), which
@@ -692,6 +692,9 @@ void tl_store_close(tl_store *store); /* commits nothing: an open transaction is
 typedef int (*tl_row)(void *user, int columns, const char *const *names, const tl_value *values);
 tl_status tl_store_exec(tl_store *store, const char *sql, int count, const tl_value *values,
                         tl_row row, void *user);
+/* A statement that takes seconds ends, TL_EINVAL, once stopped says so; but for ASK it ends anyway,
+** TL_ECORRUPT, when it takes more steps or gives more rows than its file can account for. */
+void tl_store_watch(tl_store *store, int (*stopped)(void));
 int64_t tl_store_last_id(const tl_store *store); /* rowid of the last INSERT */
 /* TL_EIO: the lock, the database or its log is not the file any more that a store opened for
 ** writing holds open; what is written goes nowhere. */

@@ -142,6 +142,7 @@ int luaopen_toeplab_core(lua_State *L)
     glue_binary_open(L);
     lua_newtable(L);
     glue_set(L, glue_sys_functions);
+    glue_set(L, glue_clean_functions);
     glue_set(L, glue_process_functions);
     glue_set(L, glue_signal_functions);
     lua_setfield(L, -2, "sys");

@@ -99,7 +99,11 @@ void   glue_known(lua_State *L, int arg, const char *const *names);
 double glue_number_field(lua_State *L, int arg, const char *name, const double *preset);
 /* Pushes an array of the string keys of the table at arg, sorted. Raises if a key is no string. */
 void glue_sorted_keys(lua_State *L, int arg);
+int glue_interrupted(void); /* whether a signal that was caught wants the program to end */
 void glue_sort(lua_State *L); /* sorts the array at the top */
+
+/* Pushes the text with control characters and what is no UTF-8 written out (clean.c). */
+void glue_clean(lua_State *L, const char *text, size_t length);
 
 /* ---- Settings of the context ----------------------------------------------------------------- */
 
@@ -115,7 +119,8 @@ extern const luaL_Reg glue_error_functions[], glue_tensor_functions[], glue_grad
     glue_tno_functions[], glue_recurrence_functions[], glue_text_functions[],
     glue_files_functions[], glue_store_functions[],
     glue_sys_functions[], glue_listops_functions[], glue_svd_functions[], glue_device_functions[],
-    glue_process_functions[], glue_signal_functions[], glue_graph_functions[];
+    glue_process_functions[], glue_signal_functions[], glue_graph_functions[],
+    glue_clean_functions[];
 extern const luaL_Reg glue_grad_methods[], glue_ops_methods[];
 
 /* Functions that differ in their kind are added to the table at the top: */

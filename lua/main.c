@@ -25,6 +25,7 @@ typedef struct start { /* what the protected part is given */
     int     argc;
     char  **argv; /* from the verb on, ended by NULL */
     int     lost; /* why print could not write, as errno has it; 0: it could */
+    int     script; /* whether it runs a script of the user's, no verb */
 } start;
 
 /* ---- Options before the verb ----------------------------------------------------------------- */
@@ -197,7 +198,8 @@ static const char *text_of(lua_State *L, int i, size_t *length)
     return lua_tolstring(L, -1, length);
 }
 
-/* As Lua's own print, which does not say that the disk is full, nor what is in a tensor. */
+/* As Lua's own print, which does not say that the disk is full, nor what is in a tensor. What verbs
+** print may come from files of others: it is cleaned. A script of the user's prints as it likes. */
 static int print(lua_State *L)
 {
     start *s = lua_touserdata(L, lua_upvalueindex(1));
@@ -206,6 +208,11 @@ static int print(lua_State *L)
     for (int i = 1; i <= n; i++) {
         size_t      length;
         const char *text = text_of(L, i, &length);
+        if (!s->script) {
+            glue_clean(L, text, length);
+            lua_remove(L, -2);
+            text = lua_tolstring(L, -1, &length);
+        }
         if (i > 1) (void)fputc('\t', stdout);
         (void)fwrite(text, 1, length, stdout);
         lua_pop(L, 1);
@@ -228,7 +235,8 @@ static int run(lua_State *L)
     int         found = find_library(L);
     const char *library = lua_tostring(L, -1);
     if (found) add_path(L, library);
-    if (is_script(s)) return run_script(L, s);
+    s->script = is_script(s);
+    if (s->script) return run_script(L, s);
     if (!found) {
         lua_pushfstring(L, "no Lua library in %s; set TOEPLAB_LUA to its folder", library);
         return usage_error(L);
@@ -258,7 +266,10 @@ static int explain(lua_State *L)
         lua_getfield(L, 1, "message");
         if (lua_isstring(L, -1)) lua_replace(L, 1);
     }
-    const char *text = luaL_tolstring(L, 1, NULL);
+    size_t      length;
+    const char *text = luaL_tolstring(L, 1, &length);
+    glue_clean(L, text, length);
+    text = lua_tostring(L, -1);
     if (!wanted || !*wanted) (void)luaL_gsub(L, luaL_gsub(L, text, "\n\t", " "), "\n", " ");
     lua_pushinteger(L, code);
     return 2;

@@ -29,6 +29,9 @@
 
 #include "glue.h"
 
+/* A log is never a link: a results folder may be another's, and lead elsewhere. */
+#define ADDING (O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW)
+
 #define PROCESS "toeplab.process"
 #define MOST    256 /* arguments of a child, processes to poll */
 #define CHANNEL 3   /* what a child tells its parent through */
@@ -128,8 +131,7 @@ static int start(process *p, char *argv[], const int in[2], const int out[2], co
     if (!error) error = posix_spawn_file_actions_adddup2(&files, in[0], 0);
     if (!error) error = posix_spawn_file_actions_adddup2(&files, out[1], CHANNEL);
     if (!error)
-        error = posix_spawn_file_actions_addopen(&files, 1, log, O_WRONLY | O_CREAT | O_APPEND,
-                                                 0666);
+        error = posix_spawn_file_actions_addopen(&files, 1, log, ADDING, 0666);
     if (!error) error = posix_spawn_file_actions_adddup2(&files, 1, 2);
     if (!error)
         error = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
@@ -320,7 +322,7 @@ static int kill_process(lua_State *L)
 static int print_to(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
-    int         fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int         fd = open(path, ADDING | O_CLOEXEC, 0666);
     if (fd < 0) return failure(L, path, errno);
     (void)fflush(NULL);
     int error = dup2(fd, 1) < 0 || dup2(fd, 2) < 0 ? errno : 0;

@@ -84,6 +84,8 @@ static int release_signals(lua_State *L)
     return 0;
 }
 
+int glue_interrupted(void) { return interrupts > 0 || ending != 0; }
+
 static int interrupted(lua_State *L)
 {
     static const char *const names[] = {"INT", "TERM", "HUP", "USR1", "USR2"};

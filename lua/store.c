@@ -9,13 +9,16 @@ static void release(glue_box *b) { tl_store_close(b->as.store); }
 
 static int core_store(lua_State *L)
 {
-    static const char *const modes[] = {"r", "w", NULL};
+    static const char *const   modes[] = {"r", "w", "ask", NULL};
+    static const tl_store_mode known[] = {TL_STORE_READ, TL_STORE_WRITE, TL_STORE_ASK};
     const char *folder = luaL_checkstring(L, 1);
     int         mode = luaL_checkoption(L, 2, "r", modes);
     glue_box   *b = glue_push(L, &glue_store_class);
-    tl_status   st = tl_store_open(glue_ctx(L), folder, mode ? TL_STORE_WRITE : TL_STORE_READ,
-                                   &b->as.store);
-    if (st == TL_OK) return 1;
+    tl_status   st = tl_store_open(glue_ctx(L), folder, known[mode], &b->as.store);
+    if (st == TL_OK) {
+        tl_store_watch(b->as.store, glue_interrupted);
+        return 1;
+    }
     lua_pushnil(L);
     lua_pushstring(L, tl_errmsg(glue_ctx(L)));
     lua_pushstring(L, tl_status_name(st));

@@ -12,7 +12,7 @@ local may_include = { -- header -> the only files that may include it
   { "^lua%.h$",       "^lua/", "^tests/lua_oom%.c$" },
   { "^lauxlib%.h$",   "^lua/", "^tests/lua_oom%.c$" },
   { "^lualib%.h$",    "^lua/", "^tests/lua_oom%.c$" },
-  { "^sqlite3",       "^core/store%.c$", "^core/json%.c$" },
+  { "^sqlite3",       "^core/store[%w_]*%.[ch]$", "^core/json%.c$" },
   { "^pcre2",         "^core/pieces%.c$" },
   { "^hdf5",          "^core/h5%w*%.[ch]$" },
   { "^dlfcn%.h$",     "^core/plugin%.c$", "^core/device%.c$", "^tests/faults/" },

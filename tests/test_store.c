@@ -318,6 +318,7 @@ static void what_is_not_ours_is_refused(void)
     CHECK_STATUS(tl_store_open(ctx, scratch("nowhere"), TL_STORE_READ, &s), TL_ENOTFOUND);
     CHECK_STATUS(tl_store_open(ctx, "", TL_STORE_WRITE, &s), TL_EINVAL);
     s = open_store(scratch("new"), TL_STORE_WRITE);
+    CHECK_STATUS(run(s, "CREATE VIEW v_later AS SELECT 1"), TL_OK);
     CHECK_STATUS(run(s, "PRAGMA user_version = 99"), TL_OK);
     tl_store_close(s);
     CHECK_STATUS(tl_store_open(ctx, scratch("new"), TL_STORE_WRITE, &s), TL_ECORRUPT);

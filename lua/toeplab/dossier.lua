@@ -5,10 +5,12 @@ local core = require "toeplab.core"
 local experiment = require "toeplab.experiment"
 local gathered = require "toeplab.gathered"
 local report = require "toeplab.report"
+local secrets = require "toeplab.secrets"
 local shell = require "toeplab.shell"
 local sheet = require "toeplab.sheet"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
+local trial_files = require "toeplab.trial_files"
 
 local dossier = {}
 
@@ -20,7 +22,7 @@ dossier.good = { done = true, queued = true, running = true, pruned = true }
 
 local function details(store, id)
   local row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
-  row.config, row.about = store:decode(row.config), store:decode(row.provenance)
+  row.config, row.about = store:config(row.config), store:object(row.provenance)
   row.label = row.about.label or row.id:sub(1, 12)
   row.metrics = store:results(row.id)
   return row
@@ -115,10 +117,14 @@ end
 
 -- What the report of the script prints and draws: a list of parts {kind="table", header=, rows=},
 -- {kind="plot", spec=}, {kind="text", text=}; nil if it is a table of columns or there is none.
--- Second result: why it is missing. The script is run only as it lies on disk, unchanged: a store
--- may come from somebody else.
+-- Second result: why it is missing. The script is run only as it lies on disk, unchanged, and not
+-- in the results folder: that may come from somebody else, with a script to be run here.
 local function own_report(store, sweep, trials)
-  local text = core.sys.read_file(sweep.script)
+  if trial_files.holds(store.folder, sweep.script) then
+    return nil, ("%s lies in the results folder, which may be another's, so it is not run")
+      :format(sweep.script)
+  end
+  local text = core.sys.kind(sweep.script) == "file" and core.sys.read_file(sweep.script)
   if not text or core.sha256(text) ~= sweep.sha256 then
     return nil, ("%s is not here as it was run, so its own report is left out"):format(sweep.script)
   end
@@ -140,8 +146,9 @@ local function origins(trials)
     if t.command then
       local commit = t.git_commit and t.git_commit:sub(1, 12) .. (t.git_dirty == 1
         and " with changes" or "") or "none"
-      local row = { 0, shell.portable(t.command or ""), commit, t.host, t.about.version,
-        t.about.threads, (t.code_hash or ""):sub(1, 12) }
+      local command = shell.portable(secrets.text(t.command or ""))
+      local row = { 0, command, commit, t.host, t.about.version, t.about.threads,
+        (t.code_hash or ""):sub(1, 12) }
       local words = {}
       for c = 2, 7 do words[c - 1] = tostring(row[c]) end
       local key = table.concat(words, "\n")

@@ -50,7 +50,7 @@ function estimate.new(store, experiment)
     GROUP BY 1 ORDER BY max(finished) DESC LIMIT ?]], { experiment, MOST })
   local list, finished = {}, 0
   for i, row in ipairs(rows) do
-    local config = store:decode(row.config)
+    local config = store:config(row.config)
     list[i] = { values = texts(config), steps = count_steps(config), trials = row.trials,
       seconds = row.seconds }
     finished = finished + row.trials

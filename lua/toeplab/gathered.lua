@@ -52,7 +52,7 @@ function gathered.set(store, ids, all)
   for _, id in ipairs(ids) do
     local row = store:rows([[SELECT rowid AS place, id, experiment, config, seed, started,
       coalesce(ended, status) AS status FROM trials WHERE id = ?]], { id })[1]
-    row.config = store:decode(row.config)
+    row.config = store:config(row.config)
     trials[#trials + 1] = row
   end
   table.sort(trials, function(a, b) return a.place < b.place end)

@@ -57,7 +57,32 @@ end
 
 json.encode = encode
 
--- A flat object for other programs: as encode, but inf and nan, which JSON lacks, become null.
+local REPLACEMENT, controls = utf8.char(0xFFFD), {}
+for _, range in ipairs { { 0x7F, 0x9F }, { 0x61C, 0x61C }, { 0x200E, 0x200F }, { 0x2028, 0x202E },
+  { 0x2066, 0x2069 } } do
+  for code = range[1], range[2] do controls[utf8.char(code)] = ("\\u%04x"):format(code) end
+end
+
+-- JSON text as other programs can read it, and a terminal show it: what is no UTF-8 becomes U+FFFD,
+-- and control characters are written out.
+local function valid(text)
+  if not text:find "[\x7F-\xFF]" then return text end
+  local parts, at = {}, 1
+  local length, bad = utf8.len(text)
+  while not length do
+    parts[#parts + 1] = text:sub(at, bad - 1) .. REPLACEMENT
+    at = bad + 1
+    length, bad = utf8.len(text, at)
+  end
+  text = table.concat(parts) .. text:sub(at)
+  return (text:gsub(utf8.charpattern, controls))
+end
+
+-- What is printed of a value: as encode, valid whatever the texts in it are. (The text that is
+-- hashed is that of encode.)
+function json.show(v) return valid(encode(v)) end
+
+-- A flat object for other programs: as show, but inf and nan, which JSON lacks, become null.
 function json.line(record)
   local parts = {}
   for key, v in pairs(record) do
@@ -65,7 +90,7 @@ function json.line(record)
     parts[#parts + 1] = quote(key) .. ":" .. (finite and encode(v) or "null")
   end
   table.sort(parts)
-  return "{" .. table.concat(parts, ",") .. "}"
+  return valid("{" .. table.concat(parts, ",") .. "}")
 end
 
 return json

@@ -55,7 +55,7 @@ local function sweeps(store, condition, name)
     local row = store:rows([[SELECT t.config FROM v_members m JOIN v_trials t ON t.id = m.trial
       WHERE m.sweep = ? ORDER BY m.position LIMIT 1]], { s.id })[1]
     if row then
-      s.plan, s.config = store:decode(s.plan), store:decode(row.config)
+      s.plan, s.config = store:object(s.plan), store:config(row.config)
       s.axes = s.plan.axes or {}
       found[#found + 1] = s
     end

@@ -5,6 +5,7 @@
 -- toeplab gc, deals with.
 local core = require "toeplab.core"
 local stop = require "toeplab.stop"
+local trial_files = require "toeplab.trial_files"
 
 local merge = {}
 
@@ -101,6 +102,7 @@ local function copy(from, to, sha256)
   if not source then return false end
   local folder, name = to:match("^(.*)/([^/]*)$")
   local temp = ("%s/.%s.tmp.%s.%d"):format(folder, name, core.sys.hostname(), core.sys.getpid())
+  core.sys.remove(temp) -- a link there would lead elsewhere
   local target, why = io.open(temp, "wb")
   local ok = target ~= nil
   if ok then ok, why = pour(source, target) end
@@ -115,17 +117,18 @@ end
 -- Brings the files of a trial here; returns its artifacts without those that are damaged, and the
 -- paths of these.
 local function copy_files(store, other, id)
-  local folder, good, bad = "/runs/" .. id:sub(1, 12), {}, {}
-  local ok, why = core.sys.mkdir(store.folder .. folder)
-  if not ok then stop.raise(stop.STORAGE, "%s", why) end
+  local good, bad = {}, {}
+  local here = trial_files.make(store.folder, trial_files.folder(store.folder, id))
+  local there = other.folder .. "/" .. trial_files.folder(other.folder, id)
   for _, a in ipairs(other:rows("SELECT * FROM artifacts WHERE trial = ?", { id })) do
-    local list = copy(other.folder .. "/" .. a.path, store.folder .. "/" .. a.path, a.sha256)
-      and good or bad
+    local list = copy(trial_files.path(other.folder, id, a), trial_files.path(store.folder, id, a),
+      a.sha256) and good or bad
     list[#list + 1] = a
   end
-  local log = other.folder .. folder .. "/log.txt"
-  local hash = hash_of(log)
-  if hash then copy(log, store.folder .. folder .. "/log.txt", hash) end
+  local log = there .. "/log.txt"
+  local _, link = core.sys.kind(log)
+  local hash = not link and hash_of(log)
+  if hash then copy(log, here .. "/log.txt", hash) end
   for i, a in ipairs(bad) do bad[i] = other.folder .. "/" .. a.path end
   return good, bad
 end
@@ -215,6 +218,16 @@ end
 
 -- ---- All of it --------------------------------------------------------------------------------
 
+-- Refuses all of other if a row of it is not as this program writes them, before anything is done.
+local function check_rows(other)
+  for _, row in ipairs(other:rows "SELECT id FROM trials") do
+    trial_files.folder(other.folder, row.id)
+  end
+  other.store:each("SELECT trial, path FROM artifacts", {}, function(a)
+    trial_files.check_row(other.folder, a.trial, a)
+  end)
+end
+
 -- Takes the trials of other over into store (both of records, this one for writing). dry: only
 -- decides. Returns counts by decision, with lists conflicts ({id=, differences=}) and damaged
 -- (paths), and others: how many places of ours are theirs now, made by another program.
@@ -223,6 +236,7 @@ function merge.run(store, other, dry)
     others = 0, conflicts = {}, damaged = {} }
   local known = {}
   other:rows "BEGIN" -- what is read of it is of one moment
+  check_rows(other)
   for _, row in ipairs(other:rows [[SELECT id FROM trials WHERE trashed IS NULL
       ORDER BY created, id]]) do
     local theirs = other:rows("SELECT * FROM trials WHERE id = ?", { row.id })[1]

@@ -7,6 +7,7 @@ local output = require "toeplab.commands.output"
 local plan = require "toeplab.plan"
 local progress = require "toeplab.progress"
 local published_tables = require "toeplab.published_tables"
+local secrets = require "toeplab.secrets"
 local shell = require "toeplab.shell"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
@@ -237,7 +238,8 @@ local function provenance(page)
     parts[#parts + 1] = html.details("Versions of libraries, and how the program was compiled",
       html.pairs(plain_pairs(about.build)))
     if next(about.environment or {}) then
-      parts[#parts + 1] = html.details("Environment", html.pairs(plain_pairs(about.environment)))
+      parts[#parts + 1] = html.details("Environment", 
+        html.pairs(plain_pairs(secrets.environment(about.environment))))
     end
   end
   parts[#parts + 1] = html.details("The script: " .. shell.portable(d.sweep.script),
@@ -263,8 +265,8 @@ local function reproduction(page)
       break
     end
   end
-  lines[#lines + 1] = "toeplab report " .. d.pool.experiment
-    .. (d.pool.scale ~= "" and " scale=" .. d.pool.scale or "")
+  lines[#lines + 1] = "toeplab report " .. shell.word(d.pool.experiment)
+    .. (d.pool.scale ~= "" and " " .. shell.word("scale=" .. d.pool.scale) or "")
   local note = dirty and "<p class=soft>The sources had changes beside that commit.</p>\n" or ""
   return "Reproduction", text("<pre>%s</pre>\n", table.concat(lines, "\n")) .. note
 end
@@ -282,7 +284,7 @@ local function head(page)
     .. (d.question ~= "" and text("<p class=question>%s</p>\n", d.question) or "")
     .. html.pairs {
       { "trials", ("%s, %s in all"):format(standing(d.counts), progress.duration(d.seconds)) },
-      { "command", code(shell.portable(d.sweep.command)) },
+      { "command", code(shell.portable(secrets.text(d.sweep.command))) },
       { "begun", os.date("!%Y-%m-%d %H:%M UTC", math.floor(d.sweep.created)) },
       { "commit", table.concat(suggest.keys(commits), ", ") },
       { "host", table.concat(suggest.keys(hosts), ", ") },
@@ -309,7 +311,8 @@ end
 
 -- The name of a file for it.
 function pages.name(pool)
-  return (pool.experiment .. (pool.scale ~= "" and "-" .. pool.scale or ""))
+  local name = pool.experiment .. (pool.scale ~= "" and "-" .. pool.scale or "")
+  return (name:gsub("[^%w_.-]+", "-"):gsub("^%.", "-"):sub(1, 120))
 end
 
 return pages

@@ -56,6 +56,7 @@ end
 
 -- Shows a line: written over on a terminal, plain elsewhere.
 local function put(self, text)
+  text = core.sys.clean(text)
   if self.tty then
     self.out:write("\r", text:sub(1, core.sys.columns() - 1), "\27[K")
     self.shown = true
@@ -75,7 +76,8 @@ end
 -- A message that stays, on a line of its own.
 function Progress:say(format, ...)
   self:clear()
-  self.out:write(select("#", ...) > 0 and format:format(...) or format, "\n")
+  local text = select("#", ...) > 0 and format:format(...) or format
+  self.out:write(core.sys.clean(text), "\n")
   self.out:flush()
 end
 
@@ -85,8 +87,9 @@ function Progress:note(format, ...)
 end
 
 function Progress:warn(format, ...)
-  local head = self.colour and "\27[33mwarning:\27[0m " or "warning: "
-  self:say("%s%s", head, select("#", ...) > 0 and format:format(...) or format)
+  self:clear()
+  self.out:write(self.colour and "\27[33mwarning:\27[0m " or "warning: ")
+  self:say(format, ...)
 end
 
 -- Steps per second over about the last 20 seconds; nil at the beginning.

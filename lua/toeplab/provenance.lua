@@ -1,5 +1,6 @@
 -- provenance.lua: what a result came from: code, command, machine, versions, environment.
 local core = require "toeplab.core"
+local secrets = require "toeplab.secrets"
 local shell = require "toeplab.shell"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
@@ -32,6 +33,8 @@ local bystanders = {
   ["reproduce.lua"] = true, ["torture.lua"] = true, ["curves.lua"] = true,
   ["gathered.lua"] = true, ["kernels.lua"] = true, ["terminal.lua"] = true, ["html.lua"] = true,
   ["pages.lua"] = true, ["dossier.lua"] = true, ["footnotes.lua"] = true, ["eta.lua"] = true,
+  ["trial_files.lua"] = true, ["salvage.lua"] = true, ["rebuild.lua"] = true,
+  ["secrets.lua"] = true,
 }
 
 local function add_files(folder, list)
@@ -102,11 +105,10 @@ end
 
 local shown = { "^TOEPLAB_", "^OMP_", "^OPENBLAS_", "^CUDA_", "^SLURM_", "^HDF5_", "^LANG$", "^LC_",
   "^TZ$", "^MALLOC_" }
-local secret = { "key", "token", "secret", "password", "passwd", "credential" }
 
-local function matches(name, patterns, plain)
-  for _, pattern in ipairs(patterns) do
-    if name:find(pattern, 1, plain) then return true end
+local function is_shown(name)
+  for _, pattern in ipairs(shown) do
+    if name:find(pattern) then return true end
   end
   return false
 end
@@ -115,11 +117,9 @@ local function environment()
   local set = {}
   for line in (output("env") or ""):gmatch("[^\n]+") do
     local name, value = line:match("^([%w_]+)=(.*)$")
-    if name and matches(name, shown, false) then
-      set[name] = matches(name:lower(), secret, true) and "***" or value
-    end
+    if name and is_shown(name) then set[name] = value end
   end
-  return set
+  return secrets.environment(set)
 end
 
 -- git in the checkout. It must not take the lock of the index, as status and diff do to note what
@@ -159,8 +159,10 @@ local function reveals(line)
   if line:find("PRIVATE KEY", 1, true) or line:find("AKIA%w%w%w%w%w%w%w%w%w%w%w%w") then
     return true
   end
+  if secrets.text(line) ~= line then return true end
   local name, value = line:match("([%w_%-]+)[\"']?%s*[=:]%s*[\"']?([%w+/_%-.]+)")
-  return name and #value >= 16 and value:find("%d") and matches(name:lower(), secret, true)
+  return name and (#value >= 16 and value:find("%d") and secrets.variable(name)
+    or not tonumber(value) and secrets.certain(name))
 end
 
 -- A part of a diff, from its "diff --git" line on, fit to be kept.
@@ -196,7 +198,7 @@ end
 function provenance.collect(words)
   local commit, dirty = provenance.commit()
   return {
-    commit = commit, dirty = dirty, command = shell.line(words),
+    commit = commit, dirty = dirty, command = shell.line(secrets.words(words)),
     modules = provenance.modules_hash(),
     host = core.sys.hostname(), pid = core.sys.getpid(), threads = core.threads(),
     version = core.version, build = core.build_info(), environment = environment(),

@@ -3,7 +3,9 @@ local config = require "toeplab.config"
 local core = require "toeplab.core"
 local journal = require "toeplab.journal"
 local json = require "toeplab.json"
+local secrets = require "toeplab.secrets"
 local stop = require "toeplab.stop"
+local trial_files = require "toeplab.trial_files"
 
 local records = {}
 
@@ -33,8 +35,9 @@ local function check_empty(folder)
   end
 end
 
--- Opens the store in folder for reading ("r"), for changes of what is there ("u"), or for writing
--- ("w"), which makes it if it is not there; raises with the right exit code.
+-- Opens the store in folder for reading ("r"), for a user's own questions ("ask"), for changes of
+-- what is there ("u"), or for writing ("w"), which makes it if it is not there; raises with the
+-- right exit code.
 function records.open(folder, mode)
   if mode ~= "w" and not core.sys.exists(folder .. "/runs.db") then
     stop.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)",
@@ -47,7 +50,9 @@ function records.open(folder, mode)
       stop.raise(stop.LOCKED, "%s (toeplab status shows how far it is; -C DIR takes another "
         .. "folder)", message)
     end
-    stop.raise(stop.STORAGE, "%s", message)
+    local problem = stop.new(stop.STORAGE, "%s", message)
+    problem.status = status
+    error(problem, 0)
   end
   return setmetatable({ store = store, folder = folder }, Records)
 end
@@ -77,6 +82,34 @@ end
 -- Rows of a query; params: a list, in which nil needs n.
 function Records:rows(sql, params)
   return self.store:exec(sql, params or {})
+end
+
+-- The JSON text of a configuration as a Lua table.
+function Records:config(text)
+  local value = self:decode(text)
+  if type(value) == "table" then return value end
+  stop.raise(stop.STORAGE, "%s/runs.db: this is no configuration: %s", self.folder,
+    text:sub(1, 200))
+end
+
+-- What members of our objects hold, where it is no plain value.
+local members = { label = "string", environment = "table", build = "table", data = "table",
+  overrides = "table", axes = "table", columns = "table", rows = "table|string", trials = "number",
+  answers = "table|string", changes = "string" }
+
+-- The JSON text of an object as a Lua table, read by SQLite; raises if it is none, or not ours.
+function Records:object(text)
+  local value = self:decode(text)
+  local good = type(value) == "table"
+  for name, kind in pairs(good and members or {}) do
+    good = good and (value[name] == nil or kind:find(type(value[name]), 1, true) ~= nil)
+    for _, v in pairs(good and type(value[name]) == "table" and value[name] or {}) do
+      good = good and type(v) ~= "table"
+    end
+  end
+  if good then return value end
+  stop.raise(stop.STORAGE, "%s/runs.db: this is no object of ours: %s", self.folder,
+    text:sub(1, 200))
 end
 
 -- JSON text as a Lua value (objects and arrays as tables), read by SQLite.
@@ -125,11 +158,12 @@ function Records:enlist(sweep, trials)
   self:transaction(function()
     self:rows("DELETE FROM members WHERE sweep = ?", { sweep })
     for i, t in ipairs(trials) do
+      local kept = t.config and secrets.config(t.config) -- what a bench stores has none
       self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash,
         provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
         ON CONFLICT (id) DO UPDATE SET trashed = NULL WHERE trashed IS NOT NULL]],
-        { t.id, sweep, t.experiment, t.json, t.seed, t.code_hash, t.data_hash,
-          json.encode { label = t.label } })
+        { t.id, sweep, t.experiment, kept == t.config and t.json or json.encode(kept), t.seed,
+          t.code_hash, t.data_hash, json.encode { label = secrets.label(t.label) } })
       self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
     end
   end)
@@ -139,7 +173,7 @@ end
 -- before, and its artifacts.
 function Records:begin(t, pid)
   local p = config.copy(t.provenance)
-  p.label, p.data = t.label, next(t.data) and t.data or nil
+  p.label, p.data = secrets.label(t.label), next(t.data) and t.data or nil
   self:transaction(function()
     self:rows([[UPDATE trials SET status = 'running', ended = NULL, attempt = attempt + 1,
       started = ?, finished = NULL, error = NULL, host = ?, pid = ?, command = ?, git_commit = ?,
@@ -151,6 +185,8 @@ function Records:begin(t, pid)
   local row = self:rows("SELECT attempt, seconds FROM trials WHERE id = ?", { t.id })[1]
   local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
     WHERE trial = ?]], { t.id })
+  trial_files.check_all(self.folder, t.id)
+  for _, a in ipairs(artifacts) do trial_files.check_row(self.folder, t.id, a) end
   return row.attempt, (row.seconds or 0) + 0.0, artifacts
 end
 
@@ -158,7 +194,7 @@ end
 -- early, or nil.
 function Records:finish(id, status, why, ended)
   self:rows("UPDATE trials SET status = ?, error = ?, ended = ?, finished = ? WHERE id = ?",
-    { status, why, ended, core.sys.now(), id, n = 5 })
+    { status, why and secrets.text(why), ended, core.sys.now(), id, n = 5 })
 end
 
 -- ---- Journals ---------------------------------------------------------------------------------
@@ -195,7 +231,7 @@ end
 function lines.event(self, id, step, kind, text)
   self:rows([[INSERT INTO events (trial, step, kind, text) SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS
     (SELECT 1 FROM events WHERE trial = ?1 AND step = ?2 AND kind = ?3 AND text = ?4)]],
-    { id, step, kind, text })
+    { id, step, kind, secrets.text(text) })
 end
 
 lines["end"] = function(self, id, status, why, ended, seconds)
@@ -246,7 +282,10 @@ end
 function Records:open_journals()
   local list = self:rows [[SELECT j.trial AS id, j.attempt, t.pid, t.host FROM journals j
     JOIN trials t ON t.id = j.trial]]
-  for _, row in ipairs(list) do row.path = "runs/" .. row.id:sub(1, 12) end
+  for _, row in ipairs(list) do
+    row.path = trial_files.folder(self.folder, row.id)
+    trial_files.check_all(self.folder, row.id)
+  end
   return list
 end
 
@@ -267,7 +306,7 @@ function Records:results(id)
   local sql = [[SELECT kind, path, sha256 FROM v_artifacts
     WHERE trial = ? AND kind NOT IN ('checkpoint', 'best') ORDER BY step]]
   for _, row in ipairs(self:rows(sql, { id })) do
-    texts[row.kind] = stored_text(self.folder .. "/" .. row.path, row.sha256)
+    texts[row.kind] = stored_text(trial_files.path(self.folder, id, row), row.sha256)
   end
   return metrics, texts
 end

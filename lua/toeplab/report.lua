@@ -1,4 +1,5 @@
 -- report.lua: tables as aligned text, CSV and JSON, and the table that an experiment asks for.
+local core = require "toeplab.core"
 local json = require "toeplab.json"
 local plan = require "toeplab.plan"
 
@@ -23,14 +24,17 @@ function report.cell(v)
   return tostring(v)
 end
 
+-- A text for one line of a terminal.
+local function line(s) return core.sys.clean((s:gsub("[\n\t]", " "))) end
+
 -- Lines of a table: header is a list of names, rows lists of values. Numbers are set to the right.
 function report.lines(header, rows)
   local cells, right, widths = { {} }, {}, {}
-  for c, name in ipairs(header) do cells[1][c] = tostring(name):gsub("%c", " ") end
+  for c, name in ipairs(header) do cells[1][c] = line(tostring(name)) end
   for r, row in ipairs(rows) do
     cells[r + 1] = {}
     for c = 1, #header do
-      cells[r + 1][c] = report.cell(row[c]):gsub("%c", " ")
+      cells[r + 1][c] = line(report.cell(row[c]))
       right[c] = (right[c] == nil or right[c]) and (type(row[c]) == "number" or row[c] == nil)
     end
   end
@@ -58,11 +62,11 @@ local function csv_cell(v)
   if v == nil then return "" end
   if v ~= v then return "nan" end
   if type(v) == "number" then return v - v == 0 and json.number(v) or tostring(v) end
-  local s = tostring(v)
-  return s:find('[",\r\n]') and '"' .. s:gsub('"', '""') .. '"' or s
+  local s = core.sys.clean(tostring(v))
+  return s:find('[",\n]') and '"' .. s:gsub('"', '""') .. '"' or s
 end
 
--- RFC 4180, one header line.
+-- RFC 4180, one header line. Control characters are written out, as in tables: JSON keeps them.
 function report.csv(header, rows)
   local lines = {}
   for r = 0, #rows do

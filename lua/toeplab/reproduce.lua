@@ -7,9 +7,11 @@ local experiment = require "toeplab.experiment"
 local json = require "toeplab.json"
 local records = require "toeplab.records"
 local runner = require "toeplab.runner"
+local secrets = require "toeplab.secrets"
 local shell = require "toeplab.shell"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
+local trial_files = require "toeplab.trial_files"
 
 local reproduce = {}
 
@@ -20,7 +22,7 @@ local function backends_of(store, id)
   local sql = "SELECT path, sha256 FROM artifacts WHERE trial = ? AND kind = 'backends'"
   local file = store:rows(sql, { id })[1]
   if not file then return nil end
-  local path = store.folder .. "/" .. file.path
+  local path = trial_files.path(store.folder, id, file)
   local text = core.sys.read_file(path)
   if not text or core.sha256(text) ~= file.sha256 then
     stop.raise(stop.STORAGE, "%s is missing or damaged: which backends trial %s ran with is not "
@@ -43,8 +45,8 @@ function reproduce.stored(store, id)
     (SELECT max(sweep) FROM members WHERE trial = ?2)) ORDER BY id LIMIT 1]],
     { t.sweep, id, n = 2 })[1]
   if not sweep then stop.usage("the script of trial %s is not stored", id:sub(1, 12)) end
-  t.about, t.source, t.script = store:decode(t.provenance), sweep.source, sweep.script
-  t.overrides = store:decode(sweep.plan).overrides or {}
+  t.about, t.source, t.script = store:object(t.provenance), sweep.source, sweep.script
+  t.overrides = store:object(sweep.plan).overrides or {}
   t.backends = backends_of(store, id)
   return t
 end
@@ -53,7 +55,9 @@ end
 
 -- A scratch folder of an interrupted reproduction is gone on with; one that came to its end is not.
 local function prepare(scratch)
-  if core.sys.exists(scratch .. "/results/runs.db") then
+  local _, link = core.sys.kind(scratch)
+  local _, inner = core.sys.kind(scratch .. "/results") -- neither leads elsewhere
+  if not link and not inner and core.sys.exists(scratch .. "/results/runs.db") then
     local old <close> = records.open(scratch .. "/results", "r")
     local row = old:rows("SELECT status FROM trials")[1]
     if not row or row.status == "running" or row.status == "interrupted" then return end
@@ -81,7 +85,7 @@ local added = { { "device", "cpu" }, { "precision", "float32" } }
 -- Whether one that the script declares now is t, which may be of before those keys.
 local function is(t, declared)
   local values, i = config.copy(declared.config), 0
-  while json.encode(values) ~= t.config do
+  while json.encode(secrets.config(values)) ~= t.config do
     i = i + 1
     if not added[i] or values[added[i][1]] ~= added[i][2] then return false end
     values[added[i][1]] = nil
@@ -219,8 +223,8 @@ local function compare_states(a, b)
 end
 
 local function files(store, id)
-  return store:rows([[SELECT kind, max(step) AS step, path, sha256 FROM v_artifacts WHERE trial = ?
-    GROUP BY kind ORDER BY kind]], { id })
+  return store:rows([[SELECT kind, max(step) AS step, path, sha256, trial FROM v_artifacts
+    WHERE trial = ? GROUP BY kind ORDER BY kind]], { id })
 end
 
 -- The last checkpoints of both: {step=, tensors=, values=, differ=}, or {step=, why=}: why they
@@ -232,7 +236,8 @@ local function compare_checkpoints(old, new, a, b)
     result.differ = { "step" }
     return result
   end
-  local was, is = old.folder .. "/" .. a.path, new.folder .. "/" .. b.path
+  local was = trial_files.path(old.folder, a.trial, a)
+  local is = trial_files.path(new.folder, b.trial, b)
   local ok, hash = pcall(core.sha256_file, was)
   if not ok or hash ~= a.sha256 then
     result.why = ok and was .. " is damaged" or tostring(hash)

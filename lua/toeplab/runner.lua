@@ -13,9 +13,11 @@ local progress = require "toeplab.progress"
 local provenance = require "toeplab.provenance"
 local records = require "toeplab.records"
 local report = require "toeplab.report"
+local secrets = require "toeplab.secrets"
 local sheet = require "toeplab.sheet"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
+local trial_files = require "toeplab.trial_files"
 
 local runner = {}
 
@@ -221,10 +223,10 @@ local function keep_changes(run)
   local text = provenance.changes()
   if not text then return nil end
   local path = ("changes/%s.diff"):format(core.sha256(text):sub(1, 16))
+  trial_files.make(run.folder, "changes")
   local file = run.folder .. "/" .. path
   if core.sys.exists(file) then return path end
-  local ok, why = core.sys.mkdir(run.folder .. "/changes")
-  if ok then ok, why = core.sys.write_file(file, text) end
+  local ok, why = core.sys.write_file(file, text)
   if not ok then stop.raise(stop.STORAGE, "%s", why) end
   return path
 end
@@ -237,8 +239,8 @@ local function enlist(run, path, overrides, options, threads)
   local sweep = run.records:sweep { experiment = run.exp.name, script = path,
     source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
     scale = run.scale,
-    plan = json.encode { axes = run.axes, overrides = overrides, trials = #run.trials,
-      answers = run.exp.answers, columns = asked(run.exp, "columns"),
+    plan = json.encode { axes = run.axes, overrides = secrets.words(overrides),
+      trials = #run.trials, answers = run.exp.answers, columns = asked(run.exp, "columns"),
       rows = asked(run.exp, "rows") } }
   for _, t in ipairs(run.trials) do t.experiment, t.provenance = run.exp.name, about end
   run.records:enlist(sweep, run.trials)

@@ -12,6 +12,7 @@ local plot = require "toeplab.plot"
 local report = require "toeplab.report"
 local shell = require "toeplab.shell"
 local stop = require "toeplab.stop"
+local trial_files = require "toeplab.trial_files"
 
 local sheet = {}
 
@@ -83,9 +84,7 @@ local function place(self, folder, name, ending)
     error(("report: '%s' cannot be the name of a file: use letters, digits, _ and -"):format(name),
       3)
   end
-  local path = self.folder .. "/" .. folder
-  local ok, why = core.sys.mkdir(path)
-  if not ok then stop.raise(stop.STORAGE, "%s", why) end
+  local path = trial_files.make(self.folder, folder)
   return ("%s/%s%s.%s"):format(path, name, self.scale, ending)
 end
 

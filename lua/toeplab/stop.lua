@@ -20,6 +20,11 @@ function stop.raise(...) error(stop.new(...), 0) end
 
 function stop.usage(format, ...) stop.raise(stop.USAGE, format, ...) end
 
+-- A line on stderr, clean.
+function stop.say(format, ...)
+  io.stderr:write(core.sys.clean(select("#", ...) > 0 and format:format(...) or format), "\n")
+end
+
 function stop.is(e) return getmetatable(e) == Stop end
 
 local folder = (package.searchpath("toeplab.stop", package.path) or ""):match("^(.*/)[^/]*$") or ""

@@ -12,6 +12,7 @@ local core = require "toeplab.core"
 local json = require "toeplab.json"
 local models = require "toeplab.models"
 local stop = require "toeplab.stop"
+local trial_files = require "toeplab.trial_files"
 
 -- By kind: how the names of the files end.
 local stored = { endings = { model = "json", vocabulary = "txt", encoder = "txt",
@@ -124,7 +125,7 @@ local function artifacts(store, id)
   local files = {}
   local sql = "SELECT kind, step, path, sha256 FROM v_artifacts WHERE trial = ? ORDER BY step"
   for _, row in ipairs(store:rows(sql, { id })) do
-    row.path = store.folder .. "/" .. row.path
+    row.path = trial_files.path(store.folder, id, row)
     files[#files + 1] = row
   end
   return files
@@ -154,6 +155,10 @@ local function parameters(files, kind, warn)
   return nil, damaged
 end
 
+local function unknown(path)
+  stop.raise(stop.STORAGE, "%s describes no model of ours", path)
+end
+
 local function describe(store, id, short)
   local paths, files = {}, artifacts(store, id)
   for _, file in ipairs(files) do
@@ -167,7 +172,9 @@ local function describe(store, id, short)
   if not paths.model then
     stop.usage("trial %s keeps no model: its script made one of its own, or took no step", short)
   end
-  return store:decode(read(paths.model)), paths, files
+  local about = store:decode(read(paths.model))
+  if type(about) ~= "table" or type(about.model) ~= "string" then unknown(paths.model) end
+  return about, paths, files
 end
 
 -- The model of the trial in row (of records), with the parameters of its best checkpoint or, if it
@@ -188,7 +195,7 @@ function stored.load(store, row, options)
     stop.usage("trial %s has no checkpoint%s", short, o.kind and " of kind " .. o.kind or "")
   end
   local model = models.describe(about.model, about.options):load(state)
-  local open = about.vocabulary and kinds[about.vocabulary].open
+  local open = about.vocabulary and (kinds[about.vocabulary] or unknown(paths.model)).open
   return model, open and open(paths), {
     step = file.step, kind = file.kind, length = about.length, vocabulary = about.vocabulary,
     paths = paths,

@@ -39,6 +39,9 @@ local function number(v) return ("%.4g"):format(v) end
 
 local function width(text) return utf8.len(text) or #text end
 
+-- Names and titles on one line.
+local function line(text) return text and core.sys.clean((text:gsub("[\n\t]", " "))) end
+
 local function cut(text, columns)
   if width(text) <= columns then return text end
   local at = utf8.len(text) and utf8.offset(text, columns + 1) or columns + 1
@@ -142,14 +145,14 @@ local function prepared(spec)
     local x = list(s.x) or {}
     for k = #x + 1, s.x and 0 or #y do x[k] = k end
     if s.name or named == 0 then named = named + 1 end
-    series[i] = { name = s.name, x = x, y = y, style = s.style, colour = s.colour or i,
+    series[i] = { name = line(s.name), x = x, y = y, style = s.style, colour = s.colour or i,
       letter = named }
   end
   return setmetatable({ series = series }, { __index = spec })
 end
 
 local function ends_of_axis(spec, ranges)
-  if spec.xnames then return spec.xnames[1] or "", spec.xnames[#spec.xnames] or "" end
+  if spec.xnames then return line(spec.xnames[1] or ""), line(spec.xnames[#spec.xnames] or "") end
   return number(ranges[1]), number(ranges[2])
 end
 
@@ -163,7 +166,7 @@ local function curves(spec, o, out)
     out((" "):rep(MARGIN - 2 - #text) .. text .. (o.plain and " |" or " ▏") .. line)
   end
   local left, right = ends_of_axis(spec, ranges)
-  local label = (spec.xlabel or "") .. (spec.logx and " (log)" or "")
+  local label = line(spec.xlabel or "") .. (spec.logx and " (log)" or "")
   local space = math.max(2, o.field - width(left) - width(right))
   label = cut(label, space - 2)
   local before = (space - width(label)) // 2
@@ -231,7 +234,7 @@ local function heat(spec, o, out)
   end
   if low > high then return end
   if spec.logz then low, high = math.exp(low), math.exp(high) end
-  out((" "):rep(MARGIN) .. ("%s from %s to %s"):format(spec.zlabel or "values", number(low),
+  out((" "):rep(MARGIN) .. ("%s from %s to %s"):format(line(spec.zlabel) or "values", number(low),
     number(high)))
 end
 
@@ -246,14 +249,14 @@ function terminal.draw(spec, options)
   if o.plain == nil then o.plain = not terminal.has_utf8() end
   o.rows, o.field = o.rows or ROWS, math.min(o.columns, 110) - MARGIN - 6
   local function out(text) lines[#lines + 1] = text:match(".*%S") or "" end
-  if spec.panels and spec.title then out(spec.title) end
+  if spec.panels and spec.title then out(line(spec.title)) end
   for i, panel in ipairs(spec.panels or { spec }) do
     if i > 1 then out("") end
-    if panel.title then out((" "):rep(MARGIN) .. panel.title) end
+    if panel.title then out((" "):rep(MARGIN) .. line(panel.title)) end
     if panel.matrix then
       heat(panel, o, out)
     else
-      if panel.ylabel then out((" "):rep(MARGIN - 2) .. panel.ylabel) end
+      if panel.ylabel then out((" "):rep(MARGIN - 2) .. line(panel.ylabel)) end
       curves(panel, o, out)
     end
   end

@@ -5,6 +5,7 @@ local journal = require "toeplab.journal"
 local records = require "toeplab.records"
 local select = require "toeplab.select"
 local stop = require "toeplab.stop"
+local trial_files = require "toeplab.trial_files"
 
 local trash = {}
 
@@ -95,7 +96,7 @@ end
 -- Adds what is stale in the folder of a trial. What a journal still has to say may make a file
 -- known, so those of a trial with one are left alone.
 local function look_into(store, id, name, add)
-  local path, known = "runs/" .. name, {}
+  local path, known = trial_files.folder(store.folder, id), {}
   local open = store:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]
   for _, row in ipairs(store:rows("SELECT path FROM artifacts WHERE trial = ?", { id })) do
     known[row.path] = true
@@ -131,7 +132,8 @@ function trash.stale(store)
   for _, row in ipairs(store:rows "SELECT id, status, host, pid FROM trials") do
     ids[row.id:sub(1, 12)] = (row.status ~= "running" or select.killed(row)) and row.id or "busy"
   end
-  for _, name in ipairs(core.sys.list(store.folder .. "/runs") or {}) do
+  local _, link = core.sys.kind(store.folder .. "/runs") -- in a link nothing is ours
+  for _, name in ipairs(not link and core.sys.list(store.folder .. "/runs") or {}) do
     if ids[name] and ids[name] ~= "busy" then
       look_into(store, ids[name], name, add)
     elseif not ids[name] and #name == 12 and name:find("^%x+$") then

@@ -62,6 +62,9 @@ function Trial:log(values, index)
   end
   for name in pairs(values) do
     if type(name) ~= "string" then error("log: takes a table { name = number }", 2) end
+    if not utf8.len(name) or name:find "%c" then
+      error(("log: the name '%s' is no text in UTF-8 on one line"):format(core.sys.clean(name)), 2)
+    end
     names[#names + 1] = name
   end
   table.sort(names)

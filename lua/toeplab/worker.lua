@@ -18,6 +18,7 @@ local journal = require "toeplab.journal"
 local json = require "toeplab.json"
 local plan = require "toeplab.plan"
 local provenance = require "toeplab.provenance"
+local secrets = require "toeplab.secrets"
 local stop = require "toeplab.stop"
 local streams = require "toeplab.streams"
 local suggest = require "toeplab.suggest"
@@ -280,7 +281,7 @@ local function perform(self, t, attempt, seconds)
   if ok and writer.broken then ok, problem, storing = false, writer.broken, true end
   local code = not ok and verdict(problem, storing) or nil
   local status = ok and "done" or code and "interrupted" or "failed"
-  local why = not ok and tostring(problem) or nil
+  local why = not ok and secrets.text(tostring(problem)) or nil
   if why and #why > LONGEST then
     why = ("%s... (%d bytes)"):format(cut(why, LONGEST), #why)
   end

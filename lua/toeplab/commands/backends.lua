@@ -36,7 +36,7 @@ function backends.run(_, words)
   local cards, about = core.look_at_device "cuda"
   print(cards and "cuda     " .. about or "no cuda: " .. about)
   for _, problem in ipairs(core.backend_problems()) do
-    io.stderr:write("not usable: ", problem, "\n")
+    stop.say("not usable: %s", problem)
   end
   return stop.DONE
 end

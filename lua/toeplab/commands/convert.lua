@@ -73,10 +73,10 @@ local function load(set, words)
   local row = select.one(store, words)
   local model, _, about = stored.load(store, row, {
     kind = set.last and "checkpoint" or nil,
-    warn = function(...) io.stderr:write("warning: ", string.format(...), "\n") end,
+    warn = function(...) stop.say("warning: %s", string.format(...)) end,
   })
   about.trial = row.id
-  about.length = about.length or math.tointeger(store:decode(row.config).length)
+  about.length = about.length or math.tointeger(store:config(row.config).length)
   recurrent.operators(model) -- refuses before anything is computed
   return model:eval(), about
 end

@@ -112,7 +112,7 @@ function verbs.fetch(set, names)
   for i, name in ipairs(names) do sets[i] = find(name) end
   if #sets == 0 then stop.usage("data fetch: which set? (see toeplab data)") end
   local function say(format, ...)
-    if not set.quiet then io.stderr:write(format:format(...), "\n") end
+    if not set.quiet then stop.say(format, ...) end
   end
   for _, one in ipairs(sets) do
     if one.generated then

@@ -21,14 +21,14 @@ local from = { "experiment", "status", "seed", "step", "seconds", "host", "comma
 
 -- What is compared of a trial: three tables of values by name.
 local function sides(store, row)
-  local metrics, about, provenance = {}, {}, store:decode(row.provenance)
+  local metrics, about, provenance = {}, {}, store:object(row.provenance)
   for _, m in ipairs(store:rows("SELECT name, value FROM v_last WHERE trial = ?", { row.id })) do
     metrics[m.name] = m.value or 0 / 0
   end
   for _, name in ipairs(from) do about[name] = row[name] end
   about.version, about.threads = provenance.version, provenance.threads
   for name, value in pairs(provenance.build or {}) do about[name] = about[name] or value end
-  return { config = store:decode(row.config), metric = metrics, trial = about }
+  return { config = store:config(row.config), metric = metrics, trial = about }
 end
 
 local function same(a, b)

@@ -68,6 +68,7 @@ end
 
 -- How long an fsync takes in the folder, the middle of a few; nil and why it cannot be done.
 local function time_fsync(path)
+  core.sys.remove(path) -- a link there would lead elsewhere
   local opened, why = io.open(path, "wb")
   if not opened then return nil, why end
   local file <close> = opened

@@ -43,7 +43,7 @@ local fixed = { "id", "experiment", "status", "seed", "attempt", "step", "starte
 local function trial_record(store, row)
   local record = {}
   for _, name in ipairs(fixed) do record[name] = row[name] end
-  for key, value in pairs(store:decode(row.config)) do
+  for key, value in pairs(store:config(row.config)) do
     record["config." .. key] = type(value) == "table" and json.encode(value) or value
   end
   for _, m in ipairs(store:rows("SELECT name, value FROM v_last WHERE trial = ?", { row.id })) do

@@ -143,7 +143,7 @@ end
 local function show_json(letter, g)
   local ids = {}
   for i, t in ipairs(g.trials) do ids[i] = t.id end
-  print(json.encode { group = letter, count = #ids, cause = g.cause, experiment = g.experiment,
+  print(json.show { group = letter, count = #ids, cause = g.cause, experiment = g.experiment,
     status = g.status, first = g.trials[1].error, shared = g.shared, tried = g.tried, trials = ids,
     checkpoint = g.checkpoint, commands = g.commands })
 end

@@ -3,18 +3,21 @@ local core = require "toeplab.core"
 local journal = require "toeplab.journal"
 local json = require "toeplab.json"
 local output = require "toeplab.commands.output"
+local rebuild = require "toeplab.rebuild"
 local records = require "toeplab.records"
 local select = require "toeplab.select"
 local stop = require "toeplab.stop"
 local trash = require "toeplab.trash"
+local trial_files = require "toeplab.trial_files"
 
 local fsck = {
   example = "toeplab fsck\n  toeplab fsck --repair",
   usage = "toeplab fsck",
   about = "Checks the database, the sha256 of every file that a trial keeps, files without rows,\n"
     .. "journals that are not taken over, and trials marked running whose process is gone. With\n"
-    .. "--repair, mends what can be mended without losing anything, after a copy of the database.\n"
-    .. "Exit code 6 if damage remains.",
+    .. "--repair, mends what can be mended, after a copy of the database. A damaged database is\n"
+    .. "made anew of what can be read of it, and the old one kept; trials of which rows may be\n"
+    .. "lost are run again by their commands. Exit code 6 if damage remains.",
   options = {
     { name = "repair", help = "mend, after a copy of the database beside it" },
     { name = "quick", short = "q", help = "sizes instead of sha256, fewer looks at the rows" },
@@ -37,11 +40,34 @@ end
 local function problems(store, quick)
   local texts = {}
   local sql = quick and "PRAGMA quick_check" or "PRAGMA integrity_check"
-  for _, row in ipairs(store:rows(sql)) do
+  local ok, rows = pcall(store.rows, store, sql)
+  if not ok then return { stop.text(rows) } end
+  for _, row in ipairs(rows) do
     local text = row.integrity_check or row.quick_check
     if text ~= "ok" then texts[#texts + 1] = text end
   end
   return texts
+end
+
+-- What a rebuild kept and lost, in words.
+local function rebuilt(counts)
+  local parts = {}
+  for _, name in ipairs { "trials", "metrics", "artifacts", "events", "sweeps" } do
+    local count = counts[name] or { kept = 0, dropped = 0 }
+    parts[#parts + 1] = ("%d %s%s"):format(count.kept, name, count.dropped > 0
+      and (" (%d more are twice there or broken)"):format(count.dropped) or "")
+  end
+  return ("made anew: %s; %d of %d pages cannot be read; of %s rows may be lost, and the same "
+    .. "command runs them again; the old one is %s"):format(table.concat(parts, ", "), counts.bad,
+    counts.pages, output.count(counts.again, "trial"), counts.copy)
+end
+
+-- Makes the database anew and opens it.
+local function remake(check)
+  check.store:close()
+  local counts = rebuild.run(check.store.folder)
+  check.store = records.open(check.store.folder, "u")
+  return rebuilt(counts)
 end
 
 local function check_database(check)
@@ -49,13 +75,14 @@ local function check_database(check)
   local texts = problems(store, check.quick)
   if #texts > 0 then
     check:found(true, function()
-      store:rows "REINDEX"
-      if #problems(store, check.quick) > 0 then return nil end
-      return "indices made again"
+      if pcall(store.rows, store, "REINDEX") and #problems(store, check.quick) == 0 then
+        return "indices made again"
+      end
+      return remake(check)
     end, "runs.db: %s%s", texts[1], #texts > 1 and (" (and %d more)"):format(#texts - 1) or "")
   end
-  local orphans = store:rows "PRAGMA foreign_key_check"
-  if #orphans > 0 then
+  local ok, orphans = pcall(store.rows, store, "PRAGMA foreign_key_check")
+  if ok and #orphans > 0 then
     check:found(true, nil, "runs.db: %d rows refer to others that are not there, the first in %s",
       #orphans, orphans[1].table)
   end
@@ -146,14 +173,36 @@ local function busy_trials(store)
   return busy
 end
 
+-- Rows that this program does not write lead outside the folder, or to a name of several files.
+local function check_names(check)
+  local store = check.store
+  local function refuse(sql, values, ok, why)
+    if ok then return end
+    check:found(true, function()
+      store:rows(sql, values)
+      return "its row was dropped"
+    end, "%s", why.message)
+  end
+  for _, row in ipairs(store:rows "SELECT rowid AS row, id FROM trials") do
+    if not trial_files.is_id(row.id) then
+      refuse("DELETE FROM trials WHERE rowid = ?", { row.row },
+        pcall(trial_files.folder, store.folder, row.id))
+    end
+  end
+  for _, row in ipairs(store:rows "SELECT trial, kind, step, path FROM artifacts") do
+    refuse("DELETE FROM artifacts WHERE trial = ? AND kind = ? AND step = ?",
+      { row.trial, row.kind, row.step }, pcall(trial_files.path, store.folder, row.trial, row))
+  end
+end
+
 -- A damaged file is put aside, not deleted: part of it may be of use.
 local function check_artifacts(check)
   local store, busy, count = check.store, busy_trials(check.store), 0
   store.store:each("SELECT trial, kind, step, path, bytes, sha256 FROM artifacts ORDER BY path", {},
     function(row)
       count = count + 1
-      local path = store.folder .. "/" .. row.path
-      local why = not busy[row.trial] and state_of(path, row, check.quick)
+      local ours, path = pcall(trial_files.path, store.folder, row.trial, row)
+      local why = ours and not busy[row.trial] and state_of(path, row, check.quick)
       if not why then return end
       check:found(true, function()
         store:rows("DELETE FROM artifacts WHERE path = ?", { row.path })
@@ -194,7 +243,7 @@ local function settle(check, repair)
   for _, item in ipairs(check.list) do
     local how
     if repair and item.mend then
-      if not check.copy then
+      if check.store and not check.copy then
         check.copy = backup(check.store)
         if not check.json then print("the database was copied to " .. check.copy) end
       end
@@ -210,8 +259,18 @@ local function settle(check, repair)
 end
 
 -- What journals say comes before what is said of their trials.
-local rounds = { { check_database, check_journals },
+local rounds = { { check_database }, { check_names }, { check_journals },
   { check_last, check_sweeps, check_running, check_artifacts, check_stale } }
+
+-- Looks at something; what cannot be read is damage.
+local function look_at(check, look)
+  local ok, why = pcall(look, check)
+  if ok then return end
+  local damaged = stop.storage_problem(why) or stop.is(why) and why.code == stop.STORAGE
+  if not damaged then error(why, 0) end
+  local mend = rawget(why, "status") == "ECORRUPT" and function() return remake(check) end or nil
+  check:found(true, mend, "%s", stop.text(why))
+end
 
 local function summary(check)
   local trials = check.store:rows("SELECT count(*) AS n FROM trials")[1].n
@@ -224,13 +283,38 @@ local function summary(check)
     check.left > 0 and "damage remains" or check.all == 0 and "all is whole" or "no damage"))
 end
 
+-- Opens the store; one that cannot be opened is made anew if that is wanted.
+local function open(check, folder, repair)
+  local ok, store = pcall(records.open, folder, repair and "u" or "r")
+  if ok then
+    check.store = store
+    return
+  end
+  local text = stop.text(store)
+  local damaged = stop.is(store) and store.status == "ECORRUPT"
+    and not text:find("newer than", 1, true)
+  if not damaged then error(store, 0) end
+  if not repair then
+    stop.raise(stop.STORAGE, "%s\ntoeplab fsck --repair makes it anew of what can be read", text)
+  end
+  check:found(true, function()
+    local counts = rebuild.run(folder)
+    check.store = records.open(folder, "u")
+    return rebuilt(counts)
+  end, "%s", text)
+  settle(check, true)
+end
+
 function fsck.run(set, words)
   if #words > 0 then stop.usage("fsck: takes no words, got '%s'", words[1]) end
-  local store <close> = records.open(records.folder(set.dir), set.repair and "u" or "r")
-  local check = setmetatable({ store = store, quick = set.quick, json = set.json, list = {},
-    left = 0, all = 0 }, Check)
+  local check = setmetatable({ quick = set.quick, json = set.json, list = {}, left = 0, all = 0,
+    files = 0 }, Check)
+  local guard <close> = setmetatable({}, { __close = function()
+    if check.store then check.store:close() end
+  end })
+  open(check, records.folder(set.dir), set.repair)
   for _, round in ipairs(rounds) do
-    for _, look in ipairs(round) do look(check) end
+    for _, look in ipairs(round) do look_at(check, look) end
     settle(check, set.repair)
   end
   summary(check)

@@ -4,6 +4,7 @@ local output = require "toeplab.commands.output"
 local records = require "toeplab.records"
 local stop = require "toeplab.stop"
 local trash = require "toeplab.trash"
+local trial_files = require "toeplab.trial_files"
 
 local gc = {
   example = "toeplab gc --dry-run\n  toeplab gc --days 0",
@@ -35,7 +36,7 @@ end
 local function free_trash(store, ids, dry)
   local bytes = 0
   for _, id in ipairs(ids) do
-    local folder = store.folder .. "/runs/" .. id:sub(1, 12)
+    local folder = store.folder .. "/" .. trial_files.folder(store.folder, id)
     bytes = bytes + trash.bytes(folder)
     if not dry then
       trash.delete(store, id)

@@ -3,6 +3,7 @@ local arguments = require "toeplab.commands.arguments"
 local converted = require "toeplab.converted"
 local core = require "toeplab.core"
 local generate = require "toeplab.generate"
+local output = require "toeplab.commands.output"
 local records = require "toeplab.records"
 local recurrent = require "toeplab.recurrent"
 local select = require "toeplab.select"
@@ -96,7 +97,7 @@ local function from_trial(set, words, o)
   local row = select.one(store, words)
   local model, vocab, about = stored.load(store, row, {
     kind = set.last and "checkpoint" or nil,
-    warn = function(...) io.stderr:write("warning: ", string.format(...), "\n") end,
+    warn = function(...) stop.say("warning: %s", string.format(...)) end,
   })
   if not vocab then
     stop.usage("trial %s keeps no vocabulary: give t:steps the corpus", row.id:sub(1, 12))
@@ -105,7 +106,7 @@ local function from_trial(set, words, o)
     stop.usage("generate: the model of trial %s is not causal", row.id:sub(1, 12))
   end
   if o.method == "ring" or o.method == "etsc" then recurrent.operators(model) end
-  return model, vocab, about.length or math.tointeger(store:decode(row.config).length) or 256
+  return model, vocab, about.length or math.tointeger(store:config(row.config).length) or 256
 end
 
 local function from_file(path, o)
@@ -118,18 +119,29 @@ local function from_file(path, o)
   return session.model, vocab
 end
 
--- Writes what generate gives, token by token; nothing at all if it cannot begin.
+-- How much of a text is whole characters: all but the beginning of one at its end.
+local function whole(text)
+  local start = text:find("[\xC2-\xF4][\x80-\xBF]*$")
+  local first = start and text:byte(start) or 0
+  local bytes = first < 0xE0 and 2 or first < 0xF0 and 3 or 4
+  return start and #text - start + 1 < bytes and start - 1 or #text
+end
+
+-- Writes what generate gives, token by token, to a terminal character by character and clean;
+-- nothing at all if it cannot begin.
 local function write(model, vocab, prompt, o)
-  local before = prompt
+  local rest = prompt
   core.sys.catch_signals()
   function o.each(piece)
-    io.write(before, piece)
+    rest = rest .. piece
+    local count = whole(rest)
+    io.write(output.data(rest:sub(1, count)))
     io.stdout:flush()
-    before = ""
+    rest = rest:sub(count + 1)
     check_signals()
   end
   generate(model, vocab, prompt, o)
-  io.write(before, "\n")
+  io.write(output.data(rest), "\n")
 end
 
 function command.run(set, words)

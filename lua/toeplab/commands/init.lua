@@ -176,9 +176,7 @@ local function dispatch(words)
   return command.run(set, others, words) or stop.DONE
 end
 
-local function complain(message)
-  io.stderr:write("toeplab: ", message, "\n")
-end
+local function complain(message) stop.say("toeplab: %s", message) end
 
 -- Errors that are not of class stop are the program's or a script's own: they keep their trace.
 local function handler(e)

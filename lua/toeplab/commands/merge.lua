@@ -39,7 +39,7 @@ local function report(told)
     print(("conflict %s: %s"):format(c.id:sub(1, 12), table.concat(c.differences, "; ")))
   end
   for _, path in ipairs(told.damaged) do
-    io.stderr:write(path, " is missing or damaged, and was left out\n")
+    stop.say("%s is missing or damaged, and was left out", path)
   end
 end
 

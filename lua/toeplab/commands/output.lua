@@ -1,9 +1,13 @@
 -- output.lua: rows as the user wants them: a table, CSV, or JSON lines; sizes and times in words.
+local core = require "toeplab.core"
 local json = require "toeplab.json"
 local report = require "toeplab.report"
 local stop = require "toeplab.stop"
 
 local output = {}
+
+-- Data as it is, but to a terminal clean.
+function output.data(text) return core.sys.isatty(1) and core.sys.clean(text) or text end
 
 output.csv = { name = "csv", help = "as CSV" }
 output.json = { name = "json", help = "as JSON, one object a line" }

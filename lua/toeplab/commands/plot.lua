@@ -12,6 +12,7 @@ local shell = require "toeplab.shell"
 local stop = require "toeplab.stop"
 local stored = require "toeplab.stored"
 local suggest = require "toeplab.suggest"
+local trial_files = require "toeplab.trial_files"
 local terminal = require "toeplab.terminal"
 
 local command = {
@@ -154,11 +155,11 @@ local function of_models(store, ids, set, kind)
   local channels, layers = integers(set, "channel"), integers(set, "layer")
   for _, id in ipairs(ids) do
     row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
-    label = store:decode(row.provenance).label or ""
+    label = store:object(row.provenance).label or ""
     local model, _, about = stored.load(store, row, {
-      warn = function(...) io.stderr:write("warning: ", string.format(...), "\n") end,
+      warn = function(...) stop.say("warning: %s", string.format(...)) end,
     })
-    local trained = about.length or store:decode(row.config).length
+    local trained = about.length or store:config(row.config).length
     local most = kind == "matrix" and MATRIX or LINE
     local length = n or math.min(math.tointeger(trained) or most, most)
     local list = kernels.panels(model, kind, { n = length, layers = layers, channels = channels,
@@ -200,9 +201,7 @@ end
 
 local function place(store, set, name)
   if set.output then return set.output end
-  local folder = store.folder .. "/figures"
-  local ok, why = core.sys.mkdir(folder)
-  if not ok then stop.raise(stop.STORAGE, "%s", why) end
+  local folder = trial_files.make(store.folder, "figures")
   name = name:gsub("[^%w_-]+", "-"):gsub("%-+", "-"):gsub("^%-", ""):gsub("%-$", ""):sub(1, 120)
   return ("%s/%s.svg"):format(folder, name)
 end

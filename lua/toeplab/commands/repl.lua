@@ -69,7 +69,7 @@ local function surroundings(store)
   end
   function env.trial(word)
     local row = select.one(store, word)
-    row.config = store:decode(row.config)
+    row.config = store:config(row.config)
     row.metrics = store:results(row.id)
     return row
   end
@@ -88,7 +88,7 @@ end
 local function answer(ok, ...)
   local values = table.pack(...)
   if not ok then
-    io.stderr:write(stop.text((...)), "\n")
+    stop.say("%s", stop.text((...)))
   elseif values.n > 0 then
     for i = 1, values.n do values[i] = text(values[i]) end
     print(table.concat(values, "\t"))
@@ -108,7 +108,7 @@ function repl.run(set, words)
     if fn then
       answer(pcall(fn))
     elseif not more then
-      io.stderr:write(why, "\n")
+      stop.say("%s", why)
     end
     if fn or not more then source = "" end
   end

@@ -6,6 +6,7 @@ local pages = require "toeplab.pages"
 local records = require "toeplab.records"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
+local trial_files = require "toeplab.trial_files"
 
 local command = {
   example = "toeplab report quickstart\n  toeplab report tnn-table10 scale=laptop -o table10.html",
@@ -43,9 +44,7 @@ end
 
 local function place(store, set, pool)
   if set.output then return set.output end
-  local ok, why = core.sys.mkdir(store.folder .. "/reports")
-  if not ok then stop.raise(stop.STORAGE, "%s", why) end
-  return ("%s/reports/%s.html"):format(store.folder, pages.name(pool))
+  return ("%s/%s.html"):format(trial_files.make(store.folder, "reports"), pages.name(pool))
 end
 
 function command.run(set, words)
@@ -54,7 +53,7 @@ function command.run(set, words)
   local store <close> = records.open(records.folder(set.dir), "r")
   local pool = pool_of(store, words[1], filters)
   local page, missing = pages.sweep(store, pool)
-  if missing then io.stderr:write("warning: pictures are missing: ", missing, "\n") end
+  if missing then stop.say("warning: pictures are missing: %s", missing) end
   local path = place(store, set, pool)
   local ok, why = core.sys.write_file(path, page)
   if not ok then stop.raise(stop.FAILED, "report: %s", why) end

@@ -28,7 +28,7 @@ local command = {
   },
 }
 
-local function say(format, ...) io.stderr:write(format:format(...), "\n") end
+local say = stop.say
 
 -- ---- Before -----------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ local function finite(v) return v and v - v == 0 and v or nil end
 
 local function as_json(t, told, differences)
   local first, c = told.metrics.first, told.checkpoint
-  print(json.encode { id = t.id, equal = told.equal, same = told.metrics.same,
+  print(json.show { id = t.id, equal = told.equal, same = told.metrics.same,
     different = told.metrics.differ, metrics = suggest.keys(told.metrics.names),
     first = first and { step = first.step, name = first.name, was = finite(first.was),
       is = finite(first.is), ulps = first.ulps },

@@ -8,9 +8,11 @@ local plan = require "toeplab.plan"
 local progress = require "toeplab.progress"
 local records = require "toeplab.records"
 local report = require "toeplab.report"
+local secrets = require "toeplab.secrets"
 local select = require "toeplab.select"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
+local trial_files = require "toeplab.trial_files"
 
 local show = {
   example = "toeplab show @last\n  toeplab show 3f9c1a\n  toeplab show @best:val_ppl --json",
@@ -29,7 +31,8 @@ local show = {
 local function journal_of(store, row)
   local j = store:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { row.id })[1]
   if not j then return nil end
-  local path = store.folder .. "/" .. journal.path("runs/" .. row.id:sub(1, 12), j.attempt)
+  local path = store.folder .. "/" .. journal.path(trial_files.folder(store.folder, row.id),
+    j.attempt)
   local file = io.open(path, "rb")
   local size = file and file:seek("end") or 0
   if file then file:close() end
@@ -40,7 +43,7 @@ end
 local function backends_of(store, files)
   for _, f in ipairs(files) do
     if f.kind == "backends" then
-      local text = core.sys.read_file(store.folder .. "/" .. f.path)
+      local text = core.sys.read_file(trial_files.path(store.folder, f.trial, f))
       return text and choices.words(text) or f.path .. " is missing"
     end
   end
@@ -48,11 +51,11 @@ end
 
 -- All that is stored of the trial in row, as one table.
 local function collect(store, row)
-  local log = ("%s/runs/%s/log.txt"):format(store.folder, row.id:sub(1, 12))
+  local log = ("%s/%s/log.txt"):format(store.folder, trial_files.folder(store.folder, row.id))
   local files = store:rows("SELECT * FROM v_artifacts WHERE trial = ? ORDER BY path", { row.id })
   return {
     row = row, folder = store.folder, files = files, backends = backends_of(store, files),
-    config = store:decode(row.config), about = store:decode(row.provenance),
+    config = store:config(row.config), about = store:object(row.provenance),
     metrics = store:rows("SELECT * FROM v_last WHERE trial = ? ORDER BY name", { row.id }),
     events = store:rows("SELECT * FROM v_events WHERE trial = ? ORDER BY created", { row.id }),
     journal = journal_of(store, row), log = core.sys.exists(log) and log or nil,
@@ -83,7 +86,7 @@ local function show_head(t)
   field("time", row.seconds and progress.duration(row.seconds))
   field("tags", row.tags)
   field("notes", row.notes)
-  field("command", row.command)
+  field("command", row.command and secrets.text(row.command))
   local dirty = row.git_dirty == 1 and " with changes" or ""
   field("commit", row.git_commit and row.git_commit .. dirty)
   field("changes", about.changes and t.folder .. "/" .. about.changes)
@@ -98,7 +101,8 @@ local function show_head(t)
     if about[name] == nil then field(name, about.build[name]) end
   end
   field("features", about.features)
-  field("environment", about.environment and pairs_of(about.environment))
+  field("environment", about.environment and 
+    pairs_of(secrets.environment(about.environment)))
   field("log", t.log)
   field("journal", t.journal)
 end
@@ -145,13 +149,13 @@ local function show_json(t)
   end
   object.events, object.files = without_trial(t.events), without_trial(t.files)
   object.log, object.journal, object.backends = t.log, t.journal, t.backends
-  print(json.encode(object))
+  print(json.show(object))
 end
 
 local function show_script(store, row)
   local sweep = store:rows("SELECT source FROM sweeps WHERE id = ?", { row.sweep, n = 1 })[1]
   if not sweep then stop.usage("the script of trial %s is not stored", row.id:sub(1, 12)) end
-  io.write(sweep.source)
+  io.write(output.data(sweep.source))
 end
 
 function show.run(set, words)

@@ -81,7 +81,7 @@ end
 
 function sql.run(set, words)
   output.check("sql", set)
-  local store <close> = records.open(records.folder(set.dir), "r")
+  local store <close> = records.open(records.folder(set.dir), "ask")
   if set.schema then
     show_schema(store)
     return stop.DONE

@@ -55,13 +55,13 @@ local function left(store, sweep, list, workers)
   if workers == 0 then return nil end
   local model, times = estimate.new(store, sweep.experiment), {}
   for _, t in ipairs(list) do
-    times[#times + 1] = model:left(store:decode(t.config), t.step, core.sys.now() - t.started)
+    times[#times + 1] = model:left(store:config(t.config), t.step, core.sys.now() - t.started)
   end
   for _, row in ipairs(store:rows([[SELECT json_remove(t.config, '$.seed') AS config,
       count(*) AS trials, avg(coalesce(t.step, 0)) AS step FROM members m
       JOIN v_trials t ON t.id = m.trial
       WHERE m.sweep = ? AND t.status IN ('queued', 'interrupted') GROUP BY 1]], { sweep.id })) do
-    local seconds = model:left(store:decode(row.config), row.step)
+    local seconds = model:left(store:config(row.config), row.step)
     if not seconds then return nil end
     for _ = 1, row.trials do times[#times + 1] = seconds end
   end

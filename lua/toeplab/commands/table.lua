@@ -246,9 +246,9 @@ local function show(result, set)
     if not result.pool then stop.usage("table: --why: no trial here answers %s", result.id) end
     why(result, set.why)
   elseif format == "html" then
-    io.write((page:format(result.id, (formats.html(result):gsub("%%", "%%%%")))))
+    io.write(core.sys.clean(page:format(result.id, (formats.html(result):gsub("%%", "%%%%")))))
   else
-    io.write(formats[format](result))
+    io.write(core.sys.clean(formats[format](result)))
   end
 end
 
@@ -264,7 +264,7 @@ function command.run(set, words)
   local fine = not percent or check(result, percent)
   show(result, set)
   if not result.pool then
-    io.stderr:write(("no trial here answers %s (toeplab table lists what does)\n"):format(words[1]))
+    stop.say("no trial here answers %s (toeplab table lists what does)", words[1])
   end
   return fine and stop.DONE or stop.CHECK
 end

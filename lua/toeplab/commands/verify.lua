@@ -112,10 +112,11 @@ end
 
 local function summary(title, t, of_file)
   local good = t.failed == 0 and t.passed > 0
-  local colour = progress.colour(1) and (good and "\27[32m%s\27[0m" or "\27[31m%s\27[0m") or "%s"
   local text = ("%s: %d passed, %d failed, %d skipped"):format(title, t.passed, t.failed, t.skipped)
   if t.at then text = text .. (", worst %.1e (%s)"):format(t.worst, t.at) end
-  print(colour:format(text))
+  if progress.colour(1) then io.write(good and "\27[32m" or "\27[31m") end
+  print(text)
+  if progress.colour(1) then io.write("\27[0m") end
   for _, why in ipairs(suggest.keys(t.reasons)) do
     print(("  skipped: %d x %s"):format(t.reasons[why], why))
   end

@@ -1,0 +1,72 @@
+/* clean.c - text for people: what a file, a message or a name holds reaches a terminal as letters,
+** never as a command to it. */
+#include <stdio.h>
+
+#include "glue.h"
+
+/* The bytes of the UTF-8 character that begins at s, which has n of them, and its number; 0: none
+** does. */
+static size_t character(const unsigned char *s, size_t n, unsigned *out_code)
+{
+    static const unsigned least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t bytes = s[0] < 0x80       ? 1
+                   : s[0] >> 5 == 6  ? 2
+                   : s[0] >> 4 == 14 ? 3
+                   : s[0] >> 3 == 30 ? 4
+                                     : 0;
+    if (bytes == 0 || bytes > n) return 0;
+    unsigned code = bytes == 1 ? s[0] : s[0] & (0xffu >> (bytes + 1));
+    for (size_t i = 1; i < bytes; i++) {
+        if (s[i] >> 6 != 2) return 0;
+        code = code << 6 | (s[i] & 0x3f);
+    }
+    if (code < least[bytes] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return 0;
+    *out_code = code;
+    return bytes;
+}
+
+/* Controls, the old ones (C0, DEL) and the new (C1), ends of lines and paragraphs, and what changes
+** the direction of the text around it. A newline and a tab are none. */
+static int is_control(unsigned c)
+{
+    return (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7f && c < 0xa0) || c == 0x61c ||
+           c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2066 && c <= 0x2069);
+}
+
+void glue_clean(lua_State *L, const char *text, size_t length)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    luaL_Buffer out;
+    luaL_buffinit(L, &out);
+    for (size_t at = 0, kept = 0; at <= length;) {
+        unsigned code = 0;
+        size_t bytes = at < length ? character(s + at, length - at, &code) : 0;
+        if (bytes > 0 && !is_control(code)) {
+            at += bytes;
+            continue;
+        }
+        luaL_addlstring(&out, text + kept, at - kept);
+        char sign[16] = "";
+        if (at < length && code < 0x80 && bytes <= 1)
+            (void)snprintf(sign, sizeof sign, "\\x%02x", (unsigned)s[at]);
+        else if (at < length)
+            (void)snprintf(sign, sizeof sign, "\\u{%x}", code);
+        luaL_addstring(&out, sign);
+        at += bytes > 0 ? bytes : 1;
+        kept = at;
+    }
+    luaL_pushresult(&out);
+}
+
+/* clean(text): with \x1b, \u{9b} in the place of control characters other than newline and tab, and
+** \xff in that of a byte that is no UTF-8. */
+static int clean(lua_State *L)
+{
+    size_t length;
+    const char *text = luaL_checklstring(L, 1, &length);
+    glue_clean(L, text, length);
+    return 1;
+}
+
+const luaL_Reg glue_clean_functions[] = {{"clean", clean}, {NULL, NULL}};

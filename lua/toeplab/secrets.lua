@@ -1,0 +1,117 @@
+-- secrets.lua: what is never stored: passwords, tokens, keys. A results folder is given away.
+--
+-- A value is a secret by the name it has, or by its place in an address (user:password@host). Names
+-- in the environment are judged by any part of them, as nothing depends on what is kept of it; a
+-- configuration, a command line and overrides only by names that mean nothing else, and never a
+-- number, as trials are told apart by them: tokens=512, mask_token="[MASK]" stay.
+local secrets = {}
+
+secrets.MASK = "***"
+
+local parts = { "key", "token", "secret", "pass", "jwt", "credential", "auth", "cookie" }
+
+-- Whether a variable of the environment, or an assignment in a changed source, is a secret's.
+function secrets.variable(name)
+  local low = name:lower():gsub("author", "")
+  for _, part in ipairs(parts) do
+    if low:find(part, 1, true) then return true end
+  end
+  return false
+end
+
+local words = {}
+for word in ([[secret secrets password passwd passphrase passcode jwt credential credentials
+    apikey bearer]]):gmatch "%S+" do
+  words[word] = true
+end
+
+local of_key, of_token = {}, {}
+for word in ("api access secret private ssh signing encryption aws account"):gmatch "%S+" do
+  of_key[word] = true
+end
+for word in ("access auth api hf bearer session refresh github gitlab wandb huggingface aws")
+  :gmatch "%S+" do
+  of_token[word] = true
+end
+
+-- Whether a name means a secret and nothing else: password, hf_token, API-KEY, SLURM_JWT.
+function secrets.certain(name)
+  local before
+  for part in name:lower():gmatch "[%w]+" do
+    if words[part] or part == "key" and of_key[before] or part == "token" and of_token[before] then
+      return true
+    end
+    before = part
+  end
+  return false
+end
+
+-- A text without the users and passwords of its addresses.
+function secrets.text(text)
+  text = text:gsub("(%a[%w+.-]*)://([^%s/'\"]*)@", function(scheme, user)
+    local open = not user:find(":", 1, true) and not scheme:find "^[Hh][Tt][Tt][Pp]" -- ssh://git@
+    return not open and scheme .. "://" .. secrets.MASK .. "@" or nil
+  end)
+  return (text:gsub("(%f[%w][%w._+-]+):([^%s:@/'\"]+)(@[%w%[])", "%1:" .. secrets.MASK .. "%3"))
+end
+
+local function plain(value)
+  return tonumber(value) ~= nil or value == "true" or value == "false" or value == ""
+end
+
+-- A word of a command line, or an override: name=value, --name=value.
+function secrets.word(word)
+  local dashes, name, value = word:match "^(%-*)([%w_.-]+)=(.*)$"
+  if name and not plain(value)
+    and (secrets.certain(name) or dashes ~= "" and secrets.variable(name)) then
+    return ("%s%s=%s"):format(dashes, name, secrets.MASK)
+  end
+  return secrets.text(word)
+end
+
+-- The label of a trial: "decay=0.9 seed=1".
+function secrets.label(label) return (label:gsub("%S+", secrets.word)) end
+
+-- The words of a command line: the word after --password is one too.
+function secrets.words(list)
+  local masked = {}
+  for i, word in ipairs(list) do
+    local before = i > 1 and list[i - 1]:match "^%-%-([%w_-]+)$"
+    masked[i] = before and secrets.certain(before) and not plain(word) and secrets.MASK
+      or secrets.word(word)
+  end
+  return masked
+end
+
+-- A configuration without secrets, or the same table if it has none.
+function secrets.config(values)
+  local copy
+  for key, value in pairs(values) do
+    local new = value
+    if type(value) == "table" then
+      new = secrets.config(value)
+    elseif type(value) == "string" then
+      new = type(key) == "string" and secrets.certain(key) and not plain(value) and secrets.MASK
+        or secrets.text(value)
+    end
+    if new ~= value then
+      copy = copy or table.move(values, 1, #values, 1, {})
+      for k, v in pairs(values) do
+        if copy[k] == nil then copy[k] = v end
+      end
+      copy[key] = new
+    end
+  end
+  return copy or values
+end
+
+-- The environment {name = value}.
+function secrets.environment(set)
+  local masked = {}
+  for name, value in pairs(set) do
+    masked[name] = secrets.variable(name) and secrets.MASK or secrets.text(tostring(value))
+  end
+  return masked
+end
+
+return secrets
