@@ -15,20 +15,31 @@ add_test(NAME torture_spread COMMAND ${kills} 200 --seconds 20)
 set(disk ${here}/tests/torture_disk.sh $<TARGET_FILE:toeplab> ${here} ${CMAKE_C_COMPILER})
 add_test(NAME torture_disk COMMAND ${disk} 31)
 add_test(NAME torture_disk_all COMMAND ${disk} 1)
+add_test(NAME torture_disk_read COMMAND ${disk} 31 read)
+add_test(NAME torture_disk_read_all COMMAND ${disk} 1 read)
+set(power ${here}/tests/torture_power.sh $<TARGET_FILE:toeplab> ${here} ${CMAKE_C_COMPILER})
+if(TL_SANITIZE)
+  set(form image) # the other one is by LD_PRELOAD
+endif()
+add_test(NAME torture_power COMMAND ${power} 8 ${form})
+add_test(NAME torture_power_50 COMMAND ${power} 50 ${form})
+set_tests_properties(torture_power torture_power_50 PROPERTIES SKIP_RETURN_CODE 77)
 foreach(test large_store reader)
   add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/lua/${test}.lua
     ${CMAKE_BINARY_DIR}/${test})
 endforeach()
-set_tests_properties(torture torture_workers torture_edges torture_disk PROPERTIES LABELS torture)
-set_tests_properties(torture_200 torture_spread torture_disk_all large_store reader
-  PROPERTIES LABELS "torture;long")
+set_tests_properties(torture torture_workers torture_edges torture_disk torture_disk_read
+  torture_power PROPERTIES LABELS torture)
+set_tests_properties(torture_200 torture_spread torture_disk_all torture_disk_read_all
+  torture_power_50 large_store reader PROPERTIES LABELS "torture;long")
 set(anew "rm -rf fuzz-$2 && mkdir fuzz-$2 && cd fuzz-$2 && exec $0 lua $1 $2 3 1") # even if stopped
 foreach(target config journal database checkpoint words) # longer, and with sanitisers: by hand
   add_test(NAME fuzz_${target} COMMAND sh -c ${anew} $<TARGET_FILE:toeplab>
     ${here}/tests/fuzz/fuzz.lua ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
 endforeach()
 if(TL_SANITIZE) # signals, memory limits and LD_PRELOAD are the sanitisers' own
-  set_tests_properties(torture_workers torture_disk PROPERTIES DISABLED TRUE)
+  set_tests_properties(torture_workers torture_disk torture_disk_read torture_disk_all
+    torture_disk_read_all PROPERTIES DISABLED TRUE)
   # libhdf5 leaks where a file is damaged, libc where a locale is set.
   set_tests_properties(torture_edges fuzz_checkpoint PROPERTIES ENVIRONMENT
     ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0)
