@@ -28,8 +28,9 @@ foreach(test large_store reader)
   add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/lua/${test}.lua
     ${CMAKE_BINARY_DIR}/${test})
 endforeach()
+add_test(NAME torture_signals COMMAND toeplab lua ${here}/tests/lua/signals.lua 8)
 set_tests_properties(torture torture_workers torture_edges torture_disk torture_disk_read
-  torture_power PROPERTIES LABELS torture)
+  torture_power torture_signals PROPERTIES LABELS torture)
 set_tests_properties(torture_200 torture_spread torture_disk_all torture_disk_read_all
   torture_power_50 large_store reader PROPERTIES LABELS "torture;long")
 set(anew "rm -rf fuzz-$2 && mkdir fuzz-$2 && cd fuzz-$2 && exec $0 lua $1 $2 3 1") # even if stopped

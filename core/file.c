@@ -27,10 +27,35 @@ tl_status tl_fail_errno(tl_ctx *ctx, const char *what, const char *path)
     return st;
 }
 
-static tl_status make_folder(tl_ctx *ctx, const char *path)
+tl_status tl_file_sync_folder(tl_ctx *ctx, const char *folder)
+{
+    tl_status st = TL_OK;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return tl_fail_errno(ctx, "open", folder);
+    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS) /* EINVAL: cannot be synced */
+        st = tl_fail_errno(ctx, "fsync", folder);
+    int error = errno;
+    (void)close(fd);
+    errno = error;
+    return st;
+}
+
+/* A new folder survives a power failure once the one that holds it is synced. */
+static tl_status sync_parent(tl_ctx *ctx, char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (!slash) return tl_file_sync_folder(ctx, ".");
+    if (slash == path) return tl_file_sync_folder(ctx, "/");
+    *slash = '\0';
+    tl_status st = tl_file_sync_folder(ctx, path);
+    *slash = '/';
+    return st;
+}
+
+static tl_status make_folder(tl_ctx *ctx, char *path)
 {
     struct stat s;
-    if (mkdir(path, 0777) == 0) return TL_OK;
+    if (mkdir(path, 0777) == 0) return sync_parent(ctx, path);
     int error = errno; /* on a read-only disk it need not say that the folder exists */
     if (stat(path, &s) == 0 && S_ISDIR(s.st_mode)) return TL_OK;
     errno = error;
@@ -189,19 +214,6 @@ static int write_all(int fd, const char *data, size_t bytes)
     return 0;
 }
 
-static tl_status sync_folder(tl_ctx *ctx, const char *folder)
-{
-    tl_status st = TL_OK;
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return tl_fail_errno(ctx, "open", folder);
-    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS) /* EINVAL: cannot be synced */
-        st = tl_fail_errno(ctx, "fsync", folder);
-    int error = errno;
-    (void)close(fd);
-    errno = error;
-    return st;
-}
-
 /* Creates temp. What stands there bears our own pid, so it is a dead namesake's. */
 static int create(const char *temp)
 {
@@ -239,7 +251,7 @@ tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_part *parts, i
         (void)unlink(temp); /* the failure is reported already */
         errno = error;
     } else {
-        st = sync_folder(ctx, folder);
+        st = tl_file_sync_folder(ctx, folder);
     }
 done:
     error = errno;

@@ -314,6 +314,11 @@ tl_status tl_json_each(tl_ctx *ctx, const char *path, const char *text, size_t b
 
 /* Takes FOLDER/lock until *out_fd is closed (lock.c). TL_ELOCKED names the process that has it. */
 tl_status tl_lock(tl_ctx *ctx, const char *folder, int *out_fd);
+/* TL_EIO: FOLDER/lock is not the file any more that fd holds. */
+tl_status tl_lock_check(tl_ctx *ctx, const char *folder, int fd);
+struct stat;
+int tl_same_file(const struct stat *a, const struct stat *b);
+#define TL_REPLACED "was moved, removed or replaced while it was written to"
 
 /* The checksum behind our HDF5 files (trailer.c). */
 #define TL_TRAILER 24

@@ -22,6 +22,21 @@ static tl_status locked(tl_ctx *ctx, const char *folder, int fd)
                    folder, pid, host, age > 0 ? age : 0.0);
 }
 
+int tl_same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+tl_status tl_lock_check(tl_ctx *ctx, const char *folder, int fd)
+{
+    struct stat held, found;
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/lock", folder); /* tl_lock has found that it fits */
+    if (fstat(fd, &held) != 0) return tl_fail_errno(ctx, "fstat", path);
+    if (stat(path, &found) == 0 && tl_same_file(&found, &held)) return TL_OK;
+    return tl_fail(ctx, TL_EIO, "%s: " TL_REPLACED, path);
+}
+
 tl_status tl_lock(tl_ctx *ctx, const char *folder, int *out_fd)
 {
     char path[4096], text[300], host[200] = "?";

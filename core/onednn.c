@@ -1,7 +1,12 @@
 /* onednn.c - matrix products by oneDNN, where it was there to compile with.
 **
 ** It runs on the calling thread: its OpenMP is told so on every thread that calls, and starts no
-** thread of its own. gemm.c splits the work. */
+** thread of its own. gemm.c splits the work.
+**
+** The AVX-512 kernels of 2.6 keep data below the stack pointer, further than the 128 bytes that the
+** system leaves alone. A signal handler on the same stack overwrites them. So the engine's threads
+** block all signals, and a program that handles any gives its handlers a stack of their own
+** (sigaltstack, SA_ONSTACK), as lua/signals.c does. */
 #include "gemm.h"
 
 #ifdef TL_ONEDNN

@@ -23,6 +23,7 @@ struct tl_store {
     sqlite3 *db;
     char *folder, *path;      /* path: of the database */
     int lock;                 /* descriptor of FOLDER/lock; -1: reading */
+    struct stat wal;          /* of the write-ahead log as it was opened */
     sqlite3_stmt *kept[KEPT]; /* prepared statements that nobody runs now, last used first */
 };
 
@@ -167,6 +168,15 @@ static void disconnect(tl_store *s)
     s->db = NULL;
 }
 
+/* The identity of the database's file of that ending. */
+static tl_status identify(const tl_store *s, const char *ending, struct stat *out)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s%s", s->path, ending) >= (int)sizeof path)
+        return tl_fail(s->ctx, TL_EINVAL, "%s: too long a name", s->path);
+    return stat(path, out) == 0 ? TL_OK : tl_fail_errno(s->ctx, "stat", path);
+}
+
 static tl_status open_writer(tl_store *s)
 {
     int version;
@@ -174,10 +184,26 @@ static tl_status open_writer(tl_store *s)
     if (st == TL_OK) st = tl_lock(s->ctx, s->folder, &s->lock);
     if (st == TL_OK) st = connect(s, s->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
     if (st == TL_OK) st = version_of(s, &version);
-    if (st == TL_OK) st = script(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;");
+    /* FULL: a commit is on the disk when it returns; then the journal that it came from may go. */
+    if (st == TL_OK) st = script(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
     if (st == TL_OK && version > 0 && version < VERSION) st = backup(s, version);
     if (st == TL_OK && version < VERSION) st = upgrade(s, version);
+    if (st == TL_OK) st = version_of(s, &version); /* reads, which opens the write-ahead log */
+    if (st == TL_OK) st = identify(s, "-wal", &s->wal);
     return st;
+}
+
+tl_status tl_store_check(const tl_store *s)
+{
+    struct stat wal;
+    int moved = 0;
+    if (s->lock < 0) return TL_OK; /* a reader has nothing to lose */
+    tl_status st = tl_lock_check(s->ctx, s->folder, s->lock);
+    if (st != TL_OK) return st;
+    (void)sqlite3_file_control(s->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+    st = identify(s, "-wal", &wal);
+    if (st != TL_OK || (!moved && tl_same_file(&wal, &s->wal))) return st;
+    return tl_fail(s->ctx, TL_EIO, "%s: " TL_REPLACED, s->path);
 }
 
 /* path as a URI of a file that nobody changes. */

@@ -48,7 +48,8 @@ typedef struct tl_ctx tl_ctx;
 
 /* threads: 0 takes as many as the process may use processors (affinity, quota of its container).
 ** Results are bitwise repeatable for one thread count on one machine. A failure leaves no context
-** that could hold a message: TL_EINVAL (threads not in 0..4096), TL_ENOMEM. */
+** that could hold a message: TL_EINVAL (threads not in 0..4096), TL_ENOMEM. Signal handlers of the
+** program need a stack of their own (SA_ONSTACK): core/onednn.c says why. */
 tl_status tl_ctx_new(int threads, tl_ctx **out_ctx);
 void tl_ctx_free(tl_ctx *ctx);
 /* the last failure, e.g. "matmul: a is [4,3], b is [2,5]" */
@@ -622,6 +623,8 @@ tl_status tl_listops_text(const tl_tensor *ids, int64_t first, int64_t n, char *
 /* Makes a folder and those above it that are missing (mkdir -p). On failure errno tells why, here
 ** and for tl_file_write. */
 tl_status tl_file_folders(tl_ctx *ctx, const char *folder);
+/* What was created, renamed and removed in a folder is on the disk when this returns. */
+tl_status tl_file_sync_folder(tl_ctx *ctx, const char *folder);
 /* data becomes the whole content of path: written to a temporary name in the same folder, synced,
 ** renamed to path, folder synced; so path holds the old or the new content, whole. On failure it
 ** holds the old one, unless it was the folder that could not be synced: then the new one, which a
@@ -690,6 +693,9 @@ typedef int (*tl_row)(void *user, int columns, const char *const *names, const t
 tl_status tl_store_exec(tl_store *store, const char *sql, int count, const tl_value *values,
                         tl_row row, void *user);
 int64_t tl_store_last_id(const tl_store *store); /* rowid of the last INSERT */
+/* TL_EIO, TL_ENOTFOUND: the lock, the database or its log is not the file any more that a store
+** opened for writing holds open; what is written goes nowhere. */
+tl_status tl_store_check(const tl_store *store);
 
 #ifdef __cplusplus
 }

@@ -143,6 +143,7 @@ int luaopen_toeplab_core(lua_State *L)
     lua_newtable(L);
     glue_set(L, glue_sys_functions);
     glue_set(L, glue_process_functions);
+    glue_set(L, glue_signal_functions);
     lua_setfield(L, -2, "sys");
     lua_pushliteral(L, TL_VERSION);
     lua_setfield(L, -2, "version");

@@ -115,7 +115,7 @@ extern const luaL_Reg glue_error_functions[], glue_tensor_functions[], glue_grad
     glue_tno_functions[], glue_recurrence_functions[], glue_text_functions[],
     glue_files_functions[], glue_store_functions[],
     glue_sys_functions[], glue_listops_functions[], glue_svd_functions[], glue_device_functions[],
-    glue_process_functions[], glue_graph_functions[];
+    glue_process_functions[], glue_signal_functions[], glue_graph_functions[];
 extern const luaL_Reg glue_grad_methods[], glue_ops_methods[];
 
 /* Functions that differ in their kind are added to the table at the top: */

@@ -4,7 +4,7 @@
 **   p = core.sys.spawn({program, argument, ...}, log)   log: what it prints is added there
 **   p:send(text)       true, or nil and why: it is gone
 **   p:receive()        what it has told since; "" if nothing; nil once it has closed its end
-**   p:signal(name)     "INT", "TERM", "KILL"
+**   p:signal(name)     "INT", "TERM", "KILL", "HUP", "USR1", "USR2"
 **   p:wait([block])    nil while it runs; else its exit code, or nil and the number of the signal
 **   core.sys.poll({p, ...}, seconds)   returns once one can be received from, or a signal came
 ** and in the child
@@ -26,9 +26,6 @@
 #include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <sys/prctl.h>
-#endif
 
 #include "glue.h"
 
@@ -244,6 +241,7 @@ static int hear(lua_State *L)
 {
     struct pollfd in = {.fd = 0, .events = POLLIN};
     (void)fcntl(0, F_SETFL, O_NONBLOCK);
+    (void)fcntl(CHANNEL, F_SETFD, FD_CLOEXEC); /* what this process starts must not hold it open */
     if (lua_toboolean(L, 1)) (void)poll(&in, 1, -1); /* a signal ends it too */
     (void)take(L, 0);
     return 1;
@@ -251,8 +249,8 @@ static int hear(lua_State *L)
 
 static int send_signal(lua_State *L)
 {
-    static const char *const names[] = {"INT", "TERM", "KILL", NULL};
-    static const int         numbers[] = {SIGINT, SIGTERM, SIGKILL};
+    static const char *const names[] = {"INT", "TERM", "KILL", "HUP", "USR1", "USR2", NULL};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGKILL, SIGHUP, SIGUSR1, SIGUSR2};
     process                 *p = self(L);
     int                      which = luaL_checkoption(L, 2, NULL, names);
     lua_pushboolean(L, p->pid > 0 && kill(p->pid, numbers[which]) == 0);
@@ -294,18 +292,6 @@ static int poll_all(lua_State *L)
         lua_pop(L, 1);
     }
     lua_pushboolean(L, poll(fds, (nfds_t)n, (int)(seconds * 1e3)) > 0);
-    return 1;
-}
-
-/* This process is sent SIGTERM when its parent dies, where the system can do that; and no child of
-** its own can tell its parent anything. Returns the number of the parent: 1 if it is dead. */
-static int end_with_parent(lua_State *L)
-{
-#ifdef __linux__
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-#endif
-    (void)fcntl(CHANNEL, F_SETFD, FD_CLOEXEC);
-    lua_pushinteger(L, getppid());
     return 1;
 }
 
@@ -358,7 +344,6 @@ void glue_process_open(lua_State *L)
 }
 
 const luaL_Reg glue_process_functions[] = {
-    {"spawn", spawn}, {"poll", poll_all}, {"end_with_parent", end_with_parent},
-    {"hear", hear},   {"tell", tell},     {"print_to", print_to},
-    {"lock", lock_file}, {"kill", kill_process}, {NULL, NULL},
+    {"spawn", spawn}, {"poll", poll_all},  {"hear", hear},         {"tell", tell},
+    {"print_to", print_to}, {"lock", lock_file}, {"kill", kill_process}, {NULL, NULL},
 };

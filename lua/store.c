@@ -180,9 +180,16 @@ static int last_id(lua_State *L)
     return 1;
 }
 
+static int check(lua_State *L)
+{
+    glue_check(L, tl_store_check(glue_open_box(L, 1, &glue_store_class)->as.store));
+    return 0;
+}
+
 const luaL_Reg glue_store_functions[] = {{"store", core_store}, {NULL, NULL}};
 
 static const luaL_Reg methods[] = {
-    {"exec", exec}, {"each", each}, {"tuples", tuples}, {"last_id", last_id}, {NULL, NULL}};
+    {"exec", exec}, {"each", each}, {"tuples", tuples}, {"last_id", last_id}, {"check", check},
+    {NULL, NULL}};
 
 const glue_class glue_store_class = {"toeplab.store", release, methods, NULL};

@@ -1,12 +1,11 @@
-/* system.c - what scripts need of the system and standard Lua lacks: clocks, terminals, signals,
-** folders, whole files.
+/* system.c - what scripts need of the system and standard Lua lacks: clocks, terminals, folders,
+** whole files.
 **
 ** File functions return nil, "PATH: reason" and errno's number on failure, as Lua's own, and the
 ** name of the engine's status if the disk is at fault: "ENOSPC" or "EIO". */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,45 +120,6 @@ static int columns(lua_State *L)
         if (ioctl(fd, TIOCGWINSZ, &w) == 0) n = w.ws_col;
     lua_pushinteger(L, n > 0 && n < 100000 ? n : 80);
     return 1;
-}
-
-/* ---- Signals --------------------------------------------------------------------------------- */
-
-/* The only mutable globals: a signal handler can reach nothing else. */
-static volatile sig_atomic_t interrupts, ending;
-
-static void on_signal(int number)
-{
-    if (number == SIGINT) {
-        if (interrupts < SIG_ATOMIC_MAX) interrupts++;
-        if (interrupts >= 2) (void)signal(SIGINT, SIG_DFL); /* the third one ends the process */
-    } else {
-        ending = number;
-    }
-}
-
-static int catch_signals(lua_State *L)
-{
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR2};
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    (void)sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        struct sigaction old;
-        if (sigaction(numbers[i], NULL, &old) != 0) continue;
-        if (old.sa_handler == SIG_IGN) continue; /* nohup, or a job in the background */
-        if (sigaction(numbers[i], &action, NULL) != 0)
-            return luaL_error(L, "catch_signals: %s", strerror(errno));
-    }
-    return 0;
-}
-
-static int interrupted(lua_State *L)
-{
-    int number = ending;
-    lua_pushinteger(L, interrupts);
-    if (number == 0) return 1;
-    lua_pushstring(L, number == SIGTERM ? "TERM" : number == SIGHUP ? "HUP" : "USR2");
-    return 2;
 }
 
 /* ---- Folders and files ----------------------------------------------------------------------- */
@@ -322,6 +282,11 @@ static int sync_file(lua_State *L)
     return file_result(L, fine, NULL);
 }
 
+static int sync_folder(lua_State *L)
+{
+    return engine_result(L, tl_file_sync_folder(glue_ctx(L), luaL_checkstring(L, 1)));
+}
+
 static int write_file(lua_State *L)
 {
     size_t      size;
@@ -350,8 +315,6 @@ const luaL_Reg glue_sys_functions[] = {
     {"cache_dir", cache_dir},
     {"isatty", is_terminal},
     {"columns", columns},
-    {"catch_signals", catch_signals},
-    {"interrupted", interrupted},
     {"mkdir", make_folders},
     {"list", list},
     {"exists", exists},
@@ -364,5 +327,6 @@ const luaL_Reg glue_sys_functions[] = {
     {"read_file", read_file},
     {"write_file", write_file},
     {"sync", sync_file},
+    {"sync_folder", sync_folder},
     {NULL, NULL},
 };

@@ -3,6 +3,7 @@
 local config = require "toeplab.config"
 local core = require "toeplab.core"
 local eta = require "toeplab.eta"
+local processes = require "toeplab.processes"
 local prune = require "toeplab.prune"
 local records = require "toeplab.records"
 local stop = require "toeplab.stop"
@@ -11,7 +12,8 @@ local worker = require "toeplab.worker"
 
 local coordinator = {}
 
-local TAKE_SECONDS, GRACE_SECONDS, DEATHS = 0.2, 10, 2
+local TAKE_SECONDS, DEATHS = 0.2, 2
+local GRACE_SECONDS, HURRY_SECONDS = 8, 2 -- from the asking of a worker to stop to its end
 
 local Pool = {}
 Pool.__index = Pool
@@ -39,25 +41,9 @@ local function clean_folder(run, t, artifacts)
   end
 end
 
--- A worker at place serves one device. What it prints goes to the log of the trial in hand; before
--- that to a file of its own.
-local function start_worker(self, device, place)
-  local run = self.run
-  self.started = self.started + 1 -- a number of its own: others may have ended
-  local log = ("%s/worker-%d.log"):format(run.folder, self.started)
-  local words = table.move(run.worker, 1, #run.worker, 1, {})
-  words[#words + 1] = "--device=" .. place.device
-  local process, why = core.sys.spawn(words, log)
-  if not process then stop.raise(stop.FAILED, "no worker can be started: %s", why) end
-  local w = { process = process, read = wire.reader(), log = log, device = device, place = place }
-  table.insert(self.workers, w)
-  return w
-end
-
 -- Ends the process of w and forgets it.
 local function dismiss(self, w)
-  w.process:kill()
-  core.sys.remove(w.log)
+  w:kill()
   for i, other in ipairs(self.workers) do
     if other == w then
       self.run.turns:give(w.place)
@@ -82,9 +68,8 @@ local function assign(self, w, t)
   end
   lines[#lines + 1] = wire.line("trial", t.number, worker.check(run.exp, t, t.code_hash), t.path,
     attempt, seconds)
-  w.trial, w.began, w.step, w.text, w.late, w.asked = t, core.sys.clock(), nil, nil, nil, nil
-  w.over = nil
-  w.seconds = seconds
+  w.trial, w.began, w.step, w.text, w.late, w.deadline = t, core.sys.clock(), nil, nil, nil, nil
+  w.seconds, w.killed = seconds, nil
   w.process:send(table.concat(lines)) -- if it is gone, its end is found soon
   w.trial_log = ("%s/%s/log.txt"):format(run.folder, t.path)
   run.progress:began(w, t)
@@ -114,7 +99,10 @@ local function assign_all(self)
     local device = self.queue[i].config.device
     local place = not full[device] and self.run.turns:take(device)
     if place then
-      assign(self, start_worker(self, device, place), table.remove(self.queue, i))
+      self.started = self.started + 1 -- a number of its own: others may have ended
+      local w = processes.start(self.run, self.started, device, place)
+      table.insert(self.workers, w)
+      assign(self, w, table.remove(self.queue, i))
       open = open + 1
     else
       full[device], i = true, i + 1
@@ -122,13 +110,21 @@ local function assign_all(self)
   end
 end
 
--- Takes over what the journal of the worker's trial says; some: not all if that is much. Returns
--- whether it has ended.
+-- Takes over what the journal of the worker's trial says; some: not all if that is much. Raises if
+-- it cannot be read: what the trial has said there is lost or not known.
 local function take(self, w, some)
-  local ended, damage = self.run.records:take(w.trial.id, w.trial.path, some)
-  if damage then self.run.progress:warn("the journal of %s: %s", w.trial.label, damage) end
-  w.over = w.over or ended
-  return w.over
+  local _, damage = self.run.records:take(w.trial.id, w.trial.path, some)
+  if damage then
+    stop.raise(stop.STORAGE, "%s: its journal in %s/%s cannot be read: %s", w.trial.label,
+      self.run.folder, w.trial.path, damage)
+  end
+end
+
+-- How the trial of w has ended by the word of its own journal: {status=, error=, ended=}, or nil.
+local function own_word(self, w)
+  take(self, w)
+  local row = self.run.records:outcome(w.trial.id)
+  return row.status ~= "running" and row or nil
 end
 
 -- An axis that nobody reads is an error (runner.lua) once all is run; so long nobody should wait.
@@ -147,11 +143,17 @@ local function check_reads(self)
 end
 
 -- The worker's trial is over: status "done", "failed" or "interrupted". Returns what it counts as:
--- what had no more time has failed.
+-- what had no more time has failed. It is done only if its journal says so.
 local function over(self, w, status, why, ended)
   local run, t = self.run, w.trial
+  local said = own_word(self, w)
+  if status == "done" and not (said and said.status == "done") then
+    stop.raise(stop.STORAGE, "%s: its worker has ended it, and its journal in %s/%s has no end",
+      t.label, run.folder, t.path)
+  end
+  run.records:check()
   if w.late and status ~= "done" then status, why, ended = "failed", w.late, w.late_for end
-  if not take(self, w) or w.late then run.records:finish(t.id, status, why, ended) end
+  if not said or w.late then run.records:finish(t.id, status, why, ended) end
   run.records:end_journal(t.id, t.path)
   w.trial, t.status = nil, ended == "pruned" and ended or status
   run.used = run.used + core.sys.clock() - w.began
@@ -190,6 +192,8 @@ function hear.read(self, _, ...)
   for _, key in ipairs { ... } do self.reads[key] = true end
 end
 
+function hear.changed(_, w, why) w.changed = why end
+
 function hear.ended(self, w, status, code, why, ended)
   local label = w.trial.label
   if self.named and why then -- the worker was told by SIGTERM
@@ -211,31 +215,17 @@ end
 
 -- ---- What befalls workers ---------------------------------------------------------------------
 
--- The last line that a worker printed, e.g. why it cannot go on.
-local function last_words(path)
-  return (core.sys.read_file(path) or ""):sub(-4000):match("([^\n]+)\n*$")
-end
-
-local function cause(code, signal, w)
-  if not signal then
-    local words = last_words(w.log) or w.trial and last_words(w.trial_log)
-    return ("its process ended with exit code %d%s"):format(code, words and ": " .. words or "")
-  end
-  local oom = signal == 9 and " (was there too little memory?)" or ""
-  return ("its process was killed by signal %d%s"):format(signal, oom)
-end
-
 -- A worker's process has ended. What it was at goes on from its checkpoint in another one, unless
 -- that happens again and again.
 local function buried(self, w)
-  local code, signal = w.process:wait(true)
-  local why = w.late or cause(code, signal, w)
+  local why, signal = w:cause()
+  why = w.late or why
   dismiss(self, w)
   local t = w.trial
   if not t then return end
-  if take(self, w) then -- it was done, and had no time to say so
-    local row = self.run.records:outcome(t.id)
-    return over(self, w, row.status, row.error, row.ended)
+  local said = own_word(self, w)
+  if said then -- it was over, and had no time to say so
+    return over(self, w, said.status, said.error, said.ended)
   end
   self.deaths[t] = (self.deaths[t] or 0) + 1
   if self.winding or w.late then
@@ -245,9 +235,9 @@ local function buried(self, w)
     self.run.progress:warn("%s: %s; it goes on in another", t.label, why)
     t.status = nil
     table.insert(self.queue, 1, t)
-  elseif code == worker.CHANGED then
-    over(self, w, "interrupted", why)
-    self.fate = self.fate or { code = stop.FAILED, why = why:match("toeplab: (.*)") or why }
+  elseif w.changed then
+    over(self, w, "interrupted", w.changed)
+    self.fate = self.fate or { code = stop.FAILED, why = w.changed }
     self:wind_down("TERM")
   else
     over(self, w, "failed", why)
@@ -265,40 +255,35 @@ local function overdue(self, w, now)
   end
 end
 
--- A trial that takes too long is asked to stop, then made to.
+-- A trial that takes too long is asked to stop.
 local function check_time(self, w, now)
   if not w.trial then return end
   if not w.late then
     w.late, w.late_for = overdue(self, w, now)
     if w.late then
-      w.asked, w.closed = now, true -- it ends after this trial
-      w.process:signal("TERM")
+      w.closed = true -- it ends after this trial
+      w:ask("TERM", GRACE_SECONDS)
     end
-  elseif w.asked and now - w.asked > GRACE_SECONDS then
-    w.process:signal("KILL")
-    w.asked = nil
   end
+  w:check(now)
 end
 
 -- No more trials are begun; those at work are asked to save and stop.
-function Pool:wind_down(signal)
+function Pool:wind_down(signal, seconds)
   self.queue, self.winding = {}, true
   for _, w in ipairs(self.workers) do
-    if w.trial then w.process:signal(signal) end
+    if w.trial then w:ask(signal, seconds or GRACE_SECONDS) end
   end
 end
-
-local names = { INT = stop.INTERRUPT, TERM = stop.TERMINATE, USR2 = stop.TERMINATE,
-  HUP = stop.HANGUP }
 
 -- Passes signals of the user on; a second SIGINT does not let the workers finish their step.
 local function check_signals(self)
   local count, name = core.sys.interrupted()
   if count == (self.seen or 0) and (not name or self.named) then return end
-  local what = name or "INT"
-  if not self.fate then self.fate = { code = names[what], why = "stopped by SIG" .. what } end
+  local what, code = stop.signal()
+  if not self.fate then self.fate = { code = code, why = "stopped by SIG" .. what } end
   self.user, self.seen, self.named = true, count, name
-  self:wind_down(name and "TERM" or "INT")
+  self:wind_down(name and "TERM" or "INT", count > 1 and HURRY_SECONDS or nil)
 end
 
 -- ---- The loop ---------------------------------------------------------------------------------
@@ -346,6 +331,7 @@ end
 local function take_all(self, now)
   if now - self.taken < TAKE_SECONDS then return end
   self.taken = now
+  self.run.records:check()
   for _, w in ipairs(self.workers) do
     if w.trial then
       take(self, w, true)
@@ -370,6 +356,14 @@ local function turn(self)
   end)
 end
 
+-- Raises what is wrong with the storage, with advice.
+local function storage_failed(message)
+  local full = message:find("No space", 1, true) or message:find("too large", 1, true)
+    or message:find("quota", 1, true)
+  stop.raise(stop.STORAGE, "%s\nthe storage failed: %s and give the same command again", message,
+    full and "free some space" or "repair it")
+end
+
 -- Runs the trials of list. Returns counts {done=, failed=} and the set of keys that were read.
 -- Raises for what ends the run before its end; then too no worker is left.
 function Pool:go(list)
@@ -378,16 +372,15 @@ function Pool:go(list)
     while #self.queue > 0 or busy(self) do turn(self) end
   end)
   for _, w in ipairs(self.workers) do
-    w.process:kill()
-    core.sys.remove(w.log)
+    w:kill()
   end
   self.run.progress:clear()
-  if not ok then error(why, 0) end
+  if not ok then
+    if stop.is(why) and why.code == stop.STORAGE then storage_failed(why.message) end
+    error(why, 0)
+  end
   if self.storage then
-    local advice = (self.storage.why:find("No space") or self.storage.why:find("too large")
-      or self.storage.why:find("quota")) and "free some space" or "repair it"
-    stop.raise(stop.STORAGE, "%s: %s\nthe storage failed: %s and give the same command again",
-      self.storage.label, self.storage.why, advice)
+    storage_failed(("%s: %s"):format(self.storage.label, self.storage.why))
   elseif self.fate then
     stop.raise(self.fate.code, "%s; the same command continues", self.fate.why)
   end

@@ -19,6 +19,7 @@
 -- Every experiment has the keys precision, "float32" unless declared otherwise (core.precision),
 -- and device, what TOEPLAB_DEVICE says or "cpu" (devices.lua).
 local config = require "toeplab.config"
+local core = require "toeplab.core"
 local declared = require "toeplab.declared"
 local devices = require "toeplab.devices"
 local stop = require "toeplab.stop"
@@ -316,6 +317,10 @@ function experiment.is(v) return getmetatable(v) == Experiment end
 
 -- Runs the script at path, which returns an experiment. It may use every global but make none.
 function experiment.load(path)
+  local kind = core.sys.kind(path)
+  if kind == "folder" or kind == "other" or path:find "^/dev/" or path:find "^/proc/" then
+    stop.usage("%s: is not a plain file; every worker reads it again", path)
+  end
   local file, why = io.open(path, "rb")
   if not file then stop.usage("%s", why) end
   local text = file:read("a")

@@ -8,6 +8,7 @@
 --   artifact KIND STEP PATH BYTES SHA256               step STEP SECONDS
 --   event STEP KIND TEXT            end STATUS WHY ENDED SECONDS
 local core = require "toeplab.core"
+local stop = require "toeplab.stop"
 local wire = require "toeplab.wire"
 
 local journal = {}
@@ -33,10 +34,14 @@ local function failure(path, why, code)
   return problems[code] and core.error(problems[code], message) or message
 end
 
+-- A writer that appends to the journal at path. When it returns, a power failure leaves the file
+-- in its folder.
 function journal.writer(path)
   local file, why, code = io.open(path, "ab")
   if not file then error(failure(path, why, code), 0) end
   file:setvbuf("no")
+  local ok, problem, number = core.sys.sync_folder(path:match "^(.*)/" or ".")
+  if not ok then error(failure(path, problem, number), 0) end
   for _ = 1, 20 do -- who looks whether it is in use holds the lock for a moment
     if core.sys.lock(file) then break end
     core.sys.sleep(0.01)
@@ -97,18 +102,32 @@ local function records(text)
   return lines, good
 end
 
+local NO_FILE = 2 -- errno's ENOENT
+
+local function refuse(path, why)
+  why = why:find(path, 1, true) and why or path .. ": " .. why
+  stop.raise(stop.STORAGE, "%s: what the trial has said there is not known", why)
+end
+
 -- What the journal at path says from byte offset on: the list of its lines, the offset after the
--- last whole record, and why what follows cannot be read (nil: it can, or there is nothing). An
--- absent file says nothing. At most about a megabyte is read: call it until it says nothing.
+-- last whole record, and why what follows cannot be read (nil: it can, or there is nothing). A file
+-- that was never there says nothing; one that the system cannot read raises a storage error. At
+-- most about a megabyte is read: call it until it says nothing.
 function journal.read(path, offset)
-  local file <close> = io.open(path, "rb")
-  if not file then return {}, offset end
+  local file <close>, why, code = io.open(path, "rb")
+  if not file and code ~= NO_FILE then refuse(path, why) end
+  if not file then return {}, offset, offset > 0 and "it is gone" or nil end
+  local bytes, problem = file:seek("end")
+  if not bytes then refuse(path, problem) end
+  if bytes < offset then return {}, offset, "it has been cut" end
   file:seek("set", offset)
   local size = MOST
   while true do
-    local text = file:read(size) or ""
-    local lines, good, why = records(text)
-    if good > 0 or why or #text < size then return lines, offset + good, why end
+    local text, failed = file:read(size)
+    if failed then refuse(path, failed) end
+    text = text or ""
+    local lines, good, damage = records(text)
+    if good > 0 or damage or #text < size then return lines, offset + good, damage end
     file:seek("set", offset) -- one record larger than that
     size = size * 4
   end

@@ -54,6 +54,12 @@ end
 
 function Records:close() self.store:close() end
 
+-- Raises if the files that this store is written to are not those in its folder any more.
+function Records:check()
+  local ok, why = pcall(self.store.check, self.store)
+  if not ok then stop.raise(stop.STORAGE, "%s", why) end
+end
+
 Records.__close = Records.close
 
 -- Runs fn() in one transaction.
@@ -185,8 +191,10 @@ function lines.forget(self, id, step)
   self:rows("UPDATE trials SET step = ? WHERE id = ?", { step, id })
 end
 
+-- A trial that goes on from before an event meets it again, and says so in the same words.
 function lines.event(self, id, step, kind, text)
-  self:rows("INSERT INTO events (trial, step, kind, text) VALUES (?, ?, ?, ?)",
+  self:rows([[INSERT INTO events (trial, step, kind, text) SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS
+    (SELECT 1 FROM events WHERE trial = ?1 AND step = ?2 AND kind = ?3 AND text = ?4)]],
     { id, step, kind, text })
 end
 
@@ -198,7 +206,8 @@ end
 -- Takes over what the journal of a trial's attempt holds beyond what is taken over already, in one
 -- transaction with how far that is. path: of the trial; some: no more than a megabyte of it, so
 -- that a writer who is faster does not hold the caller. Returns whether the trial has ended by its
--- own word, and why the rest of the journal cannot be read (nil: it can).
+-- own word, and why the rest of the journal cannot be read (nil: it can). Raises a storage error if
+-- the system cannot read it.
 function Records:take(id, path, some)
   local row = self:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { id })[1]
   if not row then return false end

@@ -135,7 +135,8 @@ local function wait_for_writer(run, open)
       core.sys.kill(open.pid)
     end
     core.sys.sleep(0.05)
-    if core.sys.interrupted() > 0 then stop.raise(stop.INTERRUPT, "stopped by SIGINT") end
+    local name, code = stop.signal()
+    if name then stop.raise(code, "stopped by SIG%s", name) end
   end
 end
 
@@ -151,19 +152,20 @@ local function replay(run)
   end
 end
 
--- The words of a worker's command line.
+-- A function that gives the words of the command line of a worker on a device, and how many threads
+-- it has.
 local function worker_words(run, path, overrides, options)
   local threads = run.threads or math.max(1, core.threads() // run.jobs)
-  local words = { core.sys.executable(), "--threads", tostring(threads), "worker", path,
-    "--dir", run.folder }
-  for _, name in ipairs { "steps", "seconds" } do
-    local value = run.checkpoint[name]
-    if value then
-      words[#words + 1] = "--checkpoint-" .. name
-      words[#words + 1] = ("%.17g"):format(value)
+  return function(device)
+    local words = { core.sys.executable(), "--threads", tostring(threads), "worker",
+      "--dir=" .. run.folder, "--device=" .. device }
+    for _, name in ipairs { "steps", "seconds" } do
+      local value = run.checkpoint[name]
+      words[#words + 1] = value and ("--checkpoint-%s=%.17g"):format(name, value)
     end
-  end
-  return table.move(overrides, 1, #overrides, #words + 1, words), threads
+    table.move({ "--", path }, 1, 2, #words + 1, words)
+    return table.move(overrides, 1, #overrides, #words + 1, words)
+  end, threads
 end
 
 -- The trials that are to be run: all that are not done, or a share of them.
@@ -263,6 +265,7 @@ function runner.run(path, overrides, options)
   local list, skipped = to_do(run, options.shard)
   run.progress:expect(#run.trials, run.jobs, skipped)
   local counts, reads = coordinator.new(run):go(list)
+  core.sys.release_signals() -- all is stored, and a report may take forever
   counts.skipped = skipped
   if options.only then return counts.failed > 0 and stop.FAILED or stop.DONE, run.trials end
   show_report(run)

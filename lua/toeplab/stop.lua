@@ -1,5 +1,6 @@
 -- stop.lua: the exit codes of the program, and errors that end it with one of them and one clear
 -- line.
+local core = require "toeplab.core"
 local json = require "toeplab.json"
 
 local stop = {
@@ -38,6 +39,16 @@ function stop.text(e)
   if type(e.message) == "string" then return stop.plain(e.message) end
   local ok, text = pcall(json.encode, e)
   return "an error object " .. (ok and text or tostring(e))
+end
+
+local signals = { INT = stop.INTERRUPT, TERM = stop.TERMINATE, USR1 = stop.TERMINATE,
+  USR2 = stop.TERMINATE, HUP = stop.HANGUP }
+
+-- The signal that asks this process to end, "INT" or another, and its exit code; nil: none came.
+function stop.signal()
+  local count, name = core.sys.interrupted()
+  name = name or count > 0 and "INT" or nil
+  return name, signals[name]
 end
 
 local problems = { ENOSPC = "full", EIO = "damaged", ECORRUPT = "damaged" }

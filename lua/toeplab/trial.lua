@@ -202,15 +202,10 @@ end
 
 -- ---- The loop ---------------------------------------------------------------------------------
 
-local exit_codes = { INT = stop.INTERRUPT, TERM = stop.TERMINATE, USR2 = stop.TERMINATE,
-  HUP = stop.HANGUP }
-
 -- What ends the run if a signal has come, as error object; nil if none has.
 function Trial:stopped()
-  local count, name = core.sys.interrupted()
-  if count == 0 and not name then return nil end
-  return stop.new(exit_codes[name or "INT"], "stopped by SIG%s after step %d", name or "INT",
-    self.saved_step or 0)
+  local name, code = stop.signal()
+  return name and stop.new(code, "stopped by SIG%s after step %d", name, self.saved_step or 0)
 end
 
 -- Raises what ends the run if a signal has come. Between steps a checkpoint is written first;

@@ -23,7 +23,7 @@ local suggest = require "toeplab.suggest"
 local trial = require "toeplab.trial"
 local wire = require "toeplab.wire"
 
-local worker = { CHANGED = 86 } -- its exit code where the script is not the coordinator's
+local worker = {}
 
 local HOOK_INSTRUCTIONS = 1000
 local LONGEST = 10000 -- bytes of an error's text that are kept
@@ -279,9 +279,12 @@ local function perform(self, t, attempt, seconds)
     why = ("%s... (%d bytes)"):format(cut(why, LONGEST), #why)
   end
   local ended = (ok or status == "failed") and handle.why_ended or nil
-  -- A full disk may refuse this too; the coordinator is told in any case.
-  pcall(writer.add, writer, { { "end", status, why, ended,
+  -- A full disk may refuse this too: what is done is done only with this record.
+  local kept, refused = pcall(writer.add, writer, { { "end", status, why, ended,
     seconds + core.sys.clock() - rows.began, n = 5 } }, true)
+  if ok and not kept then
+    status, code, why, ended = "interrupted", stop.STORAGE, tostring(refused), nil
+  end
   writer:close()
   io.stdout:flush()
   if core.sys.size(log) == 0 then core.sys.remove(log) end
@@ -338,13 +341,15 @@ function worker.main(path, overrides, options)
       elseif line[1] == "trial" then
         local t = trials[line[2]]
         if not t or worker.check(exp, t, code) ~= line[3] then
-          stop.raise(worker.CHANGED, "%s or the program has changed while it ran", path)
+          local why = ("%s or the program has changed while it ran"):format(path)
+          tell("changed", why)
+          stop.raise(stop.FAILED, "%s", why)
         end
         t.path = line[4]
         perform(self, t, line[5], line[6])
       end
     end
-    if core.sys.interrupted() > 0 or select(2, core.sys.interrupted()) then break end
+    if stop.signal() then break end
   end
   return stop.DONE
 end

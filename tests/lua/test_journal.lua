@@ -65,7 +65,23 @@ t.test("a torn record is not read, wherever it is torn", function()
       local lines, offset, why = journal.read(path, 0)
       t.eq({ #lines, offset, why == nil }, { 2 * whole, whole > 0 and ends[whole] or 0, true })
     end
-    t.eq({ journal.read(folder .. "/none", 7) }, { {}, 7 })
+    t.eq({ journal.read(folder .. "/none", 0) }, { {}, 0 })
+  end)
+end)
+
+t.test("a journal that was there and is not, or is shorter, is damage; an unreadable one an error",
+  function()
+    in_folder(function(folder)
+      local path = folder .. "/j"
+      local text = three(path)
+      t.eq({ journal.read(folder .. "/none", 7) }, { {}, 7, "it is gone" })
+      t.eq({ journal.read(path, #text) }, { {}, #text })
+      t.eq({ journal.read(path, #text + 1) }, { {}, #text + 1, "it has been cut" })
+      for _, other in ipairs { folder, path .. "/x" } do -- cannot be read, cannot be opened
+        local ok, why = pcall(journal.read, other, 0)
+        t.eq({ ok, why.code }, { false, 6 })
+        t.ok(why.message:find(other, 1, true), why.message)
+      end
   end)
 end)
 

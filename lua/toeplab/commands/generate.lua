@@ -74,11 +74,10 @@ end
 
 -- Ends the run between two tokens if a signal has come.
 local function check_signals()
-  local count, name = core.sys.interrupted()
-  if count == 0 and not name then return end
+  local name, code = stop.signal()
+  if not name then return end
   io.write("\n")
-  stop.raise(name == "TERM" and stop.TERMINATE or name == "HUP" and stop.HANGUP
-    or stop.INTERRUPT, "stopped by SIG%s", name or "INT")
+  stop.raise(code, "stopped by SIG%s", name)
 end
 
 -- The number of tokens of the prompt.

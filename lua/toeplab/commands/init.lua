@@ -60,7 +60,7 @@ Exit codes
        not its published sha256 (data)
   5    another process is writing to the results folder
   6    the storage is damaged or full (fsck: damage remains)
-  130  stopped by SIGINT (129: SIGHUP, 143: SIGTERM, SIGUSR2): the same command continues]]
+  130  stopped by SIGINT (129: SIGHUP, 143: SIGTERM, SIGUSR1, SIGUSR2): the same command continues]]
 
 topics.environment = [[
 Environment

@@ -1,5 +1,6 @@
 -- run.lua: toeplab run: the trials of an experiment.
 local arguments = require "toeplab.commands.arguments"
+local core = require "toeplab.core"
 local declared = require "toeplab.declared"
 local runner = require "toeplab.runner"
 local stop = require "toeplab.stop"
@@ -49,7 +50,9 @@ local MOST = 128 -- half the processes that are listened to: each may be ending 
 function run.run(set, words, command)
   local path = table.remove(words, 1)
   if not path then stop.usage("run: which experiment? Give the path of its file") end
-  if path:find("=") then stop.usage("run: the file comes first, then key=value; got '%s'", path) end
+  if path:find("=") and not core.sys.exists(path) then
+    stop.usage("run: the file comes first, then key=value; got '%s'", path)
+  end
   local options = {
     dir = set.dir, quiet = set.quiet, command = { "toeplab", table.unpack(command) },
     jobs = arguments.integer("run", set, "jobs", 1),

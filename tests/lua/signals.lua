@@ -1,0 +1,54 @@
+-- signals.lua: bar R13: signals that are caught while a model trains change nothing: no process
+-- dies, and the loss is the undisturbed one's bit for bit. signals.lua [RUNS [SIGNALS]]
+-- One thread, so that all products run where the handlers do.
+local core = require "toeplab.core"
+
+local sys = core.sys
+local RUNS, SIGNALS = tonumber(arg[1] or 8), tonumber(arg[2] or 100)
+
+local path = os.tmpname()
+assert(sys.write_file(path, [[
+local tl = require "toeplab"
+tl.sys.catch_signals()
+local ids, model = tl.stream_of "ids", tl.models.tnn_lm { vocab = 100, layers = 1, dim = 128 }
+local opt = tl.optim.adam(model, { lr = 1e-3 })
+print "begun"
+local loss
+for _ = 1, 400 do
+  local batch = {}
+  for i = 1, 2 * 65 do batch[i] = ids:below(100) end
+  loss = tl.train.lm_step(model, opt, tl.ids(batch):reshape(2, 65))
+end
+print(("%a"):format(loss))
+]]))
+
+-- The output of the script while signals come at moments of that seed; raises if it dies.
+local function train(seed)
+  local log, random = path .. ".log", core.stream(seed, "moments")
+  os.remove(log)
+  local p = assert(sys.spawn({ sys.executable(), "--threads", "1", "lua", path }, log))
+  repeat sys.sleep(0.01) until (sys.read_file(log) or ""):find "begun" or p:wait()
+  local sent = 0
+  while sent < (seed > 0 and SIGNALS or 0) do
+    if not p:signal(sent % 2 == 0 and "HUP" or "USR1") then break end
+    sent = sent + 1
+    sys.sleep(random:below(3000) / 1e5)
+  end
+  local code, signal = p:wait(true)
+  local said = sys.read_file(log)
+  os.remove(log)
+  return code == 0 and said or ("died of signal %s after %d signals: %s"):format(signal, sent, said)
+end
+
+local wanted, failed = train(0), 0
+assert(wanted:find "^begun\n0x", wanted)
+for seed = 1, RUNS do
+  local got = train(seed)
+  if got ~= wanted then
+    failed = failed + 1
+    print(("run %d: %s"):format(seed, got))
+  end
+end
+os.remove(path)
+print(("%d of %d runs under %d signals died or differ"):format(failed, RUNS, SIGNALS))
+os.exit(failed == 0)
