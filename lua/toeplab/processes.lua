@@ -9,7 +9,7 @@ local Process = {}
 Process.__index = Process
 
 -- Starts a worker at place (devices.lua), which serves one device. What it prints goes to the log
--- of the trial in hand; before that to a file of its own. number: no other worker of the run has it.
+-- of the trial in hand; before that to a file of its own. number: of no other worker of the run.
 function processes.start(run, number, device, place)
   local log = ("%s/worker-%d.log"):format(run.folder, number)
   local process, why = core.sys.spawn(run.worker(place.device), log)
