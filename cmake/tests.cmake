@@ -22,6 +22,7 @@ if(TL_SANITIZE)
   set(form image) # the other one is by LD_PRELOAD
 endif()
 add_test(NAME torture_power COMMAND ${power} 8 ${form})
+add_test(NAME torture_power_record COMMAND ${power} 8 record)
 add_test(NAME torture_power_50 COMMAND ${power} 50 ${form})
 set_tests_properties(torture_power torture_power_50 PROPERTIES SKIP_RETURN_CODE 77)
 foreach(test large_store reader)
@@ -30,7 +31,7 @@ foreach(test large_store reader)
 endforeach()
 add_test(NAME torture_signals COMMAND toeplab lua ${here}/tests/lua/signals.lua 8)
 set_tests_properties(torture torture_workers torture_edges torture_disk torture_disk_read
-  torture_power torture_signals PROPERTIES LABELS torture)
+  torture_power torture_power_record torture_signals PROPERTIES LABELS torture)
 set_tests_properties(torture_200 torture_spread torture_disk_all torture_disk_read_all
   torture_power_50 large_store reader PROPERTIES LABELS "torture;long")
 set(anew "rm -rf fuzz-$2 && mkdir fuzz-$2 && cd fuzz-$2 && exec $0 lua $1 $2 3 1") # even if stopped
@@ -40,7 +41,7 @@ foreach(target config journal database checkpoint words) # longer, and with sani
 endforeach()
 if(TL_SANITIZE) # signals, memory limits and LD_PRELOAD are the sanitisers' own
   set_tests_properties(torture_workers torture_disk torture_disk_read torture_disk_all
-    torture_disk_read_all PROPERTIES DISABLED TRUE)
+    torture_disk_read_all torture_power_record PROPERTIES DISABLED TRUE)
   # libhdf5 leaks where a file is damaged, libc where a locale is set.
   set_tests_properties(torture_edges fuzz_checkpoint PROPERTIES ENVIRONMENT
     ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0)

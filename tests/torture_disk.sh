@@ -101,9 +101,9 @@ one() { # the disk fails at call n
     ends_well d
 }
 
-each_call() { # CALLS ERROR...: in both roles, from each call on and at each call alone
-    calls=$1
-    shift
+each_call() { # CALLS STRIDE ERROR...: in both roles, from a call on and at that call alone
+    calls=$1 step=$2
+    shift 2
     for role in run worker; do
         begin count
         faulty count
@@ -113,7 +113,7 @@ each_call() { # CALLS ERROR...: in both roles, from each call on and at each cal
                 n=1
                 while [ "$n" -le "$all" ]; do
                     one
-                    n=$((n + stride))
+                    n=$((n + step))
                 done
             done
         done
@@ -161,7 +161,7 @@ run calm
 result calm >"$top/want"
 case $mode in
 write)
-    each_call write 28 5 # ENOSPC, EIO
+    each_call write "$stride" 28 5 # ENOSPC, EIO
     ;;
 read)
     attacks
@@ -169,8 +169,8 @@ read)
     run begun.new ATTACK='kill -9 $(cut -d" " -f4 /proc/$PPID/stat) $PPID'
     [ "$code" -eq 137 ] || { echo "exit code $code where a kill was to come"; exit 1; }
     mv "$top/begun.new" "$top/begun"
-    each_call open 5 24 # EIO, EMFILE
-    each_call read 5 0  # EIO, a short read
+    each_call open $((stride / 5 + 1)) 5 24 # EIO, EMFILE; there are fewer opens than reads
+    each_call read "$stride" 5 0            # EIO, a short read
     ;;
 esac
 echo "$met failures met, $spared without harm, $failed failed"
