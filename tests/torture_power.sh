@@ -115,7 +115,10 @@ make_starts() {
     : >"$top/live"
     sweep "$top/begun/r" env >"$top/table" 2>"$top/live" &
     pid=$!
-    until [ "$(grep -c "back to step" "$top/live")" -ge 2 ]; do sleep 0.01; done
+    for _ in $(seq 3000); do
+        if [ "$(grep -c "back to step" "$top/live")" -ge 2 ]; then break; fi
+        sleep 0.01
+    done
     kill -TERM "$pid"
     wait "$pid" || code=$?
     pid=""
@@ -150,7 +153,7 @@ stopped() { # PID...: all their threads are, and none is in a call
 }
 
 signal() { # SIGNAL: to the coordinator and then to its workers
-    kill "-$1" "$pid" # at least a zombie, which nothing has waited for
+    kill "-$1" "$pid" 2>/dev/null || return 0 # it has come to its end
     while [ "$1" = STOP ] && ! stopped "$pid"; do :; done # it starts no other one from now on
     workers=$(cat /proc/"$pid"/task/"$pid"/children 2>/dev/null) || workers=
     for one in $workers; do kill "-$1" "$one" 2>/dev/null || true; done
