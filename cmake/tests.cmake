@@ -4,7 +4,7 @@ add_test(NAME layers COMMAND lua5.4 ${here}/tests/layers.lua ${here})
 add_test(NAME lab COMMAND ${here}/tests/lab.sh ${here})
 add_test(NAME install COMMAND ${here}/tests/install.sh ${CMAKE_BINARY_DIR} ${CMAKE_C_COMPILER}
   ${TL_SANITIZE})
-foreach(test cli kill_resume asking page torture_workers torture_edges)
+foreach(test cli kill_resume asking page torture_workers torture_edges torture_endless)
   add_test(NAME ${test} COMMAND ${here}/tests/${test}.sh $<TARGET_FILE:toeplab> ${here})
 endforeach()
 set_tests_properties(page PROPERTIES SKIP_RETURN_CODE 77) # without Chromium, after all the rest
@@ -25,15 +25,17 @@ add_test(NAME torture_power COMMAND ${power} 8 ${form})
 add_test(NAME torture_power_record COMMAND ${power} 8 record)
 add_test(NAME torture_power_50 COMMAND ${power} 50 ${form})
 set_tests_properties(torture_power torture_power_50 PROPERTIES SKIP_RETURN_CODE 77)
+set_tests_properties(torture_disk_read torture_power torture_power_record PROPERTIES LABELS torture)
+set_tests_properties(torture_disk_read_all torture_power_50 PROPERTIES LABELS "torture;long")
 foreach(test large_store reader)
   add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/lua/${test}.lua
     ${CMAKE_BINARY_DIR}/${test})
 endforeach()
 add_test(NAME torture_signals COMMAND toeplab lua ${here}/tests/lua/signals.lua 8)
-set_tests_properties(torture torture_workers torture_edges torture_disk torture_disk_read
-  torture_power torture_power_record torture_signals PROPERTIES LABELS torture)
-set_tests_properties(torture_200 torture_spread torture_disk_all torture_disk_read_all
-  torture_power_50 large_store reader PROPERTIES LABELS "torture;long")
+set_tests_properties(torture torture_workers torture_edges torture_endless torture_disk
+  torture_signals PROPERTIES LABELS torture)
+set_tests_properties(torture_200 torture_spread torture_disk_all large_store reader
+  PROPERTIES LABELS "torture;long")
 set(anew "rm -rf fuzz-$2 && mkdir fuzz-$2 && cd fuzz-$2 && exec $0 lua $1 $2 3 1") # even if stopped
 foreach(target config journal database checkpoint words) # longer, and with sanitisers: by hand
   add_test(NAME fuzz_${target} COMMAND sh -c ${anew} $<TARGET_FILE:toeplab>

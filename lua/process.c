@@ -8,7 +8,7 @@
 **   p:wait([block])    nil while it runs; else its exit code, or nil and the number of the signal
 **   core.sys.poll({p, ...}, seconds)   returns once one can be received from, or a signal came
 ** and in the child
-**   core.sys.hear([block])   what the parent has sent since; nil once it is gone
+**   core.sys.hear([seconds]) what the parent has sent since, waited for so long; nil: it is gone
 **   core.sys.tell(text)      to the parent
 **   core.sys.print_to(path)  what it prints is added there from now on
 **
@@ -239,10 +239,12 @@ static int tell(lua_State *L) { return put(L, CHANNEL, 1); }
 
 static int hear(lua_State *L)
 {
+    double        seconds = luaL_optnumber(L, 1, 0);
     struct pollfd in = {.fd = 0, .events = POLLIN};
     (void)fcntl(0, F_SETFL, O_NONBLOCK);
     (void)fcntl(CHANNEL, F_SETFD, FD_CLOEXEC); /* what this process starts must not hold it open */
-    if (lua_toboolean(L, 1)) (void)poll(&in, 1, -1); /* a signal ends it too */
+    luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 1, "not in 0..1e6 seconds");
+    if (seconds > 0) (void)poll(&in, 1, (int)(seconds * 1e3)); /* a signal ends it too */
     (void)take(L, 0);
     return 1;
 }

@@ -226,6 +226,23 @@ refuse "misspelt field" 2 "typo.lua:1: .*no field 'trail'; did you mean 'trial'"
     "$toeplab" run "$top/typo.lua"
 echo 'retrun 1' >"$top/syntax.lua"
 refuse "syntax error" 2 "syntax.lua:1: " "$toeplab" run "$top/syntax.lua"
+for path in /dev/stdin /dev/fd/0 "$top"; do
+    refuse "a script from $path" 2 "not a plain file; every worker reads it again" \
+        "$toeplab" run "$path" <"$top/syntax.lua"
+done
+cat >"$top/-x=1.lua" <<'END'
+local tl = require "toeplab"
+return tl.experiment "odd" { fixed = { code = 0 }, trial = function(t, c)
+  if c.code > 0 then os.exit(c.code) end
+  t:log { value = 7 }
+end }
+END
+cd "$top"
+expect "a script with a name like an option, and with =" 0 "seed=1  7" \
+    "$toeplab" run -q -C "$top/odd" -- "-x=1.lua"
+expect "a script that exits with any code fails like any other" 1 "1 failed" \
+    "$toeplab" run -C "$top/odd" -- "-x=1.lua" code=86
+cd "$OLDPWD"
 
 # ---- Runs ----------------------------------------------------------------------------------------
 

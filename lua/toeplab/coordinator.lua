@@ -25,8 +25,7 @@ function coordinator.new(run)
   local budget = run.exp.budget or {}
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
     counts = { done = 0, failed = 0, pruned = 0 }, deaths = {}, started = 0, total = budget.total,
-    limit = budget.trial, eta = eta.new(run.records, run.exp.name, run.jobs),
-    pruner = run.exp.prune and prune.new(run.exp.prune, run.records, run.trials) }, Pool)
+    limit = budget.trial, eta = eta.new(run.records, run.exp.name, run.jobs) }, Pool)
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
@@ -69,7 +68,7 @@ local function assign(self, w, t)
   lines[#lines + 1] = wire.line("trial", t.number, worker.check(run.exp, t, t.code_hash), t.path,
     attempt, seconds)
   w.trial, w.began, w.step, w.text, w.late, w.deadline = t, core.sys.clock(), nil, nil, nil, nil
-  w.seconds, w.killed = seconds, nil
+  w.seconds, w.killed, w.rung = seconds, nil, nil
   w.process:send(table.concat(lines)) -- if it is gone, its end is found soon
   w.trial_log = ("%s/%s/log.txt"):format(run.folder, t.path)
   run.progress:began(w, t)
@@ -192,6 +191,12 @@ function hear.read(self, _, ...)
   for _, key in ipairs { ... } do self.reads[key] = true end
 end
 
+-- The trial waits at that step until it is told whether it goes on.
+function hear.rung(self, w, step)
+  take(self, w)
+  w.rung, w.waits_since = step, core.sys.clock()
+end
+
 function hear.changed(_, w, why) w.changed = why end
 
 function hear.ended(self, w, status, code, why, ended)
@@ -258,7 +263,7 @@ end
 -- A trial that takes too long is asked to stop.
 local function check_time(self, w, now)
   if not w.trial then return end
-  if not w.late then
+  if not w.late and not w.rung then
     w.late, w.late_for = overdue(self, w, now)
     if w.late then
       w.closed = true -- it ends after this trial
@@ -310,16 +315,20 @@ local function check_budget(self, now)
   self:wind_down("TERM")
 end
 
--- Ends the trial of w if it is behind.
-local function check_pace(self, w)
-  if not self.pruner or not w.trial or w.pruned == w.trial then return end
-  local why, step, known = self.pruner:judge(w.trial)
-  if not why then return end
-  w.pruned = w.trial
-  if not known then self.run.records:event(w.trial.id, step, "prune", why) end
-  self.run.progress:note("%s: pruned: %s", w.trial.label, why)
-  w.process:send(wire.line("prune"))
+-- Tells trials that wait to be judged whether they go on. The wait takes none of their time.
+local function judge_all(self, now)
+  if self.winding then return end
+  for _, w in ipairs(self.workers) do
+    local word, why
+    if w.trial and w.rung then word, why = self.pruner:judge(w.trial, w.rung) end
+    if word then
+      if word == "prune" then self.run.progress:note("%s: pruned: %s", w.trial.label, why) end
+      w.began, w.rung = w.began + now - w.waits_since, nil
+      w.process:send(wire.line(word))
+    end
+  end
 end
+
 
 local function busy(self)
   for _, w in ipairs(self.workers) do
@@ -333,10 +342,7 @@ local function take_all(self, now)
   self.taken = now
   self.run.records:check()
   for _, w in ipairs(self.workers) do
-    if w.trial then
-      take(self, w, true)
-      check_pace(self, w)
-    end
+    if w.trial then take(self, w, true) end
   end
 end
 
@@ -350,6 +356,7 @@ local function turn(self)
   for _, w in ipairs(self.workers) do check_time(self, w, now) end
   check_budget(self, now)
   take_all(self, now)
+  judge_all(self, now)
   check_signals(self)
   self.run.progress:show(self.workers, self.counts, function()
     return self.eta:seconds(self.queue, self.workers)
@@ -367,7 +374,9 @@ end
 -- Runs the trials of list. Returns counts {done=, failed=} and the set of keys that were read.
 -- Raises for what ends the run before its end; then too no worker is left.
 function Pool:go(list)
+  local spec = self.run.exp.prune
   self.queue = table.move(list, 1, #list, 1, {})
+  self.pruner = spec and prune.new(spec, self.run.records, self.run.trials, list)
   local ok, why = pcall(function()
     while #self.queue > 0 or busy(self) do turn(self) end
   end)

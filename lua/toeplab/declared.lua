@@ -8,7 +8,7 @@
 --   when   = { { where = {model = "ski"}, fixed = {layers = 1}, grid = {lr = {1, 2}} } }
 --   except = { { where = {model = "ski", causal = true}, reason = "..." } }
 --   guard  = { metric = "loss", nan = "stop", zscore = 6, window = 128, retries = 2,
---              lr_factor = 0.5 }
+--              lr_factor = 0.5, every = 100 }
 --   prune  = { metric = "val_ppl", rule = "asha", eta = 3, min_steps = 100 }
 --   budget = { trial = "30m", total = "4h", memory = "6G" }
 --
@@ -30,6 +30,7 @@ local watch = {
     nan = field { default = "stop", choices = { "stop", "rollback" } },
     zscore = field { type = "number", min = 1, optional = true },
     window = field { default = 128, min = 8, max = 100000 },
+    every = field { type = "int", min = 1, optional = true },
     retries = field { default = 2, min = 0, max = 100 },
     lr_factor = field { default = 0.5, min = 1e-6, max = 1 },
   },
@@ -313,6 +314,9 @@ function declared.rules(exp)
   check_where(exp, "when")
   check_where(exp, "except")
   for _, name in ipairs { "guard", "prune", "budget" } do check_watch(exp, name) end
+  if exp.guard then
+    exp.guard.every = exp.guard.every or exp.checkpoint.steps or exp.guard.window
+  end
   check_budget(exp)
   check_answers(exp)
 end

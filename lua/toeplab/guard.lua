@@ -1,6 +1,8 @@
 -- guard.lua: watches a metric of a trial for values that are not finite and for spikes; then ends
--- the trial, or takes it back to its last checkpoint at a lower learning rate.
+-- the trial, or takes it back to an earlier step at a lower learning rate.
 --
+-- It goes back to the last multiple of every steps, or to the best checkpoint if that is later: not
+-- to the last checkpoint, which is where somebody stopped the trial or a minute was over.
 -- A value is a spike if it is more than zscore standard deviations above the mean of the last
 -- window values (at least 8). Every intervention is an event of the trial.
 local guard = {}
@@ -43,6 +45,15 @@ end
 function Guard:state() return { values = self.values, used = self.used } end
 
 function Guard:load(state) self.values, self.used = state.values, state.used end
+
+-- Whether the guard may take a trial back.
+function Guard:rolls_back()
+  local spec = self.spec
+  return spec.retries > 0 and (spec.nan == "rollback" or spec.zscore ~= nil)
+end
+
+-- Whether a step is one whose checkpoint is written for going back to.
+function Guard:anchors(step) return self:rolls_back() and step % self.spec.every == 0 end
 
 -- After a step: nil if all is well; "stop" or "rollback", and why. A spike is always an occasion to
 -- go back; what is not finite is what nan says.

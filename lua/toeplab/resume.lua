@@ -10,6 +10,7 @@ function resume.state(self)
   local state = { step = self.step, streams = {}, best = self.lowest }
   for name, part in pairs(self.parts) do state[name] = part:state() end
   if self.guard then state.guard = self.guard:state() end
+  if self.rungs then state.rungs = self.rungs:state() end
   for _, s in ipairs(streams.list()) do
     local key, offset = s.stream:state()
     state.streams[s.name] = { key = key, offset = offset }
@@ -27,6 +28,7 @@ local function apply(self, state)
   end
   for name, s in pairs(state.streams or {}) do streams.get(name):set_state(s.key, s.offset) end
   if self.guard and state.guard then self.guard:load(state.guard) end
+  if self.rungs and state.rungs then self.rungs:load(state.rungs) end
 end
 
 -- The state in a checkpoint's file, or its part only, or nil and why it cannot be used. One that is
@@ -75,6 +77,26 @@ local function compare_devices(self, state)
   if (state.device or "") == about then return end
   self.progress:warn("the checkpoint was made on another device than this one: the results will "
     .. "not equal those of an undisturbed run bit for bit; it was %s", state.device or "the CPU")
+end
+
+-- Brings model, optimiser and streams to the last checkpoint at a step for which anchor holds;
+-- returns its step, or nil if there is none. One that is damaged ends the trial: going back further
+-- would be another decision, but a trial that trains from before it comes to the same one.
+function resume.go_back(self, anchor)
+  local rows = self.rows:checkpoints()
+  for _, row in ipairs(rows) do
+    if anchor(row.step) then
+      local state, why = usable(self, row, rows)
+      self.rows:forget_after(state and row.step or row.step - 1)
+      if not state then
+        error(("guard: checkpoint %s/%s %s; the same command trains from before it again"):format(
+          self.folder, row.path, why), 0)
+      end
+      apply(self, state)
+      self.lowest = state.best
+      return row.step
+    end
+  end
 end
 
 -- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.

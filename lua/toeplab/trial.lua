@@ -12,6 +12,7 @@ local checkpoint = require "toeplab.checkpoint"
 local choices = require "toeplab.choices"
 local core = require "toeplab.core"
 local guard = require "toeplab.guard"
+local prune = require "toeplab.prune"
 local records = require "toeplab.records"
 local resume = require "toeplab.resume"
 local selection = require "toeplab.select"
@@ -27,13 +28,15 @@ Trial.__index = Trial
 local KEEP = { checkpoint = 2, best = 1 }
 
 -- o: rows (of this trial: worker.lua), folder (of the results), path (of the trial, below folder),
--- checkpoint ({steps=, seconds=}), progress, seed, hear (what the coordinator asks for, or nil),
--- guard (the experiment's), memory (its budget in bytes, or nil).
+-- checkpoint ({steps=, seconds=}), progress, seed, hear (a function that waits some seconds for
+-- what the coordinator says, and may return nil), ask (one that asks it whether the trial goes on
+-- after a step), guard, prune (the experiment's), memory (its budget in bytes, or nil).
 function trial.new(o)
   return setmetatable({
     rows = o.rows, folder = o.folder, path = o.path, progress = o.progress, seed = o.seed,
     every_steps = o.checkpoint.steps, every_seconds = o.checkpoint.seconds, hear = o.hear,
     guard = o.guard and guard.new(o.guard), memory = o.memory,
+    rungs = o.prune and prune.rungs(o.prune), ask = o.ask,
     step = 0, busy = false, looping = false,
   }, Trial)
 end
@@ -67,6 +70,7 @@ function Trial:log(values, index)
     rows[i] = { step = index or self.step, at = index and self.step, name = name,
       value = number(name, values[name]) }
     if self.guard then self.guard:logged(name, rows[i].value) end
+    if self.rungs and self.looping and not index then self.rungs:logged(name, self.step) end
   end
   if #rows == 0 then return end
   self.shown = values.loss and ("loss %.4f"):format(number("loss", values.loss))
@@ -131,6 +135,12 @@ end
 
 local file_names = { checkpoint = "step-%08d%s.h5", best = "best-%08d%s.h5" }
 
+-- A function that says whether a rollback may go back to a step: decided by the step alone.
+local function anchor_of(self)
+  local best = self.lowest and self.lowest.step
+  return function(step) return step == best or self.guard:anchors(step) end
+end
+
 -- Writes a checkpoint of the current step, of kind "checkpoint" or "best". Its row commits it; then
 -- the older ones of its kind but those to keep go.
 function Trial:save(kind)
@@ -142,7 +152,8 @@ function Trial:save(kind)
   local file = self.folder .. "/" .. path
   checkpoint.write(file, resume.state(self))
   local old = self.rows:add_checkpoint({ kind = kind, step = self.step, path = path,
-    bytes = assert(core.sys.size(file)), sha256 = core.sha256_file(file) }, KEEP[kind])
+    bytes = assert(core.sys.size(file)), sha256 = core.sha256_file(file) }, KEEP[kind],
+    self.guard and self.guard:rolls_back() and anchor_of(self) or nil)
   for _, row in ipairs(old) do core.sys.remove(self.folder .. "/" .. row.path) end
   self.saved_step, self.saved_time = self.step, core.sys.clock()
   self.busy = false
@@ -223,10 +234,9 @@ local function ended(self)
   return self.lowest ~= nil and self.lowest.ended == true
 end
 
--- Does what the coordinator asks for: a pruned trial ends where it is. If the coordinator is gone,
--- a checkpoint is the last thing to do.
-local function obey(self)
-  local wish = self.hear and self.hear()
+-- Does what the coordinator says: a pruned trial ends where it is. If the coordinator is gone, a
+-- checkpoint is the last thing to do.
+local function obey(self, wish)
   if wish == "prune" then
     self.why_ended = "pruned"
     stop.raise(stop.DONE, "pruned after step %d", self.step)
@@ -236,22 +246,24 @@ local function obey(self)
   stop.raise(stop.TERMINATE, "the coordinator is gone after step %d", self.step)
 end
 
--- Back to the last checkpoint, at a lower learning rate; that is a checkpoint at once, so that a
--- kill does not forget it.
+local function be_judged(self)
+  if self.rungs then obey(self, self.rungs:wait(self)) end
+end
+
+-- Back to an earlier step, at a lower learning rate; that is a checkpoint at once, so that a kill
+-- does not forget it.
 local function roll_back(self, why)
   local spec, bad, used = self.guard.spec, self.step, self.guard.used
   self.keep = nil
   self.busy = true
-  self.step = resume.restore(self)
+  self.step = resume.go_back(self, anchor_of(self))
+    or error(("guard: %s at step %d, before the first checkpoint"):format(why, bad), 0)
   self.busy = false
-  if self.step == 0 then
-    error(("guard: %s at step %d, before the first checkpoint"):format(why, bad), 0)
-  end
   local optim = self.parts.optim
   optim.factor = (optim.factor or 1.0) * spec.lr_factor
   self.guard.used = used + 1
-  self.rows:event(bad, "rollback", ("%s; back to step %d, learning rate times %g"):format(why,
-    self.step, optim.factor))
+  self.rows:event(bad, "rollback", ("%s; back to step %d, learning rate times %g (%d of %d)")
+    :format(why, self.step, optim.factor, self.guard.used, spec.retries))
   self.progress:warn("%s at step %d: back to step %d, learning rate times %g (%d of %d)", why, bad,
     self.step, optim.factor, self.guard.used, spec.retries)
   self:save()
@@ -286,10 +298,11 @@ local function after_step(self)
   self.progress:update(self.step, self.total, self.shown)
   if self.keep then self:save("best") end
   self.keep = nil
+  be_judged(self)
   self:check_signals()
-  obey(self)
+  obey(self, self.hear and self.hear(0))
   local steps, seconds = self.every_steps, self.every_seconds
-  local due = steps and self.step % steps == 0
+  local due = steps and self.step % steps == 0 or self.guard and self.guard:anchors(self.step)
     or seconds and core.sys.clock() - self.saved_time >= seconds
   if self.step == self.total or ended(self) or due and self.saved_step ~= self.step then
     self:save()
@@ -333,7 +346,7 @@ end
 
 -- Names in a checkpoint that are not free for the parts in extra.
 local reserved = { step = true, streams = true, threads = true, device = true, best = true,
-  model = true, optim = true, data = true, guard = true }
+  model = true, optim = true, data = true, guard = true, rungs = true }
 
 -- Iterates over the steps that are still to do, up to n, after restoring everything from the last
 -- good checkpoint. model, opt: have state() and load(); data: may have; extra: name -> more of
@@ -352,7 +365,7 @@ function Trial:steps(n, model, opt, data, extra)
   check_parts(self.parts)
   keep_model(self, model, data)
   local spec = self.guard and self.guard.spec
-  if spec and not opt and spec.retries > 0 and (spec.nan == "rollback" or spec.zscore) then
+  if spec and not opt and self.guard:rolls_back() then
     error("steps: a guard that rolls back lowers the learning rate: give the optimiser", 2)
   end
   if spec and opt then opt.lenient = spec.nan == "rollback" end
@@ -364,7 +377,7 @@ function Trial:steps(n, model, opt, data, extra)
   self.looping, self.busy = true, false
   local started = false
   return function()
-    if started then after_step(self) end
+    if started then after_step(self) else be_judged(self) end
     started = self.step < n and not ended(self)
     if not started then
       self.looping = false

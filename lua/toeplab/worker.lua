@@ -4,8 +4,9 @@
 -- It hears (lines of wire.lua)                         and tells
 --   artifact KIND STEP PATH BYTES SHA256                 step STEP TOTAL TEXT   begin WHAT BYTES
 --   trial NUMBER CHECK PATH ATTEMPT SECONDS   start      say TEXT  note TEXT    part BYTES
---   prune   end the trial in hand after this step        clear   read KEY ...
---                                                        ended STATUS CODE WHY ENDED
+--   go, prune   the answer to rung                       clear   read KEY ...
+--                                                        rung STEP   waits: does the trial go on?
+--                                                        changed WHY   ended STATUS CODE WHY ENDED
 local choices = require "toeplab.choices"
 local config = require "toeplab.config"
 local core = require "toeplab.core"
@@ -125,11 +126,13 @@ function Rows:checkpoints()
   return list
 end
 
--- Records a checkpoint, and that all of its kind but the last keep are dropped; returns those,
--- whose files may then go: the record is on the disk.
-function Rows:add_checkpoint(a, keep)
+-- Records a checkpoint, and that all of its kind are dropped but the last keep and the last one at
+-- a step for which anchor (nil: none) holds; returns those, whose files may then go: the record is
+-- on the disk.
+function Rows:add_checkpoint(a, keep, anchor)
   local seconds = self.seconds + core.sys.clock() - self.began
   local lines, old, same = { artifact_line(a), { "step", a.step, seconds } }, {}, 1
+  local anchored = not anchor or anchor(a.step)
   table.move(self.events, 1, #self.events, 3, lines)
   self.events = {}
   for _, row in ipairs(self:checkpoints()) do
@@ -137,7 +140,9 @@ function Rows:add_checkpoint(a, keep)
       if row.path ~= a.path then old[#old + 1] = row end -- its row is another file's now
     elseif row.kind == a.kind then
       same = same + 1
-      if same > keep then old[#old + 1] = row end
+      local stays = same <= keep or not anchored and anchor(row.step)
+      anchored = anchored or anchor(row.step)
+      if not stays then old[#old + 1] = row end
     end
   end
   for _, row in ipairs(old) do lines[#lines + 1] = { "drop", row.path } end
@@ -226,9 +231,10 @@ local function call(self, t, rows)
   local c = config.new(t.config)
   local handle = trial.new {
     rows = rows, folder = self.folder, path = t.path, seed = t.seed, progress = self.progress,
-    checkpoint = self.checkpoint, guard = self.exp.guard,
+    checkpoint = self.checkpoint, guard = self.exp.guard, prune = self.exp.prune,
     memory = self.exp.budget and self.exp.budget.memory,
-    hear = function() return self:hear() end,
+    hear = function(seconds) return self:hear(seconds) end,
+    ask = function(step) tell("rung", step) end,
   }
   streams.seed(t.seed)
   corpus.seed, corpus.progress = t.seed, self.progress
@@ -265,7 +271,7 @@ local function perform(self, t, attempt, seconds)
   local writer = journal.writer(path)
   -- The next coordinator waits for a journal that is in use; of one that was not, when it looked,
   -- it knows nothing any more.
-  if not self:take(false) then return end
+  if not self:take(0) then return end
   core.sys.print_to(log)
   local rows = setmetatable({ journal = writer, artifacts = self.artifacts, events = {},
     seconds = seconds, began = core.sys.clock() }, Rows)
@@ -300,17 +306,18 @@ end
 
 -- ---- The process ------------------------------------------------------------------------------
 
--- Takes in what the coordinator has sent. Returns false once it is gone.
-function worker:take(block)
-  local heard = core.sys.hear(block)
+-- Takes in what the coordinator has sent, waiting up to seconds. Returns false once it is gone.
+function worker:take(seconds)
+  local heard = core.sys.hear(seconds)
   if not heard then return false end
   for _, line in ipairs(self.read(heard)) do self.lines[#self.lines + 1] = line end
   return true
 end
 
--- For a trial at work: "gone" if nobody listens any more, "prune" if it is to end, else nil.
-function worker:hear()
-  if not self:take(false) then return "gone" end
+-- For a trial at work: "gone" if nobody listens any more; "go" or "prune" after it has asked
+-- whether it goes on; nil if nothing came within seconds.
+function worker:hear(seconds)
+  if not self:take(seconds) then return "gone" end
   local line = table.remove(self.lines, 1)
   return line and line[1]
 end
@@ -332,7 +339,7 @@ function worker.main(path, overrides, options)
     for i = 1, words.n do words[i] = tostring(words[i]) end
     self.progress:say("%s", table.concat(words, "\t"))
   end)
-  while self:take(true) do
+  while self:take(60) do
     while #self.lines > 0 do
       local line = table.remove(self.lines, 1)
       if line[1] == "artifact" then

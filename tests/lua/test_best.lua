@@ -139,6 +139,23 @@ t.test("broken anywhere, it goes on to the same bits", function()
   end
 end)
 
+t.test("stopped in any step, with checkpoints by steps or time, it ends as undisturbed", function()
+  local wanted
+  t.in_folder(function(folder)
+    t.eq(run(folder), 0)
+    wanted = result(folder)
+  end)
+  for _, more in ipairs { { steps = 3 }, { seconds = 1e6 } } do
+    for _, moments in ipairs { { 7, 8, 9, 13, 14 }, { 14 } } do -- the best one is 8, the last 14
+      t.in_folder(function(folder)
+        t.eq({ trials.run_stopped(folder, script, moments, "step", {}, more) },
+          { 0, #moments + 1 })
+        t.eq(result(folder), wanted)
+      end)
+    end
+  end
+end)
+
 t.test("a best checkpoint is one to go on from", function()
   goes_on(9, nil, "resumed after step 8 of 16")
 end)

@@ -55,7 +55,7 @@ t.test("the trials behind are pruned, at the steps of the rule, and not taken up
     t.eq(status(folder), "done pruned pruned pruned pruned pruned")
     t.ok(said:find "quality=2: pruned: loss is 2.25 at step 4, not among the best 1 of 2", said)
     t.ok(said:find "6 trials: 1 done, 5 pruned", said)
-    local events = query(folder, "SELECT kind, step FROM v_events")
+    local events = query(folder, "SELECT kind, step FROM v_events WHERE kind = 'prune'")
     t.eq({ #events, events[1].kind, events[1].step }, { 5, "prune", 4 })
     t.eq(#query(folder, "SELECT 1 FROM v_metrics WHERE name = 'final'"), 1)
     code, said = run(folder, extra, { "pause=0.02" })
@@ -69,36 +69,86 @@ t.test("the trials behind are pruned, at the steps of the rule, and not taken up
   end)
 end)
 
--- A store of trials with a loss of its number at steps 1 to 20: a, the worst, goes on from step.
-local function judged(step, event)
-  local why, at, known
+-- What a Pruner says at step 4 of trial number i of a store of four, whose losses are -1 to -4;
+-- events: number of a trial -> what was decided of it; over: of those that have ended.
+local function judged(i, events, over, spec)
+  local word, why, told
   in_folder(function(folder)
-    local list, ids, losses = {}, {}, {}
-    for i = 1, 20 do losses[i] = 0.0 end
-    for i, name in ipairs { "a", "b", "c", "d" } do
-      local own = {}
-      for k in ipairs(losses) do own[k] = -i end
-      list[i] = { name = name, experiment = "x", config = { n = i }, metrics = { loss = own },
-        step = name == "a" and step or nil }
-      ids[i] = { id = stores.id(name) }
+    local list, trial_list = {}, {}
+    for k, name in ipairs { "a", "b", "c", "d" } do
+      list[k] = { name = name, experiment = "x", config = { n = k }, metrics = { loss = {} } }
+      for step = 1, 8 do list[k].metrics.loss[step] = -k * 1.0 end
+      trial_list[k] = { id = stores.id(name), status = (over or {})[k] }
     end
     stores.fill(folder, list)
     local store <close> = records.open(folder, "w")
-    if event then store:event(ids[1].id, 8, "prune", "it was behind") end
-    why, at, known = prune.new({ metric = "loss", rule = "asha", eta = 2.0, min_steps = 4,
-      goal = "min" }, store, ids):judge(ids[1])
+    for k, event in pairs(events) do
+      store:event(trial_list[k].id, 4, event, ("loss is %d.0 at step 4, by hand"):format(-k))
+    end
+    local pruner = prune.new({ metric = "loss", rule = "asha", eta = 2.0, min_steps = 4,
+      goal = spec or "min" }, store, trial_list, trial_list)
+    word, why = pruner:judge(trial_list[i], 4)
+    told = store:rows("SELECT kind, text FROM v_events WHERE trial = ?", { trial_list[i].id })
+    t.eq({ pruner:judge(trial_list[i], 4) }, { word, why }) -- it stays
   end)
-  return why, at, known
+  return word, why, told[1] and told[1].kind
 end
 
-t.test("a trial that goes on is not judged again, and what was decided stays", function()
-  local why, at, known = judged(nil)
-  t.eq({ why, at, known }, { "loss is -1 at step 4, not among the best 2 of 4", 4, false })
-  t.eq(select(2, judged(3)), 4)
-  t.eq(select(2, judged(4)), 8)
-  t.eq(select(2, judged(15)), 16)
-  t.eq(judged(16), nil)
-  t.eq({ judged(4, true) }, { "it was behind", 8, true })
+t.test("a trial is judged among those before it, once they were there or have ended", function()
+  t.eq({ judged(1, {}) }, { "go", "loss is -1.0 at step 4, among the first 1", "judged" })
+  t.eq(judged(2, {}), nil) -- the first one has not been there
+  t.eq({ judged(2, { "judged" }) }, { "go", "loss is -2.0 at step 4, among the best 1 of 2",
+    "judged" })
+  t.eq({ judged(2, { "judged" }, nil, "max") }, { "prune",
+    "loss is -2.0 at step 4, not among the best 1 of 2", "prune" })
+  t.eq(judged(3, { "judged" }), nil) -- nor the second
+  t.eq({ judged(3, { "judged" }, { [2] = "failed" }, "max") }, { "prune",
+    "loss is -3.0 at step 4, not among the best 1 of 2", "prune" })
+  t.eq({ judged(4, { "prune", "judged", "judged" }, { "pruned" }) }, { "go",
+    "loss is -4.0 at step 4, among the best 2 of 4", "judged" })
+  t.eq({ judged(4, { "judged", "judged", "judged", "prune" }) }, { "prune",
+    "loss is -4.0 at step 4, by hand", "prune" })
+end)
+
+-- Losses that cross: what a trial is worth depends on the step at which it is judged.
+local crossing = script:gsub("EXTRA", 'prune = { metric = "loss", eta = 2, min_steps = 3 },')
+  :gsub("c.quality %+ 1 / step",
+  "((c.quality * 7) %% 5) * (1 + ((c.quality * step) %% 4)) + 1 / step")
+
+local function outcome(folder)
+  local lines = {}
+  for _, sql in ipairs { [[SELECT json_extract(config, '$.quality') AS a, status AS b FROM v_trials
+      ORDER BY a]],
+    [[SELECT json_extract(config, '$.quality') AS a, m.step || ' ' || m.value AS b FROM v_metrics m
+      JOIN v_trials t ON t.id = m.trial ORDER BY a, m.step, m.name]],
+    [[SELECT json_extract(config, '$.quality') AS a, e.step || ' ' || e.kind || ' ' || e.text AS b
+      FROM v_events e JOIN v_trials t ON t.id = e.trial ORDER BY a, e.step]] } do
+    for _, row in ipairs(query(folder, sql)) do lines[#lines + 1] = row.a .. " " .. row.b end
+  end
+  return table.concat(lines, "\n")
+end
+
+t.test("what is pruned does not depend on the number of workers, nor on interruptions", function()
+  local wanted
+  in_folder(function(folder)
+    t.eq(trials.run(folder, crossing), 0)
+    wanted = outcome(folder)
+    t.eq(status(folder), "done pruned done pruned done pruned")
+  end)
+  for _, jobs in ipairs { 3, 6 } do
+    in_folder(function(folder)
+      t.eq(trials.run(folder, crossing, {}, { jobs = jobs }), 0)
+      t.eq(outcome(folder), wanted)
+    end)
+  end
+  for _, jobs in ipairs { 1, 3 } do -- stopped in step 2 of the first trial to 7 of the last
+    in_folder(function(folder)
+      local code, runs = trials.run_stopped(folder, crossing, { "1-2", "2-3", "3-4", "4-5", "5-6",
+        "6-7" }, 'c.quality .. "-" .. step', {}, { jobs = jobs })
+      t.eq({ code, runs > 2 }, { 0, true })
+      t.eq(outcome(folder), wanted)
+    end)
+  end
 end)
 
 t.test("the shares of a sweep are all of it, and no trial is in two", function()

@@ -144,4 +144,27 @@ t.test("broken and taken up again, it ends as undisturbed", function()
   end
 end)
 
+-- The metrics and events of a trial that is stopped in each of these steps.
+local function stopped_at(stops, more, text)
+  local got
+  in_folder(function(folder)
+    t.eq({ trials.run_stopped(folder, text, stops, "step", { "steps=16", "bad=11" }, more) },
+      { 0, #stops + 1 })
+    got = rows(folder)
+    t.ok(got:find "rollback 11 .*back to step 8", got)
+  end)
+  return got
+end
+
+t.test("a rollback goes back to the same step wherever the trial was stopped", function()
+  local text, all = script:gsub("checkpoint = { steps = 6 }", "checkpoint = { steps = 4 }"), {}
+  local wanted = stopped_at({}, nil, text)
+  for step = 7, 13 do all[#all + 1] = step end
+  for _, words in ipairs { { steps = 3 }, { seconds = 1e6 }, { seconds = 0 } } do
+    for _, stops in ipairs { all, { 10 }, { 11 } } do
+      t.eq(stopped_at(stops, words, text), wanted)
+    end
+  end
+end)
+
 t.done()

@@ -1,4 +1,5 @@
 -- trials.lua: running an experiment, given as text, in a folder, and asking its store.
+local core = require "toeplab.core"
 local harness = require "harness"
 local records = require "toeplab.records"
 local runner = require "toeplab.runner"
@@ -19,6 +20,24 @@ function trials.run(folder, text, words, more)
   if not ok and not stop.is(code) then error(code, 0) end
   if not ok then said[#said + 1] = code.message end
   return ok and code or code.code, table.concat(said)
+end
+
+-- Runs the script, whose trials log a loss in each step, with a SIGTERM to the worker in the steps
+-- that moments name, and gives the same command again until nothing stops it any more. A moment is
+-- a value of key, a Lua expression of the script. Returns the exit code and how often it ran.
+function trials.run_stopped(folder, text, moments, key, words, more)
+  local flags, runs, code = folder .. "/flags", 0, nil
+  core.sys.mkdir(flags)
+  for _, moment in ipairs(moments) do harness.write(flags .. "/" .. moment, "") end
+  local stopping, places = text:gsub("t:log { loss", function(log)
+    return ([[if os.remove("%s/" .. %s) then os.execute("kill -TERM $PPID") end %s]]):format(flags,
+      key, log)
+  end)
+  assert(places == 1)
+  repeat
+    code, runs = trials.run(folder, stopping, words, more), runs + 1
+  until code ~= 143 or runs > 40
+  return code, runs
 end
 
 -- The rows of a query to the store in folder/results.
