@@ -36,8 +36,13 @@ set_tests_properties(torture torture_workers torture_edges torture_endless tortu
   torture_signals PROPERTIES LABELS torture)
 set_tests_properties(torture_200 torture_spread torture_disk_all large_store reader
   PROPERTIES LABELS "torture;long")
-set(anew "rm -rf fuzz-$2 && mkdir fuzz-$2 && cd fuzz-$2 && exec $0 lua $1 $2 3 1") # even if stopped
-foreach(target config journal database checkpoint words) # longer, and with sanitisers: by hand
+set(seconds 3)
+if(TL_SANITIZE)
+  set(seconds 10) # for a thousand inputs
+endif()
+set(anew "rm -rf fuzz-$2 && mkdir fuzz-$2 && cd fuzz-$2 && exec $0 lua $1 $2 ${seconds} 1") # even if
+                                                                                         # stopped
+foreach(target config journal database checkpoint hdf5 bpe json words) # longer, and with sanitisers: by hand
   add_test(NAME fuzz_${target} COMMAND sh -c ${anew} $<TARGET_FILE:toeplab>
     ${here}/tests/fuzz/fuzz.lua ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
 endforeach()
@@ -45,7 +50,7 @@ if(TL_SANITIZE) # signals, memory limits and LD_PRELOAD are the sanitisers' own
   set_tests_properties(torture_workers torture_disk torture_disk_read torture_disk_all
     torture_disk_read_all torture_power_record PROPERTIES DISABLED TRUE)
   # libhdf5 leaks where a file is damaged, libc where a locale is set.
-  set_tests_properties(torture_edges fuzz_checkpoint PROPERTIES ENVIRONMENT
+  set_tests_properties(torture_edges fuzz_checkpoint fuzz_hdf5 PROPERTIES ENVIRONMENT
     ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0)
 endif()
 add_library(apart MODULE tests/device/apart.c) # a device for tests

@@ -115,6 +115,8 @@ static tl_status load(tl_ctx *ctx, const char *name, const tl_engine **out)
 {
     char      path[PATH_MAX];
     tl_status st = find(ctx, name, path, sizeof path);
+    if (st == TL_OK && !tl_elf_whole(path))
+        st = tl_fail(ctx, TL_EDEVICE, "device '%s': %s: is truncated", name, path);
     if (st != TL_OK) return st;
     void            *file = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* stays: see plugin.c */
     const tl_engine *e = file ? dlsym(file, "tl_engine_entry") : NULL;

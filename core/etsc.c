@@ -210,7 +210,7 @@ tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_k
         return tl_fail(ctx, TL_ESHAPE, "recurrence: b is %s and decay %s, not [modes,d,2] and [d]",
                        SHAPE(b), SHAPE(decay));
     tl_status st = tl_recurrence_check(ctx, kind, sequences, b->dims[1], 2 * b->dims[0]);
-    if (st == TL_OK && (kind == TL_RING || lags < 1 || period < lags + first ||
+    if (st == TL_OK && (kind == TL_RING || lags < 1 || period < lags || period - first < lags ||
                         period / 2 + 1 - first != b->dims[0]))
         st = tl_fail(ctx, TL_EINVAL, "recurrence: %lld modes with a period of %lld for %lld lags",
                      (long long)b->dims[0], (long long)period, (long long)lags);

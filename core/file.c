@@ -97,34 +97,42 @@ static ssize_t read_all(int fd, char *data, size_t bytes)
     return (ssize_t)done;
 }
 
-tl_status tl_file_read(tl_ctx *ctx, const char *path, char **out_text, size_t *out_bytes)
+tl_status tl_file_open(tl_ctx *ctx, const char *path, int *out_fd, size_t *out_bytes)
 {
     struct stat s;
-    tl_status st = TL_OK;
+    *out_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would be waited for */
+    if (*out_fd < 0) return tl_fail_errno(ctx, "open", path);
+    if (fstat(*out_fd, &s) != 0) return tl_fail_errno(ctx, "stat", path);
+    if (!S_ISREG(s.st_mode)) return tl_fail(ctx, TL_EINVAL, "%s: is not a plain file", path);
+    *out_bytes = (size_t)s.st_size;
+    return TL_OK;
+}
+
+tl_status tl_file_fill(tl_ctx *ctx, const char *path, int fd, char *data, size_t *bytes)
+{
+    ssize_t n = read_all(fd, data, *bytes);
+    if (n < 0) return tl_fail_errno(ctx, "read", path);
+    data[n] = '\0';
+    *bytes = (size_t)n;
+    return TL_OK;
+}
+
+tl_status tl_file_read(tl_ctx *ctx, const char *path, char **out_text, size_t *out_bytes)
+{
     char *text = NULL;
-    ssize_t n = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return tl_fail_errno(ctx, "open", path);
-    if (fstat(fd, &s) != 0) {
-        st = tl_fail_errno(ctx, "stat", path);
-    } else if (!S_ISREG(s.st_mode)) {
-        st = tl_fail(ctx, TL_EINVAL, "%s: is not a plain file", path);
-    } else {
-        text = tl_alloc(ctx, (size_t)s.st_size + 1);
-        if (!text) st = TL_ENOMEM;
-    }
-    if (st == TL_OK) n = read_all(fd, text, (size_t)s.st_size);
-    if (n < 0) st = tl_fail_errno(ctx, "read", path);
-    int error = errno;
-    (void)close(fd); /* nothing was written */
-    errno = error;
+    int fd;
+    tl_status st = tl_file_open(ctx, path, &fd, out_bytes);
     if (st == TL_OK) {
-        text[n] = '\0';
-        *out_text = text;
-        *out_bytes = (size_t)n;
-    } else {
-        tl_release(ctx, text);
+        text = tl_alloc(ctx, *out_bytes + 1);
+        st = text ? tl_file_fill(ctx, path, fd, text, out_bytes) : TL_ENOMEM;
     }
+    int error = errno;
+    if (fd >= 0) (void)close(fd); /* nothing was written */
+    errno = error;
+    if (st == TL_OK)
+        *out_text = text;
+    else
+        tl_release(ctx, text);
     return st;
 }
 

@@ -6,6 +6,8 @@
 ** A part has all of k: nothing is summed across threads. */
 #include <cblas.h>
 #include <limits.h>
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "device.h"
@@ -15,6 +17,8 @@
 #define GRANULE      16             /* rows and columns of parts are multiples of this */
 #define ROUND_GRAIN  16384          /* elements worth a thread */
 #define ALIGN        64             /* bytes, of each array of scratch */
+#define FIRST        128            /* rows of the first product: enough for OpenBLAS to pack */
+#define FIRST_BYTES  ((size_t)160 << 20) /* of address space, that the libraries take per thread */
 
 static void by_blas(const tl_product *p, const float *a, const float *b, float *c)
 {
@@ -23,10 +27,12 @@ static void by_blas(const tl_product *p, const float *a, const float *b, float *
                 a, (int)p->lda, b, (int)p->ldb, p->beta, c, (int)p->ldc);
 }
 
-static void multiply(const tl_product *p, const float *a, const float *b, float *c)
+static tl_status multiply(const tl_product *p, const float *a, const float *b, float *c)
 {
-    if (p->m == 0 || p->n == 0 || tl_onednn_sgemm(p, a, b, c)) return;
+    tl_status st = p->m == 0 || p->n == 0 ? TL_OK : tl_onednn_sgemm(p, a, b, c);
+    if (st != TL_EBACKEND) return st;
     by_blas(p, a, b, c);
+    return TL_OK;
 }
 
 void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
@@ -34,7 +40,7 @@ void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, f
                     int64_t ldc)
 {
     tl_product p = {m, n, k, lda, ldb, ldc, alpha, beta, trans_a, trans_b, 1, 1, 1};
-    multiply(&p, a, b, c);
+    if (multiply(&p, a, b, c) != TL_OK) by_blas(&p, a, b, c);
 }
 
 void tl_gemm_small(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
@@ -106,7 +112,8 @@ static void run_part(work *w, int64_t i, int part, int kernel)
     tl_product_part p = tl_part_of(&w->shape, part);
     int64_t a = i * w->step_a + p.a, b = i * w->step_b + p.b, c = i * w->step_c + p.c;
     if (!w->kernels) {
-        multiply(&p.shape, w->a + a, w->b + b, w->c + c);
+        tl_status done = multiply(&p.shape, w->a + a, w->b + b, w->c + c);
+        if (done != TL_OK) w->failed = done;
         return;
     }
     tl_status st = tl_onednn_run(w->kernels, kernel, w->low_a + a, w->low_b + b, w->c + c,
@@ -222,13 +229,49 @@ static tl_status run_bf16(tl_ctx *ctx, work *w)
     return st == TL_OK ? TL_OK : tl_fail(ctx, st, "oneDNN: a product failed");
 }
 
+typedef struct first {
+    float      *scratch; /* a, b, and c of each thread */
+    _Atomic int waiting; /* threads that have not come */
+} first;
+
+/* All at the same time, as OpenBLAS hands a buffer that is free to the next. */
+static void first_product(void *user, int64_t begin, int64_t end, int thread)
+{
+    first       *w = user;
+    float       *a = w->scratch, *b = a + FIRST * FIRST, *c = b + (1 + thread) * FIRST * FIRST;
+    tl_product   p = {FIRST, FIRST, FIRST, FIRST, FIRST, FIRST, 1, 0, 0, 0, 1, 1, 1};
+    w->waiting -= (int)(end - begin);
+    while (w->waiting > 0) (void)sched_yield();
+    by_blas(&p, a, b, c);
+    (void)tl_onednn_sgemm(&p, a, b, c);
+}
+
+tl_status tl_gemm_ready(tl_ctx *ctx)
+{
+    if (ctx->multiplies) return TL_OK;
+    first w = {.waiting = ctx->threads};
+    w.scratch = calloc((size_t)(2 + ctx->threads) * FIRST * FIRST, sizeof *w.scratch);
+    tl_status st = w.scratch ? TL_OK : tl_fail(ctx, TL_ENOMEM, "out of memory");
+    if (st == TL_OK)
+        st = tl_reserve(ctx, (size_t)ctx->threads * FIRST_BYTES, "the first matrix product");
+    if (st == TL_OK) tl_parallel(ctx, ctx->threads, 1, first_product, &w);
+    ctx->multiplies = st == TL_OK;
+    free(w.scratch); /* not of tl_alloc, which may take all that is left */
+    return st;
+}
+
 static tl_status run_any(tl_ctx *ctx, work *w)
 {
     const tl_product *p = &w->shape;
+    tl_status st = tl_gemm_ready(ctx);
+    if (st != TL_OK) return st;
     if (ctx->precision == TL_BF16 && w->count > 0 && p->m > 0 && p->n > 0 && p->k > 0)
         return run_bf16(ctx, w);
     run(ctx, w);
-    return TL_OK;
+    st = (tl_status)w->failed;
+    return st == TL_OK ? TL_OK : tl_fail(ctx, st, "out of memory: a matrix product [%lld,%lld] "
+                                         "[%lld,%lld]", (long long)p->m, (long long)p->k,
+                                         (long long)p->k, (long long)p->n);
 }
 
 /* ---- What others call ------------------------------------------------------------------------ */

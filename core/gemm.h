@@ -20,8 +20,9 @@ typedef struct tl_product_part {
 
 tl_product_part tl_part_of(const tl_product *whole, int part);
 
-/* The product in float32 on the calling thread; 0: not done, c is as it was. */
-int tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *c);
+/* The product in float32 on the calling thread. TL_ENOMEM; TL_EBACKEND: it takes no such product.
+** On failure c is as it was. */
+tl_status tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *c);
 
 /* Kernels of all parts of a product of bf16 operands, made once per shape and kept by the context;
 ** valid until the next call. NULL: oneDNN or the processor has none, or not for this product.

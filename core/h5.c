@@ -208,6 +208,8 @@ tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *cons
     tl_status st = TL_OK;
     writer w = {.ctx = ctx, .path = path, .file = -1, .group_list = -1};
     for (int i = 0; i < count; i++) bytes += (size_t)tensors[i]->len * 4 + 4096;
+    st = tl_reserve(ctx, 2 * bytes + TL_H5_BYTES, "writing an HDF5 file");
+    if (st != TL_OK) return st;
     tl_h5_quiet();
     w.file = new_image(bytes);
     w.group_list = list(H5P_GROUP_CREATE);

@@ -206,6 +206,7 @@ struct tl_ctx {
     int refs; /* the caller's and one per storage */
     int threads;
     int recording;
+    int multiplies; /* the libraries of products have what they need (gemm.c) */
     tl_precision_kind precision;
     char message[1024];
     struct tl_pool *pool; /* threads.c */
@@ -244,6 +245,9 @@ tl_status tl_memory_open(tl_ctx *ctx);
 void tl_memory_close(tl_ctx *ctx);
 void *tl_alloc(tl_ctx *ctx, size_t bytes); /* NULL: out of memory, and the message is set */
 void tl_release(tl_ctx *ctx, void *p);
+/* Whether bytes more could be had of the system, for a library that would not say so. TL_ENOMEM
+** names what for. */
+tl_status tl_reserve(tl_ctx *ctx, size_t bytes, const char *what);
 /* Makes the array whose address is at where hold need elements of size bytes, at least twice what
 ** it held; *room is how many it holds, both 0 at first. On failure it is as it was. */
 tl_status tl_grow(tl_ctx *ctx, void *where, size_t *room, size_t need, size_t size);
@@ -278,6 +282,10 @@ void tl_gemm_small(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, fl
                    const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                    int64_t ldc);
 
+/* Makes the libraries take the memory that they keep for all products, once, where there is enough:
+** otherwise oneDNN would end the process, and OpenBLAS never return. TL_ENOMEM */
+tl_status tl_gemm_ready(tl_ctx *ctx);
+
 /* TL_ESHAPE naming op if one is more than CBLAS counts to. A leading dimension is one of them. */
 tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_t k);
 void tl_blas_open(void); /* one thread per call (gemm.c) */
@@ -297,6 +305,10 @@ void tl_transforms_close(tl_ctx *ctx);                      /* frees transform.c
 /* Files (file.c). The failure that errno tells (and tells afterwards), with what failed and where;
 ** every kind of full is TL_ENOSPC. */
 tl_status tl_fail_errno(tl_ctx *ctx, const char *what, const char *path);
+/* Opens a plain file for reading; *out_fd is -1 or to be closed, whatever is returned. */
+tl_status tl_file_open(tl_ctx *ctx, const char *path, int *out_fd, size_t *out_bytes);
+/* Reads *bytes of fd, and puts a NUL behind them; *bytes becomes how many there were. */
+tl_status tl_file_fill(tl_ctx *ctx, const char *path, int fd, char *data, size_t *bytes);
 /* The whole of a plain file with a NUL behind it, to be released with tl_release. */
 tl_status tl_file_read(tl_ctx *ctx, const char *path, char **out_text, size_t *out_bytes);
 typedef struct tl_part {
@@ -320,11 +332,15 @@ struct stat;
 int tl_same_file(const struct stat *a, const struct stat *b);
 #define TL_REPLACED "was moved, removed or replaced while it was written to"
 
+/* 0: the file at path is a shared object that lacks a part; do not load it (elf.c). */
+int tl_elf_whole(const char *path);
+
 /* The checksum behind our HDF5 files (trailer.c). */
 #define TL_TRAILER 24
 void tl_trailer(unsigned char out[TL_TRAILER], const unsigned char *data, size_t bytes);
-/* TL_ECORRUPT if path has a trailer and it does not fit, or is no plain file. */
-tl_status tl_trailer_verify(tl_ctx *ctx, const char *path);
+/* TL_ECORRUPT if data, the whole of path, ends with a trailer that does not fit. */
+tl_status tl_trailer_verify(tl_ctx *ctx, const char *path, const void *data, size_t bytes,
+                            int *out_there);
 
 /* Philox4x32-10: block number counter of the stream key, four 32-bit numbers (random.c). */
 void tl_philox(uint64_t key, uint64_t counter, uint32_t out[4]);

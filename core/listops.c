@@ -323,7 +323,7 @@ tl_status tl_listops_draw(tl_ctx *ctx, const tl_listops *o, tl_tensor **out_ids,
     if (st == TL_OK) st = tl_new_host(ctx, TL_I32, 1, &o->count, &answers);
     if (st == TL_OK) {
         d.stack = tl_alloc(ctx, (size_t)o->max_length * (sizeof(int32_t) + 1));
-        d.tokens = (uint8_t *)(d.stack + (d.stack ? o->max_length : 0));
+        if (d.stack) d.tokens = (uint8_t *)(d.stack + o->max_length);
         st = d.stack ? gather(ctx, &d, &list, I32(answers)) : TL_ENOMEM;
     }
     if (st == TL_OK) st = hand_out(ctx, &list, out_ids, out_starts);

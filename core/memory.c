@@ -265,6 +265,17 @@ void tl_release(tl_ctx *ctx, void *p)
     join(b->home, b);
 }
 
+tl_status tl_reserve(tl_ctx *ctx, size_t bytes, const char *what)
+{
+    void *p = malloc(bytes);
+    if (!p) {
+        tl_memory_trim(ctx);
+        p = malloc(bytes);
+    }
+    free(p);
+    return p ? TL_OK : tl_fail(ctx, TL_ENOMEM, "out of memory: %s needs %zu bytes", what, bytes);
+}
+
 tl_status tl_grow(tl_ctx *ctx, void *where, size_t *room, size_t need, size_t size)
 {
     void *old, *new;

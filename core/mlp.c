@@ -59,6 +59,7 @@ static tl_status mlp_kernel(tl_ctx *ctx, const tl_args *a)
         all += length(&j->layers[l], MLP_WEIGHT);
         count += groups(&j->layers[l]);
     }
+    if (tl_gemm_ready(ctx) != TL_OK) return TL_ENOMEM;
     float *memory = tl_alloc(ctx, (scratch_floats(ctx, j) + (size_t)all) * sizeof *memory);
     if (!memory) return TL_ENOMEM;
     float *next = j->scratch = memory;

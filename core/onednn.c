@@ -47,11 +47,12 @@ static void alone(void) {}
 
 /* ---- float32 --------------------------------------------------------------------------------- */
 
-int tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *c)
+tl_status tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *c)
 {
     alone();
-    return dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->m, p->n, p->k, p->alpha, a,
-                      p->lda, b, p->ldb, p->beta, c, p->ldc) == dnnl_success;
+    dnnl_status_t st = dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->m, p->n, p->k,
+                                  p->alpha, a, p->lda, b, p->ldb, p->beta, c, p->ldc);
+    return st == dnnl_success ? TL_OK : st == dnnl_out_of_memory ? TL_ENOMEM : TL_EBACKEND;
 }
 
 /* ---- bf16 ------------------------------------------------------------------------------------ */
@@ -280,10 +281,10 @@ const char *tl_onednn_name(char *text, size_t size)
     return "none";
 }
 
-int tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *c)
+tl_status tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *c)
 {
     (void)p, (void)a, (void)b, (void)c;
-    return 0;
+    return TL_EBACKEND;
 }
 
 tl_status tl_onednn_find(tl_ctx *ctx, const tl_product *whole, tl_onednn **out_kernels)

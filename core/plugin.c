@@ -84,6 +84,7 @@ static tl_status keep(tl_ctx *ctx, const tl_tno_backend *b, const char *path)
 
 tl_status tl_backend_load(tl_ctx *ctx, const char *path)
 {
+    if (!tl_elf_whole(path)) return tl_fail(ctx, TL_EBACKEND, "%s: is truncated", path);
     void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!file) {
         const char *why = dlerror();

@@ -201,9 +201,9 @@ tl_status tl_store_check(const tl_store *s)
     tl_status st = tl_lock_check(s->ctx, s->folder, s->lock);
     if (st != TL_OK) return st;
     (void)sqlite3_file_control(s->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
-    st = identify(s, "-wal", &wal);
-    if (st != TL_OK || (!moved && tl_same_file(&wal, &s->wal))) return st;
-    return tl_fail(s->ctx, TL_EIO, "%s: " TL_REPLACED, s->path);
+    if (moved) return tl_fail(s->ctx, TL_EIO, "%s: " TL_REPLACED, s->path);
+    if (identify(s, "-wal", &wal) == TL_OK && tl_same_file(&wal, &s->wal)) return TL_OK;
+    return tl_fail(s->ctx, TL_EIO, "%s-wal: " TL_REPLACED, s->path);
 }
 
 /* path as a URI of a file that nobody changes. */

@@ -39,16 +39,18 @@ void tl_storage_free(tl_ctx *ctx, tl_storage *s)
 static tl_status length(tl_ctx *ctx, int ndim, const int64_t *dims, int64_t *out_len)
 {
     int64_t len = 1;
+    int empty = 0; /* of a tensor without elements the other dimensions are bounded too */
     if (ndim < 0 || ndim > TL_MAXDIMS)
         return tl_fail(ctx, TL_ESHAPE, "a tensor has 0 to %d dimensions, not %d", TL_MAXDIMS, ndim);
     for (int i = 0; i < ndim; i++) {
         if (dims[i] < 0)
             return tl_fail(ctx, TL_ESHAPE, "dimension %d is negative: %lld", i + 1,
                            (long long)dims[i]);
-        if (__builtin_mul_overflow(len, dims[i], &len) || len > INT64_MAX / 8)
+        empty |= dims[i] == 0;
+        if (dims[i] && (__builtin_mul_overflow(len, dims[i], &len) || len > INT64_MAX / 8))
             return tl_fail(ctx, TL_ENOMEM, "out of memory: a tensor of more than 2^60 elements");
     }
-    *out_len = len;
+    *out_len = empty ? 0 : len;
     return TL_OK;
 }
 
@@ -232,8 +234,8 @@ tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis)
 {
     int a = *axis < 0 ? *axis + x->ndim : *axis;
     if (a < 0 || a >= x->ndim)
-        return tl_fail(ctx, TL_EINVAL, "%s: %s has no axis %d", op, SHAPE(x),
-                       *axis < 0 ? *axis : *axis + 1);
+        return tl_fail(ctx, TL_EINVAL, "%s: %s has no axis %lld", op, SHAPE(x),
+                       *axis < 0 ? (long long)*axis : *axis + 1LL);
     *axis = a;
     return TL_OK;
 }

@@ -5,6 +5,8 @@
 #include "device.h"
 #include "tno.h"
 
+#define MOST_NUMBERS ((int64_t)1 << 40) /* of a sequence */
+
 struct tl_tno {
     int                   refs; /* the caller's and one per recorded application */
     tl_ctx               *ctx;
@@ -72,7 +74,11 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
     if (n < 1 || d < 1)
         return tl_fail(ctx, TL_EINVAL, "tno: n is %lld and d is %lld, both need at least 1",
                        (long long)n, (long long)d);
-    tl_status st = TL_OK;
+    if (n > MOST_NUMBERS / d) /* no plan multiplies by as much as is left to 2^63 */
+        return tl_fail(ctx, TL_ENOMEM, "tno: out of memory: n is %lld and d is %lld", (long long)n,
+                       (long long)d);
+    tl_status st = ctx->device == TL_CPU ? tl_gemm_ready(ctx) : TL_OK; /* backends multiply */
+    if (st != TL_OK) return st;
     if (strcmp(backend, "auto") == 0) {
         if (options && options[0])
             return tl_fail(ctx, TL_EINVAL, "backend 'auto' has no option '%s', nor others",

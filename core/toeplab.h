@@ -693,8 +693,8 @@ typedef int (*tl_row)(void *user, int columns, const char *const *names, const t
 tl_status tl_store_exec(tl_store *store, const char *sql, int count, const tl_value *values,
                         tl_row row, void *user);
 int64_t tl_store_last_id(const tl_store *store); /* rowid of the last INSERT */
-/* TL_EIO, TL_ENOTFOUND: the lock, the database or its log is not the file any more that a store
-** opened for writing holds open; what is written goes nowhere. */
+/* TL_EIO: the lock, the database or its log is not the file any more that a store opened for
+** writing holds open; what is written goes nowhere. */
 tl_status tl_store_check(const tl_store *store);
 
 #ifdef __cplusplus

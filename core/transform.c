@@ -164,13 +164,13 @@ static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 /* Checks x and makes axis non-negative; the last axis of a complex tensor is not counted. */
 static tl_status check(tl_tensor *x, const char *op, int complex, int *axis)
 {
-    int count = x->ndim - complex, at = *axis < 0 ? *axis + count : *axis;
     if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "%s: x is not float32", op);
     if (complex && (x->ndim < 2 || x->dims[x->ndim - 1] != 2))
         return tl_fail(x->ctx, TL_ESHAPE, "%s: x is %s, a complex tensor is [..,2]", op, SHAPE(x));
+    int count = x->ndim - complex, at = *axis < 0 ? *axis + count : *axis;
     if (at < 0 || at >= count)
-        return tl_fail(x->ctx, TL_EINVAL, "%s: %s has no axis %d", op, SHAPE(x),
-                       *axis < 0 ? *axis : *axis + 1);
+        return tl_fail(x->ctx, TL_EINVAL, "%s: %s has no axis %lld", op, SHAPE(x),
+                       *axis < 0 ? (long long)*axis : *axis + 1LL);
     if (x->dims[at] < 1)
         return tl_fail(x->ctx, TL_ESHAPE, "%s: x is %s, the axis needs at least 1", op, SHAPE(x));
     *axis = at;

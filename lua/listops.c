@@ -54,6 +54,7 @@ static tl_tensor *expression(lua_State *L, int64_t *first, int64_t *n)
 {
     tl_tensor *ids = glue_tensor(L, 1);
     *first = luaL_optinteger(L, 2, 0);
+    luaL_argcheck(L, *first >= 0, 2, "positions begin at 0");
     *n = luaL_optinteger(L, 3, tl_tensor_len(ids) - *first);
     return ids;
 }

@@ -25,6 +25,9 @@ check() {
     fi
 }
 
+# ./lab builds the target toeplab only, and an installation takes what bench runs too.
+built() { ninja -C "$build" -t commands toeplab | grep -q " fftw_plain "; }
+if [ -e "$build/build.ninja" ]; then check "fftw_plain is built with toeplab" built; fi
 check "cmake --install" cmake --install "$build" --prefix "$prefix"
 for file in bin/toeplab lib/libtoeplab.so lib/pkgconfig/toeplab.pc include/toeplab/toeplab.h \
     include/toeplab/backend.h include/toeplab/status.h lib/toeplab/backends/naive.so \

@@ -47,7 +47,7 @@ for name in ([[_G _VERSION arg assert collectgarbage coroutine debug dofile erro
   known[name] = true
 end
 
-local voice = { -- functions that print or end the process
+local voice = { -- functions that print or end the process; a child of h5apart.c may _exit
   "printf", "vprintf", "puts", "putchar", "perror", "exit", "_exit", "_Exit", "quick_exit", "abort",
 }
 
@@ -184,7 +184,8 @@ rule("the engine and its plugins are silent and never end the process", function
   if not (is_c(path) and (path:find "^core/" or path:find "^backends/")) then return end
   for n, line in each_line(bare(text)) do
     for _, name in ipairs(voice) do
-      if line:find("%f[%w_]" .. name .. "%s*%(") then fault(n, "calls " .. name) end
+      local apart = path .. name == "core/h5apart.c_exit"
+      if not apart and line:find("%f[%w_]" .. name .. "%s*%(") then fault(n, "calls " .. name) end
     end
     local stream = line:match "%f[%w_]std(%l+)%f[^%w_]"
     if stream == "out" or stream == "err" then fault(n, "uses std" .. stream) end
@@ -382,8 +383,7 @@ for i, p in ipairs(planted) do
   end)
   if not found or other then
     missed = missed + 1
-    local told = "planted fault %d, rule %d, found %s, other rules %s: %s"
-    print(told:format(i, p[1], found, other, p[3]))
+    print("planted fault", i, "rule", p[1], "found", found, "other rules", other, p[3])
   end
 end
 result(missed == 0, #planted .. " planted faults are found, each by its rule alone")

@@ -1,5 +1,7 @@
 /* test_errors.c - wrong shapes and types are refused with a status and a message that says which;
 ** tensors without elements are not. */
+#include <limits.h>
+
 #include "gradients.h"
 #include "operations.h"
 
@@ -32,6 +34,11 @@ static const refusal refusals[] = {
     {{"linear bias", linear, 3, OF({ANY, 2, {4, 3}}, {ANY, 2, {5, 3}}, {ANY, 1, {4}})}, TL_ESHAPE,
      "[4]"},
     {{"sum axis", reduce, 1, OF({ANY, 2, {2, 3}}), .i = {TL_SUM, 2}}, TL_EINVAL, "[2,3]"},
+    {{"sum axis of more than an int", reduce, 1, OF({ANY, 2, {2, 3}}), .i = {TL_SUM, INT_MAX}},
+     TL_EINVAL, "no axis 2147483648"},
+    {{"rfft axis of more than an int", rfft, 1, OF({ANY, 2, {2, 3}}), .i = {INT_MAX}}, TL_EINVAL,
+     "no axis 2147483648"},
+    {{"irfft of a number", irfft, 1, OF({ANY, 0, {0}}), .i = {INT_MIN, 1}}, TL_ESHAPE, "[..,2]"},
     {{"sum of ids", reduce, 1, OF({INTEGERS, 2, {2, 3}}), .i = {TL_SUM, 0}}, TL_ETYPE, "int32"},
     {{"cumsum axis", cumsum, 1, OF({ANY, 2, {2, 3}}), .i = {-3}}, TL_EINVAL, "[2,3]"},
     {{"reshape", reshape, 1, OF({ANY, 2, {2, 3}}), .i = {4, 2}}, TL_ESHAPE, "[2,3]"},
@@ -143,6 +150,21 @@ static void indices_out_of_range(void)
 }
 
 /* A value that int32 has not was undefined behaviour. */
+/* Operators multiply sizes of other axes, which an empty one does not make small. */
+static void empty_tensors_of_too_much(void)
+{
+    tl_ctx       *ctx = NULL;
+    tl_tensor    *t = NULL;
+    const int64_t cases[][3] = {{0, 1LL << 40, 1LL << 40}, {1LL << 40, 0, 1LL << 40},
+                                {0, 1, INT64_MAX}};
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    for (int i = 0; i < 3; i++)
+        CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, cases[i], &t), TL_ENOMEM);
+    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, (int64_t[]){0, 1LL << 20, 1LL << 30}, &t), TL_OK);
+    tl_tensor_free(t);
+    tl_ctx_free(ctx);
+}
+
 static void ids_are_filled_with_integers_only(void)
 {
     static const double wrong[] = {NAN, INFINITY, -INFINITY, 2147483648.0, -2147483649.0};
@@ -210,6 +232,7 @@ int main(void)
 {
     return run_tests((const test[]){{"wrong shapes and types", refuses},
                                     {"indices out of range", indices_out_of_range},
+                                    {"empty tensors of too much", empty_tensors_of_too_much},
                                     {"ids are filled with integers only",
                                      ids_are_filled_with_integers_only},
                                     {"empty tensors", empty_tensors},

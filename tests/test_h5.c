@@ -121,12 +121,17 @@ static void sha256_is_the_standard_one(void)
 
 /* ---- Files of others ---- */
 
-static void reads_files_of_others(void)
+/* A file beside this one. */
+static const char *beside(const char *name)
 {
-    char path[1024];
-    (void)snprintf(path, sizeof path, "%s",
-                   __FILE__); /* foreign.h5 lies beside: made by h5py 3.16 */
-    (void)snprintf(strrchr(path, '/') + 1, 16, "foreign.h5");
+    static char path[1024];
+    (void)snprintf(path, sizeof path, "%s", __FILE__);
+    (void)snprintf(strrchr(path, '/') + 1, 32, "%s", name);
+    return path;
+}
+
+static void reads_files_of_others(void) /* foreign.h5: made by h5py 3.16 */
+{
     static const struct {
         const char *name;
         tl_status st;
@@ -139,7 +144,7 @@ static void reads_files_of_others(void)
                 {"scalar", TL_OK, TL_F32, 1, 3.5},   {"packed", TL_OK, TL_F32, 1000, 999},
                 {"over", TL_ETYPE, 0, 0, 0},         {"text", TL_ETYPE, 0, 0, 0},
                 {"seven", TL_ESHAPE, 0, 0, 0},       {"null", TL_ESHAPE, 0, 0, 0},
-                {"soft", TL_ENOTFOUND, 0, 0, 0},     {"soft/er", TL_ENOTFOUND, 0, 0, 0}};
+                {"soft", TL_EINVAL, 0, 0, 0},        {"soft/er", TL_EINVAL, 0, 0, 0}};
     static const tl_attr attrs[] = {{"causal", 'i', 1, 0, NULL},
                                     {"fixed", 's', 0, 0, "abc"},
                                     {"half", 'f', 0, 1.5, NULL},
@@ -147,7 +152,7 @@ static void reads_files_of_others(void)
     tl_attr a;
     tl_tensor *t;
     tl_h5 *f = NULL;
-    CHECK_STATUS(tl_h5_open(ctx, path, &f), TL_OK);
+    CHECK_STATUS(tl_h5_open(ctx, beside("foreign.h5"), &f), TL_OK);
     for (size_t i = 0; f && i < sizeof sets / sizeof *sets; i++) {
         char name[32];
         (void)snprintf(name, sizeof name, "/case/%s", sets[i].name);
@@ -166,6 +171,76 @@ static void reads_files_of_others(void)
     }
     if (f) CHECK_STATUS(tl_h5_attr(f, "case", 4, &a), TL_ETYPE); /* a list */
     tl_h5_close(f);
+}
+
+/* strange.h5, made by libhdf5 1.10.8: what leads to other files, round in circles or to more than
+** there is. */
+static void reads_no_more_than_the_file_holds(void)
+{
+    static const struct {
+        const char *name;
+        tl_status st;
+        const char *part; /* of the message */
+    } sets[] = {{"data", TL_OK, ""},
+                {"never", TL_OK, ""}, /* was never written: 0 */
+                {"soft", TL_EINVAL, "'soft' is a soft link"},
+                {"external", TL_EINVAL, "'external' is an external link"},
+                {"external/x", TL_EINVAL, "'external' is an external link"},
+                {"outside", TL_EINVAL, "'outside' are in other files"},
+                {"virtual", TL_EINVAL, "'virtual' are in other files"},
+                {"huge", TL_ECORRUPT, "'huge' claims 8589934592 bytes"},
+                {"huge_chunks", TL_ECORRUPT, "'huge_chunks' claims 8589934592 bytes"},
+                {"huge_chunk", TL_ECORRUPT, "'huge_chunk' claims 2147483648 bytes for a chunk"}};
+    tl_tensor *t = NULL;
+    tl_h5 *f = NULL;
+    CHECK_STATUS(tl_h5_open(ctx, beside("strange.h5"), &f), TL_OK);
+    for (size_t i = 0; f && i < sizeof sets / sizeof *sets; i++) {
+        CHECK_STATUS(tl_h5_read(f, sets[i].name, &t), sets[i].st);
+        if (sets[i].st != TL_OK) CHECK(strstr(tl_errmsg(ctx), sets[i].part) != NULL);
+        if (sets[i].st != TL_OK) continue;
+        CHECK(tl_tensor_len(t) == 4 && tl_tensor_f32(t)[3] == (i ? 0 : 4));
+        tl_tensor_free(t);
+    }
+    tl_h5_close(f);
+}
+
+static void groups_end(void)
+{
+    const char *name;
+    char kind, way[512] = "deep";
+    tl_h5 *f = NULL;
+    int depth = 1;
+    tl_status st = TL_OK;
+    CHECK_STATUS(tl_h5_open(ctx, beside("strange.h5"), &f), TL_OK);
+    if (!f) return;
+    CHECK_STATUS(tl_h5_child(f, "loop", 0, &name, &kind), TL_OK);
+    CHECK(!strcmp(name, "again") && kind == 'g');
+    CHECK_STATUS(tl_h5_child(f, "/loop/again", 0, &name, &kind), TL_EINVAL);
+    CHECK(strstr(tl_errmsg(ctx), "'/loop/again' is '/loop/' again") != NULL);
+    CHECK_STATUS(tl_h5_child(f, "loop//./", 0, &name, &kind), TL_OK);
+    for (; st == TL_OK && depth < 110; depth++) {
+        st = tl_h5_child(f, way, 0, &name, &kind);
+        if (st == TL_OK) (void)snprintf(way + strlen(way), 3, "/%s", name);
+    }
+    CHECK_STATUS(st, TL_ECORRUPT);
+    CHECK(depth == 102 && strstr(tl_errmsg(ctx), "100 groups deep") != NULL);
+    tl_h5_close(f);
+}
+
+/* HDF5 would take the second for the first, which is known by the same name. */
+static void a_file_that_was_replaced_is_another(void)
+{
+    tl_h5 *first = NULL, *second = NULL;
+    tl_attr a = {0}, b = {0};
+    CHECK_STATUS(write_version(ctx, scratch("same.h5"), 1), TL_OK);
+    CHECK_STATUS(tl_h5_open(ctx, scratch("same.h5"), &first), TL_OK);
+    CHECK_STATUS(write_version(ctx, scratch("same.h5"), 2), TL_OK);
+    CHECK_STATUS(tl_h5_open(ctx, scratch("same.h5"), &second), TL_OK);
+    if (first) CHECK_STATUS(tl_h5_attr(first, "/", 0, &a), TL_OK);
+    tl_h5_close(first);
+    if (second) CHECK_STATUS(tl_h5_attr(second, "/", 0, &b), TL_OK);
+    tl_h5_close(second);
+    CHECK(a.i == 1 && b.i == 2);
 }
 
 /* ---- Refusals ---- */
@@ -261,6 +336,10 @@ int main(void)
                        {"equal_content_gives_equal_bytes", equal_content_gives_equal_bytes},
                        {"sha256_is_the_standard_one", sha256_is_the_standard_one},
                        {"reads_files_of_others", reads_files_of_others},
+                       {"reads_no_more_than_the_file_holds", reads_no_more_than_the_file_holds},
+                       {"groups_end", groups_end},
+                       {"a_file_that_was_replaced_is_another",
+                        a_file_that_was_replaced_is_another},
                        {"wrong_paths_and_names", wrong_paths_and_names},
                        {"truncated_files_are_refused", truncated_files_are_refused},
                        {"flipped_bits_are_found", flipped_bits_are_found},

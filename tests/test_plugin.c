@@ -1,5 +1,6 @@
 /* test_plugin.c - loading backends: a whole one compiled outside the tree, and the files that have
 ** to be refused, each with its reason. The compiler is $CC, or cc. */
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -197,6 +198,68 @@ static void problems_are_remembered(void)
     (void)unsetenv("TOEPLAB_BACKENDS");
 }
 
+/* The content of the plugin of that name in *out_bytes; to be freed. */
+static unsigned char *content(const char *name, size_t *out_bytes)
+{
+    char path[PATH];
+    path_of(name, path);
+    FILE *f = fopen(path, "rb");
+    unsigned char *data = malloc(1 << 20);
+    *out_bytes = f && data ? fread(data, 1, 1 << 20, f) : 0;
+    if (f) (void)fclose(f);
+    return data;
+}
+
+static void write_cut(const unsigned char *data, size_t bytes)
+{
+    char path[PATH];
+    path_of("cut.so", path);
+    FILE *f = fopen(path, "wb");
+    CHECK(f && fwrite(data, 1, bytes, f) == bytes && fclose(f) == 0);
+}
+
+/* dlopen would map what is not there, and die of SIGBUS. A plugin is code: one that is damaged
+** within the sizes that its headers tell can do anything, and cannot be refused. */
+static void damaged_files_are_refused(void)
+{
+    enum { CUTS = 800, FAR = 200 };
+    size_t bytes;
+    tl_ctx *ctx = context();
+    CHECK(compile("whole.so", "plugin/shift.c", NULL));
+    unsigned char *data = content("whole.so", &bytes);
+    CHECK(bytes > 4096);
+    for (size_t i = 0; i < CUTS && !test_failures; i++) {
+        write_cut(data, i < 80 ? i : bytes - 1 - (i - 80) * (bytes - 81) / (CUTS - 80));
+        refused(ctx, "cut.so", i < 64 ? "" : "cut.so: is truncated");
+    }
+    ElfW(Ehdr) *h = (void *)data;
+    ElfW(Phdr) *p = (void *)(data + h->e_phoff);
+    for (uint64_t i = 0; i < FAR && !test_failures; i++) { /* parts behind the end, near and far */
+        ElfW(Ehdr) head = *h;
+        ElfW(Phdr) *part = &p[i % h->e_phnum], before = *part;
+        uint64_t far = bytes - i % 7 + (i % 3 ? 1 : UINT64_MAX >> i % 40);
+        switch (i % 4) {
+        case 0: h->e_phoff = far; break;
+        case 1: h->e_shoff = far; break;
+        case 2: part->p_offset = far; part->p_filesz += 8; break;
+        default: part->p_filesz = far;
+                 part->p_offset += 8;
+        }
+        write_cut(data, bytes);
+        refused(ctx, "cut.so", "cut.so: is truncated");
+        *h = head;
+        *part = before;
+    }
+    write_cut(data, bytes);
+    char path[PATH];
+    path_of("cut.so", path);
+    CHECK_STATUS(tl_backend_load(ctx, path), TL_OK);
+    tl_ctx_free(ctx);
+    forget("cut.so");
+    forget("whole.so");
+    free(data);
+}
+
 static tl_status with(tl_ctx *ctx, const char *backend, const char *option)
 {
     tl_tno   *tno = NULL;
@@ -280,6 +343,7 @@ int main(void)
         {"a backend from outside the tree works", one_from_outside_works},
         {"wrong files are refused with their reason", wrong_files_are_refused},
         {"problems of the search path are remembered", problems_are_remembered},
+        {"damaged files are refused", damaged_files_are_refused},
         {"options are checked against the table", options_are_checked},
         {"integers, numbers and booleans are checked", option_types_are_checked},
         {0},

@@ -344,6 +344,8 @@ static void wrong_arguments(void)
     CHECK_STATUS(tl_recurrence_of_modes(b, four, TL_RING, 6, 6, 1, &r), TL_EINVAL);
     CHECK_STATUS(tl_recurrence_of_modes(b, four, TL_ETSC_EXACT, 6, 8, 1, &r), TL_EINVAL);
     CHECK_STATUS(tl_recurrence_of_modes(b, four, TL_ETSC_EXACT, 7, 6, 1, &r), TL_EINVAL);
+    CHECK_STATUS(tl_recurrence_of_modes(b, four, TL_ETSC_PUBLISHED, INT64_MAX, 6, 1, &r),
+                 TL_EINVAL);
     CHECK_STATUS(tl_recurrence_of_modes(b, three, TL_ETSC_EXACT, 6, 6, 1, &r), TL_ESHAPE);
     CHECK(r == NULL);
     CHECK_STATUS(tl_recurrence_of_modes(b, four, TL_ETSC_EXACT, 6, 6, 1, &r), TL_OK);

@@ -323,6 +323,18 @@ static void matrix_refuses_what_an_int_cannot_count(void)
     CHECK(tno == NULL);
 }
 
+static void sizes_that_no_memory_holds_are_refused(void)
+{
+    static const char *const names[] = {"auto", "naive", "matrix", "fft", "rac", "ski", "fd"};
+    tl_tno *tno = NULL;
+    for (int i = 0; i < 7; i++) {
+        CHECK_STATUS(tl_tno_new(ctx, names[i], INT64_MAX / 2, 1, 1, NULL, &tno), TL_ENOMEM);
+        CHECK_STATUS(tl_tno_new(ctx, names[i], 1LL << 31, 1LL << 40, 0, NULL, &tno), TL_ENOMEM);
+        CHECK_STATUS(tl_tno_new(ctx, names[i], 8, INT64_MAX / 4, 1, NULL, &tno), TL_ENOMEM);
+    }
+    CHECK(tno == NULL);
+}
+
 static void threads_do_not_change_results(void)
 {
     static const char *const names[] = {"naive", "matrix", "fft", "rac", "ski", "fd"};
@@ -358,6 +370,7 @@ int main(void)
         {"points are lags", points_are_lags},
         {"wrong shapes are refused", wrong_shapes_are_refused},
         {"matrix refuses what an int cannot count", matrix_refuses_what_an_int_cannot_count},
+        {"sizes that no memory holds are refused", sizes_that_no_memory_holds_are_refused},
         {"threads do not change results", threads_do_not_change_results},
         {0},
     });

@@ -365,10 +365,13 @@ end
 
 -- Raises what is wrong with the storage, with advice.
 local function storage_failed(message)
-  local full = message:find("No space", 1, true) or message:find("too large", 1, true)
-    or message:find("quota", 1, true)
+  local advice = "repair it"
+  for words, other in pairs { ["No space"] = "free some space", ["too large"] = "free some space",
+    quota = "free some space", ["was moved, removed or replaced"] = "put it back" } do
+    if message:find(words, 1, true) then advice = other end
+  end
   stop.raise(stop.STORAGE, "%s\nthe storage failed: %s and give the same command again", message,
-    full and "free some space" or "repair it")
+    advice)
 end
 
 -- Runs the trials of list. Returns counts {done=, failed=} and the set of keys that were read.

@@ -1,6 +1,7 @@
 -- fuzz.lua: mutated inputs, to be run by a program built with sanitisers: nothing may crash, hang,
 -- or fail otherwise than with an error that is meant.
---   toeplab lua tests/fuzz/fuzz.lua config|journal|database|checkpoint [SECONDS [SEED]]
+--   toeplab lua tests/fuzz/fuzz.lua TARGET [SECONDS [SEED]]
+--     TARGET: config, journal, database, checkpoint, hdf5, bpe, json
 --   cd EMPTY_FOLDER && toeplab lua .../tests/fuzz/fuzz.lua words [SECONDS [SEED]] </dev/null
 --
 -- SECONDS are of processor time: on a busy machine it takes longer, and tries as much.
@@ -17,10 +18,11 @@ local records = require "toeplab.records"
 local stop = require "toeplab.stop"
 local wire = require "toeplab.wire"
 
-local SLOW = 10 -- seconds that no input may take
+local SLOW = 5 -- seconds that no input may take
 
 local which, seconds = arg[1] or "", tonumber(arg[2] or 10)
 local seed = math.tointeger(tonumber(arg[3] or os.time()))
+local tests = arg[0]:match "^(.*)fuzz/[^/]*$"
 local stream = core.stream(seed, "fuzz")
 local folder = "."
 if which ~= "words" then
@@ -93,6 +95,22 @@ end
 local function mutate(s)
   for _ = 1, 1 + below(4) do s = pick(mutations)(s, 1 + below(math.max(1, #s))) end
   return s
+end
+
+-- Bytes that change where they are: nothing after them moves, so that more of the file is read.
+local function in_place(s)
+  for _ = 1, 1 + below(4) do s = mutations[pick { 1, 2, 7 }](s, 1 + below(#s)) end
+  return s
+end
+
+-- Errors of Lua itself are slips in the library, unless a mutated script made them itself.
+local function slip(why)
+  if stop.is(why) then return false end
+  local text = tostring(type(why) == "table" and why.message or why)
+  if which == "config" then return not text:find "x%.lua:%d+:" end -- a usage error is wanted
+  local ours = text:find "attempt to " or text:find "bad argument" or text:find "stack overflow"
+    or text:find "number has no integer representation"
+  return ours and not text:find "x%.lua:%d+:"
 end
 
 -- ---- Targets ----------------------------------------------------------------------------------
@@ -260,6 +278,56 @@ function targets.checkpoint()
   end
 end
 
+-- fn, in which the engine must not use more memory than bytes and a little.
+local function thrifty(bytes, fn)
+  collectgarbage()
+  core.memory_reset_peak()
+  local before = core.memory().live
+  local ok, why = pcall(fn)
+  local most = core.memory().peak - before
+  if most > bytes + (1 << 22) then
+    error(("attempt to use %d bytes where %d are meant"):format(most, bytes), 0)
+  end
+  if not ok then error(why, 0) end
+end
+
+-- Everything that a file holds, as far as it can be read.
+local function walk(file, path)
+  pcall(file.attrs, file, path == "" and "/" or path)
+  for _, child in ipairs(file:children(path == "" and "/" or path)) do
+    local name = path .. "/" .. child.name
+    local ok, why = pcall(child.kind == "group" and walk or file.read, file, name)
+    if not ok and slip(why) then error(why, 0) end
+  end
+end
+
+-- Files that are not ours have no checksum, so that damage reaches libhdf5.
+function targets.hdf5()
+  local path = folder .. "/input"
+  local whole = {}
+  for i, name in ipairs { "foreign.h5", "reference.h5", "strange.h5" } do
+    whole[i] = read(tests .. name)
+  end
+  return function()
+    local text = pick(whole)
+    text = below(4) == 0 and mutate(text) or in_place(text)
+    write(path, text)
+    thrifty(1100 * #text, function() -- what deflate can stand for
+      local file <close> = core.h5_open(path)
+      walk(file, "")
+    end)
+  end
+end
+
+local function files() -- for vocabularies.lua
+  return { folder = folder, tests = tests, read = read, write = write, below = below,
+    mutate = mutate, thrifty = thrifty }
+end
+
+function targets.bpe() return require "vocabularies" (files(), 1, 3) end
+
+function targets.json() return require "vocabularies" (files(), 2, 2) end
+
 function targets.words()
   return require "words" { script = script, store = make_store, read = read, write = write,
     below = below, pick = pick, mutate = mutate }
@@ -267,33 +335,25 @@ end
 
 -- ---- The loop ---------------------------------------------------------------------------------
 
--- Errors of Lua itself are slips in the library, unless a mutated script made them itself.
-local function slip(why)
-  if stop.is(why) then return false end
-  local text = tostring(type(why) == "table" and why.message or why)
-  if which == "config" then return not text:find "x%.lua:%d+:" end -- a usage error is wanted
-  local ours = text:find "attempt to " or text:find "bad argument" or text:find "stack overflow"
-    or text:find "number has no integer representation"
-  return ours and not text:find "x%.lua:%d+:"
-end
-
 local make = targets[which]
 if not make then
-  io.stderr:write "usage: fuzz.lua config|journal|database|checkpoint|words [SECONDS [SEED]]\n"
+  io.stderr:write("usage: fuzz.lua config|journal|database|checkpoint|hdf5|bpe|json|words "
+    .. "[SECONDS [SEED]]\n")
   os.exit(2)
 end
 print(("%s, seed %d, in %s"):format(which, seed, folder))
 io.stdout:flush()
 local try = make()
+local clock = which == "hdf5" and core.sys.clock or os.clock -- another process reads the files
 local count, errors, found = 0, 0, 0
 while os.clock() < seconds do
-  local start = os.clock()
+  local start = clock()
   local ok, why = xpcall(try, function(e)
     return slip(e) and debug.traceback(tostring(e)) or e
   end)
   count = count + 1
   if not ok then errors = errors + 1 end
-  local took = os.clock() - start
+  local took = clock() - start
   if took > SLOW or not ok and slip(why) then
     found = found + 1
     local kept = ("%s/found-%d"):format(folder, found)
