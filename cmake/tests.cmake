@@ -15,6 +15,18 @@ add_test(NAME torture_spread COMMAND ${kills} 200 --seconds 20)
 set(disk ${here}/tests/torture_disk.sh $<TARGET_FILE:toeplab> ${here} ${CMAKE_C_COMPILER})
 add_test(NAME torture_disk COMMAND ${disk} 31)
 add_test(NAME torture_disk_all COMMAND ${disk} 1)
+add_test(NAME torture_disk_read COMMAND ${disk} 31 read)
+add_test(NAME torture_disk_read_all COMMAND ${disk} 1 read)
+set(power ${here}/tests/torture_power.sh $<TARGET_FILE:toeplab> ${here} ${CMAKE_C_COMPILER})
+if(TL_SANITIZE)
+  set(form image) # the other one is by LD_PRELOAD
+endif()
+add_test(NAME torture_power COMMAND ${power} 8 ${form})
+add_test(NAME torture_power_record COMMAND ${power} 8 record)
+add_test(NAME torture_power_50 COMMAND ${power} 50 ${form})
+set_tests_properties(torture_power torture_power_50 PROPERTIES SKIP_RETURN_CODE 77)
+set_tests_properties(torture_disk_read torture_power torture_power_record PROPERTIES LABELS torture)
+set_tests_properties(torture_disk_read_all torture_power_50 PROPERTIES LABELS "torture;long")
 foreach(test large_store reader)
   add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/lua/${test}.lua
     ${CMAKE_BINARY_DIR}/${test})
@@ -39,7 +51,8 @@ foreach(target config journal database checkpoint hdf5 bpe json words) # longer,
     ${here}/tests/fuzz/fuzz.lua ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
 endforeach()
 if(TL_SANITIZE) # signals, memory limits and LD_PRELOAD are the sanitisers' own
-  set_tests_properties(torture_workers torture_disk PROPERTIES DISABLED TRUE)
+  set_tests_properties(torture_workers torture_disk torture_disk_read torture_disk_all
+    torture_disk_read_all torture_power_record PROPERTIES DISABLED TRUE)
   # libhdf5 leaks where a file is damaged, libc where a locale is set.
   set_tests_properties(torture_edges fuzz_checkpoint fuzz_hdf5 PROPERTIES ENVIRONMENT
     ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0)

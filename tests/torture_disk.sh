@@ -1,128 +1,177 @@
 #!/bin/sh
-# torture_disk.sh - a disk that is full or broken from the n-th write, sync or rename on, for n = 1,
-# 2, ..., seen by the coordinator or by the workers: the run ends with exit code 6, what was
-# committed can be read, and the same command on a good disk ends as if nothing had been.
-# torture_disk.sh TOEPLAB SOURCE CC [STRIDE]
+# torture_disk.sh - a disk that fails under a sweep, as the coordinator or as the workers see it.
+# torture_disk.sh TOEPLAB SOURCE CC [STRIDE] [MODE]
+#
+# MODE write: it is full or broken from the n-th write, sync or rename on, or at that one alone, for
+# n = 1, 1 + STRIDE, ...: the run ends with exit code 6, what was committed can be read, and the
+# same command on a good disk ends as if nothing had been.
+# MODE read: so it is at the n-th open or read of a sweep that a kill has interrupted; reads may be
+# short, too. And files are removed, moved or damaged while the sweep runs.
 set -eu
 
 toeplab=$1
 source=$2
 compiler=$3
 stride=${4:-1}
+mode=${5:-write}
 top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
 unset TOEPLAB_DIR TOEPLAB_TRACEBACK
 export TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS=1 NO_COLOR=1
+failed=0 met=0 spared=0
 
 "$compiler" -O1 -shared -fPIC "$source/tests/faults/disk.c" -o "$top/disk.so" -ldl
 
-cat >"$top/small.lua" <<'END'
-local tl = require "toeplab"
-return tl.experiment "small" {
-  fixed = { steps = 5 },
-  seeds = 2,
-  checkpoint = { steps = 2 },
-  trial = function(t, c)
-    local x = tl.zeros(64)
-    local part = { state = function() return { x = x } end,
-      load = function(_, state) x:copy(state.x) end }
-    local noise = tl.stream_of "noise"
-    for step in t:steps(c.steps, part, part) do
-      x:copy(x * 0.7 + noise:normal(tl.zeros(64), 0, 1))
-      t:log { loss = (x * x):mean():item() }
-    end
-    t:text("note", "the sum is " .. x:sum():item())
-    t:log { final = x:sum():item() }
-  end,
-  report = { rows = "seed", columns = { "loss", "final" } },
-}
-END
-cat >"$top/result.lua" <<'END'
-local core = require "toeplab.core"
-local store = core.store(arg[1], "r")
-for _, sql in ipairs {
-  "SELECT 'trial' AS a, id AS b, status AS c, step AS d FROM v_trials ORDER BY id",
-  "SELECT trial AS a, name AS b, step AS c, value AS d FROM v_metrics ORDER BY 1, 2, 3",
-  [[SELECT trial AS a, kind AS b, max(step) AS c, sha256 AS d FROM v_artifacts GROUP BY 1, 2
-    ORDER BY 1, 2]] } do
-  for _, row in ipairs(store:exec(sql)) do
-    print(row.a, row.b, row.c, math.type(row.d) == "float" and ("%a"):format(row.d) or row.d)
-  end
-end
-END
-
-run() { # FOLDER: the sweep; its exit code in $code
-    code=0
-    timeout 60 "$toeplab" run -q -C "$top/$1" "$top/small.lua" >"$top/table" 2>"$top/err" || code=$?
+begin() { # FOLDER: what a sweep starts from there
+    rm -rf "${top:?}/$1" "$top/met"
+    if [ "$mode" = read ] && [ -d "$top/begun" ]; then
+        cp -r "$top/begun" "$top/$1"
+    else
+        mkdir "$top/$1"
+        cp "$source/tests/faults/small.lua" "$top/$1"
+    fi
 }
 
-faulty() { # FOLDER NAME=VALUE...: the same on a disk that fails
+run() { # FOLDER [NAME=VALUE...]: the sweep; its exit code in $code
     folder=$1
     shift
     code=0
-    env LD_PRELOAD="$top/disk.so" FAULT_PATH="$top/$folder/" FAULT_MET="$top/met" "$@" \
-        timeout 60 "$toeplab" run -q -C "$top/$folder" "$top/small.lua" >"$top/table" \
-        2>"$top/err" || code=$?
+    env "$@" timeout 60 "$toeplab" run -q -C "$top/$folder/r" "$top/$folder/small.lua" \
+        >"$top/table" 2>"$top/err" || code=$?
+}
+
+faulty() { # FOLDER [NAME=VALUE...]: the same on a disk that fails
+    folder=$1
+    shift
+    run "$folder" LD_PRELOAD="$top/disk.so" FAULT_PATH="$top/$folder/" FAULT_MET="$top/met" \
+        FAULT_ROLE="$role" FAULT_CALLS="$calls" "$@"
 }
 
 result() { # FOLDER
-    "$toeplab" lua "$top/result.lua" "$top/$1"
+    "$toeplab" lua "$source/tests/faults/result.lua" "$top/$1/r"
     cat "$top/table"
 }
 
 bad() { # WHAT: went wrong, at this call
-    echo "not ok $role, error $error, call $n of $all$once: $1"
+    echo "not ok $what: $1"
     sed 's/^/  /' "$top/err"
     failed=$((failed + 1))
 }
 
+# The exit code, in $code, of a run in which something failed. A script that cannot be read is wrong
+# usage.
+told() {
+    if [ "$code" -ge 128 ] || grep -q "killed by signal" "$top/err"; then
+        bad "exit code $code, a crash"
+    elif [ "$code" -eq 2 ] && grep -q "small\.lua" "$top/err"; then
+        :
+    elif [ "$code" -ne 6 ] && [ "$code" -ne 0 ]; then
+        bad "exit code $code"
+    fi
+}
+
+# The same command on a good disk, unless the first one came to its end.
+ends_well() { # FOLDER
+    fate=$code
+    [ "$code" -eq 0 ] || run "$1"
+    if [ "$code" -ne 0 ]; then
+        bad "exit code $code once the disk is good"
+    elif ! result "$1" 2>&1 | cmp -s - "$top/want"; then
+        bad "exit code $fate, and the result is another"
+    fi
+}
+
 one() { # the disk fails at call n
-    rm -rf "$top/d" "$top/met"
-    mkdir "$top/d"
-    faulty d FAULT_ROLE="$role" FAULT_ERROR="$error" FAULT_AT="$n" ${once:+FAULT_ONCE=1}
+    what="$role, $calls, error $error, call $n of $all$once"
+    begin d
+    faulty d FAULT_ERROR="$error" FAULT_AT="$n" ${once:+FAULT_ONCE=1}
     if [ ! -e "$top/met" ]; then # how many calls there are depends on the moments
         [ "$code" -eq 0 ] || bad "exit code $code, and no failure was met"
         return
     fi
     met=$((met + 1))
-    if [ "$code" -eq 0 ]; then
-        spared=$((spared + 1)) # e.g. a log: nothing was lost by it
-    elif [ "$code" -ne 6 ]; then
-        bad "exit code $code"
-    fi
+    told
+    [ "$code" -ne 0 ] || spared=$((spared + 1)) # e.g. a log: nothing was lost by it
     # If the store could not even be made, there is nothing in it.
-    if [ -s "$top/d/runs.db" ] && ! grep -q "cannot set up" "$top/err" &&
-        ! "$toeplab" fsck -C "$top/d" >"$top/fsck" 2>&1; then
+    if [ -s "$top/d/r/runs.db" ] && ! grep -q "cannot set up" "$top/err" &&
+        ! "$toeplab" fsck -C "$top/d/r" >"$top/fsck" 2>&1; then
         cat "$top/fsck" >>"$top/err"
         bad "the store is damaged"
     fi
-    [ "$code" -eq 0 ] || run d
-    if [ "$code" -ne 0 ]; then
-        bad "exit code $code once the disk is good"
-    elif ! result d | cmp -s - "$top/want"; then
-        bad "the result is another"
-    fi
+    ends_well d
 }
 
+each_call() { # CALLS STRIDE ERROR...: in both roles, from a call on and at that call alone
+    calls=$1 step=$2
+    shift 2
+    for role in run worker; do
+        begin count
+        faulty count
+        all=$(wc -c <"$top/met")
+        for error in "$@"; do
+            for once in "" " alone"; do
+                n=1
+                while [ "$n" -le "$all" ]; do
+                    one
+                    n=$((n + step))
+                done
+            done
+        done
+        echo "$role: $all calls, $calls"
+    done
+}
+
+attacked() { # WHAT COMMANDS [COMMANDS]: in the midst of a sweep; the second make it good again
+    what=$1
+    met=$((met + 1))
+    begin d
+    run d ATTACK="cd '$top/d'; $2"
+    told
+    if [ $# -gt 2 ]; then
+        [ "$code" -eq 6 ] || bad "exit code $code"
+        (cd "$top/d" && eval "$3")
+        code=6
+    fi
+    ends_well d
+}
+
+flip='flip() { # A byte of the one live journal, at so many thousandths of it.
+    file=$(ls r/runs/*/events-*.jnl)
+    at=$(($(wc -c <"$file") * $1 / 1000))
+    printf "\377" | dd of="$file" bs=1 seek="$at" conv=notrunc 2>/dev/null
+}'
+
+attacks() {
+    attacked "the lock is removed" "mv r/lock lock; sleep 0.5" "mv lock r/lock"
+    attacked "the lock is another file" "cp r/lock lock; mv lock r/lock; sleep 0.5" :
+    attacked "the database is removed" "mv r/runs.db runs.db; sleep 0.5" "mv runs.db r/runs.db"
+    attacked "the database is another file" \
+        "mv r/runs.db runs.db; cp runs.db r/runs.db; sleep 0.5" "mv runs.db r/runs.db"
+    attacked "the folder is moved" "mv r moved; sleep 0.5" "rm -rf r; mv moved r"
+    for where in 3 250 500 750 995; do
+        attacked "a byte of a live journal is another, at $where/1000" "$flip; flip $where"
+    done
+    attacked "a live journal is cut" "truncate -s 100 r/runs/*/events-*.jnl"
+    attacked "a live journal is removed" "rm r/runs/*/events-*.jnl"
+}
+
+begin calm
 run calm
 [ "$code" -eq 0 ] || { cat "$top/err"; exit 1; }
 result calm >"$top/want"
-failed=0 met=0 spared=0
-for role in run worker; do
-    rm -rf "$top/count" "$top/met"
-    mkdir "$top/count"
-    faulty count FAULT_ROLE="$role"
-    all=$(wc -c <"$top/met")
-    for error in 28 5; do # ENOSPC, EIO
-        for once in "" " alone"; do
-            n=1
-            while [ "$n" -le "$all" ]; do
-                one
-                n=$((n + stride))
-            done
-        done
-    done
-    echo "$role: $all calls"
-done
+case $mode in
+write)
+    each_call write "$stride" 28 5 # ENOSPC, EIO
+    ;;
+read)
+    attacks
+    begin begun.new
+    run begun.new ATTACK='kill -9 $(cut -d" " -f4 /proc/$PPID/stat) $PPID'
+    [ "$code" -eq 137 ] || { echo "exit code $code where a kill was to come"; exit 1; }
+    mv "$top/begun.new" "$top/begun"
+    each_call open $((stride / 5 + 1)) 5 24 # EIO, EMFILE; there are fewer opens than reads
+    each_call read "$stride" 5 0            # EIO, a short read
+    ;;
+esac
 echo "$met failures met, $spared without harm, $failed failed"
 [ "$failed" -eq 0 ] && [ "$met" -gt 20 ]

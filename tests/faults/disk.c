@@ -1,11 +1,18 @@
-/* disk.c - a disk that fails, for LD_PRELOAD: from the FAULT_AT-th call on, what writes, syncs or
-** renames files below the folder FAULT_PATH fails with errno FAULT_ERROR; FAULT_ONCE=1: that call
-** only. FAULT_ROLE: "worker" or "run": the processes in which. Each failure adds a byte to the file
-** FAULT_MET; without FAULT_AT each call does. */
+/* disk.c - a disk that fails, for LD_PRELOAD: from the FAULT_AT-th call on, calls of the kind
+** FAULT_CALLS on files below the folder FAULT_PATH fail with errno FAULT_ERROR; FAULT_ONCE=1: that
+** call only. FAULT_CALLS: "write" (what writes, syncs or renames), "open" or "read" (folders too);
+** with FAULT_ERROR=0 a read returns half of what it was asked for. FAULT_ROLE: "worker" or "run":
+** the processes in which. Each failure adds a byte to the file FAULT_MET; without FAULT_AT each
+** call does.
+**
+** Calls of the C library to itself cannot be replaced, so the functions of stdio and of folders are
+** replaced as well. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +21,7 @@
 #include <unistd.h>
 
 static struct {
-    const char *folder, *met;
+    const char *folder, *met, *calls;
     long        at; /* 0: only counts */
     int         error, once, on;
 } fault;
@@ -31,6 +38,8 @@ __attribute__((constructor)) static void begin(void)
     for (; p < words + n; p += strlen(p) + 1) worker |= strcmp(p, "worker") == 0;
     fault.folder = getenv("FAULT_PATH");
     fault.met = getenv("FAULT_MET");
+    fault.calls = getenv("FAULT_CALLS");
+    if (!fault.calls) fault.calls = "write";
     fault.at = at ? atol(at) : 0;
     fault.error = e ? atoi(e) : EIO;
     fault.once = getenv("FAULT_ONCE") != NULL;
@@ -46,28 +55,36 @@ static int met(void)
     return 1;
 }
 
-/* Whether the call on the file at path is to fail; then errno is set. */
-static int path_fails(const char *path)
+/* Whether the call of that kind on the file at path is to fail; then errno is set. */
+static int path_fails(const char *kind, const char *path)
 {
-    if (!fault.on || strncmp(path, fault.folder, strlen(fault.folder)) != 0) return 0;
+    if (!fault.on || strcmp(kind, fault.calls) != 0) return 0;
+    if (strncmp(path, fault.folder, strlen(fault.folder)) != 0) return 0;
     long call = atomic_fetch_add(&calls, 1) + 1;
     if (fault.at == 0) return met(), 0;
     return (fault.once ? call == fault.at : call >= fault.at) && met();
 }
 
-static int fails(int fd)
+static int file_fails(const char *kind, int fd)
 {
     char link[64], path[4096];
     int  old = errno;
-    if (!fault.on) return 0;
+    if (!fault.on || strcmp(kind, fault.calls) != 0) return 0;
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, path, sizeof path - 1);
     if (n < 0) return 0;
     path[n] = 0;
-    if (path_fails(path)) return 1;
+    if (path_fails(kind, path)) return 1;
     errno = old;
     return 0;
 }
+
+/* The function of that name that this library stands in front of. */
+#define NEXT(name) (*(void **)&next = dlsym(RTLD_NEXT, name))
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+static int fails(int fd) { return file_fails("write", fd); }
 
 ssize_t write(int fd, const void *data, size_t bytes)
 {
@@ -88,22 +105,117 @@ int fsync(int fd) { return fails(fd) ? -1 : (int)syscall(SYS_fsync, fd); }
 
 int fdatasync(int fd) { return fails(fd) ? -1 : (int)syscall(SYS_fdatasync, fd); }
 
-int ftruncate(int fd, off_t size) { return fails(fd) ? -1 : (int)syscall(SYS_ftruncate, fd, size); }
-
-int ftruncate64(int fd, off64_t size)
+int ftruncate(int fd, off_t size)
 {
     return fails(fd) ? -1 : (int)syscall(SYS_ftruncate, fd, size);
 }
 
+int ftruncate64(int fd, off64_t size) { return ftruncate(fd, size); }
+
 int rename(const char *from, const char *to)
 {
-    return path_fails(to) ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+    if (path_fails("write", to)) return -1;
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
-/* What Lua's files are written with; the C library's own write cannot be replaced. */
 size_t fwrite(const void *data, size_t size, size_t count, FILE *file)
 {
     size_t (*next)(const void *, size_t, size_t, FILE *);
-    *(void **)&next = dlsym(RTLD_NEXT, "fwrite");
+    NEXT("fwrite");
     return fails(fileno(file)) ? 0 : next(data, size, count, file);
 }
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static int open_at(int folder, const char *path, int flags, va_list more)
+{
+    mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(more, mode_t) : 0;
+    return path_fails("open", path) ? -1 : (int)syscall(SYS_openat, folder, path, flags, mode);
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    int fd = open_at(AT_FDCWD, path, flags, more);
+    va_end(more);
+    return fd;
+}
+
+int open64(const char *path, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    int fd = open_at(AT_FDCWD, path, flags, more);
+    va_end(more);
+    return fd;
+}
+
+int openat(int folder, const char *path, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    int fd = open_at(folder, path, flags, more);
+    va_end(more);
+    return fd;
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+    FILE *(*next)(const char *, const char *);
+    NEXT("fopen");
+    return path_fails("open", path) ? NULL : next(path, mode);
+}
+
+FILE *fopen64(const char *path, const char *mode) { return fopen(path, mode); }
+
+DIR *opendir(const char *path)
+{
+    DIR *(*next)(const char *);
+    NEXT("opendir");
+    return path_fails("open", path) ? NULL : next(path);
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+/* Whether the read is to fail; one that is to be short gets half of *bytes instead. */
+static int read_fails(int fd, size_t *bytes)
+{
+    if (!file_fails("read", fd)) return 0;
+    if (fault.error) return 1;
+    *bytes = (*bytes + 1) / 2;
+    return 0;
+}
+
+ssize_t read(int fd, void *data, size_t bytes)
+{
+    return read_fails(fd, &bytes) ? -1 : syscall(SYS_read, fd, data, bytes);
+}
+
+ssize_t pread(int fd, void *data, size_t bytes, off_t at)
+{
+    return read_fails(fd, &bytes) ? -1 : syscall(SYS_pread64, fd, data, bytes, at);
+}
+
+ssize_t pread64(int fd, void *data, size_t bytes, off64_t at) { return pread(fd, data, bytes, at); }
+
+/* The C library makes a short read whole. */
+size_t fread(void *data, size_t size, size_t count, FILE *file)
+{
+    size_t (*next)(void *, size_t, size_t, FILE *);
+    NEXT("fread");
+    if (!fault.error || !file_fails("read", fileno(file))) return next(data, size, count, file);
+#ifdef _IO_ERR_SEEN
+    file->_flags |= _IO_ERR_SEEN; /* what ferror looks at */
+#endif
+    return 0;
+}
+
+struct dirent *readdir(DIR *folder)
+{
+    struct dirent *(*next)(DIR *);
+    NEXT("readdir");
+    return fault.error && file_fails("read", dirfd(folder)) ? NULL : next(folder);
+}
+
+struct dirent64 *readdir64(DIR *folder) { return (struct dirent64 *)readdir(folder); }

@@ -1,0 +1,221 @@
+/* record.c - records what changes files below the folder RECORD_PATH, for LD_PRELOAD: in the order
+** of the calls of all processes, appended to the file RECORD_TO. replay.lua reads it. A record is a
+** line of words between tabs, paths relative to RECORD_PATH, and the data of a write after it:
+**   make FILE    folder PATH    move FROM TO    gone PATH    size FILE BYTES    sync PATH
+**   write FILE OFFSET BYTES
+** A call is recorded after it and before its caller goes on, so that what one process does because
+** of another's call comes after that call. Calls of the C library to itself cannot be replaced:
+** what a stream buffers is not recorded. Nobody syncs such a file. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdio_ext.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* The function of that name that this library stands in front of. */
+#define NEXT(name) (*(void **)&next = dlsym(RTLD_NEXT, name))
+
+/* path below the folder, or NULL. */
+static const char *inside(const char *path)
+{
+    const char *folder = getenv("RECORD_PATH");
+    size_t      n = folder ? strlen(folder) : 0;
+    return n && strncmp(path, folder, n) == 0 && path[n] ? path + n : NULL;
+}
+
+/* The same for the open file fd, in the buffer path; NULL also if the file is gone. */
+static const char *inside_of(int fd, char path[4096])
+{
+    char link[64];
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, 4095);
+    path[n < 0 ? 0 : n] = 0;
+    return strstr(path, " (deleted)") ? NULL : inside(path);
+}
+
+static void record(const char *name, const void *data, size_t bytes, const char *format, ...)
+{
+    char    line[9000];
+    int     old = errno;
+    va_list words;
+    if (!name) return;
+    va_start(words, format);
+    int n = vsnprintf(line, sizeof line, format, words);
+    va_end(words);
+    struct iovec parts[2] = {{line, (size_t)n}, {(void *)data, bytes}};
+    int          fd = (int)syscall(SYS_openat, AT_FDCWD, getenv("RECORD_TO"),
+                                   O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    (void)!syscall(SYS_writev, fd, parts, data ? 2 : 1);
+    (void)syscall(SYS_close, fd);
+    errno = old;
+}
+
+/* ---- Data ------------------------------------------------------------------------------------ */
+
+static ssize_t written(int fd, const void *data, ssize_t bytes, off_t at)
+{
+    char        path[4096];
+    const char *name = bytes > 0 ? inside_of(fd, path) : NULL;
+    record(name, data, (size_t)bytes, "write\t%s\t%lld\t%zd\n", name, (long long)at, bytes);
+    return bytes;
+}
+
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+    ssize_t n = syscall(SYS_write, fd, data, bytes);
+    int     error = errno;
+    off_t   end = n > 0 ? lseek(fd, 0, SEEK_CUR) : -1; /* -1: a pipe */
+    errno = error;
+    return end < 0 ? n : written(fd, data, n, end - n);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t bytes, off_t at)
+{
+    return written(fd, data, syscall(SYS_pwrite64, fd, data, bytes, at), at);
+}
+
+ssize_t pwrite64(int fd, const void *data, size_t bytes, off64_t at)
+{
+    return pwrite(fd, data, bytes, at);
+}
+
+size_t fwrite(const void *data, size_t size, size_t count, FILE *file)
+{
+    size_t (*next)(const void *, size_t, size_t, FILE *);
+    NEXT("fwrite");
+    size_t  done = next(data, size, count, file);
+    ssize_t n = (ssize_t)(done * size);
+    int     error = errno;
+    off_t   end = n > 0 && __fbufsize(file) <= 1 ? lseek(fileno(file), 0, SEEK_CUR) : -1;
+    errno = error;
+    if (end >= 0) (void)written(fileno(file), data, n, end - n);
+    return done;
+}
+
+static int named(const char *what, int fd, int result)
+{
+    char        path[4096];
+    const char *name = result == 0 ? inside_of(fd, path) : NULL;
+    record(name, NULL, 0, "%s\t%s\n", what, name);
+    return result;
+}
+
+int fsync(int fd) { return named("sync", fd, (int)syscall(SYS_fsync, fd)); }
+
+int fdatasync(int fd) { return named("sync", fd, (int)syscall(SYS_fdatasync, fd)); }
+
+int ftruncate(int fd, off_t size)
+{
+    char        path[4096];
+    int         result = (int)syscall(SYS_ftruncate, fd, size);
+    const char *name = result == 0 ? inside_of(fd, path) : NULL;
+    record(name, NULL, 0, "size\t%s\t%lld\n", name, (long long)size);
+    return result;
+}
+
+int ftruncate64(int fd, off64_t size) { return ftruncate(fd, size); }
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+/* What opening a file for writing did to it: fresh: it was not there. */
+static void opened(const char *path, int fresh, int cut)
+{
+    if (fresh) record(inside(path), NULL, 0, "make\t%s\n", inside(path));
+    if (!fresh && cut) record(inside(path), NULL, 0, "size\t%s\t0\n", inside(path));
+}
+
+static int absent(const char *path) { return syscall(SYS_faccessat, AT_FDCWD, path, F_OK) != 0; }
+
+static int open_at(int folder, const char *path, int flags, va_list more)
+{
+    mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(more, mode_t) : 0;
+    int    error = errno, fresh = flags & O_CREAT && absent(path);
+    errno = error;
+    int fd = (int)syscall(SYS_openat, folder, path, flags, mode);
+    if (fd >= 0) opened(path, fresh, flags & O_TRUNC);
+    return fd;
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    int fd = open_at(AT_FDCWD, path, flags, more);
+    va_end(more);
+    return fd;
+}
+
+int open64(const char *path, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    int fd = open_at(AT_FDCWD, path, flags, more);
+    va_end(more);
+    return fd;
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+    FILE *(*next)(const char *, const char *);
+    NEXT("fopen");
+    int   error = errno, fresh = *mode != 'r' && absent(path);
+    errno = error;
+    FILE *file = next(path, mode);
+    if (file) opened(path, fresh, *mode == 'w');
+    return file;
+}
+
+FILE *fopen64(const char *path, const char *mode) { return fopen(path, mode); }
+
+static int done(const char *what, const char *path, int result)
+{
+    record(result == 0 ? inside(path) : NULL, NULL, 0, "%s\t%s\n", what, inside(path));
+    return result;
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    return done("folder", path, (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+}
+
+int rmdir(const char *path)
+{
+    return done("gone", path, (int)syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR));
+}
+
+int unlink(const char *path)
+{
+    return done("gone", path, (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+}
+
+int unlinkat(int folder, const char *name, int flags)
+{
+    char        path[4096], whole[8192];
+    const char *at = inside_of(folder, path);
+    int         result = (int)syscall(SYS_unlinkat, folder, name, flags);
+    (void)snprintf(whole, sizeof whole, "%s/%s", at ? at : "", name);
+    record(at && result == 0 ? whole : NULL, NULL, 0, "gone\t%s\n", whole);
+    return result;
+}
+
+int remove(const char *path)
+{
+    int result = (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+    if (result != 0 && errno == EISDIR) return rmdir(path);
+    return done("gone", path, result);
+}
+
+int rename(const char *from, const char *to)
+{
+    int result = (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+    record(result == 0 ? inside(from) : NULL, NULL, 0, "move\t%s\t%s\n", inside(from), inside(to));
+    return result;
+}
