@@ -130,6 +130,8 @@ local function copy_files(store, other, id)
   local hash = not link and hash_of(log)
   if hash then copy(log, here .. "/log.txt", hash) end
   for i, a in ipairs(bad) do bad[i] = other.folder .. "/" .. a.path end
+  local ok, why = core.sys.sync_folder(here) -- before rows say that the files are there
+  if not ok then stop.raise(stop.STORAGE, "%s", why) end
   return good, bad
 end
 
