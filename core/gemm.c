@@ -306,7 +306,11 @@ tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_
                    (long long)most, INT_MAX);
 }
 
-void tl_blas_open(void) { openblas_set_num_threads(1); }
+void tl_blas_open(void)
+{
+    openblas_set_num_threads(1);
+    tl_onednn_open();
+}
 
 const char *tl_blas_name(void) { return openblas_get_config(); }
 

@@ -20,6 +20,9 @@ typedef struct tl_product_part {
 
 tl_product_part tl_part_of(const tl_product *whole, int part);
 
+/* Before the first product: keeps the library to kernels that work. */
+void tl_onednn_open(void);
+
 /* The product in float32 on the calling thread. TL_ENOMEM; TL_EBACKEND: it takes no such product.
 ** On failure c is as it was. */
 tl_status tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *c);

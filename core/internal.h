@@ -288,7 +288,7 @@ tl_status tl_gemm_ready(tl_ctx *ctx);
 
 /* TL_ESHAPE naming op if one is more than CBLAS counts to. A leading dimension is one of them. */
 tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_t k);
-void tl_blas_open(void); /* one thread per call (gemm.c) */
+void tl_blas_open(void); /* before the first product: one thread per call (gemm.c) */
 const char *tl_blas_name(void);
 /* "2.6.3, float32 and bf16", in text; "none" where it was not there to compile with (onednn.c). */
 const char *tl_onednn_name(char *text, size_t size);

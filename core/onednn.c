@@ -45,6 +45,14 @@ static void alone(void) { omp_set_num_threads(1); }
 static void alone(void) {}
 #endif
 
+/* The kernels of 2.6 for AMX end in an illegal instruction where a size is odd (17 x 65 x 33). The
+** limit holds if it is set before the first product; an own one in the environment is left alone. */
+void tl_onednn_open(void)
+{
+    if (!getenv("ONEDNN_MAX_CPU_ISA") && !getenv("DNNL_MAX_CPU_ISA"))
+        (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+}
+
 /* ---- float32 --------------------------------------------------------------------------------- */
 
 tl_status tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *c)
@@ -274,6 +282,8 @@ void tl_onednn_close(tl_ctx *ctx)
 }
 
 #else
+
+void tl_onednn_open(void) {}
 
 const char *tl_onednn_name(char *text, size_t size)
 {
