@@ -46,7 +46,7 @@ static void alone(void) {}
 #endif
 
 /* The kernels of 2.6 for AMX end in an illegal instruction where a size is odd (17 x 65 x 33). The
-** limit holds if it is set before the first product; an own one in the environment is left alone. */
+** limit holds if it is set before the first product. One in the environment is left as it is. */
 void tl_onednn_open(void)
 {
     if (!getenv("ONEDNN_MAX_CPU_ISA") && !getenv("DNNL_MAX_CPU_ISA"))

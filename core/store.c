@@ -42,17 +42,19 @@ static const struct {
              {SQLITE_TOOBIG, TL_EINVAL},    {SQLITE_CONSTRAINT, TL_EINVAL},
              {SQLITE_READONLY, TL_EINVAL},  {SQLITE_INTERRUPT, TL_EINVAL}};
 
-static tl_status status_of(sqlite3 *db)
+static tl_status status_of(const tl_store *s)
 {
-    int code = sqlite3_errcode(db) & 0xff; /* the rest says where */
+    int code = sqlite3_errcode(s->db) & 0xff; /* the rest says where */
+    /* SQLite takes a file that could not be opened for writing for one that may only be read. */
+    if (code == SQLITE_READONLY && s->lock >= 0) return TL_EIO;
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (codes[i].code == code) return codes[i].st;
-    return code == SQLITE_IOERR && full(db) ? TL_ENOSPC : TL_EIO;
+    return code == SQLITE_IOERR && full(s->db) ? TL_ENOSPC : TL_EIO;
 }
 
 tl_status store_fail(const tl_store *s, const char *what)
 {
-    return tl_fail(s->ctx, status_of(s->db), "%s: %s: %s", s->path, what, sqlite3_errmsg(s->db));
+    return tl_fail(s->ctx, status_of(s), "%s: %s: %s", s->path, what, sqlite3_errmsg(s->db));
 }
 
 tl_status store_script(tl_store *s, const char *sql)

@@ -128,7 +128,8 @@ static int file_result(lua_State *L, int fine, const char *path)
 {
     int error = errno, results = luaL_fileresult(L, fine, path);
     int full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-    if (fine || (!full && error != EIO && error != EROFS)) return results;
+    int fault = error == EIO || error == EROFS || error == EMFILE || error == ENFILE;
+    if (fine || (!full && !fault)) return results;
     lua_pushstring(L, tl_status_name(full ? TL_ENOSPC : TL_EIO));
     return results + 1;
 }

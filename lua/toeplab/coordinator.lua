@@ -197,7 +197,7 @@ function hear.rung(self, w, step)
   w.rung, w.waits_since = step, core.sys.clock()
 end
 
-function hear.changed(_, w, why) w.changed = why end
+function hear.unfit(_, w, code, why) w.unfit = { code = code, why = why } end
 
 function hear.ended(self, w, status, code, why, ended)
   local label = w.trial.label
@@ -240,9 +240,9 @@ local function buried(self, w)
     self.run.progress:warn("%s: %s; it goes on in another", t.label, why)
     t.status = nil
     table.insert(self.queue, 1, t)
-  elseif w.changed then
-    over(self, w, "interrupted", w.changed)
-    self.fate = self.fate or { code = stop.FAILED, why = w.changed }
+  elseif w.unfit then
+    over(self, w, "interrupted", w.unfit.why)
+    self.fate = self.fate or w.unfit
     self:wind_down("TERM")
   else
     over(self, w, "failed", why)

@@ -27,7 +27,8 @@ end
 local Writer = {}
 Writer.__index = Writer
 
-local problems = { [5] = "EIO", [27] = "ENOSPC", [28] = "ENOSPC", [122] = "ENOSPC" } -- by errno
+local problems = { [5] = "EIO", [23] = "EIO", [24] = "EIO", -- by errno; 23, 24: too many open files
+  [27] = "ENOSPC", [28] = "ENOSPC", [122] = "ENOSPC" }
 
 local function failure(path, why, code)
   local message = why:find(path, 1, true) and why or path .. ": " .. why

@@ -194,7 +194,7 @@ end
 -- early, or nil.
 function Records:finish(id, status, why, ended)
   self:rows("UPDATE trials SET status = ?, error = ?, ended = ?, finished = ? WHERE id = ?",
-    { status, why and secrets.text(why), ended, core.sys.now(), id, n = 5 })
+    { status, secrets.text(why), ended, core.sys.now(), id, n = 5 })
 end
 
 -- ---- Journals ---------------------------------------------------------------------------------

@@ -46,8 +46,9 @@ function secrets.certain(name)
   return false
 end
 
--- A text without the users and passwords of its addresses.
+-- A text without the users and passwords of its addresses; any other value as it is.
 function secrets.text(text)
+  if type(text) ~= "string" then return text end
   text = text:gsub("(%a[%w+.-]*)://([^%s/'\"]*)@", function(scheme, user)
     local open = not user:find(":", 1, true) and not scheme:find "^[Hh][Tt][Tt][Pp]" -- ssh://git@
     return not open and scheme .. "://" .. secrets.MASK .. "@" or nil

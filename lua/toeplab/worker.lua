@@ -6,7 +6,8 @@
 --   trial NUMBER CHECK PATH ATTEMPT SECONDS   start      say TEXT  note TEXT    part BYTES
 --   go, prune   the answer to rung                       clear   read KEY ...
 --                                                        rung STEP   waits: does the trial go on?
---                                                        changed WHY   ended STATUS CODE WHY ENDED
+--                                                        unfit CODE WHY   makes no trials
+--                                                        ended STATUS CODE WHY ENDED
 local choices = require "toeplab.choices"
 local config = require "toeplab.config"
 local core = require "toeplab.core"
@@ -269,7 +270,11 @@ end
 local function perform(self, t, attempt, seconds)
   local path, log = self.folder .. "/" .. journal.path(t.path, attempt),
     self.folder .. "/" .. t.path .. "/log.txt"
-  local writer = journal.writer(path)
+  local opened, writer = pcall(journal.writer, path)
+  if not opened then
+    tell("ended", "interrupted", stop.STORAGE, stop.text(writer))
+    return
+  end
   -- The next coordinator waits for a journal that is in use; of one that was not, when it looked,
   -- it knows nothing any more.
   if not self:take(0) then return end
@@ -323,15 +328,25 @@ function worker:hear(seconds)
   return line and line[1]
 end
 
+-- Tells the coordinator that no trial can be made here, and ends this process.
+local function unfit(e)
+  tell("unfit", stop.is(e) and e.code or stop.FAILED, stop.text(e))
+  error(e, 0)
+end
+
+local function prepare(path, overrides, device)
+  local exp = experiment.load(path)
+  return exp, plan.trials(exp, overrides), provenance.code_hash(devices.file(device))
+end
+
 -- Serves the experiment in the script at path under overrides until the coordinator closes the
 -- pipe. options: dir, steps and seconds between checkpoints, device.
 function worker.main(path, overrides, options)
   core.sys.catch_signals()
   core.sys.end_with_parent()
   devices.use(options.device)
-  local exp = experiment.load(path)
-  local trials = plan.trials(exp, overrides)
-  local code = provenance.code_hash(devices.file(options.device))
+  local ready, exp, trials, code = pcall(prepare, path, overrides, options.device)
+  if not ready then unfit(exp) end
   local self = setmetatable({ exp = exp, folder = options.dir, artifacts = {}, lines = {},
     progress = setmetatable({}, Remote), read = wire.reader(),
     checkpoint = { steps = options.steps, seconds = options.seconds } }, { __index = worker })
@@ -349,9 +364,7 @@ function worker.main(path, overrides, options)
       elseif line[1] == "trial" then
         local t = trials[line[2]]
         if not t or worker.check(exp, t, code) ~= line[3] then
-          local why = ("%s or the program has changed while it ran"):format(path)
-          tell("changed", why)
-          stop.raise(stop.FAILED, "%s", why)
+          unfit(stop.new(stop.FAILED, "%s or the program has changed while it ran", path))
         end
         t.path = line[4]
         perform(self, t, line[5], line[6])
