@@ -3,8 +3,10 @@
 ** libhdf5 1.10.8 believes lengths and addresses in a file: damaged or malicious ones make it write
 ** outside of its memory, or never return. A child of this process, made by fork, opens the image
 ** and answers one request after another with the functions of h5read.c and h5names.c. If it dies or
-** takes too long, the file is reported as damaged, and nothing else has happened. Our own files are
-** checked as a whole (trailer.c) and read without this. */
+** takes too long, the file is reported as damaged, and nothing else has happened.
+**
+** Files with our trailer are read without this. The trailer detects damage, not malice: anybody can
+** compute it, and such a file is parsed in this process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -13,15 +15,21 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "h5.h"
 
-#define PATIENCE 3            /* seconds for an answer, and one more for each of */
+/* The child has SECONDS of processor time for an answer, and one more for each BYTES_A_SECOND of
+** the file; by the clock PATIENCE times as long, for it may have to wait for others. */
+#define SECONDS        3
 #define BYTES_A_SECOND 5000000u
-#define SPACE ((rlim_t)256 << 20) /* what the child may allocate beside what the file stands for */
-#define MOST_TIMES 6000       /* its size: compressed a thousand times, and copied */
+#define PATIENCE       20
+/* It may allocate SPACE bytes, and MOST_TIMES the size of the file: a chunk may be compressed a
+** thousandfold, and is copied. */
+#define SPACE      ((rlim_t)256 << 20)
+#define MOST_TIMES 6000
 
 enum { OPEN, CHILD, ATTR, READ };
 
@@ -66,6 +74,16 @@ static int take(int fd, void *data, size_t bytes)
     return 1;
 }
 
+static int skip(int fd, size_t bytes)
+{
+    char some[4096];
+    for (size_t n; bytes; bytes -= n) {
+        n = bytes < sizeof some ? bytes : sizeof some;
+        if (!take(fd, some, n)) return 0;
+    }
+    return 1;
+}
+
 /* ---- The child ------------------------------------------------------------------------------- */
 
 /* The child keeps nothing of this process but its memory and the socket, which becomes fd 3. */
@@ -82,8 +100,10 @@ static void seclude(int fd, size_t bytes)
     if (fd != 3) (void)dup2(fd, 3);
     closefrom(4);
     (void)signal(SIGALRM, SIG_DFL);
+    (void)signal(SIGPROF, SIG_DFL);
     (void)sigfillset(&set);
     (void)sigdelset(&set, SIGALRM);
+    (void)sigdelset(&set, SIGPROF);
     (void)sigprocmask(SIG_SETMASK, &set, NULL);
     (void)setrlimit(RLIMIT_CORE, &none);
     space.rlim_cur = space.rlim_max =
@@ -128,14 +148,17 @@ static int answer(tl_h5 *f, const request *q, const char *name)
 static void serve(tl_h5 *f)
 {
     request q;
-    unsigned seconds = PATIENCE + (unsigned)(f->bytes / BYTES_A_SECOND);
+    unsigned seconds = SECONDS + (unsigned)(f->bytes / BYTES_A_SECOND);
+    struct itimerval work = {.it_value.tv_sec = (time_t)seconds}, none = {.it_value.tv_sec = 0};
     for (int going = 1; going && take(3, &q, sizeof q);) {
         char *name = malloc(q.name + 1);
         going = name && take(3, name, q.name);
         if (!going) break;
         name[q.name] = '\0';
-        (void)alarm(seconds);
+        (void)alarm(PATIENCE * seconds);
+        (void)setitimer(ITIMER_PROF, &work, NULL);
         going = answer(f, &q, name);
+        (void)setitimer(ITIMER_PROF, &none, NULL);
         (void)alarm(0);
         free(name);
     }
@@ -159,7 +182,8 @@ static int end(tl_h5 *f)
 static tl_status lost(tl_h5 *f)
 {
     int status = end(f);
-    const char *how = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "did not end" : "failed";
+    int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    const char *how = number == SIGALRM || number == SIGPROF ? "did not end" : "failed";
     return tl_fail(f->ctx, TL_ECORRUPT, "%s: is damaged: reading it by HDF5 %s", f->path, how);
 }
 
@@ -240,7 +264,7 @@ tl_status tl_h5_apart_read(tl_h5 *f, const char *name, tl_tensor **out_t)
     st = tl_new_host(f->ctx, a.type == TL_F32 ? TL_F32 : TL_I32, a.ndim, a.dims, &t);
     if (st == TL_OK && ((size_t)t->len * 4 != a.text || !take(f->reader, DATA(t), a.text)))
         st = lost(f);
-    else if (st != TL_OK)
-        (void)end(f); /* nobody takes the elements, and what follows them is no answer */
+    else if (st != TL_OK && !skip(f->reader, a.text))
+        (void)end(f);
     return tl_finish(st, t, out_t);
 }

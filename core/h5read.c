@@ -61,7 +61,7 @@ tl_status tl_h5_open_image(tl_h5 *f)
     if (st != TL_OK) return st;
     tl_h5_quiet();
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    (void)snprintf(name, sizeof name, "%p", (void *)f->image);
+    (void)snprintf(name, sizeof name, "/dev/null/%p", (void *)f->image);
     if (access >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
         H5Pset_fapl_core(access, 1 << 16, 0) >= 0 &&
         H5Pset_file_image_callbacks(access, &own) >= 0 &&

@@ -33,14 +33,17 @@ tl_status tl_sha256_file(tl_ctx *ctx, const char *path, char out_hex[65])
     SHA256_CTX sha;
     uint8_t buf[1 << 16];
     ssize_t got;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return tl_fail_errno(ctx, "open", path);
+    size_t bytes;
+    int fd;
+    tl_status st = tl_file_open(ctx, path, &fd, &bytes);
+    if (st != TL_OK && fd >= 0) (void)close(fd);
+    if (st != TL_OK) return st;
     SHA256Init(&sha);
     do {
         got = read(fd, buf, sizeof buf);
         if (got > 0) SHA256Update(&sha, buf, (size_t)got);
     } while (got > 0 || (got < 0 && errno == EINTR));
-    tl_status st = got < 0 ? tl_fail_errno(ctx, "read", path) : TL_OK;
+    st = got < 0 ? tl_fail_errno(ctx, "read", path) : TL_OK;
     (void)close(fd); /* nothing was written */
     if (st == TL_OK) hex(&sha, out_hex);
     return st;

@@ -267,13 +267,16 @@ void tl_release(tl_ctx *ctx, void *p)
 
 tl_status tl_reserve(tl_ctx *ctx, size_t bytes, const char *what)
 {
-    void *p = malloc(bytes);
-    if (!p) {
+    int   how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE; /* limits count it all the same */
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, how, -1, 0);
+    if (p == MAP_FAILED) {
         tl_memory_trim(ctx);
-        p = malloc(bytes);
+        p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, how, -1, 0);
     }
-    free(p);
-    return p ? TL_OK : tl_fail(ctx, TL_ENOMEM, "out of memory: %s needs %zu bytes", what, bytes);
+    if (p == MAP_FAILED)
+        return tl_fail(ctx, TL_ENOMEM, "out of memory: %s needs %zu bytes", what, bytes);
+    (void)munmap(p, bytes);
+    return TL_OK;
 }
 
 tl_status tl_grow(tl_ctx *ctx, void *where, size_t *room, size_t need, size_t size)

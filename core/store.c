@@ -59,6 +59,7 @@ tl_status store_fail(const tl_store *s, const char *what)
 
 tl_status store_script(tl_store *s, const char *sql)
 {
+    s->ticks = 0;
     return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? TL_OK
                                                                    : store_fail(s, "cannot set up");
 }
@@ -391,10 +392,10 @@ tl_status tl_store_exec(tl_store *s, const char *sql, int count, const tl_value 
 {
     sqlite3_stmt *stmt = NULL;
     int rc = SQLITE_DONE;
-    tl_status st = prepare(s, sql, &stmt);
-    if (st != TL_OK) return st;
     s->ticks = 0;
     s->endless = 0;
+    tl_status st = prepare(s, sql, &stmt);
+    if (st != TL_OK) return st;
     st = bind_all(s, stmt, count, values);
     if (st == TL_OK) st = rows(s, stmt, row, user, &rc);
     if (st == TL_OK && rc == SQLITE_INTERRUPT && s->endless) st = fail_endless(s, stmt);

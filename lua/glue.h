@@ -135,6 +135,8 @@ void glue_random_open(lua_State *L);
 void glue_sys_open(lua_State *L);
 void glue_process_open(lua_State *L);
 
+#define GLUE_CHANNEL 3 /* the descriptor through which a worker tells its coordinator */
+
 int glue_executable(char *path, size_t size); /* this program's file; 0: unknown, see errno */
 
 #endif

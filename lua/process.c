@@ -34,7 +34,6 @@
 
 #define PROCESS "toeplab.process"
 #define MOST    256 /* arguments of a child, processes to poll */
-#define CHANNEL 3   /* what a child tells its parent through */
 
 extern char **environ;
 
@@ -107,7 +106,7 @@ static int make_pipe(int ends[2])
 {
     if (pipe(ends) != 0) return errno;
     for (int i = 0; i < 2; i++) {
-        int high = fcntl(ends[i], F_DUPFD, CHANNEL + 1), error = errno;
+        int high = fcntl(ends[i], F_DUPFD, GLUE_CHANNEL + 1), error = errno;
         (void)close(ends[i]);
         ends[i] = high;
         if (high < 0) return error;
@@ -129,7 +128,7 @@ static int start(process *p, char *argv[], const int in[2], const int out[2], co
     if (error) return error;
     error = posix_spawnattr_init(&how);
     if (!error) error = posix_spawn_file_actions_adddup2(&files, in[0], 0);
-    if (!error) error = posix_spawn_file_actions_adddup2(&files, out[1], CHANNEL);
+    if (!error) error = posix_spawn_file_actions_adddup2(&files, out[1], GLUE_CHANNEL);
     if (!error)
         error = posix_spawn_file_actions_addopen(&files, 1, log, ADDING, 0666);
     if (!error) error = posix_spawn_file_actions_adddup2(&files, 1, 2);
@@ -237,14 +236,13 @@ static int receive(lua_State *L)
     return 1;
 }
 
-static int tell(lua_State *L) { return put(L, CHANNEL, 1); }
+static int tell(lua_State *L) { return put(L, GLUE_CHANNEL, 1); }
 
 static int hear(lua_State *L)
 {
     double        seconds = luaL_optnumber(L, 1, 0);
     struct pollfd in = {.fd = 0, .events = POLLIN};
     (void)fcntl(0, F_SETFL, O_NONBLOCK);
-    (void)fcntl(CHANNEL, F_SETFD, FD_CLOEXEC); /* what this process starts must not hold it open */
     luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 1, "not in 0..1e6 seconds");
     if (seconds > 0) (void)poll(&in, 1, (int)(seconds * 1e3)); /* a signal ends it too */
     (void)take(L, 0);

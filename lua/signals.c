@@ -12,6 +12,7 @@
 ** called catch_signals counts. The engine's threads block all signals, and a thread of another
 ** library that is hit passes the signal on. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -121,6 +122,7 @@ static int end_with_parent(lua_State *L)
 #endif
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    (void)fcntl(GLUE_CHANNEL, F_SETFD, FD_CLOEXEC); /* what this process starts does not hold it */
     int error = pthread_create(&thread, NULL, watch_parent, (void *)(intptr_t)getppid());
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) return luaL_error(L, "end_with_parent: %s", strerror(error));

@@ -40,6 +40,7 @@ one() {
         grep -q begun "$folder"/runs/*/events-1.jnl 2>/dev/null && break
         sleep 0.1
     done
+    grep -q begun "$folder"/runs/*/events-1.jnl || echo "its step never began" >>"$folder.wrong"
     began=$(date +%s)
     kill -s "$2" "$run"
     (sleep 20; kill -s KILL "$run" 2>/dev/null) &
@@ -53,7 +54,8 @@ one() {
         [ $(($(date +%s) - began)) -le 20 ] || break
     done
     took=$(($(date +%s) - began))
-    [ "$took" -le 11 ] || echo "took $took seconds" >>"$folder.wrong" # 10, and whole seconds
+    # 8.5 seconds by design, and what a busy machine adds to the ends of 12 runs at once.
+    [ "$took" -le 13 ] || echo "took $took seconds" >>"$folder.wrong"
 }
 
 count=0

@@ -75,12 +75,15 @@ local function assign(self, w, t)
 end
 
 -- Gives each worker that is free the next trial of its device; one for which there is none goes.
+-- Where trials are pruned none is begun before those that it will wait for.
 local function assign_free(self)
   for _, w in ipairs(table.move(self.workers, 1, #self.workers, 1, {})) do
     if not w.trial and not w.closed and #self.queue > 0 then
       local i = 1
-      while self.queue[i] and self.queue[i].config.device ~= w.device do i = i + 1 end
-      if self.queue[i] then
+      while not self.pruner and self.queue[i] and self.queue[i].config.device ~= w.device do
+        i = i + 1
+      end
+      if self.queue[i] and self.queue[i].config.device == w.device then
         assign(self, w, table.remove(self.queue, i))
       else
         dismiss(self, w)
@@ -307,7 +310,7 @@ local function check_budget(self, now)
   if not self.total or self.fate then return end
   local used = self.run.used
   for _, w in ipairs(self.workers) do
-    if w.trial then used = used + now - w.began end
+    if w.trial then used = used + (w.rung and w.waits_since or now) - w.began end
   end
   if used <= self.total then return end
   self.fate = { code = stop.BUDGET, label = "budget",

@@ -69,8 +69,9 @@ end
 
 function Writer:close() self.file:close() end
 
--- Whether a writer is at work on the journal at path.
+-- Whether a writer is at work on the journal at path. A pipe of that name would never open.
 function journal.in_use(path)
+  if core.sys.kind(path) ~= "file" then return false end
   local file <close> = io.open(path, "rb")
   return file ~= nil and not core.sys.lock(file)
 end

@@ -126,8 +126,8 @@ local function copy_files(store, other, id)
     list[#list + 1] = a
   end
   local log = there .. "/log.txt"
-  local _, link = core.sys.kind(log)
-  local hash = not link and hash_of(log)
+  local kind, link = core.sys.kind(log)
+  local hash = kind == "file" and not link and hash_of(log)
   if hash then copy(log, here .. "/log.txt", hash) end
   for i, a in ipairs(bad) do bad[i] = other.folder .. "/" .. a.path end
   local ok, why = core.sys.sync_folder(here) -- before rows say that the files are there

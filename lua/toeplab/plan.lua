@@ -6,6 +6,7 @@ local devices = require "toeplab.devices"
 local experiment = require "toeplab.experiment"
 local json = require "toeplab.json"
 local space = require "toeplab.space"
+local secrets = require "toeplab.secrets"
 local stop = require "toeplab.stop"
 local suggest = require "toeplab.suggest"
 
@@ -167,7 +168,9 @@ end
 
 local function label(point, seed, many)
   local parts = {}
-  for i, key in ipairs(suggest.keys(point)) do parts[i] = key .. "=" .. show(short(point[key])) end
+  for i, key in ipairs(suggest.keys(point)) do
+    parts[i] = secrets.word(key .. "=" .. show(short(point[key])))
+  end
   if many or #parts == 0 then parts[#parts + 1] = "seed=" .. seed end
   return table.concat(parts, " ")
 end

@@ -163,7 +163,7 @@ function Records:enlist(sweep, trials)
         provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
         ON CONFLICT (id) DO UPDATE SET trashed = NULL WHERE trashed IS NOT NULL]],
         { t.id, sweep, t.experiment, kept == t.config and t.json or json.encode(kept), t.seed,
-          t.code_hash, t.data_hash, json.encode { label = secrets.label(t.label) } })
+          t.code_hash, t.data_hash, json.encode { label = t.label } })
       self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
     end
   end)
@@ -173,7 +173,7 @@ end
 -- before, and its artifacts.
 function Records:begin(t, pid)
   local p = config.copy(t.provenance)
-  p.label, p.data = secrets.label(t.label), next(t.data) and t.data or nil
+  p.label, p.data = t.label, next(t.data) and t.data or nil
   self:transaction(function()
     self:rows([[UPDATE trials SET status = 'running', ended = NULL, attempt = attempt + 1,
       started = ?, finished = NULL, error = NULL, host = ?, pid = ?, command = ?, git_commit = ?,

@@ -45,6 +45,10 @@ function reproduce.stored(store, id)
     (SELECT max(sweep) FROM members WHERE trial = ?2)) ORDER BY id LIMIT 1]],
     { t.sweep, id, n = 2 })[1]
   if not sweep then stop.usage("the script of trial %s is not stored", id:sub(1, 12)) end
+  if t.config:find(secrets.MASK, 1, true) then
+    stop.usage("trial %s was run with a secret, which is not stored: run its script with it",
+      id:sub(1, 12))
+  end
   t.about, t.source, t.script = store:object(t.provenance), sweep.source, sweep.script
   t.overrides = store:object(sweep.plan).overrides or {}
   t.backends = backends_of(store, id)

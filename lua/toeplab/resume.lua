@@ -79,11 +79,22 @@ local function compare_devices(self, state)
     .. "not equal those of an undisturbed run bit for bit; it was %s", state.device or "the CPU")
 end
 
--- Brings model, optimiser and streams to the last checkpoint at a step for which anchor holds;
--- returns its step, or nil if there is none. One that is damaged ends the trial: going back further
--- would be another decision, but a trial that trains from before it comes to the same one.
-function resume.go_back(self, anchor)
-  local rows = self.rows:checkpoints()
+-- A function that says whether a rollback may go back to a step: a multiple of guard.every, or that
+-- of the best checkpoint.
+function resume.anchors(self)
+  local best
+  for _, row in ipairs(self.rows:checkpoints()) do
+    if row.kind == "best" then best = math.max(best or 0, row.step) end
+  end
+  return function(step) return step == best or self.guard:anchors(step) end
+end
+
+-- Brings model, optimiser and streams to the last checkpoint that a rollback may go back to.
+-- Returns its step, or nil if there is none. If that checkpoint is damaged, the trial fails: an
+-- earlier one would change the result. Run again, the trial trains from before it and makes the
+-- same rollback.
+function resume.go_back(self)
+  local rows, anchor = self.rows:checkpoints(), resume.anchors(self)
   for _, row in ipairs(rows) do
     if anchor(row.step) then
       local state, why = usable(self, row, rows)

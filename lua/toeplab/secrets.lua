@@ -37,7 +37,7 @@ end
 -- Whether a name means a secret and nothing else: password, hf_token, API-KEY, SLURM_JWT.
 function secrets.certain(name)
   local before
-  for part in name:lower():gmatch "[%w]+" do
+  for part in name:gsub("(%l)(%u)", "%1_%2"):lower():gmatch "[%w]+" do
     if words[part] or part == "key" and of_key[before] or part == "token" and of_token[before] then
       return true
     end
@@ -49,11 +49,13 @@ end
 -- A text without the users and passwords of its addresses; any other value as it is.
 function secrets.text(text)
   if type(text) ~= "string" then return text end
-  text = text:gsub("(%a[%w+.-]*)://([^%s/'\"]*)@", function(scheme, user)
+  text = text:gsub("(%a[%w+.-]*)://([^%s/?#'\"]*)@", function(scheme, user)
     local open = not user:find(":", 1, true) and not scheme:find "^[Hh][Tt][Tt][Pp]" -- ssh://git@
     return not open and scheme .. "://" .. secrets.MASK .. "@" or nil
   end)
-  return (text:gsub("(%f[%w][%w._+-]+):([^%s:@/'\"]+)(@[%w%[])", "%1:" .. secrets.MASK .. "%3"))
+  return (text:gsub("(%f[%w][%w._+-]+:)([^%s:@/'\"]+)(@[%w%[])", function(user, password, host)
+    return not tonumber(password) and user .. secrets.MASK .. host or nil -- not 12:30@gpu0
+  end))
 end
 
 local function plain(value)
@@ -70,9 +72,6 @@ function secrets.word(word)
   return secrets.text(word)
 end
 
--- The label of a trial: "decay=0.9 seed=1".
-function secrets.label(label) return (label:gsub("%S+", secrets.word)) end
-
 -- The words of a command line: the word after --password is one too.
 function secrets.words(list)
   local masked = {}
@@ -86,7 +85,7 @@ end
 
 -- A configuration without secrets, or the same table if it has none.
 function secrets.config(values)
-  local copy
+  local copy, changed = {}, false
   for key, value in pairs(values) do
     local new = value
     if type(value) == "table" then
@@ -95,15 +94,9 @@ function secrets.config(values)
       new = type(key) == "string" and secrets.certain(key) and not plain(value) and secrets.MASK
         or secrets.text(value)
     end
-    if new ~= value then
-      copy = copy or table.move(values, 1, #values, 1, {})
-      for k, v in pairs(values) do
-        if copy[k] == nil then copy[k] = v end
-      end
-      copy[key] = new
-    end
+    copy[key], changed = new, changed or new ~= value
   end
-  return copy or values
+  return changed and copy or values
 end
 
 -- The environment {name = value}.

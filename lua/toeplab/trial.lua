@@ -138,12 +138,6 @@ end
 
 local file_names = { checkpoint = "step-%08d%s.h5", best = "best-%08d%s.h5" }
 
--- A function that says whether a rollback may go back to a step: decided by the step alone.
-local function anchor_of(self)
-  local best = self.lowest and self.lowest.step
-  return function(step) return step == best or self.guard:anchors(step) end
-end
-
 -- Writes a checkpoint of the current step, of kind "checkpoint" or "best". Its row commits it; then
 -- the older ones of its kind but those to keep go.
 function Trial:save(kind)
@@ -156,7 +150,8 @@ function Trial:save(kind)
   checkpoint.write(file, resume.state(self))
   local old = self.rows:add_checkpoint({ kind = kind, step = self.step, path = path,
     bytes = assert(core.sys.size(file)), sha256 = core.sha256_file(file) }, KEEP[kind],
-    self.guard and self.guard:rolls_back() and anchor_of(self) or nil)
+    kind == "checkpoint" and self.guard and self.guard:rolls_back()
+      and resume.anchors(self) or nil)
   for _, row in ipairs(old) do core.sys.remove(self.folder .. "/" .. row.path) end
   self.saved_step, self.saved_time = self.step, core.sys.clock()
   self.busy = false
@@ -249,8 +244,13 @@ local function obey(self, wish)
   stop.raise(stop.TERMINATE, "the coordinator is gone after step %d", self.step)
 end
 
+-- Waiting to be judged takes none of the trial's time.
 local function be_judged(self)
-  if self.rungs then obey(self, self.rungs:wait(self)) end
+  if not self.rungs or not self.rungs.due then return end
+  local since = core.sys.clock()
+  local wish = self.rungs:wait(self)
+  self.rows.began = self.rows.began + core.sys.clock() - since
+  obey(self, wish)
 end
 
 -- Back to an earlier step, at a lower learning rate; that is a checkpoint at once, so that a kill
@@ -259,7 +259,7 @@ local function roll_back(self, why)
   local spec, bad, used = self.guard.spec, self.step, self.guard.used
   self.keep = nil
   self.busy = true
-  self.step = resume.go_back(self, anchor_of(self))
+  self.step = resume.go_back(self)
     or error(("guard: %s at step %d, before the first checkpoint"):format(why, bad), 0)
   self.busy = false
   local optim = self.parts.optim

@@ -151,6 +151,16 @@ t.test("what is pruned does not depend on the number of workers, nor on interrup
   end
 end)
 
+t.test("a trial that waits for one on another device does not hold its worker", function()
+  in_folder(function(folder)
+    local apart = core.sys.executable():gsub("[^/]*$", "") .. "tests/apart.so"
+    local text = crossing:gsub("grid = ", ([[zip = { device = { "cpu", "%s", "cpu" },
+      quality = { 1, 2, 3 } }, grid0 = ]]):format(apart)):gsub("grid0 = {[^}]*} },", "")
+    t.eq(trials.run(folder, text), 0)
+    t.eq(status(folder), "done pruned done")
+  end)
+end)
+
 t.test("the shares of a sweep are all of it, and no trial is in two", function()
   in_folder(function(folder)
     t.eq(run(folder, "", { "steps=1" }, { shard = { part = 1, of = 3 } }), 0)

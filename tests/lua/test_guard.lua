@@ -156,6 +156,16 @@ local function stopped_at(stops, more, text)
   return got
 end
 
+t.test("it goes back to the best checkpoint, also from a step that told a better value", function()
+  in_folder(function(folder)
+    local text = script:gsub("t:log { loss = bad", "t:best(bad and -1 or 1 / step) %0")
+    local code, said = trials.run(folder, text)
+    t.eq(code, 0)
+    t.ok(said:find "at step 20: back to step 19, learning rate times 0.5 %(1 of 2%)", said)
+    t.ok(said:find "at step 20: back to step 19, learning rate times 0.25 %(2 of 2%)", said)
+  end)
+end)
+
 t.test("a rollback goes back to the same step wherever the trial was stopped", function()
   local text, all = script:gsub("checkpoint = { steps = 6 }", "checkpoint = { steps = 4 }"), {}
   local wanted = stopped_at({}, nil, text)

@@ -2,6 +2,7 @@
 local output = require "toeplab.commands.output"
 local records = require "toeplab.records"
 local select = require "toeplab.select"
+local secrets = require "toeplab.secrets"
 local stop = require "toeplab.stop"
 
 local retry = {
@@ -40,7 +41,10 @@ function retry.run(set, words)
     set["dry-run"] and " would be queued" or " queued"))
   local seen = {}
   for _, t in ipairs(list) do
-    if t.command and not seen[t.command] then print("  " .. t.command) end
+    if t.command and not seen[t.command] then
+      local hidden = t.command:find(secrets.MASK, 1, true)
+      print("  " .. t.command .. (hidden and "  (with the secret in the place of ***)" or ""))
+    end
     seen[t.command or ""] = true
   end
   return stop.DONE

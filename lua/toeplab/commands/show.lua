@@ -33,10 +33,7 @@ local function journal_of(store, row)
   if not j then return nil end
   local path = store.folder .. "/" .. journal.path(trial_files.folder(store.folder, row.id),
     j.attempt)
-  local file = io.open(path, "rb")
-  local size = file and file:seek("end") or 0
-  if file then file:close() end
-  return ("%s, %d of %d bytes taken over"):format(path, j.bytes, size)
+  return ("%s, %d of %d bytes taken over"):format(path, j.bytes, core.sys.size(path) or 0)
 end
 
 -- What backend = "auto" stood for in a trial, in words; nil: nothing.
