@@ -44,9 +44,9 @@ set(seconds 3)
 if(TL_SANITIZE)
   set(seconds 10) # for a thousand inputs
 endif()
-set(anew "rm -rf fuzz-$2 && mkdir fuzz-$2 && cd fuzz-$2 && exec $0 lua $1 $2 ${seconds} 1") # even if
-                                                                                         # stopped
-foreach(target config journal database checkpoint hdf5 bpe json words) # longer, and with sanitisers: by hand
+# Each begins in an empty folder, even if the last one was stopped. Longer ones are run by hand.
+set(anew "rm -rf fuzz-$2 && mkdir fuzz-$2 && cd fuzz-$2 && exec $0 lua $1 $2 ${seconds} 1")
+foreach(target config journal database checkpoint hdf5 bpe json words)
   add_test(NAME fuzz_${target} COMMAND sh -c ${anew} $<TARGET_FILE:toeplab>
     ${here}/tests/fuzz/fuzz.lua ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
 endforeach()

@@ -234,7 +234,8 @@ typedef struct first {
     _Atomic int waiting; /* threads that have not come */
 } first;
 
-/* All at the same time, as OpenBLAS hands a buffer that is free to the next. */
+/* All threads wait for each other here: OpenBLAS would otherwise give the buffer of a thread that
+** has finished to the next one, and allocate too few. */
 static void first_product(void *user, int64_t begin, int64_t end, int thread)
 {
     first       *w = user;

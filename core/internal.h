@@ -245,8 +245,8 @@ tl_status tl_memory_open(tl_ctx *ctx);
 void tl_memory_close(tl_ctx *ctx);
 void *tl_alloc(tl_ctx *ctx, size_t bytes); /* NULL: out of memory, and the message is set */
 void tl_release(tl_ctx *ctx, void *p);
-/* Whether bytes more could be had of the system, for a library that would not say so. TL_ENOMEM
-** names what for. */
+/* Checks that the system would still give this many bytes, before a library is called that crashes
+** where it gets none. TL_ENOMEM names what needed them. */
 tl_status tl_reserve(tl_ctx *ctx, size_t bytes, const char *what);
 /* Makes the array whose address is at where hold need elements of size bytes, at least twice what
 ** it held; *room is how many it holds, both 0 at first. On failure it is as it was. */

@@ -36,8 +36,9 @@ tl_status store_check_files(const tl_store *s);
 /* Whether this is our file, with our schema and nothing else in it, and of which version; 0: an
 ** empty file. */
 tl_status store_version(tl_store *s, int *out_version);
-/* The hash of all that is in the schema, and that of the newest one; another SQLite may write its
-** text another way, and takes longer to find it right. */
+/* store_schema_hash hashes every object of the schema. store_schema_newest is the result for the
+** newest version. If they differ, store_version compares with a schema in memory, which is slower;
+** a SQLite that formats SQL differently takes that way. */
 tl_status store_schema_hash(tl_store *s, char hex[65]);
 extern const char store_schema_newest[65];
 /* A copy beside the store before it is changed: runs.db.v1 for version 1. */

@@ -682,9 +682,10 @@ typedef struct tl_value { /* an SQL value */
     size_t bytes; /* of s */
 } tl_value;
 
-/* ASK reads, by statements of a user's own. WRITE makes the folder and the file if need be, takes
-** the lock and migrates an older schema (after a backup). TL_ELOCKED: another process writes there
-** (its pid is in the message). TL_ECORRUPT: a schema that is newer or not ours, links in there. */
+/* ASK opens for reading and runs a user's own SQL, which may take any time. WRITE makes the folder
+** and the file if need be, takes the lock and migrates an older schema (after a backup).
+** TL_ELOCKED: another process writes there (its pid is in the message). TL_ECORRUPT: a schema that
+** is newer or not ours, links in there. */
 tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_store **out_store);
 void tl_store_close(tl_store *store); /* commits nothing: an open transaction is rolled back */
 /* Runs one statement with its ? parameters; each row is handed to row (may be NULL), which
@@ -692,8 +693,9 @@ void tl_store_close(tl_store *store); /* commits nothing: an open transaction is
 typedef int (*tl_row)(void *user, int columns, const char *const *names, const tl_value *values);
 tl_status tl_store_exec(tl_store *store, const char *sql, int count, const tl_value *values,
                         tl_row row, void *user);
-/* A statement that takes seconds ends, TL_EINVAL, once stopped says so; but for ASK it ends anyway,
-** TL_ECORRUPT, when it takes more steps or gives more rows than its file can account for. */
+/* A statement that runs for seconds ends with TL_EINVAL once stopped() says so. Except in mode ASK
+** it also ends, with TL_ECORRUPT, when it takes more steps or gives more rows than the size of its
+** file explains. */
 void tl_store_watch(tl_store *store, int (*stopped)(void));
 int64_t tl_store_last_id(const tl_store *store); /* rowid of the last INSERT */
 /* TL_EIO: the lock, the database or its log is not the file any more that a store opened for

@@ -149,7 +149,6 @@ static void indices_out_of_range(void)
     tl_ctx_free(ctx);
 }
 
-/* A value that int32 has not was undefined behaviour. */
 /* Operators multiply sizes of other axes, which an empty one does not make small. */
 static void empty_tensors_of_too_much(void)
 {
@@ -165,6 +164,7 @@ static void empty_tensors_of_too_much(void)
     tl_ctx_free(ctx);
 }
 
+/* A value that int32 has not was undefined behaviour. */
 static void ids_are_filled_with_integers_only(void)
 {
     static const double wrong[] = {NAN, INFINITY, -INFINITY, 2147483648.0, -2147483649.0};

@@ -129,7 +129,8 @@ local function own_word(self, w)
   return row.status ~= "running" and row or nil
 end
 
--- An axis that nobody reads is an error (runner.lua) once all is run; so long nobody should wait.
+-- Warns after the first trial about axes that it did not read; runner.lua makes it an error only
+-- when all trials have run.
 local function check_reads(self)
   local run, conditional = self.run, {}
   for _, rule in ipairs(run.exp.when or {}) do
@@ -270,17 +271,17 @@ local function check_time(self, w, now)
     w.late, w.late_for = overdue(self, w, now)
     if w.late then
       w.closed = true -- it ends after this trial
-      w:ask("TERM", GRACE_SECONDS)
+      w:ask_to_stop("TERM", GRACE_SECONDS)
     end
   end
-  w:check(now)
+  w:kill_if_overdue(now)
 end
 
 -- No more trials are begun; those at work are asked to save and stop.
 function Pool:wind_down(signal, seconds)
   self.queue, self.winding = {}, true
   for _, w in ipairs(self.workers) do
-    if w.trial then w:ask(signal, seconds or GRACE_SECONDS) end
+    if w.trial then w:ask_to_stop(signal, seconds or GRACE_SECONDS) end
   end
 end
 

@@ -25,13 +25,13 @@ function Process:kill()
 end
 
 -- Asks the process to save and stop: it has so many seconds.
-function Process:ask(signal, seconds)
+function Process:ask_to_stop(signal, seconds)
   self.process:signal(signal)
   self.deadline = math.min(self.deadline or math.huge, core.sys.clock() + seconds)
 end
 
 -- Kills a process that was asked to stop and has not.
-function Process:check(now)
+function Process:kill_if_overdue(now)
   if not self.deadline or now <= self.deadline then return end
   self.killed = "it was asked to stop, its step did not end, and its process was killed"
   self.process:signal("KILL")

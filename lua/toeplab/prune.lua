@@ -61,9 +61,8 @@ function Rungs:load(state) self.next, self.due = state.next, state.due end
 local Pruner = {}
 Pruner.__index = Pruner
 
--- trials: all of the experiment in their order, with their ids; status: how one stands that is not
--- to be run any more.
--- list: those that this run has to do. The others, of another shard, are not waited for.
+-- trials: all trials of the experiment in their order, each with its id and, if it is not to be run
+-- any more, its status. list: those of this run; trials of another shard are not waited for.
 function prune.new(spec, records, trials, list)
   local self = setmetatable({ spec = spec, records = records, trials = {} }, Pruner)
   local to_do = {}
