@@ -37,7 +37,7 @@ tl_status tl_sha256_file(tl_ctx *ctx, const char *path, char out_hex[65])
     int fd;
     tl_status st = tl_file_open(ctx, path, &fd, &bytes);
     if (st != TL_OK && fd >= 0) (void)close(fd);
-    if (st != TL_OK) return st;
+    if (st != TL_OK) return st == TL_EINVAL ? TL_EIO : st; /* a folder or a pipe where a file was */
     SHA256Init(&sha);
     do {
         got = read(fd, buf, sizeof buf);

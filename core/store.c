@@ -206,7 +206,8 @@ tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_
     if (!s->folder || !s->path) {
         st = tl_fail(ctx, TL_ENOMEM, "out of memory");
     } else {
-        (void)sprintf(s->path, "%s/runs.db", folder);
+        /* SQLite takes a name that begins with "file:" for an address. */
+        (void)sprintf(s->path, "%s%s/runs.db", strncmp(folder, "file:", 5) ? "" : "./", folder);
         st = mode == TL_STORE_WRITE ? open_writer(s) : open_reader(s);
     }
     if (st == TL_OK) {

@@ -24,13 +24,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "glue.h"
 
 /* A log is never a link: a results folder may be another's, and lead elsewhere. */
-#define ADDING (O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW)
 
 #define PROCESS "toeplab.process"
 #define MOST    256 /* arguments of a child, processes to poll */
@@ -116,7 +116,19 @@ static int make_pipe(int ends[2])
     return 0;
 }
 
-static int start(process *p, char *argv[], const int in[2], const int out[2], const char *log)
+/* Opens a log to add to; a link, a pipe or a device in its place is not one. */
+static int open_log(const char *path)
+{
+    struct stat s;
+    int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    int fd = open(path, flags, 0666);
+    if (fd < 0 || (fstat(fd, &s) == 0 && S_ISREG(s.st_mode))) return fd;
+    (void)close(fd);
+    errno = EINVAL;
+    return -1;
+}
+
+static int start(process *p, char *argv[], const int in[2], const int out[2], int log)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t          how;
@@ -127,11 +139,10 @@ static int start(process *p, char *argv[], const int in[2], const int out[2], co
     int error = posix_spawn_file_actions_init(&files);
     if (error) return error;
     error = posix_spawnattr_init(&how);
+    if (!error) error = posix_spawn_file_actions_adddup2(&files, log, 1); /* log may be 3 */
+    if (!error) error = posix_spawn_file_actions_adddup2(&files, log, 2);
     if (!error) error = posix_spawn_file_actions_adddup2(&files, in[0], 0);
     if (!error) error = posix_spawn_file_actions_adddup2(&files, out[1], GLUE_CHANNEL);
-    if (!error)
-        error = posix_spawn_file_actions_addopen(&files, 1, log, ADDING, 0666);
-    if (!error) error = posix_spawn_file_actions_adddup2(&files, 1, 2);
     if (!error)
         error = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
     if (!error) error = posix_spawnattr_setpgroup(&how, 0);
@@ -155,13 +166,17 @@ static int spawn(lua_State *L)
     char       *argv[MOST];
     int         in[2] = {-1, -1}, out[2] = {-1, -1};
     const char *log = luaL_checkstring(L, 2);
+    int         log_fd;
     (void)words(L, argv);
     process *p = lua_newuserdatauv(L, sizeof *p, 0);
     *p = (process){.in = -1, .out = -1};
     luaL_setmetatable(L, PROCESS);
+    log_fd = open_log(log);
+    if (log_fd < 0) return failure(L, log, errno);
     int error = make_pipe(in);
     if (!error) error = make_pipe(out);
-    if (!error) error = start(p, argv, in, out, log);
+    if (!error) error = start(p, argv, in, out, log_fd);
+    (void)close(log_fd);
     shut(&in[0]);
     shut(&out[1]);
     p->in = in[1];
@@ -320,7 +335,7 @@ static int kill_process(lua_State *L)
 static int print_to(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
-    int         fd = open(path, ADDING | O_CLOEXEC, 0666);
+    int         fd = open_log(path);
     if (fd < 0) return failure(L, path, errno);
     (void)fflush(NULL);
     int error = dup2(fd, 1) < 0 || dup2(fd, 2) < 0 ? errno : 0;

@@ -14,14 +14,20 @@ local function part(key)
   return key
 end
 
-local function flatten(value, path, tensors, attrs)
+-- within: the tables that hold value.
+local function flatten(value, path, tensors, attrs, within)
   local kind = type(value)
   if kind == "table" then
     local empty = true
+    if within[value] then
+      error(("checkpoint: the state at '%s' holds itself and cannot be saved"):format(path), 0)
+    end
+    within[value] = true
     for key, item in pairs(value) do
-      flatten(item, (path == "" and "" or path .. "/") .. part(key), tensors, attrs)
+      flatten(item, (path == "" and "" or path .. "/") .. part(key), tensors, attrs, within)
       empty = false
     end
+    within[value] = nil
     if empty and path ~= "" then attrs[path .. "/?"] = 0 end
   elseif kind == "userdata" then
     tensors[#tensors + 1] = { path, value }
@@ -51,7 +57,7 @@ end
 -- Writes the nested state to path: the old file or the whole new one, whatever happens.
 function checkpoint.write(path, state)
   local tensors, attrs = {}, {}
-  flatten(state, "", tensors, attrs)
+  flatten(state, "", tensors, attrs, {})
   table.sort(tensors, function(a, b) return a[1] < b[1] end)
   core.h5_write(path, tensors, attrs)
 end

@@ -201,7 +201,9 @@ function hear.rung(self, w, step)
   w.rung, w.waits_since = step, core.sys.clock()
 end
 
-function hear.unfit(_, w, code, why) w.unfit = { code = code, why = why } end
+function hear.unfit(_, w, code, why)
+  w.unfit = { code = code, why = why, label = w.trial and w.trial.label or "a worker" }
+end
 
 function hear.ended(self, w, status, code, why, ended)
   local label = w.trial.label
@@ -250,6 +252,11 @@ local function buried(self, w)
     self:wind_down("TERM")
   else
     over(self, w, "failed", why)
+    if signal and self.pruner then -- not by what it computed: the same command may bring its values
+      self.fate = self.fate or { code = stop.FAILED, label = t.label,
+        why = ("%s: %s, and the trials after it are judged by its values"):format(t.label, why) }
+      self:wind_down("TERM")
+    end
   end
 end
 

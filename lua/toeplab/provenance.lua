@@ -10,6 +10,7 @@ local provenance = {}
 -- The output of a command without its last newline; nil if it fails.
 local function output(command)
   local pipe = io.popen(command .. " 2>/dev/null", "r")
+  if not pipe then return nil end
   local text = pipe:read("a")
   if not pipe:close() then return nil end
   return (text:gsub("\n$", ""))
@@ -154,8 +155,11 @@ end
 
 local MOST = 1 << 20 -- bytes of a diff that are kept
 
+local LONGEST = 2000 -- bytes of a line of a diff
+
 -- A line that gives something secret a value, or is part of a key.
 local function reveals(line)
+  if #line > LONGEST then return true end -- not source, and long to look through
   if line:find("PRIVATE KEY", 1, true) or line:find("AKIA%w%w%w%w%w%w%w%w%w%w%w%w") then
     return true
   end

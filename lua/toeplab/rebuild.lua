@@ -147,12 +147,13 @@ end
 local function whole(store, trial)
   local row = store:exec([[SELECT status, attempt, coalesce(step, -1) AS step,
     (SELECT count(*) FROM metrics WHERE trial = ?1) AS metrics,
+    (SELECT total(value) FROM metrics WHERE trial = ?1) AS sum,
     (SELECT count(*) FROM artifacts WHERE trial = ?1) AS artifacts,
     (SELECT count(*) FROM last l WHERE trial = ?1 AND NOT EXISTS (SELECT 1 FROM metrics m
       WHERE m.trial = ?1 AND m.name = l.name AND m.step = l.step AND m.value IS l.value)) AS odd
     FROM trials WHERE id = ?1]], { trial })[1]
-  return row and row.odd == 0 and ("%s %d %d %d %d"):format(row.status, row.attempt, row.step,
-    row.metrics, row.artifacts) or nil
+  return row and row.odd == 0 and ("%s %d %d %d %a %d"):format(row.status, row.attempt,
+    row.step, row.metrics, row.sum, row.artifacts) or nil
 end
 
 -- Takes over how far the journal of a trial is; raises if it cannot be read.
@@ -168,6 +169,8 @@ local function start_over(new, trial)
     END, ended = NULL, step = NULL, seconds = NULL, error = ? WHERE id = ?]], { LOST, trial })
   new:exec([[UPDATE artifacts SET kind = 'recovered-' || kind WHERE trial = ?
     AND kind IN ('checkpoint', 'best')]], { trial })
+  -- The new run replaces what it meets; a step below zero is none that it could meet.
+  new:exec("DELETE FROM metrics WHERE trial = ? AND coalesce(at, step) < 0", { trial })
 end
 
 -- Compares all trials of the new store with the old one (nil: SQLite cannot open it). Returns how
@@ -198,6 +201,15 @@ local function copy(from, to)
   local source <close> = try(io.open(from, "rb"))
   local target <close> = try(io.open(to, "wb"))
   for block in function() return source:read(1 << 20) end do try(target:write(block)) end
+  try(core.sys.sync(target))
+end
+
+-- A name for what is put aside that nothing has yet.
+local function aside(path)
+  local name, count = ("%s.damaged-%s"):format(path, os.date "%Y%m%d-%H%M%S"), 1
+  local free = name
+  while core.sys.exists(free) do count, free = count + 1, ("%s-%d"):format(name, count + 1) end
+  return free
 end
 
 -- Opens a copy of the damaged database as SQLite can read it, its first page mended from that of
@@ -255,13 +267,13 @@ function rebuild.run(root)
   for _, name in ipairs { "old", "new" } do try(core.sys.mkdir(folder .. "/" .. name)) end
   local ok, counts = pcall(make, folder, path)
   if ok then
-    counts.copy = ("%s.damaged-%s"):format(path, os.date "%Y%m%d-%H%M%S")
-    for _, ending in ipairs { "-wal", "-shm", "" } do
-      if core.sys.exists(path .. ending) then
-        try(core.sys.rename(path .. ending, counts.copy .. ending))
-      end
+    counts.copy = aside(path)
+    for _, ending in ipairs { "", "-wal", "-journal" } do
+      copy(path .. ending, counts.copy .. ending)
     end
-    try(core.sys.rename(folder .. "/new/runs.db", path))
+    for _, ending in ipairs { "-wal", "-shm", "-journal" } do core.sys.remove(path .. ending) end
+    try(core.sys.rename(folder .. "/new/runs.db", path)) -- runs.db is never absent
+    try(core.sys.sync_folder(root))
   end
   trash.remove(folder)
   if not ok then error(counts, 0) end

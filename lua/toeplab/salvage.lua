@@ -1,6 +1,10 @@
 -- salvage.lua: the records of an SQLite file of which pages are damaged, page by page and without
 -- its trees: a page that nothing leads to any more gives its rows all the same.
 --
+-- SQLite's own recovery is not in Debian's library, which has no sqlite_dbpage. And it is by this
+-- second, independent reading that rebuild.lua knows whether a trial is whole: what a damaged key
+-- hides from SQLite would be missing on both sides.
+--
 -- What is read may be anything: every length is checked against what there is.
 local salvage = {}
 

@@ -8,7 +8,7 @@ local secrets = {}
 
 secrets.MASK = "***"
 
-local parts = { "key", "token", "secret", "pass", "jwt", "credential", "auth", "cookie" }
+local parts = { "key", "token", "secret", "pass", "pw", "jwt", "credential", "auth", "cookie" }
 
 -- Whether a variable of the environment, or an assignment in a changed source, is a secret's.
 function secrets.variable(name)
@@ -20,41 +20,36 @@ function secrets.variable(name)
 end
 
 local words = {}
-for word in ([[secret secrets password passwd passphrase passcode jwt credential credentials
-    apikey bearer]]):gmatch "%S+" do
+for word in ([[secret secrets password passwd passphrase passcode pass pwd jwt credential
+    credentials auth cookie apikey bearer]]):gmatch "%S+" do
   words[word] = true
 end
 
-local of_key, of_token = {}, {}
-for word in ("api access secret private ssh signing encryption aws account"):gmatch "%S+" do
-  of_key[word] = true
-end
-for word in ("access auth api hf bearer session refresh github gitlab wandb huggingface aws")
-  :gmatch "%S+" do
-  of_token[word] = true
+local tokens = {} -- of texts: mask_token = "[MASK]"
+for word in ("mask pad eos bos unk sep cls end start special next last first"):gmatch "%S+" do
+  tokens[word] = true
 end
 
--- Whether a name means a secret and nothing else: password, hf_token, API-KEY, SLURM_JWT.
+-- Whether a name means a secret and nothing else: password, hf_token, openaiKey, SLURM_JWT.
 function secrets.certain(name)
-  local before
+  local before, last
   for part in name:gsub("(%l)(%u)", "%1_%2"):lower():gmatch "[%w]+" do
-    if words[part] or part == "key" and of_key[before] or part == "token" and of_token[before] then
-      return true
-    end
-    before = part
+    if words[part] then return true end
+    before, last = last, part
   end
-  return false
+  return before ~= nil and (last == "key" or last == "token" and not tokens[before])
 end
 
--- A text without the users and passwords of its addresses; any other value as it is.
+-- A text without the users and passwords of its addresses; any other value as it is. The patterns
+-- begin with what is rare, as a text of others may be long.
 function secrets.text(text)
-  if type(text) ~= "string" then return text end
-  text = text:gsub("(%a[%w+.-]*)://([^%s/?#'\"]*)@", function(scheme, user)
-    local open = not user:find(":", 1, true) and not scheme:find "^[Hh][Tt][Tt][Pp]" -- ssh://git@
+  if type(text) ~= "string" or not text:find("@", 1, true) then return text end
+  text = text:gsub("(%w?%w?%w?%w?%w)://([^%s/?#'\"]*)@", function(scheme, user)
+    local open = not user:find(":", 1, true) and not scheme:lower():find "https?$" -- ssh://git@
     return not open and scheme .. "://" .. secrets.MASK .. "@" or nil
   end)
-  return (text:gsub("(%f[%w][%w._+-]+:)([^%s:@/'\"]+)(@[%w%[])", function(user, password, host)
-    return not tonumber(password) and user .. secrets.MASK .. host or nil -- not 12:30@gpu0
+  return (text:gsub("([%w._+-]):([^%s:@/'\"]+)(@[%w%[])", function(user, password, host)
+    return not tonumber(password) and user .. ":" .. secrets.MASK .. host or nil -- not 12:30@gpu0
   end))
 end
 

@@ -174,15 +174,14 @@ function Rows:event(step, kind, why) table.insert(self.events, { "event", step, 
 -- Prefixes message with the line of the script that led to it, if it does not name the script.
 local function located(exp, message)
   if message:find(exp.file, 1, true) then return message end
-  local level = 3
-  while true do
+  for level = 3, 1000 do -- finding a level takes as long as it is deep
     local info = debug.getinfo(level, "Sl")
-    if not info then return message end
+    if not info then break end
     if info.source == "@" .. exp.file then
       return ("%s:%d: %s"):format(exp.file, info.currentline, message)
     end
-    level = level + 1
   end
+  return message
 end
 
 local function handler(exp)
@@ -239,6 +238,7 @@ local function call(self, t, rows)
     ask = function(step) tell("rung", step) end,
   }
   streams.seed(t.seed)
+  math.randomseed(t.seed)
   corpus.seed, corpus.progress = t.seed, self.progress
   local unwatch, open_modules = watch(handle), provenance.close_modules()
   core.precision(c.precision)
@@ -342,8 +342,8 @@ end
 -- Serves the experiment in the script at path under overrides until the coordinator closes the
 -- pipe. options: dir, steps and seconds between checkpoints, device.
 function worker.main(path, overrides, options)
-  core.sys.catch_signals()
   core.sys.end_with_parent()
+  core.sys.catch_signals()
   devices.use(options.device)
   local ready, exp, trials, code = pcall(prepare, path, overrides, options.device)
   if not ready then unfit(exp) end

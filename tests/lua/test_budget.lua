@@ -151,6 +151,28 @@ t.test("what is pruned does not depend on the number of workers, nor on interrup
   end
 end)
 
+t.test("who is behind a trial that was killed is not judged without it", function()
+  in_folder(function(folder)
+    local wanted
+    in_folder(function(other)
+      trials.run(other, crossing)
+      wanted = outcome(other)
+    end)
+    local deaths = folder .. "/deaths"
+    core.sys.mkdir(deaths)
+    for i = 1, 2 do t.write(deaths .. "/" .. i, "") end
+    local text = crossing:gsub("t:log { loss", function(log)
+      return ([[if c.quality == 1 and step == 2 and (os.remove("%s/1") or os.remove("%s/2")) then
+        os.execute("kill -KILL $PPID") end %s]]):format(deaths, deaths, log)
+    end)
+    local code, said = trials.run(folder, text, {}, { jobs = 3 })
+    t.eq(code, 1)
+    t.ok(said:find "killed by signal 9.*trials after it are judged by its values", said)
+    t.eq(trials.run(folder, text, {}, { jobs = 3 }), 0)
+    t.eq(outcome(folder), wanted)
+  end)
+end)
+
 t.test("a trial that waits for one on another device does not hold its worker", function()
   in_folder(function(folder)
     local apart = core.sys.executable():gsub("[^/]*$", "") .. "tests/apart.so"

@@ -117,6 +117,18 @@ t.test("words with a secret are masked, others stay", function()
     OMP_NUM_THREADS = "2", TL_AUTH = "***", SLURM_URL = "http://***@h" })
   local plain = { tokens = 512, key = "relu", list = { "a" } }
   t.ok(secrets.config(plain) == plain)
+  for text, want in pairs { ["loss at 12:30@gpu0"] = "loss at 12:30@gpu0",
+    ["https://x.com?to=me@y.org"] = "https://x.com?to=me@y.org",
+    ["git clone ssh://git@host/x"] = "git clone ssh://git@host/x",
+    ["scp joe:pw1@host:f"] = "scp joe:***@host:f" } do
+    t.eq(secrets.text(text), want)
+  end
+  local long = ("x.y-"):rep(250000) -- what looks back from every letter would take minutes
+  t.eq(#secrets.text(long .. "@"), 1000001)
+  for name, want in pairs { openaiKey = true, hf_token = true, db_pass = true, mask_token = false,
+    tokens = false, key = false, keys = false, passes = false } do
+    t.eq({ name, secrets.certain(name) }, { name, want })
+  end
   t.eq(secrets.config { url = "http://u:p@h", list = { "x", "y://a:b@c" }, n = 1 },
     { url = "http://***@h", list = { "x", "y://***@c" }, n = 1 })
   for line, hidden in pairs { ["+url = http://u:p@h"] = true, ["+password = hunter"] = true,
