@@ -201,9 +201,7 @@ function hear.rung(self, w, step)
   w.rung, w.waits_since = step, core.sys.clock()
 end
 
-function hear.unfit(_, w, code, why)
-  w.unfit = { code = code, why = why, label = w.trial and w.trial.label or "a worker" }
-end
+function hear.unfit(_, w, code, why) w.unfit = { code = code, why = why } end
 
 function hear.ended(self, w, status, code, why, ended)
   local label = w.trial.label
@@ -248,7 +246,7 @@ local function buried(self, w)
     table.insert(self.queue, 1, t)
   elseif w.unfit then
     over(self, w, "interrupted", w.unfit.why)
-    self.fate = self.fate or w.unfit
+    w.unfit.label, self.fate = t.label, self.fate or w.unfit
     self:wind_down("TERM")
   else
     over(self, w, "failed", why)
@@ -383,9 +381,7 @@ function Pool:go(list)
   local ok, why = pcall(function()
     while #self.queue > 0 or busy(self) do turn(self) end
   end)
-  for _, w in ipairs(self.workers) do
-    w:kill()
-  end
+  for _, w in ipairs(self.workers) do w:kill() end
   self.run.progress:clear()
   if not ok then
     if stop.is(why) and why.code == stop.STORAGE then stop.storage(why.message) end
