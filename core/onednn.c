@@ -45,9 +45,9 @@ static void alone(void) { omp_set_num_threads(1); }
 static void alone(void) {}
 #endif
 
-/* The kernels of 2.6 for AMX use tiles that they have not configured, which is an illegal
-** instruction: for most shapes on one thread, for some on two (256 x 64 x 64). The limit holds if it
-** is set before the first product. One in the environment is left as it is. */
+/* The kernels of 2.6 for AMX use tiles that they have not configured, an illegal instruction: for
+** most shapes on one thread, for some on two (256 x 64 x 64). The limit holds if it is set before
+** the first product. One in the environment is left as it is. */
 void tl_onednn_open(void)
 {
     if (!getenv("ONEDNN_MAX_CPU_ISA") && !getenv("DNNL_MAX_CPU_ISA"))
