@@ -30,8 +30,6 @@
 
 #include "glue.h"
 
-/* A log is never a link: a results folder may be another's, and lead elsewhere. */
-
 #define PROCESS "toeplab.process"
 #define MOST    256 /* arguments of a child, processes to poll */
 
@@ -116,7 +114,8 @@ static int make_pipe(int ends[2])
     return 0;
 }
 
-/* Opens a log to add to; a link, a pipe or a device in its place is not one. */
+/* Opens a log to add to. A link, a pipe or a device in its place is refused: a results folder may
+** be another's, and lead elsewhere. */
 static int open_log(const char *path)
 {
     struct stat s;
@@ -166,12 +165,11 @@ static int spawn(lua_State *L)
     char       *argv[MOST];
     int         in[2] = {-1, -1}, out[2] = {-1, -1};
     const char *log = luaL_checkstring(L, 2);
-    int         log_fd;
     (void)words(L, argv);
     process *p = lua_newuserdatauv(L, sizeof *p, 0);
     *p = (process){.in = -1, .out = -1};
     luaL_setmetatable(L, PROCESS);
-    log_fd = open_log(log);
+    int log_fd = open_log(log);
     if (log_fd < 0) return failure(L, log, errno);
     int error = make_pipe(in);
     if (!error) error = make_pipe(out);
@@ -361,6 +359,6 @@ void glue_process_open(lua_State *L)
 }
 
 const luaL_Reg glue_process_functions[] = {
-    {"spawn", spawn}, {"poll", poll_all},  {"hear", hear},         {"tell", tell},
+    {"spawn", spawn},       {"poll", poll_all},  {"hear", hear},         {"tell", tell},
     {"print_to", print_to}, {"lock", lock_file}, {"kill", kill_process}, {NULL, NULL},
 };
