@@ -1,23 +1,27 @@
 # What `./lab test` runs. Labels: torture (kills, full disks), long (minutes to an hour, by hand).
 set(here ${CMAKE_SOURCE_DIR})
 add_test(NAME layers COMMAND lua5.4 ${here}/tests/layers.lua ${here})
-add_test(NAME lab COMMAND ${here}/tests/lab.sh ${here})
-add_test(NAME install COMMAND ${here}/tests/install.sh ${CMAKE_BINARY_DIR} ${CMAKE_C_COMPILER}
+add_test(NAME lab COMMAND ${here}/tests/program/lab.sh ${here})
+add_test(NAME install COMMAND ${here}/tests/program/install.sh ${CMAKE_BINARY_DIR} ${CMAKE_C_COMPILER}
   ${TL_SANITIZE})
-foreach(test cli kill_resume asking page torture_workers torture_edges torture_endless)
-  add_test(NAME ${test} COMMAND ${here}/tests/${test}.sh $<TARGET_FILE:toeplab> ${here})
+foreach(test program/cli program/asking program/page torture/kill_resume torture/torture_workers
+    torture/torture_edges torture/torture_endless)
+  get_filename_component(name ${test} NAME)
+  add_test(NAME ${name} COMMAND ${here}/tests/${test}.sh $<TARGET_FILE:toeplab> ${here})
 endforeach()
 set_tests_properties(page PROPERTIES SKIP_RETURN_CODE 77) # without Chromium, after all the rest
-set(kills toeplab torture -C ${CMAKE_BINARY_DIR}/torture --kills)
+set(kills toeplab lua ${here}/tests/torture/torture.lua ${CMAKE_BINARY_DIR}/torture)
 add_test(NAME torture COMMAND ${kills} 20)
-add_test(NAME torture_200 COMMAND ${kills} 200 -j3)
-add_test(NAME torture_spread COMMAND ${kills} 200 --seconds 20)
-set(disk ${here}/tests/torture_disk.sh $<TARGET_FILE:toeplab> ${here} ${CMAKE_C_COMPILER})
+add_test(NAME torture_200 COMMAND ${kills} 200 3)
+add_test(NAME torture_spread COMMAND ${kills} 200 2 20)
+set_tests_properties(torture torture_200 torture_spread PROPERTIES
+  WORKING_DIRECTORY ${here}/tests/lua)
+set(disk ${here}/tests/torture/torture_disk.sh $<TARGET_FILE:toeplab> ${here} ${CMAKE_C_COMPILER})
 add_test(NAME torture_disk COMMAND ${disk} 31)
 add_test(NAME torture_disk_all COMMAND ${disk} 1)
 add_test(NAME torture_disk_read COMMAND ${disk} 31 read)
 add_test(NAME torture_disk_read_all COMMAND ${disk} 1 read)
-set(power ${here}/tests/torture_power.sh $<TARGET_FILE:toeplab> ${here} ${CMAKE_C_COMPILER})
+set(power ${here}/tests/torture/torture_power.sh $<TARGET_FILE:toeplab> ${here} ${CMAKE_C_COMPILER})
 if(TL_SANITIZE)
   set(form image) # the other one is by LD_PRELOAD
 endif()
@@ -28,12 +32,12 @@ set_tests_properties(torture_power torture_power_50 PROPERTIES SKIP_RETURN_CODE 
 set_tests_properties(torture_disk_read torture_power torture_power_record PROPERTIES LABELS torture)
 set_tests_properties(torture_disk_read_all torture_power_50 PROPERTIES LABELS "torture;long")
 foreach(test large_store reader)
-  add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/lua/${test}.lua
+  add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/torture/${test}.lua
     ${CMAKE_BINARY_DIR}/${test})
 endforeach()
-add_test(NAME torture_signals COMMAND toeplab lua ${here}/tests/lua/signals.lua 8)
+add_test(NAME torture_signals COMMAND toeplab lua ${here}/tests/torture/signals.lua 8)
 foreach(test torture_rebuild torture_strangers)
-  add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/lua/${test}.lua
+  add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/torture/${test}.lua
     WORKING_DIRECTORY ${here}/tests/lua)
 endforeach()
 set_tests_properties(torture torture_workers torture_edges torture_endless torture_disk
@@ -78,7 +82,7 @@ foreach(script tensors files text)
   add_test(NAME lua_oom_${script}_device COMMAND lua_oom ${here}/tests/lua/oom/${script}.lua
     $<TARGET_FILE:apart>)
 endforeach()
-file(GLOB LUA_TESTS CONFIGURE_DEPENDS tests/lua/test_*.lua)
+file(GLOB LUA_TESTS CONFIGURE_DEPENDS tests/lua/*/test_*.lua)
 foreach(source ${LUA_TESTS})
   get_filename_component(test ${source} NAME_WE)
   add_test(NAME lua_${test} COMMAND toeplab lua ${source} WORKING_DIRECTORY ${here}/tests/lua)
@@ -90,9 +94,11 @@ endforeach()
 # The kernels of cards, on the emulated one: the same tests of operators, layers and models.
 file(STRINGS tests/lua/on_devices.txt ON_DEVICES)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tests/lua/on_devices.txt)
-foreach(test ${ON_DEVICES})
+foreach(line ${ON_DEVICES})
+  get_filename_component(test ${line} NAME)
+  string(REPLACE / /test_ file ${line}.lua)
   if(TARGET emulated)
-    add_test(NAME device_${test} COMMAND toeplab lua ${here}/tests/lua/test_${test}.lua
+    add_test(NAME device_${test} COMMAND toeplab lua ${here}/tests/lua/${file}
       WORKING_DIRECTORY ${here}/tests/lua)
     set_tests_properties(device_${test} PROPERTIES
       ENVIRONMENT "TOEPLAB_DEVICE=$<TARGET_FILE:emulated>;XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache")
@@ -105,9 +111,12 @@ if(TARGET emulated)
   add_test(NAME device_verify COMMAND toeplab verify -q --device $<TARGET_FILE:emulated>
     ${here}/tests/reference.h5)
   # A wait that is missing shows when threads run in another order.
-  foreach(test core_ops core_parts layers optim card_backends card_mlp card_capture)
+  foreach(line glue/core_ops glue/core_parts nn/layers train/optim glue/card_backends glue/card_mlp
+      glue/card_capture)
+    get_filename_component(test ${line} NAME)
+    string(REPLACE / /test_ file ${line}.lua)
     add_test(NAME device_${test}_backwards
-      COMMAND toeplab lua ${here}/tests/lua/test_${test}.lua WORKING_DIRECTORY ${here}/tests/lua)
+      COMMAND toeplab lua ${here}/tests/lua/${file} WORKING_DIRECTORY ${here}/tests/lua)
     set_property(TEST device_${test}_backwards PROPERTY ENVIRONMENT "EMULATE_BACKWARDS=1")
     if(NOT test MATCHES card)
       set_property(TEST device_${test}_backwards APPEND PROPERTY ENVIRONMENT

@@ -6,19 +6,20 @@
 -- All of toeplab.core is here under its own name (tl.matmul); parts are loaded when first used.
 
 local core = require "toeplab.core"
-local streams = require "toeplab.streams"
-local suggest = require "toeplab.suggest"
+local streams = require "toeplab.base.streams"
+local suggest = require "toeplab.base.suggest"
 
 local parts = {
-  nn = "toeplab.nn", models = "toeplab.models", optim = "toeplab.optim",
-  schedule = "toeplab.schedule", train = "toeplab.train", eval = "toeplab.eval",
-  generate = "toeplab.generate", recurrent = "toeplab.recurrent",
-  options = "toeplab.options", published = "toeplab.published",
-  experiment = "toeplab.experiment", corpus = "toeplab.corpus", blocks = "toeplab.blocks",
-  lm = "toeplab.lm",
-  tasks = "toeplab.tasks", classify = "toeplab.classify", masking = "toeplab.masking",
-  plot = "toeplab.plot", cost = "toeplab.cost", profile = "toeplab.profile",
-  gradcheck = "toeplab.gradcheck",
+  nn = "toeplab.nn", models = "toeplab.models", optim = "toeplab.train.optim",
+  schedule = "toeplab.train.schedule", train = "toeplab.train", eval = "toeplab.train.eval",
+  generate = "toeplab.models.generate", recurrent = "toeplab.models.recurrent",
+  options = "toeplab.base.options", published = "toeplab.models.published",
+  experiment = "toeplab.trials.experiment", corpus = "toeplab.tasks.corpus",
+    blocks = "toeplab.tasks.blocks",
+  lm = "toeplab.tasks.lm",
+  tasks = "toeplab.tasks", classify = "toeplab.train.classify", masking = "toeplab.tasks.masking",
+  plot = "toeplab.report.plot", cost = "toeplab.train.cost", profile = "toeplab.train.profile",
+  gradcheck = "toeplab.verify.gradcheck",
 }
 
 local tl = {

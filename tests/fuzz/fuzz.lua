@@ -8,15 +8,15 @@
 -- The input at work is kept in FOLDER/input, so that one that crashes is not lost: the folder is
 -- printed first, and removed if nothing is found.
 local core = require "toeplab.core"
-local checkpoint = require "toeplab.checkpoint"
-local config = require "toeplab.config"
-local experiment = require "toeplab.experiment"
-local identify = require "toeplab.identity"
-local journal = require "toeplab.journal"
-local plan = require "toeplab.plan"
-local records = require "toeplab.records"
-local stop = require "toeplab.stop"
-local wire = require "toeplab.wire"
+local checkpoint = require "toeplab.store.checkpoint"
+local config = require "toeplab.base.config"
+local experiment = require "toeplab.trials.experiment"
+local identify = require "toeplab.trials.identity"
+local journal = require "toeplab.store.journal"
+local plan = require "toeplab.trials.plan"
+local records = require "toeplab.store.records"
+local errors = require "toeplab.base.errors"
+local wire = require "toeplab.base.wire"
 
 local SLOW = 5 -- seconds that no input may take
 
@@ -105,7 +105,7 @@ end
 
 -- Errors of Lua itself are slips in the library, unless a mutated script made them itself.
 local function slip(why)
-  if stop.is(why) then return false end
+  if errors.is(why) then return false end
   local text = tostring(type(why) == "table" and why.message or why)
   if which == "config" then return not text:find "x%.lua:%d+:" end -- a usage error is wanted
   local ours = text:find "attempt to " or text:find "bad argument" or text:find "stack overflow"

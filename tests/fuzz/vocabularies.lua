@@ -1,6 +1,6 @@
 -- vocabularies.lua: mutated files of byte pair encodings, for fuzz.lua: merges, ids, rows.
 local core = require "toeplab.core"
-local json = require "toeplab.json"
+local json = require "toeplab.base.json"
 
 -- GPT-2's alphabet: how the files of a vocabulary write each byte, in the order of the ids.
 local function alphabet()

@@ -5,8 +5,8 @@
 package.path = arg[0]:match "^(.*)fuzz/[^/]*$" .. "lua/?.lua;" .. package.path
 local commands = require "toeplab.commands"
 local core = require "toeplab.core"
-local runner = require "toeplab.runner"
-local stop = require "toeplab.stop"
+local runner = require "toeplab.runs.runner"
+local errors = require "toeplab.base.errors"
 local sweeps = require "sweeps"
 
 local REFRESH, SPAWN = 40, 60 -- a new store after so many inputs; one of so many in a process
@@ -42,11 +42,11 @@ local whole = {} -- the files of the store as they were
 
 -- Verbs that do more than ask are ended where they begin.
 local function disarm()
-  local function refuse() stop.raise(stop.FAILED, "not here") end
+  local function refuse() errors.raise(errors.FAILED, "not here") end
   runner.run = refuse
-  require "toeplab.torture".run = refuse
-  require "toeplab.worker".main = refuse
-  require "toeplab.reproduce".run = refuse
+  require "toeplab.runs.torture".run = refuse
+  require "toeplab.runs.worker".main = refuse
+  require "toeplab.runs.reproduce".run = refuse
 end
 
 local function say() return io.stdout end

@@ -1,8 +1,8 @@
 -- stores.lua: stores of runs made by hand, for tests of what asks them.
 local core = require "toeplab.core"
 local harness = require "harness"
-local json = require "toeplab.json"
-local records = require "toeplab.records"
+local json = require "toeplab.base.json"
+local records = require "toeplab.store.records"
 
 local stores = {}
 

@@ -1,7 +1,7 @@
 -- sweeps.lua: stores with trials that were never run, for tests of what is read from them.
 local core = require "toeplab.core"
-local json = require "toeplab.json"
-local records = require "toeplab.records"
+local json = require "toeplab.base.json"
+local records = require "toeplab.store.records"
 
 local sweeps = {}
 

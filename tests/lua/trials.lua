@@ -1,9 +1,9 @@
 -- trials.lua: running an experiment, given as text, in a folder, and asking its store.
 local core = require "toeplab.core"
 local harness = require "harness"
-local records = require "toeplab.records"
-local runner = require "toeplab.runner"
-local stop = require "toeplab.stop"
+local records = require "toeplab.store.records"
+local runner = require "toeplab.runs.runner"
+local errors = require "toeplab.base.errors"
 
 local trials = {}
 
@@ -17,7 +17,7 @@ function trials.run(folder, text, words, more)
   local options = { dir = folder .. "/results", out = out, command = { "toeplab", "run" } }
   for name, value in pairs(more or {}) do options[name] = value end
   local ok, code = pcall(runner.run, folder .. "/x.lua", words or {}, options)
-  if not ok and not stop.is(code) then error(code, 0) end
+  if not ok and not errors.is(code) then error(code, 0) end
   if not ok then said[#said + 1] = code.message end
   return ok and code or code.code, table.concat(said)
 end

@@ -3,14 +3,18 @@
 -- PyTorch's on it. Without a card the kernels are checked on the processor.
 local core = require "toeplab.core"
 local grids = require "toeplab.bench.grids"
-local shell = require "toeplab.shell"
-local stop = require "toeplab.stop"
+local shell = require "toeplab.base.shell"
+local errors = require "toeplab.base.errors"
 
 local gpu = { measured = { "ops", "tno", "lm" } }
 
 local program = core.sys.executable()
 local here = package.searchpath("toeplab.bench.gpu", package.path):match "^(.*)/[^/]*$"
 local tests = (here:match "^(.*)/lua/toeplab/bench$" or ".") .. "/tests"
+
+-- Where tests/lua/*/test_*.lua find the harness, and the file of a test ROOM/NAME.
+local harness = "LUA_PATH=" .. tests .. "/lua/?.lua;;"
+local function of_test(name) return tests .. "/lua/" .. name:gsub("/", "/test_") .. ".lua" end
 
 -- The card that is emulated (tests/device/emulate.h), beside the program of a build.
 local emulated = program:match "^(.*)/[^/]*$" .. "/tests/emulated.so"
@@ -49,7 +53,7 @@ local function files(quick)
   end
   if quick then return { list[1] } end
   for _, name in ipairs { "_backends", "_mlp", "_precision", "_capture", "_graphs", "" } do
-    list[#list + 1] = "card" .. name
+    list[#list + 1] = "glue/card" .. name
   end
   return list
 end
@@ -61,9 +65,10 @@ local function sanitized(o, device)
     o.say("%-6s %-22s not in PATH", "-", "compute-sanitizer")
     return true
   end
-  return check(o, "compute-sanitizer", { "env", "TOEPLAB_DEVICE=" .. device, "compute-sanitizer",
+  return check(o, "compute-sanitizer", { "env", "TOEPLAB_DEVICE=" .. device, harness,
+    "compute-sanitizer",
     "--error-exitcode", "9", "--log-file", "/dev/stderr", program, "lua",
-    tests .. "/lua/test_core_ops.lua" })
+    of_test "glue/core_ops" })
 end
 
 -- Runs the tests and the reference cases on a device; returns whether all is right. o: say,
@@ -75,8 +80,8 @@ function gpu.correct(o, device)
   end
   local good = true
   for _, name in ipairs(files(o.quick)) do
-    good = check(o, name, { "env", (name:find "^card" and "TOEPLAB_CARD=" or "TOEPLAB_DEVICE=")
-      .. device, program, "lua", ("%s/lua/test_%s.lua"):format(tests, name) }) and good
+    good = check(o, name, { "env", (name:find "/card" and "TOEPLAB_CARD=" or "TOEPLAB_DEVICE=")
+      .. device, harness, program, "lua", of_test(name) }) and good
   end
   for _, precision in ipairs(core.precisions "cuda") do
     local name = precision == "float32" and "verify" or "verify " .. precision
@@ -94,10 +99,10 @@ local function without(o, why)
   if not core.sys.exists(emulated) then
     o.say("nothing is checked: there is no %s (./lab bench gpu builds it where there is a C++ "
       .. "compiler)", emulated)
-    return stop.DONE
+    return errors.DONE
   end
   o.say("its kernels on the processor, one thread after another:")
-  return gpu.correct(o, emulated) and stop.DONE or stop.CHECK
+  return gpu.correct(o, emulated) and errors.DONE or errors.CHECK
 end
 
 -- o: as measure.bench wants it; measure(name, o) does one bench. Returns the exit code.
@@ -114,7 +119,7 @@ function gpu.run(o, measure)
     measure(name, own)
   end
   if not good then o.say("a check FAILED: see above; the times are those of wrong results") end
-  return good and stop.DONE or stop.CHECK
+  return good and errors.DONE or errors.CHECK
 end
 
 return gpu

@@ -2,8 +2,8 @@
 -- passes, and who of ours takes part. The first of them is the one that ratios are over.
 local core = require "toeplab.core"
 local operators = require "toeplab.bench.operators"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 
 local grids = {}
 
@@ -219,10 +219,10 @@ function grids.check_backends(name, names)
     if entry.backend and not seen[entry.backend] then known[#known + 1] = entry.backend end
     seen[entry.backend or ""] = true
   end
-  if #known == 0 then stop.usage("bench %s: there are no backends to choose from", name) end
+  if #known == 0 then errors.usage("bench %s: there are no backends to choose from", name) end
   for _, backend in ipairs(names) do
     local ok, why = suggest.choose("backend", backend, known)
-    if not ok then stop.usage("bench %s: %s", name, why) end
+    if not ok then errors.usage("bench %s: %s", name, why) end
   end
 end
 

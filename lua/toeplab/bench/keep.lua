@@ -1,13 +1,13 @@
 -- bench/keep.lua: the rows of a bench in the store of runs: an experiment bench-NAME whose trials
 -- are the rows, and whose seed is the number of the run: benches are repeated, not skipped.
 local core = require "toeplab.core"
-local config = require "toeplab.config"
-local json = require "toeplab.json"
-local provenance = require "toeplab.provenance"
-local records = require "toeplab.records"
+local config = require "toeplab.base.config"
+local json = require "toeplab.base.json"
+local provenance = require "toeplab.trials.provenance"
+local records = require "toeplab.store.records"
 local show = require "toeplab.bench.show"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 
 local keep = {}
 
@@ -95,7 +95,7 @@ end
 -- who does.
 local function try(self)
   local ok, why = pcall(write, self)
-  if not ok and not (stop.is(why) and why.code == stop.LOCKED) then error(why, 0) end
+  if not ok and not (errors.is(why) and why.code == errors.LOCKED) then error(why, 0) end
   return ok, why
 end
 

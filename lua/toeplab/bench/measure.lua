@@ -4,7 +4,7 @@ local core = require "toeplab.core"
 local count = require "toeplab.bench.count"
 local grids = require "toeplab.bench.grids"
 local peer = require "toeplab.bench.peer"
-local progress = require "toeplab.progress"
+local progress = require "toeplab.base.progress"
 local timing = require "toeplab.bench.timing"
 
 local measure = {}

@@ -1,8 +1,8 @@
 -- bench/peer.lua: the processes that a bench measures, ours and those in other languages: each
 -- reads requests from a pipe and answers every one with a line (benches/torch_peer.py).
 local core = require "toeplab.core"
-local shell = require "toeplab.shell"
-local suggest = require "toeplab.suggest"
+local shell = require "toeplab.base.shell"
+local suggest = require "toeplab.base.suggest"
 
 local peer = {}
 peer.__index = peer

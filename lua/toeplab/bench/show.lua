@@ -1,7 +1,7 @@
 -- bench/show.lua: the rows of a bench as a table, as sentences, and as a picture.
-local cost = require "toeplab.cost"
+local cost = require "toeplab.train.cost"
 local grids = require "toeplab.bench.grids"
-local suggest = require "toeplab.suggest"
+local suggest = require "toeplab.base.suggest"
 local timing = require "toeplab.bench.timing"
 
 local show = {}

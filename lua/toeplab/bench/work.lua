@@ -5,15 +5,15 @@
 -- precision, and what the kind needs: backend, encoder, rpe_dim, rpe_layers, decay, layers, vocab,
 -- graphs (false: a step on a card without one).
 local core = require "toeplab.core"
-local classify = require "toeplab.classify"
-local graphs = require "toeplab.graphs"
+local classify = require "toeplab.train.classify"
+local graphs = require "toeplab.train.graphs"
 local models = require "toeplab.models"
 local nn = require "toeplab.nn"
 local operators = require "toeplab.bench.operators"
-local optim = require "toeplab.optim"
-local recurrent = require "toeplab.recurrent"
-local streams = require "toeplab.streams"
-local suggest = require "toeplab.suggest"
+local optim = require "toeplab.train.optim"
+local recurrent = require "toeplab.models.recurrent"
+local streams = require "toeplab.base.streams"
+local suggest = require "toeplab.base.suggest"
 local train = require "toeplab.train"
 
 local work = {}

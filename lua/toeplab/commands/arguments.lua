@@ -1,6 +1,6 @@
--- arguments.lua: the words after a verb: options in GNU style and the rest.
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
+-- commands/arguments.lua: the words after a verb: options in GNU style and the rest.
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 
 local arguments = {}
 
@@ -18,7 +18,7 @@ end
 
 local function unknown(verb, options, word)
   local hint = suggest.hint(word:gsub("^%-+", ""), known(options)):gsub("'([^']+)'", "'--%1'")
-  stop.usage("%s: unknown option '%s'%s (see toeplab %s --help)", verb, word, hint, verb)
+  errors.usage("%s: unknown option '%s'%s (see toeplab %s --help)", verb, word, hint, verb)
 end
 
 -- Splits "--name=value", "--name", "-x" into the option's name and its value, if it has one.
@@ -53,9 +53,9 @@ function arguments.parse(verb, options, words)
       if o.value and value == nil then
         i = i + 1
         value = words[i]
-        if value == nil then stop.usage("%s: %s needs %s", verb, word, o.value) end
+        if value == nil then errors.usage("%s: %s needs %s", verb, word, o.value) end
       elseif not o.value and value ~= nil then
-        stop.usage("%s: --%s takes no value", verb, o.name)
+        errors.usage("%s: --%s takes no value", verb, o.name)
       end
       if o.many then
         set[o.name] = set[o.name] or {}
@@ -76,7 +76,7 @@ function arguments.number(verb, set, name, least)
   if set[name] == nil then return nil end
   local x = tonumber(set[name])
   if not x or x < least then
-    stop.usage("%s: --%s takes a number of at least %s, got '%s'", verb, name, least, set[name])
+    errors.usage("%s: --%s takes a number of at least %s, got '%s'", verb, name, least, set[name])
   end
   return x
 end
@@ -85,7 +85,7 @@ end
 function arguments.integer(verb, set, name, least)
   local x = math.tointeger(arguments.number(verb, set, name, least))
   if set[name] ~= nil and not x then
-    stop.usage("%s: --%s takes an integer, got '%s'", verb, name, set[name])
+    errors.usage("%s: --%s takes an integer, got '%s'", verb, name, set[name])
   end
   return x
 end

@@ -1,7 +1,7 @@
--- backends.lua: toeplab backends: the loaded operator backends and their options.
+-- commands/backends.lua: toeplab backends: the loaded operator backends and their options.
 local core = require "toeplab.core"
-local report = require "toeplab.report"
-local stop = require "toeplab.stop"
+local report = require "toeplab.report.table_text"
+local errors = require "toeplab.base.errors"
 
 local backends = {
   example = "toeplab backends",
@@ -22,7 +22,7 @@ local function devices_of(name)
 end
 
 function backends.run(_, words)
-  if #words > 0 then stop.usage("backends takes no arguments, got '%s'", words[1]) end
+  if #words > 0 then errors.usage("backends takes no arguments, got '%s'", words[1]) end
   for _, backend in ipairs(core.backends()) do
     print(("%-8s %s"):format(backend.name, backend.summary))
     print("         " .. backend.path)
@@ -36,9 +36,9 @@ function backends.run(_, words)
   local cards, about = core.look_at_device "cuda"
   print(cards and "cuda     " .. about or "no cuda: " .. about)
   for _, problem in ipairs(core.backend_problems()) do
-    stop.say("not usable: %s", problem)
+    errors.say("not usable: %s", problem)
   end
-  return stop.DONE
+  return errors.DONE
 end
 
 return backends

@@ -1,19 +1,19 @@
--- bench.lua: toeplab bench: time and memory beside PyTorch's, measured.
+-- commands/bench.lua: toeplab bench: time and memory beside PyTorch's, measured.
 local arguments = require "toeplab.commands.arguments"
 local core = require "toeplab.core"
-local devices = require "toeplab.devices"
+local devices = require "toeplab.trials.devices"
 local gpu = require "toeplab.bench.gpu"
 local grids = require "toeplab.bench.grids"
 local keep = require "toeplab.bench.keep"
 local measure = require "toeplab.bench.measure"
-local output = require "toeplab.commands.output"
-local plot = require "toeplab.plot"
-local progress = require "toeplab.progress"
-local records = require "toeplab.records"
-local report = require "toeplab.report"
+local output = require "toeplab.report.listing"
+local plot = require "toeplab.report.plot"
+local progress = require "toeplab.base.progress"
+local records = require "toeplab.store.records"
+local report = require "toeplab.report.table_text"
 local show = require "toeplab.bench.show"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 
 local command = {
   example = "toeplab bench tno --quick\n  toeplab bench lm --threads 1,2\n  toeplab bench gpu",
@@ -55,17 +55,17 @@ local function integers(set, name)
   for i, word in ipairs(list) do
     list[i] = arguments.integer("bench", { [name] = word }, name, 1)
   end
-  if #list == 0 then stop.usage("bench: --%s takes integers from 1 up: 512,2048", name) end
+  if #list == 0 then errors.usage("bench: --%s takes integers from 1 up: 512,2048", name) end
   return list
 end
 
 local function names(set, name, what, known)
   if not set[name] then return nil end
   local list = words_of(set[name])
-  if #list == 0 then stop.usage("bench: --%s takes names: %s", name, table.concat(known, ",")) end
+  if #list == 0 then errors.usage("bench: --%s takes names: %s", name, table.concat(known, ",")) end
   for _, word in ipairs(list) do
     local ok, why = suggest.choose(what, word, known)
-    if not ok then stop.usage("bench: %s", why) end
+    if not ok then errors.usage("bench: %s", why) end
   end
   return list
 end
@@ -79,23 +79,23 @@ local function asked(set, list, device)
     device = device,
   }
   local wrong = devices.wrong(o.device)
-  if wrong then stop.usage("bench: %s", wrong) end
+  if wrong then errors.usage("bench: %s", wrong) end
   o.precisions = names(set, "precision", "precision", core.precisions "cuda")
     or o.device == "cpu" and core.precisions "cpu" or { "float32" }
   for _, precision in ipairs(o.precisions) do
     wrong = devices.lacks(o.device, precision)
-    if wrong then stop.usage("bench: %s", wrong) end
+    if wrong then errors.usage("bench: %s", wrong) end
   end
   if #list > 1 and (set.backends or set.output) then
-    stop.usage("bench: --%s is for one bench", set.backends and "backends" or "output")
+    errors.usage("bench: --%s is for one bench", set.backends and "backends" or "output")
   end
   if o.backends then grids.check_backends(list[1], o.backends) end
   for _, n in ipairs(o.lengths or {}) do
-    if n < 2 then stop.usage("bench: --lengths takes integers from 2 up, got '%d'", n) end
+    if n < 2 then errors.usage("bench: --lengths takes integers from 2 up, got '%d'", n) end
   end
   if set.output and not set.output:lower():find "%.svg$" and not set.output:lower():find "%.png$"
   then
-    stop.usage("bench: --output %s: its name must end in .svg or .png", set.output)
+    errors.usage("bench: --output %s: its name must end in .svg or .png", set.output)
   end
   return o
 end
@@ -147,11 +147,11 @@ local function draw(set, name, rows, number, folder, o)
   local path = set.output
   if not path then
     local ok, why = core.sys.mkdir(folder .. "/figures")
-    if not ok then stop.raise(stop.STORAGE, "%s", why) end
+    if not ok then errors.raise(errors.STORAGE, "%s", why) end
     path = ("%s/figures/bench-%s-%d.svg"):format(folder, name, number)
   end
   local ok, why = plot.svg(path, show.picture(name, rows))
-  if not ok and set.output then stop.raise(stop.FAILED, "bench: %s", why) end
+  if not ok and set.output then errors.raise(errors.FAILED, "bench: %s", why) end
   o.say("%s", ok and path or "no picture: " .. why)
 end
 
@@ -163,7 +163,7 @@ local function run_one(set, name, o, words)
   local card = o.device ~= "cpu" and select(2, core.look_at_device(o.device)) or nil
   local rows = measure.bench(name, o, function(list, limits) run:add(list, limits, card) end)
   o.progress ""
-  if #rows == 0 then stop.raise(stop.FAILED, "bench %s: nobody could be measured", name) end
+  if #rows == 0 then errors.raise(errors.FAILED, "bench %s: nobody could be measured", name) end
   for _, threads in ipairs(o.threads) do o.say("%s", show.limits(o.limits[threads])) end
   if not grids.get(name).peers then
     o.say("torch: not measured: bench %s is among ours alone", name)
@@ -177,7 +177,7 @@ end
 local function device_of(set, what)
   local device = set.device or devices.usual()
   if what ~= "gpu" or device ~= "cpu" then return device end
-  if set.device then stop.usage("bench gpu: the device 'cpu' is no card") end
+  if set.device then errors.usage("bench gpu: the device 'cpu' is no card") end
   return "cuda"
 end
 
@@ -187,7 +187,7 @@ local function list_all()
   rows[#rows + 1] = { "all", "all of these" }
   rows[#rows + 1] = { "gpu", "ops, tno and lm on a card, after its tests" }
   report.print({ "what", "" }, rows)
-  return stop.DONE
+  return errors.DONE
 end
 
 function command.run(set, words, command_line)
@@ -196,10 +196,10 @@ function command.run(set, words, command_line)
   local known = grids.names()
   table.move({ "all", "gpu" }, 1, 2, #known + 1, known)
   local ok, why = suggest.choose("bench", words[1], known)
-  if not ok then stop.usage("%s", why) end
+  if not ok then errors.usage("%s", why) end
   local list = words[1] == "all" and grids.names() or words[1] == "gpu" and gpu.measured
     or { words[1] }
-  if #words > 1 then stop.usage("bench: one at a time, got '%s' too", words[2]) end
+  if #words > 1 then errors.usage("bench: one at a time, got '%s' too", words[2]) end
   local o = asked(set, list, device_of(set, words[1]))
   o.say, o.progress = say(set), shown()
   local function measured(name, own)
@@ -208,10 +208,10 @@ function command.run(set, words, command_line)
   if words[1] == "gpu" then return gpu.run(o, measured) end
   if o.device ~= "cpu" then
     local cards, why = core.look_at_device(o.device)
-    if not cards then stop.usage("bench: %s", why) end
+    if not cards then errors.usage("bench: %s", why) end
   end
   for _, name in ipairs(list) do measured(name, o) end
-  return stop.DONE
+  return errors.DONE
 end
 
 return command

@@ -1,10 +1,10 @@
--- bpe.lua: toeplab bpe: learns byte pairs from a text.
+-- commands/bpe.lua: toeplab bpe: learns byte pairs from a text.
 local arguments = require "toeplab.commands.arguments"
 local core = require "toeplab.core"
-local progress = require "toeplab.progress"
-local source = require "toeplab.source"
-local stop = require "toeplab.stop"
-local tokenizer = require "toeplab.tokenizer"
+local progress = require "toeplab.base.progress"
+local source = require "toeplab.tasks.source"
+local errors = require "toeplab.base.errors"
+local tokenizer = require "toeplab.tasks.tokenizer"
 
 local bpe = {
   example = "toeplab bpe train wikitext-2 --size 8000 --out wikitext-2.bpe",
@@ -24,21 +24,21 @@ local bpe = {
 local function check_out(path)
   local folder = path:match("^(.*/)[^/]*$") or "."
   if core.sys.kind(folder) ~= "folder" then
-    stop.usage("bpe: --out %s: there is no folder %s", path, folder)
+    errors.usage("bpe: --out %s: there is no folder %s", path, folder)
   end
   local kind = core.sys.kind(path)
   if not kind then return end
-  if kind ~= "file" then stop.usage("bpe: --out %s: is no plain file", path) end
+  if kind ~= "file" then errors.usage("bpe: --out %s: is no plain file", path) end
   local text = core.sys.read_file(path)
   if text ~= "" and not (text and text:find("^#version")) then
-    stop.usage("bpe: --out %s is there and holds no merges; choose another name", path)
+    errors.usage("bpe: --out %s is there and holds no merges; choose another name", path)
   end
 end
 
 function bpe.run(set, words)
   local size = arguments.integer("bpe", set, "size", 256)
   if words[1] ~= "train" or #words ~= 2 or not size or not set.out then
-    stop.usage("usage: %s (see toeplab bpe --help)", bpe.usage)
+    errors.usage("usage: %s (see toeplab bpe --help)", bpe.usage)
   end
   check_out(set.out)
   local from = source.find(words[2])
@@ -50,7 +50,7 @@ function bpe.run(set, words)
     print(("%s: %d tokens learnt from %.1f MB of %s in %.1f s"):format(set.out, vocab:size(),
       part.bytes / 1e6, part.name, core.sys.clock() - start))
   end
-  return stop.DONE
+  return errors.DONE
 end
 
 return bpe

@@ -1,14 +1,14 @@
--- compare.lua: toeplab compare: two settings, paired by seed.
+-- commands/compare.lua: toeplab compare: two settings, paired by seed.
 local arguments = require "toeplab.commands.arguments"
-local compare = require "toeplab.compare"
-local measured = require "toeplab.measured"
-local progress = require "toeplab.progress"
-local published_tables = require "toeplab.published_tables"
-local records = require "toeplab.records"
-local report = require "toeplab.report"
-local stats = require "toeplab.stats"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
+local compare = require "toeplab.report.compare"
+local measured = require "toeplab.report.answers"
+local progress = require "toeplab.base.progress"
+local published_tables = require "toeplab.trials.published_tables"
+local records = require "toeplab.store.records"
+local report = require "toeplab.report.table_text"
+local stats = require "toeplab.report.stats"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 
 local command = {
   example = "toeplab compare decay=0.99 decay=none --metric best_val_ppl\n"
@@ -38,10 +38,10 @@ local function parse(words)
   for _, word in ipairs(words) do
     local k = word:match "^([%a_][%w_]*)="
     if not k then
-      if name then stop.usage("compare: one name at most, got '%s' and '%s'", name, word) end
+      if name then errors.usage("compare: one name at most, got '%s' and '%s'", name, word) end
       name = word
     elseif seen[k] then
-      if key then stop.usage("compare: one key in two values: '%s' is too much", word) end
+      if key then errors.usage("compare: one key in two values: '%s' is too much", word) end
       key = k
       seen[k] = { seen[k], word }
     else
@@ -49,10 +49,10 @@ local function parse(words)
     end
   end
   if not key then
-    stop.usage("compare: give one key in two values, like decay=0.99 decay=none")
+    errors.usage("compare: give one key in two values, like decay=0.99 decay=none")
   end
   if seen[key][1] == seen[key][2] then
-    stop.usage("compare: %s is given twice: one key in two values", seen[key][1])
+    errors.usage("compare: %s is given twice: one key in two values", seen[key][1])
   end
   for _, word in ipairs(words) do
     local k = word:match "^([%a_][%w_]*)="
@@ -70,31 +70,31 @@ local function find(store, name, key, filters)
   local pool, others = measured.pool(store, what, of, filters)
   if pool then
     if not pool.axes[key] then
-      stop.usage("compare: '%s' does not vary in %s%s", key, pool:title(),
+      errors.usage("compare: '%s' does not vary in %s%s", key, pool:title(),
         suggest.hint(key, suggest.keys(pool.axes)))
     end
     return pool
   end
   if #others > 0 then
-    stop.usage("compare: no trials are like that; there are: %s", table.concat(others, "; "))
+    errors.usage("compare: no trials are like that; there are: %s", table.concat(others, "; "))
   elseif name then
-    stop.usage("compare: %s has no trials of '%s' (see toeplab ls)", store.folder, name)
+    errors.usage("compare: %s has no trials of '%s' (see toeplab ls)", store.folder, name)
   end
-  stop.usage("compare: '%s' varies in no experiment of %s", key, store.folder)
+  errors.usage("compare: '%s' varies in no experiment of %s", key, store.folder)
 end
 
 local function choose_metric(pool, given)
   local logged = pool:metrics()
   local name = given or compare.metric(pool, logged)
   if not next(logged) then
-    stop.raise(stop.FAILED, "compare: no trial of %s has logged anything yet", pool:title())
+    errors.raise(errors.FAILED, "compare: no trial of %s has logged anything yet", pool:title())
   end
   if not name then
-    stop.usage("compare: which metric? Give --metric, one of: %s",
+    errors.usage("compare: which metric? Give --metric, one of: %s",
       table.concat(suggest.keys(logged), ", "))
   end
   local ok, why = suggest.choose("metric", name, suggest.keys(logged))
-  if not ok then stop.usage("compare: %s", why) end
+  if not ok then errors.usage("compare: %s", why) end
   return name
 end
 
@@ -130,7 +130,7 @@ local function print_text(result, resolve)
 end
 
 function command.run(set, words)
-  if set.higher and set.lower then stop.usage("compare: choose one of --higher and --lower") end
+  if set.higher and set.lower then errors.usage("compare: choose one of --higher and --lower") end
   local resolve = arguments.number("compare", set, "resolve", 1e-300)
   local name, key, a, b, filter_words = parse(words)
   local filters = measured.filters("compare", filter_words)
@@ -145,7 +145,7 @@ function command.run(set, words)
   else
     print_text(result, resolve)
   end
-  return stop.DONE
+  return errors.DONE
 end
 
 return command

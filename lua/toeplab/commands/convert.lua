@@ -1,14 +1,14 @@
--- convert.lua: toeplab convert: the model of a stored trial as a recurrent one, in a file.
+-- commands/convert.lua: toeplab convert: the model of a stored trial as a recurrent one, in a file.
 local arguments = require "toeplab.commands.arguments"
-local converted = require "toeplab.converted"
+local converted = require "toeplab.store.converted"
 local core = require "toeplab.core"
-local records = require "toeplab.records"
-local recurrent = require "toeplab.recurrent"
-local report = require "toeplab.report"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
-local stored = require "toeplab.stored"
-local suggest = require "toeplab.suggest"
+local records = require "toeplab.store.records"
+local recurrent = require "toeplab.models.recurrent"
+local report = require "toeplab.report.table_text"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
+local stored = require "toeplab.store.saved_model"
+local suggest = require "toeplab.base.suggest"
 
 local command = {
   example = "toeplab convert @last -o model.h5\n  toeplab generate model.h5 --prompt \"In the\"",
@@ -73,7 +73,7 @@ local function load(set, words)
   local row = select.one(store, words)
   local model, _, about = stored.load(store, row, {
     kind = set.last and "checkpoint" or nil,
-    warn = function(...) stop.say("warning: %s", string.format(...)) end,
+    warn = function(...) errors.say("warning: %s", string.format(...)) end,
   })
   about.trial = row.id
   about.length = about.length or math.tointeger(store:config(row.config).length)
@@ -83,13 +83,14 @@ end
 
 function command.run(set, words)
   if #words == 0 then
-    stop.usage("convert: which trial? Give one id (see toeplab ls) or @last")
+    errors.usage("convert: which trial? Give one id (see toeplab ls) or @last")
   end
   local form = set.form or "exact"
   local ok, why = suggest.choose("--form", form, recurrent.forms)
-  if not ok then stop.usage("convert: %s", why) end
+  if not ok then errors.usage("convert: %s", why) end
   if set.output and not set.output:find "[^/]%.h5$" then
-    stop.usage("convert: '%s' must end in .h5, by which toeplab generate knows a file", set.output)
+    errors.usage("convert: '%s' must end in .h5, by which toeplab generate knows a file",
+      set.output)
   end
   local lags = arguments.integer("convert", set, "lags", 1)
   local model, about = load(set, words)
@@ -100,7 +101,7 @@ function command.run(set, words)
   print_rows(rows)
   print(("%s: trial %s, step %d, %s form, %d lags"):format(path, about.trial:sub(1, 12),
     about.step, form, lags))
-  return stop.DONE
+  return errors.DONE
 end
 
 return command

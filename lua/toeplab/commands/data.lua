@@ -1,12 +1,13 @@
--- data.lua: toeplab data: the known data sets, whether they are here, and bringing them here.
+-- commands/data.lua: toeplab data: the known data sets, whether they are here, and bringing them
+-- here.
 local core = require "toeplab.core"
-local datasets = require "toeplab.datasets"
-local fetch = require "toeplab.fetch"
-local options = require "toeplab.options"
-local progress = require "toeplab.progress"
-local report = require "toeplab.report"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
+local datasets = require "toeplab.tasks.datasets"
+local fetch = require "toeplab.tasks.fetch"
+local options = require "toeplab.base.options"
+local progress = require "toeplab.base.progress"
+local report = require "toeplab.report.table_text"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 
 local data = {
   example = "toeplab data\n  toeplab data wikitext-2\n  toeplab data fetch wikitext-2\n"
@@ -29,12 +30,12 @@ local data = {
 
 local function find(name)
   return datasets.find(name)
-    or stop.usage("unknown data set '%s'%s", name, suggest.hint(name, datasets.names()))
+    or errors.usage("unknown data set '%s'%s", name, suggest.hint(name, datasets.names()))
 end
 
 -- By name: what makes a set, as a module with drawing (its options) and write(folder, options,
 -- progress) -> paths.
-local makers = { listops = "toeplab.listops" }
+local makers = { listops = "toeplab.tasks.listops" }
 
 local function show_keys(name)
   local rows = {}
@@ -95,12 +96,12 @@ end
 local verbs = {}
 
 function verbs.list(set, names)
-  if #names > 0 then stop.usage("data list: takes no name (toeplab data NAME shows a set)") end
+  if #names > 0 then errors.usage("data list: takes no name (toeplab data NAME shows a set)") end
   list(set.check)
 end
 
 function verbs.show(set, names)
-  if #names == 0 then stop.usage("data show: which set? (see toeplab data)") end
+  if #names == 0 then errors.usage("data show: which set? (see toeplab data)") end
   for i, name in ipairs(names) do
     if i > 1 then print() end
     detail(find(name), set.check)
@@ -110,9 +111,9 @@ end
 function verbs.fetch(set, names)
   local sets = {}
   for i, name in ipairs(names) do sets[i] = find(name) end
-  if #sets == 0 then stop.usage("data fetch: which set? (see toeplab data)") end
+  if #sets == 0 then errors.usage("data fetch: which set? (see toeplab data)") end
   local function say(format, ...)
-    if not set.quiet then stop.say(format, ...) end
+    if not set.quiet then errors.say(format, ...) end
   end
   for _, one in ipairs(sets) do
     if one.generated then
@@ -126,14 +127,14 @@ function verbs.fetch(set, names)
 end
 
 function verbs.path(set, names)
-  if #names ~= 1 then stop.usage("data path: takes the name of one set") end
+  if #names ~= 1 then errors.usage("data path: takes the name of one set") end
   local one = find(names[1])
-  if one.generated then stop.usage("%s has no folder: it is made where it is used", one.name) end
+  if one.generated then errors.usage("%s has no folder: it is made where it is used", one.name) end
   local state = datasets.state(one, set.check)
   if state == "here (program)" then
-    stop.raise(stop.FAILED, "%s is in no folder: it is printed by: %s", one.name, one.program)
+    errors.raise(errors.FAILED, "%s is in no folder: it is printed by: %s", one.name, one.program)
   elseif state ~= "here" then
-    stop.raise(stop.FAILED, "%s is not here. Either %s", one.name,
+    errors.raise(errors.FAILED, "%s is not here. Either %s", one.name,
       table.concat(datasets.advice(one), ",\nor "))
   end
   print(fetch.folder(one))
@@ -142,12 +143,12 @@ end
 function verbs.generate(set, words)
   local name, folder = words[1], words[2]
   if not name or not folder or folder == "" or folder:find "=" then
-    stop.usage("data generate: takes a name, a folder and key=value (see toeplab data --help)")
+    errors.usage("data generate: takes a name, a folder and key=value (see toeplab data --help)")
   end
-  if not find(name).generated then stop.usage("%s is not generated; fetch it", name) end
+  if not find(name).generated then errors.usage("%s is not generated; fetch it", name) end
   local maker, rest = require(makers[name]), table.move(words, 3, #words, 1, {})
   local ok, given = pcall(options.parse, name, maker.drawing, rest)
-  if not ok then stop.usage("%s", stop.text(given)) end
+  if not ok then errors.usage("%s", errors.text(given)) end
   for _, path in ipairs(maker.write(folder, given, progress.new { quiet = set.quiet })) do
     print(path)
   end
@@ -155,9 +156,9 @@ end
 
 function data.run(set, words)
   local verb = verbs[words[1] or "list"] and table.remove(words, 1) or nil
-  if set.from and verb ~= "fetch" then stop.usage("data: --from is of data fetch") end
+  if set.from and verb ~= "fetch" then errors.usage("data: --from is of data fetch") end
   verbs[verb or (#words > 0 and "show" or "list")](set, words)
-  return stop.DONE
+  return errors.DONE
 end
 
 return data

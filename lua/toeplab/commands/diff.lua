@@ -1,12 +1,12 @@
--- diff.lua: toeplab diff: in what two trials differ.
-local json = require "toeplab.json"
-local output = require "toeplab.commands.output"
-local plan = require "toeplab.plan"
-local records = require "toeplab.records"
-local report = require "toeplab.report"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
+-- commands/diff.lua: toeplab diff: in what two trials differ.
+local json = require "toeplab.base.json"
+local output = require "toeplab.report.listing"
+local plan = require "toeplab.trials.plan"
+local records = require "toeplab.store.records"
+local report = require "toeplab.report.table_text"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 
 local diff = {
   example = "toeplab diff 3f9c1a @last\n  toeplab diff @best:val_ppl @last --csv",
@@ -85,7 +85,7 @@ end
 
 function diff.run(set, words)
   output.check("diff", set)
-  if #words ~= 2 then stop.usage("diff: takes two trials, got %d", #words) end
+  if #words ~= 2 then errors.usage("diff: takes two trials, got %d", #words) end
   local store <close> = records.open(records.folder(set.dir), "r")
   local a, b = select.one(store, words[1]), select.one(store, words[2])
   local rows = differences(sides(store, a), sides(store, b))
@@ -96,7 +96,7 @@ function diff.run(set, words)
   else
     show(header, rows)
   end
-  return stop.DONE
+  return errors.DONE
 end
 
 return diff

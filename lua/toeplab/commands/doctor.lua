@@ -1,13 +1,14 @@
--- doctor.lua: toeplab doctor: what this machine and the results folder offer, and what is amiss.
+-- commands/doctor.lua: toeplab doctor: what this machine and the results folder offer, and what is
+-- amiss.
 local core = require "toeplab.core"
-local datasets = require "toeplab.datasets"
-local json = require "toeplab.json"
-local output = require "toeplab.commands.output"
-local provenance = require "toeplab.provenance"
-local records = require "toeplab.records"
-local shell = require "toeplab.shell"
-local stop = require "toeplab.stop"
-local trash = require "toeplab.trash"
+local datasets = require "toeplab.tasks.datasets"
+local json = require "toeplab.base.json"
+local output = require "toeplab.report.listing"
+local provenance = require "toeplab.trials.provenance"
+local records = require "toeplab.store.records"
+local shell = require "toeplab.base.shell"
+local errors = require "toeplab.base.errors"
+local trash = require "toeplab.store.trash"
 
 local doctor = {
   example = "toeplab doctor\n  toeplab doctor -C /scratch/results --json",
@@ -127,14 +128,14 @@ local function database(add, folder)
     return add("store", "ok", "no runs yet")
   end
   local ok, store = pcall(records.open, folder, "r")
-  if not ok then return add("store", "bad", stop.text(store), stop.STORAGE) end
+  if not ok then return add("store", "bad", errors.text(store), errors.STORAGE) end
   local guard <close> = store
   local fine, row = pcall(function()
     return store:rows([[SELECT (SELECT count(*) FROM v_trials) AS trials,
       (SELECT count(*) FROM v_trash) AS trash, (SELECT count(*) FROM journals) AS journals,
       (SELECT total(bytes) FROM artifacts) AS bytes]])[1]
   end)
-  if not fine then return add("store", "bad", stop.text(row), stop.STORAGE) end
+  if not fine then return add("store", "bad", errors.text(row), errors.STORAGE) end
   add("store", "ok", ("%s, %s of files, %d in the trash%s"):format(
     output.count(row.trials, "trial"), output.bytes(row.bytes), row.trash,
     row.journals > 0 and (", %s at work or to be taken over"):format(
@@ -224,10 +225,10 @@ end
 -- ---- All of it --------------------------------------------------------------------------------
 
 function doctor.run(set, words)
-  if #words > 0 then stop.usage("doctor: takes no words, got '%s'", words[1]) end
-  local folder, code, colour = records.folder(set.dir), stop.DONE, { ok = "", note = "note: " }
+  if #words > 0 then errors.usage("doctor: takes no words, got '%s'", words[1]) end
+  local folder, code, colour = records.folder(set.dir), errors.DONE, { ok = "", note = "note: " }
   local function add(name, state, text, worst)
-    if state == "bad" then code = math.max(code, worst or stop.CHECK) end
+    if state == "bad" then code = math.max(code, worst or errors.CHECK) end
     if set.json then
       print(json.line { name = name, state = state, text = text })
     else

@@ -1,11 +1,11 @@
--- export.lua: toeplab export: trials or metrics for other programs.
+-- commands/export.lua: toeplab export: trials or metrics for other programs.
 local core = require "toeplab.core"
-local json = require "toeplab.json"
-local records = require "toeplab.records"
-local report = require "toeplab.report"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
+local json = require "toeplab.base.json"
+local records = require "toeplab.store.records"
+local report = require "toeplab.report.table_text"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 
 local export = {
   example = "toeplab export quickstart --csv -o trials.csv\n"
@@ -28,7 +28,7 @@ local export = {
 local function chosen(store, words)
   local query = select.new(store, words)
   local list = query:rows("t.id", "ORDER BY t.experiment, t.created, t.id")
-  if #list == 0 and #words > 0 then stop.raise(stop.FAILED, "export: no trial fits") end
+  if #list == 0 and #words > 0 then errors.raise(errors.FAILED, "export: no trial fits") end
   return list
 end
 
@@ -114,7 +114,7 @@ local function save(path, text)
 end
 
 function export.run(set, words)
-  if set.csv and set.json then stop.usage("export: choose one of --csv and --json") end
+  if set.csv and set.json then errors.usage("export: choose one of --csv and --json") end
   local store <close> = records.open(records.folder(set.dir), "r")
   local rows, parts = chosen(store, words), {}
   if set.output == "-" then set.output = nil end
@@ -124,10 +124,10 @@ function export.run(set, words)
   if set.output then
     local ok, why, _, status = save(set.output, table.concat(parts))
     if not ok then
-      stop.raise(stop.storage_problem(status) and stop.STORAGE or stop.FAILED, "%s", why)
+      errors.raise(errors.storage_problem(status) and errors.STORAGE or errors.FAILED, "%s", why)
     end
   end
-  return stop.DONE
+  return errors.DONE
 end
 
 return export

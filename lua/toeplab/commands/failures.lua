@@ -1,9 +1,9 @@
--- failures.lua: toeplab failures: what failed, grouped by cause.
-local json = require "toeplab.json"
-local output = require "toeplab.commands.output"
-local records = require "toeplab.records"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
+-- commands/failures.lua: toeplab failures: what failed, grouped by cause.
+local json = require "toeplab.base.json"
+local output = require "toeplab.report.listing"
+local records = require "toeplab.store.records"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
 
 local failures = {
   example = "toeplab failures\n  toeplab failures quickstart --json",
@@ -167,7 +167,7 @@ function failures.run(set, words)
     local put = set.json and show_json or show
     put(letter_of(i), group)
   end
-  return stop.DONE
+  return errors.DONE
 end
 
 return failures

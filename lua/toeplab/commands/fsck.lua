@@ -1,14 +1,15 @@
--- fsck.lua: toeplab fsck: whether the results folder is whole, and mending what can be mended.
+-- commands/fsck.lua: toeplab fsck: whether the results folder is whole, and mending what can be
+-- mended.
 local core = require "toeplab.core"
-local journal = require "toeplab.journal"
-local json = require "toeplab.json"
-local output = require "toeplab.commands.output"
-local rebuild = require "toeplab.rebuild"
-local records = require "toeplab.records"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
-local trash = require "toeplab.trash"
-local trial_files = require "toeplab.trial_files"
+local journal = require "toeplab.store.journal"
+local json = require "toeplab.base.json"
+local output = require "toeplab.report.listing"
+local rebuild = require "toeplab.store.rebuild"
+local records = require "toeplab.store.records"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
+local trash = require "toeplab.store.trash"
+local trial_files = require "toeplab.store.trial_files"
 
 local fsck = {
   example = "toeplab fsck\n  toeplab fsck --repair",
@@ -41,7 +42,7 @@ local function problems(store, quick)
   local texts = {}
   local sql = quick and "PRAGMA quick_check" or "PRAGMA integrity_check"
   local ok, rows = pcall(store.rows, store, sql)
-  if not ok then return { stop.text(rows) } end
+  if not ok then return { errors.text(rows) } end
   for _, row in ipairs(rows) do
     local text = row.integrity_check or row.quick_check
     if text ~= "ok" then texts[#texts + 1] = text end
@@ -233,7 +234,7 @@ local function backup(store)
       local text = core.sys.read_file(store.folder .. "/runs.db" .. ending)
       local ok, why = true, nil
       if text then ok, why = core.sys.write_file(path .. ending, text) end
-      if not ok then stop.raise(stop.STORAGE, "%s", why) end
+      if not ok then errors.raise(errors.STORAGE, "%s", why) end
     end
   end
   return path
@@ -267,10 +268,10 @@ local rounds = { { check_database }, { check_names }, { check_journals },
 local function look_at(check, look)
   local ok, why = pcall(look, check)
   if ok then return end
-  local damaged = stop.storage_problem(why) or stop.is(why) and why.code == stop.STORAGE
+  local damaged = errors.storage_problem(why) or errors.is(why) and why.code == errors.STORAGE
   if not damaged then error(why, 0) end
   local mend = rawget(why, "status") == "ECORRUPT" and function() return remake(check) end or nil
-  check:found(true, mend, "%s", stop.text(why))
+  check:found(true, mend, "%s", errors.text(why))
 end
 
 local function summary(check)
@@ -291,12 +292,13 @@ local function open(check, folder, repair)
     check.store = store
     return
   end
-  local text = stop.text(store)
-  local damaged = stop.is(store) and store.status == "ECORRUPT"
+  local text = errors.text(store)
+  local damaged = errors.is(store) and store.status == "ECORRUPT"
     and not text:find("newer than", 1, true)
   if not damaged then error(store, 0) end
   if not repair then
-    stop.raise(stop.STORAGE, "%s\ntoeplab fsck --repair makes it anew of what can be read", text)
+    errors.raise(errors.STORAGE, "%s\ntoeplab fsck --repair makes it anew of what can be read",
+      text)
   end
   check:found(true, function()
     local counts = rebuild.run(folder)
@@ -307,7 +309,7 @@ local function open(check, folder, repair)
 end
 
 function fsck.run(set, words)
-  if #words > 0 then stop.usage("fsck: takes no words, got '%s'", words[1]) end
+  if #words > 0 then errors.usage("fsck: takes no words, got '%s'", words[1]) end
   local check = setmetatable({ quick = set.quick, json = set.json, list = {}, left = 0, all = 0,
     files = 0 }, Check)
   local guard <close> = setmetatable({}, { __close = function()
@@ -322,7 +324,7 @@ function fsck.run(set, words)
   if check.mendable and not set.repair then
     io.stderr:write("toeplab fsck --repair mends what can be mended\n")
   end
-  return check.left > 0 and stop.STORAGE or stop.DONE
+  return check.left > 0 and errors.STORAGE or errors.DONE
 end
 
 return fsck

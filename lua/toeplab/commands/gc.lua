@@ -1,10 +1,10 @@
--- gc.lua: toeplab gc: frees what nobody needs any more.
+-- commands/gc.lua: toeplab gc: frees what nobody needs any more.
 local arguments = require "toeplab.commands.arguments"
-local output = require "toeplab.commands.output"
-local records = require "toeplab.records"
-local stop = require "toeplab.stop"
-local trash = require "toeplab.trash"
-local trial_files = require "toeplab.trial_files"
+local output = require "toeplab.report.listing"
+local records = require "toeplab.store.records"
+local errors = require "toeplab.base.errors"
+local trash = require "toeplab.store.trash"
+local trial_files = require "toeplab.store.trial_files"
 
 local gc = {
   example = "toeplab gc --dry-run\n  toeplab gc --days 0",
@@ -65,7 +65,7 @@ local function free_stale(store, list, dry)
 end
 
 function gc.run(set, words)
-  if #words > 0 then stop.usage("gc: takes no words, got '%s'", words[1]) end
+  if #words > 0 then errors.usage("gc: takes no words, got '%s'", words[1]) end
   local days, dry = arguments.number("gc", set, "days", 0) or 30, set["dry-run"]
   local store <close> = records.open(records.folder(set.dir), dry and "r" or "u")
   local ids = trash.expired(store, days)
@@ -77,7 +77,7 @@ function gc.run(set, words)
     dry and "would free" or "freed", output.count(#ids, "trial"), output.bytes(trashed),
     output.count(#list, "file"), output.bytes(stale),
     database > 0 and ", database " .. output.bytes(database) or ""))
-  return stop.DONE
+  return errors.DONE
 end
 
 return gc

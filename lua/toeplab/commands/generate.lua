@@ -1,15 +1,16 @@
--- generate.lua: toeplab generate: text from the model of a stored trial, written as it comes.
+-- commands/generate.lua: toeplab generate: text from the model of a stored trial, written as it
+-- comes.
 local arguments = require "toeplab.commands.arguments"
-local converted = require "toeplab.converted"
+local converted = require "toeplab.store.converted"
 local core = require "toeplab.core"
-local generate = require "toeplab.generate"
-local output = require "toeplab.commands.output"
-local records = require "toeplab.records"
-local recurrent = require "toeplab.recurrent"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
-local stored = require "toeplab.stored"
-local suggest = require "toeplab.suggest"
+local generate = require "toeplab.models.generate"
+local output = require "toeplab.report.listing"
+local records = require "toeplab.store.records"
+local recurrent = require "toeplab.models.recurrent"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
+local stored = require "toeplab.store.saved_model"
+local suggest = require "toeplab.base.suggest"
 
 local command = {
   example = 'toeplab generate @last --prompt "In the beginning" --tokens 200\n'
@@ -53,7 +54,7 @@ end
 local function choose(set, name, choices)
   if not set[name] then return nil end
   local ok, why = suggest.choose("--" .. name, set[name], choices)
-  if not ok then stop.usage("generate: %s", why) end
+  if not ok then errors.usage("generate: %s", why) end
   return set[name]
 end
 
@@ -61,7 +62,7 @@ end
 local function check_together(set, word)
   local method = set.method or "window"
   local function only(name, fits, why)
-    if set[name] and not fits then stop.usage("generate: --%s is %s", name, why) end
+    if set[name] and not fits then errors.usage("generate: --%s is %s", name, why) end
   end
   if word:find "%.h5$" then
     for _, name in ipairs { "method", "lags", "form", "window", "last", "dir" } do
@@ -75,18 +76,18 @@ end
 
 -- Ends the run between two tokens if a signal has come.
 local function check_signals()
-  local name, code = stop.signal()
+  local name, code = errors.signal()
   if not name then return end
   io.write("\n")
-  stop.raise(code, "stopped by SIG%s", name)
+  errors.raise(code, "stopped by SIG%s", name)
 end
 
 -- The number of tokens of the prompt.
 local function check_prompt(vocab, prompt)
   local fine, ids = pcall(vocab.encode, vocab, prompt)
-  if not fine then stop.usage("generate: the prompt: %s", stop.plain(tostring(ids))) end
+  if not fine then errors.usage("generate: the prompt: %s", errors.plain(tostring(ids))) end
   if ids:numel() == 0 and not vocab:eos() then
-    stop.usage("generate: the prompt needs at least one token: give --prompt")
+    errors.usage("generate: the prompt needs at least one token: give --prompt")
   end
   return math.max(ids:numel(), 1)
 end
@@ -97,13 +98,13 @@ local function from_trial(set, words, o)
   local row = select.one(store, words)
   local model, vocab, about = stored.load(store, row, {
     kind = set.last and "checkpoint" or nil,
-    warn = function(...) stop.say("warning: %s", string.format(...)) end,
+    warn = function(...) errors.say("warning: %s", string.format(...)) end,
   })
   if not vocab then
-    stop.usage("trial %s keeps no vocabulary: give t:steps the corpus", row.id:sub(1, 12))
+    errors.usage("trial %s keeps no vocabulary: give t:steps the corpus", row.id:sub(1, 12))
   end
   if model.causal == false then
-    stop.usage("generate: the model of trial %s is not causal", row.id:sub(1, 12))
+    errors.usage("generate: the model of trial %s is not causal", row.id:sub(1, 12))
   end
   if o.method == "ring" or o.method == "etsc" then recurrent.operators(model) end
   return model, vocab, about.length or math.tointeger(store:config(row.config).length) or 256
@@ -111,7 +112,7 @@ end
 
 local function from_file(path, o)
   local session, vocab, about = converted.open(path)
-  if not vocab then stop.usage("%s has no vocabulary, as its trial had none", path) end
+  if not vocab then errors.usage("%s has no vocabulary, as its trial had none", path) end
   if about.form == "published" then
     io.stderr:write(("note: the published form is right for %d tokens only\n"):format(about.lags))
   end
@@ -146,7 +147,7 @@ end
 
 function command.run(set, words)
   if #words == 0 then
-    stop.usage("generate: which trial? Give one id (see toeplab ls) or @last, or a file")
+    errors.usage("generate: which trial? Give one id (see toeplab ls) or @last, or a file")
   end
   check_together(set, words[1])
   local o = {
@@ -167,7 +168,7 @@ function command.run(set, words)
   local prompt = set.prompt or ""
   o.window = window(set, trained, check_prompt(vocab, prompt) + (o.tokens or 200))
   write(model, vocab, prompt, o)
-  return stop.DONE
+  return errors.DONE
 end
 
 return command

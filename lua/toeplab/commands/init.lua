@@ -1,9 +1,9 @@
--- init.lua: the verbs of the toeplab program; main runs one and returns its exit code.
+-- commands/init.lua: the verbs of the toeplab program; main runs one and returns its exit code.
 local arguments = require "toeplab.commands.arguments"
 local core = require "toeplab.core"
-local devices = require "toeplab.devices"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
+local devices = require "toeplab.trials.devices"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 
 local commands = {}
 
@@ -43,7 +43,6 @@ local verbs = {
   { "bpe", "learn byte pairs from a text: a vocabulary of any size" },
   { "lua", "run a Lua script with the engine and the library at hand", program = true },
   { "help", "help on a verb, on exit-codes or on environment" },
-  { "torture", "kill a scratch sweep on this disk, and count what is lost" },
   { "version", "print the version and what was compiled in" },
   { "worker", "train what a run hands out", unlisted = true },
 }
@@ -124,7 +123,7 @@ local function find(name)
   for _, verb in ipairs(verbs) do
     if verb[1] == name then return verb end
   end
-  stop.usage("unknown verb '%s'%s (see toeplab help)", name, suggest.hint(name, names()))
+  errors.usage("unknown verb '%s'%s (see toeplab help)", name, suggest.hint(name, names()))
 end
 
 local function show_help(topic)
@@ -142,14 +141,14 @@ local function show_help(topic)
       print(help_of(require("toeplab.commands." .. topic)))
     end
   end
-  return stop.DONE
+  return errors.DONE
 end
 
 local function show_version()
   print("toeplab " .. core.version)
   local info = core.build_info()
   for _, name in ipairs(suggest.keys(info)) do print(("  %-10s %s"):format(name, info[name])) end
-  return stop.DONE
+  return errors.DONE
 end
 
 local function wants_help(words)
@@ -165,7 +164,7 @@ local function dispatch(words)
   local rest = table.move(words, 2, #words, 1, {})
   if not name or name == "--help" or name == "-h" then return show_help() end
   if name == "--version" then return show_version() end
-  if name:find("^%-") then stop.usage("unknown option '%s' (see toeplab help)", name) end
+  if name:find("^%-") then errors.usage("unknown option '%s' (see toeplab help)", name) end
   local verb = find(name)
   if name == "help" then return show_help(rest[1]) end
   if wants_help(rest) or verb.program then return show_help(name) end
@@ -173,17 +172,17 @@ local function dispatch(words)
   local command = require("toeplab.commands." .. name)
   local set, others = arguments.parse(name, command.options, rest)
   if command.computes then devices.use(set.device or devices.usual()) end
-  return command.run(set, others, words) or stop.DONE
+  return command.run(set, others, words) or errors.DONE
 end
 
-local function complain(message) stop.say("toeplab: %s", message) end
+local function complain(message) errors.say("toeplab: %s", message) end
 
 -- Errors that are not of class stop are the program's or a script's own: they keep their trace.
 local function handler(e)
-  if stop.is(e) then return e end
-  local message = stop.text(e)
+  if errors.is(e) then return e end
+  local message = errors.text(e)
   local trace = os.getenv("TOEPLAB_TRACEBACK") and debug.traceback(message, 2) or message
-  return { message = trace, code = stop.storage_problem(e) and stop.STORAGE or stop.FAILED }
+  return { message = trace, code = errors.storage_problem(e) and errors.STORAGE or errors.FAILED }
 end
 
 -- Runs the verb in words (the program's arguments without its name); returns the exit code.

@@ -1,10 +1,10 @@
--- ls.lua: toeplab ls: the trials of the results folder.
+-- commands/ls.lua: toeplab ls: the trials of the results folder.
 local arguments = require "toeplab.commands.arguments"
-local output = require "toeplab.commands.output"
-local progress = require "toeplab.progress"
-local records = require "toeplab.records"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
+local output = require "toeplab.report.listing"
+local progress = require "toeplab.base.progress"
+local records = require "toeplab.store.records"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
 
 local ls = {
   example = "toeplab ls\n  toeplab ls quickstart status=failed\n"
@@ -118,7 +118,7 @@ function ls.run(set, words)
   if plain and not set.columns then header = trim(header, rows) end
   output.rows(set, header, rows)
   if more then io.stderr:write(("the first %d; --limit 0 lists all\n"):format(PAGE)) end
-  return stop.DONE
+  return errors.DONE
 end
 
 return ls

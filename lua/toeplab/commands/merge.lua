@@ -1,9 +1,9 @@
--- merge.lua: toeplab merge: the trials of another results folder into this one.
+-- commands/merge.lua: toeplab merge: the trials of another results folder into this one.
 local core = require "toeplab.core"
-local merge = require "toeplab.merge"
-local output = require "toeplab.commands.output"
-local records = require "toeplab.records"
-local stop = require "toeplab.stop"
+local merge = require "toeplab.store.merge"
+local output = require "toeplab.report.listing"
+local records = require "toeplab.store.records"
+local errors = require "toeplab.base.errors"
 
 local command = {
   example = "toeplab merge node7/results\n  toeplab merge /mnt/shard2/results --dry-run",
@@ -39,25 +39,25 @@ local function report(told)
     print(("conflict %s: %s"):format(c.id:sub(1, 12), table.concat(c.differences, "; ")))
   end
   for _, path in ipairs(told.damaged) do
-    stop.say("%s is missing or damaged, and was left out", path)
+    errors.say("%s is missing or damaged, and was left out", path)
   end
 end
 
 function command.run(set, given)
-  if #given ~= 1 then stop.usage("merge: takes one folder, got %d", #given) end
+  if #given ~= 1 then errors.usage("merge: takes one folder, got %d", #given) end
   local from = given[1]:gsub("/runs%.db$", ""):gsub("(.)/+$", "%1")
   local folder = records.folder(set.dir)
   if from == folder or core.sys.same(from, folder) then
-    stop.usage("merge: %s is the results folder itself", given[1])
+    errors.usage("merge: %s is the results folder itself", given[1])
   end
   local other <close> = records.open(from, "r")
   local empty = set["dry-run"] and not core.sys.exists(folder .. "/runs.db")
-  if empty then stop.usage("merge: %s holds no runs yet: all would be added", folder) end
+  if empty then errors.usage("merge: %s holds no runs yet: all would be added", folder) end
   local store <close> = records.open(folder, set["dry-run"] and "r" or "w")
   local told = merge.run(store, other, set["dry-run"])
   report(told)
-  if #told.damaged > 0 then return stop.STORAGE end
-  return told.conflict > 0 and stop.CHECK or stop.DONE
+  if #told.damaged > 0 then return errors.STORAGE end
+  return told.conflict > 0 and errors.CHECK or errors.DONE
 end
 
 return command

@@ -1,10 +1,10 @@
--- model.lua: toeplab model: what a model is made of and what it needs.
+-- commands/model.lua: toeplab model: what a model is made of and what it needs.
 local models = require "toeplab.models"
-local options = require "toeplab.options"
-local report = require "toeplab.report"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
-local tree = require "toeplab.tree"
+local options = require "toeplab.base.options"
+local report = require "toeplab.report.table_text"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+local tree = require "toeplab.nn.tree"
 
 local model = {
   example = "toeplab model tnn_lm layers=7 dim=512 batch=8 length=512\n"
@@ -35,13 +35,13 @@ local function split(model_name, words)
     if key == "batch" or key == "length" then
       sizes[key] = math.tointeger(tonumber(text))
       if not sizes[key] or sizes[key] < 1 or sizes[key] > MOST then
-        stop.usage("model: %s takes an integer of at least 1 and at most %d, got '%s'", key, MOST,
+        errors.usage("model: %s takes an integer of at least 1 and at most %d, got '%s'", key, MOST,
           text)
       end
     elseif key == "preset" then
       sizes.preset = text
     elseif key and not suggest.choose("key", key, known) then
-      stop.usage("model: unknown option '%s'%s", key, suggest.hint(key, known))
+      errors.usage("model: unknown option '%s'%s", key, suggest.hint(key, known))
     else
       rest[#rest + 1] = word
       vocab = vocab or key == "vocab"
@@ -80,7 +80,7 @@ local function show_presets(name)
       rows[#rows + 1] = { preset.name, number, word, preset.source }
     end
   end
-  if #rows == 0 then stop.usage("model: no published %s is known by a name", name) end
+  if #rows == 0 then errors.usage("model: no published %s is known by a name", name) end
   report.print({ "preset", "parameters", "", "paper and table" }, rows)
 end
 
@@ -100,16 +100,16 @@ end
 function model.run(set, words)
   local name = table.remove(words, 1)
   local names = models.names()
-  if not name then stop.usage("model: which one? Known: %s", table.concat(names, ", ")) end
+  if not name then errors.usage("model: which one? Known: %s", table.concat(names, ", ")) end
   local found, why = suggest.choose("model", name, names)
-  if not found then stop.usage("%s", why) end
+  if not found then errors.usage("%s", why) end
   if set.keys then
     show_keys(name)
-    return stop.DONE
+    return errors.DONE
   end
   if set.presets then
     show_presets(name)
-    return stop.DONE
+    return errors.DONE
   end
   local sizes, rest = split(name, words)
   local ok, built = pcall(function()
@@ -121,13 +121,13 @@ function model.run(set, words)
     if sizes.preset then given = models.preset(sizes.preset, given) end
     return models.describe(name, given)
   end)
-  if not ok then stop.usage("%s", stop.text(built)) end
+  if not ok then errors.usage("%s", errors.text(built)) end
   print(tostring(built))
   local parameters, trained = built:count()
   print(("\nparameters %s, of which %s are trained"):format(tree.thousands(parameters),
     tree.thousands(trained)))
   show_memory(models.estimate(built, sizes.length, sizes.batch), sizes)
-  return stop.DONE
+  return errors.DONE
 end
 
 return model

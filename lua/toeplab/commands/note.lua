@@ -1,8 +1,8 @@
--- note.lua: toeplab note: what a person has to say of a trial.
-local output = require "toeplab.commands.output"
-local records = require "toeplab.records"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
+-- commands/note.lua: toeplab note: what a person has to say of a trial.
+local output = require "toeplab.report.listing"
+local records = require "toeplab.store.records"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
 
 local note = {
   example = "toeplab note @last 'learning rate too high?'\n  toeplab note 3f9c1a",
@@ -24,14 +24,14 @@ end
 
 function note.run(set, words)
   local word = table.remove(words, 1)
-  if not word then stop.usage("note: which trial? Give an id (see toeplab ls) or @last") end
+  if not word then errors.usage("note: which trial? Give an id (see toeplab ls) or @last") end
   local text = table.concat(words, " ")
   local writes = text ~= "" or set.clear
   local store <close> = records.open(records.folder(set.dir), writes and "u" or "r")
   local ids = select.ids(store, { word }, "note")
   if not writes then
     print_notes(store, ids)
-    return stop.DONE
+    return errors.DONE
   end
   store:transaction(function()
     for _, id in ipairs(ids) do
@@ -41,7 +41,7 @@ function note.run(set, words)
     end
   end)
   print(("%s noted"):format(output.count(#ids, "trial")))
-  return stop.DONE
+  return errors.DONE
 end
 
 return note

@@ -1,17 +1,17 @@
--- plan.lua: toeplab plan: all that a run would do, before anything is spent.
+-- commands/plan.lua: toeplab plan: all that a run would do, before anything is spent.
 local arguments = require "toeplab.commands.arguments"
 local core = require "toeplab.core"
-local estimate = require "toeplab.estimate"
-local experiment = require "toeplab.experiment"
-local identify = require "toeplab.identity"
-local json = require "toeplab.json"
-local output = require "toeplab.commands.output"
-local plan = require "toeplab.plan"
-local progress = require "toeplab.progress"
-local records = require "toeplab.records"
-local report = require "toeplab.report"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
+local estimate = require "toeplab.runs.estimate"
+local experiment = require "toeplab.trials.experiment"
+local identify = require "toeplab.trials.identity"
+local json = require "toeplab.base.json"
+local output = require "toeplab.report.listing"
+local plan = require "toeplab.trials.plan"
+local progress = require "toeplab.base.progress"
+local records = require "toeplab.store.records"
+local report = require "toeplab.report.table_text"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 
 local command = {
   example = "toeplab plan experiments/quickstart.lua\n"
@@ -239,9 +239,9 @@ end
 function command.run(set, words)
   output.check("plan", set)
   local path = table.remove(words, 1)
-  if not path then stop.usage("plan: which experiment? Give the path of its file") end
+  if not path then errors.usage("plan: which experiment? Give the path of its file") end
   if path:find("=") then
-    stop.usage("plan: the file comes first, then key=value; got '%s'", path)
+    errors.usage("plan: the file comes first, then key=value; got '%s'", path)
   end
   local p = make(path, words, set)
   if set.list then
@@ -251,7 +251,7 @@ function command.run(set, words)
   else
     show(p)
   end
-  return stop.DONE
+  return errors.DONE
 end
 
 return command

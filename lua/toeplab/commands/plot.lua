@@ -1,19 +1,19 @@
--- plot.lua: toeplab plot: pictures of what trials logged and of the operators they learnt.
+-- commands/plot.lua: toeplab plot: pictures of what trials logged and of the operators they learnt.
 local arguments = require "toeplab.commands.arguments"
 local core = require "toeplab.core"
-local curves = require "toeplab.curves"
-local gathered = require "toeplab.gathered"
-local kernels = require "toeplab.kernels"
-local output = require "toeplab.commands.output"
-local plot = require "toeplab.plot"
-local records = require "toeplab.records"
-local select = require "toeplab.select"
-local shell = require "toeplab.shell"
-local stop = require "toeplab.stop"
-local stored = require "toeplab.stored"
-local suggest = require "toeplab.suggest"
-local trial_files = require "toeplab.trial_files"
-local terminal = require "toeplab.terminal"
+local curves = require "toeplab.report.curves"
+local gathered = require "toeplab.report.groups"
+local kernels = require "toeplab.report.kernels"
+local output = require "toeplab.report.listing"
+local plot = require "toeplab.report.plot"
+local records = require "toeplab.store.records"
+local select = require "toeplab.store.select"
+local shell = require "toeplab.base.shell"
+local errors = require "toeplab.base.errors"
+local stored = require "toeplab.store.saved_model"
+local suggest = require "toeplab.base.suggest"
+local trial_files = require "toeplab.store.trial_files"
+local terminal = require "toeplab.report.terminal"
 
 local command = {
   example = "toeplab plot quickstart --metric loss --log y\n"
@@ -50,7 +50,7 @@ local function axes(set)
   local chosen = {}
   for axis in (set.log or ""):gmatch "." do
     if not ("xyz"):find(axis, 1, true) then
-      stop.usage("plot: --log takes letters of x, y and z, got '%s'", set.log)
+      errors.usage("plot: --log takes letters of x, y and z, got '%s'", set.log)
     end
     chosen[axis] = true
   end
@@ -72,19 +72,19 @@ local function check(set, kind)
     "each" }
   for _, name in ipairs(kind == "curves" and of_model or of_curves) do
     if set[name] then
-      stop.usage("plot: --%s is for %s", name, kind == "curves" and "matrix, kernel and response"
+      errors.usage("plot: --%s is for %s", name, kind == "curves" and "matrix, kernel and response"
         or "curves")
     end
   end
   for _, pair in ipairs { { "at", "against" }, { "at", "metric" }, { "by", "each" },
     { "term", "output" } } do
     if set[pair[1]] and set[pair[2]] then
-      stop.usage("plot: choose one of --%s and --%s", pair[1], pair[2])
+      errors.usage("plot: choose one of --%s and --%s", pair[1], pair[2])
     end
   end
   local kind = (set.output or ".svg"):lower():match("%.(%a+)$")
   if kind ~= "svg" and kind ~= "png" and kind ~= "pdf" then
-    stop.usage("plot: --output %s: its name must end in .svg, .png or .pdf", set.output)
+    errors.usage("plot: --output %s: its name must end in .svg, .png or .pdf", set.output)
   end
 end
 
@@ -144,7 +144,7 @@ end
 
 local function check_panels(count)
   if count <= PANELS then return end
-  stop.usage("plot: that is %d pictures or more, and %d are the most: name fewer trials, or "
+  errors.usage("plot: that is %d pictures or more, and %d are the most: name fewer trials, or "
     .. "--layer N", count, PANELS)
 end
 
@@ -157,7 +157,7 @@ local function of_models(store, ids, set, kind)
     row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
     label = store:object(row.provenance).label or ""
     local model, _, about = stored.load(store, row, {
-      warn = function(...) stop.say("warning: %s", string.format(...)) end,
+      warn = function(...) errors.say("warning: %s", string.format(...)) end,
     })
     local trained = about.length or store:config(row.config).length
     local most = kind == "matrix" and MATRIX or LINE
@@ -215,7 +215,7 @@ function command.run(set, words)
   end
   check(set, kind)
   if not set.term and not shell.on_path "gnuplot" then
-    stop.raise(stop.FAILED, "plot: there is no gnuplot to draw with (Debian, Ubuntu: apt-get "
+    errors.raise(errors.FAILED, "plot: there is no gnuplot to draw with (Debian, Ubuntu: apt-get "
       .. "install gnuplot-nox); --term draws in the terminal without it")
   end
   local store <close> = records.open(records.folder(set.dir), "r")
@@ -229,13 +229,13 @@ function command.run(set, words)
   local spec = spec_of(panels, set, title)
   if set.term then
     io.write(terminal.draw(spec))
-    return stop.DONE
+    return errors.DONE
   end
   local path = place(store, set, name)
   local ok, why = plot.svg(path, spec)
-  if not ok then stop.raise(stop.FAILED, "plot: %s", why) end
+  if not ok then errors.raise(errors.FAILED, "plot: %s", why) end
   print(path)
-  return stop.DONE
+  return errors.DONE
 end
 
 return command

@@ -1,11 +1,11 @@
--- repl.lua: toeplab repl: Lua, a line at a time, with the engine and the store at hand.
+-- commands/repl.lua: toeplab repl: Lua, a line at a time, with the engine and the store at hand.
 local core = require "toeplab.core"
-local json = require "toeplab.json"
-local output = require "toeplab.commands.output"
-local records = require "toeplab.records"
-local report = require "toeplab.report"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
+local json = require "toeplab.base.json"
+local output = require "toeplab.report.listing"
+local records = require "toeplab.store.records"
+local report = require "toeplab.report.table_text"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
 
 local repl = {
   example = "toeplab repl\n  rlwrap toeplab repl",
@@ -88,7 +88,7 @@ end
 local function answer(ok, ...)
   local values = table.pack(...)
   if not ok then
-    stop.say("%s", stop.text((...)))
+    errors.say("%s", errors.text((...)))
   elseif values.n > 0 then
     for i = 1, values.n do values[i] = text(values[i]) end
     print(table.concat(values, "\t"))
@@ -96,7 +96,7 @@ local function answer(ok, ...)
 end
 
 function repl.run(set, words)
-  if #words > 0 then stop.usage("repl: takes no words, got '%s'", words[1]) end
+  if #words > 0 then errors.usage("repl: takes no words, got '%s'", words[1]) end
   local store <close> = records.open(records.folder(set.dir), "r")
   local env, asks, source = surroundings(store), core.sys.isatty(0), ""
   while true do
@@ -108,12 +108,12 @@ function repl.run(set, words)
     if fn then
       answer(pcall(fn))
     elseif not more then
-      stop.say("%s", why)
+      errors.say("%s", why)
     end
     if fn or not more then source = "" end
   end
   if asks then io.stderr:write("\n") end
-  return stop.DONE
+  return errors.DONE
 end
 
 return repl

@@ -1,12 +1,12 @@
--- report.lua: toeplab report: one page of HTML about a sweep.
+-- commands/report.lua: toeplab report: one page of HTML about a sweep.
 local core = require "toeplab.core"
-local measured = require "toeplab.measured"
-local output = require "toeplab.commands.output"
-local pages = require "toeplab.pages"
-local records = require "toeplab.records"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
-local trial_files = require "toeplab.trial_files"
+local measured = require "toeplab.report.answers"
+local output = require "toeplab.report.listing"
+local pages = require "toeplab.report.page"
+local records = require "toeplab.store.records"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+local trial_files = require "toeplab.store.trial_files"
 
 local command = {
   example = "toeplab report quickstart\n  toeplab report tnn-table10 scale=laptop -o table10.html",
@@ -30,15 +30,16 @@ local function pool_of(store, name, filters)
     filters)
   if pool then return pool end
   if next(filters) and #others > 0 then
-    stop.usage("report: no trials of %s are like that; there are: %s", name,
+    errors.usage("report: no trials of %s are like that; there are: %s", name,
       table.concat(others, "; "))
   end
-  if number then stop.usage("report: there is no sweep %d (see toeplab status --json)", number) end
+  if number then errors.usage("report: there is no sweep %d (see toeplab status --json)",
+    number) end
   local names = {}
   for i, row in ipairs(store:rows "SELECT DISTINCT experiment AS name FROM v_trials") do
     names[i] = row.name
   end
-  stop.usage("report: %s holds no experiment '%s'%s", store.folder, name,
+  errors.usage("report: %s holds no experiment '%s'%s", store.folder, name,
     suggest.hint(name, names))
 end
 
@@ -48,17 +49,17 @@ local function place(store, set, pool)
 end
 
 function command.run(set, words)
-  if #words == 0 then stop.usage("report: of which experiment? (see toeplab status)") end
+  if #words == 0 then errors.usage("report: of which experiment? (see toeplab status)") end
   local filters = measured.filters("report", table.move(words, 2, #words, 1, {}))
   local store <close> = records.open(records.folder(set.dir), "r")
   local pool = pool_of(store, words[1], filters)
   local page, missing = pages.sweep(store, pool)
-  if missing then stop.say("warning: pictures are missing: %s", missing) end
+  if missing then errors.say("warning: pictures are missing: %s", missing) end
   local path = place(store, set, pool)
   local ok, why = core.sys.write_file(path, page)
-  if not ok then stop.raise(stop.FAILED, "report: %s", why) end
+  if not ok then errors.raise(errors.FAILED, "report: %s", why) end
   print(path)
-  return stop.DONE
+  return errors.DONE
 end
 
 return command

@@ -1,15 +1,15 @@
--- reproduce.lua: toeplab reproduce: runs a trial again, and is it the same bit for bit?
+-- commands/reproduce.lua: toeplab reproduce: runs a trial again, and is it the same bit for bit?
 local arguments = require "toeplab.commands.arguments"
 local core = require "toeplab.core"
-local devices = require "toeplab.devices"
-local json = require "toeplab.json"
-local output = require "toeplab.commands.output"
-local provenance = require "toeplab.provenance"
-local records = require "toeplab.records"
-local reproduce = require "toeplab.reproduce"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
+local devices = require "toeplab.trials.devices"
+local json = require "toeplab.base.json"
+local output = require "toeplab.report.listing"
+local provenance = require "toeplab.trials.provenance"
+local records = require "toeplab.store.records"
+local reproduce = require "toeplab.runs.reproduce"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 
 local command = {
   example = "toeplab reproduce @last\n  toeplab reproduce 3f9c1a --ignore steps_per_second",
@@ -28,7 +28,7 @@ local command = {
   },
 }
 
-local say = stop.say
+local say = errors.say
 
 -- ---- Before -----------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ end
 
 function command.run(set, words, all)
   if #words == 0 then
-    stop.usage("reproduce: which trial? Give one id (see toeplab ls) or @last")
+    errors.usage("reproduce: which trial? Give one id (see toeplab ls) or @last")
   end
   local threads = arguments.integer("reproduce", set, "threads", 1)
   local folder = records.folder(set.dir)
@@ -150,7 +150,7 @@ function command.run(set, words, all)
   else
     say("the second run is in %s", scratch)
   end
-  return equal and stop.DONE or stop.CHECK
+  return equal and errors.DONE or errors.CHECK
 end
 
 return command

@@ -1,9 +1,9 @@
--- restore.lua: toeplab restore: trials out of the trash.
-local output = require "toeplab.commands.output"
-local records = require "toeplab.records"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
-local trash = require "toeplab.trash"
+-- commands/restore.lua: toeplab restore: trials out of the trash.
+local output = require "toeplab.report.listing"
+local records = require "toeplab.store.records"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
+local trash = require "toeplab.store.trash"
 
 local restore = {
   example = "toeplab restore @last\n  toeplab restore quickstart\n  toeplab ls --trash",
@@ -15,13 +15,13 @@ local restore = {
 
 function restore.run(set, words)
   if #words == 0 then
-    stop.usage("restore: which trials? Give ids (see toeplab ls --trash), @last or @all")
+    errors.usage("restore: which trials? Give ids (see toeplab ls --trash), @last or @all")
   end
   local store <close> = records.open(records.folder(set.dir), "u")
   local ids = select.ids(store, words, "restore", true)
   trash.restore(store, ids)
   print(output.count(#ids, "trial") .. " restored")
-  return stop.DONE
+  return errors.DONE
 end
 
 return restore

@@ -1,9 +1,9 @@
--- retry.lua: toeplab retry: trials that did not end well are to be tried again.
-local output = require "toeplab.commands.output"
-local records = require "toeplab.records"
-local select = require "toeplab.select"
-local secrets = require "toeplab.secrets"
-local stop = require "toeplab.stop"
+-- commands/retry.lua: toeplab retry: trials that did not end well are to be tried again.
+local output = require "toeplab.report.listing"
+local records = require "toeplab.store.records"
+local select = require "toeplab.store.select"
+local secrets = require "toeplab.base.secrets"
+local errors = require "toeplab.base.errors"
 
 local retry = {
   example = "toeplab retry\n  toeplab retry @timeout experiment=decay\n  toeplab retry 3f9c1a",
@@ -47,7 +47,7 @@ function retry.run(set, words)
     end
     seen[t.command or ""] = true
   end
-  return stop.DONE
+  return errors.DONE
 end
 
 return retry

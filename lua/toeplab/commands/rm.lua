@@ -1,9 +1,9 @@
--- rm.lua: toeplab rm: trials into the trash.
-local output = require "toeplab.commands.output"
-local records = require "toeplab.records"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
-local trash = require "toeplab.trash"
+-- commands/rm.lua: toeplab rm: trials into the trash.
+local output = require "toeplab.report.listing"
+local records = require "toeplab.store.records"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
+local trash = require "toeplab.store.trash"
 
 local rm = {
   example = "toeplab rm quickstart status=failed\n  toeplab restore @last",
@@ -28,7 +28,7 @@ local function bytes_of(store, ids)
 end
 
 function rm.run(set, words)
-  if #words == 0 then stop.usage("rm: which trials? Give ids (see toeplab ls), or @all") end
+  if #words == 0 then errors.usage("rm: which trials? Give ids (see toeplab ls), or @all") end
   local store <close> = records.open(records.folder(set.dir), set["dry-run"] and "r" or "u")
   local ids = select.ids(store, words, "rm")
   local files, bytes = bytes_of(store, ids)
@@ -36,11 +36,11 @@ function rm.run(set, words)
     output.bytes(bytes))
   if set["dry-run"] then
     print(what .. " would go into the trash")
-    return stop.DONE
+    return errors.DONE
   end
   trash.put(store, ids)
   print(what .. " into the trash (undo: toeplab restore @last; freed by toeplab gc in 30 days)")
-  return stop.DONE
+  return errors.DONE
 end
 
 return rm

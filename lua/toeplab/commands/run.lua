@@ -1,9 +1,9 @@
--- run.lua: toeplab run: the trials of an experiment.
+-- commands/run.lua: toeplab run: the trials of an experiment.
 local arguments = require "toeplab.commands.arguments"
 local core = require "toeplab.core"
-local declared = require "toeplab.declared"
-local runner = require "toeplab.runner"
-local stop = require "toeplab.stop"
+local quantity = require "toeplab.base.quantity"
+local runner = require "toeplab.runs.runner"
+local errors = require "toeplab.base.errors"
 
 local run = {
   example = "toeplab run experiments/quickstart.lua\n"
@@ -34,24 +34,24 @@ local function shard(text)
   local part, of = text:match("^(%d+)/(%d+)$")
   part, of = math.tointeger(tonumber(part)), math.tointeger(tonumber(of))
   if not of or part < 1 or part > of then
-    stop.usage("run: --shard takes I/K with I from 1 to K, got '%s'", text)
+    errors.usage("run: --shard takes I/K with I from 1 to K, got '%s'", text)
   end
   return { part = part, of = of }
 end
 
 local function duration(text)
   if not text then return nil end
-  return declared.seconds(tonumber(text) or text)
-    or stop.usage("run: --timeout takes a time like 90s, 30m or 4h, got '%s'", text)
+  return quantity.seconds(tonumber(text) or text)
+    or errors.usage("run: --timeout takes a time like 90s, 30m or 4h, got '%s'", text)
 end
 
 local MOST = 128 -- half the processes that are listened to: each may be ending and have a successor
 
 function run.run(set, words, command)
   local path = table.remove(words, 1)
-  if not path then stop.usage("run: which experiment? Give the path of its file") end
+  if not path then errors.usage("run: which experiment? Give the path of its file") end
   if path:find("=") and not core.sys.exists(path) then
-    stop.usage("run: the file comes first, then key=value; got '%s'", path)
+    errors.usage("run: the file comes first, then key=value; got '%s'", path)
   end
   local options = {
     dir = set.dir, quiet = set.quiet, command = { "toeplab", table.unpack(command) },
@@ -62,7 +62,7 @@ function run.run(set, words, command)
     seconds = arguments.number("run", set, "checkpoint-seconds", 0),
   }
   if options.jobs and options.jobs > MOST then
-    stop.usage("run: --jobs takes at most %d, got %d", MOST, options.jobs)
+    errors.usage("run: --jobs takes at most %d, got %d", MOST, options.jobs)
   end
   if set["dry-run"] then return runner.list(path, words, options) end
   return runner.run(path, words, options)

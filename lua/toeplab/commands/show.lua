@@ -1,18 +1,18 @@
--- show.lua: toeplab show: all that is known of a trial.
-local choices = require "toeplab.choices"
+-- commands/show.lua: toeplab show: all that is known of a trial.
+local choices = require "toeplab.nn.choices"
 local core = require "toeplab.core"
-local journal = require "toeplab.journal"
-local json = require "toeplab.json"
-local output = require "toeplab.commands.output"
-local plan = require "toeplab.plan"
-local progress = require "toeplab.progress"
-local records = require "toeplab.records"
-local report = require "toeplab.report"
-local secrets = require "toeplab.secrets"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
-local trial_files = require "toeplab.trial_files"
+local journal = require "toeplab.store.journal"
+local json = require "toeplab.base.json"
+local output = require "toeplab.report.listing"
+local plan = require "toeplab.trials.plan"
+local progress = require "toeplab.base.progress"
+local records = require "toeplab.store.records"
+local report = require "toeplab.report.table_text"
+local secrets = require "toeplab.base.secrets"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+local trial_files = require "toeplab.store.trial_files"
 
 local show = {
   example = "toeplab show @last\n  toeplab show 3f9c1a\n  toeplab show @best:val_ppl --json",
@@ -151,12 +151,12 @@ end
 
 local function show_script(store, row)
   local sweep = store:rows("SELECT source FROM sweeps WHERE id = ?", { row.sweep, n = 1 })[1]
-  if not sweep then stop.usage("the script of trial %s is not stored", row.id:sub(1, 12)) end
+  if not sweep then errors.usage("the script of trial %s is not stored", row.id:sub(1, 12)) end
   io.write(output.data(sweep.source))
 end
 
 function show.run(set, words)
-  if #words == 0 then stop.usage("show: which trial? Give an id (see toeplab ls) or @last") end
+  if #words == 0 then errors.usage("show: which trial? Give an id (see toeplab ls) or @last") end
   local store <close> = records.open(records.folder(set.dir), "r")
   for i, id in ipairs(select.ids(store, words, "show")) do
     local row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
@@ -171,7 +171,7 @@ function show.run(set, words)
       show_tables(store, t)
     end
   end
-  return stop.DONE
+  return errors.DONE
 end
 
 return show

@@ -1,9 +1,9 @@
--- sql.lua: toeplab sql: questions to the store that no verb asks.
-local output = require "toeplab.commands.output"
-local records = require "toeplab.records"
-local report = require "toeplab.report"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
+-- commands/sql.lua: toeplab sql: questions to the store that no verb asks.
+local output = require "toeplab.report.listing"
+local records = require "toeplab.store.records"
+local report = require "toeplab.report.table_text"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
 
 local sql = {
   example = "toeplab sql 'SELECT experiment, count(*) AS n FROM v_trials GROUP BY 1'\n"
@@ -36,11 +36,11 @@ end
 
 -- What SQLite said of the query, without the query.
 local function complain(store, why, text)
-  local message = stop.text(why)
-  if message:find("not one statement", 1, true) then stop.usage("sql: takes one SELECT") end
+  local message = errors.text(why)
+  if message:find("not one statement", 1, true) then errors.usage("sql: takes one SELECT") end
   local _, at = message:find(text .. ": ", 1, true)
   message = at and message:sub(at + 1) or message
-  stop.usage("sql: %s%s", message, hint(store, message))
+  errors.usage("sql: %s%s", message, hint(store, message))
 end
 
 -- The query becomes a view of this connection only, which names its columns in order; SQLite makes
@@ -84,9 +84,9 @@ function sql.run(set, words)
   local store <close> = records.open(records.folder(set.dir), "ask")
   if set.schema then
     show_schema(store)
-    return stop.DONE
+    return errors.DONE
   end
-  if #words ~= 1 then stop.usage("sql: takes one query, in quotes (see toeplab sql --help)") end
+  if #words ~= 1 then errors.usage("sql: takes one query, in quotes (see toeplab sql --help)") end
   local text = (words[1] == "-" and io.read("a") or words[1]):gsub("[%s;]+$", "")
   local header, found = ask(store, text)
   local rows = {}
@@ -97,7 +97,7 @@ function sql.run(set, words)
     end
   end
   output.rows(set, header, rows)
-  return stop.DONE
+  return errors.DONE
 end
 
 return sql

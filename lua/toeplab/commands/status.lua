@@ -1,11 +1,12 @@
--- status.lua: toeplab status: how the sweeps of the results folder stand, also from another shell.
+-- commands/status.lua: toeplab status: how the sweeps of the results folder stand, also from
+-- another shell.
 local core = require "toeplab.core"
-local estimate = require "toeplab.estimate"
-local json = require "toeplab.json"
-local progress = require "toeplab.progress"
-local records = require "toeplab.records"
-local report = require "toeplab.report"
-local stop = require "toeplab.stop"
+local estimate = require "toeplab.runs.estimate"
+local json = require "toeplab.base.json"
+local progress = require "toeplab.base.progress"
+local records = require "toeplab.store.records"
+local report = require "toeplab.report.table_text"
+local errors = require "toeplab.base.errors"
 
 local status = {
   example = "toeplab status\n  toeplab status quickstart --json",
@@ -111,14 +112,14 @@ local function as_json(store, sweep)
 end
 
 function status.run(set, words)
-  if #words > 1 then stop.usage("status: takes one experiment, got '%s' too", words[2]) end
+  if #words > 1 then errors.usage("status: takes one experiment, got '%s' too", words[2]) end
   local store <close> = records.open(records.folder(set.dir), "r")
   local list = sweeps(store, words[1])
   if #list == 0 then
-    stop.usage("%s holds no sweep%s", store.folder, words[1] and " of '" .. words[1] .. "'" or "")
+    errors.usage("%s holds no sweep%s", store.folder, words[1] and " of '" .. words[1] .. "'" or "")
   end
   for _, sweep in ipairs(list) do (set.json and as_json or show)(store, sweep) end
-  return stop.DONE
+  return errors.DONE
 end
 
 return status

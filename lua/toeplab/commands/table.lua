@@ -1,15 +1,15 @@
--- table.lua: toeplab table: a published table beside what was measured.
+-- commands/table.lua: toeplab table: a published table beside what was measured.
 local arguments = require "toeplab.commands.arguments"
 local core = require "toeplab.core"
-local formats = require "toeplab.formats"
-local measured = require "toeplab.measured"
-local provenance = require "toeplab.provenance"
-local published_tables = require "toeplab.published_tables"
-local records = require "toeplab.records"
-local report = require "toeplab.report"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
-local tables = require "toeplab.tables"
+local formats = require "toeplab.report.formats"
+local measured = require "toeplab.report.answers"
+local provenance = require "toeplab.trials.provenance"
+local published_tables = require "toeplab.trials.published_tables"
+local records = require "toeplab.store.records"
+local report = require "toeplab.report.table_text"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+local tables = require "toeplab.report.tables"
 
 local command = {
   example = "toeplab table tnn/table10 scale=laptop\n  toeplab table tnn/table10 --tex > t10.tex\n"
@@ -89,7 +89,7 @@ local function list(set)
   else
     report.print(header, rows)
   end
-  return stop.DONE
+  return errors.DONE
 end
 
 -- ---- A cell -----------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ local function find_cell(result, text)
   if r and c then return r, c end
   local names = {}
   for i, item in ipairs(r and columns or rows) do names[i] = item[#item] end
-  stop.usage("table: --why: no %s '%s' (there are: %s)", r and "column" or "row",
+  errors.usage("table: --why: no %s '%s' (there are: %s)", r and "column" or "row",
     r and right or left or text, table.concat(names, ", "))
 end
 
@@ -189,7 +189,8 @@ end
 local function format_of(set)
   local chosen
   for _, name in ipairs { "md", "tex", "csv", "html" } do
-    if set[name] and chosen then stop.usage("table: choose one of --%s and --%s", chosen, name) end
+    if set[name] and chosen then errors.usage("table: choose one of --%s and --%s", chosen,
+      name) end
     chosen = set[name] and name or chosen
   end
   return chosen or "text"
@@ -218,7 +219,7 @@ local function filled(set, name, filters)
   local pool, others = measured.pool(store, known and "answers" or "experiment", name, filters)
   if not pool and next(filters) and #others > 0 then
     store:close()
-    stop.usage("table: no trials of %s are like that; there are: %s", name,
+    errors.usage("table: no trials of %s are like that; there are: %s", name,
       table.concat(others, "; "))
   end
   if not pool and not published then
@@ -227,14 +228,14 @@ local function filled(set, name, filters)
       names[#names + 1] = row.name
     end
     store:close()
-    stop.usage("table: there is no table or experiment '%s'%s", name, suggest.hint(name, names))
+    errors.usage("table: there is no table or experiment '%s'%s", name, suggest.hint(name, names))
   end
   local logged = pool and suggest.keys(pool:metrics()) or {}
   for _, metric in ipairs(#logged > 0 and set.metric or {}) do
     local ok, why = suggest.choose("metric", metric, logged)
     if not ok then
       store:close()
-      stop.usage("table: %s", why)
+      errors.usage("table: %s", why)
     end
   end
   return tables.fill(published, pool, set.metric), store
@@ -243,7 +244,7 @@ end
 local function show(result, set)
   local format = format_of(set)
   if set.why then
-    if not result.pool then stop.usage("table: --why: no trial here answers %s", result.id) end
+    if not result.pool then errors.usage("table: --why: no trial here answers %s", result.id) end
     why(result, set.why)
   elseif format == "html" then
     io.write(core.sys.clean(page:format(result.id, (formats.html(result):gsub("%%", "%%%%")))))
@@ -259,14 +260,14 @@ function command.run(set, words)
   local result, store = filled(set, words[1], filters)
   local guard <close> = store
   if #result.columns == 0 then
-    stop.usage("table: the report of '%s' names no columns: give --metric NAME", words[1])
+    errors.usage("table: the report of '%s' names no columns: give --metric NAME", words[1])
   end
   local fine = not percent or check(result, percent)
   show(result, set)
   if not result.pool then
-    stop.say("no trial here answers %s (toeplab table lists what does)", words[1])
+    errors.say("no trial here answers %s (toeplab table lists what does)", words[1])
   end
-  return fine and stop.DONE or stop.CHECK
+  return fine and errors.DONE or errors.CHECK
 end
 
 return command

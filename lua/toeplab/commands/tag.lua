@@ -1,8 +1,8 @@
--- tag.lua: toeplab tag: words that trials can be found by.
-local output = require "toeplab.commands.output"
-local records = require "toeplab.records"
-local select = require "toeplab.select"
-local stop = require "toeplab.stop"
+-- commands/tag.lua: toeplab tag: words that trials can be found by.
+local output = require "toeplab.report.listing"
+local records = require "toeplab.store.records"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
 
 local tag = {
   example = "toeplab tag baseline @best:val_ppl\n  toeplab tag --remove baseline @all\n"
@@ -30,11 +30,11 @@ end
 
 function tag.run(set, words)
   local word = table.remove(words, 1)
-  if not word or #words == 0 then stop.usage("tag: give a tag and the trials it is for") end
+  if not word or #words == 0 then errors.usage("tag: give a tag and the trials it is for") end
   if word == "" or #word > LONGEST then
-    stop.usage("tag: a tag has 1 to %d characters", LONGEST)
+    errors.usage("tag: a tag has 1 to %d characters", LONGEST)
   elseif word:find("[^%w_%-%.:/+]") then
-    stop.usage("tag: '%s' has other characters than letters, digits and _-.:/+", word)
+    errors.usage("tag: '%s' has other characters than letters, digits and _-.:/+", word)
   end
   local store <close> = records.open(records.folder(set.dir), "u")
   local count = 0
@@ -50,7 +50,7 @@ function tag.run(set, words)
   end)
   print(("%s %s '%s'"):format(output.count(count, "trial"), set.remove and "no longer" or "now",
     word))
-  return stop.DONE
+  return errors.DONE
 end
 
 return tag

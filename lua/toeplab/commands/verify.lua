@@ -1,11 +1,11 @@
--- verify.lua: toeplab verify: reference cases, and a backend beside the definition.
-local conformance = require "toeplab.conformance"
+-- commands/verify.lua: toeplab verify: reference cases, and a backend beside the definition.
+local conformance = require "toeplab.verify.conformance"
 local core = require "toeplab.core"
-local devices = require "toeplab.devices"
-local progress = require "toeplab.progress"
-local reference = require "toeplab.reference"
-local stop = require "toeplab.stop"
-local suggest = require "toeplab.suggest"
+local devices = require "toeplab.trials.devices"
+local progress = require "toeplab.base.progress"
+local reference = require "toeplab.verify.reference"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 
 local verify = {
   example = "toeplab verify --backend fft reference/operators.h5\n  toeplab verify mybackend",
@@ -38,7 +38,7 @@ end
 
 local function check_backend(name, names)
   local ok, why = suggest.choose("backend", name, names)
-  if not ok then stop.usage("%s", why) end
+  if not ok then errors.usage("%s", why) end
 end
 
 -- Gradients of many parameters as their worst one.
@@ -131,9 +131,9 @@ end
 
 function verify.run(set, words)
   if #words == 0 then words = set.backend or {} end
-  if #words == 0 then stop.usage("verify: give reference files, or the name of a backend") end
+  if #words == 0 then errors.usage("verify: give reference files, or the name of a backend") end
   local wrong = devices.lacks(core.device(), set.precision or "float32")
-  if wrong then stop.usage("verify: %s", wrong) end
+  if wrong then errors.usage("verify: %s", wrong) end
   local names, good = known_backends(), true
   local chosen = set.backend or names
   local device, about = core.device()
@@ -143,21 +143,21 @@ function verify.run(set, words)
     if not word:find("[./]") then
       check_backend(word, names)
       if set.precision then
-        stop.usage("verify: --precision is for files: the backend %s is float32 in each", word)
+        errors.usage("verify: --precision is for files: the backend %s is float32 in each", word)
       end
     end
   end
   for _, word in ipairs(words) do
     local t, of_file = tally(set), word:find("[./]") ~= nil
     if of_file then
-      if not core.sys.exists(word) then stop.usage("%s: there is no such file", word) end
+      if not core.sys.exists(word) then errors.usage("%s: there is no such file", word) end
       core.precision(set.precision or "float32", reference.run, word, chosen, t.found, t.aside)
     else
       conformance.run(word, t.found)
     end
     good = summary(word, t, of_file) and good
   end
-  return good and stop.DONE or stop.CHECK
+  return good and errors.DONE or errors.CHECK
 end
 
 return verify

@@ -1,6 +1,6 @@
--- worker.lua: toeplab worker: one worker process of a run; started by toeplab run only.
+-- commands/worker.lua: toeplab worker: one worker process of a run; started by toeplab run only.
 local arguments = require "toeplab.commands.arguments"
-local worker = require "toeplab.worker"
+local worker = require "toeplab.runs.worker"
 
 local command = {
   example = "toeplab run experiments/quickstart.lua -j2",

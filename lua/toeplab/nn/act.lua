@@ -1,9 +1,9 @@
 -- nn/act.lua -- activations by name: nn.act.silu(x); the engine's unary functions and "none".
 
 local core = require "toeplab.core"
-local class = require("toeplab.class").class
-local options = require "toeplab.options"
-local suggest = require "toeplab.suggest"
+local class = require("toeplab.nn.class").class
+local options = require "toeplab.base.options"
+local suggest = require "toeplab.base.suggest"
 
 local act = { none = function(x) return x end }
 for _, name in ipairs(core.unary_names()) do

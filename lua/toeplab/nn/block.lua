@@ -1,10 +1,10 @@
 -- nn/block.lua -- Block: a token mixer and a channel mixer, with norms and shortcuts.
 
-local class = require("toeplab.class").class
+local class = require("toeplab.nn.class").class
 local Dropout = require("toeplab.nn.dropout").Dropout
 local norms = require "toeplab.nn.norm"
-local options = require "toeplab.options"
-local suggest = require "toeplab.suggest"
+local options = require "toeplab.base.options"
+local suggest = require "toeplab.base.suggest"
 
 -- How a mixer f stands in the residual stream. The published codes differ, and so do results:
 --   A          x + drop(f(norm(x)))                   the released TNN language model

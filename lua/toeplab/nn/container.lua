@@ -1,6 +1,6 @@
 -- nn/container.lua -- Sequential and ModuleList: modules in an order, named by number.
 
-local class = require("toeplab.class")
+local class = require("toeplab.nn.class")
 
 -- Modules or functions, one after the other:
 --   nn.Sequential { nn.Linear(4, 8), tl.relu, nn.Linear(8, 2) }

@@ -1,8 +1,8 @@
 -- nn/dropout.lua -- Dropout: zeroes a random share of the numbers while training.
 
-local class = require("toeplab.class").class
-local options = require "toeplab.options"
-local streams = require "toeplab.streams"
+local class = require("toeplab.nn.class").class
+local options = require "toeplab.base.options"
+local streams = require "toeplab.base.streams"
 
 -- y = x keep / (1-p), keep ~ Bernoulli(1-p), from the stream "dropout"; in evaluation y = x.
 local Dropout = class("Dropout", {

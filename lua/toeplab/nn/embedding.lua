@@ -1,9 +1,9 @@
 -- nn/embedding.lua -- Embedding: a row of a table per token.
 
 local core = require "toeplab.core"
-local class = require("toeplab.class").class
+local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
-local options = require "toeplab.options"
+local options = require "toeplab.base.options"
 
 -- y = weight[ids].   ids [..] int32, from 0   weight [vocab,dim]   y [..,dim]
 -- weight ~ N(0, deviation^2), 1/sqrt(dim) unless given (fairseq); the row of token pad starts at 0.

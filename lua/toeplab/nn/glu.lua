@@ -1,10 +1,10 @@
 -- nn/glu.lua -- GLU, the channel mixer of a TNN.
 
-local class = require("toeplab.class").class
+local class = require("toeplab.nn.class").class
 local act = require "toeplab.nn.act"
 local Dropout = require("toeplab.nn.dropout").Dropout
 local Linear = require("toeplab.nn.linear").Linear
-local options = require "toeplab.options"
+local options = require "toeplab.base.options"
 
 -- y = (drop(act(x W1 + b1)) * (x W2 + b2)) W3 + b3 (TNN, Sec. 3.3; Shazeer 2020).   x, y [..,dim]
 -- hidden: width inside, dim unless given. dropout: on the gate (LRA only).

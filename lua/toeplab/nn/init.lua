@@ -1,22 +1,24 @@
 -- nn/init.lua -- the layers: nn.class makes new kinds; nn.Linear, nn.GTU, ... have a file each.
 
-local class = require "toeplab.class"
-local suggest = require "toeplab.suggest"
+local class = require "toeplab.nn.class"
+local suggest = require "toeplab.base.suggest"
 
 local files = {
   act = "act", gate = "act", Activation = "act",
   init = "initial", parameter = "initial", without_init = "initial",
   Linear = "linear", Embedding = "embedding", Dropout = "dropout",
   Sequential = "container", ModuleList = "container",
-  norm_option = "norm", decay_option = "decay", act_option = "act", layout_option = "block",
+  norm_option = "norm", decay_option = "mixers.decay", act_option = "act", layout_option = "block",
   norm = "norm", LayerNorm = "norm", RMSNorm = "norm", SimpleRMSNorm = "norm", ScaleNorm = "norm",
   BatchNorm = "norm",
-  GLU = "glu", GTU = "gtu", RPE = "rpe", Table = "table", FrequencyTable = "table",
-  Piecewise = "piecewise", SSM = "ssm", ShortConv = "shortconv", Decay = "decay",
-  TNO = "tno", cached = "tno", share = "tno", TNO2d = "tno2d",
-  Attention = "attention", GatedAttention = "attention",
-  Sinusoidal = "position", alibi_slopes = "position", alibi_bias = "position",
-  Conv = "conv", Block = "block", layouts = "block",
+  GLU = "glu", GTU = "mixers.gtu", RPE = "encoders.rpe", Table = "encoders.table",
+    FrequencyTable = "encoders.table",
+  Piecewise = "encoders.piecewise", SSM = "encoders.ssm", ShortConv = "encoders.shortconv",
+    Decay = "mixers.decay",
+  TNO = "mixers.tno", cached = "mixers.tno", share = "mixers.tno", TNO2d = "mixers.tno2d",
+  Attention = "mixers.attention", GatedAttention = "mixers.attention",
+  Sinusoidal = "mixers.position", alibi_slopes = "mixers.position", alibi_bias = "mixers.position",
+  Conv = "mixers.conv", Block = "block", layouts = "block",
 }
 
 local nn = {

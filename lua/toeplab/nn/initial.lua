@@ -1,7 +1,7 @@
 -- nn/initial.lua -- parameters and their initial values, drawn from the stream "init" (tl.seed).
 
-local streams = require "toeplab.streams"
-local suggest = require "toeplab.suggest"
+local streams = require "toeplab.base.streams"
+local suggest = require "toeplab.base.suggest"
 
 local init = {}
 local drawing = true

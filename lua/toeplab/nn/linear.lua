@@ -1,9 +1,9 @@
 -- nn/linear.lua -- Linear: y = x W^T + b.
 
 local core = require "toeplab.core"
-local class = require("toeplab.class").class
+local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
-local options = require "toeplab.options"
+local options = require "toeplab.base.options"
 
 -- y = x W^T + b.   x [..,inputs]   weight [outputs,inputs]   bias [outputs]   y [..,outputs]
 -- init: "torch" (default), "normal", "bert" (initial.lua), or a function of (weight, bias).

@@ -1,10 +1,10 @@
 -- nn/norm.lua -- norms over the last axis, and norm(name, dim), which makes one by its name.
 
 local core = require "toeplab.core"
-local class = require("toeplab.class").class
+local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
-local options = require "toeplab.options"
-local suggest = require "toeplab.suggest"
+local options = require "toeplab.base.options"
+local suggest = require "toeplab.base.suggest"
 
 local parameter = initial.parameter
 

@@ -1,0 +1,114 @@
+-- base/config.lua: the values of an experiment's keys: what a trial sees of them, and how the words
+-- of a command line are read as such values.
+local options = require "toeplab.base.options"
+
+local config = {}
+
+local function copy(v)
+  if type(v) ~= "table" then return v end
+  local t = {}
+  for k, x in pairs(v) do t[k] = copy(x) end
+  return t
+end
+
+config.copy = copy
+
+-- Whether v is a table that is a list, which may be empty.
+function config.is_list(v)
+  if type(v) ~= "table" then return false end
+  local count = 0
+  for _ in pairs(v) do count = count + 1 end
+  return count == #v
+end
+
+-- values: key -> value. Reading a key that is not declared is an error with a suggestion; writing
+-- is one too.
+function config.new(values)
+  return options.shared("the configuration", copy(values))
+end
+
+-- Adds the keys that c, made by config.new, has been asked for to the set reads.
+function config.add_reads(c, reads)
+  for key in pairs(getmetatable(c).__read) do reads[key] = true end
+end
+
+-- What kind of value v is, in the words of the messages.
+function config.kind(v)
+  if type(v) == "number" then return math.type(v) == "integer" and "integer" or "number" end
+  if type(v) == "table" then return "list" end
+  return type(v)
+end
+
+local articles = {
+  integer = "an integer", number = "a number", boolean = "true or false", string = "a text",
+  list = "a list",
+}
+
+local function scalar(text, like)
+  local kind = config.kind(like)
+  if kind == "integer" then return math.tointeger(tonumber(text)) end
+  if kind == "number" then
+    local x = tonumber(text)
+    return x and x - x == 0 and x + 0.0 or nil -- 1e999 is inf
+  end
+  if kind == "boolean" then
+    if text == "true" then return true end
+    if text == "false" then return false end
+    return nil
+  end
+  if kind == "string" then return text end
+  return nil
+end
+
+local function split(text)
+  local parts = {}
+  for part in (text .. ","):gmatch("([^,]*),") do parts[#parts + 1] = part end
+  return parts
+end
+
+-- text read as a value like any of the given ones: numbers and booleans first, texts last.
+local function any(text, likes)
+  for _, kind in ipairs { "integer", "number", "boolean", "string" } do
+    for _, like in ipairs(likes) do
+      if config.kind(like) == kind then
+        local value = scalar(text, like)
+        if value ~= nil then return value end
+      end
+    end
+  end
+end
+
+local function expected(likes)
+  local kinds, seen = {}, {}
+  for _, like in ipairs(likes) do
+    local word = articles[config.kind(like)]
+    if not seen[word] then kinds[#kinds + 1] = word end
+    seen[word] = true
+  end
+  return table.concat(kinds, " or ")
+end
+
+-- Command-line text read by the type of a declared value. nil and what was expected if it does not
+-- fit.
+function config.parse(text, declared)
+  if type(declared) ~= "table" then
+    local value = any(text, { declared })
+    if value == nil then return nil, articles[config.kind(declared)] end
+    return value
+  end
+  return config.parse_list(text, declared)
+end
+
+-- A comma-separated list, each item like one of the declared items.
+function config.parse_list(text, declared)
+  local list = {}
+  for i, part in ipairs(split(text)) do
+    list[i] = any(part, #declared > 0 and declared or { "" })
+    if list[i] == nil then
+      return nil, expected(declared) .. " in each place of a comma-separated list"
+    end
+  end
+  return list
+end
+
+return config

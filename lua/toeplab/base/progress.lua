@@ -1,0 +1,221 @@
+-- base/progress.lua: where a run is, on stderr: one rewritten line on a terminal, a line every few
+-- seconds elsewhere. Colour follows NO_COLOR, FORCE_COLOR, TERM.
+local core = require "toeplab.core"
+
+local progress = {}
+
+local Progress = {}
+Progress.__index = Progress
+
+local function set(name)
+  local value = os.getenv(name)
+  return value ~= nil and value ~= ""
+end
+
+-- Whether text to file descriptor fd may be coloured.
+function progress.colour(fd)
+  if set("NO_COLOR") then return false end
+  if set("FORCE_COLOR") or set("CLICOLOR_FORCE") then return true end
+  return os.getenv("TERM") ~= "dumb" and core.sys.isatty(fd)
+end
+
+-- Seconds as 9s, 1m05s, 2h03m.
+function progress.duration(seconds)
+  local s = math.max(0, math.floor(seconds + 0.5))
+  if s < 60 then return ("%ds"):format(s) end
+  if s < 3600 then return ("%dm%02ds"):format(s // 60, s % 60) end
+  return ("%dh%02dm"):format(s // 3600, s // 60 % 60)
+end
+
+-- options: quiet (nothing but messages), every (seconds between plain lines), out (a file; stderr).
+function progress.new(options)
+  local o = options or {}
+  local out = o.out or io.stderr
+  local tty = not o.quiet and o.out == nil and core.sys.isatty(2) and os.getenv("TERM") ~= "dumb"
+  return setmetatable({
+    quiet = o.quiet, every = o.every or 5, out = out, tty = tty, colour = progress.colour(2),
+    prefix = "", shown = false, last = -math.huge,
+  }, Progress)
+end
+
+-- Starts the line of a trial: "[2/6] decay=0.99 seed=1".
+function Progress:start(prefix)
+  self:clear()
+  self.prefix, self.last, self.marks = prefix, -math.huge, {}
+end
+
+function Progress:clear()
+  if self.shown then self.out:write("\r\27[K") end
+  self.shown = false
+end
+
+-- Whether it is time for a line again.
+local function due(self)
+  return core.sys.clock() - self.last >= (self.tty and 0.1 or self.every)
+end
+
+-- Shows a line: written over on a terminal, plain elsewhere.
+local function put(self, text)
+  text = core.sys.clean(text)
+  if self.tty then
+    self.out:write("\r", text:sub(1, core.sys.columns() - 1), "\27[K")
+    self.shown = true
+  else
+    self.out:write(text, "\n")
+  end
+  self.out:flush()
+end
+
+-- Shows text as the line; where there is no terminal only if it is time for one.
+function Progress:line(text)
+  if self.quiet or not (self.tty or due(self)) then return end
+  self.last = core.sys.clock()
+  put(self, text)
+end
+
+-- A message that stays, on a line of its own.
+function Progress:say(format, ...)
+  self:clear()
+  local text = select("#", ...) > 0 and format:format(...) or format
+  self.out:write(core.sys.clean(text), "\n")
+  self.out:flush()
+end
+
+-- The same, unless quiet.
+function Progress:note(format, ...)
+  if not self.quiet then self:say(format, ...) end
+end
+
+function Progress:warn(format, ...)
+  self:clear()
+  self.out:write(self.colour and "\27[33mwarning:\27[0m " or "warning: ")
+  self:say(format, ...)
+end
+
+-- Steps per second over about the last 20 seconds; nil at the beginning.
+local function rate(self, step, now)
+  local marks = self.marks
+  marks[#marks + 1] = { step, now }
+  while #marks > 2 and now - marks[1][2] > 20 do table.remove(marks, 1) end
+  local steps, seconds = step - marks[1][1], now - marks[1][2]
+  return seconds > 0 and steps > 0 and steps / seconds or nil
+end
+
+local function bar(done, width)
+  local full = math.floor(done * width + 0.5)
+  return "[" .. ("#"):rep(full) .. ("."):rep(width - full) .. "]"
+end
+
+-- The parts of the line from left to right; those that do not fit are left out from the right.
+-- left: the seconds that all trials still take, or nil.
+local function line(self, step, total, speed, values, columns, left)
+  local done = total > 0 and step / total or 1
+  local parts = { ("step %d/%d"):format(step, total) }
+  if values then parts[#parts + 1] = values end
+  local all = left and ("eta of all %s"):format(progress.duration(left)) or nil
+  if speed then
+    local own = ("eta %s"):format(progress.duration((total - step) / speed))
+    parts[#parts + 1] = all and own .. ", of all " .. progress.duration(left) or own
+    parts[#parts + 1] = (speed < 100 and "%.3g steps/s" or "%.0f steps/s"):format(speed)
+  else
+    parts[#parts + 1] = all
+  end
+  local text = parts[1]
+  for i = 2, #parts do
+    if #text + 2 + #parts[i] <= columns then text = text .. "  " .. parts[i] end
+  end
+  local spare = columns - #text - 1
+  if self.tty and spare >= 12 then text = bar(done, math.min(spare - 2, 24)) .. " " .. text end
+  if self.prefix ~= "" and #text + #self.prefix + 2 <= columns then
+    text = self.prefix .. "  " .. text
+  end
+  return text:sub(1, columns)
+end
+
+-- Shows step of total with values, a short text such as "loss 1.234", and what left, a function (or
+-- nil), gives: the seconds that all trials still take, or nil. Cheap to call at every step.
+function Progress:update(step, total, values, left)
+  if self.quiet then return end
+  if not due(self) and step < total then return end
+  self.last = core.sys.clock()
+  local columns = self.tty and core.sys.columns() - 1 or 200
+  put(self, line(self, step, total, rate(self, step, self.last), values, columns,
+    left and left()))
+end
+
+-- ---- Several trials ---------------------------------------------------------------------------
+
+-- A run of total trials, some of them done already, in so many workers is about to start.
+function Progress:expect(total, jobs, before)
+  self.total, self.jobs, self.before = total, jobs, before or 0
+end
+
+local function head(self, t)
+  return self.total > 1 and ("[%d/%d] %s"):format(t.number, self.total, t.label) or ""
+end
+
+-- Worker w begins trial t.
+function Progress:began(w, t)
+  w.drawn, w.head = nil, head(self, t)
+  if self.jobs == 1 then self:start(w.head) end
+  self:note("%s  %s", w.head ~= "" and w.head or t.label, t.path)
+end
+
+-- Worker w has ended trial t after so many seconds.
+function Progress:ended(w, t, status, seconds)
+  if self.jobs == 1 or status ~= "done" then return end
+  self:note("%s  done  %s%s", w.head, w.text and w.text ~= "" and w.text .. "  " or "",
+    progress.duration(seconds))
+end
+
+-- What worker w says: how is "say", "note" or "warn".
+function Progress:from(w, how, text)
+  local before = self.jobs > 1 and w.head ~= "" and w.head .. ": " or ""
+  self[how](self, "%s%s", before, text)
+end
+
+local function short(w)
+  return ("%s %d/%d%s"):format(w.trial.label, w.step, w.total, w.text ~= "" and " " .. w.text or "")
+end
+
+-- Shows how the workers stand; counts: {done=, failed=} so far; left: as in update.
+function Progress:show(workers, counts, left)
+  if self.jobs == 1 then
+    local w = workers[1]
+    if not w or not w.trial or not w.step or w.step == w.drawn then return end
+    w.drawn = w.step
+    return self:update(w.step, w.total, w.text ~= "" and w.text or nil,
+      self.total > 1 and left or nil)
+  end
+  if self.quiet or not due(self) then return end
+  self.last = core.sys.clock()
+  local parts = {}
+  for _, w in ipairs(workers) do
+    if w.trial and w.step then parts[#parts + 1] = short(w) end
+  end
+  if #parts == 0 then return end
+  local seconds = left and left()
+  local text = ("[%d/%d done%s] %s"):format(self.before + counts.done, self.total,
+    seconds and ", eta " .. progress.duration(seconds) or "", table.concat(parts, " | "))
+  put(self, text)
+end
+
+-- Starts a piece of work of total bytes, shown once it takes longer than a moment.
+function Progress:begin(what, total)
+  self.work = { what = what, total = total, start = core.sys.clock() }
+  self.last = self.work.start
+end
+
+-- The work has come to byte done.
+function Progress:part(done)
+  if self.quiet then return end
+  local w, now = self.work, core.sys.clock()
+  if now - w.start < 1 or not due(self) then return end
+  self.last = now
+  local speed = done / (now - w.start)
+  local text = ("%s: %d%% of %.1f MB, %.1f MB/s, eta %s"):format(w.what, 100 * done // w.total,
+    w.total / 1e6, speed / 1e6, progress.duration((w.total - done) / speed))
+  put(self, text)
+end
+
+return progress

@@ -1,0 +1,20 @@
+-- base/quantity.lua: times and sizes with a unit, as people write them: "90s", "4h", "512M".
+local quantity = {}
+
+local time_units = { s = 1, m = 60, h = 3600, d = 86400 }
+local size_units = { K = 1 << 10, M = 1 << 20, G = 1 << 30, T = 1 << 40 }
+
+local function read(v, units, pattern)
+  if type(v) == "number" then return v > 0 and v < math.huge and v + 0.0 or nil end
+  local digits, unit = tostring(v):match("^([%d.]+)(" .. pattern .. ")$")
+  local x = digits and tonumber(digits)
+  return x and x > 0 and units[unit] and x * units[unit] or nil
+end
+
+-- Seconds in 90, "90s", "30m", "4h" or "2d"; nil if it is none.
+function quantity.seconds(v) return read(v, time_units, "[smhd]") end
+
+-- Bytes in 1e9, "512M" or "6G"; nil if it is none.
+function quantity.bytes(v) return read(v, size_units, "[KMGT]") end
+
+return quantity

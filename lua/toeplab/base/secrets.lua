@@ -1,0 +1,106 @@
+-- base/secrets.lua: what is never stored: passwords, tokens, keys. A results folder is given away.
+--
+-- A value is a secret by the name it has, or by its place in an address (user:password@host). Names
+-- in the environment are judged by any part of them, as nothing depends on what is kept of it; a
+-- configuration, a command line and overrides only by names that mean nothing else, and never a
+-- number, as trials are told apart by them: tokens=512, mask_token="[MASK]" stay.
+local secrets = {}
+
+secrets.MASK = "***"
+
+local parts = { "key", "token", "secret", "pass", "pw", "jwt", "credential", "auth", "cookie" }
+
+-- Whether a variable of the environment, or an assignment in a changed source, is a secret's.
+function secrets.variable(name)
+  local low = name:lower():gsub("author", "")
+  for _, part in ipairs(parts) do
+    if low:find(part, 1, true) then return true end
+  end
+  return false
+end
+
+local words = {}
+for word in ([[secret secrets password passwd passphrase passcode pass pwd jwt credential
+    credentials auth cookie apikey bearer]]):gmatch "%S+" do
+  words[word] = true
+end
+
+local tokens = {} -- of texts: mask_token = "[MASK]"
+for word in ("mask pad eos bos unk sep cls end start special next last first"):gmatch "%S+" do
+  tokens[word] = true
+end
+
+-- Whether a name means a secret and nothing else: password, hf_token, openaiKey, SLURM_JWT.
+function secrets.certain(name)
+  local before, last
+  for part in name:gsub("(%l)(%u)", "%1_%2"):lower():gmatch "[%w]+" do
+    if words[part] then return true end
+    before, last = last, part
+  end
+  return before ~= nil and (last == "key" or last == "token" and not tokens[before])
+end
+
+-- A text without the users and passwords of its addresses; any other value as it is. The patterns
+-- begin with what is rare, as a text of others may be long.
+function secrets.text(text)
+  if type(text) ~= "string" or not text:find("@", 1, true) then return text end
+  text = text:gsub("(%w?%w?%w?%w?%w)://([^%s/?#'\"]*)@", function(scheme, user)
+    local open = not user:find(":", 1, true) and not scheme:lower():find "https?$" -- ssh://git@
+    return not open and scheme .. "://" .. secrets.MASK .. "@" or nil
+  end)
+  return (text:gsub("([%w._+-]):([^%s:@/'\"]+)(@[%w%[])", function(user, password, host)
+    return not tonumber(password) and user .. ":" .. secrets.MASK .. host or nil -- not 12:30@gpu0
+  end))
+end
+
+local function plain(value)
+  return tonumber(value) ~= nil or value == "true" or value == "false" or value == ""
+end
+
+-- A word of a command line, or an override: name=value, --name=value.
+function secrets.word(word)
+  local dashes, name, value = word:match "^(%-*)([%w_.-]+)=(.*)$"
+  if name and not plain(value)
+    and (secrets.certain(name) or dashes ~= "" and secrets.variable(name)) then
+    return ("%s%s=%s"):format(dashes, name, secrets.MASK)
+  end
+  return secrets.text(word)
+end
+
+-- The words of a command line: the word after --password is one too.
+function secrets.words(list)
+  local masked = {}
+  for i, word in ipairs(list) do
+    local before = i > 1 and list[i - 1]:match "^%-%-([%w_-]+)$"
+    masked[i] = before and secrets.certain(before) and not plain(word) and secrets.MASK
+      or secrets.word(word)
+  end
+  return masked
+end
+
+-- A configuration without secrets, or the same table if it has none.
+function secrets.config(values)
+  local copy, changed = {}, false
+  for key, value in pairs(values) do
+    local new = value
+    if type(value) == "table" then
+      new = secrets.config(value)
+    elseif type(value) == "string" then
+      new = type(key) == "string" and secrets.certain(key) and not plain(value) and secrets.MASK
+        or secrets.text(value)
+    end
+    copy[key], changed = new, changed or new ~= value
+  end
+  return changed and copy or values
+end
+
+-- The environment {name = value}.
+function secrets.environment(set)
+  local masked = {}
+  for name, value in pairs(set) do
+    masked[name] = secrets.variable(name) and secrets.MASK or secrets.text(tostring(value))
+  end
+  return masked
+end
+
+return secrets

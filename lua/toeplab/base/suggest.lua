@@ -1,0 +1,79 @@
+-- base/suggest.lua -- "did you mean": the nearest of some names by edit distance, and tables whose
+-- absent names are errors.
+
+local suggest = {}
+
+-- The number of insertions, deletions, replacements and swaps of neighbours that turn a into b
+-- (optimal string alignment distance).
+function suggest.distance(a, b)
+  local before, last = nil, {}
+  for j = 0, #b do last[j] = j end
+  for i = 1, #a do
+    local row = { [0] = i }
+    for j = 1, #b do
+      local same = a:byte(i) == b:byte(j)
+      row[j] = math.min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (same and 0 or 1))
+      if i > 1 and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j) then
+        row[j] = math.min(row[j], before[j - 2] + 1)
+      end
+    end
+    before, last = last, row
+  end
+  return last[#b]
+end
+
+-- The name nearest to word, or nil if none is near: a third of the letters, at least 2, may differ,
+-- but not all. At a tie the first of the list.
+function suggest.nearest(word, names)
+  word = tostring(word)
+  local least, best = math.max(2, #word // 3) + 1, nil
+  for _, name in ipairs(names) do
+    local d = suggest.distance(word:lower(), name:lower())
+    if d < least and d < math.max(#word, #name) then least, best = d, name end
+  end
+  return best
+end
+
+-- To end a message with: "; did you mean 'layers'?" or, when nothing is near, "; known: a, b, c".
+function suggest.hint(word, names)
+  local name = suggest.nearest(word, names)
+  if name then return ("; did you mean '%s'?"):format(name) end
+  local sorted, seen = {}, {}
+  for _, known in ipairs(names) do
+    if not seen[known] then seen[known], sorted[#sorted + 1] = true, known end
+  end
+  table.sort(sorted)
+  return #sorted > 0 and "; known: " .. table.concat(sorted, ", ") or ""
+end
+
+-- The name if it is among names; else nil and a message with a hint.   what: "backend"
+function suggest.choose(what, name, names)
+  for _, known in ipairs(names) do
+    if known == name then return name end
+  end
+  local hint = suggest.nearest(name, names)
+  return nil, ("there is no %s '%s'%s (present: %s)"):format(what, tostring(name),
+    hint and ("; did you mean '%s'?"):format(hint) or "", table.concat(names, ", "))
+end
+
+-- The string keys of a table, sorted.
+function suggest.keys(t)
+  local keys = {}
+  for key in pairs(t) do
+    if type(key) == "string" then keys[#keys + 1] = key end
+  end
+  table.sort(keys)
+  return keys
+end
+
+-- Returns t; reading an absent key of it is from now on an error: "what has no 'key'; did you mean
+-- 'kay'?"
+function suggest.strict(what, t)
+  return setmetatable(t, {
+    __index = function(_, key)
+      error(("%s has no '%s'%s"):format(what, tostring(key), suggest.hint(key, suggest.keys(t))), 2)
+    end,
+  })
+end
+
+return suggest

@@ -1,0 +1,88 @@
+-- models/classifier.lua -- tl.models.tnn_classifier: a sequence to one of some classes, as Long
+-- Range Arena's models (TNN, Table 4).
+
+local core = require "toeplab.core"
+local class = require("toeplab.nn.class").class
+local mixer = require "toeplab.models.stack"
+local nn = require "toeplab.nn"
+local options = require "toeplab.base.options"
+
+local field = options.field
+
+local spec = mixer.fields({
+  { "vocab", field { type = "int", min = 1, max = 1 << 31 }, "number of tokens" },
+  { "classes", field { type = "int", min = 1, max = 1 << 24 }, "number of classes" },
+  { "pool", field { default = "mean", choices = { "mean", "last" } },
+    "what of the last states is classified: their mean, or the last; padding left out" },
+  { "final_norm", nn.norm_option "batchnorm", "norm after the last block" },
+}, {
+  layers = 2, dim = 64, expand = 1.0, glu_dim = 96, norm = "batchnorm", causal = false,
+  positions = "sinusoidal", encoder = "lra", rpe_dim = 16, decay = "none",
+  init = "lra",
+})
+
+-- Embedding ~ N(0,1), positions, dropout, blocks, norm, pooling, linear map. The defaults are the
+-- small sizes of the published runs.
+--   model(ids [b,n] [, lengths [b]]) -> logits [b,classes]
+--   model:hidden(ids) -> [b,n,dim]
+-- lengths: the tokens of each row that are no padding, int32; all if not given. Padding is left out
+-- of the pooling alone: token mixers and batch norm see it, as in the published code.
+local TnnClassifier = class("TnnClassifier", spec)
+
+function TnnClassifier:build(o)
+  self.embed = nn.Embedding(o.vocab, o.dim, { deviation = 1 })
+  if o.positions == "sinusoidal" then self.position = nn.Sinusoidal(o.dim) end
+  self.drop = nn.Dropout(o.dropout)
+  self.layers = mixer.layers("TnnClassifier", o)
+  self.final_norm = nn.norm(o.final_norm, o.dim)
+  self.head = nn.Linear(o.dim, o.classes)
+end
+
+-- The state of each token after the last norm.   ids [b,n] int32   [b,n,dim]
+function TnnClassifier:hidden(ids)
+  local x = self.embed(ids)
+  if self.position then x = self.position(x) end
+  x = self.drop(x)
+  for _, layer in self.layers:each() do x = layer(x) end
+  return self.final_norm(x)
+end
+
+-- The mean of the first lengths[i] states of row i.   x [b,n,d]   [b,d]
+local function mean(x, lengths)
+  local b, n, d = x:dim(1), x:dim(2), x:dim(3)
+  local count = core.tensor(lengths):reshape(b, 1)
+  local inside = core.min(core.max(count - core.range(0, n - 1):reshape(1, n), 0), 1)
+  return core.matmul((inside / count):reshape(b, 1, n), x):reshape(b, d)
+end
+
+-- The last of them.
+local function last(x, lengths)
+  local b, n, d = x:dim(1), x:dim(2), x:dim(3)
+  local places = {}
+  for i, length in ipairs(lengths) do places[i] = (i - 1) * n + length - 1 end
+  return x:reshape(b * n, d):gather(core.ids(places))
+end
+
+local function checked(lengths, b, n)
+  local list = {}
+  if not lengths then
+    for i = 1, b do list[i] = n end
+    return list
+  end
+  list = lengths:totable()
+  if #list ~= b then error(("TnnClassifier: %d lengths for %d rows"):format(#list, b), 0) end
+  for i, length in ipairs(list) do
+    if length < 1 or length > n then
+      error(("TnnClassifier: row %d has the length %d, wanted 1..%d"):format(i, length, n), 0)
+    end
+  end
+  return list
+end
+
+function TnnClassifier:forward(ids, lengths)
+  local list = checked(lengths, ids:dim(1), ids:dim(2))
+  local x = self:hidden(ids)
+  return self.head((self.opt.pool == "mean" and mean or last)(x, list))
+end
+
+return { TnnClassifier = TnnClassifier }

@@ -1,0 +1,114 @@
+-- models/generate.lua -- text from a causal language model, one token at a time.
+
+local core = require "toeplab.core"
+local eval = require "toeplab.train.eval"
+local options = require "toeplab.base.options"
+local recurrent = require "toeplab.models.recurrent"
+local errors = require "toeplab.base.errors"
+local streams = require "toeplab.base.streams"
+
+-- How the logits after each token are found. The last three compute the same function, that of the
+-- model at one length (lags); greedy decoding gives the same tokens with each.
+--   window  the model is run on the last tokens, as many as the window: what it says of a longer
+--           text is cut from its beginning, which the others do not do
+--   fft     the model is run on the whole text: each token costs as much as lags of them
+--   ring    each operator keeps its last inputs: a token costs lags products per channel
+--   etsc    each operator keeps modes (recurrent.lua)
+local methods = { "window", "fft", "ring", "etsc" }
+
+local spec = options.set {
+  { "tokens", options.field { default = 200, min = 0 }, "how many to add" },
+  { "temperature", options.field { default = 1.0, min = 0 },
+    "of the softmax; 0: always the likeliest" },
+  { "top_k", options.field { default = 0, min = 0 }, "draw among the likeliest k; 0: among all" },
+  { "method", options.field { default = "window", choices = methods },
+    "how the logits are found" },
+  { "window", options.field { default = 256, min = 1 },
+    "method window: the model sees this many last tokens" },
+  { "lags", options.field { type = "int", min = 1, optional = true },
+    "the others: an operator sees this many last tokens (default: all of the text)" },
+  { "form", options.field { default = "exact", choices = recurrent.forms },
+    "method etsc: exact, or published, which is right for the first lags tokens" },
+  { "session", options.field { type = "table", optional = true },
+    "a session of toeplab.recurrent to use, instead of a method" },
+  { "stream", options.field { type = "any", optional = true },
+    "random stream (default: the one named sample)" },
+  { "each", options.field { type = "function", optional = true },
+    "called with the text of every new token" },
+}
+
+-- The logits at position at (from 1) of ids [1,n], which the session, if there is one, has next.
+local function logits_at(model, session, ids, at)
+  if model.hidden then
+    local states = session and session:hidden(ids) or model:hidden(ids)
+    return model:logits(states:narrow(2, at, 1)):reshape(-1)
+  end
+  local all = session and session:forward(ids) or model(ids)
+  return all:narrow(2, at, 1):reshape(-1)
+end
+
+-- A function ids (a Lua array) -> the logits after the last of them, seen through a window of fixed
+-- length: shorter texts are filled up at the right, which a causal model cannot see.
+local function recomputing(model, window)
+  return function(ids)
+    local seen = math.min(#ids, window)
+    local row = {}
+    for i = 1, window do row[i] = i <= seen and ids[#ids - seen + i] or 0 end
+    return logits_at(model, nil, core.ids { row }, seen)
+  end
+end
+
+-- The same by a session, which is given the ids that it has not had.
+local function stepping(model, session)
+  local had = 0
+  return function(ids)
+    local row = table.move(ids, had + 1, #ids, 1, {})
+    had = #ids
+    return logits_at(model, session, core.ids { row }, #row)
+  end
+end
+
+-- The ids of the prompt; of an empty one, the end of a line, after which everything begins.
+local function first_ids(vocab, prompt)
+  local ids = vocab:encode(prompt):totable()
+  local eos = vocab.eos and vocab:eos()
+  if #ids == 0 and eos then return { eos } end
+  if #ids == 0 then error("generate: the prompt needs at least one token", 3) end
+  if #ids > 1 and ids[#ids] == eos and not prompt:find "\n$" then ids[#ids] = nil end
+  return ids
+end
+
+-- The function that finds the logits, and what to close after the last.
+local function predictor(model, o, total)
+  if o.session then return stepping(model, o.session:reset()) end
+  if o.method == "window" then return recomputing(model, o.window) end
+  local lags = o.lags or total
+  if o.method == "fft" then
+    if lags < total then
+      errors.usage("generate: method fft computes the whole text again: lags = %d is less than its "
+        .. "%d tokens (method window cuts it)", lags, total)
+    end
+    return recomputing(model, lags)
+  end
+  local session = recurrent.new(model, { method = o.method, form = o.form, lags = lags })
+  return stepping(model, session), session
+end
+
+-- prompt and what the model adds to it, as text.   vocab: encode and decode (tl.vocab_chars, ...)
+local function generate(model, vocab, prompt, given)
+  local o = options.check("generate", spec, given)
+  local stream = o.stream or streams.get "sample"
+  if model.causal == false then error("generate: the model is not causal", 2) end
+  local ids = first_ids(vocab, prompt)
+  eval.evaluating(model, function()
+    local next_logits, session = predictor(model, o, math.max(1, #ids + o.tokens - 1))
+    for _ = 1, o.tokens do
+      ids[#ids + 1] = stream:sample(next_logits(ids), o.temperature, o.top_k)
+      if o.each then o.each(vocab:token(ids[#ids])) end
+    end
+    if session then session:close() end
+  end)
+  return vocab:decode(ids)
+end
+
+return generate

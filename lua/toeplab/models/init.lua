@@ -1,0 +1,135 @@
+-- models/init.lua -- whole models by name, tl.models.tnn_lm, and what they need in memory.
+
+local core = require "toeplab.core"
+local class = require("toeplab.nn.class").class
+local initial = require "toeplab.nn.initial"
+local mixer = require "toeplab.models.stack"
+local nn = require "toeplab.nn"
+local options = require "toeplab.base.options"
+local presets = require "toeplab.models.presets"
+local sizes = require "toeplab.models.sizes"
+local suggest = require "toeplab.base.suggest"
+
+local field = options.field
+
+local spec = mixer.fields {
+  { "vocab", field { type = "int", min = 1, max = 1 << 31 }, "number of tokens" },
+}
+for _, entry in ipairs {
+  { "final_norm", nn.norm_option "layernorm", "norm after the last block" },
+  { "tied", true, "the output map is the embedding" },
+  { "embed_scale", true, "multiply the embedding by sqrt(dim)" },
+  { "pad", field { type = "int", min = 0, optional = true }, "token whose embedding starts at 0" },
+} do
+  spec[#spec + 1] = entry
+end
+
+-- A language model: embedding, blocks, norm, output map. The defaults are the sizes of TNN's causal
+-- model; it was trained with dropout 0.1, which is 0 here, and with a padding token, here unset.
+--   model(ids [b,n]) -> logits [b,n,vocab]   model:hidden(ids) -> [b,n,dim]
+--   model:loss(ids, targets) -> nats
+-- Every length n >= 1 works.
+local TnnLM = class("TnnLM", spec, { "vocab" })
+
+function TnnLM:build(o)
+  self.causal = o.causal
+  self.embed = nn.Embedding(o.vocab, o.dim, {
+    pad = o.pad, deviation = o.init == "bert" and 0.02 or nil,
+  })
+  if o.positions == "sinusoidal" then self.position = nn.Sinusoidal(o.dim) end
+  self.drop = nn.Dropout(o.dropout)
+  self.layers = mixer.layers("TnnLM", o)
+  self.final_norm = nn.norm(o.final_norm, o.dim)
+  if not o.tied then
+    self.head = nn.Linear(o.dim, o.vocab, { bias = false, init = mixer.plain_init(o) })
+  end
+end
+
+-- The state of each token after the last norm.   ids [b,n] int32   [b,n,dim]
+function TnnLM:hidden(ids)
+  local x = self.embed(ids)
+  if self.opt.embed_scale then x = core.affine(x, math.sqrt(self.opt.dim), 0) end
+  if self.position then x = self.position(x) end
+  x = self.drop(x)
+  for _, layer in self.layers:each() do x = layer(x) end
+  return self.final_norm(x)
+end
+
+local function output(self)
+  return self.head and self.head.weight or self.embed.weight
+end
+
+-- Logits of states: [..,dim] -> [..,vocab].
+function TnnLM:logits(hidden)
+  return core.linear(hidden, output(self))
+end
+
+function TnnLM:forward(ids)
+  return self:logits(self:hidden(ids))
+end
+
+-- Mean cross entropy in nats of targets [b,n] (those equal to ignore left out); logits are never
+-- all stored.
+function TnnLM:loss(ids, targets, ignore)
+  return core.linear_cross_entropy(self:hidden(ids), output(self), nil, targets, ignore)
+end
+
+-- prompt and what the model adds to it: toeplab.generate.
+function TnnLM:generate(vocab, prompt, given)
+  return require "toeplab.models.generate"(self, vocab, prompt, given)
+end
+
+TnnLM.stepwise = true -- positions meet in its parts alone: toeplab.recurrent
+
+-- Bytes to train a model on batch sequences of length n, by formula: a table of parameters,
+-- parameter_bytes, gradient_bytes, optimizer_bytes (Adam), activation_bytes and total_bytes. Custom
+-- mixers are not counted.
+local function estimate(model, n, batch)
+  local o = model.opt
+  local parameters, trained = model:count()
+  local numbers = sizes.activations(o, n, batch) + (n + 0.0) * batch * 4 * o.dim
+  local e = {
+    parameters = parameters, parameter_bytes = 4 * parameters, gradient_bytes = 4 * trained,
+    optimizer_bytes = 8 * trained, activation_bytes = 4 * numbers,
+  }
+  e.total_bytes = e.parameter_bytes + e.gradient_bytes + e.optimizer_bytes + e.activation_bytes
+  return e
+end
+
+local TnnClassifier = require("toeplab.models.classifier").TnnClassifier
+local TnnMLM = require("toeplab.models.masked").TnnMLM
+local kinds = { tnn_lm = TnnLM, tnn_classifier = TnnClassifier, tnn_mlm = TnnMLM }
+
+-- preset: the options of a published model: tl.models.tnn_lm(tl.models.preset("gtu-only-9",
+-- { vocab = 100 })); presets: all of them, for lists; preset_model: the model that one is of.
+local models = {
+  tnn_lm = TnnLM, tnn_classifier = TnnClassifier, tnn_mlm = TnnMLM, estimate = estimate,
+  preset = presets.options, presets = presets.list, preset_model = presets.model,
+}
+
+-- The names of all models, sorted.
+function models.names()
+  return suggest.keys(kinds)
+end
+
+-- The name under which a module is a model here, or nil.
+function models.name_of(module)
+  for name, kind in pairs(kinds) do
+    if getmetatable(module) == kind then return name end
+  end
+end
+
+-- The declared options of a model, for options.parse and options.describe.
+function models.options(name)
+  return suggest.strict("models", kinds)[name].spec
+end
+
+-- A model that is only looked at: its random parameters are left at 0. One that memory cannot hold
+-- is an error before anything is made.
+function models.describe(name, given)
+  local kind = suggest.strict("models", kinds)[name]
+  sizes.check(kind.kind, options.check(kind.kind, kind.spec, given))
+  return initial.without_init(kind, given)
+end
+
+return suggest.strict("models", models)

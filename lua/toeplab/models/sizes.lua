@@ -1,0 +1,210 @@
+-- models/sizes.lua -- what a model would need, from its options alone: nothing is made.
+
+local core = require "toeplab.core"
+local encoders = require "toeplab.nn.encoders"
+local horizon = require "toeplab.nn.mixers.horizon"
+local mixer = require "toeplab.models.stack"
+
+local sizes = {}
+
+local OBJECTS = 65536 -- bytes of small objects of a block, and of each layer of its encoder
+
+local function linear(inputs, outputs) return (inputs + 1.0) * outputs end
+
+local norms = { layernorm = 2.0, batchnorm = 2.0, rmsnorm = 1.0 }
+
+local function norm(name, dim)
+  return name == "scalenorm" and 1.0 or (norms[name] or 0.0) * dim
+end
+
+-- ---- Operators ----
+
+local function product(shape)
+  local count = 1.0
+  for _, size in ipairs(shape) do count = count * size end
+  return count
+end
+
+-- What the backend of the options t of a TNO says of itself for d channels: numbers per point and
+-- channel, their domain, and how many parameters it has of its own. One that refuses says so when
+-- the model is made.
+local function ask(t, d)
+  local ok, o = pcall(core.tno, t.backend, 2, d, t.causal, t.backend_options)
+  if not ok then return 1, "lag", 0.0 end
+  local width, domain, own = o:width(), o:domain(), 0.0
+  for _, p in ipairs(o:params()) do own = own + product(p.shape) end
+  o:close()
+  return width, domain, own
+end
+
+-- The same for many channels, which are not planned for: its own parameters are some for each.
+local function operator(t, d)
+  local width, domain, one = ask(t, 1)
+  local _, _, two = ask(t, 2)
+  return width, domain, one + (d - 1.0) * (two - one)
+end
+
+-- How many points the backend asks for at length n.
+local function points(t, n)
+  local ok, o = pcall(core.tno, t.backend, n // 1 | 0, 1, t.causal, t.backend_options)
+  if not ok then return t.causal and n or 2 * n - 1 end
+  local count = o:points():dim(1)
+  o:close()
+  local lags = horizon.lags(t)
+  if lags then count = math.min(count, (t.causal and 1 or 2) * lags) end
+  return count
+end
+
+-- Parameters of an encoder with the resolved options e, by its class.
+local counts = {}
+
+function counts.RPE(e)
+  local inner = norm(e.norm, e.hidden)
+  local inputs = e.input == "sincos" and 2 * e.frequencies or 1
+  return linear(inputs, e.hidden) + e.layers * (inner + linear(e.hidden, e.hidden))
+    + norm(e.output_norm or e.norm, e.hidden) + linear(e.hidden, e.dim)
+end
+
+function counts.Table(e) return (2.0 * e.length - 1) * e.dim end
+function counts.FrequencyTable(e) return (e.length + (e.dc and 1.0 or 0.0)) * e.dim end
+function counts.Piecewise(e) return (e.nodes - 1.0) * e.dim end
+function counts.ShortConv(e) return (e.taps + 0.0) * e.dim end
+
+function counts.SSM(e)
+  return e.dim * ((e.causal and 1 or 2) * (1.0 + 2 * e.state) + (e.skip and 1 or 0))
+end
+
+-- Numbers per point that backward keeps inside an encoder asked at p points, over the coefficients
+-- themselves.
+local keeps = {
+  RPE = function(e) return 3.0 * (e.layers + 1) * e.hidden end,
+  Piecewise = function(e) return 4.0 * e.dim end,
+  FrequencyTable = function(e) return 4.0 * e.dim end,
+  SSM = function(e, p) return 2.0 * e.dim + 12.0 * e.state * e.dim / math.sqrt(p) end,
+}
+
+local function inside(o)
+  return (o.expand * o.dim) // 1 // o.heads * o.heads
+end
+
+-- Class and resolved options of the encoder of a block; nil for a function.
+local function encoder(o, t, width, domain)
+  if type(o.encoder) ~= "string" then return nil end
+  t.encoder_options, t.rpe = t.encoder_options or {}, t.rpe or {}
+  local kind, resolved = encoders.resolve(t, (width * inside(o)) | 0, domain)
+  return kind.kind, resolved
+end
+
+local function tno(o)
+  local t, d = mixer.tno_options(o), inside(o)
+  local width, domain, own = operator(t, d)
+  local kind, e = encoder(o, t, width, domain)
+  local one = own + (kind and counts[kind](e) or 0.0) + (o.decay == "none" and 0 or d)
+  return o.grid and 2 * one or one
+end
+
+-- ---- Parameters ----
+
+local function gtu(o)
+  local width = inside(o)
+  return 2 * linear(o.dim, width) + linear(width, o.dim) + tno(o) + norm(o.mixer_norm, width)
+end
+
+local function token(o)
+  local width = (o.expand * o.dim) // 1
+  if o.mixer then return 0.0 end -- of its own
+  if o.structure:find "^gtu" then return gtu(o) end
+  if o.structure == "mha+glu" then return 4 * linear(o.dim, o.dim) end
+  return 2 * (linear(o.dim, o.dim) + linear(o.dim, width)) + linear(width, o.dim)
+end
+
+-- The number of parameters (a float) of the blocks of a model with the resolved options o. Those of
+-- a mixer of its own and of an encoder function are not known, and not counted.
+function sizes.blocks(o)
+  local block = token(o) + norm(o.norm, o.dim)
+  if o.layout == "B" then block = block + norm(o.inner_norm or o.norm, o.dim) end
+  if o.structure ~= "gtu" then
+    local hidden = o.glu_dim or o.dim
+    block = block + norm(o.norm, o.dim) + 2 * linear(o.dim, hidden) + linear(hidden, o.dim)
+  end
+  return o.layers * block
+end
+
+-- The number of parameters (a float) of a tnn_lm with the resolved options o.
+function sizes.parameters(o)
+  return o.vocab * o.dim * (o.tied and 1.0 or 2.0) + sizes.blocks(o) + norm(o.final_norm, o.dim)
+end
+
+-- ---- Memory ----
+
+-- Numbers per token that backward keeps, by token mixer and channel mixer.
+local function kept(o)
+  local width = (o.expand * o.dim) // 1
+  local feature = o.structure == "gtu" and 0 or 2 * o.dim + 3 * (o.glu_dim or o.dim)
+  local token_ = 2 * o.dim + 5 * width
+  if o.grid then token_ = token_ + 2 * width end -- both axes, and what turns them
+  if o.structure == "attention+glu" then token_ = token_ + 2 * o.dim end
+  if o.structure == "mha+glu" then token_ = 7 * o.dim end
+  return token_ + feature + (o.layout == "B" and o.dim or 0)
+end
+
+-- Numbers that backward keeps of the coefficients of one block.
+local function coefficients(o, n)
+  local t, axes = mixer.tno_options(o), o.grid or { n }
+  local width, domain = ask(t, 1)
+  local kind, e = encoder(o, t, width, domain)
+  local keep, sum = kind and keeps[kind] or function() return 0 end, 0.0
+  for _, length in ipairs(axes) do
+    local p = points(t, length)
+    sum = sum + p * (keep(e, p) + 2 * width * inside(o))
+  end
+  return sum
+end
+
+-- How many numbers (a float) training keeps for the blocks of a model on batch sequences of length
+-- n, by formula. Custom mixers are not counted.
+function sizes.activations(o, n, batch)
+  n, batch = n + 0.0, batch + 0.0 -- products of integers would wrap
+  local tokens, width = batch * n, (o.expand * o.dim) // 1
+  local numbers = tokens * o.layers * kept(o)              -- by the tape
+  numbers = numbers + tokens * 4 * math.max(width, o.dim)  -- gradients on their way
+  if o.mixer then return numbers end
+  if o.structure:find "^gtu" then return numbers + o.layers * coefficients(o, n) end
+  return numbers + (o.layers + 3) * batch * o.heads * n * n
+end
+
+local groups = { -- limit and use, as versions 2 and 1 of control groups tell them
+  { "memory.max", "memory.current" },
+  { "memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes" },
+}
+
+-- Bytes of memory that this process may still take: of the machine and of its control group; nil if
+-- the system does not tell.
+function sizes.available()
+  local info = core.sys.read_file "/proc/meminfo"
+  local kib = info and info:match "MemAvailable:%s*(%d+) kB"
+  local bytes = kib and tonumber(kib) * 1024
+  for _, names in ipairs(groups) do
+    local most = tonumber(core.sys.read_file("/sys/fs/cgroup/" .. names[1]) or "")
+    local used = tonumber(core.sys.read_file("/sys/fs/cgroup/" .. names[2]) or "")
+    if most and used then bytes = math.min(bytes or most, math.max(most - used, 0)) end
+  end
+  return bytes
+end
+
+local function gib(bytes) return ("%.1f GiB"):format(bytes / 2 ^ 30) end
+
+-- Raises if a model, called who, with the resolved options o would not fit into the memory that is
+-- available.
+function sizes.check(who, o)
+  local vocab, tied = rawget(o, "vocab") or 0, rawget(o, "tied")
+  local parameters = sizes.blocks(o) + vocab * o.dim * (tied == false and 2.0 or 1.0)
+  local available = sizes.available()
+  local bytes = 4 * parameters + OBJECTS * o.layers * (1 + o.rpe_layers)
+  if not available or bytes <= available then return end
+  error(("%s: about %.3g parameters take %s (with gradients and Adam's moments %s), and %s of "
+    .. "memory are available"):format(who, parameters, gib(bytes), gib(bytes + 12 * parameters),
+    gib(available)), 0)
+end
+
+return sizes

@@ -1,0 +1,280 @@
+-- nn/class.lua -- Module, the base of all layers and models, and class, which makes new kinds of
+-- them.
+--
+--   local Gate = class("Gate", { dim = "int", act = "silu" }, { "dim" })
+--   function Gate:build(o) self.w = nn.Linear(o.dim, o.dim) end  -- parts are assigned
+--   function Gate:forward(x) return nn.act[self.opt.act](self.w(x)) * x end
+--   local g = Gate(64, { act = "relu" })  ...  y = g(x)
+--
+-- A tensor that is assigned to a module is a parameter of it: trained if it requires a gradient,
+-- fixed if not. A module that is assigned is a part. Anything else is the module's own business; a
+-- plain table of tensors is not looked into.
+
+local core = require "toeplab.core"
+local options = require "toeplab.base.options"
+local tree = require "toeplab.nn.tree"
+
+local Module = {}
+
+local tensor_meta = getmetatable(core.zeros(1))
+
+local function istensor(v)
+  return type(v) == "userdata" and getmetatable(v) == tensor_meta
+end
+
+local function ismodule(v)
+  return type(v) == "table" and (getmetatable(v) or {}).__module == true
+end
+
+-- Whether v is a kind of modules, made by class.
+local function isclass(v)
+  return type(v) == "table" and rawget(v, "__module") == true
+end
+
+-- Called when an absent field is assigned: keeps the order in which parameters and parts came.
+local function register(self, name, value)
+  if Module[name] ~= nil then
+    error(("%s: a field cannot be called '%s', which is a method of every module"):format(
+      self.kind, name), 2)
+  end
+  if type(value) == "table" and not getmetatable(value) and ismodule(value[1]) then
+    error(("%s: '%s' is a plain table of modules, which nobody would train; make it an "
+      .. "nn.ModuleList"):format(self.kind, name), 2)
+  end
+  if istensor(value) or ismodule(value) then
+    local order = rawget(self, "_order")
+    order[#order + 1] = name
+    if ismodule(value) and not rawget(value, "_name") then
+      rawset(value, "_name", tostring(name))
+    end
+  end
+  rawset(self, name, value)
+end
+
+-- Adds to a message where in the tree of modules it arose: "... \n  in TnnLM.layers.3.token.u".
+local function locate(self, message)
+  if type(message) == "table" and message.status then -- the engine's
+    message.message = locate(self, message.message)
+  end
+  if type(message) ~= "string" then return message end
+  local place = rawget(self, "_name") or self.kind
+  local text, inner = message:match "^(.*)\n  in ([^\n]*)$"
+  return ("%s\n  in %s"):format(text or message, inner and place .. "." .. inner or place)
+end
+
+local function results(self, ok, ...)
+  if ok then return ... end
+  error(locate(self, (...)), 0)
+end
+
+local function call(self, ...)
+  return results(self, pcall(self.forward, self, ...))
+end
+
+-- Whether v is a table of options, rather than a module or another value.
+local function isoptions(v)
+  if type(v) ~= "table" or ismodule(v) then return false end
+  local meta = getmetatable(v)
+  return meta == nil or meta.__resolved or meta.__has ~= nil
+end
+
+-- Splits constructor arguments into options by name, an options table, and a list of the rest.
+local function arguments(class, ...)
+  local args, count = { ... }, select("#", ...)
+  local given = nil
+  if count > 0 and isoptions(args[count]) then
+    given, count = args[count], count - 1
+  end
+  local over, rest = {}, {}
+  for i = 1, count do
+    local name = class.positional[i]
+    if name then over[name] = args[i] else rest[#rest + 1] = args[i] end
+  end
+  if #rest > 0 and not class.variadic then
+    error(("%s takes %d values and a table of options, got %d values"):format(
+      class.kind, #class.positional, count), 0)
+  end
+  if class.variadic and given and not getmetatable(given) then
+    local named = {}
+    for key, value in pairs(given) do
+      if math.type(key) ~= "integer" then named[key] = value end
+    end
+    table.move(given, 1, #given, #rest + 1, rest)
+    given = named
+  end
+  return given, over, rest
+end
+
+local function construct(class, ...)
+  local ok, self = pcall(function(...)
+    local given, over, rest = arguments(class, ...)
+    local self = setmetatable({}, class)
+    rawset(self, "_order", {})
+    rawset(self, "_buffers", {})
+    rawset(self, "training", true)
+    rawset(self, "opt", options.check(class.kind, class.spec, given, over))
+    self:build(self.opt, table.unpack(rest))
+    return self
+  end, ...)
+  if not ok then error(self, 0) end
+  return self
+end
+
+-- A new kind of module. spec declares its options (options.lua). positional: options that may be
+-- given by place, e.g. {"inputs", "outputs"}; a last "..." hands further values, and the array part
+-- of the options table, to build. The kind defines build(o, ...) and forward(x, ...); the tree
+-- printer asks brief() for the line of the module.
+local function class(kind, spec, positional)
+  local new = { kind = kind, spec = options.set(spec or {}), __module = true }
+  new.positional = positional or {}
+  if new.positional[#new.positional] == "..." then
+    new.positional, new.variadic = table.move(new.positional, 1, #new.positional - 1, 1, {}), true
+  end
+  new.__index, new.__newindex, new.__call, new.__tostring = new, register, call, tree.text
+  new.__name = kind
+  return setmetatable(new, { __index = Module, __call = construct })
+end
+
+function Module:build() end
+
+function Module:forward()
+  error(self.kind .. " has no forward: define function " .. self.kind .. ":forward(x)", 0)
+end
+
+-- Registers a tensor that is saved with the module but is neither trained nor counted, e.g. running
+-- statistics.
+function Module:buffer(name, tensor)
+  self._buffers[name] = true
+  self[name] = tensor
+end
+
+-- Fields that were something else first, so that register never saw the tensor or module; by name.
+local function late(self)
+  local known, names = {}, {}
+  for _, name in ipairs(self._order) do known[name] = true end
+  for name, value in next, self do
+    if not known[name] and (istensor(value) or ismodule(value)) then names[#names + 1] = name end
+  end
+  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
+  for _, name in ipairs(names) do register(self, name, rawget(self, name)) end
+end
+
+-- The module's own tensors and parts in order of assignment: an array of {name=, value=}.
+function Module:fields()
+  local list = {}
+  late(self)
+  for _, name in ipairs(self._order) do
+    local value = rawget(self, name)
+    if istensor(value) or ismodule(value) then list[#list + 1] = { name = name, value = value } end
+  end
+  return list
+end
+
+local function join(prefix, name)
+  return prefix == "" and tostring(name) or prefix .. "." .. name
+end
+
+local function walk(module, prefix, seen, visit)
+  if seen[module] then return end
+  seen[module] = true
+  visit(module, prefix)
+  for _, field in ipairs(module:fields()) do
+    if ismodule(field.value) then
+      walk(field.value, join(prefix, field.name), seen, visit)
+    end
+  end
+end
+
+-- All modules below and including this one, depth first: an array of {name="layers.1", module=}; a
+-- shared one once.
+function Module:modules()
+  local list = {}
+  walk(self, "", {}, function(module, name) list[#list + 1] = { name = name, module = module } end)
+  return list
+end
+
+local function gather(module, prefix, buffers, seen, list)
+  if seen[module] then return list end
+  seen[module] = true
+  for _, field in ipairs(module:fields()) do
+    local value, name = field.value, join(prefix, field.name)
+    if ismodule(value) then
+      gather(value, name, buffers, seen, list)
+    elseif not seen[value] and (buffers or not module._buffers[field.name]) then
+      seen[value] = true
+      list[#list + 1] = { name = name, tensor = value }
+    end
+  end
+  return list
+end
+
+-- The parameters in order, fixed ones included: an array of {name="layers.1.token.u.weight",
+-- tensor=}. A tensor that is used in two places comes once, under its first name.
+function Module:parameters()
+  return gather(self, "", false, {}, {})
+end
+
+-- The same as a table name -> tensor.
+function Module:named()
+  local named = {}
+  for _, p in ipairs(self:parameters()) do named[p.name] = p.tensor end
+  return named
+end
+
+-- The number of parameters (elements); as a second result how many of them are trained.
+function Module:count()
+  local all, trained = 0, 0
+  for _, p in ipairs(self:parameters()) do
+    all = all + p.tensor:numel()
+    if p.tensor:requires_grad() then trained = trained + p.tensor:numel() end
+  end
+  return all, trained
+end
+
+-- Switches this module and its parts to training (on: nil or true) or evaluation: dropout and batch
+-- norm differ.
+function Module:train(on)
+  for _, entry in ipairs(self:modules()) do rawset(entry.module, "training", on ~= false) end
+  return self
+end
+
+function Module:eval()
+  return self:train(false)
+end
+
+-- Parameters and buffers: a table name -> tensor (the tensors themselves, not copies).
+function Module:state()
+  local state = {}
+  for _, p in ipairs(gather(self, "", true, {}, {})) do state[p.name] = p.tensor end
+  return state
+end
+
+local function same(a, b)
+  return table.concat(a:shape(), ",") == table.concat(b:shape(), ",") and a:type() == b:type()
+end
+
+-- Copies tensors into the parameters and buffers of the same names. Missing, unknown and mismatched
+-- names are one error that lists them all; nothing is copied then.
+function Module:load(state)
+  local own, problems = self:state(), {}
+  for name, t in pairs(own) do
+    if not state[name] then
+      problems[#problems + 1] = ("missing: %s %s"):format(name, tostring(t))
+    elseif not same(t, state[name]) then
+      problems[#problems + 1] = ("mismatch: %s is %s, given %s"):format(
+        name, tostring(t), tostring(state[name]))
+    end
+  end
+  for name in pairs(state) do
+    if not own[name] then problems[#problems + 1] = "unknown: " .. tostring(name) end
+  end
+  if #problems > 0 then
+    table.sort(problems)
+    error(("%s cannot load this state:\n  %s"):format(self.kind, table.concat(problems, "\n  ")), 2)
+  end
+  for name, t in pairs(own) do t:copy(state[name]) end
+  return self
+end
+
+return { class = class, Module = Module, ismodule = ismodule, istensor = istensor,
+  isclass = isclass }

@@ -1,0 +1,104 @@
+-- nn/encoders/init.lua -- encoders by name, and which of them a backend can ask.
+
+local core = require "toeplab.core"
+local class = require "toeplab.nn.class"
+local FrequencyTable = require("toeplab.nn.encoders.table").FrequencyTable
+local options = require "toeplab.base.options"
+local Piecewise = require("toeplab.nn.encoders.piecewise").Piecewise
+local RPE = require("toeplab.nn.encoders.rpe").RPE
+local ShortConv = require("toeplab.nn.encoders.shortconv").ShortConv
+local SSM = require("toeplab.nn.encoders.ssm").SSM
+local suggest = require "toeplab.base.suggest"
+local Table = require("toeplab.nn.encoders.table").Table
+
+local encoders = {}
+
+-- The network of the LRA models: two hidden layers without a norm, then one LayerNorm.
+local lra = { layers = 2, norm = "none", output_norm = "layernorm" }
+
+local function with(given, more)
+  local all = {}
+  for name, value in pairs(more) do all[name] = value end
+  for name, value in pairs(given) do all[name] = value end
+  return all
+end
+
+-- Name -> the class and the options of an encoder for a TNO with options o.
+local kinds = {
+  mlp = function(o) return RPE, o.rpe end,
+  lra = function(o) return RPE, with(o.rpe, lra) end,
+  table = function(o, domain)
+    if domain == "frequency" then return FrequencyTable, o.encoder_options end
+    return Table, with(o.encoder_options, { length = o.table_length })
+  end,
+  piecewise = function(o) return Piecewise, o.encoder_options end,
+  ssm = function(o) return SSM, with(o.encoder_options, { causal = o.causal }) end,
+  conv = function(o) return ShortConv, with(o.encoder_options, { causal = o.causal }) end,
+}
+encoders.names = suggest.keys(kinds)
+encoders.networks = { mlp = true, lra = true } -- those that take the options rpe
+
+-- What points of a domain are called.
+local called = { lag = "lags", warp = "warped lags", frequency = "frequencies" }
+
+local function words(domains)
+  local list = {}
+  for i, name in ipairs(suggest.keys(domains)) do list[i] = called[name] or name end
+  return table.concat(list, " or ")
+end
+
+-- What takes points of a domain: the encoders whose class says so, and functions.
+local function takers(o, domain)
+  local list = {}
+  for _, name in ipairs(encoders.names) do
+    if kinds[name](o, domain).domains[domain] then list[#list + 1] = name end
+  end
+  local first = #list > 0 and "encoder " .. table.concat(list, ", ") .. " or " or ""
+  return first .. "a function"
+end
+
+-- Raises if an encoder, called name in the message, does not take points of a domain.
+local function check(name, domains, o, domain)
+  if domains[domain] then return end
+  local instead = takers(o, domain)
+  if encoders.networks[name] then -- its input is what does not fit
+    instead = domain == "frequency" and "input 'integer' (omega itself), 'cos' or 'sincos'"
+      or "input 'integer' (the point itself) or 'sincos'"
+    name = ("%s with input '%s'"):format(name, o.rpe.input)
+  end
+  error(core.error("EBACKEND", ("TNO: encoder %s takes %s, and backend '%s' asks by %s: use %s")
+    :format(name, words(domains), o.backend, domain, instead)), 0)
+end
+
+-- The class and the resolved options of the encoder that the options o of a TNO name, for width
+-- numbers per point of a domain. Nothing is made.
+function encoders.resolve(o, width, domain)
+  local kind, given = kinds[o.encoder](o, domain)
+  local resolved = options.check(kind.kind, kind.spec, given, { dim = width })
+  return kind, resolved
+end
+
+-- The encoder that the options o of a TNO ask for: width numbers per point of a domain.
+function encoders.make(o, width, domain)
+  local given = encoders.networks[o.encoder] and "encoder_options" or "rpe"
+  if type(o.encoder) ~= "string" and not class.isclass(o.encoder) then
+    given = next(o.rpe) and "rpe" or "encoder_options"
+  end
+  if next(o[given]) then
+    error(("TNO: option '%s' is not for %s"):format(given, type(o.encoder) == "string"
+      and "encoder " .. o.encoder or "an encoder of one's own"), 0)
+  end
+  if type(o.encoder) ~= "string" then
+    local encoder = class.isclass(o.encoder) and o.encoder(width, o.encoder_options) or o.encoder
+    local domains = class.ismodule(encoder) and encoder.domains
+    if domains then check(encoder.kind, domains, o, domain) end
+    return encoder
+  end
+  local kind, resolved = kinds[o.encoder](o, domain)
+  check(o.encoder, kind.domains, o, domain)
+  local encoder = kind(width, resolved)
+  check(o.encoder, encoder.domains, o, domain)
+  return encoder
+end
+
+return encoders

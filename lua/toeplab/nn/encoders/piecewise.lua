@@ -1,0 +1,66 @@
+-- nn/encoders/piecewise.lua -- Piecewise, the encoder of SKI: piecewise linear in the warped lag.
+
+local core = require "toeplab.core"
+local class = require("toeplab.nn.class").class
+local initial = require "toeplab.nn.initial"
+local options = require "toeplab.base.options"
+local rows = require "toeplab.nn.encoders.rows"
+
+local function odd(nodes)
+  return nodes % 2 == 1, ("= %d must be odd, so that 0 is a node"):format(nodes)
+end
+
+local function inside(lambda)
+  return lambda > 0 and lambda < 1, ("= %g must be above 0 and below 1"):format(lambda)
+end
+
+-- coef(x) for x in [-1,1], linear between nodes at even steps, each a row of parameters, but the
+-- one at 0, which is 0 (SKI, Sec. 3.2.2).   points [p]   coef [p,dim]
+-- neg [r,dim] (x = -1 ..), pos [r,dim] (.. x = 1) ~ N(0,1), nodes = 2r+1. A backend that asks by
+-- warp gives x; lags are warped here: x = sign(k) lambda^|k|, and lag 0 is, by zero: "plus" x = 1,
+-- "literal" x = 0, "mean" the mean of x = -1 and x = 1. So coefficients of far lags tend to 0.
+local Piecewise = class("Piecewise", {
+  { "dim", options.field { type = "int", min = 1 }, "numbers per point" },
+  { "nodes", options.field { default = 129, min = 3, max = 1 << 24, check = odd },
+    "of the grid of [-1,1]; 2r+1 for the papers' r" },
+  { "lambda", options.field { default = 0.99, check = inside }, "of the warp of lags" },
+  { "zero", options.field { default = "plus", choices = { "plus", "literal", "mean" } },
+    "what lag 0 is" },
+  { "deviation", options.field { default = 1.0, min = 0 }, "of the initial values" },
+}, { "dim" })
+
+Piecewise.domains = { lag = true, warp = true }
+
+function Piecewise:build(o)
+  for _, name in ipairs { "neg", "pos" } do
+    local t = core.zeros(o.nodes // 2, o.dim)
+    self[name] = initial.parameter(initial.init.normal(t, 0, o.deviation))
+  end
+  self.places = { lag = setmetatable({}, { __mode = "k" }), -- by points
+    warp = setmetatable({}, { __mode = "k" }) }
+end
+
+local zeros = { plus = 1.0, literal = 0.0 }
+
+local function place(self, points, domain)
+  local o, half = self.opt, self.opt.nodes // 2
+  local function at(x)
+    if x < -1 or x > 1 then error(("Piecewise: the point %g is not in [-1,1]"):format(x), 0) end
+    return rows.cell((x + 1) * half, o.nodes)
+  end
+  if domain == "warp" then return rows.between(points, at) end
+  return rows.between(points, function(k)
+    if k == 0 and o.zero == "mean" then return 0, 2 * half, 0.5 end
+    return at(k == 0 and zeros[o.zero] or (k > 0 and 1 or -1) * o.lambda ^ math.abs(k))
+  end)
+end
+
+-- domain: "lag" unless given.
+function Piecewise:forward(points, _, domain)
+  local places = self.places[domain or "lag"]
+  if not places[points] then places[points] = place(self, points, domain or "lag") end
+  local t = core.concat({ self.neg, core.zeros(1, self.opt.dim), self.pos }, 1)
+  return rows.interpolate(t, places[points])
+end
+
+return { Piecewise = Piecewise }

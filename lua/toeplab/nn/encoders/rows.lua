@@ -1,0 +1,51 @@
+-- nn/encoders/rows.lua -- what encoders that are tables share: rows put at lags, and rows
+-- interpolated.
+
+local core = require "toeplab.core"
+local memo = require "toeplab.nn.memo"
+
+local rows = {}
+
+local ends = memo.of(function(points)
+  return { math.tointeger(points:get(1)), math.tointeger(points:get(points:dim(1))) }
+end)
+
+-- The first and the last lag of points, which are consecutive.
+function rows.span(points) return table.unpack(ends(points)) end
+
+-- The rows t [m,dim], of which the first is that of lag first, at the lags points [p], 0 at lags
+-- that have none.   [p,dim]
+function rows.place(t, first, points)
+  local from, to = rows.span(points)
+  local low, high = math.max(first, from), math.min(first + t:dim(1) - 1, to)
+  if low > high then return core.zeros(to - from + 1, t:dim(2)) end
+  local parts = {}
+  if low > from then parts[1] = core.zeros(low - from, t:dim(2)) end
+  parts[#parts + 1] = t:narrow(1, low - first + 1, high - low + 1)
+  if high < to then parts[#parts + 1] = core.zeros(to - high, t:dim(2)) end
+  return #parts > 1 and core.concat(parts, 1) or parts[1]
+end
+
+-- Where points [p] fall between rows: at(point) gives two rows, from 0, and the share of the
+-- second.
+function rows.between(points, at)
+  local a, b, share = {}, {}, {}
+  for i, point in ipairs(points:totable()) do a[i], b[i], share[i] = at(point) end
+  local second = core.tensor(share):reshape(-1, 1)
+  return { a = core.ids(a), b = core.ids(b), first = core.affine(second, -1, 1), second = second }
+end
+
+-- Rows of t [m,dim] interpolated at places that between gave.   [p,dim]
+function rows.interpolate(t, places)
+  return t:gather(places.a) * places.first + t:gather(places.b) * places.second
+end
+
+-- The two rows at position x (from 0) in an even grid of count rows, and the share of the second;
+-- outside it, the row at the end.
+function rows.cell(x, count)
+  x = math.min(math.max(x, 0.0), count - 1.0)
+  local low = math.min(x // 1 | 0, math.max(count - 2, 0))
+  return low, math.min(low + 1, count - 1), x - low
+end
+
+return rows

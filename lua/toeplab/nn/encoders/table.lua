@@ -1,0 +1,74 @@
+-- nn/encoders/table.lua -- Table and FrequencyTable, the encoders without a network: coefficients,
+-- or values of a frequency response, are free parameters.
+
+local core = require "toeplab.core"
+local class = require("toeplab.nn.class").class
+local initial = require "toeplab.nn.initial"
+local options = require "toeplab.base.options"
+local rows = require "toeplab.nn.encoders.rows"
+
+-- coef of lag k is a row of a table, 0 from lag length on (TNN, Table 9).
+--   points [p]   coef [p,dim]
+-- zero [1,dim], pos [length-1,dim] (lags 1..), neg [length-1,dim] (lags -(length-1)..-1) ~ N(0,1);
+-- neg is kept and counted in causal models too, as in the published ones.
+local Table = class("Table", {
+  dim = options.field { type = "int", min = 1 },
+  length = options.field { default = 512, min = 2 },
+  deviation = options.field { default = 1.0, min = 0 },
+}, { "dim", "length" })
+
+Table.domains = { lag = true }
+
+function Table:build(o)
+  for _, name in ipairs { "zero", "pos", "neg" } do
+    local t = core.zeros(name == "zero" and 1 or o.length - 1, o.dim)
+    self[name] = initial.parameter(initial.init.normal(t, 0, o.deviation))
+  end
+end
+
+function Table:forward(points)
+  local first, last = rows.span(points)
+  local parts = { self.zero }
+  if first < 0 then table.insert(parts, 1, self.neg) end
+  if last > 0 then parts[#parts + 1] = self.pos end
+  return rows.place(core.concat(parts, 1), first < 0 and 1 - self.opt.length or 0, points)
+end
+
+-- coef at frequency omega is interpolated linearly between rows of a table, which stand at even
+-- steps of [0,pi], ends included; any number of frequencies may be asked (SKI's LRA models: 256).
+--   points [p]   coef [p,dim]   table [length,dim] ~ N(0,1)
+-- dc: frequency 0 has a row of its own, which starts at 1, and the others stand at pi/length, ..
+-- pi; nothing is interpolated between it and them (128 and dc: an unpublished form of SKI's code).
+local FrequencyTable = class("FrequencyTable", {
+  dim = options.field { type = "int", min = 1 },
+  length = options.field { default = 256, min = 2 },
+  deviation = options.field { default = 1.0, min = 0 },
+  dc = false,
+}, { "dim", "length" })
+
+FrequencyTable.domains = { frequency = true }
+
+function FrequencyTable:build(o)
+  local t = initial.init.normal(core.zeros(o.length, o.dim), 0, o.deviation)
+  self.table = initial.parameter(t)
+  if o.dc then self.dc = initial.parameter(core.ones(1, o.dim)) end
+  self.places = setmetatable({}, { __mode = "k" }) -- by points
+end
+
+local function place(self, points)
+  local count, dc = self.opt.length, self.opt.dc
+  return rows.between(points, function(omega)
+    if not dc then return rows.cell(omega / math.pi * (count - 1), count) end
+    if omega == 0 then return 0, 0, 0 end
+    local a, b, share = rows.cell(omega / math.pi * count - 1, count)
+    return a + 1, b + 1, share
+  end)
+end
+
+function FrequencyTable:forward(points)
+  if not self.places[points] then self.places[points] = place(self, points) end
+  local t = self.dc and core.concat({ self.dc, self.table }, 1) or self.table
+  return rows.interpolate(t, self.places[points])
+end
+
+return { Table = Table, FrequencyTable = FrequencyTable }

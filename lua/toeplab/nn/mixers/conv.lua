@@ -1,0 +1,25 @@
+-- nn/mixers/conv.lua -- Conv: a depthwise convolution over positions.
+
+local core = require "toeplab.core"
+local class = require("toeplab.nn.class").class
+local initial = require "toeplab.nn.initial"
+local options = require "toeplab.base.options"
+
+-- y[b,i,c] = sum over k of taps[k,c] x[b,i-(k-origin),c]; origin 0 if causal, else m/2.
+--   x, y [b,n,dim]   taps [m,dim] ~ U(-1/sqrt m, 1/sqrt m)
+local Conv = class("Conv", {
+  dim = options.field { type = "int", min = 1 },
+  taps = options.field { default = 4, min = 1 },
+  causal = true,
+}, { "dim" })
+
+function Conv:build(o)
+  local bound = 1 / math.sqrt(o.taps)
+  self.taps = initial.parameter(initial.init.uniform(core.zeros(o.taps, o.dim), -bound, bound))
+end
+
+function Conv:forward(x)
+  return core.depthwise_conv(x, self.taps, self.opt.causal and 0 or self.opt.taps // 2)
+end
+
+return { Conv = Conv }

@@ -1,0 +1,98 @@
+-- nn/mixers/decay.lua -- Decay: coef_k <- coef_k gamma^|k|, gamma fixed, per channel, or learnable.
+
+local core = require "toeplab.core"
+local class = require("toeplab.nn.class").class
+local initial = require "toeplab.nn.initial"
+local memo = require "toeplab.nn.memo"
+local options = require "toeplab.base.options"
+local alibi_slopes = require("toeplab.nn.mixers.position").alibi_slopes
+
+local SMALLEST = 0x1p-126 -- positive and normal as float32
+
+local function usable(kind)
+  if type(kind) ~= "number" or (kind > 0 and kind <= 1) then return true end
+  return false, ("= %g must be above 0 and at most 1"):format(kind)
+end
+
+-- An option that says which decay; "none" only where there is a choice to have none.
+local function decay_option(default, ...)
+  return options.field {
+    type = "number|string|table", default = default, choices = { "alibi", "learnable", ... },
+    check = usable,
+  }
+end
+
+-- coef_k <- coef_k gamma^|k|, gamma in (0,1] per channel (TNN, Eq. 8).   coef [p,dim]   lags [p]
+-- kind:
+--   a number       the same for all channels: a fixed parameter, counted but not trained
+--   a list         one number per channel, fixed
+--   "alibi"        exp(-slope of the head), fixed; channels are head-major
+--   "learnable"    gamma = floor + (1-floor) sigmoid(theta), theta ~ mean + N(0,1): mean 3, floor 0
+--                  in TNN's Table 10; mean 0, floor the gamma otherwise fixed in tnn-pytorch
+local Decay = class("Decay", {
+  dim = options.field { type = "int", min = 1 },
+  kind = decay_option(0.99),
+  heads = options.field { default = 1, min = 1 },
+  mean = 3.0,
+  floor = options.field { default = 0.0, min = 0, max = 1 },
+}, { "dim", "kind" })
+
+local function alibi(dim, heads)
+  local gamma = {}
+  for head, slope in ipairs(alibi_slopes(heads)) do
+    for _ = 1, dim // heads do gamma[#gamma + 1] = math.exp(-slope) end
+  end
+  return gamma
+end
+
+local function fixed(o)
+  if type(o.kind) == "number" then return core.full({ o.dim }, o.kind) end
+  local gamma = o.kind == "alibi" and alibi(o.dim, o.heads) or o.kind
+  if #gamma ~= o.dim then
+    error(("Decay: %d numbers for %d channels"):format(#gamma, o.dim), 0)
+  end
+  for i, g in ipairs(gamma) do
+    if type(g) ~= "number" or not (g > 0 and g <= 1) then
+      error(("Decay: number %d is %s, not above 0 and at most 1"):format(i, tostring(g)), 0)
+    end
+  end
+  return core.tensor(gamma)
+end
+
+function Decay:build(o)
+  if o.kind == "learnable" then
+    self.theta = initial.parameter(initial.init.normal(core.zeros(o.dim), o.mean, 1))
+  else
+    self.gamma = fixed(o)
+  end
+end
+
+-- The gamma of each channel: [dim].
+function Decay:value()
+  if self.gamma then return self.gamma end
+  local gamma = core.affine(core.sigmoid(self.theta), 1 - self.opt.floor, self.opt.floor)
+  return core.max(gamma, SMALLEST) -- far below 0 the sigmoid is 0, which is no decay
+end
+
+-- Whether all numbers of gamma are the same.
+local even = memo.of(function(gamma)
+  local first = gamma:get(1)
+  return gamma:amax():item() == first and core.neg(gamma):amax():item() == -first
+end)
+
+-- gamma^|k|, [p], if it is fixed and the same for all channels; else nil.
+function Decay:factors(lags)
+  local gamma = self.gamma
+  if not gamma or gamma:requires_grad() or not even(gamma) then return nil end
+  return core.decay(core.ones(lags:dim(1), 1), lags, gamma:narrow(1, 1, 1)):reshape(-1)
+end
+
+function Decay:forward(coef, lags)
+  return core.decay(coef, lags, self:value())
+end
+
+function Decay:brief()
+  return type(self.opt.kind) == "table" and "per channel" or tostring(self.opt.kind)
+end
+
+return { Decay = Decay, decay_option = decay_option }

@@ -1,0 +1,53 @@
+-- nn/mixers/gtu.lua -- GTU, the gated Toeplitz unit: the token mixer of a TNN.
+
+local class = require("toeplab.nn.class").class
+local act = require "toeplab.nn.act"
+local Dropout = require("toeplab.nn.dropout").Dropout
+local Linear = require("toeplab.nn.linear").Linear
+local norms = require "toeplab.nn.norm"
+local options = require "toeplab.base.options"
+local TNO = require("toeplab.nn.mixers.tno").TNO
+local TNO2d = require("toeplab.nn.mixers.tno2d").TNO2d
+
+-- y = (u * TNO(v)) Wo + bo,  u = act(x Wu + bu),  v = act(x Wv + bv) (TNN, Eq. 9).
+--   x, y [b,n,dim]
+-- u, v are expand * dim wide, rounded down to a multiple of the heads. norm: over u * TNO(v); none
+-- in the papers. dropout: of TNO(v) (2-D LRA models only). tno: options of the TNO (tno.lua).
+-- grid = {height, width}: positions are those of a grid, row by row, and the TNO is a TNO2d of form
+-- grid_form.
+local GTU = class("GTU", {
+  dim = options.field { type = "int", min = 1 },
+  expand = options.field { type = "number", default = 3.0, min = 0 },
+  act = act.act_option "silu",
+  norm = norms.norm_option "none",
+  dropout = options.field { default = 0.0, min = 0, max = 0.999 },
+  grid = TNO2d.spec.fields.grid,
+  grid_form = TNO2d.spec.fields.form,
+  init = options.field { type = "function|string", default = "torch" },
+  tno = {},
+}, { "dim" })
+
+function GTU:build(o)
+  local heads = o.tno.heads or 1
+  local width = math.floor(o.expand * o.dim) // heads * heads
+  if width < 1 then
+    error(("GTU: expand = %g leaves no channel for dim = %d, heads = %d"):format(
+      o.expand, o.dim, heads), 0)
+  end
+  self.u = Linear(o.dim, width, { init = o.init })
+  self.v = Linear(o.dim, width, { init = o.init })
+  self.tno = o.grid and TNO2d(width, { tno = o.tno, form = o.grid_form, grid = o.grid })
+    or TNO(width, o.tno)
+  if o.dropout > 0 then self.drop = Dropout(o.dropout) end
+  if o.norm ~= "none" then self.norm = norms.norm(o.norm, width) end
+  self.o = Linear(width, o.dim, { init = o.init })
+end
+
+function GTU:forward(x)
+  local mixed = self.tno(act.act[self.opt.act](self.v(x)))
+  if self.drop then mixed = self.drop(mixed) end
+  local gated = act.gate(self.opt.act, self.u(x), mixed)
+  return self.o(self.norm and self.norm(gated) or gated)
+end
+
+return { GTU = GTU }

@@ -1,0 +1,69 @@
+-- nn/mixers/horizon.lua -- the decay horizon: at which lag a kernel that decays may be cut, and
+-- what is lost.
+--
+-- With t_k = act(e_k gamma^|k|), |act(v)| <= |v|, |e_k| <= E and |x| <= X, cutting all lags from K
+-- on changes no entry of y by more than
+--   E X  sum over |k| >= K of gamma^|k|  =  bound  E X  sum over all k of gamma^|k|,
+--   bound = (gamma^K - gamma^n) / (1 - gamma^n)              k = 0..n-1, causal
+--   bound = 2 (gamma^K - gamma^n) / (1 + gamma - 2 gamma^n)  |k| < n, bidirectional
+-- E is the largest entry of the encoder's output, by magnitude; of several gamma the largest
+-- decides. The horizon is the least K for which the bound of an endless sequence, gamma^K or
+-- 2 gamma^K / (1 + gamma), is not above the number asked for; that of a finite one is below it.
+-- gamma = 0.99 and 1e-7 give 1604: float32 rounds y itself by about as much.
+
+local options = require "toeplab.base.options"
+
+local horizon = {}
+
+-- Activations with |act(v)| <= |v|.
+local contractions = { none = true, relu = true, silu = true, gelu = true, tanh = true }
+
+function horizon.option()
+  return options.field { type = "number", optional = true, check = function(h)
+    return h > 0 and h < 1, ("= %g must be above 0 and below 1"):format(h)
+  end }
+end
+
+-- The largest gamma of the options o of a TNO, as float32 has it.
+local function gamma_of(o)
+  local largest = o.decay
+  if type(o.decay) == "table" then largest = math.max(table.unpack(o.decay)) end
+  return type(largest) == "number" and string.unpack("f", string.pack("f", largest)) or largest
+end
+
+local function check(o, largest)
+  if type(largest) ~= "number" or not (largest > 0 and largest < 1) then
+    error(("TNO: a horizon needs a decay that is fixed and below 1, a number or a list, not %s")
+      :format(type(largest) == "string" and "'" .. largest .. "'" or tostring(largest)), 0)
+  end
+  if not contractions[o.act] then
+    error(("TNO: a horizon bounds what is lost by act none, relu, silu, gelu or tanh, not '%s'")
+      :format(o.act), 0)
+  end
+end
+
+-- K and its bound at length n, which may be infinite, for the options o of a TNO and the largest
+-- gamma in use (nil: that of the options).
+function horizon.at(o, n, gamma)
+  gamma = gamma or gamma_of(o)
+  check(o, gamma)
+  local share = o.causal and o.horizon or o.horizon * (1 + gamma) / 2
+  local count = math.max(1, math.log(share) // math.log(gamma) | 0)
+  while gamma ^ count > share do count = count + 1 end
+  if count >= n then return n, 0.0 end
+  local rest = gamma ^ count - gamma ^ n
+  if o.causal then return count, rest / (1 - gamma ^ n) end
+  return count, 2 * rest / (1 + gamma - 2 * gamma ^ n)
+end
+
+-- Lags nearer than this are kept at any length, for max_lag and horizon of the options o of a TNO
+-- and gamma as above; nil: all are.
+function horizon.lags(o, gamma)
+  local count = o.max_lag
+  if o.horizon then
+    count = math.min(count or math.maxinteger, (horizon.at(o, math.huge, gamma)))
+  end
+  return count
+end
+
+return horizon

@@ -1,0 +1,48 @@
+-- nn/mixers/position.lua -- absolute and linear position information for attention: sinusoids and
+-- ALiBi.
+
+local core = require "toeplab.core"
+local class = require("toeplab.nn.class").class
+local kept = require "toeplab.nn.kept"
+local options = require "toeplab.base.options"
+
+-- y = x + P,  P[i,2j] = sin(i 10000^(-2j/dim)),  P[i,2j+1] = cos of the same (Vaswani et al. 2017).
+--   x, y [b,n,dim]
+local Sinusoidal = class("Sinusoidal", { dim = options.field { type = "int", min = 2 } }, { "dim" })
+
+local function sinusoids(n, dim)
+  local f = {}
+  for j = 1, (dim + 1) // 2 do f[j] = 10000 ^ (-2 * (j - 1) / dim) end
+  local angle = core.range(0, n - 1):reshape(n, 1) * core.tensor(f):reshape(1, -1)
+  local sin, cos = core.sin(angle):reshape(n, -1, 1), core.cos(angle):reshape(n, -1, 1)
+  return core.concat({ sin, cos }, 3):reshape(n, -1):narrow(2, 1, dim)
+end
+
+function Sinusoidal:build()
+  self.tables = {} -- by length
+end
+
+function Sinusoidal:forward(x)
+  local n = x:dim(2)
+  return x + kept(self.tables, n, sinusoids, n, self.opt.dim)
+end
+
+-- The slopes of ALiBi (Press et al. 2022) for h heads: 2^(-8/h), 2^(-16/h), ... for a power of 2;
+-- else those of the power of 2 below, then every other one of the power above.
+local function alibi_slopes(heads)
+  local below = 1
+  while below * 2 <= heads do below = below * 2 end
+  local slopes = {}
+  for i = 1, below do slopes[i] = 2 ^ (-8 * i / below) end
+  for i = 1, heads - below do slopes[below + i] = 2 ^ (-4 * (2 * i - 1) / below) end
+  return slopes
+end
+
+-- The bias of ALiBi: -slope_h |i-j|.   [h,n,n]
+local function alibi_bias(heads, n)
+  local at = core.range(0, n - 1)
+  local distance = core.abs(at:reshape(n, 1) - at:reshape(1, n)):reshape(1, n, n)
+  return -(core.tensor(alibi_slopes(heads)):reshape(heads, 1, 1) * distance)
+end
+
+return { Sinusoidal = Sinusoidal, alibi_slopes = alibi_slopes, alibi_bias = alibi_bias }

@@ -1,0 +1,69 @@
+-- nn/mixers/tno2d.lua -- TNO2d, Toeplitz operators along both axes of a grid.
+
+local class = require("toeplab.nn.class").class
+local core = require "toeplab.core"
+local options = require "toeplab.base.options"
+local TNO = require("toeplab.nn.mixers.tno").TNO
+
+local function isgrid(grid)
+  local fine = #grid == 2
+  for i = 1, 2 do fine = fine and math.type(grid[i]) == "integer" and grid[i] >= 1 end
+  return fine, "must be two integers {height, width}, of at least 1"
+end
+
+-- For x on a grid of height x width positions, row by row, T_H and T_W being TNOs with encoders of
+-- their own along the two axes:
+--   form "sum"      y = T_H x + T_W x     (TNN's images; the LRA models of its Table 4)
+--   form "product"  y = 2 T_H T_W x       the released LRA models say T_H(T_W x) + T_W(T_H x), and
+--                                         the two commute
+--   x, y [b, height width, dim]
+local TNO2d = class("TNO2d", {
+  { "dim", options.field { type = "int", min = 1 }, "channels" },
+  { "form", options.field { default = "sum", choices = { "sum", "product" } },
+    "of the two axes' results" },
+  { "tno", {}, "options of both TNOs" },
+  { "grid", options.field { type = "table", optional = true, check = isgrid },
+    "{height, width}, unless forward is told" },
+}, { "dim" })
+
+function TNO2d:build(o)
+  self.along_height = TNO(o.dim, o.tno)
+  self.along_width = TNO(o.dim, o.tno)
+end
+
+-- [b, h w, d] -> [b w, h, d], tno, and back.
+local function columns(tno, x, height, width)
+  local b, d = x:dim(1), x:dim(3)
+  local y = x:reshape(b, height, width, d):transpose(2, 3):reshape(b * width, height, d)
+  return tno(y):reshape(b, width, height, d):transpose(2, 3):reshape(b, height * width, d)
+end
+
+-- The same for rows.
+local function lines(tno, x, height, width)
+  local b, d = x:dim(1), x:dim(3)
+  return tno(x:reshape(b * height, width, d)):reshape(b, height * width, d)
+end
+
+function TNO2d:forward(x, height, width)
+  local grid = self.opt.grid
+  if not height and grid then height, width = grid[1], grid[2] end
+  if not (height and width) then
+    error("TNO2d: give height and width, or make it with grid = {height, width}", 0)
+  end
+  local fine, why = isgrid { height, width }
+  if not fine then error("TNO2d: the grid " .. why, 0) end
+  if x:ndim() ~= 3 or x:dim(2) ~= height * width then
+    error(("TNO2d: x is %s, wanted [b,%d,%d]: a grid of %d x %d"):format(tostring(x),
+      height * width, self.opt.dim, height, width), 0)
+  end
+  local along = lines(self.along_width, x, height, width)
+  if self.opt.form == "sum" then return columns(self.along_height, x, height, width) + along end
+  return core.affine(columns(self.along_height, along, height, width), 2, 0)
+end
+
+function TNO2d:brief()
+  local grid = self.opt.grid
+  return self.opt.form .. (grid and (" on %d x %d"):format(grid[1], grid[2]) or "")
+end
+
+return { TNO2d = TNO2d }

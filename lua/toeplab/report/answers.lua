@@ -1,0 +1,286 @@
+-- report/answers.lua: the trials in a store that answer a published table, or are those of an
+-- experiment, with how far they may be put together.
+--
+-- What may: the trials of the newest command of the experiment and scale, and those of earlier
+-- ones, of the same script, whose configurations differ in the axes and the seed alone: more seeds,
+-- other values of an axis.
+local config = require "toeplab.base.config"
+local json = require "toeplab.base.json"
+local plan = require "toeplab.trials.plan"
+local shell = require "toeplab.base.shell"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+
+local measured = {}
+
+local Pool = {}
+Pool.__index = Pool
+
+local SAMPLE = 1000 -- trials that are asked which metrics there are
+
+-- ---- Filters ----------------------------------------------------------------------------------
+
+-- Words KEY=VALUE (or KEY=A,B: either) as a table key -> list of texts.
+function measured.filters(verb, words)
+  local set = {}
+  for _, word in ipairs(words) do
+    local key, text = word:match "^([%a_][%w_]*)=(.*)$"
+    if not key then errors.usage("%s: '%s' is no filter; write key=value", verb, word) end
+    if set[key] then errors.usage("%s: %s is given twice", verb, key) end
+    set[key] = { text }
+    for part in text:gmatch "[^,]+" do table.insert(set[key], part) end
+  end
+  return set
+end
+
+-- Whether the value of a configuration is what one of the texts says.
+function measured.says(value, texts)
+  if value == nil then return false end
+  local shown = plan.show(value)
+  for _, text in ipairs(texts) do
+    local number = tonumber(text)
+    if shown == text or type(value) == "number" and value == number then return true end
+  end
+  return false
+end
+
+-- ---- Sweeps -----------------------------------------------------------------------------------
+
+-- Sweeps, the newest first, that have trials; each with a configuration of one of them.
+local function sweeps(store, condition, name)
+  local list = store:rows([[SELECT id, experiment, script, sha256, scale, plan FROM sweeps
+    WHERE ]] .. condition .. " ORDER BY id DESC", { name })
+  local found = {}
+  for _, s in ipairs(list) do
+    local row = store:rows([[SELECT t.config FROM v_members m JOIN v_trials t ON t.id = m.trial
+      WHERE m.sweep = ? ORDER BY m.position LIMIT 1]], { s.id })[1]
+    if row then
+      s.plan, s.config = store:object(s.plan), store:config(row.config)
+      s.axes = s.plan.axes or {}
+      found[#found + 1] = s
+    end
+  end
+  return found
+end
+
+local function of(list)
+  local set = {}
+  for _, name in ipairs(list) do set[name] = true end
+  return set
+end
+
+-- Whether a sweep has what the filters ask of the keys that do not vary in it.
+local function fits(s, filters)
+  local vary = of(s.axes)
+  for key, texts in pairs(filters) do
+    local value = s.config[key]
+    if key == "scale" then value = s.scale end
+    if key == "experiment" then value = s.experiment end
+    if not vary[key] and key ~= "seed" and not measured.says(value, texts) then return false end
+  end
+  return true
+end
+
+-- The text of a configuration without the keys of a set and the seed.
+local function rest(values, without)
+  local left = config.copy(values)
+  for key in pairs(without) do left[key] = nil end
+  left.seed = nil
+  return json.encode(left)
+end
+
+-- The sweeps that go with the newest, and all keys that vary in them.
+local function together(list)
+  local newest, same, axes = list[1], {}, {}
+  for _, s in ipairs(list) do
+    if s.experiment == newest.experiment and s.scale == newest.scale
+      and s.sha256 == newest.sha256 then
+      same[#same + 1] = s
+      for _, key in ipairs(s.axes) do axes[key] = true end
+    end
+  end
+  local kept, want = {}, rest(newest.config, axes)
+  for _, s in ipairs(same) do
+    if rest(s.config, axes) == want then kept[#kept + 1] = s end
+  end
+  return kept, axes
+end
+
+local conditions = {
+  answers = "EXISTS (SELECT 1 FROM json_each(plan, '$.answers') WHERE value = ?)",
+  experiment = "experiment = ?",
+  sweep = "id = ?",
+  varies = "EXISTS (SELECT 1 FROM json_each(plan, '$.axes') WHERE value = ?)",
+}
+
+-- The pool of the newest sweep that what ("answers", "experiment" or "varies", an axis), name and
+-- the filters choose: its experiment, scale, script, plan, axes (a set), fixed (the configuration
+-- without them), others (further experiments and scales). nil and those if there is none.
+function measured.pool(store, what, name, filters)
+  local list, others, seen = {}, {}, {}
+  for _, s in ipairs(sweeps(store, conditions[what], name)) do
+    if fits(s, filters) then list[#list + 1] = s end
+    local label = s.experiment .. (s.scale ~= "" and " scale=" .. s.scale or "")
+    if not seen[label] then others[#others + 1] = label end
+    seen[label] = true
+  end
+  if #list == 0 then return nil, others end
+  local kept, axes = together(list)
+  local newest = kept[1]
+  local self = setmetatable({ store = store, sweeps = kept, axes = axes, filters = filters,
+    experiment = newest.experiment, scale = newest.scale, script = newest.script,
+    plan = newest.plan, fixed = config.copy(newest.config), others = {} }, Pool)
+  for key in pairs(axes) do self.fixed[key] = nil end
+  self.fixed.seed = nil
+  local own = self:title()
+  for _, label in ipairs(others) do
+    if label ~= own then table.insert(self.others, label) end
+  end
+  return self
+end
+
+function Pool:title()
+  return self.experiment .. (self.scale ~= "" and " scale=" .. self.scale or "")
+end
+
+-- ---- Trials -----------------------------------------------------------------------------------
+
+-- A set of the names of the metrics that the trials have logged.
+function Pool:metrics()
+  local set = {}
+  for _, s in ipairs(self.sweeps) do
+    local sql = [[SELECT DISTINCT l.name FROM v_last l WHERE l.trial IN (SELECT trial
+      FROM v_members WHERE sweep = ?1 AND position % (1 + (SELECT max(position) FROM v_members
+      WHERE sweep = ?1) / ?2) = 0)]]
+    for _, row in ipairs(self.store:rows(sql, { s.id, SAMPLE })) do set[row.name] = true end
+  end
+  return set
+end
+
+-- The query of the trials of a sweep, with the values of the axes as a JSON array.
+local function query(keys)
+  local at = "'[]'"
+  if #keys > 0 then
+    local paths = {}
+    for i, key in ipairs(keys) do
+      if not key:find "^[%a_][%w_]*$" then errors.usage("'%s' cannot be a key", key) end
+      paths[i] = "'$." .. key .. "'"
+    end
+    if #paths == 1 then paths[2] = paths[1] end -- with one path the value would be bare
+    at = "json_extract(t.config, " .. table.concat(paths, ", ") .. ")"
+  end
+  return [[SELECT m.position, t.id, t.seed, t.status, t.seconds, substr(t.git_commit, 1, 12),
+    t.git_dirty, substr(t.code_hash, 1, 12), ]] .. at .. [[ FROM v_members m
+    JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ? ORDER BY m.position]]
+end
+
+-- The newest values of a metric of the trials of a sweep: position -> number. The + keeps SQLite at
+-- the index by trial: in that order, which is that of the values, each page is read once.
+local function values_of(self, sweep, name)
+  local set = {}
+  self.store.store:tuples([[SELECT m.position, l.value FROM v_members m JOIN v_last l
+    ON l.trial = m.trial AND l.name = ? WHERE +m.sweep = ? ORDER BY m.trial]], { name, sweep },
+    function(position, value) set[position] = value or 0 / 0 end)
+  return set
+end
+
+-- What made a trial, {commit=, code=, dirty=}: one table for all that were made so.
+local function makers()
+  local known = {}
+  return function(commit, dirty, code)
+    local key = ("%s %s %s"):format(commit, dirty, code)
+    known[key] = known[key] or { commit = commit, code = code, dirty = dirty == 1 }
+    return known[key]
+  end
+end
+
+-- What each of the JSON arrays, the keys of a table, stands for: values, the configuration without
+-- the seed, and at, what of it varies.
+local function points(self, keys, texts)
+  local list, found = {}, {}
+  for text in pairs(texts) do list[#list + 1] = text end
+  local arrays = #list > 0 and self.store:decode("[" .. table.concat(list, ",") .. "]") or {}
+  for i, text in ipairs(list) do
+    local p = { values = config.copy(self.fixed), at = {} }
+    for k, key in ipairs(keys) do
+      p.values[key], p.at[key] = arrays[i][k], arrays[i][k]
+    end
+    found[text] = p
+  end
+  return found
+end
+
+local function chosen(self, values, seed)
+  for key, texts in pairs(self.filters) do
+    local value = values[key]
+    if key == "seed" then value = seed end
+    local other = key == "scale" or key == "experiment"
+    if not other and not measured.says(value, texts) then return false end
+  end
+  return true
+end
+
+-- The trials, in the order of their declaration: {id=, seed=, status=, seconds=, made= {commit= and
+-- code= (12 characters of each), dirty=}, point=, values=}; values: of each metric of the list a
+-- number, nan or nil. Trials at the same point share one point {values=, at=}: the configuration
+-- without the seed, and what of it varies. A seed counts once at a point, as the newest sweep has
+-- it. That the filters leave none is a usage error.
+function Pool:trials(metrics)
+  local keys, rows, taken, maker = suggest.keys(self.axes), {}, {}, makers()
+  for _, s in ipairs(self.sweeps) do
+    local sets = {}
+    for i, name in ipairs(metrics) do sets[i] = values_of(self, s.id, name) end
+    self.store.store:tuples(query(keys), { s.id },
+      function(position, id, seed, status, seconds, commit, dirty, code, at)
+        taken[at] = taken[at] or {}
+        if taken[at][seed] then return end
+        taken[at][seed] = true
+        local values = {}
+        for i, set in ipairs(sets) do values[i] = set[position] end
+        rows[#rows + 1] = { id = id, seed = seed, status = status, seconds = seconds,
+          made = maker(commit, dirty, code), point = at, values = values }
+      end)
+  end
+  local point_of, list = points(self, keys, taken), {}
+  for _, row in ipairs(rows) do
+    row.point = point_of[row.point]
+    if chosen(self, row.point.values, row.seed) then list[#list + 1] = row end
+  end
+  if #list == 0 and #rows > 0 then errors.usage("no trial of %s is like that", self:title()) end
+  return list
+end
+
+-- A set of the ids of trials, of any experiment, that the guard brought back to an earlier step.
+function Pool:rescued()
+  local set = {}
+  for _, row in ipairs(self.store:rows [[SELECT DISTINCT trial FROM v_events
+    WHERE kind = 'rollback']]) do
+    set[row.trial] = true
+  end
+  return set
+end
+
+-- ---- Commands ---------------------------------------------------------------------------------
+
+-- The command that runs the trials at a point (nil: all) with the seeds that a word says.
+function Pool:command(at, seeds)
+  local words = { "toeplab", "run", self.script }
+  for _, override in ipairs(self.plan.overrides or {}) do
+    local key = override:match "^[^=]*"
+    local replaced = key == "seed" or key == "seeds" or at and at[key] ~= nil
+    if not replaced then words[#words + 1] = override end
+  end
+  for _, key in ipairs(suggest.keys(at or {})) do
+    local value = at[key]
+    if type(value) == "table" then
+      local items = {}
+      for i, item in ipairs(value) do items[i] = tostring(item) end
+      value = table.concat(items, ",")
+    end
+    words[#words + 1] = key .. "=" .. tostring(value)
+  end
+  words[#words + 1] = seeds
+  return shell.line(words)
+end
+
+return measured

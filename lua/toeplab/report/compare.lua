@@ -1,0 +1,299 @@
+-- report/compare.lua: two values of a key, paired by seed: the interval of their difference, and in
+-- words what may be claimed of it and how many seeds a claim would need.
+local measured = require "toeplab.report.answers"
+local json = require "toeplab.base.json"
+local plan = require "toeplab.trials.plan"
+local published_tables = require "toeplab.trials.published_tables"
+local select = require "toeplab.store.select"
+local stats = require "toeplab.report.stats"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+
+local compare = { ALPHA = 0.05, MOST = 1000 }
+
+-- "lower" or "higher": what is better of a metric, by the tables that the experiment answers, else
+-- by its name.
+function compare.better(pool, metric)
+  for _, id in ipairs(pool.plan.answers or {}) do
+    for _, column in ipairs(published_tables.read(id).columns) do
+      for _, name in ipairs(column.metrics or {}) do
+        if name == metric and column.better then return column.better end
+      end
+    end
+  end
+  return select.goal(metric) == "max" and "higher" or "lower"
+end
+
+-- The metric of a pool that is compared unless another is asked for: the first that is logged of
+-- its report's columns, or of the tables that it answers; nil if there is none. logged: a set.
+function compare.metric(pool, logged)
+  local names = table.move(pool.plan.columns or {}, 1, #(pool.plan.columns or {}), 1, {})
+  for _, id in ipairs(pool.plan.answers or {}) do
+    for _, column in ipairs(published_tables.read(id).columns) do
+      table.move(column.metrics or {}, 1, #(column.metrics or {}), #names + 1, names)
+    end
+  end
+  for _, name in ipairs(names) do
+    if logged[name] then return name end
+  end
+end
+
+-- ---- Pairs ------------------------------------------------------------------------------------
+
+-- The trials of a and b: {a = {...}, b = {...}}, done and finite; second result: how many are left
+-- out of each, because they are not.
+local function sides(trials, key, a, b)
+  local list, out = { a = {}, b = {} }, { a = 0, b = 0 }
+  for _, t in ipairs(trials) do
+    local v = t.values[1]
+    for side, text in pairs { a = a, b = b } do
+      if measured.says(t.point.values[key], { text }) then
+        if t.status == "done" and v and v - v == 0 then
+          table.insert(list[side], t)
+        else
+          out[side] = out[side] + 1
+        end
+      end
+    end
+  end
+  return list, out
+end
+
+local function values_of(trials, key)
+  local set = {}
+  for _, t in ipairs(trials) do
+    local v = t.point.at[key]
+    set[v == nil and "-" or plan.show(v)] = true
+  end
+  return suggest.keys(set)
+end
+
+-- Sorts the axes beside key: those that vary among the trials of a side, and those that only go
+-- along with key: {name=, a=, b=}.
+local function other_axes(pool, key, list)
+  local vary, along = {}, {}
+  for _, name in ipairs(suggest.keys(pool.axes)) do
+    local of_a, of_b = values_of(list.a, name), values_of(list.b, name)
+    if name ~= key and (#of_a > 1 or #of_b > 1) then
+      vary[#vary + 1] = name
+    elseif name ~= key and of_a[1] and of_b[1] and of_a[1] ~= of_b[1] then
+      along[#along + 1] = { name = name, a = of_a[1], b = of_b[1] }
+    end
+  end
+  return vary, along
+end
+
+local function place(t, keys)
+  local at, parts = {}, {}
+  for _, name in ipairs(keys) do
+    at[name] = t.point.at[name]
+    if at[name] ~= nil then parts[#parts + 1] = name .. "=" .. plan.show(at[name]) end
+  end
+  return json.encode(at), #parts > 0 and table.concat(parts, " ") or "all"
+end
+
+-- Rows of pairs: {label=, a = {values}, b = {values}, alone=: trials without a partner}.
+local function pair(list, keys)
+  local rows, found = {}, {}
+  local function row_of(t)
+    local text, label = place(t, keys)
+    if not found[text] then
+      found[text] = { label = label, a = {}, b = {}, of = { a = {}, b = {} }, alone = 0 }
+      rows[#rows + 1] = found[text]
+    end
+    return found[text]
+  end
+  for side, trials in pairs(list) do
+    for _, t in ipairs(trials) do row_of(t).of[side][t.seed] = t.values[1] end
+  end
+  for _, row in ipairs(rows) do
+    local seeds = {}
+    for seed in pairs(row.of.a) do seeds[#seeds + 1] = seed end
+    table.sort(seeds)
+    for seed in pairs(row.of.b) do row.alone = row.alone + (row.of.a[seed] and 0 or 1) end
+    for _, seed in ipairs(seeds) do
+      if row.of.b[seed] then
+        table.insert(row.a, row.of.a[seed])
+        table.insert(row.b, row.of.b[seed])
+      else
+        row.alone = row.alone + 1
+      end
+    end
+  end
+  table.sort(rows, function(x, y) return x.label < y.label end)
+  return rows
+end
+
+-- ---- The comparison ---------------------------------------------------------------------------
+
+local function check_by(pool, by, vary, key)
+  local set = {}
+  for _, name in ipairs(by) do
+    set[name] = true
+    if not pool.axes[name] then
+      errors.usage("compare: --by %s: it does not vary in %s%s", name, pool:title(),
+        suggest.hint(name, suggest.keys(pool.axes)))
+    end
+  end
+  for _, name in ipairs(vary) do
+    if not set[name] then
+      errors.usage("compare: '%s' varies too: add --by %s, or choose with %s=VALUE", name, name,
+        name)
+    end
+  end
+  if set[key] then errors.usage("compare: --by %s: that is what is compared", key) end
+end
+
+local function judge(result)
+  local ps, of = {}, {}
+  for _, row in ipairs(result.rows) do
+    row.difference = stats.paired(row.a, row.b)
+    row.chance = #row.a > 0 and stats.improvement(row.a, row.b, result.better) or nil
+    if row.difference and row.difference.p then
+      ps[#ps + 1], of[#of + 1] = row.difference.p, row
+    end
+  end
+  result.alpha = compare.ALPHA / math.max(1, #ps) -- what Holm asks of the smallest p
+  for i, p in ipairs(stats.holm(ps)) do of[i].p = p end
+  for _, row in ipairs(of) do
+    row.claimed = row.p < compare.ALPHA
+    row.needed = stats.pairs_needed(row.difference.deviation, row.difference.mean, nil,
+      1 - result.alpha)
+  end
+end
+
+local function overall(result)
+  local strata, count = {}, 0
+  for _, row in ipairs(result.rows) do
+    local differences = {}
+    for i, v in ipairs(row.a) do differences[i] = row.b[i] - v end
+    if #differences > 0 then strata[#strata + 1] = differences end
+    count = count + #differences
+  end
+  if #strata < 2 then return nil end
+  local all = {}
+  for _, list in ipairs(strata) do table.move(list, 1, #list, #all + 1, all) end
+  local low, high = stats.bootstrap(strata, stats.middle_mean)
+  return { mean = stats.middle_mean(all), low = low, high = high, pairs = count }
+end
+
+-- Compares b with a, values of key (as texts), by metric. better: "lower", "higher" or nil; by: a
+-- list of keys, or nil: all others that vary. Result: {key=, a=, b=, metric=, better=, rows=,
+-- overall=, along=, out=, seconds=, alpha= (what Holm asks of the smallest p)}; a row: {label=,
+-- a=, b=, difference=, chance=, p= (after Holm), claimed=, needed=, alone=}.
+function compare.new(pool, key, a, b, metric, better, by)
+  local trials = pool:trials { metric }
+  local list, out = sides(trials, key, a, b)
+  for _, side in ipairs { { "a", a }, { "b", b } } do
+    if #list[side[1]] + out[side[1]] == 0 then
+      errors.usage("compare: no trial of %s has %s=%s", pool:title(), key, side[2])
+    end
+  end
+  local vary, along = other_axes(pool, key, list)
+  if by then check_by(pool, by, vary, key) end
+  local result = { key = key, a = a, b = b, metric = metric, along = along, out = out, pool = pool,
+    better = better or compare.better(pool, metric), rows = pair(list, by or vary) }
+  judge(result)
+  result.overall = overall(result)
+  local seconds, count = 0.0, 0
+  for _, side in pairs(list) do
+    for _, t in ipairs(side) do
+      if t.seconds then seconds, count = seconds + t.seconds, count + 1 end
+    end
+  end
+  result.seconds = count > 0 and seconds / count or nil
+  return result
+end
+
+-- ---- Words ------------------------------------------------------------------------------------
+
+local function sentence_of(result, row)
+  local d = row.difference
+  local where = #result.rows > 1 and row.label .. ": " or ""
+  if not d then return where .. "no seed has both" end
+  if d.n < 2 then return where .. "one pair: nothing can be said of a difference" end
+  local good = (d.mean < 0) == (result.better == "lower")
+  if row.claimed then
+    return ("%s%s=%s is %s than %s=%s: by %.4g, 95 %% interval %.4g to %.4g (t, paired)"):format(
+      where, result.key, result.b, good and "better" or "worse", result.key, result.a,
+      math.abs(d.mean), math.min(math.abs(d.low), math.abs(d.high)),
+      math.max(math.abs(d.low), math.abs(d.high)))
+  end
+  local reason = d.low <= 0 and d.high >= 0 and "the interval holds 0"
+    or "not after Holm's correction for " .. #result.rows .. " rows"
+  return ("%sundecided (%s): no difference may be claimed, nor that there is none; one within "
+    .. "±%.4g would not show"):format(where, reason, d.half)
+end
+
+local function least_pairs(result)
+  local least, alpha = nil, result.alpha
+  for _, row in ipairs(result.rows) do
+    least = #row.a > 0 and math.min(least or #row.a, #row.a) or least
+  end
+  local p, needed = stats.least_p(least or 1), stats.least_pairs(alpha)
+  if least and least < needed then
+    return ("%d paired seed%s cannot reach p < %.2g%s unless the differences are taken as normal "
+      .. "(the smallest sign-flip p is %.4g); %d can"):format(least, least == 1 and "" or "s",
+      alpha, alpha < compare.ALPHA and ", which Holm's correction asks of the first row," or "", p,
+      needed)
+  end
+end
+
+-- The seeds that all rows together would need, for the difference that was measured or for
+-- `resolve`; nil if no row says.
+local function needed(result, resolve)
+  local most
+  for _, row in ipairs(result.rows) do
+    local d = row.difference
+    local n = resolve and d and d.n > 1 and stats.pairs_needed(d.deviation, resolve,
+      nil, 1 - result.alpha)
+      or not resolve and not row.claimed and row.needed or nil
+    if n then most = math.max(most or n, n) end
+  end
+  return most
+end
+
+local function more_seeds(result, resolve, duration)
+  local n, have = needed(result, resolve), 0
+  for _, row in ipairs(result.rows) do have = math.max(have, #row.a) end
+  if not n then return {} end
+  local what = resolve and ("to resolve ±%.4g"):format(resolve)
+    or "to decide it if the true difference is the measured one"
+  if n > compare.MOST then
+    return { ("%s: more than %d seeds"):format(what, compare.MOST) }
+  end
+  if n <= have then return { ("%s: %d seeds, and there are %d"):format(what, n, have) } end
+  local rows = 0
+  for _, row in ipairs(result.rows) do rows = rows + (#row.a > 0 and 1 or 0) end
+  local trials = 2 * (n - have) * rows
+  local time = result.seconds and ", about " .. duration(trials * result.seconds) or ""
+  -- Beside other axes the key may be one of a zip, whose values go together: all are run then.
+  local alone = #suggest.keys(result.pool.axes) == 1
+  local values = alone and { [result.key] = result.a .. "," .. result.b } or nil
+  return { ("%s (4 times in 5): about %d seeds: %d trials more%s"):format(what, n, trials, time),
+    result.pool:command(values, "seeds=" .. n) }
+end
+
+-- Lines of text that say what may be claimed. duration: seconds -> text.
+function compare.words(result, resolve, duration)
+  local lines = {}
+  for _, row in ipairs(result.rows) do lines[#lines + 1] = sentence_of(result, row) end
+  for _, a in ipairs(result.along) do
+    lines[#lines + 1] = ("with %s goes %s: %s and %s"):format(result.key, a.name, a.a, a.b)
+  end
+  lines[#lines + 1] = least_pairs(result)
+  local out, alone = result.out.a + result.out.b, 0
+  for _, row in ipairs(result.rows) do alone = alone + row.alone end
+  if out > 0 then
+    lines[#lines + 1] = ("%d trial%s left out: not done, or inf or nan"):format(out,
+      out == 1 and " is" or "s are")
+  end
+  if alone > 0 then
+    lines[#lines + 1] = ("%d trial%s no partner of the same seed"):format(alone,
+      alone == 1 and " has" or "s have")
+  end
+  local more = more_seeds(result, resolve, duration)
+  return table.move(more, 1, #more, #lines + 1, lines)
+end
+
+return compare

@@ -1,0 +1,166 @@
+-- report/footnotes.lua: what must be said below a filled table: how the cells came to be, what
+-- differs from the paper's runs, how far the orders agree, errata.
+local plan = require "toeplab.trials.plan"
+local suggest = require "toeplab.base.suggest"
+
+local footnotes = { RESCUED = "†", EARLY = "‡" }
+
+local function plural(n, word) return ("%d %s%s"):format(n, word, n == 1 and "" or "s") end
+
+-- Texts in name order, each once.
+local function distinct(trials, text)
+  local set = {}
+  for _, t in ipairs(trials) do set[text(t) or ""] = true end
+  set[""] = nil
+  return suggest.keys(set)
+end
+
+-- "3" or "2 to 5": how many values the means are of.
+local function seeds(result)
+  local least, most
+  for _, row in ipairs(result.rows) do
+    for _, c in ipairs(row.cells) do
+      local n = c.interval and c.interval.n
+      least = n and math.min(least or n, n) or least
+      most = n and math.max(most or n, n) or most
+    end
+  end
+  if not least then return nil end
+  return least == most and tostring(least) or ("%d to %d"):format(least, most), most
+end
+
+local function status_counts(trials)
+  local count = {}
+  for _, t in ipairs(trials) do count[t.status] = (count[t.status] or 0) + 1 end
+  local parts = {}
+  for _, status in ipairs(suggest.keys(count)) do
+    parts[#parts + 1] = ("%d %s"):format(count[status], status)
+  end
+  return table.concat(parts, ", ")
+end
+
+local function measured(result, add)
+  local pool, trials = result.pool, result.trials
+  local n, most = seeds(result)
+  if n then
+    local spread = most > 1 and " ± half of its 95 % interval (Student's t)" or ""
+    add("here: the mean%s over %s seed%s", spread, n, n == "1" and "" or "s")
+  end
+  local commits = distinct(trials, function(t)
+    return t.made.commit and t.made.commit .. (t.made.dirty and " with changes" or "")
+  end)
+  local made = #commits > 0 and "; commit " .. table.concat(commits, ", ") or ""
+  add("%s: %s%s", pool:title(), status_counts(trials), made)
+  local codes = #distinct(trials, function(t) return t.made.code end)
+  if codes > 1 then add("the trials were run by %d versions of the program", codes) end
+end
+
+local function same(a, b)
+  if type(a) == "table" then return plan.show(a) == plan.show(b) end
+  return a == b
+end
+
+-- What differs between the paper's runs and ours, of the settings that both say and that all of our
+-- trials have in common. A whole 0 stands for "as the preset has it".
+local function settings(result, add)
+  local setting = result.published and result.published.setting or {}
+  local parts = {}
+  for _, key in ipairs(suggest.keys(setting)) do
+    local theirs, ours = setting[key], result.pool.fixed[key]
+    local preset = math.type(ours) == "integer" and ours == 0
+    if ours ~= nil and not same(theirs, ours) and not preset then
+      parts[#parts + 1] = ("%s %s, here %s"):format(key, plan.show(theirs), plan.show(ours))
+    end
+  end
+  if #parts > 0 then add("unlike the paper's runs: %s", table.concat(parts, "; ")) end
+end
+
+local function total(result, field)
+  local sum = 0
+  for _, row in ipairs(result.rows) do
+    local most = 0
+    for _, c in ipairs(row.cells) do most = math.max(most, c[field] or 0) end
+    sum = sum + most
+  end
+  return sum
+end
+
+local function marks(result, add)
+  local n = total(result, "rescued")
+  if n > 0 then
+    add("%s %s went back to an earlier step after a spike or nan (guard), and on from there",
+      footnotes.RESCUED, plural(n, "trial"))
+  end
+  n = total(result, "early")
+  if n > 0 then
+    add("%s %s ended early (pruned, or over a budget): not in the mean", footnotes.EARLY,
+      plural(n, "trial"))
+  end
+  n = total(result, "diverged")
+  if n > 0 then
+    add("diverged: %s ended with inf or nan; a row with such a seed has no mean",
+      plural(n, "trial"))
+  end
+  if total(result, "open") > 0 then add("… not finished; (2/3): so many of the seeds are") end
+end
+
+local function agreements(result, add)
+  for _, a in ipairs(result.agreement) do
+    local interval = a.low and (" [%.2f, %.2f] by the noise of the seeds"):format(a.low, a.high)
+      or " (a row of one seed: no interval)"
+    local chance = a.p and ("; an order that agrees or disagrees as much comes by chance with "
+      .. "probability %.2g"):format(a.p) or ""
+    add("%s: rank agreement with the paper over %d rows, Kendall's tau-b %.2f%s%s", a.column.name,
+      a.rows, a.tau, interval, chance)
+  end
+  for _, row in ipairs(result.rows) do
+    if row.one_of and #result.agreement == 0 then
+      return add("no rank agreement: a row is answered by several settings; choose with key=value")
+    end
+  end
+end
+
+local function left_over(result, add)
+  local here, seen = false, {}
+  for _, row in ipairs(result.rows) do
+    for _, c in ipairs(row.cells) do
+      here = here or c.asked > 0
+      for _, t in ipairs(c.trials or {}) do seen[t] = true end
+    end
+  end
+  local left = 0
+  for _, t in ipairs(result.trials) do left = left + (seen[t] and 0 or 1) end
+  if here and left > 0 then
+    add("%s of the experiment fit no column", plural(left, "trial"))
+  elseif not here then
+    local names = {}
+    for _, column in ipairs(result.columns) do
+      for _, name in ipairs(column.metrics or {}) do names[#names + 1] = name end
+    end
+    add("no trial has logged what the columns ask for%s",
+      #names > 0 and " (" .. table.concat(names, ", ") .. ")" or "")
+  end
+end
+
+-- The list of texts below a table. others: experiments and scales beside that of the pool.
+function footnotes.of(result)
+  local list = {}
+  local function add(format, ...) list[#list + 1] = format:format(...) end
+  if result.pool then
+    measured(result, add)
+    settings(result, add)
+    marks(result, add)
+    agreements(result, add)
+    left_over(result, add)
+    if #result.pool.others > 0 then
+      add("also in this folder: %s", table.concat(result.pool.others, "; "))
+    end
+  end
+  if result.source then list[#list + 1] = "paper: " .. result.source end
+  for _, note in ipairs(result.published and result.published.notes or {}) do
+    list[#list + 1] = "paper: " .. note
+  end
+  return list
+end
+
+return footnotes

@@ -1,0 +1,57 @@
+-- report/gnuplot.lua: how plot.lua writes texts for gnuplot, and runs it.
+local core = require "toeplab.core"
+local shell = require "toeplab.base.shell"
+
+local gnuplot = {}
+
+-- A text of one line of UTF-8.
+function gnuplot.clean(text)
+  text = text:gsub("%c", " ")
+  return utf8.len(text) and text or (text:gsub("[\x80-\xff]", "?"))
+end
+
+-- A text as it is: in single quotes gnuplot replaces nothing; it does not read two quotes in a row.
+function gnuplot.quote(text)
+  return "'" .. gnuplot.clean(text):gsub("'", [[' . "'" . ']]) .. "'"
+end
+
+-- A text of as few lines as have most letters each, about equally long, broken between words.
+function gnuplot.lines(text, most)
+  local rows, row, length = {}, nil, utf8.len(text) or 0
+  if length <= most then return gnuplot.quote(text) end
+  most = math.min(most, length // ((length + most - 1) // most) + 6)
+  for word in gnuplot.clean(text):gmatch("%S+") do
+    if row and utf8.len(row .. word) < most then
+      row = row .. " " .. word
+    else
+      rows[#rows + 1], row = row, word
+    end
+  end
+  rows[#rows + 1] = row or ""
+  for i, line in ipairs(rows) do rows[i] = gnuplot.quote(line) end
+  return table.concat(rows, [[ . "\n" . ]])
+end
+
+-- What gnuplot prints for the commands; nil and why it fails.
+function gnuplot.run(text)
+  if not shell.on_path("gnuplot") then
+    return nil, "there is no gnuplot to draw with (Debian, Ubuntu: apt-get install gnuplot-nox)"
+  end
+  local name = os.tmpname()
+  local commands, errors = name .. ".gp", name .. ".err"
+  local ok, why = core.sys.write_file(commands, text)
+  local picture
+  if ok then
+    -- -d: without the user's own settings
+    ok = shell.run(("gnuplot -d %s >%s 2>%s"):format(shell.quote(commands), shell.quote(name),
+      shell.quote(errors)))
+    picture = ok and core.sys.read_file(name)
+    why = "gnuplot: " .. ((core.sys.read_file(errors) or ""):match("([^\n]+)%s*$") or "no picture")
+    why = why:gsub(name, "picture", 1)
+  end
+  for _, path in ipairs { name, commands, errors } do os.remove(path) end
+  if not picture or picture == "" then return nil, why end
+  return picture
+end
+
+return gnuplot

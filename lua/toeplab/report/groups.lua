@@ -1,0 +1,168 @@
+-- report/groups.lua: the trials that a picture or a page is about, and the groups they fall into:
+-- one for each line of the picture.
+local json = require "toeplab.base.json"
+local plan = require "toeplab.trials.plan"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+
+local gathered = {}
+
+local SAMPLE = 1000 -- trials that are asked which metrics there are
+
+-- ---- Trials -----------------------------------------------------------------------------------
+
+-- The keys whose values differ among trials, without the seed.
+local function axes_of(trials)
+  local first, count, differs = {}, {}, {}
+  for _, t in ipairs(trials) do
+    for key, value in pairs(t.config) do
+      local text = plan.show(value)
+      if first[key] == nil then first[key] = text end
+      if first[key] ~= text then differs[key] = true end
+      count[key] = (count[key] or 0) + 1
+    end
+  end
+  for key, n in pairs(count) do
+    if n < #trials then differs[key] = true end
+  end
+  differs.seed = nil
+  return suggest.keys(differs)
+end
+
+-- Of trials of one configuration and seed, run by different code, the one started last.
+local function newest(trials)
+  local best, list, older = {}, {}, 0
+  for _, t in ipairs(trials) do
+    local key = t.experiment .. json.encode(t.config)
+    local other = best[key]
+    if other then older = older + 1 end
+    if not other or (t.started or 0) > (other.started or 0) then best[key] = t end
+  end
+  for _, t in ipairs(trials) do
+    if best[t.experiment .. json.encode(t.config)] == t then list[#list + 1] = t end
+  end
+  return list, older
+end
+
+-- The trials of a list of ids, in the order of their declaration: {store=, trials=, axes= of each
+-- experiment, experiments=, older= (trials left out: the same ones by other code)}. all: none is
+-- left out.
+function gathered.set(store, ids, all)
+  local trials, by_experiment, axes = {}, {}, {}
+  for _, id in ipairs(ids) do
+    local row = store:rows([[SELECT rowid AS place, id, experiment, config, seed, started,
+      coalesce(ended, status) AS status FROM trials WHERE id = ?]], { id })[1]
+    row.config = store:config(row.config)
+    trials[#trials + 1] = row
+  end
+  table.sort(trials, function(a, b) return a.place < b.place end)
+  local kept, older = newest(trials)
+  if all then kept, older = trials, 0 end
+  for _, t in ipairs(kept) do
+    by_experiment[t.experiment] = by_experiment[t.experiment] or {}
+    table.insert(by_experiment[t.experiment], t)
+  end
+  for name, list in pairs(by_experiment) do axes[name] = axes_of(list) end
+  return { store = store, trials = kept, axes = axes, experiments = suggest.keys(axes),
+    older = older }
+end
+
+-- ---- Names ------------------------------------------------------------------------------------
+
+-- Metric -> the most values that a trial has of it.
+function gathered.metrics(set)
+  local found = {}
+  for i = 1, math.min(#set.trials, SAMPLE) do
+    local sql = "SELECT name, count(*) AS n FROM v_metrics WHERE trial = ? GROUP BY name"
+    for _, row in ipairs(set.store:rows(sql, { set.trials[i].id })) do
+      found[row.name] = math.max(found[row.name] or 0, row.n)
+    end
+  end
+  return found
+end
+
+-- Raises unless the trials have logged metric.
+function gathered.check(set, metric)
+  local known = gathered.metrics(set)
+  if not next(known) then errors.raise(errors.FAILED,
+    "plot: these trials have logged no metric") end
+  if not known[metric] then
+    errors.usage("plot: these trials have no metric '%s'%s", metric,
+      suggest.hint(metric, suggest.keys(known)))
+  end
+end
+
+function gathered.check_keys(set, keys)
+  local known = {}
+  for _, t in ipairs(set.trials) do
+    for key in pairs(t.config) do known[key] = true end
+  end
+  known.experiment = true
+  for _, key in ipairs(keys) do
+    if not known[key] then
+      errors.usage("plot: these trials have no key '%s'%s", key,
+        suggest.hint(key, suggest.keys(known)))
+    end
+  end
+end
+
+-- ---- Groups -----------------------------------------------------------------------------------
+
+function gathered.value(t, key)
+  if key == "experiment" then return t.experiment end
+  return t.config[key]
+end
+
+-- The keys that tell lines apart, for a trial.
+local function keys_of(set, t, o)
+  local keys = o.by and table.move(o.by, 1, #o.by, 1, {}) or {}
+  for _, key in ipairs(o.by and {} or set.axes[t.experiment]) do
+    if key ~= o.without then keys[#keys + 1] = key end
+  end
+  if o.each then keys[#keys + 1] = "seed" end
+  return keys
+end
+
+local function label(set, t, keys, o)
+  local parts = {}
+  if #set.experiments > 1 and not o.by then parts[1] = t.experiment end
+  for _, key in ipairs(keys) do
+    local v = gathered.value(t, key)
+    if v ~= nil then
+      parts[#parts + 1] = key == "experiment" and v or key .. "=" .. plan.show(v)
+    end
+  end
+  return table.concat(parts, " ")
+end
+
+-- The trials as lists, one for each line: {label=, trials=}. Trials that have not what is asked
+-- have no line.
+function gathered.groups(set, o)
+  gathered.check_keys(set, o.by or {})
+  local list, found = {}, {}
+  for _, t in ipairs(set.trials) do
+    local keys = keys_of(set, t, o)
+    local name = label(set, t, keys, o)
+    local key = o.each and t.id or name
+    if not found[key] then
+      found[key] = { label = name, trials = {} }
+      list[#list + 1] = found[key]
+    end
+    table.insert(found[key].trials, t)
+  end
+  local seen = {}
+  for _, g in ipairs(list) do -- the same trial by other code
+    if seen[g.label] then g.label = (g.label .. " " .. g.trials[1].id:sub(1, 7)) end
+    seen[g.label] = true
+    if #list == 1 or g.label == "" then g.label = nil end
+  end
+  return list
+end
+
+function gathered.title(set)
+  local names = table.concat(set.experiments, ", ")
+  local n = #set.trials
+  return n == 1 and names .. " " .. set.trials[1].id:sub(1, 12) or names
+end
+
+return gathered

@@ -1,0 +1,158 @@
+-- report/kernels.lua: the Toeplitz operators of a stored model as pictures: their matrices (TNN,
+-- Fig. 3), their kernels and the frequency responses of these.
+--
+--   plot.svg(path, { panels = kernels.panels(model, "matrix", { n = 64 }) })
+--
+-- options: n (the length), layers (numbers; all), channels (numbers; matrices: the mean over all;
+-- the others: a few), log (of the values), logx, title (what the panels' titles begin with).
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+
+local kernels = {}
+
+local SHOWN = 6               -- channels of a kernel, of many
+local MOST = 2 ^ 30           -- bytes of the matrices of a layer
+
+-- ---- Operators --------------------------------------------------------------------------------
+
+-- The operators of a model: {name=, number=, tno=}; numbers: only those.
+local function operators(model, numbers)
+  local all, list = {}, {}
+  for _, entry in ipairs(model:modules()) do
+    if entry.module.kind == "TNO" then
+      all[#all + 1] = { name = entry.name, number = #all + 1, tno = entry.module }
+    end
+  end
+  if #all == 0 then errors.usage("plot: the model has no Toeplitz operators") end
+  for i, number in ipairs(numbers or {}) do
+    list[i] = all[number]
+      or errors.usage("plot: there is no layer %d: the model has %d Toeplitz operators", number,
+        #all)
+  end
+  return numbers and list or all
+end
+
+-- Channel numbers of an operator with d: those asked for, or a few, spread evenly.
+local function chosen(channels, d)
+  local list = {}
+  for i, c in ipairs(channels or {}) do
+    if c > d then errors.usage("plot: there is no channel %d: the operator has %d", c, d) end
+    list[i] = c
+  end
+  if channels then return list end
+  local count = math.min(SHOWN, d)
+  for i = 1, count do list[i] = count == 1 and 1 or 1 + (i - 1) * (d - 1) // (count - 1) end
+  return list
+end
+
+-- What the operator answers to 1 in all channels at position at (from 1): [n,d].
+local function answer(tno, n, at)
+  local d = tno.opt.dim
+  local parts = { core.ones(1, 1, d) }
+  if at > 1 then table.insert(parts, 1, core.zeros(1, at - 1, d)) end
+  if at < n then parts[#parts + 1] = core.zeros(1, n - at, d) end
+  return tno(core.concat(parts, 2)):reshape(n, d)
+end
+
+-- ---- Panels -----------------------------------------------------------------------------------
+
+local panels = {}
+
+local function magnitude(rows)
+  for _, row in ipairs(rows) do
+    for c, v in ipairs(row) do row[c] = math.abs(v) end
+  end
+  return rows
+end
+
+-- T itself, row i and column j: what position j says to position i.
+function panels.matrix(tno, o)
+  local n, d = o.n, tno.opt.dim
+  if 4.0 * d * n * n > MOST then
+    errors.usage("plot: %d matrices of %d x %d take %.1f GB: give a smaller --n", d, n, n,
+      4e-9 * d * n * n)
+  end
+  local dense = tno:dense(n)
+  local list, what = o.channels, "mean over channels"
+  local shown
+  if list then
+    chosen(list, d)
+    shown = dense:narrow(1, list[1], 1):reshape(n, n)
+    what = "channel " .. list[1]
+  else
+    shown = dense:mean(1):reshape(n, n)
+  end
+  local rows = shown:totable()
+  if o.log then rows = magnitude(rows) end
+  return { matrix = rows, xlabel = "from position j", ylabel = "to position i", logz = o.log,
+    zlabel = (o.log and "|T|, " or "T, ") .. what }
+end
+
+local function channel_lines(values, x, list, log)
+  local series = {}
+  for i, c in ipairs(list) do
+    local y = {}
+    for r, row in ipairs(values) do y[r] = log and math.abs(row[c]) or row[c] end
+    series[i] = { name = "channel " .. c, x = x, y = y }
+  end
+  return series
+end
+
+-- t_k against the lag k = i - j.
+function panels.kernel(tno, o)
+  local n = o.n
+  local rows, x = answer(tno, n, 1):totable(), {}
+  for k = 0, n - 1 do x[k + 1] = k end
+  if not tno.opt.causal then
+    local back, all = answer(tno, n, n):totable(), {}
+    x = {}
+    for k = 1 - n, -1 do
+      all[#all + 1], x[#x + 1] = back[n + k], k
+    end
+    for k = 0, n - 1 do
+      all[#all + 1], x[#x + 1] = rows[k + 1], k
+    end
+    rows = all
+  end
+  return { xlabel = "lag k", ylabel = o.log and "|t_k|" or "t_k", logx = o.logx, logy = o.log,
+    series = channel_lines(rows, x, chosen(o.channels, tno.opt.dim), o.log) }
+end
+
+-- The size of the kernel's discrete Fourier transform, between twice as many points as it has lags.
+function panels.response(tno, o)
+  local n, d = o.n, tno.opt.dim
+  local parts = { answer(tno, n, 1) }
+  if tno.opt.causal then
+    parts[2] = core.zeros(n, d)
+  else -- negative lags go to the end of the circle
+    parts[2] = core.zeros(1, d)
+    parts[3] = n > 1 and answer(tno, n, n):narrow(1, 1, n - 1) or nil
+  end
+  local h = core.rfft(core.concat(parts, 1), 1)
+  local rows, x, size = h:totable(), {}, {}
+  for i, row in ipairs(rows) do
+    x[i], size[i] = (i - 1) / n, {}
+    for c, pair in ipairs(row) do size[i][c] = math.sqrt(pair[1] ^ 2 + pair[2] ^ 2) end
+  end
+  return { xlabel = "frequency / pi", ylabel = "|response|", logx = o.logx, logy = o.log,
+    series = channel_lines(size, x, chosen(o.channels, d), false) }
+end
+
+kernels.kinds = { "kernel", "matrix", "response" }
+
+-- The panels of a model, one for each Toeplitz operator. kind: "matrix", "kernel" or "response".
+function kernels.panels(model, kind, o)
+  local list = {}
+  model:eval()
+  for i, operator in ipairs(operators(model, o.layers)) do
+    local panel = core.no_grad(panels[kind], operator.tno, o)
+    panel.title = ("%slayer %d"):format(o.title and o.title .. ", " or "", operator.number)
+    if panel.series then
+      panel.key = #panel.series > 1 and "outside" or "none"
+    end
+    list[i] = panel
+  end
+  return list
+end
+
+return kernels

@@ -1,0 +1,53 @@
+-- report/listing.lua: rows as the user wants them: a table, CSV, or JSON lines; sizes and times in
+-- words.
+local core = require "toeplab.core"
+local json = require "toeplab.base.json"
+local report = require "toeplab.report.table_text"
+local errors = require "toeplab.base.errors"
+
+local output = {}
+
+-- Data as it is, but to a terminal clean.
+function output.data(text) return core.sys.isatty(1) and core.sys.clean(text) or text end
+
+output.csv = { name = "csv", help = "as CSV" }
+output.json = { name = "json", help = "as JSON, one object a line" }
+output.dir = { name = "dir", short = "C", value = "DIR", help = "the results folder" }
+
+-- Only one form can be had.
+function output.check(verb, set)
+  if set.csv and set.json then errors.usage("%s: choose one of --csv and --json", verb) end
+end
+
+-- Prints rows (lists) under header in the form that the options in set ask for.
+function output.rows(set, header, rows)
+  if set.json then
+    for _, row in ipairs(rows) do
+      local object = {}
+      for c, name in ipairs(header) do object[name] = row[c] end
+      print(json.line(object))
+    end
+  elseif set.csv then
+    io.write(report.csv(header, rows))
+  else
+    report.print(header, rows)
+  end
+end
+
+function output.when(seconds)
+  return seconds and os.date("%Y-%m-%d %H:%M", math.floor(seconds)) or nil
+end
+
+-- 512 B, 3.4 MB, 1.2 GB
+function output.bytes(n)
+  if n < 1000 then return ("%d B"):format(n) end
+  for _, unit in ipairs { "kB", "MB", "GB" } do
+    n = n / 1000
+    if n < 1000 or unit == "GB" then return ("%.1f %s"):format(n, unit) end
+  end
+end
+
+-- "1 trial", "3 trials"
+function output.count(n, what) return ("%d %s%s"):format(n, what, n == 1 and "" or "s") end
+
+return output

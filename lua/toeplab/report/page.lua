@@ -1,0 +1,319 @@
+-- report/page.lua: the page about a sweep: what dossier.lua gathered, as HTML that needs nothing
+-- else.
+local curves = require "toeplab.report.curves"
+local dossier = require "toeplab.report.summary"
+local formats = require "toeplab.report.formats"
+local html = require "toeplab.report.html"
+local output = require "toeplab.report.listing"
+local plan = require "toeplab.trials.plan"
+local progress = require "toeplab.base.progress"
+local published_tables = require "toeplab.trials.published_tables"
+local secrets = require "toeplab.base.secrets"
+local shell = require "toeplab.base.shell"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+local tables = require "toeplab.report.tables"
+
+local pages = {}
+
+local SMALL = { width = 480, height = 320 } -- pictures that can be read on a phone
+local ROWS, CURVES = 1000, 6 -- the most of a table; pictures of metrics
+local text, raw = html.text, html.raw
+
+local function code(word) return raw(text('<span class="id">%s</span>', word)) end
+
+-- "3 done, 1 failed"
+local function standing(counts)
+  local parts, rest = {}, suggest.keys(counts)
+  for i, status in ipairs(rest) do
+    if status == "done" then table.insert(rest, 1, table.remove(rest, i)) end
+  end
+  for i, status in ipairs(rest) do parts[i] = ("%d %s"):format(counts[status], status) end
+  return table.concat(parts, ", ")
+end
+
+-- ---- Sections: each returns a title and its markup, or nothing --------------------------------
+
+-- Figures are numbered over the page, so that names in them are apart.
+local function figure(page, spec, caption, legends)
+  page.figures = page.figures + 1
+  local markup, why = html.figure(spec, page.figures, caption, legends)
+  if markup then return markup end
+  page.missing = why
+  return ""
+end
+
+local function figures(list)
+  local markup = table.concat(list)
+  return markup ~= "" and '<div class="figures">\n' .. markup .. "</div>\n" or ""
+end
+
+local function own_parts(page)
+  local list = {}
+  for _, part in ipairs(page.d.own or {}) do
+    if part.kind == "table" then
+      list[#list + 1] = html.table(part.header, part.rows, "What the experiment reports")
+    elseif part.kind == "text" then
+      list[#list + 1] = text("<pre>%s</pre>\n", (part.text:gsub("^\n+", ""):gsub("\n+$", "")))
+    else
+      local panels, caption = part.spec.panels or { part.spec }, part.spec.title
+      local drawn = {}
+      for _, panel in ipairs(panels) do
+        panel.width, panel.height = panel.width or SMALL.width, panel.height or SMALL.height
+        drawn[#drawn + 1] = figure(page, panel, panel.title or caption or "",
+          panel.series ~= nil)
+      end
+      list[#list + 1] = figures(drawn)
+    end
+  end
+  return list
+end
+
+-- A <th> of a filled table says what it is the header of.
+local function scoped(markup)
+  markup = markup:gsub("<tr>(.-)</tr>", function(cells)
+    local scope = cells:find("<td>", 1, true) and "row" or "col"
+    return "<tr>" .. cells:gsub("<th>", ('<th scope="%s">'):format(scope)) .. "</tr>"
+  end)
+  return (markup:gsub('<figure class="table"><table>%s*<caption>(.-)</caption>(.-)</table>',
+    function(caption, rows)
+      return '<figure class="paper">' .. html.framed(raw(caption), rows)
+    end, 1))
+end
+
+local function results(page)
+  local d, list = page.d, own_parts(page)
+  if d.own_missing then list[#list + 1] = text("<p class=soft>%s.</p>\n", d.own_missing) end
+  if #list == 0 or d.own_missing then
+    local result = tables.fill(nil, d.pool, d.columns)
+    if #result.columns > 0 and #d.axes > 0 then
+      list[#list + 1] = scoped(formats.html(result))
+    end
+  end
+  if #list > 0 then return "Results", table.concat(list) end
+end
+
+-- The published tables that the sweep answers.
+local function paper(page)
+  local answers, list = page.d.pool.plan.answers, {}
+  for _, id in ipairs(type(answers) == "string" and { answers } or answers or {}) do
+    local ok, published = pcall(published_tables.read, id)
+    if ok then
+      list[#list + 1] = scoped(formats.html(tables.fill(published, page.d.pool)))
+    else
+      list[#list + 1] = text("<p class=soft>It answers %s: %s</p>\n", id, errors.text(published))
+    end
+  end
+  if #list > 0 then return "Paper against measured", table.concat(list) end
+end
+
+local function small(spec)
+  spec.width, spec.height = SMALL.width, SMALL.height
+  return spec
+end
+
+local function caption_of(spec, name)
+  local what = spec.title:match ": (%l.*)$"
+  return name .. (what and ": " .. what or "")
+end
+
+-- Prefixes of metrics that differ in a number at their end.
+local function families(known)
+  local count, list = {}, {}
+  for _, name in ipairs(suggest.keys(known)) do
+    local head = name:match "^(.-[@_: ])[%d.]+$"
+    if head then count[head] = (count[head] or 0) + 1 end
+  end
+  for _, head in ipairs(suggest.keys(count)) do
+    if count[head] > 1 then list[#list + 1] = head end
+  end
+  return list
+end
+
+local function learning(page)
+  local d, list, names = page.d, {}, {}
+  for _, name in ipairs(suggest.keys(d.known)) do
+    if d.known[name] > 2 then
+      table.insert(names, name == "loss" and 1 or #names + 1, name)
+    end
+  end
+  for i = 1, math.min(#names, CURVES) do
+    local spec = small(curves.steps(d.set, names[i]))
+    list[#list + 1] = figure(page, spec, caption_of(spec, names[i] .. " against the step"), true)
+  end
+  for _, prefix in ipairs(families(d.known)) do
+    local spec = small(curves.at(d.set, prefix, { logx = true }))
+    list[#list + 1] = figure(page, spec, caption_of(spec, prefix .. "..."), true)
+  end
+  local more = #names > CURVES and text("<p class=soft>Not drawn: %s.</p>\n",
+    table.concat(names, ", ", CURVES + 1)) or ""
+  local markup = figures(list) .. more
+  if page.missing then
+    markup = markup .. text("<p class=soft>Pictures are missing: %s.</p>\n", page.missing)
+  end
+  if markup ~= "" then return "Curves", markup end
+end
+
+local function trials(page)
+  local d, rows = page.d, {}
+  local header = { "trial", table.unpack(d.axes) }
+  header[#header + 1], header[#header + 2] = "seed", "status"
+  table.move(d.columns, 1, #d.columns, #header + 1, header)
+  header[#header + 1] = "time"
+  for i, t in ipairs(d.trials) do
+    local row = { code(t.id:sub(1, 12)) }
+    for c, key in ipairs(d.axes) do
+      local value = t.config[key]
+      row[c + 1] = value ~= nil and plan.show(value) or nil
+    end
+    local at = #d.axes + 2
+    row[at], row[at + 1] = t.seed, dossier.good[t.status] and t.status
+      or raw(text('<span class="bad">%s</span>', t.status))
+    for c, name in ipairs(d.columns) do row[at + 1 + c] = t.metrics[name] end
+    row[at + 2 + #d.columns] = t.seconds and progress.duration(t.seconds)
+    rows[i] = row
+  end
+  local what = output.count(d.total, "trial") .. ": the last value of each metric"
+  if d.total > #d.trials then what = ("%s; the first %d of them"):format(what, #d.trials) end
+  local others = 0
+  for _ in pairs(d.known) do others = others + 1 end
+  others = others - #d.columns
+  local more = others > 0 and text("<p class=soft>%s more in the store: toeplab export.</p>\n",
+    output.count(others, "metric")) or ""
+  return "Trials", html.table(header, rows, what) .. more
+end
+
+local function failures(page)
+  local rows = {}
+  for i, t in ipairs(page.d.failed) do
+    rows[i] = { code(t.id:sub(1, 12)), t.label, t.status, t.step, t.error }
+  end
+  if #rows == 0 then return nil end
+  return "Failures", html.table({ "trial", "setting", "status", "step", "why" }, rows,
+    "Trials that did not end well")
+end
+
+local function interventions(page)
+  local rows = {}
+  for i, e in ipairs(page.d.events) do
+    if i <= ROWS then
+      rows[i] = { code(e.trial.id:sub(1, 12)), e.trial.label, e.kind, e.step, e.text }
+    end
+  end
+  if #rows == 0 then return nil end
+  return "Interventions", html.table({ "trial", "setting", "what", "step",
+    "why, and what was done" }, rows, "What was done to trials besides training them")
+end
+
+local function sorted_pairs(values)
+  local list = {}
+  for i, key in ipairs(suggest.keys(values)) do list[i] = { key, plan.show(values[key]) } end
+  return list
+end
+
+-- The same as they are, but for the folders of one machine.
+local function plain_pairs(values)
+  local list = {}
+  for i, key in ipairs(suggest.keys(values)) do
+    list[i] = { key, (tostring(values[key]):gsub("^/.*/", ".../")) }
+  end
+  return list
+end
+
+local function configuration(page)
+  local list = sorted_pairs(page.d.pool.fixed)
+  if #list == 0 then return nil end
+  return "What all trials have in common", html.pairs(list)
+end
+
+local function provenance(page)
+  local d, parts = page.d, {}
+  parts[1] = html.table({ "trials", "command", "commit", "host", "version", "threads", "code" },
+    d.origins, "What ran them")
+  if #d.data > 0 then
+    parts[#parts + 1] = html.table({ "data", "sha256" }, d.data, "Data, and its sha256")
+  end
+  local about
+  for _, t in ipairs(d.trials) do about = about or t.about.build and t.about end
+  if about then
+    parts[#parts + 1] = html.details("Versions of libraries, and how the program was compiled",
+      html.pairs(plain_pairs(about.build)))
+    if next(about.environment or {}) then
+      parts[#parts + 1] = html.details("Environment", 
+        html.pairs(plain_pairs(secrets.environment(about.environment))))
+    end
+  end
+  parts[#parts + 1] = html.details("The script: " .. shell.portable(d.sweep.script),
+    text("<pre>%s</pre>\n", d.sweep.source))
+  return "Provenance", table.concat(parts)
+end
+
+local function reproduction(page)
+  local d, lines, commit, dirty = page.d, {}, nil, false
+  for _, t in ipairs(d.trials) do
+    commit, dirty = commit or t.git_commit, dirty or t.git_dirty == 1
+  end
+  if commit then lines[1] = "git checkout " .. commit:sub(1, 12) end
+  for i = #d.pool.sweeps, 1, -1 do
+    local s = d.pool.sweeps[i]
+    local words = { "toeplab", "run", shell.portable(s.script) }
+    for _, override in ipairs(s.plan.overrides or {}) do words[#words + 1] = override end
+    lines[#lines + 1] = shell.line(words)
+  end
+  for _, t in ipairs(d.trials) do
+    if t.status == "done" then
+      lines[#lines + 1] = "toeplab reproduce " .. t.id:sub(1, 12)
+      break
+    end
+  end
+  lines[#lines + 1] = "toeplab report " .. shell.word(d.pool.experiment)
+    .. (d.pool.scale ~= "" and " " .. shell.word("scale=" .. d.pool.scale) or "")
+  local note = dirty and "<p class=soft>The sources had changes beside that commit.</p>\n" or ""
+  return "Reproduction", text("<pre>%s</pre>\n", table.concat(lines, "\n")) .. note
+end
+
+-- ---- The page ---------------------------------------------------------------------------------
+
+local sections = { results, paper, learning, trials, failures, interventions, configuration,
+  provenance, reproduction }
+
+local function head(page)
+  local d = page.d
+  local commits, hosts = {}, {}
+  for _, row in ipairs(d.origins) do commits[row[3]], hosts[row[4] or "unknown"] = true, true end
+  return text("<h1>%s</h1>\n", page.title)
+    .. (d.question ~= "" and text("<p class=question>%s</p>\n", d.question) or "")
+    .. html.pairs {
+      { "trials", ("%s, %s in all"):format(standing(d.counts), progress.duration(d.seconds)) },
+      { "command", code(shell.portable(secrets.text(d.sweep.command))) },
+      { "begun", os.date("!%Y-%m-%d %H:%M UTC", math.floor(d.sweep.created)) },
+      { "commit", table.concat(suggest.keys(commits), ", ") },
+      { "host", table.concat(suggest.keys(hosts), ", ") },
+    }
+end
+
+-- The page about the sweeps of pool (measured.lua), and why pictures are missing (nil: none is).
+function pages.sweep(store, pool)
+  local page = { d = dossier.collect(store, pool, plan.show), figures = 0, title = pool:title() }
+  local links, parts = {}, {}
+  for i, section in ipairs(sections) do
+    local title, markup = section(page)
+    if title then
+      links[#links + 1] = text('<li><a href="#s%s">%s</a></li>', i, title)
+      parts[#parts + 1] = text('<section aria-labelledby="s%s">\n<h2 id="s%s">%s</h2>\n', i, i,
+        title) .. markup .. "</section>\n"
+    end
+  end
+  local body = "<header>\n" .. head(page) .. '<nav aria-label="contents"><ul>'
+    .. table.concat(links) .. "</ul></nav>\n</header>\n<main>\n" .. table.concat(parts)
+    .. "</main>\n"
+  return html.page(page.title, body), page.missing
+end
+
+-- The name of a file for it.
+function pages.name(pool)
+  local name = pool.experiment .. (pool.scale ~= "" and "-" .. pool.scale or "")
+  return (name:gsub("[^%w_.-]+", "-"):gsub("^%.", "-"):sub(1, 120))
+end
+
+return pages

@@ -1,0 +1,310 @@
+-- report/stats.lua: what may be said of few numbers: intervals by Student's t, paired differences,
+-- rank agreement, corrections for many comparisons, the seeds that a claim needs.
+local core = require "toeplab.core"
+
+local stats = { LEVEL = 0.95, DRAWS = 10000 }
+
+-- ---- One sample -------------------------------------------------------------------------------
+
+function stats.mean(x)
+  local sum = 0.0
+  for _, v in ipairs(x) do sum = sum + v end
+  return sum / #x
+end
+
+-- The sample deviation (n - 1); nan of fewer than two.
+function stats.deviation(x)
+  local mean, sum = stats.mean(x), 0.0
+  for _, v in ipairs(x) do sum = sum + (v - mean) ^ 2 end
+  return #x > 1 and math.sqrt(sum / (#x - 1)) or 0 / 0
+end
+
+-- The value below which a share p of x lies, interpolated linearly.
+function stats.quantile(x, p)
+  local sorted = table.move(x, 1, #x, 1, {})
+  table.sort(sorted)
+  local place = 1 + p * (#sorted - 1)
+  local low = math.floor(place)
+  local next = sorted[math.min(low + 1, #sorted)]
+  return sorted[low] + (place - low) * (next - sorted[low])
+end
+
+-- The mean of the middle half: a quarter of the values, rounded down, is cut off at each end.
+function stats.middle_mean(x)
+  local sorted, cut = table.move(x, 1, #x, 1, {}), #x // 4
+  table.sort(sorted)
+  return stats.mean(table.move(sorted, cut + 1, #sorted - cut, 1, {}))
+end
+
+-- ---- Student's t ------------------------------------------------------------------------------
+
+-- log of the gamma function by Lanczos' series (g = 7, nine terms), x > 0.
+local lanczos = { 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,
+  12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7 }
+
+local function log_gamma(x)
+  local sum = 0.99999999999980993
+  for i, c in ipairs(lanczos) do sum = sum + c / (x + i - 1) end
+  local t = x + 6.5
+  return 0.5 * math.log(2 * math.pi) + (x - 0.5) * math.log(t) - t + math.log(sum)
+end
+
+-- The continued fraction of the incomplete beta function, by Lentz's method; fast for
+-- x < (a + 1)/(a + b + 2).
+local function fraction(x, a, b)
+  local c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
+  local h = d
+  for m = 1, 10000 do
+    local even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+    d, c = 1 / (1 + even * d), 1 + even / c
+    h = h * d * c
+    local odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+    d, c = 1 / (1 + odd * d), 1 + odd / c
+    h = h * d * c
+    if math.abs(d * c - 1) < 1e-16 then break end
+  end
+  return h
+end
+
+-- The regularized incomplete beta function I_x(a, b).
+local function incomplete_beta(x, a, b)
+  if x <= 0 then return 0.0 end
+  if x >= 1 then return 1.0 end
+  local front = math.exp(log_gamma(a + b) - log_gamma(a) - log_gamma(b) + a * math.log(x)
+    + b * math.log(1 - x))
+  if x < (a + 1) / (a + b + 2) then return front * fraction(x, a, b) / a end
+  return 1 - front * fraction(1 - x, b, a) / b
+end
+
+-- The probability that Student's t with df degrees of freedom is above t.
+function stats.t_tail(t, df)
+  local half = incomplete_beta(df / (df + t * t), df / 2, 0.5) / 2
+  return t >= 0 and half or 1 - half
+end
+
+local known = {} -- quantiles that were asked for: a table has thousands of intervals of one size
+
+-- The value that Student's t is below with probability p.
+function stats.t_quantile(p, df)
+  if p < 0.5 then return -stats.t_quantile(1 - p, df) end
+  if p == 0.5 then return 0.0 end
+  local of_df = known[df] or {}
+  if of_df[p] then return of_df[p] end
+  local low, high, upper = 0.0, 1.0, 1 - p
+  while stats.t_tail(high, df) > upper do low, high = high, 2 * high end
+  for _ = 1, 200 do
+    local middle = (low + high) / 2
+    if middle <= low or middle >= high then break end
+    if stats.t_tail(middle, df) > upper then low = middle else high = middle end
+  end
+  known[df], of_df[p] = of_df, (low + high) / 2
+  return of_df[p]
+end
+
+-- The mean of x and the ends of its interval: {n=, mean=, deviation=, low=, high=}; without ends
+-- for a single value, nil for none.
+function stats.interval(x, level)
+  if #x == 0 then return nil end
+  local result = { n = #x, mean = stats.mean(x), deviation = stats.deviation(x) }
+  if #x > 1 then
+    local t = stats.t_quantile(1 - (1 - (level or stats.LEVEL)) / 2, #x - 1)
+    local half = t * result.deviation / math.sqrt(#x)
+    result.low, result.high, result.half = result.mean - half, result.mean + half, half
+  end
+  return result
+end
+
+-- ---- Two samples ------------------------------------------------------------------------------
+
+-- The interval of b - a, values of the same seeds in the same order, with the p of the two-sided t
+-- test (nil for a single pair).
+function stats.paired(a, b, level)
+  local differences = {}
+  for i, v in ipairs(a) do differences[i] = b[i] - v end
+  local result = stats.interval(differences, level)
+  if result and result.n > 1 then
+    local se = result.deviation / math.sqrt(result.n)
+    local same = se == 0 and (result.mean == 0 and 1.0 or 0.0)
+    result.p = same or 2 * stats.t_tail(math.abs(result.mean) / se, result.n - 1)
+  end
+  return result
+end
+
+-- The number of values of the sorted list that are below x, and of those that are not above.
+local function ranks(sorted, x)
+  local function count(below)
+    local low, high = 0, #sorted
+    while low < high do
+      local middle = (low + high + 1) // 2
+      if below(sorted[middle]) then low = middle else high = middle - 1 end
+    end
+    return low
+  end
+  return count(function(v) return v < x end), count(function(v) return v <= x end)
+end
+
+-- The share of all pairs of a value of a and one of b in which b is the better one, ties as half.
+function stats.improvement(a, b, better)
+  local sorted, sum = table.move(b, 1, #b, 1, {}), 0.0
+  table.sort(sorted)
+  for _, x in ipairs(a) do
+    local below, upto = ranks(sorted, x)
+    sum = sum + (below + upto) / 2
+  end
+  local share = sum / (#a * #b)
+  return better == "higher" and 1 - share or share
+end
+
+-- The smallest two-sided p that any differences of n pairs can have if all that is assumed is that
+-- their signs are as likely one way as the other: that of equal signs.
+function stats.least_p(n) return math.min(1.0, 2.0 ^ (1 - n)) end
+
+-- The pairs from which on a p below alpha exists at all.
+function stats.least_pairs(alpha)
+  local n = 1
+  while stats.least_p(n) >= alpha do n = n + 1 end
+  return n
+end
+
+-- The pairs that show a true difference, of pairs whose differences have the given deviation, with
+-- probability power: about, and at least 2; math.huge for a difference of 0.
+function stats.pairs_needed(deviation, difference, power, level)
+  difference = math.abs(difference)
+  if difference == 0 or deviation ~= deviation then return math.huge end
+  local upper = 1 - (1 - (level or stats.LEVEL)) / 2
+  local function enough(n)
+    local t = stats.t_quantile(upper, n - 1) + stats.t_quantile(power or 0.8, n - 1)
+    return t * deviation / math.sqrt(n) <= difference
+  end
+  local high = 2
+  while not enough(high) do
+    high = 2 * high
+    if high > 1e9 then return math.huge end
+  end
+  local low = high // 2
+  while low + 1 < high do
+    local middle = (low + high) // 2
+    if enough(middle) then high = middle else low = middle end
+  end
+  return high
+end
+
+-- Holm's correction: the p values of several comparisons, raised so that the chance of any false
+-- claim among them stays below that of one.
+function stats.holm(p)
+  local order, result, most = {}, {}, 0.0
+  for i in ipairs(p) do order[i] = i end
+  table.sort(order, function(i, j) return p[i] < p[j] or p[i] == p[j] and i < j end)
+  for rank, i in ipairs(order) do
+    most = math.max(most, math.min(1.0, (#p - rank + 1) * p[i]))
+    result[i] = most
+  end
+  return result
+end
+
+-- ---- Ranks ------------------------------------------------------------------------------------
+
+-- Kendall's tau-b of the pairs (x[i], y[i]); nan if all of x or of y are the same.
+function stats.kendall(x, y)
+  local sum, of_x, of_y = 0, 0, 0
+  for i = 1, #x do
+    for j = i + 1, #x do
+      local dx, dy = x[i] - x[j], y[i] - y[j]
+      if dx ~= 0 then of_x = of_x + 1 end
+      if dy ~= 0 then of_y = of_y + 1 end
+      if dx ~= 0 and dy ~= 0 then sum = sum + ((dx > 0) == (dy > 0) and 1 or -1) end
+    end
+  end
+  return sum / math.sqrt(of_x * of_y)
+end
+
+-- The probability of a |tau| as large as that of the order y against x (no ties) if every order is
+-- equally likely: exact, from the numbers of orders with each number of inversions.
+function stats.kendall_p(tau, n)
+  local count = { [0] = 1.0 } -- shares of all orders
+  for k = 2, n do
+    local longer = {}
+    for inversions = 0, k * (k - 1) // 2 do
+      local sum = 0.0
+      for j = 0, k - 1 do sum = sum + (count[inversions - j] or 0.0) end
+      longer[inversions] = sum / k
+    end
+    count = longer
+  end
+  local all, p = n * (n - 1) // 2, 0.0
+  for inversions = 0, all do
+    local other = 1 - 2 * inversions / all
+    if math.abs(other) >= math.abs(tau) - 1e-9 then p = p + count[inversions] end
+  end
+  return math.min(1.0, p)
+end
+
+-- Standard normal numbers, two at a time, by Box and Muller.
+local function normals(stream)
+  local spare
+  return function()
+    if spare then
+      local value = spare
+      spare = nil
+      return value
+    end
+    local radius = math.sqrt(-2 * math.log(1 - stream:unit()))
+    local angle = 2 * math.pi * stream:unit()
+    spare = radius * math.sin(angle)
+    return radius * math.cos(angle)
+  end
+end
+
+local RANK_DRAWS = 2000
+local MANY = 100 -- degrees of freedom from which on t is drawn as a normal number
+
+-- Draws of Student's t: a normal number over the root of a mean of df squares of others.
+local function t_draws(normal, df, count)
+  local list = {}
+  for i = 1, count do
+    local top, sum = normal(), df < MANY and 0.0 or df
+    for _ = 1, df < MANY and df or 0 do sum = sum + normal() ^ 2 end
+    list[i] = top / math.sqrt(sum / df)
+  end
+  return list
+end
+
+-- The interval of the tau between x, which is fixed, and the true means behind the samples y[i]
+-- (lists of at least two values each; else nil): quantiles over draws of the means from where their
+-- t intervals put them.
+function stats.kendall_interval(x, y, level)
+  local normal, means = normals(core.stream(1, "kendall")), {}
+  for i, sample in ipairs(y) do
+    if #sample < 2 then return nil end
+    local mean, se = stats.mean(sample), stats.deviation(sample) / math.sqrt(#sample)
+    means[i] = t_draws(normal, #sample - 1, RANK_DRAWS)
+    for k, t in ipairs(means[i]) do means[i][k] = mean + se * t end
+  end
+  local taus, drawn = {}, {}
+  for k = 1, RANK_DRAWS do
+    for i in ipairs(y) do drawn[i] = means[i][k] end
+    taus[k] = stats.kendall(x, drawn)
+  end
+  local outside = (1 - (level or stats.LEVEL)) / 2
+  return stats.quantile(taus, outside), stats.quantile(taus, 1 - outside)
+end
+
+-- ---- Bootstrap --------------------------------------------------------------------------------
+
+-- The interval of statistic(values) over samples that are drawn again within each of the strata
+-- (lists of values), which stay as large as they are. For many strata of few values; for a single
+-- one with few values it is too narrow.
+function stats.bootstrap(strata, statistic, level)
+  local stream, results = core.stream(1, "bootstrap"), {}
+  for k = 1, stats.DRAWS do
+    local drawn = {}
+    for _, values in ipairs(strata) do
+      for _ = 1, #values do drawn[#drawn + 1] = values[1 + stream:below(#values)] end
+    end
+    results[k] = statistic(drawn)
+  end
+  local outside = (1 - (level or stats.LEVEL)) / 2
+  return stats.quantile(results, outside), stats.quantile(results, 1 - outside)
+end
+
+return stats

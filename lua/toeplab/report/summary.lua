@@ -1,0 +1,218 @@
+-- report/summary.lua: all that a page about a sweep says, as data: its trials, what they logged,
+-- what the experiment's own report prints and draws, what failed, what made it.
+local config = require "toeplab.base.config"
+local core = require "toeplab.core"
+local experiment = require "toeplab.trials.experiment"
+local gathered = require "toeplab.report.groups"
+local report = require "toeplab.report.table_text"
+local secrets = require "toeplab.base.secrets"
+local shell = require "toeplab.base.shell"
+local sheet = require "toeplab.report.toolbox"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+local trial_files = require "toeplab.store.trial_files"
+
+local dossier = {}
+
+dossier.COLUMNS = 8   -- metrics in the table of trials
+dossier.MOST = 1000   -- trials that are looked at one by one
+dossier.good = { done = true, queued = true, running = true, pruned = true }
+
+-- ---- Trials -----------------------------------------------------------------------------------
+
+local function details(store, id)
+  local row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
+  row.config, row.about = store:config(row.config), store:object(row.provenance)
+  row.label = row.about.label or row.id:sub(1, 12)
+  row.metrics = store:results(row.id)
+  return row
+end
+
+-- Of a list of trials (of measured.lua) the first, and of all those that did not end well the
+-- first.
+local function trials_of(store, all)
+  local list, failed = {}, {}
+  for i, t in ipairs(all) do
+    local row = i <= dossier.MOST and details(store, t.id)
+    list[i] = row or nil
+    if not dossier.good[t.status] and #failed < dossier.MOST then
+      failed[#failed + 1] = row or details(store, t.id)
+    end
+  end
+  return list, failed
+end
+
+-- "ppl@64" before "ppl@512".
+local function natural(a, b)
+  local function key(name)
+    return (name:gsub("%d+", function(digits) return ("%012d"):format(tonumber(digits)) end))
+  end
+  return key(a) < key(b)
+end
+
+-- The metrics that are worth a column: those of the experiment's report or, if it names none, first
+-- those that were logged once.
+local function columns(pool, known)
+  local once, often = {}, {}
+  for _, name in ipairs(suggest.keys(known)) do
+    local list = known[name] == 1 and once or often
+    list[#list + 1] = name
+  end
+  table.sort(once, natural)
+  local list, taken = {}, {}
+  local function add(name)
+    if known[name] and not taken[name] and #list < dossier.COLUMNS then
+      taken[name], list[#list + 1] = true, name
+    end
+  end
+  for _, source in ipairs { pool.plan.columns or {}, once, { "loss" }, often } do
+    for _, name in ipairs(source) do add(name) end
+  end
+  return list
+end
+
+-- ---- The experiment's own report --------------------------------------------------------------
+
+-- The functions that a report is given, which keep what they are told in parts.
+local function recorder(parts)
+  local given = setmetatable({}, { __index = report })
+  function given.table(header, rows)
+    parts[#parts + 1] = { kind = "table", header = header, rows = rows }
+  end
+  function given.plot(spec) parts[#parts + 1] = { kind = "plot", spec = spec } end
+  given.print = given.table
+  return given
+end
+
+-- Runs fn with print going into parts.
+local function printing(parts, fn)
+  local show = print
+  rawset(_G, "print", function(...)
+    local words = table.pack(...)
+    for i = 1, words.n do words[i] = tostring(words[i]) end
+    local text, last = table.concat(words, "\t"), parts[#parts]
+    if last and last.kind == "text" then
+      last.text = last.text .. "\n" .. text
+    else
+      parts[#parts + 1] = { kind = "text", text = text }
+    end
+  end)
+  local ok, why = pcall(fn)
+  rawset(_G, "print", show)
+  return ok, why
+end
+
+local function given_trials(store, trials)
+  local list = {}
+  for _, t in ipairs(trials) do
+    if t.status == "done" then
+      local metrics, texts = store:results(t.id)
+      list[#list + 1] = { id = t.id, label = t.label, seed = t.seed, config = config.copy(t.config),
+        metrics = metrics, texts = texts, made = store:origin(t.id),
+        series = function(_, name) return store:of(t.id):series(name) end }
+    end
+  end
+  return list
+end
+
+-- What the report of the script prints and draws: a list of parts {kind="table", header=, rows=},
+-- {kind="plot", spec=}, {kind="text", text=}; nil if it is a table of columns or there is none.
+-- Second result: why it is missing. The script is run only as it lies on disk, unchanged, and not
+-- in the results folder: that may come from somebody else, with a script to be run here.
+local function own_report(store, sweep, trials)
+  if trial_files.holds(store.folder, sweep.script) then
+    return nil, ("%s lies in the results folder, which may be another's, so it is not run")
+      :format(sweep.script)
+  end
+  local text = core.sys.kind(sweep.script) == "file" and core.sys.read_file(sweep.script)
+  if not text or core.sha256(text) ~= sweep.sha256 then
+    return nil, ("%s is not here as it was run, so its own report is left out"):format(sweep.script)
+  end
+  local ok, exp = pcall(experiment.load, sweep.script)
+  if not ok then return nil, "the script cannot be read: " .. errors.text(exp) end
+  local list = given_trials(store, trials)
+  if type(exp.report) ~= "function" or #list == 0 then return nil end
+  local parts = {}
+  local fine, why = printing(parts, function() exp.report(list, recorder(parts)) end)
+  return parts, not fine and "the report of the script failed: " .. errors.text(why) or nil
+end
+
+-- ---- What made it -----------------------------------------------------------------------------
+
+-- Rows {number of trials, command, commit, host, version, threads}.
+local function origins(trials)
+  local rows, found = {}, {}
+  for _, t in ipairs(trials) do
+    if t.command then
+      local commit = t.git_commit and t.git_commit:sub(1, 12) .. (t.git_dirty == 1
+        and " with changes" or "") or "none"
+      local command = shell.portable(secrets.text(t.command or ""))
+      local row = { 0, command, commit, t.host, t.about.version, t.about.threads,
+        (t.code_hash or ""):sub(1, 12) }
+      local words = {}
+      for c = 2, 7 do words[c - 1] = tostring(row[c]) end
+      local key = table.concat(words, "\n")
+      if not found[key] then
+        found[key], rows[#rows + 1] = row, row
+      end
+      found[key][1] = found[key][1] + 1
+    end
+  end
+  return rows
+end
+
+-- Rows {name of the data, sha256}.
+local function data(trials, show)
+  local rows, seen = {}, {}
+  for _, t in ipairs(trials) do
+    local hash = t.data_hash or ""
+    if hash ~= "" and not seen[hash] then
+      seen[hash] = true
+      rows[#rows + 1] = { show(t.config.corpus or t.config.task or "data"), hash }
+    end
+  end
+  return rows
+end
+
+local function events(store, trials)
+  local list = {}
+  for _, t in ipairs(trials) do
+    for _, row in ipairs(store:rows([[SELECT kind, step, text FROM v_events WHERE trial = ?
+        ORDER BY created, step]], { t.id })) do
+      list[#list + 1] = { trial = t, kind = row.kind, step = row.step, text = row.text }
+    end
+  end
+  return list
+end
+
+local function counts(trials)
+  local count = {}
+  for _, t in ipairs(trials) do count[t.status] = (count[t.status] or 0) + 1 end
+  return count
+end
+
+-- All about the sweeps of pool (measured.lua). show: of a value of a configuration.
+function dossier.collect(store, pool, show)
+  local sweep = store:rows("SELECT * FROM sweeps WHERE id = ?", { pool.sweeps[1].id })[1]
+  local all = pool:trials {}
+  local trials, failed = trials_of(store, all)
+  local ids, seconds = {}, 0
+  for _, t in ipairs(all) do seconds = seconds + (t.seconds or 0) end
+  for i, t in ipairs(trials) do ids[i] = t.id end
+  local set = gathered.set(store, ids)
+  local known = gathered.metrics(set)
+  local d = { pool = pool, sweep = sweep, trials = trials, failed = failed, total = #all,
+    seconds = seconds, set = set, known = known,
+    question = sheet.question(sweep.source), columns = columns(pool, known),
+    counts = counts(all), origins = origins(trials), data = data(trials, show),
+    events = events(store, trials), axes = suggest.keys(pool.axes) }
+  if #all == #trials then
+    d.own, d.own_missing = own_report(store, sweep, trials)
+  else
+    d.own_missing = ("There are more than %d trials, so the experiment's own report is left out")
+      :format(dossier.MOST)
+  end
+  return d
+end
+
+return dossier

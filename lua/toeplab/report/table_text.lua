@@ -1,0 +1,139 @@
+-- report/table_text.lua: tables as aligned text, CSV and JSON, and the table that an experiment
+-- asks for.
+local core = require "toeplab.core"
+local json = require "toeplab.base.json"
+local plan = require "toeplab.trials.plan"
+
+local report = {}
+
+-- The number of characters of a UTF-8 text; of bytes where it is none.
+local function width(s)
+  return utf8.len(s) or #s
+end
+
+-- A cell as text: floats with 4 decimals; very small and large ones with 3 significant digits;
+-- large whole ones as they are.
+function report.cell(v)
+  if v == nil then return "-" end
+  if math.type(v) == "float" then
+    if v ~= v then return "nan" end
+    local size = math.abs(v)
+    if size >= 1000 and size < 1e15 and v == math.floor(v) then return ("%d"):format(v) end
+    if size ~= 0 and (size < 1e-3 or size >= 1e6) then return ("%.3g"):format(v) end
+    return ("%.4f"):format(v)
+  end
+  return tostring(v)
+end
+
+-- A text for one line of a terminal.
+local function line(s) return core.sys.clean((s:gsub("[\n\t]", " "))) end
+
+-- Lines of a table: header is a list of names, rows lists of values. Numbers are set to the right.
+function report.lines(header, rows)
+  local cells, right, widths = { {} }, {}, {}
+  for c, name in ipairs(header) do cells[1][c] = line(tostring(name)) end
+  for r, row in ipairs(rows) do
+    cells[r + 1] = {}
+    for c = 1, #header do
+      cells[r + 1][c] = line(report.cell(row[c]))
+      right[c] = (right[c] == nil or right[c]) and (type(row[c]) == "number" or row[c] == nil)
+    end
+  end
+  for c = 1, #header do
+    widths[c] = 0
+    for _, row in ipairs(cells) do widths[c] = math.max(widths[c], width(row[c])) end
+  end
+  local lines = {}
+  for r, row in ipairs(cells) do
+    local parts = {}
+    for c = 1, #header do
+      local space = (" "):rep(widths[c] - width(row[c]))
+      parts[c] = right[c] and space .. row[c] or row[c] .. space
+    end
+    lines[r] = table.concat(parts, "  "):match(".*%S") or ""
+  end
+  return lines
+end
+
+function report.print(header, rows)
+  for _, text in ipairs(report.lines(header, rows)) do print(text) end
+end
+
+local function csv_cell(v)
+  if v == nil then return "" end
+  if v ~= v then return "nan" end
+  if type(v) == "number" then return v - v == 0 and json.number(v) or tostring(v) end
+  local s = core.sys.clean(tostring(v))
+  return s:find('[",\n]') and '"' .. s:gsub('"', '""') .. '"' or s
+end
+
+-- RFC 4180, one header line. Control characters are written out, as in tables: JSON keeps them.
+function report.csv(header, rows)
+  local lines = {}
+  for r = 0, #rows do
+    local row, parts = rows[r] or header, {}
+    for c = 1, #header do parts[c] = csv_cell(row[c]) end
+    lines[#lines + 1] = table.concat(parts, ",")
+  end
+  return table.concat(lines, "\n") .. "\n"
+end
+
+-- The mean (nan if a value is) and the standard deviation of the values; nil of none.
+function report.mean(values)
+  if #values == 0 then return nil end
+  local sum, squares = 0.0, 0.0
+  for _, v in ipairs(values) do sum = sum + v end
+  local mean = sum / #values
+  for _, v in ipairs(values) do squares = squares + (v - mean) ^ 2 end
+  return mean, math.sqrt(squares / #values)
+end
+
+-- The number of trials in which one of the metrics is not finite.
+local function diverged(trials, names)
+  local count = 0
+  for _, trial in ipairs(trials) do
+    local bad = false
+    for _, name in ipairs(names) do
+      local v = trial.metrics[name]
+      bad = bad or v ~= nil and v - v ~= 0
+    end
+    if bad then count = count + 1 end
+  end
+  return count
+end
+
+-- The table { rows = "key", columns = {"metric", ...} } over trials with .config and .metrics: one
+-- line per value of the key, each cell the mean of the metric over the seeds; a last column says
+-- how many of them diverged, if any did.
+function report.by(spec, trials)
+  local keys = type(spec.rows) == "table" and spec.rows or { spec.rows }
+  local header, groups, order = table.move(keys, 1, #keys, 1, {}), {}, {}
+  for _, name in ipairs(spec.columns) do header[#header + 1] = name end
+  header[#header + 1] = "trials"
+  for _, trial in ipairs(trials) do
+    local row = {}
+    for i, key in ipairs(keys) do row[i] = plan.show(trial.config[key]) end
+    local name = table.concat(row, "\0")
+    if not groups[name] then
+      groups[name], order[#order + 1] = { row = row }, name
+    end
+    table.insert(groups[name], trial)
+  end
+  local rows, some = {}, diverged(trials, spec.columns) > 0
+  if some then header[#header + 1] = "diverged" end
+  for _, key in ipairs(order) do
+    local row = groups[key].row
+    for _, name in ipairs(spec.columns) do
+      local values = {}
+      for _, trial in ipairs(groups[key]) do values[#values + 1] = trial.metrics[name] end
+      row[#row + 1] = report.mean(values) or false
+    end
+    row[#row + 1] = #groups[key]
+    if some then row[#row + 1] = diverged(groups[key], spec.columns) end
+    for c = 1, #row do if row[c] == false then row[c] = nil end end
+    rows[#rows + 1] = row
+  end
+  return header, rows
+end
+
+return report

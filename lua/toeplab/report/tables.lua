@@ -1,0 +1,276 @@
+-- report/tables.lua: a published table, or the table of an experiment, filled with what was
+-- measured.
+--
+-- The result, which formats.lua writes in any form, is
+--   { id=, caption=, source=, corner=, columns = { {id=, name=, better=, here=} }, rows = { {name=,
+--     cells = { {paper=, all the fields of a cell} } } }, agreement = { {column=, ...} }, notes= }
+-- A cell: interval (of stats.interval, of the finite values of done trials), asked, done, diverged,
+-- early, rescued, failed, open (numbers of trials), trials (the trials themselves).
+local json = require "toeplab.base.json"
+local measured = require "toeplab.report.answers"
+local plan = require "toeplab.trials.plan"
+local published_tables = require "toeplab.trials.published_tables"
+local stats = require "toeplab.report.stats"
+local suggest = require "toeplab.base.suggest"
+
+local tables = {}
+
+local early = { pruned = true, timeout = true, budget = true, guard = true }
+
+-- ---- Cells ------------------------------------------------------------------------------------
+
+local function cell(trials, metric, times, rescued)
+  local c = { asked = #trials, done = 0, diverged = 0, early = 0, rescued = 0, failed = 0, open = 0,
+    trials = trials, values = {} }
+  for _, t in ipairs(trials) do
+    local v = t.values[metric]
+    if early[t.status] then
+      c.early = c.early + 1
+    elseif t.status == "failed" then
+      c.failed = c.failed + 1
+    elseif t.status ~= "done" then
+      c.open = c.open + 1
+    elseif v then
+      c.done = c.done + 1
+      if rescued[t.id] then c.rescued = c.rescued + 1 end
+      if v - v == 0 then
+        c.values[#c.values + 1] = v * (times or 1)
+      else
+        c.diverged = c.diverged + 1
+      end
+    end
+  end
+  -- A mean over those seeds alone that did not diverge would flatter.
+  if c.diverged == 0 then c.interval = stats.interval(c.values) end
+  return c
+end
+
+-- ---- Rows -------------------------------------------------------------------------------------
+
+-- The keys that tell rows apart: all axes but those by which columns are chosen.
+local function row_keys(pool, columns)
+  local of_columns, keys = published_tables.keys(columns), {}
+  for _, key in ipairs(suggest.keys(pool.axes)) do
+    if not of_columns[key] then keys[#keys + 1] = key end
+  end
+  return keys
+end
+
+local function label(at, keys)
+  local parts = {}
+  for _, key in ipairs(keys) do
+    if at[key] ~= nil then parts[#parts + 1] = key .. "=" .. plan.show(at[key]) end
+  end
+  return #parts > 0 and table.concat(parts, " ") or "all"
+end
+
+-- Labels the groups by those of the keys that tell them apart: of keys that go together, as in a
+-- zip, the ones that are wanted (a set) stay.
+local function name_groups(list, keys, wanted)
+  local kept = table.move(keys, 1, #keys, 1, {})
+  local function distinct()
+    local seen = {}
+    for _, group in ipairs(list) do
+      group.label = label(group.at, kept)
+      if seen[group.label] then return false end
+      seen[group.label] = true
+    end
+    return true
+  end
+  for i = #kept, 1, -1 do
+    local key = table.remove(kept, i)
+    if wanted[key] or #kept == 0 or not distinct() then table.insert(kept, i, key) end
+  end
+  distinct()
+end
+
+-- The trials as groups of one row each: {row= (a published one, or nil), label=, at=, trials=}.
+local function groups(trials, keys, match)
+  local list, found, of_point = {}, {}, {}
+  for _, t in ipairs(trials) do
+    local group = of_point[t.point]
+    if not group then
+      local at = {}
+      for _, key in ipairs(keys) do at[key] = t.point.at[key] end
+      local text = json.encode(at)
+      group = found[text]
+      if not group then
+        group = { row = match(t.point.values), at = at, trials = {} }
+        found[text], list[#list + 1] = group, group
+      end
+      of_point[t.point] = group
+    end
+    table.insert(group.trials, t)
+  end
+  return list
+end
+
+-- Rows as they are shown: those of the paper in its order, each as often as groups answer it, then
+-- the groups that the paper has not.
+local function lines(rows, list)
+  local result, more = {}, {}
+  for _, row in ipairs(rows) do
+    local found = 0
+    for _, group in ipairs(list) do
+      if group.row == row then
+        found = found + 1
+        result[#result + 1] = { name = row[1], published = row, group = group }
+      end
+    end
+    if found == 0 then result[#result + 1] = { name = row[1], published = row } end
+    for i = #result - found + 1, found > 1 and #result or 0 do
+      result[i].name = row[1] .. " " .. result[i].group.label
+      result[i].one_of = found
+    end
+  end
+  for _, group in ipairs(list) do
+    if not group.row then more[#more + 1] = { name = group.label, group = group } end
+  end
+  return table.move(more, 1, #more, #result + 1, result)
+end
+
+-- ---- Columns ----------------------------------------------------------------------------------
+
+-- Gives each column the number of its metric in the returned list of names; none if none of its
+-- metrics was logged.
+local function assign(columns, logged)
+  local list, place = {}, {}
+  for _, column in ipairs(columns) do
+    for _, name in ipairs(column.metrics or {}) do
+      if logged[name] and not column.metric then
+        if not place[name] then
+          list[#list + 1] = name
+          place[name] = #list
+        end
+        column.metric, column.name_of_metric = place[name], name
+      end
+    end
+  end
+  return list
+end
+
+-- Of the trials of a row those of a column.
+local function of_column(column, trials, axes)
+  if not column.where then return trials end
+  local list, fits, match = {}, {}, published_tables.matcher({ { where = { column.where } } }, axes)
+  for _, t in ipairs(trials) do
+    if fits[t.point] == nil then fits[t.point] = match(t.point.values) ~= nil end
+    if fits[t.point] then list[#list + 1] = t end
+  end
+  return list
+end
+
+local function fill(result, pool)
+  local rescued = pool and pool:rescued()
+  for _, row in ipairs(result.rows) do
+    row.cells = {}
+    for c, column in ipairs(result.columns) do
+      local trials = row.group and column.metric and of_column(column, row.group.trials, pool.axes)
+      local filled = trials and #trials > 0
+        and cell(trials, column.metric, column.times, rescued) or { asked = 0 }
+      local paper = row.published and row.published[c + 1]
+      filled.paper = paper ~= nil and paper or nil
+      if row.published and paper == false then filled.dash = true end
+      row.cells[c] = filled
+      if filled.asked > 0 then column.here = true end
+    end
+  end
+end
+
+-- ---- Agreement --------------------------------------------------------------------------------
+
+local function tied(list)
+  local seen = {}
+  for _, v in ipairs(list) do
+    if seen[v] then return true end
+    seen[v] = true
+  end
+  return false
+end
+
+-- Kendall's tau between the paper's and the measured order of the rows in a column; nil of fewer
+-- than two rows, or where one row is answered more than once.
+local function agreement(result, c)
+  local paper, samples, means = {}, {}, {}
+  for _, row in ipairs(result.rows) do
+    local cell = row.cells[c]
+    if row.one_of then return nil end
+    if type(cell.paper) == "number" and cell.interval then
+      local i = #paper + 1
+      paper[i], samples[i], means[i] = cell.paper, cell.values, cell.interval.mean
+    end
+  end
+  if #paper < 2 then return nil end
+  local tau = stats.kendall(paper, means)
+  if tau ~= tau then return nil end
+  local a = { column = result.columns[c], rows = #paper, tau = tau }
+  if not tied(paper) then a.p = stats.kendall_p(tau, #paper) end
+  a.low, a.high = stats.kendall_interval(paper, samples)
+  return a
+end
+
+-- ---- All of it --------------------------------------------------------------------------------
+
+-- The table of an experiment of our own: a column for each of its metrics.
+local function own(pool, name, metrics)
+  local columns, asked = {}, #metrics > 0 and metrics or pool.plan.columns or {}
+  for i, metric in ipairs(asked) do
+    columns[i] = { id = metric, name = metric, metrics = { metric } }
+  end
+  return { id = name, caption = "experiment " .. name, rows_are = "trials", columns = columns,
+    rows = {} }
+end
+
+-- Fills the published table `published` (nil: makes that of the pool's experiment, with columns for
+-- `metrics`, or those that its report names) from pool, which may be nil: the paper's numbers
+-- alone. Result: see above; also pool, trials, published.
+function tables.fill(published, pool, metrics)
+  local from = published or own(pool, pool.experiment, metrics or {})
+  local result = { id = from.id, caption = from.caption, source = from.source,
+    corner = from.rows_are, columns = from.columns, published = published, pool = pool,
+    columns_are = from.columns_are, agreement = {}, unfit = 0 }
+  local list = {}
+  if pool then
+    local names = assign(from.columns, pool:metrics())
+    result.trials = pool:trials(names)
+    local match = published_tables.matcher(from.rows, pool.axes)
+    local keys, wanted = row_keys(pool, from.columns), published_tables.keys(from.rows)
+    local rows = pool.plan.rows -- a key, a list of some, or nil
+    for _, key in ipairs(type(rows) == "table" and rows or { rows }) do wanted[key] = true end
+    list = groups(result.trials, keys, match)
+    name_groups(list, keys, wanted)
+  end
+  result.rows = lines(from.rows, list)
+  fill(result, pool)
+  for c, column in ipairs(result.columns) do
+    result.agreement[#result.agreement + 1] = column.here and agreement(result, c) or nil
+  end
+  return result
+end
+
+-- The best of the measured rows of a column whose interval clears that of the runner-up, or nil.
+function tables.best(result, c)
+  local better, best, second = result.columns[c].better, nil, nil
+  local sign = better == "higher" and -1 or better == "lower" and 1
+  for r, row in ipairs(result.rows) do
+    local i = row.cells[c].interval
+    if sign and i and (not best or sign * i.mean < sign * result.rows[best].cells[c].interval.mean)
+    then
+      best, second = r, best
+    elseif sign and i and (not second
+      or sign * i.mean < sign * result.rows[second].cells[c].interval.mean) then
+      second = r
+    end
+  end
+  if not best or not second then return nil end
+  local a, b = result.rows[best].cells[c].interval, result.rows[second].cells[c].interval
+  if not a.low or not b.low then return nil end
+  local apart = better == "lower" and a.high < b.low or better == "higher" and a.low > b.high
+  return apart and best or nil
+end
+
+-- The pool of what answers the published table id under the filters; nil if nothing does. Second
+-- result: experiments and scales that answer it, but not under the filters.
+function tables.pool(store, id, filters) return measured.pool(store, "answers", id, filters) end
+
+return tables

@@ -1,0 +1,128 @@
+-- report/toolbox.lua: what a report is given: the functions of report.lua, and those that leave a
+-- table and a picture of an experiment in its results folder, with how they were made.
+--
+--   report = function(trials, report)
+--     report.table({ "r", "error" }, rows)          printed, and tables/NAME.md
+--     report.plot { series = { ... } }              figures/NAME.svg
+--   end
+--
+-- NAME is the experiment's, and -SCALE where a scale was chosen.
+local core = require "toeplab.core"
+local plot = require "toeplab.report.plot"
+local report = require "toeplab.report.table_text"
+local shell = require "toeplab.base.shell"
+local errors = require "toeplab.base.errors"
+local trial_files = require "toeplab.store.trial_files"
+
+local sheet = {}
+
+-- What the script says of itself: the lines of comment that it begins with, to the first empty one.
+function sheet.question(text)
+  local words = {}
+  for line in (text .. "\n"):gmatch("(.-)\n") do
+    local comment = line:match("^%-%-%s*(.*)$")
+    if not comment or comment == "" then break end
+    words[#words + 1] = comment
+  end
+  return (table.concat(words, " "):gsub("^[%w_-]+%.lua:%s*", ""):gsub("^%l", string.upper))
+end
+
+local function cell(v)
+  return (report.cell(v):gsub("[|\\]", "\\%0"):gsub("%c", " "))
+end
+
+local function row(values, count)
+  local cells = {}
+  for c = 1, count do cells[c] = cell(values[c]) end
+  return "| " .. table.concat(cells, " | ") .. " |"
+end
+
+-- One line per command, commit and host that made some of the trials.
+local function origins(trials)
+  local lines, seeds, order = {}, {}, {}
+  for _, t in ipairs(trials) do
+    local command = shell.portable(t.made.command or "")
+    local line = ("`%s`, %s%s, %s with %s threads"):format(command,
+      t.made.commit and "commit " .. t.made.commit:sub(1, 12) or "no commit",
+      t.made.dirty and " with changes" or "", t.made.host or "unknown host",
+      t.made.threads or "unknown")
+    if not seeds[line] then
+      seeds[line], order[#order + 1] = {}, line
+    end
+    seeds[line][t.seed] = true
+  end
+  for i, line in ipairs(order) do
+    local list = {}
+    for seed in pairs(seeds[line]) do list[#list + 1] = seed end
+    table.sort(list)
+    local all = #list > 2 and list[#list] - list[1] == #list - 1
+    lines[i] = ("%s, seed%s %s"):format(line, #list > 1 and "s" or "",
+      all and list[1] .. " to " .. list[#list] or table.concat(list, ", "))
+  end
+  return lines
+end
+
+local function markdown(self, title, header, rows)
+  local rule, lines = {}, { "# " .. title, "" }
+  if self.question ~= "" then lines[#lines + 1] = self.question .. "\n" end
+  lines[#lines + 1] = row(header, #header)
+  for c = 1, #header do
+    rule[c] = rows[1] and type(rows[1][c]) == "number" and "---:" or "---"
+  end
+  lines[#lines + 1] = "| " .. table.concat(rule, " | ") .. " |"
+  for _, values in ipairs(rows) do lines[#lines + 1] = row(values, #header) end
+  lines[#lines + 1] = ""
+  for _, line in ipairs(origins(self.trials)) do
+    lines[#lines + 1] = "Made by " .. line .. "."
+  end
+  return table.concat(lines, "\n") .. "\n"
+end
+
+-- The path below the results folder, whose last folder is made.
+local function place(self, folder, name, ending)
+  if not name:find("^[%w_-]+$") then
+    error(("report: '%s' cannot be the name of a file: use letters, digits, _ and -"):format(name),
+      3)
+  end
+  local path = trial_files.make(self.folder, folder)
+  return ("%s/%s%s.%s"):format(path, name, self.scale, ending)
+end
+
+local function draw(self, how, spec, name, ending)
+  local path = place(self, "figures", name, ending)
+  local ok, why, _, status = how(path, spec)
+  if errors.storage_problem(status) then errors.raise(errors.STORAGE, "%s", why) end
+  if ok then
+    self.progress:say("wrote %s", path)
+  elseif not self.told then
+    self.told = true
+    self.progress:warn("no picture %s: %s", path, why)
+  end
+end
+
+-- o: folder (of the results), name (of the experiment), scale, text (of the script), progress,
+-- trials (each with its seed and made = {command=, commit=, dirty=, host=, threads=}).
+function sheet.new(o)
+  local self = { folder = o.folder, trials = o.trials, progress = o.progress,
+    question = sheet.question(o.text), scale = o.scale ~= "" and "-" .. o.scale or "" }
+  local given = setmetatable({}, { __index = report })
+
+  -- Prints a table and writes it to tables/NAME.md.
+  function given.table(header, rows, name)
+    local path = place(self, "tables", name or o.name, "md")
+    report.print(header, rows)
+    local text = markdown(self, name or o.name, header, rows)
+    local ok, why = core.sys.write_file(path, text)
+    if not ok then errors.raise(errors.STORAGE, "%s", why) end
+    self.progress:say("wrote %s", path)
+  end
+
+  -- Draws figures/NAME.svg (tl.plot.svg); without gnuplot it says so, once.
+  function given.plot(spec, name)
+    draw(self, spec.matrix and plot.heat or plot.svg, spec, name or o.name, "svg")
+  end
+
+  return given
+end
+
+return sheet

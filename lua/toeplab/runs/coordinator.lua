@@ -1,0 +1,398 @@
+-- runs/coordinator.lua: shares the trials of a run out to worker processes and takes their journals
+-- over into the store, whose only writer it is.
+local config = require "toeplab.base.config"
+local core = require "toeplab.core"
+local eta = require "toeplab.runs.eta"
+local processes = require "toeplab.runs.processes"
+local prune = require "toeplab.trials.prune"
+local records = require "toeplab.store.records"
+local errors = require "toeplab.base.errors"
+local wire = require "toeplab.base.wire"
+local worker = require "toeplab.runs.worker"
+
+local coordinator = {}
+
+local TAKE_SECONDS, DEATHS = 0.2, 2
+local GRACE_SECONDS, HURRY_SECONDS = 8, 2 -- from the asking of a worker to stop to its end
+
+local Pool = {}
+Pool.__index = Pool
+
+-- run: records, folder, progress, trials, exp, worker (the words of the command line of a worker),
+-- jobs, turns (devices.lua), timeout (seconds, or nil), fail_fast, used (seconds of its trials
+-- before).
+function coordinator.new(run)
+  local budget = run.exp.budget or {}
+  return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
+    counts = { done = 0, failed = 0, pruned = 0 }, deaths = {}, started = 0, total = budget.total,
+    limit = budget.trial, eta = eta.new(run.records, run.exp.name, run.jobs) }, Pool)
+end
+
+-- ---- Trials -----------------------------------------------------------------------------------
+
+-- Removes what a killed worker left half done: files that no row knows.
+local function clean_folder(run, t, artifacts)
+  local folder, known = run.folder .. "/" .. t.path, {}
+  for _, row in ipairs(artifacts) do known[row.path] = true end
+  for _, name in ipairs(core.sys.list(folder) or {}) do
+    local ours = records.keeps(name) or name:find("^%..*%.tmp") or name:find("^events%-%d+%.jnl$")
+    if ours and not known[t.path .. "/" .. name] then core.sys.remove(folder .. "/" .. name) end
+  end
+end
+
+-- Ends the process of w and forgets it.
+local function dismiss(self, w)
+  w:kill()
+  for i, other in ipairs(self.workers) do
+    if other == w then
+      self.run.turns:give(w.place)
+      table.remove(self.workers, i)
+      return
+    end
+  end
+end
+
+-- Gives worker w the trial t.
+local function assign(self, w, t)
+  local run = self.run
+  local ok, why = core.sys.mkdir(run.folder .. "/" .. t.path)
+  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  t.provenance = config.copy(t.provenance)
+  t.provenance.device = w.place.about
+  local attempt, seconds, artifacts = run.records:begin(t, w.process:pid())
+  clean_folder(run, t, artifacts)
+  local lines = {}
+  for i, a in ipairs(artifacts) do
+    lines[i] = wire.line("artifact", a.kind, a.step, a.path, a.bytes, a.sha256)
+  end
+  lines[#lines + 1] = wire.line("trial", t.number, worker.check(run.exp, t, t.code_hash), t.path,
+    attempt, seconds)
+  w.trial, w.began, w.step, w.text, w.late, w.deadline = t, core.sys.clock(), nil, nil, nil, nil
+  w.seconds, w.killed, w.rung = seconds, nil, nil
+  w.process:send(table.concat(lines)) -- if it is gone, its end is found soon
+  w.trial_log = ("%s/%s/log.txt"):format(run.folder, t.path)
+  run.progress:began(w, t)
+end
+
+-- Gives each worker that is free the next trial of its device; one for which there is none goes.
+-- Where trials are pruned none is begun before those that it will wait for.
+local function assign_free(self)
+  for _, w in ipairs(table.move(self.workers, 1, #self.workers, 1, {})) do
+    if not w.trial and not w.closed and #self.queue > 0 then
+      local i = 1
+      while not self.pruner and self.queue[i] and self.queue[i].config.device ~= w.device do
+        i = i + 1
+      end
+      if self.queue[i] and self.queue[i].config.device == w.device then
+        assign(self, w, table.remove(self.queue, i))
+      else
+        dismiss(self, w)
+      end
+    end
+  end
+end
+
+-- Hands out trials as long as there is a worker for them; those whose cards are taken wait.
+local function assign_all(self)
+  assign_free(self)
+  local open, i, full = 0, 1, {}
+  for _, w in ipairs(self.workers) do open = open + (w.closed and 0 or 1) end
+  while open < self.run.jobs and self.queue[i] do
+    local device = self.queue[i].config.device
+    local place = not full[device] and self.run.turns:take(device)
+    if place then
+      self.started = self.started + 1 -- a number of its own: others may have ended
+      local w = processes.start(self.run, self.started, device, place)
+      table.insert(self.workers, w)
+      assign(self, w, table.remove(self.queue, i))
+      open = open + 1
+    else
+      full[device], i = true, i + 1
+    end
+  end
+end
+
+-- Takes over what the journal of the worker's trial says; some: not all if that is much. Raises if
+-- it cannot be read: what the trial has said there is lost or not known.
+local function take(self, w, some)
+  local _, damage = self.run.records:take(w.trial.id, w.trial.path, some)
+  if damage then
+    errors.raise(errors.STORAGE, "%s: its journal in %s/%s cannot be read: %s", w.trial.label,
+      self.run.folder, w.trial.path, damage)
+  end
+end
+
+-- How the trial of w has ended by the word of its own journal: {status=, error=, ended=}, or nil.
+local function own_word(self, w)
+  take(self, w)
+  local row = self.run.records:outcome(w.trial.id)
+  return row.status ~= "running" and row or nil
+end
+
+-- Warns after the first trial about axes that it did not read; runner.lua makes it an error only
+-- when all trials have run.
+local function check_reads(self)
+  local run, conditional = self.run, {}
+  for _, rule in ipairs(run.exp.when or {}) do
+    for key in pairs(rule.grid or {}) do conditional[key] = true end
+  end
+  for _, key in ipairs(self.checked and {} or run.axes) do
+    if not self.reads[key] and not conditional[key] then
+      run.progress:warn("%s: the first trial did not read '%s'; if none does, its values make no "
+        .. "difference", run.exp:where(key), key)
+    end
+  end
+  self.checked = true
+end
+
+-- The worker's trial is over: status "done", "failed" or "interrupted". Returns what it counts as:
+-- what had no more time has failed. It is done only if its journal says so.
+local function over(self, w, status, why, ended)
+  local run, t = self.run, w.trial
+  local said = own_word(self, w)
+  if status == "done" and not (said and said.status == "done") then
+    errors.raise(errors.STORAGE, "%s: its worker has ended it, and its journal in %s/%s has no end",
+      t.label, run.folder, t.path)
+  end
+  run.records:check()
+  if w.late and status ~= "done" then status, why, ended = "failed", w.late, w.late_for end
+  if not said or w.late then run.records:finish(t.id, status, why, ended) end
+  run.records:end_journal(t.id, t.path)
+  w.trial, t.status = nil, ended == "pruned" and ended or status
+  run.used = run.used + core.sys.clock() - w.began
+  run.progress:ended(w, t, t.status, core.sys.clock() - w.began)
+  if status == "done" then check_reads(self) end
+  if self.counts[t.status] then self.counts[t.status] = self.counts[t.status] + 1 end
+  if status == "failed" then
+    run.progress:say("%s failed: %s", t.label, why)
+    if run.fail_fast then
+      self.failed_fast = true
+      self:wind_down("TERM")
+    end
+  end
+  return status
+end
+
+-- ---- What workers tell ------------------------------------------------------------------------
+
+local hear = {}
+
+function hear.step(_, w, step, total, text) w.step, w.total, w.text = step, total, text end
+
+function hear.say(self, w, text) self.run.progress:from(w, "say", text) end
+
+function hear.note(self, w, text) self.run.progress:from(w, "note", text) end
+
+function hear.warn(self, w, text) self.run.progress:from(w, "warn", text) end
+
+function hear.clear(self) self.run.progress:clear() end
+
+function hear.begin(self, _, what, total) self.run.progress:begin(what, total) end
+
+function hear.part(self, _, done) self.run.progress:part(done) end
+
+function hear.read(self, _, ...)
+  for _, key in ipairs { ... } do self.reads[key] = true end
+end
+
+-- The trial waits at that step until it is told whether it goes on.
+function hear.rung(self, w, step)
+  take(self, w)
+  w.rung, w.waits_since = step, core.sys.clock()
+end
+
+function hear.unfit(_, w, code, why) w.unfit = { code = code, why = why } end
+
+function hear.ended(self, w, status, code, why, ended)
+  local label = w.trial.label
+  if self.named and why then -- the worker was told by SIGTERM
+    why = why:gsub("^stopped by SIG%w+", "stopped by SIG" .. self.named)
+  end
+  w.closed = w.late ~= nil -- it was told to stop: it takes no other trial
+  status = over(self, w, status, why, ended)
+  if status == "failed" and w.place.card then dismiss(self, w) end -- its card may be beyond use
+  if code == errors.STORAGE then
+    self.storage = { label = label, why = why }
+    self:wind_down("TERM")
+  elseif code and not w.late and not (self.fate and self.fate.label)
+    and not (self.failed_fast and not self.user) then
+    local known = self.fate and self.fate.code
+    self.fate = { code = known or code, label = label, why = ("%s: %s"):format(label, why) }
+    if not known then self:wind_down("TERM") end
+  end
+end
+
+-- ---- What befalls workers ---------------------------------------------------------------------
+
+-- A worker's process has ended. What it was at goes on from its checkpoint in another one, unless
+-- that happens again and again.
+local function buried(self, w)
+  local why, signal = w:cause()
+  why = w.late or why
+  dismiss(self, w)
+  local t = w.trial
+  if not t then return end
+  local said = own_word(self, w)
+  if said then -- it was over, and had no time to say so
+    return over(self, w, said.status, said.error, said.ended)
+  end
+  self.deaths[t] = (self.deaths[t] or 0) + 1
+  if self.winding or w.late then
+    over(self, w, "interrupted", why)
+  elseif signal and self.deaths[t] < DEATHS then
+    over(self, w, "interrupted", why)
+    self.run.progress:warn("%s: %s; it goes on in another", t.label, why)
+    t.status = nil
+    table.insert(self.queue, 1, t)
+  elseif w.unfit then
+    over(self, w, "interrupted", w.unfit.why)
+    w.unfit.label, self.fate = t.label, self.fate or w.unfit
+    self:wind_down("TERM")
+  else
+    over(self, w, "failed", why)
+    if signal and self.pruner then -- not by what it computed: the same command may bring its values
+      self.fate = self.fate or { code = errors.FAILED, label = t.label,
+        why = ("%s: %s, and the trials after it are judged by its values"):format(t.label, why) }
+      self:wind_down("TERM")
+    end
+  end
+end
+
+-- What is wrong with the time that the trial of w has taken, and the word for it.
+local function overdue(self, w, now)
+  local limit, spent = self.run.timeout, now - w.began
+  if limit and spent > limit then
+    return ("took longer than %g seconds"):format(limit), "timeout"
+  end
+  if self.limit and w.seconds + spent > self.limit then
+    return ("budget: has had its %g seconds"):format(self.limit), "budget"
+  end
+end
+
+-- A trial that takes too long is asked to stop.
+local function check_time(self, w, now)
+  if not w.trial then return end
+  if not w.late and not w.rung then
+    w.late, w.late_for = overdue(self, w, now)
+    if w.late then
+      w.closed = true -- it ends after this trial
+      w:ask_to_stop("TERM", GRACE_SECONDS)
+    end
+  end
+  w:kill_if_overdue(now)
+end
+
+-- No more trials are begun; those at work are asked to save and stop.
+function Pool:wind_down(signal, seconds)
+  self.queue, self.winding = {}, true
+  for _, w in ipairs(self.workers) do
+    if w.trial then w:ask_to_stop(signal, seconds or GRACE_SECONDS) end
+  end
+end
+
+-- Passes signals of the user on; a second SIGINT does not let the workers finish their step.
+local function check_signals(self)
+  local count, name = core.sys.interrupted()
+  if count == (self.seen or 0) and (not name or self.named) then return end
+  local what, code = errors.signal()
+  if not self.fate then self.fate = { code = code, why = "stopped by SIG" .. what } end
+  self.user, self.seen, self.named = true, count, name
+  self:wind_down(name and "TERM" or "INT", count > 1 and HURRY_SECONDS or nil)
+end
+
+-- ---- The loop ---------------------------------------------------------------------------------
+
+local function listen(self, w)
+  local text = w.process:receive()
+  for _, line in ipairs(w.read(text or "")) do
+    local act = hear[line[1]]
+    if act then act(self, w, table.unpack(line, 2, line.n)) end
+  end
+  if not text then buried(self, w) end
+end
+
+-- The budget of the whole run is the time of all its trials together.
+local function check_budget(self, now)
+  if not self.total or self.fate then return end
+  local used = self.run.used
+  for _, w in ipairs(self.workers) do
+    if w.trial then used = used + (w.rung and w.waits_since or now) - w.began end
+  end
+  if used <= self.total then return end
+  self.fate = { code = errors.BUDGET, label = "budget",
+    why = ("the trials have had their %g seconds"):format(self.total) }
+  self:wind_down("TERM")
+end
+
+-- Tells trials that wait to be judged whether they go on. The wait takes none of their time.
+local function judge_all(self, now)
+  if self.winding then return end
+  for _, w in ipairs(self.workers) do
+    local word, why
+    if w.trial and w.rung then word, why = self.pruner:judge(w.trial, w.rung) end
+    if word then
+      if word == "prune" then self.run.progress:note("%s: pruned: %s", w.trial.label, why) end
+      w.began, w.rung = w.began + now - w.waits_since, nil
+      w.process:send(wire.line(word))
+    end
+  end
+end
+
+
+local function busy(self)
+  for _, w in ipairs(self.workers) do
+    if w.trial then return true end
+  end
+  return false
+end
+
+local function take_all(self, now)
+  if now - self.taken < TAKE_SECONDS then return end
+  self.taken = now
+  self.run.records:check()
+  for _, w in ipairs(self.workers) do
+    if w.trial then take(self, w, true) end
+  end
+end
+
+local function turn(self)
+  assign_all(self)
+  local processes = {}
+  for i, w in ipairs(self.workers) do processes[i] = w.process end
+  core.sys.poll(processes, 0.1)
+  for _, w in ipairs(table.move(self.workers, 1, #self.workers, 1, {})) do listen(self, w) end
+  local now = core.sys.clock()
+  for _, w in ipairs(self.workers) do check_time(self, w, now) end
+  check_budget(self, now)
+  take_all(self, now)
+  judge_all(self, now)
+  check_signals(self)
+  self.run.progress:show(self.workers, self.counts, function()
+    return self.eta:seconds(self.queue, self.workers)
+  end)
+end
+
+-- Runs the trials of list. Returns counts {done=, failed=} and the set of keys that were read.
+-- Raises for what ends the run before its end; then too no worker is left.
+function Pool:go(list)
+  local spec = self.run.exp.prune
+  self.queue = table.move(list, 1, #list, 1, {})
+  self.pruner = spec and prune.new(spec, self.run.records, self.run.trials, list)
+  local ok, why = pcall(function()
+    while #self.queue > 0 or busy(self) do turn(self) end
+  end)
+  for _, w in ipairs(self.workers) do w:kill() end
+  self.run.progress:clear()
+  if not ok then
+    if errors.is(why) and why.code == errors.STORAGE then errors.storage(why.message) end
+    error(why, 0)
+  end
+  if self.storage then
+    errors.storage(("%s: %s"):format(self.storage.label, self.storage.why))
+  elseif self.fate then
+    errors.raise(self.fate.code, "%s; the same command continues", self.fate.why)
+  end
+  return self.counts, self.reads
+end
+
+return coordinator

@@ -1,0 +1,315 @@
+-- runs/reproduce.lua: runs a stored trial again, from its stored script and configuration, and
+-- compares the two bit for bit.
+local checkpoint = require "toeplab.store.checkpoint"
+local config = require "toeplab.base.config"
+local core = require "toeplab.core"
+local experiment = require "toeplab.trials.experiment"
+local json = require "toeplab.base.json"
+local records = require "toeplab.store.records"
+local runner = require "toeplab.runs.runner"
+local secrets = require "toeplab.base.secrets"
+local shell = require "toeplab.base.shell"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+local trial_files = require "toeplab.store.trial_files"
+
+local reproduce = {}
+
+-- ---- What is stored ---------------------------------------------------------------------------
+
+-- The text of what "auto" stood for in trial id; nil: nothing.
+local function backends_of(store, id)
+  local sql = "SELECT path, sha256 FROM artifacts WHERE trial = ? AND kind = 'backends'"
+  local file = store:rows(sql, { id })[1]
+  if not file then return nil end
+  local path = trial_files.path(store.folder, id, file)
+  local text = core.sys.read_file(path)
+  if not text or core.sha256(text) ~= file.sha256 then
+    errors.raise(errors.STORAGE,
+      "%s is missing or damaged: which backends trial %s ran with is not "
+      .. "known, and by others its bits are others", path, id:sub(1, 12))
+  end
+  return text
+end
+
+-- The trial id as the store knows it: its row with about (provenance), device, source, script and
+-- overrides (of the sweep that asked for it), backends (the text of choices.lua, or nil).
+function reproduce.stored(store, id)
+  local t = store:rows([[SELECT id, experiment, coalesce(ended, status) AS status, config, seed,
+    sweep, code_hash, data_hash, git_commit AS "commit", git_dirty AS dirty, host, provenance,
+    coalesce(json_extract(config, '$.device'), 'cpu') AS device, error
+    FROM trials WHERE id = ?]], { id })[1]
+  if t.status ~= "done" then
+    errors.usage("trial %s is %s: only a done one can be reproduced", id:sub(1, 12), t.status)
+  end
+  local sweep = store:rows([[SELECT script, source, plan FROM sweeps WHERE id IN (?1,
+    (SELECT max(sweep) FROM members WHERE trial = ?2)) ORDER BY id LIMIT 1]],
+    { t.sweep, id, n = 2 })[1]
+  if not sweep then errors.usage("the script of trial %s is not stored", id:sub(1, 12)) end
+  if t.config:find(secrets.MASK, 1, true) then
+    errors.usage("trial %s was run with a secret, which is not stored: run its script with it",
+      id:sub(1, 12))
+  end
+  t.about, t.source, t.script = store:object(t.provenance), sweep.source, sweep.script
+  t.overrides = store:object(sweep.plan).overrides or {}
+  t.backends = backends_of(store, id)
+  return t
+end
+
+-- ---- The second run ---------------------------------------------------------------------------
+
+-- A scratch folder of an interrupted reproduction is gone on with; one that came to its end is not.
+local function prepare(scratch)
+  local _, link = core.sys.kind(scratch)
+  local _, inner = core.sys.kind(scratch .. "/results") -- neither leads elsewhere
+  if not link and not inner and core.sys.exists(scratch .. "/results/runs.db") then
+    local old <close> = records.open(scratch .. "/results", "r")
+    local row = old:rows("SELECT status FROM trials")[1]
+    if not row or row.status == "running" or row.status == "interrupted" then return end
+  end
+  reproduce.clear(scratch)
+end
+
+-- The second run takes the backends that the first one chose: to choose again is no reproduction.
+local function give_backends(t)
+  return function(store, trials)
+    local new = trials[1]
+    if not t.backends or not new then return end
+    local path = new.path .. "/backends-00000000.txt"
+    local ok, why = core.sys.mkdir(store.folder .. "/" .. new.path)
+    if ok then ok, why = core.sys.write_file(store.folder .. "/" .. path, t.backends) end
+    if not ok then errors.raise(errors.STORAGE, "%s", why) end
+    store:rows([[INSERT OR REPLACE INTO artifacts (trial, kind, step, path, bytes, sha256)
+      VALUES (?, 'backends', 0, ?, ?, ?)]], { new.id, path, #t.backends, core.sha256(t.backends) })
+  end
+end
+
+-- The keys that every experiment got, the last one first, and what trials of before had been.
+local added = { { "device", "cpu" }, { "precision", "float32" } }
+
+-- Whether one that the script declares now is t, which may be of before those keys.
+local function is(t, declared)
+  local values, i = config.copy(declared.config), 0
+  while json.encode(secrets.config(values)) ~= t.config do
+    i = i + 1
+    if not added[i] or values[added[i][1]] ~= added[i][2] then return false end
+    values[added[i][1]] = nil
+  end
+  return true
+end
+
+-- The overrides of t, and its device if that was not said but TOEPLAB_DEVICE's.
+local function overrides_of(t, script)
+  for _, word in ipairs(t.overrides) do
+    if word:find "^device=" then return t.overrides end
+  end
+  if experiment.load(script):varies "device" then return t.overrides end
+  local words = table.move(t.overrides, 1, #t.overrides, 1, {})
+  words[#words + 1] = "device=" .. t.device
+  return words
+end
+
+function reproduce.clear(scratch) os.execute("rm -rf " .. shell.quote(scratch)) end
+
+-- Runs the trial t (of reproduce.stored) again in the folder scratch. options: threads, quiet,
+-- out, command. Returns the id that it has now; raises if it cannot be run or fails.
+function reproduce.run(t, scratch, options)
+  prepare(scratch)
+  local script = ("%s/%s"):format(scratch, t.script:match("[^/]+$"))
+  local ok, why = core.sys.mkdir(scratch)
+  if ok then ok, why = core.sys.write_file(script, t.source) end
+  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  local code, trials = runner.run(script, overrides_of(t, script), { dir = scratch .. "/results",
+    quiet = options.quiet, out = options.out, command = options.command,
+    threads = options.threads, enlisted = give_backends(t),
+    only = function(other) return is(t, other) end })
+  if #trials == 0 then
+    errors.raise(errors.CHECK, "the stored script and its overrides (%s) no longer give this trial",
+      table.concat(t.overrides, " "))
+  end
+  if code ~= errors.DONE then errors.raise(errors.CHECK,
+    "the trial failed when it was run again") end
+  return trials[1].id
+end
+
+-- ---- Comparison -------------------------------------------------------------------------------
+
+local function series(store, id)
+  return store:rows([[SELECT step, name, value FROM v_metrics WHERE trial = ?
+    ORDER BY step, name]], { id })
+end
+
+-- The number of floats from a to b; nil if that says nothing, as they are far apart.
+local function ulps(a, b)
+  if not a or not b or a - a ~= 0 or b - b ~= 0 or (a < 0) ~= (b < 0) then return nil end
+  local n = math.abs(string.unpack("j", string.pack("d", a))
+    - string.unpack("j", string.pack("d", b)))
+  return n < 1000000 and n or nil
+end
+
+local function same(a, b)
+  return a == b or a == nil and b == nil
+end
+
+local function before(a, b)
+  if not a or not b then return a ~= nil end
+  if a.step ~= b.step then return a.step < b.step end
+  return a.name < b.name
+end
+
+-- Walks two series together; returns {same=, differ=, names=, first=}: first is {step=, name=,
+-- was=, is=, missing=, ulps=}; ignored: name -> true for metrics that are not compared.
+local function compare_metrics(old, new, ignored)
+  local result, i, j = { same = 0, differ = 0, ignored = 0, names = {} }, 1, 1
+  local function note(a, b)
+    local m = a or b
+    if ignored[m.name] then
+      result.ignored = result.ignored + 1
+    elseif a and b and same(a.value, b.value) then
+      result.same = result.same + 1
+    else
+      result.differ = result.differ + 1
+      result.names[m.name] = true
+      result.first = result.first or { step = m.step, name = m.name, was = a and (a.value or 0 / 0),
+        is = b and (b.value or 0 / 0), ulps = a and b and ulps(a.value, b.value) }
+    end
+  end
+  while i <= #old or j <= #new do
+    local a, b = old[i], new[j]
+    if before(a, b) then
+      note(a, nil)
+      i = i + 1
+    elseif before(b, a) then
+      note(nil, b)
+      j = j + 1
+    else
+      note(a, b)
+      i, j = i + 1, j + 1
+    end
+  end
+  return result
+end
+
+-- A nested state as path -> text of its bits.
+local function flatten(state)
+  local flat = {}
+  local function walk(value, path)
+    if type(value) == "table" then
+      for key, item in pairs(value) do walk(item, path .. "/" .. tostring(key)) end
+    elseif type(value) == "userdata" then
+      local bits = {}
+      for i, x in ipairs(value:reshape(-1):totable()) do bits[i] = ("%a"):format(x) end
+      flat[path:sub(2)] = { bits = table.concat(bits, " "), tensor = true }
+    else
+      local text = math.type(value) == "float" and ("%a"):format(value) or tostring(value)
+      flat[path:sub(2)] = { bits = text }
+    end
+  end
+  walk(state, "")
+  return flat
+end
+
+-- The names of what differs in two states, and how many tensors and values are the same.
+local function compare_states(a, b)
+  a.threads, b.threads, a.device, b.device = nil, nil, nil, nil -- provenance, not a result
+  local old, new, set = flatten(a), flatten(b), {}
+  local result = { tensors = 0, values = 0, differ = {} }
+  for name in pairs(old) do set[name] = true end
+  for name in pairs(new) do set[name] = true end
+  for _, name in ipairs(suggest.keys(set)) do
+    local x, y = old[name], new[name]
+    if x and y and x.bits == y.bits then
+      local kind = x.tensor and "tensors" or "values"
+      result[kind] = result[kind] + 1
+    else
+      table.insert(result.differ, name)
+    end
+  end
+  return result
+end
+
+local function files(store, id)
+  return store:rows([[SELECT kind, max(step) AS step, path, sha256, trial FROM v_artifacts
+    WHERE trial = ? GROUP BY kind ORDER BY kind]], { id })
+end
+
+-- The last checkpoints of both: {step=, tensors=, values=, differ=}, or {step=, why=}: why they
+-- cannot be compared.
+local function compare_checkpoints(old, new, a, b)
+  local result = { step = a.step }
+  if not b or b.step ~= a.step then
+    result.why = b and ("the new one is of step %d"):format(b.step) or "the new run has none"
+    result.differ = { "step" }
+    return result
+  end
+  local was = trial_files.path(old.folder, a.trial, a)
+  local is = trial_files.path(new.folder, b.trial, b)
+  local ok, hash = pcall(core.sha256_file, was)
+  if not ok or hash ~= a.sha256 then
+    result.why = ok and was .. " is damaged" or tostring(hash)
+    return result
+  end
+  local compared = compare_states(checkpoint.read(was), checkpoint.read(is))
+  compared.step = a.step
+  return compared
+end
+
+-- Compares trial id in store old with trial new_id in store new. Returns {metrics=, checkpoint=,
+-- texts=, other_texts=, equal=}: checkpoint nil if the old one has none; texts: how many are the
+-- same, other_texts: the kinds of those that are not.
+function reproduce.compare(old, id, new, new_id, ignored)
+  local told = { metrics = compare_metrics(series(old, id), series(new, new_id), ignored or {}),
+    texts = 0, other_texts = {} }
+  local there = {}
+  for _, f in ipairs(files(new, new_id)) do there[f.kind] = f end
+  for _, f in ipairs(files(old, id)) do
+    local g = there[f.kind]
+    if f.kind == "checkpoint" then
+      told.checkpoint = compare_checkpoints(old, new, f, g)
+    elseif f.kind ~= "best" then
+      local fine = g and g.sha256 == f.sha256
+      told.texts = told.texts + (fine and 1 or 0)
+      if not fine then table.insert(told.other_texts, f.kind) end
+    end
+  end
+  local differ = told.checkpoint and told.checkpoint.differ or {}
+  told.equal = told.metrics.differ == 0 and #differ == 0 and #told.other_texts == 0
+  return told
+end
+
+-- ---- What may explain it ----------------------------------------------------------------------
+
+local function told(v)
+  if v == nil then return "not recorded" end
+  if type(v) == "table" then return json.encode(v) end
+  return tostring(v)
+end
+
+-- What is different between the provenance of two trials (rows with about): a list of {name=, was=,
+-- is=}. What is not recorded of one of them is different too.
+function reproduce.differences(a, b)
+  local list = {}
+  local function add(name, was, is)
+    was, is = told(was), told(is)
+    if was ~= is then list[#list + 1] = { name = name, was = was, is = is } end
+  end
+  add("code", a.code_hash, b.code_hash)
+  add("modules", a.about.modules, b.about.modules)
+  add("commit", a.commit, b.commit)
+  add("changes", a.about.changes or a.dirty == 1 or false, b.about.changes or b.dirty == 1 or false)
+  add("data", a.data_hash, b.data_hash)
+  add("threads", a.about.threads, b.about.threads)
+  add("cpu features", a.about.features, b.about.features)
+  add("device", a.about.device, b.about.device)
+  add("host", a.host, b.host)
+  for _, part in ipairs { "build", "environment" } do
+    local was, is, set = a.about[part] or {}, b.about[part] or {}, {}
+    for name in pairs(was) do set[name] = true end
+    for name in pairs(is) do set[name] = true end
+    set.threads = nil
+    for _, name in ipairs(suggest.keys(set)) do add(name, was[name], is[name]) end
+  end
+  return list
+end
+
+return reproduce

@@ -1,0 +1,300 @@
+-- runs/runner.lua: runs the trials of an experiment. The same command starts, continues and
+-- repairs: what is done is skipped, what was interrupted goes on from its checkpoint.
+local config = require "toeplab.base.config"
+local coordinator = require "toeplab.runs.coordinator"
+local core = require "toeplab.core"
+local devices = require "toeplab.trials.devices"
+local experiment = require "toeplab.trials.experiment"
+local identify = require "toeplab.trials.identity"
+local journal = require "toeplab.store.journal"
+local json = require "toeplab.base.json"
+local plan = require "toeplab.trials.plan"
+local progress = require "toeplab.base.progress"
+local provenance = require "toeplab.trials.provenance"
+local records = require "toeplab.store.records"
+local report = require "toeplab.report.table_text"
+local secrets = require "toeplab.base.secrets"
+local sheet = require "toeplab.report.toolbox"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+local trial_files = require "toeplab.store.trial_files"
+
+local runner = {}
+
+local SECONDS, PATIENCE_SECONDS = 60, 20
+
+-- A fixed key that no trial read may be a slip: weight_deacy. Where trials were done before, or
+-- failed, others may have read it; and a scale may be such that some keys are of no use.
+local function warn_fixed(run, counts, reads)
+  if counts.done ~= #run.trials or run.scale ~= "" then return end
+  local unread = {}
+  for _, key in ipairs(suggest.keys(run.exp.fixed)) do
+    if not reads[key] and not run.exp.always[key] then unread[#unread + 1] = key end
+  end
+  if #unread == 0 then return end
+  run.progress:warn("%s: no trial read %s: a slip in the name, or of no use here?",
+    run.exp:where(unread[1]), "'" .. table.concat(unread, "', '") .. "'")
+end
+
+-- An axis that no trial read made no difference: its trials are the same ones, again and again.
+local function check_read(run, counts, reads)
+  if counts.done == 0 then return end
+  for _, key in ipairs(run.axes) do
+    if not reads[key] then
+      errors.usage("%s: no trial read '%s', so its values made no difference: read it or take it "
+        .. "out", run.exp:where(key), key)
+    end
+  end
+end
+
+local function finished(run)
+  local list = {}
+  for _, t in ipairs(run.trials) do
+    if t.status == "done" then
+      local metrics, texts = run.records:results(t.id)
+      list[#list + 1] = { id = t.id, label = t.label, seed = t.seed, config = t.config,
+        metrics = metrics, texts = texts, made = run.records:origin(t.id),
+        series = function(_, name) return run.records:of(t.id):series(name) end }
+    end
+  end
+  return list
+end
+
+-- A table of all metrics, for experiments that ask for nothing.
+local function plain_report(trials)
+  local set = {}
+  for _, t in ipairs(trials) do
+    for name in pairs(t.metrics) do set[name] = true end
+  end
+  local names, rows = suggest.keys(set), {}
+  for i, t in ipairs(trials) do
+    rows[i] = { t.label }
+    for c, name in ipairs(names) do rows[i][c + 1] = t.metrics[name] end
+  end
+  report.print({ "trial", table.unpack(names) }, rows)
+end
+
+-- A column that no trial logged is a slip in its name.
+local function warn_columns(run, trials)
+  local logged = {}
+  for _, t in ipairs(trials) do
+    for name in pairs(t.metrics) do logged[name] = true end
+  end
+  for _, name in ipairs(run.exp.report.columns) do
+    if not logged[name] then
+      run.progress:warn("%s: no trial logged '%s'%s", run.exp:where("columns"), name,
+        suggest.hint(name, suggest.keys(logged)))
+    end
+  end
+end
+
+local function show_report(run)
+  local trials, wanted = finished(run), run.exp.report
+  if #trials == 0 then return end
+  if type(wanted) == "function" then
+    wanted(trials, sheet.new { folder = run.folder, name = run.exp.name, scale = run.scale,
+      text = run.exp.text, progress = run.progress, trials = trials })
+  elseif wanted then
+    report.print(report.by(wanted, trials))
+    warn_columns(run, trials)
+  else
+    plain_report(trials)
+  end
+end
+
+local function summary(run, counts, seconds)
+  local parts = {}
+  for _, name in ipairs { "done", "skipped", "pruned", "failed" } do
+    local words = { done = "done", skipped = "already done", pruned = "pruned", failed = "failed" }
+    if counts[name] > 0 then parts[#parts + 1] = counts[name] .. " " .. words[name] end
+  end
+  if #parts == 0 then parts[1] = "none of them here" end -- of another shard
+  run.progress:say("%d trial%s: %s  (%s, %s)", #run.trials, #run.trials == 1 and "" or "s",
+    table.concat(parts, ", "), progress.duration(seconds), run.folder)
+  if counts.failed > 3 then
+    run.progress:say("toeplab failures %s groups them by their causes", run.exp.name)
+  end
+end
+
+local function scale_of(words)
+  for _, word in ipairs(words) do
+    if word:find("^scale=") then return word:sub(7) end
+  end
+  return ""
+end
+
+-- ---- All of it --------------------------------------------------------------------------------
+
+-- A worker of a killed run saves and ends by itself; one that does not is killed.
+local function wait_for_writer(run, open)
+  local path, began = run.folder .. "/" .. journal.path(open.path, open.attempt), core.sys.clock()
+  while journal.in_use(path) do
+    local waited = core.sys.clock() - began
+    if waited > PATIENCE_SECONDS then
+      if open.host ~= core.sys.hostname() then -- there it is another process's number
+        errors.raise(errors.LOCKED, "%s: process %d on %s is writing to it", path, open.pid,
+          open.host)
+      end
+      core.sys.kill(open.pid)
+    end
+    core.sys.sleep(0.05)
+    local name, code = errors.signal()
+    if name then errors.raise(code, "stopped by SIG%s", name) end
+  end
+end
+
+-- What killed runs left in journals is taken over before anything else.
+local function replay(run)
+  for _, open in ipairs(run.records:open_journals()) do
+    wait_for_writer(run, open)
+    local _, damage = run.records:take(open.id, open.path)
+    if damage then
+      run.progress:warn("%s/%s: %s; what follows it is lost", run.folder, open.path, damage)
+    end
+    run.records:end_journal(open.id, open.path)
+  end
+end
+
+-- A function that gives the words of the command line of a worker on a device, and how many threads
+-- it has.
+local function worker_words(run, path, overrides, options)
+  local threads = run.threads or math.max(1, core.threads() // run.jobs)
+  return function(device)
+    local words = { core.sys.executable(), "--threads", tostring(threads), "worker",
+      "--dir=" .. run.folder, "--device=" .. device }
+    for _, name in ipairs { "steps", "seconds" } do
+      local value = run.checkpoint[name]
+      words[#words + 1] = value and ("--checkpoint-%s=%.17g"):format(name, value)
+    end
+    table.move({ "--", path }, 1, 2, #words + 1, words)
+    return table.move(overrides, 1, #overrides, #words + 1, words)
+  end, threads
+end
+
+-- The trials that are to be run: all that are not done, or a share of them.
+local function to_do(run, shard)
+  local list, skipped = {}, 0
+  for i, t in ipairs(run.trials) do
+    local status, row = run.records:status(t.id)
+    local ours = not shard or (i - 1) % shard.of == shard.part - 1
+    if status == "done" or status == "pruned" then
+      t.status, skipped = status, skipped + 1
+    elseif ours then
+      if row then t.step, t.had = row.step, row.seconds end -- none before it is enlisted
+      list[#list + 1] = t
+    end
+  end
+  return list, skipped
+end
+
+-- Numbers the trials; returns those that only, a function of a trial, wants.
+local function chosen(trials, only)
+  local list = {}
+  for i, t in ipairs(trials) do
+    t.number = i
+    if not only or only(t) then list[#list + 1] = t end
+  end
+  return list
+end
+
+local function prepare(path, overrides, options)
+  local exp = experiment.load(path)
+  local trials, about = plan.trials(exp, overrides)
+  identify(exp, trials)
+  trials = chosen(trials, options.only)
+  local given = options.steps or options.seconds
+  local checkpoint = given and { steps = options.steps, seconds = options.seconds }
+    or exp.checkpoint
+  if not next(checkpoint) then checkpoint = { seconds = SECONDS } end
+  return { exp = exp, trials = trials, axes = about.axes, folder = records.folder(options.dir),
+    checkpoint = checkpoint, jobs = options.jobs or 1, timeout = options.timeout,
+    turns = devices.turns(options.share or 1),
+    fail_fast = options.fail_fast, threads = options.threads, used = 0.0,
+    progress = progress.new { quiet = options.quiet, out = options.out } }
+end
+
+-- What the report of an experiment says of its rows or columns, nil if it is a function or nothing.
+local function asked(exp, field)
+  return type(exp.report) == "table" and exp.report[field] or nil
+end
+
+-- Keeps the changes of the checkout that are not committed in a file of the results folder, named
+-- by its hash; returns its path there, or nil if there are none.
+local function keep_changes(run)
+  local text = provenance.changes()
+  if not text then return nil end
+  local path = ("changes/%s.diff"):format(core.sha256(text):sub(1, 16))
+  trial_files.make(run.folder, "changes")
+  local file = run.folder .. "/" .. path
+  if core.sys.exists(file) then return path end
+  local ok, why = core.sys.write_file(file, text)
+  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  return path
+end
+
+-- Makes the rows of the sweep and of its trials.
+local function enlist(run, path, overrides, options, threads)
+  local about = provenance.collect(options.command)
+  about.threads, run.scale = threads, scale_of(overrides)
+  if about.dirty then about.changes = keep_changes(run) end
+  local sweep = run.records:sweep { experiment = run.exp.name, script = path,
+    source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
+    scale = run.scale,
+    plan = json.encode { axes = run.axes, overrides = secrets.words(overrides),
+      trials = #run.trials, answers = run.exp.answers, columns = asked(run.exp, "columns"),
+      rows = asked(run.exp, "rows") } }
+  for _, t in ipairs(run.trials) do t.experiment, t.provenance = run.exp.name, about end
+  run.records:enlist(sweep, run.trials)
+end
+
+-- Runs the experiment in the script at path under overrides ("key=value"). options: dir, quiet,
+-- steps and seconds between checkpoints, jobs (workers), share (trials on a card), timeout (seconds
+-- of a trial), fail_fast, shard ({part=, of=}), command (the words of the whole command line), out
+-- (a file instead of stderr), threads (of each worker), only (a function that says whether a trial
+-- is wanted; then there is no report), enlisted (a function that is told the records and the trials
+-- once these have rows). Returns the exit code, then the trials; raises for what ends the run.
+function runner.run(path, overrides, options)
+  local run = prepare(path, overrides, options)
+  core.sys.catch_signals()
+  run.records = records.open(run.folder, "w")
+  local guard <close> = run.records
+  local began = core.sys.clock()
+  devices.check(run.exp, (to_do(run, options.shard))) -- before anything is begun
+  replay(run)
+  local threads
+  run.worker, threads = worker_words(run, path, overrides, options)
+  enlist(run, path, overrides, options, threads)
+  if options.enlisted then options.enlisted(run.records, run.trials) end
+  local list, skipped = to_do(run, options.shard)
+  run.progress:expect(#run.trials, run.jobs, skipped)
+  local counts, reads = coordinator.new(run):go(list)
+  core.sys.release_signals() -- all is stored, and a report may take forever
+  counts.skipped = skipped
+  if options.only then return counts.failed > 0 and errors.FAILED or errors.DONE, run.trials end
+  show_report(run)
+  if not options.quiet or counts.failed > 0 then
+    summary(run, counts, core.sys.clock() - began)
+  end
+  warn_fixed(run, counts, reads)
+  check_read(run, counts, reads)
+  return counts.failed > 0 and errors.FAILED or errors.DONE, run.trials
+end
+
+-- Prints the trials that a command stands for, and how each stands; runs nothing.
+function runner.list(path, overrides, options)
+  local exp = experiment.load(path)
+  local trials = plan.trials(exp, overrides)
+  identify(exp, trials)
+  local folder, rows = records.folder(options.dir), {}
+  local known = core.sys.exists(folder .. "/runs.db") and records.open(folder, "r")
+  for i, t in ipairs(trials) do
+    local status, row = nil, nil
+    if known then status, row = known:status(t.id) end
+    rows[i] = { t.id:sub(1, 12), status or "new", row and row.step, t.label }
+  end
+  if known then known:close() end
+  report.print({ "id", "status", "step", "trial" }, rows)
+  return errors.DONE
+end
+
+return runner

@@ -1,0 +1,378 @@
+-- runs/worker.lua: the process that trains: it is given trials by the coordinator, one at a time,
+-- and says what becomes of them in their journals.
+--
+-- It hears (lines of wire.lua)                         and tells
+--   artifact KIND STEP PATH BYTES SHA256                 step STEP TOTAL TEXT   begin WHAT BYTES
+--   trial NUMBER CHECK PATH ATTEMPT SECONDS   start      say TEXT  note TEXT    part BYTES
+--   go, prune   the answer to rung                       clear   read KEY ...
+--                                                        rung STEP   waits: does the trial go on?
+--                                                        unfit CODE WHY   makes no trials
+--                                                        ended STATUS CODE WHY ENDED
+local choices = require "toeplab.nn.choices"
+local config = require "toeplab.base.config"
+local core = require "toeplab.core"
+local corpus = require "toeplab.tasks.corpus"
+local cut = require "toeplab.base.cut"
+local devices = require "toeplab.trials.devices"
+local experiment = require "toeplab.trials.experiment"
+local journal = require "toeplab.store.journal"
+local json = require "toeplab.base.json"
+local plan = require "toeplab.trials.plan"
+local provenance = require "toeplab.trials.provenance"
+local secrets = require "toeplab.base.secrets"
+local errors = require "toeplab.base.errors"
+local streams = require "toeplab.base.streams"
+local suggest = require "toeplab.base.suggest"
+local trial = require "toeplab.trials.trial"
+local wire = require "toeplab.base.wire"
+
+local worker = {}
+
+local HOOK_INSTRUCTIONS = 1000
+local LONGEST = 10000 -- bytes of an error's text that are kept
+
+local function tell(...) core.sys.tell(wire.line(...)) end
+
+-- ---- What a trial talks to --------------------------------------------------------------------
+
+-- As Progress of progress.lua, at the other end of the pipe.
+local Remote = {}
+Remote.__index = Remote
+
+local function text(format, ...)
+  return select("#", ...) > 0 and format:format(...) or format
+end
+
+function Remote:say(...) tell("say", text(...)) end
+
+function Remote:note(...) tell("note", text(...)) end
+
+function Remote:warn(...) tell("warn", text(...)) end
+
+function Remote:clear() tell("clear") end
+
+function Remote:begin(what, total) tell("begin", what, total) end
+
+-- Often asked for: no more than a few a second.
+local function seldom(self)
+  local now = core.sys.clock()
+  if now - (self.told or 0) < 0.1 then return false end
+  self.told = now
+  return true
+end
+
+function Remote:part(done)
+  if seldom(self) then tell("part", done) end
+end
+
+function Remote:update(step, total, values)
+  if seldom(self) or step == total then tell("step", step, total, values or "") end
+end
+
+-- The rows of the trial in hand: added to its journal; what is in the store already came with the
+-- assignment.
+local Rows = {}
+Rows.__index = Rows
+
+local function metric_lines(list)
+  local lines = {}
+  for i, m in ipairs(list) do lines[i] = { "metric", m.step, m.name, m.value, m.at } end
+  return lines
+end
+
+local function artifact_line(a)
+  return { "artifact", a.kind, a.step, a.path, a.bytes, a.sha256 }
+end
+
+function Rows:add_metrics(list) self.journal:add(metric_lines(list)) end
+
+function Rows:add_artifact(a)
+  self.journal:add({ artifact_line(a) }, true)
+  self:drop(function(b) return b.kind == a.kind and b.step == a.step end)
+  table.insert(self.artifacts, a)
+end
+
+-- Takes the artifacts that fit out of the list; returns them.
+function Rows:drop(fits)
+  local kept, dropped = {}, {}
+  for _, a in ipairs(self.artifacts) do
+    local list = fits(a) and dropped or kept
+    list[#list + 1] = a
+  end
+  self.artifacts = kept
+  return dropped
+end
+
+function Rows:drop_artifact(a)
+  self.journal:add({ { "drop", a.path } })
+  self:drop(function(b) return b.path == a.path end)
+end
+
+-- The sha256 of a file of the trial; nil if it has none of that kind and step.
+function Rows:hash_of(kind, step)
+  for _, a in ipairs(self.artifacts) do
+    if a.kind == kind and a.step == step then return a.sha256 end
+  end
+end
+
+-- The trial's checkpoints of both kinds, newest first.
+function Rows:checkpoints()
+  local list = {}
+  for _, a in ipairs(self.artifacts) do
+    if a.kind == "checkpoint" or a.kind == "best" then list[#list + 1] = a end
+  end
+  table.sort(list, function(a, b)
+    if a.step ~= b.step then return a.step > b.step end
+    return a.kind > b.kind
+  end)
+  return list
+end
+
+-- Records a checkpoint, and that all of its kind are dropped but the last keep and the last one at
+-- a step for which anchor (nil: none) holds; returns those, whose files may then go: the record is
+-- on the disk.
+function Rows:add_checkpoint(a, keep, anchor)
+  local seconds = self.seconds + core.sys.clock() - self.began
+  local lines, old, same = { artifact_line(a), { "step", a.step, seconds } }, {}, 1
+  local anchored = not anchor or anchor(a.step)
+  table.move(self.events, 1, #self.events, 3, lines)
+  self.events = {}
+  for _, row in ipairs(self:checkpoints()) do
+    if row.kind == a.kind and row.step == a.step then
+      if row.path ~= a.path then old[#old + 1] = row end -- its row is another file's now
+    elseif row.kind == a.kind then
+      same = same + 1
+      local stays = same <= keep or not anchored and anchor(row.step)
+      anchored = anchored or anchor(row.step)
+      if not stays then old[#old + 1] = row end
+    end
+  end
+  for _, row in ipairs(old) do lines[#lines + 1] = { "drop", row.path } end
+  self.journal:add(lines, true)
+  self:drop(function(b)
+    for _, row in ipairs(old) do
+      if row.path == b.path then return true end
+    end
+    return b.kind == a.kind and b.step == a.step
+  end)
+  table.insert(self.artifacts, a)
+  return old
+end
+
+-- Forgets the metrics and artifacts of steps after the one a trial is taken up from.
+function Rows:forget_after(step)
+  self.journal:add { { "forget", step } }
+  self:drop(function(a) return a.step > step end)
+end
+
+-- Something that was done to the trial: kind "rollback", ... It is recorded with the next
+-- checkpoint, so that a kill between the two does not make it happen, and count, twice.
+function Rows:event(step, kind, why) table.insert(self.events, { "event", step, kind, why }) end
+
+-- ---- One trial --------------------------------------------------------------------------------
+
+-- Prefixes message with the line of the script that led to it, if it does not name the script.
+local function located(exp, message)
+  if message:find(exp.file, 1, true) then return message end
+  for level = 3, 1000 do -- finding a level takes as long as it is deep
+    local info = debug.getinfo(level, "Sl")
+    if not info then break end
+    if info.source == "@" .. exp.file then
+      return ("%s:%d: %s"):format(exp.file, info.currentline, message)
+    end
+  end
+  return message
+end
+
+local function handler(exp)
+  return function(e)
+    if errors.is(e) then return e end
+    local message = located(exp, errors.text(e))
+    if os.getenv("TOEPLAB_TRACEBACK") then message = debug.traceback(message, 2) end
+    local status = type(e) == "table" and rawget(e, "status")
+    return type(status) == "string" and core.error(status, message) or message
+  end
+end
+
+-- Looks for signals all the time, not only between steps; in coroutines too. Returns what ends it.
+local function watch(t)
+  local function look() t:check_signals(true) end
+  local create, wrap = coroutine.create, coroutine.wrap
+  local function watched(fn)
+    local thread = create(fn)
+    debug.sethook(thread, look, "", HOOK_INSTRUCTIONS)
+    return thread
+  end
+  local function pass(fine, ...)
+    if not fine then error((...), 0) end
+    return ...
+  end
+  coroutine.create = watched
+  coroutine.wrap = function(fn)
+    local thread = watched(fn)
+    return function(...) return pass(coroutine.resume(thread, ...)) end
+  end
+  debug.sethook(look, "", HOOK_INSTRUCTIONS)
+  return function()
+    debug.sethook()
+    coroutine.create, coroutine.wrap = create, wrap
+  end
+end
+
+-- What a failure means: the exit code if it ends the run, nil if the other trials go on. A file of
+-- the script's own may be damaged without the results being so.
+local function verdict(why, storing)
+  local signals = { [errors.INTERRUPT] = true, [errors.TERMINATE] = true, [errors.HANGUP] = true }
+  if errors.is(why) and signals[why.code] then return why.code end
+  local problem = errors.storage_problem(why)
+  if problem == "full" or problem and storing then return errors.STORAGE end
+end
+
+local function call(self, t, rows)
+  local c = config.new(t.config)
+  local handle = trial.new {
+    rows = rows, folder = self.folder, path = t.path, seed = t.seed, progress = self.progress,
+    checkpoint = self.checkpoint, guard = self.exp.guard, prune = self.exp.prune,
+    memory = self.exp.budget and self.exp.budget.memory,
+    hear = function(seconds) return self:hear(seconds) end,
+    ask = function(step) tell("rung", step) end,
+  }
+  streams.seed(t.seed)
+  math.randomseed(t.seed)
+  corpus.seed, corpus.progress = t.seed, self.progress
+  local unwatch, open_modules = watch(handle), provenance.close_modules()
+  core.precision(c.precision)
+  local handled = handler(self.exp)
+  local ok, why = xpcall(function() -- outside of it nobody would catch what a signal raises
+    devices.expect(c.device)
+    handle:pin_backends()
+    self.exp.trial(handle, c)
+    unwatch()
+  end, function(e)
+    unwatch()
+    return handled(e)
+  end)
+  unwatch() -- for want of memory Lua calls no handler
+  core.precision "float32"
+  choices.begin()
+  open_modules()
+  if handle.why_ended == "pruned" then ok = true end
+  local storing = handle.busy -- it ended in the middle of storing something
+  local stopped = handle:stopped() -- counts even if the script caught it, or raised another error
+  if stopped and (ok or not errors.storage_problem(why)) then ok, why = false, stopped end
+  core.tape_clear()
+  local reads = {}
+  config.add_reads(c, reads)
+  tell("read", table.unpack(suggest.keys(reads)))
+  return ok, why, storing, handle
+end
+
+local function perform(self, t, attempt, seconds)
+  local path, log = self.folder .. "/" .. journal.path(t.path, attempt),
+    self.folder .. "/" .. t.path .. "/log.txt"
+  local opened, writer = pcall(journal.writer, path)
+  if not opened then
+    tell("ended", "interrupted", errors.STORAGE, errors.text(writer))
+    return
+  end
+  -- The next coordinator waits for a journal that is in use; of one that was not, when it looked,
+  -- it knows nothing any more.
+  if not self:take(0) then return end
+  core.sys.print_to(log)
+  local rows = setmetatable({ journal = writer, artifacts = self.artifacts, events = {},
+    seconds = seconds, began = core.sys.clock() }, Rows)
+  self.artifacts = {}
+  local ok, problem, storing, handle = call(self, t, rows)
+  if ok and writer.broken then ok, problem, storing = false, writer.broken, true end
+  local code = not ok and verdict(problem, storing) or nil
+  local status = ok and "done" or code and "interrupted" or "failed"
+  local why = not ok and secrets.text(tostring(problem)) or nil
+  if why and #why > LONGEST then
+    why = ("%s... (%d bytes)"):format(cut(why, LONGEST), #why)
+  end
+  local ended = (ok or status == "failed") and handle.why_ended or nil
+  -- A full disk may refuse this too: what is done is done only with this record.
+  local kept, refused = pcall(writer.add, writer, { { "end", status, why, ended,
+    seconds + core.sys.clock() - rows.began, n = 5 } }, true)
+  if ok and not kept then
+    status, code, why, ended = "interrupted", errors.STORAGE, tostring(refused), nil
+  end
+  writer:close()
+  io.stdout:flush()
+  if core.sys.size(log) == 0 then core.sys.remove(log) end
+  tell("ended", status, code, why, ended)
+  collectgarbage()
+end
+
+-- By what coordinator and worker know that they mean the same trial, and make it by the same
+-- program, of which code is the hash.
+function worker.check(exp, t, code)
+  return core.sha256(json.encode(t.config) .. exp.text .. code):sub(1, 16)
+end
+
+-- ---- The process ------------------------------------------------------------------------------
+
+-- Takes in what the coordinator has sent, waiting up to seconds. Returns false once it is gone.
+function worker:take(seconds)
+  local heard = core.sys.hear(seconds)
+  if not heard then return false end
+  for _, line in ipairs(self.read(heard)) do self.lines[#self.lines + 1] = line end
+  return true
+end
+
+-- For a trial at work: "gone" if nobody listens any more; "go" or "prune" after it has asked
+-- whether it goes on; nil if nothing came within seconds.
+function worker:hear(seconds)
+  if not self:take(seconds) then return "gone" end
+  local line = table.remove(self.lines, 1)
+  return line and line[1]
+end
+
+-- Tells the coordinator that no trial can be made here, and ends this process.
+local function unfit(e)
+  tell("unfit", errors.is(e) and e.code or errors.FAILED, errors.text(e))
+  error(e, 0)
+end
+
+local function prepare(path, overrides, device)
+  local exp = experiment.load(path)
+  return exp, plan.trials(exp, overrides), provenance.code_hash(devices.file(device))
+end
+
+-- Serves the experiment in the script at path under overrides until the coordinator closes the
+-- pipe. options: dir, steps and seconds between checkpoints, device.
+function worker.main(path, overrides, options)
+  core.sys.end_with_parent()
+  core.sys.catch_signals()
+  devices.use(options.device)
+  local ready, exp, trials, code = pcall(prepare, path, overrides, options.device)
+  if not ready then unfit(exp) end
+  local self = setmetatable({ exp = exp, folder = options.dir, artifacts = {}, lines = {},
+    progress = setmetatable({}, Remote), read = wire.reader(),
+    checkpoint = { steps = options.steps, seconds = options.seconds } }, { __index = worker })
+  rawset(_G, "print", function(...)
+    local words = table.pack(...)
+    for i = 1, words.n do words[i] = tostring(words[i]) end
+    self.progress:say("%s", table.concat(words, "\t"))
+  end)
+  while self:take(60) do
+    while #self.lines > 0 do
+      local line = table.remove(self.lines, 1)
+      if line[1] == "artifact" then
+        table.insert(self.artifacts, { kind = line[2], step = line[3], path = line[4],
+          bytes = line[5], sha256 = line[6] })
+      elseif line[1] == "trial" then
+        local t = trials[line[2]]
+        if not t or worker.check(exp, t, code) ~= line[3] then
+          unfit(errors.new(errors.FAILED, "%s or the program has changed while it ran", path))
+        end
+        t.path = line[4]
+        perform(self, t, line[5], line[6])
+      end
+    end
+    if errors.signal() then break end
+  end
+  return errors.DONE
+end
+
+return worker

@@ -1,0 +1,93 @@
+-- store/checkpoint.lua: the state of a running trial as one HDF5 file. Tensors become datasets,
+-- numbers, texts and booleans attributes, both named by their path in the nested state:
+-- "model/embed.weight".
+local core = require "toeplab.core"
+
+local checkpoint = {}
+
+-- One part of a path: integer keys are written "#3"; "/" separates parts.
+local function part(key)
+  if math.type(key) == "integer" then return "#" .. key end
+  if type(key) ~= "string" or key == "" or key:find("[/#?\0]") then
+    error(("checkpoint: '%s' cannot be the name of a state"):format(tostring(key)), 0)
+  end
+  return key
+end
+
+-- within: the tables that hold value.
+local function flatten(value, path, tensors, attrs, within)
+  local kind = type(value)
+  if kind == "table" then
+    local empty = true
+    if within[value] then
+      error(("checkpoint: the state at '%s' holds itself and cannot be saved"):format(path), 0)
+    end
+    within[value] = true
+    for key, item in pairs(value) do
+      flatten(item, (path == "" and "" or path .. "/") .. part(key), tensors, attrs, within)
+      empty = false
+    end
+    within[value] = nil
+    if empty and path ~= "" then attrs[path .. "/?"] = 0 end
+  elseif kind == "userdata" then
+    tensors[#tensors + 1] = { path, value }
+  elseif kind == "boolean" then
+    attrs[path .. "?"] = value and 1 or 0
+  elseif kind == "string" and value:find("\0", 1, true) then
+    error(("checkpoint: the text at '%s' has a zero byte and cannot be saved"):format(path), 0)
+  elseif kind == "number" or kind == "string" then
+    attrs[path] = value
+  else
+    error(("checkpoint: the state at '%s' is a %s and cannot be saved"):format(path, kind), 0)
+  end
+end
+
+local function place(tree, path, value)
+  local node, parts = tree, {}
+  for key in path:gmatch("[^/]+") do
+    parts[#parts + 1] = key:find("^#") and math.tointeger(key:sub(2)) or key
+  end
+  for i = 1, #parts - 1 do
+    node[parts[i]] = node[parts[i]] or {}
+    node = node[parts[i]]
+  end
+  if parts[#parts] ~= "?" then node[parts[#parts]] = value end
+end
+
+-- Writes the nested state to path: the old file or the whole new one, whatever happens.
+function checkpoint.write(path, state)
+  local tensors, attrs = {}, {}
+  flatten(state, "", tensors, attrs, {})
+  table.sort(tensors, function(a, b) return a[1] < b[1] end)
+  core.h5_write(path, tensors, attrs)
+end
+
+local function read_child(file, group, child, tree)
+  local path = group .. "/" .. child.name
+  if child.kind ~= "group" then
+    place(tree, path, file:read(path))
+    return
+  end
+  for _, inner in ipairs(file:children(path)) do read_child(file, path, inner, tree) end
+end
+
+-- The nested state that checkpoint.write wrote to path; with only, nothing but the part of
+-- that name.
+function checkpoint.read(path, only)
+  local file <close> = core.h5_open(path)
+  local tree = {}
+  for name, value in pairs(file:attrs("/")) do
+    local wanted = not only or name:find(only .. "/", 1, true) == 1
+    if wanted and name:find("[^/]%?$") then
+      place(tree, name:sub(1, -2), value ~= 0)
+    elseif wanted then
+      place(tree, name, value)
+    end
+  end
+  for _, child in ipairs(file:children("/")) do
+    if not only or child.name == only then read_child(file, "", child, tree) end
+  end
+  return tree
+end
+
+return checkpoint

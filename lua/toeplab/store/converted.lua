@@ -1,0 +1,150 @@
+-- store/converted.lua: a causal model as a recurrent one in an HDF5 file of its own: the
+-- parameters, the modes of its operators, its vocabulary. What toeplab convert writes and toeplab
+-- generate reads.
+--
+-- The file is a state of checkpoint.lua: datasets and attributes by path.
+--   model/NAME                            the parameters
+--   recurrent/layers/NAME/b, lambda, decay   the modes of each operator, as core.recurrence's modes
+--   recurrent/form, lags                  and of each layer: lags, period
+--   vocabulary/texts/NAME                 bytes, one to a number
+--   options/..., name, length, trial, step, checkpoint   attributes: what it was made from
+local checkpoint = require "toeplab.store.checkpoint"
+local core = require "toeplab.core"
+local cost = require "toeplab.train.cost"
+local models = require "toeplab.models"
+local recurrent = require "toeplab.models.recurrent"
+local errors = require "toeplab.base.errors"
+local stored = require "toeplab.store.saved_model"
+
+local converted = {}
+
+local FORMAT = "toeplab recurrent model 1"
+
+-- ---- Texts as tensors ---------------------------------------------------------------------------
+
+local CHUNK = 4096 -- values that one call takes
+
+local function to_tensor(text)
+  local bytes = {}
+  for first = 1, #text, CHUNK do
+    table.move({ text:byte(first, first + CHUNK - 1) }, 1, CHUNK, first, bytes)
+  end
+  return core.ids(bytes)
+end
+
+local function to_text(tensor)
+  local bytes, parts = tensor:totable(), {}
+  for first = 1, #bytes, CHUNK do
+    local last = math.min(first + CHUNK - 1, #bytes)
+    parts[#parts + 1] = string.char(table.unpack(bytes, first, last))
+  end
+  return table.concat(parts)
+end
+
+-- The texts behind a vocabulary, but for the model's options, which are among the files too.
+local function vocabulary_of(about)
+  if not about.vocabulary then return nil end
+  local texts = {}
+  for name, path in pairs(about.paths) do
+    local text = name ~= "model" and assert(core.sys.read_file(path))
+    if text and #text > 0 then texts[name] = to_tensor(text) end
+  end
+  return { kind = about.vocabulary, texts = texts }
+end
+
+-- ---- Writing ------------------------------------------------------------------------------------
+
+-- Writes the model whose session is one of etsc; about: what stored.load says of it, and trial.
+function converted.write(path, session, about, form, lags)
+  local model, layers = session.model, {}
+  for _, layer in ipairs(session.layers) do
+    local b, lambda, decay = layer.recurrence:modes()
+    local sizes = layer.recurrence:sizes()
+    layers[layer.name] = {
+      b = b, lambda = lambda, decay = decay, lags = sizes.lags, period = sizes.period,
+    }
+  end
+  checkpoint.write(path, {
+    format = FORMAT, version = core.version, name = models.name_of(model), options = model.opt,
+    trial = about.trial, step = about.step, checkpoint = about.kind, length = about.length,
+    vocabulary = vocabulary_of(about), model = model:state(),
+    recurrent = { form = form, lags = lags, layers = layers },
+  })
+end
+
+-- ---- Reading ------------------------------------------------------------------------------------
+
+local function session_of(model, path, parts)
+  return recurrent.session(model, function(_, name)
+    local layer = parts.layers[name]
+    if not layer then errors.raise(errors.STORAGE, "%s lacks the modes of %s", path, name) end
+    return core.recurrence_of_modes(layer.b, layer.decay, parts.form, layer.lags, layer.period)
+  end)
+end
+
+-- The session of the model in the file at path, in evaluation, its vocabulary or nil, and
+-- {form=, lags=, trial=, step=, length=}.
+function converted.open(path)
+  if not core.sys.exists(path) then errors.usage("%s: there is no such file", path) end
+  local ok, state = pcall(checkpoint.read, path)
+  if not ok then errors.raise(errors.STORAGE, "%s", errors.text(state)) end
+  if state.format ~= FORMAT then
+    errors.usage("%s is no file of toeplab convert%s", path,
+      state.format and " that this version reads" or "")
+  end
+  local model = models.describe(state.name, state.options):load(state.model):eval()
+  local session = session_of(model, path, state.recurrent)
+  local vocab, texts = nil, {}
+  if state.vocabulary then
+    for name, tensor in pairs(state.vocabulary.texts or {}) do texts[name] = to_text(tensor) end
+    vocab = stored.vocabulary(state.vocabulary.kind, texts)
+  end
+  return session, vocab, {
+    form = state.recurrent.form, lags = state.recurrent.lags, trial = state.trial,
+    step = state.step, length = state.length,
+  }
+end
+
+-- ---- What a conversion is worth -----------------------------------------------------------------
+
+local STEPS = 20 -- at a time: one is too short for the clock
+
+local function step_seconds(recurrence, dim)
+  local x, y = core.zeros(1, dim), core.zeros(1, dim)
+  local seconds = cost.seconds(function()
+    for _ = 1, STEPS do recurrence:step(x, y) end
+  end, 0.01) / STEPS
+  recurrence:reset()
+  return seconds
+end
+
+local function size(x) return math.sqrt(core.square(x):reshape(-1):sum():item()) end
+
+local function largest(x) return core.abs(x):reshape(-1):amax():item() end
+
+-- How a recurrence of a TNO answers an impulse in each channel, against the kernel itself:
+--   error   ||answer - kernel|| / ||kernel|| over the lags
+--   after   the largest answer from lag `lags` to 2 lags, where the kernel is 0, over the largest
+--           coefficient
+--   bytes, seconds   state of a sequence, and a step; ring_bytes, ring_seconds: those of a ring
+function converted.measure(layer, t, gamma)
+  local lags, dim = t:dim(1), t:dim(2)
+  local ring = core.recurrence(t, gamma, "ring")
+  local x = core.zeros(1, 2 * lags, dim)
+  x:view(0, { dim }):fill(1)
+  local got, want = layer.recurrence:step(x), ring:step(x)
+  layer.recurrence:reset()
+  local kernel = want:narrow(2, 1, lags)
+  local sizes, ring_sizes = layer.recurrence:sizes(), ring:sizes()
+  local result = {
+    lags = lags, modes = sizes.modes,
+    bytes = sizes.state_bytes, ring_bytes = ring_sizes.state_bytes,
+    error = size(got:narrow(2, 1, lags) - kernel) / math.max(size(kernel), 1e-30),
+    after = largest(got:narrow(2, lags + 1, lags)) / math.max(largest(kernel), 1e-30),
+    seconds = step_seconds(layer.recurrence, dim), ring_seconds = step_seconds(ring, dim),
+  }
+  ring:close()
+  return result
+end
+
+return converted

@@ -1,0 +1,267 @@
+-- store/merge.lua: the trials of another results folder into this one. Doing it again changes
+-- nothing.
+--
+-- Files come first, each under a temporary name until its sha256 is right; then the rows of a trial
+-- in one transaction. A kill in between leaves files that no row knows, which the next merge, or
+-- toeplab gc, deals with.
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+local trial_files = require "toeplab.store.trial_files"
+
+local merge = {}
+
+local CHUNK = 1 << 20
+
+local copied = { "experiment", "config", "seed", "code_hash", "data_hash", "status", "attempt",
+  "step", "created", "started", "finished", "host", "pid", "error", "command", "git_commit",
+  "git_dirty", "provenance", "tags", "notes", "seconds", "ended" }
+
+-- ---- What is to be done -----------------------------------------------------------------------
+
+-- How far a trial is: those that came to their end are further than all others, which go by their
+-- checkpoint, and those that were ended early before those that broke off there.
+local function far(row)
+  if row.status == "queued" then return row.step or -2 end
+  if row.status ~= "done" then return row.step or -1 end
+  return row.ended and (row.step or -1) + 0.5 or math.huge
+end
+
+-- Metrics that tell of the machine are other ones on another.
+local function of_machine(name)
+  for _, part in ipairs { "second", "time", "speed", "peak_m", "memory", "bytes" } do
+    if name:find(part, 1, true) then return true end
+  end
+  return false
+end
+
+local function last_values(store, id)
+  local values = {}
+  for _, row in ipairs(store:rows("SELECT name, step, value FROM last WHERE trial = ?", { id })) do
+    if not of_machine(row.name) then values[row.name] = row end
+  end
+  return values
+end
+
+local function word_of(m)
+  return m and ("%.9g at step %d"):format(m.value or 0 / 0, m.step) or "none"
+end
+
+-- In what the results of a trial differ: texts, none if they are the same.
+local function differences(store, other, id)
+  local ours, theirs, list = last_values(store, id), last_values(other, id), {}
+  for name, m in pairs(ours) do
+    local n = theirs[name]
+    if not n or n.step ~= m.step or n.value ~= m.value then
+      list[#list + 1] = ("%s is %s here and %s there"):format(name, word_of(m), word_of(n))
+    end
+  end
+  for name, n in pairs(theirs) do
+    if not ours[name] then
+      list[#list + 1] = ("%s is %s here and %s there"):format(name, "none", word_of(n))
+    end
+  end
+  table.sort(list)
+  return list
+end
+
+-- "add", "replace", "same", "conflict", "ahead" (ours is further), "busy" (running, or a journal is
+-- not taken over: here or there), "trash".
+local function decide(store, other, theirs)
+  if theirs.status == "running" or theirs.open then return "busy" end
+  local ours = store:rows([[SELECT status, step, ended, trashed, EXISTS (SELECT 1 FROM journals
+    WHERE trial = trials.id) AS open FROM trials WHERE id = ?]], { theirs.id })[1]
+  if not ours then return "add" end
+  if ours.trashed then return "trash" end
+  if ours.status == "running" or ours.open == 1 then return "busy" end
+  if far(theirs) > far(ours) then return "replace" end
+  if far(theirs) < far(ours) then return "ahead" end
+  if theirs.status ~= "done" or ours.status ~= "done" then return "same" end
+  local list = differences(store, other, theirs.id)
+  return #list == 0 and "same" or "conflict", list
+end
+
+-- ---- Files ------------------------------------------------------------------------------------
+
+local function hash_of(path)
+  local ok, hash = pcall(core.sha256_file, path)
+  return ok and hash or nil
+end
+
+local function pour(from, to)
+  for chunk in function() return from:read(CHUNK) end do
+    local ok, why = to:write(chunk)
+    if not ok then return nil, why end
+  end
+  return core.sys.sync(to)
+end
+
+-- Copies a file; true, or false if what arrives has not this sha256. Raises if it cannot be
+-- written.
+local function copy(from, to, sha256)
+  if hash_of(to) == sha256 then return true end
+  local source <close> = io.open(from, "rb")
+  if not source then return false end
+  local folder, name = to:match("^(.*)/([^/]*)$")
+  local temp = ("%s/.%s.tmp.%s.%d"):format(folder, name, core.sys.hostname(), core.sys.getpid())
+  core.sys.remove(temp) -- a link there would lead elsewhere
+  local target, why = io.open(temp, "wb")
+  local ok = target ~= nil
+  if ok then ok, why = pour(source, target) end
+  if target then target:close() end
+  local right = ok and hash_of(temp) == sha256
+  if right then ok, why = core.sys.rename(temp, to) end
+  if not ok or not right then core.sys.remove(temp) end
+  if not ok then errors.raise(errors.STORAGE, "%s: %s", to, why) end
+  return right
+end
+
+-- Brings the files of a trial here; returns its artifacts without those that are damaged, and the
+-- paths of these.
+local function copy_files(store, other, id)
+  local good, bad = {}, {}
+  local here = trial_files.make(store.folder, trial_files.folder(store.folder, id))
+  local there = other.folder .. "/" .. trial_files.folder(other.folder, id)
+  for _, a in ipairs(other:rows("SELECT * FROM artifacts WHERE trial = ?", { id })) do
+    local list = copy(trial_files.path(other.folder, id, a), trial_files.path(store.folder, id, a),
+      a.sha256) and good or bad
+    list[#list + 1] = a
+  end
+  local log = there .. "/log.txt"
+  local kind, link = core.sys.kind(log)
+  local hash = kind == "file" and not link and hash_of(log)
+  if hash then copy(log, here .. "/log.txt", hash) end
+  for i, a in ipairs(bad) do bad[i] = other.folder .. "/" .. a.path end
+  local ok, why = core.sys.sync_folder(here) -- before rows say that the files are there
+  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  return good, bad
+end
+
+-- ---- Rows -------------------------------------------------------------------------------------
+
+-- The sweep that asked for trials there, here.
+local function sweep_of(store, other, id, known)
+  if not id then return nil end
+  if not known[id] then
+    local s = other:rows("SELECT * FROM sweeps WHERE id = ?", { id })[1]
+    known[id] = store:sweep(s)
+  end
+  return known[id]
+end
+
+local function insert_trial(store, theirs, sweep)
+  local names, places, values = { "id", "sweep" }, { "?", "?" }, { theirs.id, sweep }
+  for i, name in ipairs(copied) do
+    names[i + 2], places[i + 2], values[i + 2] = name, "?", theirs[name]
+  end
+  values.n = #names
+  local updates = {}
+  for i, name in ipairs(copied) do updates[i] = ("%s = excluded.%s"):format(name, name) end
+  store:rows(("INSERT INTO trials (%s) VALUES (%s) ON CONFLICT (id) DO UPDATE SET %s")
+    :format(table.concat(names, ", "), table.concat(places, ", "), table.concat(updates, ", ")),
+    values)
+end
+
+local function copy_rows(store, other, theirs, artifacts, sweep)
+  local id = theirs.id
+  for _, name in ipairs { "last", "metrics", "artifacts", "events" } do
+    store:rows(("DELETE FROM %s WHERE trial = ?"):format(name), { id })
+  end
+  insert_trial(store, theirs, sweep)
+  local sql = "SELECT name, step, value, at FROM metrics WHERE trial = ? ORDER BY name, step"
+  other.store:each(sql, { id }, function(m)
+    store:rows("INSERT INTO metrics VALUES (?, ?, ?, ?, ?)",
+      { id, m.name, m.step, m.value, m.at, n = 5 })
+  end)
+  for _, a in ipairs(artifacts) do
+    store:rows("INSERT INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?)",
+      { id, a.kind, a.step, a.path, a.bytes, a.sha256, a.created })
+  end
+  for _, e in ipairs(other:rows("SELECT * FROM events WHERE trial = ? ORDER BY id", { id })) do
+    store:rows("INSERT INTO events (trial, created, step, kind, text) VALUES (?, ?, ?, ?, ?)",
+      { id, e.created, e.step, e.kind, e.text })
+  end
+end
+
+-- Both sides are done and differ: ours stays, and an event tells of it, once.
+local function note_conflict(store, theirs, list)
+  local text = ("the results of %s on %s differ: %s"):format((theirs.git_commit or "?"):sub(1, 12),
+    theirs.host or "?", table.concat(list, "; "))
+  store:rows([[INSERT INTO events (trial, kind, text) SELECT ?1, 'conflict', ?2 WHERE NOT EXISTS
+    (SELECT 1 FROM events WHERE trial = ?1 AND kind = 'conflict' AND text = ?2)]],
+    { theirs.id, text })
+end
+
+-- Whether two trials are of equal configuration, seed and data, made by programs that differ, and
+-- only the second came to its end.
+local TWINS = [[SELECT 1 FROM trials a, trials b WHERE a.id = ? AND b.id = ?
+  AND (a.status <> 'done' OR a.ended IS NOT NULL)
+  AND b.status = 'done' AND b.ended IS NULL AND b.trashed IS NULL
+  AND a.config = b.config AND a.seed = b.seed AND a.data_hash = b.data_hash]]
+
+-- Sweeps keep their order; of their trials those that are here. Where ours is not done, and theirs,
+-- of another program, is, theirs takes its place. Returns how many did.
+local function copy_members(store, other, known)
+  local others = 0
+  for _, s in ipairs(other:rows "SELECT id FROM sweeps") do
+    local sweep = sweep_of(store, other, s.id, known)
+    for _, m in ipairs(other:rows("SELECT * FROM members WHERE sweep = ?", { s.id })) do
+      local ours = store:rows("SELECT trial FROM members WHERE sweep = ? AND position = ?",
+        { sweep, m.position })[1]
+      if ours and #store:rows(TWINS, { ours.trial, m.trial }) > 0 then
+        store:rows("UPDATE members SET trial = ? WHERE sweep = ? AND position = ?",
+          { m.trial, sweep, m.position })
+        others = others + 1
+      end
+      store:rows([[INSERT OR IGNORE INTO members SELECT ?, ?, id FROM trials WHERE id = ?]],
+        { sweep, m.position, m.trial })
+    end
+  end
+  return others
+end
+
+-- ---- All of it --------------------------------------------------------------------------------
+
+-- Refuses all of other if a row of it is not as this program writes them, before anything is done.
+local function check_rows(other)
+  for _, row in ipairs(other:rows "SELECT id FROM trials") do
+    trial_files.folder(other.folder, row.id)
+  end
+  other.store:each("SELECT trial, path FROM artifacts", {}, function(a)
+    trial_files.check_row(other.folder, a.trial, a)
+  end)
+end
+
+-- Takes the trials of other over into store (both of records, this one for writing). dry: only
+-- decides. Returns counts by decision, with lists conflicts ({id=, differences=}) and damaged
+-- (paths), and others: how many places of ours are theirs now, made by another program.
+function merge.run(store, other, dry)
+  local told = { add = 0, replace = 0, same = 0, conflict = 0, ahead = 0, busy = 0, trash = 0,
+    others = 0, conflicts = {}, damaged = {} }
+  local known = {}
+  other:rows "BEGIN" -- what is read of it is of one moment
+  check_rows(other)
+  for _, row in ipairs(other:rows [[SELECT id FROM trials WHERE trashed IS NULL
+      ORDER BY created, id]]) do
+    local theirs = other:rows("SELECT * FROM trials WHERE id = ?", { row.id })[1]
+    theirs.open = #other:rows("SELECT 1 FROM journals WHERE trial = ?", { row.id }) > 0
+    local what, list = decide(store, other, theirs)
+    told[what] = told[what] + 1
+    if what == "conflict" then
+      table.insert(told.conflicts, { id = row.id, differences = list })
+      if not dry then note_conflict(store, theirs, list) end
+    elseif (what == "add" or what == "replace") and not dry then
+      local good, bad = copy_files(store, other, row.id)
+      table.move(bad, 1, #bad, #told.damaged + 1, told.damaged)
+      store:transaction(function()
+        copy_rows(store, other, theirs, good, sweep_of(store, other, theirs.sweep, known))
+      end)
+    end
+  end
+  if not dry then
+    store:transaction(function() told.others = copy_members(store, other, known) end)
+  end
+  other:rows "COMMIT"
+  return told
+end
+
+return merge

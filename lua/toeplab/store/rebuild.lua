@@ -1,0 +1,283 @@
+-- store/rebuild.lua: a new database from what can be read of a damaged one.
+--
+-- The rows come from its pages (salvage.lua) and must pass as rows of ours. A trial counts as whole
+-- only if SQLite itself, by way of the trees of the old file, finds as many rows of it as the new
+-- one has; of any other some may be lost: it is run again from its beginning, and what was found of
+-- it stays until then.
+local core = require "toeplab.core"
+local salvage = require "toeplab.store.salvage"
+local errors = require "toeplab.base.errors"
+local trash = require "toeplab.store.trash"
+local trial_files = require "toeplab.store.trial_files"
+
+local rebuild = {}
+
+local LOST = "its rows come from a damaged database, and some may be lost"
+
+-- ---- What a row of ours is like ---------------------------------------------------------------
+
+local function integer(v) return math.type(v) == "integer" end
+local function number(v) return type(v) == "number" end
+local function text(v) return type(v) == "string" end
+local function maybe(is) return function(v) return v == nil or is(v) end end
+
+local id, texts, integers, numbers = trial_files.is_id, maybe(text), maybe(integer), maybe(number)
+local function rowid(v) return v == nil end -- it is beside the record
+
+-- By table: columns in the order of their records, with what each may hold; least: how many the
+-- rows of the oldest schema have; rows: whether each has a number.
+local tables = {
+  { name = "sweeps", least = 9, rows = true, { "id", rowid }, { "experiment", text },
+    { "script", text }, { "sha256", text }, { "source", text }, { "command", text },
+    { "scale", text }, { "plan", text }, { "created", number } },
+  { name = "trials", least = 22, rows = true, { "id", id }, { "sweep", integers },
+    { "experiment", text }, { "config", text }, { "seed", integer }, { "code_hash", text },
+    { "data_hash", text }, { "status", text }, { "attempt", integer }, { "step", integers },
+    { "created", number }, { "started", numbers }, { "finished", numbers }, { "host", texts },
+    { "pid", integers }, { "error", texts }, { "command", texts }, { "git_commit", texts },
+    { "git_dirty", integers }, { "provenance", text }, { "tags", text }, { "notes", text },
+    { "seconds", numbers }, { "ended", texts }, { "trashed", numbers } },
+  { name = "events", least = 6, rows = true, { "id", rowid }, { "trial", id },
+    { "created", number }, { "step", integer }, { "kind", text }, { "text", text } },
+  { name = "members", least = 3, { "sweep", integer }, { "position", integer }, { "trial", id } },
+  { name = "artifacts", least = 7, { "trial", id }, { "kind", text }, { "step", integer },
+    { "path", text }, { "bytes", integer }, { "sha256", id }, { "created", number } },
+  { name = "metrics", least = 4, { "trial", id }, { "name", text }, { "step", integer },
+    { "value", numbers }, { "at", integers } }, -- rows of last are the same, without at
+}
+
+local function fits(kind, values, row)
+  if values.n < kind.least or values.n > #kind or (row ~= nil) ~= (kind.rows or false) then
+    return false
+  end
+  for i = 1, values.n do
+    if not kind[i][2](values[i]) then return false end
+  end
+  return true
+end
+
+local function kind_of(values, row)
+  for _, kind in ipairs(tables) do
+    if fits(kind, values, row) then return kind end
+  end
+end
+
+-- ---- Into the new one -------------------------------------------------------------------------
+
+-- Puts a row in; false if it breaks a rule there (another has its key, its trial is not there).
+local function insert(new, kind, values)
+  local names, places = {}, {}
+  for i, column in ipairs(kind) do names[i], places[i] = column[1], "?" end
+  values.n = #kind
+  if kind.name == "artifacts"
+    and not pcall(trial_files.check_row, "", values[1], { path = values[4] }) then
+    return false
+  end
+  local more = kind.name == "metrics"
+    and " ON CONFLICT (trial, name, step) DO UPDATE SET at = coalesce(at, excluded.at)" or ""
+  local ok, why = pcall(new.exec, new, ("INSERT INTO %s (%s) VALUES (%s)%s"):format(kind.name,
+    table.concat(names, ", "), table.concat(places, ", "), more), values)
+  if not ok and why.status ~= "EINVAL" then error(why, 0) end
+  return ok
+end
+
+-- Of two rows of a trial the one of before is what an older page still has.
+local function newer(a, b)
+  local x, y = a.values, b.values
+  if x[9] ~= y[9] then return x[9] > y[9] end -- attempt
+  return (x[13] or x[12] or 0) > (y[13] or y[12] or 0) -- finished, started
+end
+
+-- All rows of a file but those of metrics, by the names of their tables, in order of their numbers;
+-- of each trial one. Second result: how many pages cannot be read.
+local function read_rows(file)
+  local found, known = {}, {}
+  for _, kind in ipairs(tables) do found[kind.name] = {} end
+  local bad = file:records(function(values, row)
+    local kind = kind_of(values, row)
+    if not kind or kind.name == "metrics" then return end
+    if kind[1][1] == "id" and row and kind.name ~= "trials" then values[1] = row end
+    local item = { values = values, row = row }
+    local other = kind.name == "trials" and known[values[1]]
+    if other then
+      if newer(item, other) then other.values = values end
+      return
+    end
+    if kind.name == "trials" then known[values[1]] = item end
+    table.insert(found[kind.name], item)
+  end)
+  for _, list in pairs(found) do
+    table.sort(list, function(a, b) return (a.row or 0) < (b.row or 0) end)
+  end
+  return found, bad
+end
+
+-- Fills the new store from file. Returns by table {kept=, dropped=}, and the number of bad pages.
+local function fill(new, file)
+  local counts = {}
+  local found, bad = read_rows(file)
+  local function add(kind, values)
+    local count = counts[kind.name] or { kept = 0, dropped = 0 }
+    local how = insert(new, kind, values) and "kept" or "dropped"
+    counts[kind.name], count[how] = count, count[how] + 1
+  end
+  for _, kind in ipairs(tables) do
+    for _, item in ipairs(found[kind.name]) do
+      local sweep = item.values[2]
+      if kind.name == "trials" and sweep
+        and #new:exec("SELECT 1 FROM sweeps WHERE id = ?", { sweep }) == 0 then
+        item.values[2] = nil
+      end
+      add(kind, item.values)
+    end
+  end
+  file:records(function(values, row)
+    local kind = kind_of(values, row)
+    if kind and kind.name == "metrics" then
+      if values[4] then values[4] = values[4] + 0.0 end
+      add(kind, values)
+    end
+  end)
+  return counts, bad
+end
+
+-- ---- Which trials are whole -------------------------------------------------------------------
+
+-- What SQLite finds of a trial in store, as text; raises if it cannot read all of it.
+local function whole(store, trial)
+  local row = store:exec([[SELECT status, attempt, coalesce(step, -1) AS step,
+    (SELECT count(*) FROM metrics WHERE trial = ?1) AS metrics,
+    (SELECT total(value) FROM metrics WHERE trial = ?1) AS sum,
+    (SELECT count(*) FROM artifacts WHERE trial = ?1) AS artifacts,
+    (SELECT count(*) FROM last l WHERE trial = ?1 AND NOT EXISTS (SELECT 1 FROM metrics m
+      WHERE m.trial = ?1 AND m.name = l.name AND m.step = l.step AND m.value IS l.value)) AS odd
+    FROM trials WHERE id = ?1]], { trial })[1]
+  return row and row.odd == 0 and ("%s %d %d %d %a %d"):format(row.status, row.attempt,
+    row.step, row.metrics, row.sum, row.artifacts) or nil
+end
+
+-- Takes over how far the journal of a trial is; raises if it cannot be read.
+local function copy_journal(old, new, trial)
+  for _, j in ipairs(old:exec("SELECT attempt, bytes FROM journals WHERE trial = ?", { trial })) do
+    new:exec("INSERT INTO journals VALUES (?, ?, ?)", { trial, j.attempt, j.bytes })
+  end
+end
+
+-- The trial is run again: its checkpoints stay, under kinds from which no run goes on.
+local function start_over(new, trial)
+  new:exec([[UPDATE trials SET status = CASE status WHEN 'queued' THEN status ELSE 'interrupted'
+    END, ended = NULL, step = NULL, seconds = NULL, error = ? WHERE id = ?]], { LOST, trial })
+  new:exec([[UPDATE artifacts SET kind = 'recovered-' || kind WHERE trial = ?
+    AND kind IN ('checkpoint', 'best')]], { trial })
+  -- The new run replaces what it meets; a step below zero is none that it could meet.
+  new:exec("DELETE FROM metrics WHERE trial = ? AND coalesce(at, step) < 0", { trial })
+end
+
+-- Compares all trials of the new store with the old one (nil: SQLite cannot open it). Returns how
+-- many are to be run again.
+local function compare(old, new)
+  local again = 0
+  for _, row in ipairs(new:exec "SELECT id FROM trials") do
+    local is = whole(new, row.id)
+    local fine, was = pcall(whole, old, row.id)
+    fine = fine and was ~= nil and was == is
+    if not (fine and pcall(copy_journal, old, new, row.id)) then
+      start_over(new, row.id)
+      again = again + 1
+    end
+  end
+  return again
+end
+
+-- ---- Files ------------------------------------------------------------------------------------
+
+local function try(ok, why)
+  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  return ok
+end
+
+local function copy(from, to)
+  if not core.sys.exists(from) then return end
+  local source <close> = try(io.open(from, "rb"))
+  local target <close> = try(io.open(to, "wb"))
+  for block in function() return source:read(1 << 20) end do try(target:write(block)) end
+  try(core.sys.sync(target))
+end
+
+-- A name for what is put aside that nothing has yet.
+local function aside(path)
+  local name, count = ("%s.damaged-%s"):format(path, os.date "%Y%m%d-%H%M%S"), 1
+  local free = name
+  while core.sys.exists(free) do count, free = count + 1, ("%s-%d"):format(name, count + 1) end
+  return free
+end
+
+-- Opens a copy of the damaged database as SQLite can read it, its first page mended from that of
+-- model if need be; nil if nothing helps.
+local function open_old(folder, path, model)
+  for _, mend in ipairs { "none", "header", "page" } do
+    copy(path, folder .. "/runs.db")
+    copy(path .. "-wal", folder .. "/runs.db-wal")
+    if mend ~= "none" then
+      salvage.mend_header(folder .. "/runs.db", model, mend == "page")
+      core.sys.remove(folder .. "/runs.db-shm")
+    end
+    local old = core.store(folder, "r")
+    if old then return old end
+  end
+end
+
+-- Makes folder/new/runs.db of what is in the database at path.
+local function make(folder, path)
+  local new = try(core.store(folder .. "/new", "w"))
+  new:close() -- everything is in the file now: its first page is the model of ours
+  local model = assert(io.open(folder .. "/new/runs.db", "rb")):read(4096)
+  new = try(core.store(folder .. "/new", "w"))
+  local file = salvage.open(path)
+  new:exec "BEGIN IMMEDIATE"
+  local counts, bad = fill(new, file)
+  local old = open_old(folder .. "/old", path, model)
+  counts.again, counts.bad, counts.pages = compare(old, new), bad, file.count
+  new:exec "COMMIT"
+  new:close()
+  if old then old:close() end
+  file:close()
+  return counts
+end
+
+-- Holds the lock of root, which no program that writes there then gets; as records.open tells it.
+local function lock(root)
+  trial_files.check_own(root)
+  local file = try(io.open(root .. "/lock", "a"))
+  if not core.sys.lock(file) then
+    errors.raise(errors.LOCKED, "%s: another process writes here", root)
+  end
+  return file
+end
+
+-- Puts a new database in the place of the damaged one in the results folder root, which is kept
+-- beside it. Returns {kept=, dropped=} by table, again (trials that are run again), bad of pages,
+-- and copy: what the damaged one is called now.
+function rebuild.run(root)
+  local guard <close> = lock(root)
+  local path = root .. "/runs.db"
+  local folder = ("%s/.rebuild.tmp.%s.%d"):format(root, core.sys.hostname(), core.sys.getpid())
+  local kind, link = core.sys.kind(folder)
+  if kind or link then errors.raise(errors.STORAGE, "%s is there already", folder) end
+  for _, name in ipairs { "old", "new" } do try(core.sys.mkdir(folder .. "/" .. name)) end
+  local ok, counts = pcall(make, folder, path)
+  if ok then
+    counts.copy = aside(path)
+    for _, ending in ipairs { "", "-wal", "-journal" } do
+      copy(path .. ending, counts.copy .. ending)
+    end
+    for _, ending in ipairs { "-wal", "-shm", "-journal" } do core.sys.remove(path .. ending) end
+    try(core.sys.rename(folder .. "/new/runs.db", path)) -- runs.db is never absent
+    try(core.sys.sync_folder(root))
+  end
+  trash.remove(folder)
+  if not ok then error(counts, 0) end
+  return counts
+end
+
+return rebuild

@@ -1,0 +1,338 @@
+-- store/records.lua: the rows of trials in the store of runs: everything the runner says to SQLite.
+local config = require "toeplab.base.config"
+local core = require "toeplab.core"
+local journal = require "toeplab.store.journal"
+local json = require "toeplab.base.json"
+local secrets = require "toeplab.base.secrets"
+local errors = require "toeplab.base.errors"
+local trial_files = require "toeplab.store.trial_files"
+
+local records = {}
+
+local Records, Trial = {}, {}
+Records.__index, Trial.__index = Records, Trial
+
+-- Whether a file of that name is one that a trial keeps in its folder, with a row for it.
+function records.keeps(name)
+  return name:find("^[%w_%-]+%-%d+%.txt$") or name:find("^%l+%-%d+%.json$")
+    or name:find("^%l+%-%d+%-?r?%d*%.h5$") or name:find("^backends%-%x+%.txt$")
+end
+
+-- The results folder: the one given, TOEPLAB_DIR, or results.
+function records.folder(given)
+  local set = os.getenv("TOEPLAB_DIR")
+  return given or (set ~= "" and set) or "results"
+end
+
+-- An empty store beside the files of trials has lost its rows; a new one is made before any file.
+local function check_empty(folder)
+  local path = folder .. "/runs.db"
+  local lost = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
+    and #(core.sys.list(folder .. "/runs") or {}) > 0
+  if lost then
+    errors.raise(errors.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; put back a "
+      .. "copy, or move both away", path, folder)
+  end
+end
+
+-- Opens the store in folder for reading ("r"), for a user's own questions ("ask"), for changes of
+-- what is there ("u"), or for writing ("w"), which makes it if it is not there; raises with the
+-- right exit code.
+function records.open(folder, mode)
+  if mode ~= "w" and not core.sys.exists(folder .. "/runs.db") then
+    errors.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)",
+      folder)
+  end
+  check_empty(folder)
+  local store, message, status = core.store(folder, mode == "u" and "w" or mode)
+  if not store then
+    if status == "ELOCKED" then
+      errors.raise(errors.LOCKED, "%s (toeplab status shows how far it is; -C DIR takes another "
+        .. "folder)", message)
+    end
+    local problem = errors.new(errors.STORAGE, "%s", message)
+    problem.status = status
+    error(problem, 0)
+  end
+  return setmetatable({ store = store, folder = folder }, Records)
+end
+
+function Records:close() self.store:close() end
+
+-- Raises if the files that this store is written to are not those in its folder any more.
+function Records:check()
+  local ok, why = pcall(self.store.check, self.store)
+  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+end
+
+Records.__close = Records.close
+
+-- Runs fn() in one transaction.
+function Records:transaction(fn)
+  self.store:exec("BEGIN IMMEDIATE")
+  local ok, result = pcall(fn)
+  if not ok then
+    pcall(self.store.exec, self.store, "ROLLBACK")
+    error(result, 0)
+  end
+  self.store:exec("COMMIT")
+  return result
+end
+
+-- Rows of a query; params: a list, in which nil needs n.
+function Records:rows(sql, params)
+  return self.store:exec(sql, params or {})
+end
+
+-- The JSON text of a configuration as a Lua table.
+function Records:config(text)
+  local value = self:decode(text)
+  if type(value) == "table" then return value end
+  errors.raise(errors.STORAGE, "%s/runs.db: this is no configuration: %s", self.folder,
+    text:sub(1, 200))
+end
+
+-- What members of our objects hold, where it is no plain value.
+local members = { label = "string", environment = "table", build = "table", data = "table",
+  overrides = "table", axes = "table", columns = "table", rows = "table|string", trials = "number",
+  answers = "table|string", changes = "string" }
+
+-- The JSON text of an object as a Lua table, read by SQLite; raises if it is none, or not ours.
+function Records:object(text)
+  local value = self:decode(text)
+  local good = type(value) == "table"
+  for name, kind in pairs(good and members or {}) do
+    good = good and (value[name] == nil or kind:find(type(value[name]), 1, true) ~= nil)
+    for _, v in pairs(good and type(value[name]) == "table" and value[name] or {}) do
+      good = good and type(v) ~= "table"
+    end
+  end
+  if good then return value end
+  errors.raise(errors.STORAGE, "%s/runs.db: this is no object of ours: %s", self.folder,
+    text:sub(1, 200))
+end
+
+-- JSON text as a Lua value (objects and arrays as tables), read by SQLite.
+function Records:decode(text)
+  local nodes, root = {}, nil
+  local sql = "SELECT id, parent, key, type, atom FROM json_tree(?) ORDER BY id"
+  for _, row in ipairs(self:rows(sql, { text })) do
+    local value = row.atom
+    if row.type == "object" or row.type == "array" then value = {} end
+    if row.type == "true" or row.type == "false" then value = row.type == "true" end
+    nodes[row.id] = value
+    local parent = row.parent and nodes[row.parent]
+    if parent then
+      parent[math.type(row.key) == "integer" and row.key + 1 or row.key] = value
+    else
+      root = value
+    end
+  end
+  return root
+end
+
+-- The row of a script with its overrides; made at the first time.
+function Records:sweep(s)
+  local sql = "SELECT id FROM sweeps WHERE sha256 = ? AND plan = ?"
+  local found = self:rows(sql, { s.sha256, s.plan })
+  if found[1] then return found[1].id end
+  self:rows([[INSERT INTO sweeps (experiment, script, sha256, source, command, scale, plan)
+    VALUES (?, ?, ?, ?, ?, ?, ?)]],
+    { s.experiment, s.script, s.sha256, s.source, s.command, s.scale, s.plan })
+  return self.store:last_id()
+end
+
+function Records:status(id)
+  local row = self:rows([[SELECT coalesce(ended, status) AS status, step, attempt, seconds
+    FROM trials WHERE id = ?]], { id })[1]
+  if row then return row.status, row end
+end
+
+-- How a trial went: {status=, error=, ended=}.
+function Records:outcome(id)
+  return self:rows("SELECT status, error, ended FROM trials WHERE id = ?", { id })[1]
+end
+
+-- Makes the rows of trials that have none, queued, and notes that the sweep asks for them all.
+function Records:enlist(sweep, trials)
+  self:transaction(function()
+    self:rows("DELETE FROM members WHERE sweep = ?", { sweep })
+    for i, t in ipairs(trials) do
+      local kept = t.config and secrets.config(t.config) -- what a bench stores has none
+      self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash,
+        provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+        ON CONFLICT (id) DO UPDATE SET trashed = NULL WHERE trashed IS NOT NULL]],
+        { t.id, sweep, t.experiment, kept == t.config and t.json or json.encode(kept), t.seed,
+          t.code_hash, t.data_hash, json.encode { label = t.label } })
+      self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
+    end
+  end)
+end
+
+-- Marks a trial as running in process pid; returns the number of the attempt, the seconds of those
+-- before, and its artifacts.
+function Records:begin(t, pid)
+  local p = config.copy(t.provenance)
+  p.label, p.data = t.label, next(t.data) and t.data or nil
+  self:transaction(function()
+    self:rows([[UPDATE trials SET status = 'running', ended = NULL, attempt = attempt + 1,
+      started = ?, finished = NULL, error = NULL, host = ?, pid = ?, command = ?, git_commit = ?,
+      git_dirty = ?, provenance = ? WHERE id = ?]],
+      { core.sys.now(), p.host, pid, p.command, p.commit, p.dirty, json.encode(p), t.id, n = 8 })
+    self:rows([[INSERT INTO journals SELECT id, attempt, 0 FROM trials WHERE id = ?
+      ON CONFLICT (trial) DO UPDATE SET attempt = excluded.attempt, bytes = 0]], { t.id })
+  end)
+  local row = self:rows("SELECT attempt, seconds FROM trials WHERE id = ?", { t.id })[1]
+  local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
+    WHERE trial = ?]], { t.id })
+  trial_files.check_all(self.folder, t.id)
+  for _, a in ipairs(artifacts) do trial_files.check_row(self.folder, t.id, a) end
+  return row.attempt, (row.seconds or 0) + 0.0, artifacts
+end
+
+-- status: 'done', 'failed' or 'interrupted'; why: the message, or nil; ended: why it was ended
+-- early, or nil.
+function Records:finish(id, status, why, ended)
+  self:rows("UPDATE trials SET status = ?, error = ?, ended = ?, finished = ? WHERE id = ?",
+    { status, secrets.text(why), ended, core.sys.now(), id, n = 5 })
+end
+
+-- ---- Journals ---------------------------------------------------------------------------------
+
+-- What each kind of line of a journal does to the rows of a trial.
+local lines = {}
+
+function lines.metric(self, id, step, name, value, at)
+  self:rows([[INSERT INTO metrics (trial, name, step, value, at) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (trial, name, step) DO UPDATE SET value = excluded.value, at = excluded.at]],
+    { id, name, step, value, at, n = 5 })
+end
+
+function lines.artifact(self, id, kind, step, path, bytes, sha256)
+  self:rows([[INSERT OR REPLACE INTO artifacts (trial, kind, step, path, bytes, sha256)
+    VALUES (?, ?, ?, ?, ?, ?)]], { id, kind, step, path, bytes, sha256 })
+end
+
+function lines.drop(self, id, path)
+  self:rows("DELETE FROM artifacts WHERE trial = ? AND path = ?", { id, path })
+end
+
+function lines.step(self, id, step, seconds)
+  self:rows("UPDATE trials SET step = ?, seconds = ? WHERE id = ?", { step, seconds, id })
+end
+
+function lines.forget(self, id, step)
+  self:rows("DELETE FROM metrics WHERE trial = ? AND coalesce(at, step) > ?", { id, step })
+  self:rows("DELETE FROM artifacts WHERE trial = ? AND step > ?", { id, step })
+  self:rows("UPDATE trials SET step = ? WHERE id = ?", { step, id })
+end
+
+-- A trial that goes on from before an event meets it again, and says so in the same words.
+function lines.event(self, id, step, kind, text)
+  self:rows([[INSERT INTO events (trial, step, kind, text) SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS
+    (SELECT 1 FROM events WHERE trial = ?1 AND step = ?2 AND kind = ?3 AND text = ?4)]],
+    { id, step, kind, secrets.text(text) })
+end
+
+lines["end"] = function(self, id, status, why, ended, seconds)
+  self:finish(id, status, why, ended)
+  self:rows("UPDATE trials SET seconds = ? WHERE id = ?", { seconds, id })
+end
+
+-- Takes over what the journal of a trial's attempt holds beyond what is taken over already, in one
+-- transaction with how far that is. path: of the trial; some: no more than a megabyte of it, so
+-- that a writer who is faster does not hold the caller. Returns whether the trial has ended by its
+-- own word, and why the rest of the journal cannot be read (nil: it can). Raises a storage error if
+-- the system cannot read it.
+function Records:take(id, path, some)
+  local row = self:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { id })[1]
+  if not row then return false end
+  local file, ended, damage = self.folder .. "/" .. journal.path(path, row.attempt), false, nil
+  repeat
+    local list, offset, why = journal.read(file, row.bytes)
+    damage = why
+    if #list > 0 then
+      self:transaction(function()
+        for _, line in ipairs(list) do
+          local apply = lines[line[1]]
+          if apply then apply(self, id, table.unpack(line, 2, line.n)) end
+          ended = ended or line[1] == "end"
+        end
+        self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { offset, id })
+      end)
+      row.bytes = offset
+    end
+  until #list == 0 or why or some
+  return ended, damage
+end
+
+-- Notes what was done to a trial.
+function Records:event(id, step, kind, text) lines.event(self, id, step, kind, text) end
+
+-- The journal of a trial that is over is of no more use.
+function Records:end_journal(id, path)
+  local row = self:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]
+  if not row then return end
+  self:rows("DELETE FROM journals WHERE trial = ?", { id })
+  core.sys.remove(self.folder .. "/" .. journal.path(path, row.attempt))
+end
+
+-- What killed coordinators left in journals: {id=, path=, attempt=, pid=, host=} of each trial that
+-- has one.
+function Records:open_journals()
+  local list = self:rows [[SELECT j.trial AS id, j.attempt, t.pid, t.host FROM journals j
+    JOIN trials t ON t.id = j.trial]]
+  for _, row in ipairs(list) do
+    row.path = trial_files.folder(self.folder, row.id)
+    trial_files.check_all(self.folder, row.id)
+  end
+  return list
+end
+
+-- The text stored in a file; if it is not there any more, or another, a line that says so.
+local function stored_text(path, sha256)
+  local text, why = core.sys.read_file(path)
+  if not text then return ("(%s)"):format(why) end
+  if core.sha256(text) == sha256 then return text end
+  return ("(%s: was changed; its sha256 is not the one it was stored with)"):format(path)
+end
+
+-- The newest value of each metric of a trial, and the texts stored with it.
+function Records:results(id)
+  local metrics, texts = {}, {}
+  for _, row in ipairs(self:rows("SELECT name, value FROM v_last WHERE trial = ?", { id })) do
+    metrics[row.name] = row.value or 0 / 0
+  end
+  local sql = [[SELECT kind, path, sha256 FROM v_artifacts
+    WHERE trial = ? AND kind NOT IN ('checkpoint', 'best') ORDER BY step]]
+  for _, row in ipairs(self:rows(sql, { id })) do
+    texts[row.kind] = stored_text(trial_files.path(self.folder, id, row), row.sha256)
+  end
+  return metrics, texts
+end
+
+-- What made the results of a trial: {command=, commit=, dirty = whether it had changes, host=,
+-- threads=}.
+function Records:origin(id)
+  local row = self:rows([[SELECT command, git_commit AS "commit", git_dirty AS dirty, host,
+    json_extract(provenance, '$.threads') AS threads FROM v_trials WHERE id = ?]], { id })[1]
+  row.dirty = row.dirty == 1
+  return row
+end
+
+-- The rows of one trial, for reading.
+function Records:of(id)
+  return setmetatable({ all = self, id = id }, Trial)
+end
+
+-- The values of a metric in order of steps: lists of steps and values.
+function Trial:series(name)
+  local steps, values = {}, {}
+  local sql = "SELECT step, value FROM v_metrics WHERE trial = ? AND name = ? ORDER BY step"
+  for i, row in ipairs(self.all:rows(sql, { self.id, name })) do
+    steps[i], values[i] = row.step, row.value or 0 / 0
+  end
+  return steps, values
+end
+
+return records

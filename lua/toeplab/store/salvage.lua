@@ -1,0 +1,216 @@
+-- store/salvage.lua: the records of an SQLite file of which pages are damaged, page by page and
+-- without its trees: a page that nothing leads to any more gives its rows all the same.
+--
+-- SQLite's own recovery is not in Debian's library, which has no sqlite_dbpage. And it is by this
+-- second, independent reading that rebuild.lua knows whether a trial is whole: what a damaged key
+-- hides from SQLite would be missing on both sides.
+--
+-- What is read may be anything: every length is checked against what there is.
+local salvage = {}
+
+local MAGIC, SIZE = "SQLite format 3\0", 4096 -- the pages of all our stores are as large
+local LEAF, INDEX, INNER = 13, 10, 2            -- kinds of pages that hold rows
+
+-- ---- Pages ------------------------------------------------------------------------------------
+
+-- One step of the checksum of a write-ahead log over pairs of words.
+local function checksum(text, format, a, b)
+  for at = 1, #text - 7, 8 do
+    local x, y = format:unpack(text, at)
+    a = (a + x + b) & 0xFFFFFFFF
+    b = (b + y + a) & 0xFFFFFFFF
+  end
+  return a, b
+end
+
+-- Where in a write-ahead log the committed content of pages is: {page = offset}, and how many pages
+-- the last commit leaves (nil: there is none).
+local function committed(wal)
+  local header = wal:read(32) or ""
+  if #header < 32 then return {}, nil end
+  local magic, _, own, _, salt1, salt2, sum1, sum2 = (">I4I4I4I4I4I4I4I4"):unpack(header)
+  local format = magic == 0x377F0682 and "<I4I4" or magic == 0x377F0683 and ">I4I4"
+  if not format or own ~= SIZE then return {}, nil end
+  local a, b = checksum(header:sub(1, 24), format, 0, 0)
+  if a ~= sum1 or b ~= sum2 then return {}, nil end
+  local pages, pending, count, offset = {}, {}, nil, 32
+  while true do
+    local frame, page = wal:read(24) or "", wal:read(SIZE) or ""
+    if #frame < 24 or #page < SIZE then return pages, count end
+    local number, commit, s1, s2, c1, c2 = (">I4I4I4I4I4I4"):unpack(frame)
+    a, b = checksum(page, format, checksum(frame:sub(1, 8), format, a, b))
+    if s1 ~= salt1 or s2 ~= salt2 or a ~= c1 or b ~= c2 then return pages, count end
+    pending[number] = offset + 24
+    if commit > 0 then
+      for n, at in pairs(pending) do pages[n] = at end
+      pending, count = {}, commit
+    end
+    offset = offset + 24 + SIZE
+  end
+end
+
+local File = {}
+File.__index = File
+
+-- The content of page number; "" if it is not there.
+function File:page(number)
+  local at = self.pages[number]
+  local file = at and self.wal or self.file
+  if not file:seek("set", at or (number - 1) * SIZE) then return "" end
+  return file:read(SIZE) or ""
+end
+
+-- The pages that hold nothing by the list of free ones: {number = true}; of a damaged list, less.
+function File:free()
+  local free, head = {}, self:page(1)
+  local trunk = #head >= 40 and (">I4"):unpack(head, 33) or 0
+  while trunk > 1 and trunk <= self.count and not free[trunk] do
+    local page = self:page(trunk)
+    if #page < SIZE then break end
+    free[trunk] = true
+    local next_trunk, leaves = (">I4I4"):unpack(page)
+    for i = 1, math.min(leaves, SIZE // 4 - 2) do
+      free[(">I4"):unpack(page, 5 + 4 * i)] = true
+    end
+    trunk = next_trunk
+  end
+  return free
+end
+
+-- Opens the database at path with its write-ahead log, if there is one.
+function salvage.open(path)
+  local file = assert(io.open(path, "rb"))
+  local wal = io.open(path .. "-wal", "rb")
+  local self = setmetatable({ file = file, wal = wal, pages = {} }, File)
+  local count
+  if wal then self.pages, count = committed(wal) end
+  self.count = math.max(count or 0, file:seek("end") // SIZE)
+  return self
+end
+
+function File:close()
+  self.file:close()
+  if self.wal then self.wal:close() end
+end
+
+-- ---- Records ----------------------------------------------------------------------------------
+
+-- The number of variable length at a position, and where it ends; nil if the text ends before.
+local function varint(text, at)
+  local value = 0
+  for i = at, at + 7 do
+    local byte = text:byte(i)
+    if not byte then return nil end
+    value = value << 7 | byte & 127
+    if byte < 128 then return value, i + 1 end
+  end
+  local byte = text:byte(at + 8)
+  if byte then return value << 8 | byte, at + 9 end
+end
+
+-- Where a payload of so many bytes that begins at a position goes on after its page is full.
+function File:payload(page, at, bytes, kind)
+  local most = kind == LEAF and SIZE - 35 or (SIZE - 12) * 64 // 255 - 23
+  if bytes < 2 or bytes > self.count * SIZE then return nil end
+  if bytes <= most then return #page >= at + bytes - 1 and page:sub(at, at + bytes - 1) or nil end
+  local least = (SIZE - 12) * 32 // 255 - 23
+  local here = least + (bytes - least) % (SIZE - 4)
+  if here > most then here = least end
+  if #page < at + here + 3 then return nil end
+  local parts, left = { page:sub(at, at + here - 1) }, bytes - here
+  local number = (">I4"):unpack(page, at + here)
+  while left > 0 do
+    local more = number > 1 and number <= self.count and self:page(number) or ""
+    if #more < SIZE then return nil end
+    parts[#parts + 1] = more:sub(5, 4 + math.min(left, SIZE - 4))
+    left, number = left - #parts[#parts], (">I4"):unpack(more)
+  end
+  return table.concat(parts)
+end
+
+local integers = { ">i1", ">i2", ">i3", ">i4", ">i6", ">i8" }
+
+-- The value of a serial type at a position, whether it is a text, and where it ends.
+local function value_of(text, at, serial)
+  if serial == 0 then return nil, at end
+  if serial == 8 or serial == 9 then return serial - 8, at end
+  if serial == 10 or serial == 11 then return nil end
+  if serial >= 12 then
+    local stop = at + (serial - 12) // 2
+    if stop - 1 > #text then return nil end
+    return serial % 2 == 1 and text:sub(at, stop - 1) or false, stop -- a blob is never ours
+  end
+  local format = serial == 7 and ">d" or integers[serial]
+  if at + format:packsize() - 1 > #text then return nil end
+  return format:unpack(text, at)
+end
+
+-- The values of a record: a list with n; nil if the text is none. A blob is false.
+local function record(text)
+  local head, at = varint(text, 1)
+  if not head or head < at or head > #text then return nil end
+  local values, body = { n = 0 }, head + 1
+  while at <= head do
+    local serial, next_at = varint(text, at)
+    if not serial or serial < 0 or next_at > head + 1 then return nil end
+    local value, stop = value_of(text, body, serial)
+    if not stop then return nil end
+    values.n, at, body = values.n + 1, next_at, stop
+    values[values.n] = value
+  end
+  return body == #text + 1 and values or nil
+end
+
+-- The record of the cell at a position, its number if its page is a table's, and its bytes.
+function File:cell(page, at, kind)
+  if kind == INNER then at = at + 4 end
+  local bytes, rowid
+  bytes, at = varint(page, at)
+  if bytes and kind == LEAF then rowid, at = varint(page, at) end
+  local text = at and self:payload(page, at, bytes, kind)
+  local values = text and record(text)
+  return values, rowid, text and #text
+end
+
+-- Calls each(values, rowid) for every record in pages that are not free; rowid nil: of an index or
+-- a table without. Returns the number of pages that are no pages.
+function File:records(each)
+  local free, bad, bytes = self:free(), 0, 0
+  for number = 2, self.count do
+    local page = not free[number] and self:page(number) or ""
+    local kind = page:byte(1)
+    local first = (kind == INNER or kind == 5) and 13 or 9
+    local cells = #page == SIZE and (">I2"):unpack(page, 4) or 0
+    if kind == LEAF or kind == INDEX or kind == INNER then
+      for i = 0, math.min(cells, SIZE // 2 - 8) - 1 do
+        local values, rowid, size = self:cell(page, (">I2"):unpack(page, first + 2 * i) + 1, kind)
+        bytes = bytes + (size or 0)
+        if bytes > self.count * SIZE then return bad end -- no more than that can be there
+        if values then each(values, rowid) end
+      end
+    elseif not free[number] and kind ~= 5 and (#page < SIZE or not page:find "[^\0]") then
+      bad = bad + 1
+    end
+  end
+  return bad
+end
+
+-- ---- The first page ---------------------------------------------------------------------------
+
+-- The file at path with a first page that can be read: what never differs is taken from model, the
+-- first page of a store of ours, and all of it if whole.
+function salvage.mend_header(path, model, whole)
+  local file <close> = assert(io.open(path, "r+b"))
+  local head, pages = file:read(100) or "", file:seek "end" // SIZE
+  if #head < 100 or whole then head = model:sub(1, 100) end
+  local version = (">I4"):unpack(head, 61)
+  if version < 1 or version > (">I4"):unpack(model, 61) then version = (">I4"):unpack(model, 61) end
+  local counter = head:sub(25, 28)
+  head = MAGIC .. model:sub(17, 24) .. counter .. (">I4"):pack(pages) .. ("\0"):rep(8)
+    .. head:sub(41, 44) .. model:sub(45, 60) .. (">I4"):pack(version) .. model:sub(65, 92)
+    .. counter .. model:sub(97, 100)
+  file:seek("set", 0)
+  file:write(head, whole and model:sub(101) or "")
+end
+
+return salvage

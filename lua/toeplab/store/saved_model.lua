@@ -1,0 +1,205 @@
+-- store/saved_model.lua -- what is kept with a trial so that its model can be made again from the
+-- results folder alone: the options of the model, the vocabulary, and the checkpoints.
+--
+-- Files of a trial, each an artifact of step 0 and of the kind of its name: model-00000000.json
+-- {model=, options=, vocabulary=, length=}, vocabulary-00000000.txt, and so encoder and dictionary
+-- as far as the vocabulary has them; and backends (choices.lua) if its backend is "auto", with the
+-- beginning of its sha256 in the place of the step.
+
+local checkpoint = require "toeplab.store.checkpoint"
+local class = require "toeplab.nn.class"
+local core = require "toeplab.core"
+local json = require "toeplab.base.json"
+local models = require "toeplab.models"
+local errors = require "toeplab.base.errors"
+local trial_files = require "toeplab.store.trial_files"
+
+-- By kind: how the names of the files end.
+local stored = { endings = { model = "json", vocabulary = "txt", encoder = "txt",
+  dictionary = "txt", backends = "txt" } }
+
+-- ---- Vocabularies -----------------------------------------------------------------------------
+
+local function tokens(vocab)
+  local list = {}
+  for id = 0, vocab:size() - 1 do list[id + 1] = vocab:token(id) end
+  return list
+end
+
+local function read(path)
+  local text, why = core.sys.read_file(path)
+  if not text then errors.raise(errors.STORAGE, "%s", why) end
+  return text
+end
+
+-- By tokenizer (the option of a corpus): the texts {name = text} that a vocabulary can be
+-- made from again, and how, from files {name = path} that hold them.
+local kinds = {}
+
+kinds.byte = {
+  texts = function() return {} end,
+  open = function() return core.vocab_bytes() end,
+}
+
+kinds.char = {
+  texts = function(vocab) return { vocabulary = table.concat(tokens(vocab)) } end,
+  open = function(paths) return core.vocab_chars(read(paths.vocabulary)) end,
+}
+
+-- A word decodes to a space and itself, the end of a line to a space and itself. Read again each is
+-- seen once, which keeps the order.
+kinds.word = {
+  texts = function(vocab) return { vocabulary = table.concat(tokens(vocab)) } end,
+  open = function(paths)
+    local counter = core.counter("words")
+    counter:feed(read(paths.vocabulary))
+    return core.vocab_words(counter)
+  end,
+}
+
+-- The files of a byte pair encoding are kept as they are.
+kinds.bpe = {
+  texts = function(_, files)
+    local texts = {}
+    for name, path in pairs(files) do texts[name] = read(path) end
+    return texts
+  end,
+  open = function(paths)
+    return core.vocab_bpe(paths.vocabulary, paths.encoder, paths.dictionary)
+  end,
+}
+
+kinds.gpt2 = kinds.bpe
+
+-- The vocabulary of a kind from its texts {name = text}.
+function stored.vocabulary(kind, texts)
+  local paths = {}
+  local ok, vocab = pcall(function()
+    for name, text in pairs(texts) do
+      paths[name] = os.tmpname()
+      assert(core.sys.write_file(paths[name], text))
+    end
+    return kinds[kind].open(paths)
+  end)
+  for _, path in pairs(paths) do os.remove(path) end
+  if not ok then error(vocab, 0) end
+  return vocab
+end
+
+-- ---- Writing ----------------------------------------------------------------------------------
+
+-- nil, or the name of an option of a model that is a piece of program.
+local function programmed(options)
+  for name, value in pairs(options) do
+    if type(value) == "function" or type(value) == "userdata" or class.isclass(value) then
+      return name
+    end
+  end
+end
+
+-- Which vocabulary a corpus has; nil for other data.
+local function kind_of(data)
+  local corpus = type(data) == "table" and data.vocab and data.options
+  return corpus and kinds[data.options.tokenizer] and data.options.tokenizer or nil
+end
+
+-- The texts {name = text} to keep of a model and of the vocabulary of data, a corpus; nil if the
+-- model is none of toeplab.models.
+function stored.texts(model, data)
+  local name = models.name_of(model)
+  if not name then return nil end
+  local about, texts = { model = name, programmed = programmed(model.opt) }, {}
+  if not about.programmed then about.options = model.opt end
+  local kind = kind_of(data)
+  if kind then
+    about.vocabulary, about.length = kind, data.options.length
+    texts = kinds[kind].texts(data.vocab, data.vocab_files)
+  end
+  texts.model = json.encode(about) .. "\n"
+  return texts
+end
+
+-- ---- Reading ----------------------------------------------------------------------------------
+
+local function artifacts(store, id)
+  local files = {}
+  local sql = "SELECT kind, step, path, sha256 FROM v_artifacts WHERE trial = ? ORDER BY step"
+  for _, row in ipairs(store:rows(sql, { id })) do
+    row.path = trial_files.path(store.folder, id, row)
+    files[#files + 1] = row
+  end
+  return files
+end
+
+local function whole(file)
+  local ok, hash = pcall(core.sha256_file, file.path)
+  return ok and hash == file.sha256
+end
+
+-- The best checkpoint that can be read, else the newest; kind: only those. If there is none, nil
+-- and whether there are any that cannot be read.
+local function parameters(files, kind, warn)
+  local damaged = false
+  for _, wanted in ipairs(kind and { kind } or { "best", "checkpoint" }) do
+    for i = #files, 1, -1 do
+      local file = files[i]
+      if file.kind == wanted then
+        local ok, state = whole(file), nil
+        if ok then ok, state = pcall(checkpoint.read, file.path, "model") end
+        if ok then return state.model, file end
+        warn("%s is missing or damaged", file.path)
+        damaged = true
+      end
+    end
+  end
+  return nil, damaged
+end
+
+local function unknown(path)
+  errors.raise(errors.STORAGE, "%s describes no model of ours", path)
+end
+
+local function describe(store, id, short)
+  local paths, files = {}, artifacts(store, id)
+  for _, file in ipairs(files) do
+    if stored.endings[file.kind] then
+      if not whole(file) then
+        errors.raise(errors.STORAGE, "%s is missing or damaged", file.path)
+      end
+      paths[file.kind] = file.path
+    end
+  end
+  if not paths.model then
+    errors.usage("trial %s keeps no model: its script made one of its own, or took no step", short)
+  end
+  local about = store:decode(read(paths.model))
+  if type(about) ~= "table" or type(about.model) ~= "string" then unknown(paths.model) end
+  return about, paths, files
+end
+
+-- The model of the trial in row (of records), with the parameters of its best checkpoint or, if it
+-- has none, of its newest. options: kind ("best" or "checkpoint": only such), warn. Returns the
+-- model, its vocabulary or nil, and {step=, kind=, length=, vocabulary = its kind or nil, paths =
+-- name -> path of the files it was made from}.
+function stored.load(store, row, options)
+  local o, short = options or {}, row.id:sub(1, 12)
+  local about, paths, files = describe(store, row.id, short)
+  if about.programmed then
+    errors.usage("trial %s has a model whose %s is its script's own; only that script can make it",
+      short, about.programmed)
+  end
+  local state, file = parameters(files, o.kind, o.warn or function() end)
+  if not state and file then
+    errors.raise(errors.STORAGE, "trial %s has no checkpoint that is whole", short)
+  elseif not state then
+    errors.usage("trial %s has no checkpoint%s", short, o.kind and " of kind " .. o.kind or "")
+  end
+  local model = models.describe(about.model, about.options):load(state)
+  local open = about.vocabulary and (kinds[about.vocabulary] or unknown(paths.model)).open
+  return model, open and open(paths), {
+    step = file.step, kind = file.kind, length = about.length, vocabulary = about.vocabulary,
+    paths = paths,
+  }
+end
+
+return stored

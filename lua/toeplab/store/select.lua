@@ -1,0 +1,384 @@
+-- store/select.lua: which trials the words of a command line mean. Every verb reads them alike:
+--
+--   3f9c1a      the trial whose id begins so      @last, @last:3   the trials started last
+--   quickstart  the trials of an experiment       @best:loss       the done one that is best
+--   @failed     the trials of a status            @all             all of them
+--   decay=0.99  lr<1e-3  val_ppl>=20  tag=paper  error~nan         filters: only trials that fit
+--   decay=0.9,0.99                                                 one of these values
+--
+-- Names add up, filters narrow down, and @last and @best choose among what the filters leave. The
+-- name in a filter is a key of the configuration, a metric (its last value) or a column, looked for
+-- in this order; config:NAME, metric:NAME and column:NAME say which. All of it becomes one
+-- condition in SQL, with every value bound.
+local core = require "toeplab.core"
+local quantity = require "toeplab.base.quantity"
+local json = require "toeplab.base.json"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+
+local select = {}
+
+local Query = {}
+Query.__index = Query
+
+select.statuses = { "queued", "running", "done", "failed", "interrupted", "killed", "pruned",
+  "timeout", "budget", "guard" }
+
+-- The help of verbs that take these words.
+select.help = "TRIAL: the beginning of an id, an experiment, @last, @last:N, @best:METRIC, @all,\n"
+  .. "@STATUS; or a filter: key=value (or a,b), also != < <= > >= and ~ (contains), where key is\n"
+  .. "one of the configuration, a metric, or a column: status, tag, host, error, age, ..."
+
+local columns = {
+  id = "t.id", experiment = "t.experiment", sweep = "t.sweep", seed = "t.seed", step = "t.step",
+  attempt = "t.attempt", started = "t.started", finished = "t.finished", created = "t.created",
+  seconds = "t.seconds", host = "t.host", pid = "t.pid", error = "t.error", tags = "t.tags",
+  notes = "t.notes", command = "t.command", commit = "t.git_commit", code = "t.code_hash",
+  data = "t.data_hash", trial = "json_extract(t.provenance, '$.label')",
+  scale = "(SELECT scale FROM sweeps WHERE sweeps.id = t.sweep)",
+  age = "((julianday('now') - 2440587.5) * 86400.0 - t.started)",
+}
+
+local aliases = { tag = "tags", note = "notes", label = "trial", time = "seconds",
+  git_commit = "commit", code_hash = "code", data_hash = "data" }
+
+local dates = { started = true, finished = true, created = true }
+local durations = { seconds = true, age = true }
+
+-- ---- Status -----------------------------------------------------------------------------------
+
+-- Whether a trial that is marked running belongs to a process of this machine that is gone.
+function select.killed(row)
+  return row.status == "running" and row.host == core.sys.hostname() and row.pid ~= nil
+    and core.sys.exists("/proc/self") and not core.sys.exists(("/proc/%d"):format(row.pid))
+end
+
+-- The SQL of the status of trial t: why it was ended early comes first, and a running one whose
+-- process is gone was killed.
+local function status_sql(store)
+  local dead, plain = {}, "coalesce(t.ended, t.status)"
+  local sql = "SELECT DISTINCT status, host, pid FROM trials WHERE status = 'running'"
+  for _, row in ipairs(store:rows(sql)) do
+    if select.killed(row) then dead[#dead + 1] = ("%d"):format(row.pid) end
+  end
+  if #dead == 0 then return plain end
+  return ("CASE WHEN t.status = 'running' AND t.host = '%s' AND t.pid IN (%s) THEN 'killed' "
+    .. "ELSE %s END"):format(core.sys.hostname():gsub("'", "''"), table.concat(dead, ","), plain)
+end
+
+-- ---- Names ------------------------------------------------------------------------------------
+
+-- The value is a parameter of the statement from now on; returns how SQL writes it.
+function Query:bind(value)
+  local p = self.params
+  p.n = p.n + 1
+  p[p.n] = value
+  return "?" .. p.n
+end
+
+-- The keys and metrics of the newest trials, which is enough for a hint: two sorted lists.
+function select.names(store)
+  local keys, metrics = {}, {}
+  for i, row in ipairs(store:rows [[SELECT DISTINCT j.key FROM (SELECT config FROM trials
+      WHERE trashed IS NULL ORDER BY rowid DESC LIMIT 300) c, json_each(c.config) j ORDER BY 1]]) do
+    keys[i] = row.key
+  end
+  for i, row in ipairs(store:rows [[SELECT DISTINCT name FROM last WHERE trial IN (SELECT id
+      FROM trials WHERE trashed IS NULL ORDER BY rowid DESC LIMIT 300) ORDER BY 1]]) do
+    metrics[i] = row.name
+  end
+  return keys, metrics
+end
+
+local function unknown(store, what, name, ...)
+  local names = {}
+  for _, list in ipairs { ... } do table.move(list, 1, #list, #names + 1, names) end
+  errors.usage("no trial of %s has %s '%s'%s", store.folder, what, name, suggest.hint(name, names))
+end
+
+local function column_names()
+  local list = suggest.keys(columns)
+  list[#list + 1] = "status"
+  for _, alias in ipairs(suggest.keys(aliases)) do list[#list + 1] = alias end
+  return list
+end
+
+-- What a name stands for, each a function of the query and the name: SQL or nil.
+local kinds = {}
+
+function kinds.config(query, name)
+  if name:find('"', 1, true) then return nil end
+  local path = '$."' .. name .. '"'
+  local sql = "SELECT 1 FROM trials WHERE json_type(config, ?) IS NOT NULL LIMIT 1"
+  if not query.store:rows(sql, { path })[1] then return nil end
+  return ("json_extract(t.config, %s)"):format(query:bind(path))
+end
+
+function kinds.metric(query, name)
+  if not query.store:rows("SELECT 1 FROM last WHERE name = ? LIMIT 1", { name })[1] then
+    return nil
+  end
+  return ("(SELECT value FROM last WHERE last.trial = t.id AND last.name = %s)")
+    :format(query:bind(name))
+end
+
+function kinds.column(query, name)
+  name = aliases[name] or name
+  return name == "status" and query.status or columns[name], name
+end
+
+-- The SQL of a value of trial t by its name; its kind; and the name of a column. An unknown name is
+-- an error with a suggestion.
+function Query:value(word)
+  local kind, name = word:match("^(%l+):(.+)$")
+  if not kinds[kind] then kind, name = nil, word end
+  local known = self.known[word]
+  if known then return table.unpack(known) end
+  for _, try in ipairs(kind and { kind } or { "config", "metric", "column" }) do
+    local sql, column = kinds[try](self, name)
+    if sql then
+      self.known[word] = { sql, try, column }
+      return sql, try, column
+    end
+  end
+  local keys, metrics = select.names(self.store)
+  if kind == "config" then unknown(self.store, "a key", name, keys) end
+  if kind == "metric" then unknown(self.store, "a metric", name, metrics) end
+  if kind == "column" then unknown(self.store, "a column", name, column_names()) end
+  unknown(self.store, "a key, metric or column", name, keys, metrics, column_names())
+end
+
+-- ---- Filters ----------------------------------------------------------------------------------
+
+-- The number that a filter compares with.
+local function number(word, column, text)
+  local x = tonumber(text)
+  if x then return x end
+  local year, month, day = text:match("^(%d%d%d%d)-(%d%d)-(%d%d)$")
+  if dates[column] and year then
+    return os.time { year = year, month = month, day = day, hour = 0 }
+  end
+  if durations[column] then x = quantity.seconds(text) end
+  local wanted = dates[column] and "a day like 2026-11-21" or durations[column]
+    and "a time like 90s, 30m, 4h or 2d" or "a number"
+  return x or errors.usage("'%s': %s is compared with %s", word, word:match("^[^<>]+"), wanted)
+end
+
+-- What a configuration may hold that a user writes as text: a number, a text, true; with commas a
+-- list, or any one of these.
+local function meanings(text)
+  local list, items = { text, tonumber(text) }, {}
+  if text == "true" or text == "false" then list[#list + 1] = text == "true" end
+  if not text:find(",", 1, true) then return list end
+  for item in (text .. ","):gmatch("([^,]*),") do
+    items[#items + 1] = math.tointeger(item) or tonumber(item) or item
+    table.move(meanings(item), 1, 3, #list + 1, list)
+  end
+  list[#list + 1] = json.encode(items)
+  return list
+end
+
+local function equals(query, value, kind, column, text)
+  if column == "tags" then
+    return ("instr(' ' || t.tags || ' ', ' ' || %s || ' ') > 0"):format(query:bind(text))
+  elseif column == "commit" or column == "code" or column == "data" or column == "id" then
+    return ("substr(%s, 1, %d) = %s"):format(value, #text, query:bind(text))
+  elseif kind == "metric" and text == "nan" then
+    return (value:gsub("SELECT value", "SELECT value IS NULL"))
+  end
+  local places = {}
+  for i, meaning in ipairs(meanings(text)) do places[i] = query:bind(meaning) end
+  return ("%s IN (%s)"):format(value, table.concat(places, ", "))
+end
+
+-- The condition of one filter. != holds for whatever = does not hold for.
+local function filter(query, word, name, operator, text)
+  local value, kind, column = query:value(name)
+  for status in (column == "status" and operator:find("=$") and text or ""):gmatch("[^,]+") do
+    local ok, why = suggest.choose("status", status, select.statuses)
+    if not ok then errors.usage("%s", why) end
+  end
+  if operator == "=" then return equals(query, value, kind, column, text) end
+  if operator == "!=" then
+    return ("coalesce(%s, 0) = 0"):format(equals(query, value, kind, column, text))
+  elseif operator == "~" then
+    return ("instr(lower(%s), lower(%s)) > 0"):format(value, query:bind(text))
+  end
+  local x = query:bind(number(word, column, text))
+  return ("(%s %s %s AND typeof(%s) IN ('integer', 'real'))"):format(value, operator, x, value)
+end
+
+-- The parts of a filter, nil if the word is none.
+local function parse(word)
+  for _, operator in ipairs { "!=", "<=", ">=", "<", ">", "~", "=" } do
+    local name, text = word:match("^([^=<>!~@][^=<>!~]*)" .. operator .. "(.*)$")
+    if name then return name, operator, text end
+  end
+end
+
+-- ---- Names of trials --------------------------------------------------------------------------
+
+-- The trials in rows are among those named.
+local function take(query, rows)
+  for _, row in ipairs(rows) do table.insert(query.named, query:bind(row.id)) end
+end
+
+local better_high = { "%f[%a]acc", "%f[%w]f1%f[%W]", "bleu", "%f[%a]auc", "score", "reward",
+  "recall", "precision", "correct", "per_second" }
+
+-- "max" if more of a metric is better, by its name; else "min".
+function select.goal(metric)
+  for _, pattern in ipairs(better_high) do
+    if metric:lower():find(pattern) then return "max" end
+  end
+  return "min"
+end
+
+local function best(query, what)
+  local goal, name = what:match("^(m[axin]+):(.+)$")
+  if goal ~= "max" and goal ~= "min" then goal, name = select.goal(what), what end
+  local value = kinds.metric(query, name)
+  if not value then
+    local _, metrics = select.names(query.store)
+    unknown(query.store, "a metric", name, metrics)
+  end
+  local rows = query:rows("t.id, " .. value .. " AS value", ("AND t.status = 'done' AND value "
+    .. "IS NOT NULL ORDER BY value %s, t.id LIMIT 1"):format(goal == "max" and "DESC" or "ASC"))
+  if #rows == 0 then errors.raise(errors.FAILED, "no trial that is done has a '%s'", name) end
+  take(query, rows)
+end
+
+-- The ones started last; of the trash, those that were put there together last.
+local function last(query, count)
+  if query.trash then
+    return "t.trashed = (SELECT max(trashed) FROM trials)"
+  end
+  local rows = query:rows("t.id", "ORDER BY t.started DESC, t.id LIMIT " .. count)
+  if #rows == 0 then
+    errors.usage("%s holds no trials%s", query.store.folder,
+      query.where ~= query.base and " that fit" or "")
+  end
+  take(query, rows)
+end
+
+local function at_word(query, word)
+  local count = word:match("^@last:(%d+)$") or word == "@last" and "1"
+  if count then
+    count = math.tointeger(tonumber(count)) or 0
+    if count < 1 then errors.usage("'%s': write @last:1 or more", word) end
+    return last(query, count)
+  end
+  if word == "@all" then return "1" end
+  local metric = word:match("^@best:?(.*)$")
+  if metric == "" then
+    local _, metrics = select.names(query.store)
+    errors.usage("'%s' needs a metric: %s", word, #metrics > 0
+      and "@best:" .. table.concat(metrics, ", @best:") or "but no trial has one")
+  end
+  if metric then return best(query, metric) end
+  local names = { "last", "all", "best:METRIC" }
+  table.move(select.statuses, 1, #select.statuses, 4, names)
+  local ok = suggest.choose("", word:sub(2), select.statuses)
+  if not ok then
+    errors.usage("'%s' means no trials%s", word,
+      suggest.hint(word:sub(2), names):gsub("'([^']+)'", "'@%1'"))
+  end
+  return ("%s = %s"):format(query.status, query:bind(word:sub(2)))
+end
+
+local function by_id(query, word)
+  local low = word:lower()
+  local rows = query.store:rows(("SELECT id FROM trials t WHERE id >= ? AND id < ? AND %s LIMIT 2")
+    :format(query.base), { low, low .. "g" })
+  if #rows == 0 then
+    errors.usage("no trial's id begins with '%s', and no experiment is named so (see toeplab ls)",
+      word)
+  end
+  if #rows > 1 then errors.usage("more than one trial's id begins with '%s'", word) end
+  take(query, rows)
+end
+
+-- The condition that a name stands for; none if it is in the list of ids now.
+local function named(query, word)
+  if word:sub(1, 1) == "@" then return at_word(query, word) end
+  local sql = "SELECT 1 FROM trials WHERE experiment = ? LIMIT 1"
+  if query.store:rows(sql, { word })[1] then return "t.experiment = " .. query:bind(word) end
+  if word:find("^%x+$") then
+    by_id(query, word)
+    return nil
+  end
+  local names = {}
+  for i, row in ipairs(query.store:rows "SELECT DISTINCT experiment FROM trials") do
+    names[i] = row.experiment
+  end
+  local near = suggest.nearest(word, names)
+  errors.usage("'%s' is not the id of a trial nor an experiment%s (see toeplab ls)", word,
+    near and ("; did you mean '%s'?"):format(near) or "")
+end
+
+-- ---- Queries ----------------------------------------------------------------------------------
+
+-- The query of the trials that the words mean in store (of records); no words mean all. trash: of
+-- those in the trash, else of those that are not. Its field where is a condition on trials t.
+function select.new(store, words, trash)
+  local query = setmetatable({ store = store, params = { n = 0 }, known = {}, named = {},
+    trash = trash, status = status_sql(store),
+    base = "t.trashed IS " .. (trash and "NOT NULL" or "NULL") }, Query)
+  query.where = query.base
+  local names, all = {}, {}
+  for _, word in ipairs(words) do
+    local name, operator, text = parse(word)
+    if name then
+      query.where = ("%s AND %s"):format(query.where, filter(query, word, name, operator, text))
+    else
+      names[#names + 1] = word
+    end
+  end
+  for _, word in ipairs(names) do all[#all + 1] = named(query, word) end
+  if #query.named > 0 then
+    all[#all + 1] = ("t.id IN (%s)"):format(table.concat(query.named, ", "))
+  end
+  if #all > 0 then
+    query.where = ("%s AND (%s)"):format(query.where, table.concat(all, " OR "))
+  end
+  return query
+end
+
+-- The rows of the trials t: what: SQL of the columns; rest: more conditions, the order; limit: at
+-- most so many, chosen before their columns are read.
+function Query:rows(what, rest, limit)
+  local where = self.where
+  if limit then
+    where = ("t.rowid IN (SELECT t.rowid FROM trials t WHERE %s %s LIMIT %d)"):format(where, rest,
+      limit)
+  end
+  local sql = ("SELECT %s FROM trials t WHERE %s %s"):format(what, where, rest or "")
+  local params = { n = 0 }
+  for i in sql:gmatch("%?(%d+)") do params.n = math.max(params.n, tonumber(i)) end
+  table.move(self.params, 1, params.n, 1, params)
+  return self.store:rows(sql, params)
+end
+
+-- The ids of the trials, the last started first; none is an error that names the verb.
+function Query:ids(verb)
+  local list = {}
+  for i, row in ipairs(self:rows("t.id", "ORDER BY t.started DESC, t.id")) do list[i] = row.id end
+  if #list == 0 then errors.raise(errors.FAILED, "%s: no trial fits", verb) end
+  return list
+end
+
+-- The ids of the trials that words mean. verb: for the message if there are none.
+function select.ids(store, words, verb, trash)
+  return select.new(store, words, trash):ids(verb)
+end
+
+-- The row of v_trials of the one trial that a word means, or a list of words together.
+function select.one(store, words)
+  words = type(words) == "table" and words or { words }
+  local text = table.concat(words, " ")
+  local ids = select.ids(store, words, text)
+  if #ids > 1 then errors.usage("'%s' means %d trials: name one (see toeplab ls)", text, #ids) end
+  return store:rows("SELECT * FROM v_trials WHERE id = ?", { ids[1] })[1]
+end
+
+return select

@@ -1,0 +1,151 @@
+-- store/trash.lua: what becomes of trials that nobody wants: into the trash, back out of it, gone;
+-- and the files in a results folder that nothing knows.
+local core = require "toeplab.core"
+local journal = require "toeplab.store.journal"
+local records = require "toeplab.store.records"
+local select = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
+local trial_files = require "toeplab.store.trial_files"
+
+local trash = {}
+
+-- ---- Into it and out of it --------------------------------------------------------------------
+
+-- Puts trials into the trash, all at the same moment. A running one is an error, and nothing is
+-- done.
+function trash.put(store, ids)
+  for _, id in ipairs(ids) do
+    local row = store:rows("SELECT status, host, pid FROM trials WHERE id = ?", { id })[1]
+    if row.status == "running" and not select.killed(row) then
+      errors.usage("trial %s is running (process %s on %s): stop it first; nothing was removed",
+        id:sub(1, 12), row.pid or "?", row.host or "?")
+    end
+  end
+  local now = core.sys.now()
+  store:transaction(function()
+    for _, id in ipairs(ids) do
+      store:rows("UPDATE trials SET trashed = ? WHERE id = ?", { now, id })
+    end
+  end)
+end
+
+function trash.restore(store, ids)
+  store:transaction(function()
+    for _, id in ipairs(ids) do
+      store:rows("UPDATE trials SET trashed = NULL WHERE id = ?", { id })
+    end
+  end)
+end
+
+-- Deletes the rows of a trial. The rows of last go first, so that no trigger looks for others.
+function trash.delete(store, id)
+  store:transaction(function()
+    store:rows("DELETE FROM last WHERE trial = ?", { id })
+    store:rows("DELETE FROM metrics WHERE trial = ?", { id })
+    store:rows("DELETE FROM trials WHERE id = ?", { id })
+  end)
+end
+
+-- The ids of the trials that have been in the trash for so many days.
+function trash.expired(store, days)
+  local ids = {}
+  local sql = "SELECT id FROM trials WHERE trashed <= ? ORDER BY trashed, id"
+  for i, row in ipairs(store:rows(sql, { core.sys.now() - days * 86400.0 })) do ids[i] = row.id end
+  return ids
+end
+
+-- ---- Files ------------------------------------------------------------------------------------
+
+local function size_of(path)
+  local file <close> = io.open(path, "rb")
+  return file and file:seek("end") or 0
+end
+
+-- The bytes of a file, or of all that is in a folder.
+function trash.bytes(path)
+  local kind, link = core.sys.kind(path)
+  if kind == "file" then return size_of(path) end
+  if kind ~= "folder" or link then return 0 end
+  local sum = 0
+  for _, name in ipairs(core.sys.list(path) or {}) do
+    sum = sum + trash.bytes(path .. "/" .. name)
+  end
+  return sum
+end
+
+-- Removes a file or a folder with all that is in it; a link, not what it points to.
+function trash.remove(path)
+  local kind, link = core.sys.kind(path)
+  if kind == "folder" and not link then
+    for _, name in ipairs(core.sys.list(path) or {}) do trash.remove(path .. "/" .. name) end
+  end
+  local ok, why = core.sys.remove(path)
+  if not ok and core.sys.exists(path) then errors.raise(errors.STORAGE, "%s", why) end
+end
+
+local function alive(pid)
+  return not core.sys.exists("/proc/self") or core.sys.exists("/proc/" .. pid)
+end
+
+-- Whether name is a temporary of a process of this machine that is gone.
+local function dead_temporary(name)
+  local host, pid = name:match("^%..+%.tmp%.(.+)%.(%d+)$")
+  return pid and host == core.sys.hostname() and not alive(pid)
+end
+
+-- Adds what is stale in the folder of a trial. What a journal still has to say may make a file
+-- known, so those of a trial with one are left alone.
+local function look_into(store, id, name, add)
+  local path, known = trial_files.folder(store.folder, id), {}
+  local open = store:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]
+  for _, row in ipairs(store:rows("SELECT path FROM artifacts WHERE trial = ?", { id })) do
+    known[row.path] = true
+  end
+  for _, file in ipairs(core.sys.list(store.folder .. "/" .. path) or {}) do
+    local whole = path .. "/" .. file
+    if dead_temporary(file) then
+      add(whole, "a temporary of a process that is gone")
+    elseif not open and file:find("^events%-%d+%.jnl$") and not journal.in_use(store.folder .. "/"
+        .. whole) then
+      add(whole, "a journal that is taken over")
+    elseif not open and records.keeps(file) and not known[whole] then
+      add(whole, "no row knows it")
+    end
+  end
+end
+
+local function any_alive(store)
+  local sql = "SELECT status, host, pid FROM trials WHERE status = 'running'"
+  for _, row in ipairs(store:rows(sql)) do
+    if not select.killed(row) then return true end
+  end
+  return false
+end
+
+-- What of the store's folder nothing knows: a list of {path=, why=, bytes=}, paths relative to it.
+-- Running trials are passed over.
+function trash.stale(store)
+  local list, ids = {}, {}
+  local function add(path, why)
+    list[#list + 1] = { path = path, why = why, bytes = trash.bytes(store.folder .. "/" .. path) }
+  end
+  for _, row in ipairs(store:rows "SELECT id, status, host, pid FROM trials") do
+    ids[row.id:sub(1, 12)] = (row.status ~= "running" or select.killed(row)) and row.id or "busy"
+  end
+  local _, link = core.sys.kind(store.folder .. "/runs") -- in a link nothing is ours
+  for _, name in ipairs(not link and core.sys.list(store.folder .. "/runs") or {}) do
+    if ids[name] and ids[name] ~= "busy" then
+      look_into(store, ids[name], name, add)
+    elseif not ids[name] and #name == 12 and name:find("^%x+$") then
+      add("runs/" .. name, "no trial is named so")
+    end
+  end
+  local busy = any_alive(store)
+  for _, name in ipairs(core.sys.list(store.folder) or {}) do
+    if dead_temporary(name) then add(name, "a temporary of a process that is gone") end
+    if not busy and name:find("^worker%-%d+%.log$") then add(name, "of a worker that is gone") end
+  end
+  return list
+end
+
+return trash

@@ -1,0 +1,96 @@
+-- tasks/blocks.lua -- the batches of a training run over a stream of tokens, as the published runs
+-- made them.
+--
+-- The stream is cut into consecutive blocks of length targets, the last one shorter; the first
+-- input of a block is the stream's previous token, and the stream's first token is no target. Every
+-- epoch takes every block once, in an order of its own that depends on the seed and the number of
+-- the epoch alone, so that nothing has to be saved to resume.
+
+local core = require "toeplab.core"
+local options = require "toeplab.base.options"
+local streams = require "toeplab.base.streams"
+
+local Blocks = {}
+Blocks.__index = Blocks
+
+local field = options.field
+
+local spec = options.set {
+  { "length", field { type = "int", min = 1 }, "targets in a block" },
+  { "batch", field { type = "int", min = 1 }, "blocks in a batch" },
+  { "micro", field { type = "int", min = 1, optional = true },
+    "blocks in a micro batch (all of the batch)" },
+  { "seed", field { type = "int", min = 0, optional = true }, "of the order (that of tl.seed)" },
+  { "shuffle", true, "an order of its own for every epoch" },
+}
+
+-- tl.blocks(stream, options): stream [t] int32, of a corpus data:stream "train".
+local function new(stream, given)
+  local o = options.check("blocks", spec, given)
+  options.stream("blocks", stream)
+  local self = setmetatable({ length = o.length, rows = o.batch, opt = o, stream = stream }, Blocks)
+  self.seed = o.seed or streams.seed_of()
+  self.targets = stream:numel() - 1
+  if self.targets < 1 then
+    error(("blocks: a stream of %d tokens has nothing to predict"):format(stream:numel()), 2)
+  end
+  self.count = (self.targets + o.length - 1) // o.length
+  return self
+end
+
+-- The number of batches in an epoch; the last one may have fewer blocks.
+function Blocks:steps()
+  return (self.count + self.rows - 1) // self.rows
+end
+
+-- The epoch of a step, both from 1.
+function Blocks:epoch(step)
+  options.count("blocks", "step", step)
+  return (step - 1) // self:steps() + 1
+end
+
+-- Whether an epoch ends with a step.
+function Blocks:ends_epoch(step)
+  return step % self:steps() == 0
+end
+
+local function order(self, epoch)
+  if self.ordered ~= epoch then
+    self.order = self.opt.shuffle
+      and core.stream(self.seed, "blocks.epoch." .. epoch):permutation(self.count):totable()
+    self.ordered = epoch
+  end
+  return self.order
+end
+
+-- The numbers (0-based) of the blocks of a step.
+local function numbers(self, step)
+  local epoch, steps = self:epoch(step), self:steps()
+  local first = (step - 1) % steps * self.rows
+  local places, list = order(self, epoch), {}
+  for place = first, math.min(first + self.rows, self.count) - 1 do
+    list[#list + 1] = places and places[place + 1] or place
+  end
+  return list
+end
+
+-- The batch of a step (1, 2, ...), for tl.train.lm_step: a list of micro batches, int32
+-- [rows, length+1]; a shorter block is one by itself.
+function Blocks:batch(step)
+  local whole, short, n = {}, nil, self.length
+  for _, block in ipairs(numbers(self, step)) do
+    if (block + 1) * n > self.targets then short = block else whole[#whole + 1] = block * n end
+  end
+  local list, size = {}, self.opt.micro or self.rows
+  for first = 1, #whole, size do
+    local starts = table.move(whole, first, math.min(first + size - 1, #whole), 1, {})
+    list[#list + 1] = core.windows(self.stream, core.ids(starts), n + 1)
+  end
+  if short then
+    list[#list + 1] = core.windows(self.stream, core.ids { short * n },
+      self.targets - short * n + 1)
+  end
+  return list
+end
+
+return new

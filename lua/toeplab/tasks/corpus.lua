@@ -1,0 +1,207 @@
+-- tasks/corpus.lua: a text as token ids, split into train, valid and test, and the batches of a
+-- training run.
+local core = require "toeplab.core"
+local options = require "toeplab.base.options"
+local source = require "toeplab.tasks.source"
+local errors = require "toeplab.base.errors"
+local tasks = require "toeplab.tasks"
+local tokenizer = require "toeplab.tasks.tokenizer"
+
+local corpus = {}
+
+local Corpus = {}
+Corpus.__index = Corpus
+
+local spec = options.set {
+  { "tokenizer", options.field { default = "char", choices = tokenizer.names },
+    "what a token is" },
+  { "merges", options.field { type = "string", optional = true },
+    "for bpe: the file that 'toeplab bpe train' made" },
+  { "vocab_size", options.field { type = "int", min = 256, optional = true },
+    "for bpe without merges: tokens to learn from the training text" },
+  { "length", options.field { type = "int", min = 1, max = 1 << 31, optional = true },
+    "tokens predicted per row of a batch" },
+  { "batch", options.field { type = "int", min = 1, max = 1 << 31, optional = true },
+    "rows of a batch" },
+  { "order", options.field { default = "blocks", choices = { "blocks", "random" } },
+    "consecutive blocks shuffled every epoch, or random places" },
+  { "valid", options.field { default = 0.05, min = 0, max = 0.9 },
+    "fraction held out before the test part, of a text that is not split already" },
+  { "test", options.field { default = 0.05, min = 0, max = 0.9 }, "fraction held out at the end" },
+  { "seed", options.field { type = "int", min = 0, optional = true },
+    "seed of the order; default: the trial's" },
+}
+
+-- The seed that corpora of the running trial take, and the progress on which they show long work;
+-- the runner sets both.
+corpus.seed, corpus.progress = 0, nil
+
+-- The sha256 of a corpus: what tl.corpus(name).hash will be. Raises a usage error that says how to
+-- get what is not here. A task (tl.tasks) has one too.
+function corpus.hash(name) return tasks.hash(name) or source.find(name).hash end
+
+-- One text of characters or bytes: encoded whole and cut at fractions of its tokens.
+local function cut_ids(self, tok, part)
+  local ids = tokenizer.ids(tok, part, corpus.progress)
+  local total = ids:numel()
+  local counts = { test = math.floor(total * self.options.test),
+    valid = math.floor(total * self.options.valid) }
+  counts.train = total - counts.valid - counts.test
+  local first = 1
+  for _, name in ipairs { "train", "valid", "test" } do
+    local count = counts[name]
+    if count > 0 then
+      self[name] = ids:narrow(1, first, count)
+      self.bytes_per_token[name] = #self.vocab:decode(self[name]) / count
+    end
+    first = first + count
+  end
+end
+
+-- Texts that are encoded each by itself.
+local function encode_parts(self, tok, parts)
+  for name, part in pairs(parts) do
+    self[name] = tokenizer.ids(tok, part, corpus.progress)
+    self.bytes_per_token[name] = part.bytes / math.max(1, self[name]:numel())
+  end
+end
+
+-- The token before the first of a part: what ends a line or, without such a token, the last one of
+-- the parts before; nil if there is none.
+local function token_before(self, part)
+  local before = self.vocab:eos()
+  if before then return before end
+  for _, name in ipairs { "train", "valid", "test" } do
+    if name == part then return before end
+    if self[name] then before = self[name]:get(self[name]:numel()) end
+  end
+end
+
+-- The ids of a part ("train", "valid" or "test") after the token before them, so that the first of
+-- them is a target too; for tl.blocks and tl.eval. nil if there is no such part.
+function Corpus:stream(part)
+  local ids = self[part]
+  if ids and not self.streams[part] then
+    local before = token_before(self, part)
+    self.streams[part] = before and core.concat({ core.ids { before }, ids }, 1) or ids
+  end
+  return self.streams[part]
+end
+
+-- A name for messages: a text that was given itself is cut short.
+local function shown(name)
+  return #name > 40 and name:find("^text:") and name:sub(1, 37) .. "..." or name
+end
+
+local function too_short(self, total, length)
+  error(("corpus %s: %d training tokens are fewer than length + 1 = %.0f"):format(shown(self.name),
+    total, length + 1.0), 3)
+end
+
+-- A part that was asked for and is empty is a mistake; one that is empty by default is not.
+local function check_parts(self, given)
+  local o, total = self.options, self.train:numel()
+  for _, part in ipairs { "valid", "test" } do
+    if o[part] > 0 and not self[part] and options.given(given or {}, part) then
+      error(("corpus %s: %d tokens are too few to hold out the fraction %g"):format(
+        shown(self.name), total, o[part]), 3)
+    end
+  end
+  if o.length and total <= o.length then too_short(self, total, o.length) end
+end
+
+-- tl.corpus(name, options): train, valid, test are int32 vectors of ids, the last two nil if empty;
+-- vocab, and vocab_files, what it was read from; hash; bytes_per_token.train, .valid, .test. The
+-- options may be a trial's configuration, of which those above are taken.
+function corpus.open(name, given)
+  local o = options.check("corpus", spec, given)
+  local self = setmetatable({ name = name, options = o, seed = o.seed or corpus.seed,
+    bytes_per_token = {}, streams = {} }, Corpus)
+  if o.valid + o.test >= 1 then
+    errors.usage("corpus: valid = %g and test = %g leave nothing to train on", o.valid, o.test)
+  end
+  local from = source.find(name)
+  self.hash = from.hash
+  local by_ids = from.whole and (o.tokenizer == "char" or o.tokenizer == "byte")
+  local parts = from.parts or by_ids and { train = from.whole }
+    or source.split(from.whole, o.valid, o.test)
+  if not parts.train then
+    errors.usage("corpus %s: %d bytes leave nothing to train on", shown(name), from.whole.bytes)
+  end
+  local tok = tokenizer.new(o.tokenizer, parts, { merges = o.merges, vocab_size = o.vocab_size,
+    watch = corpus.progress })
+  self.vocab, self.vocab_files = tok.vocab, tok.files
+  if by_ids then
+    cut_ids(self, tok, from.whole)
+  else
+    encode_parts(self, tok, parts)
+  end
+  if not self.train or self.train:numel() < 2 then
+    errors.usage("corpus %s: %d tokens leave nothing to train on", shown(name),
+      self.train and self.train:numel() or 0)
+  end
+  check_parts(self, given)
+  return self
+end
+
+-- Raises unless every length is that of a block of a part, so that one that the part does not have
+-- is told before the training, not after it.
+function Corpus:check_lengths(part, lengths)
+  local tokens = self[part] and self[part]:numel() or 0
+  for _, n in ipairs(lengths) do
+    if n < 1 or n > tokens then
+      error(("length %d is not from 1 to %d, the tokens of the %s part"):format(n, tokens, part), 0)
+    end
+  end
+end
+
+-- The order of the blocks in an epoch is a function of (seed, epoch) alone, so nothing has to be
+-- saved to resume.
+local function epoch_order(self, epoch, blocks)
+  if self.epoch ~= epoch or self.blocks ~= blocks then
+    local stream = core.stream(self.seed, "data.epoch." .. epoch)
+    self.order = stream:permutation(blocks):totable()
+    self.epoch, self.blocks = epoch, blocks
+  end
+  return self.order
+end
+
+local function block_starts(self, step, batch, length, total)
+  local blocks = (total - 1) // length
+  local starts = {}
+  for row = 1, batch do
+    local place = (step - 1) * batch + row - 1
+    starts[row] = epoch_order(self, place // blocks, blocks)[place % blocks + 1] * length
+  end
+  return starts
+end
+
+local function random_starts(self, step, batch, length, total)
+  local stream = core.stream(self.seed, "data.step." .. step)
+  local starts = {}
+  for row = 1, batch do starts[row] = stream:below(total - length) end
+  return starts
+end
+
+-- The batch of a step (1, 2, ...): ids [batch, length+1] from the training part; the row's first
+-- length tokens are the input, its last length the targets. Depends on the seed and the step alone.
+-- In order "blocks" the targets are consecutive blocks, each epoch takes every block once, and the
+-- remainder of the text is left out.
+function Corpus:batch(step, batch, length)
+  batch, length = batch or self.options.batch, length or self.options.length
+  if not batch or not length then
+    error("corpus: batch and length must be given to tl.corpus or to :batch", 2)
+  end
+  options.count("corpus:batch", "step", step)
+  options.count("corpus:batch", "batch", batch)
+  options.count("corpus:batch", "length", length)
+  local total = self.train:numel()
+  if total <= length then too_short(self, total, length) end
+  local starts_of = self.options.order == "blocks" and block_starts or random_starts
+  local starts = starts_of(self, step, batch, length, total)
+  return core.windows(self.train, core.ids(starts), length + 1)
+end
+
+return setmetatable(corpus, {
+  __call = function(_, name, given) return corpus.open(name, given) end,
+})

@@ -1,0 +1,318 @@
+-- tasks/fetch.lua: brings a data set into the data folder, from an archive in TOEPLAB_DATA, from a
+-- mirror or from its canonical address. curl downloads and resumes, sha256 decides, tar or unzip
+-- unpacks into a temporary folder; what has its name is whole.
+local core = require "toeplab.core"
+local datasets = require "toeplab.tasks.datasets"
+local shell = require "toeplab.base.shell"
+local errors = require "toeplab.base.errors"
+
+local fetch = {}
+
+local quote = shell.quote
+local BUSY = 75 -- what flock returns if another process downloads the same file
+local UNPACKED = 8 -- space that unpacking may take, over the size of an archive
+
+local function basename(path)
+  return path:match("[^/]*$")
+end
+
+local function megabytes(bytes)
+  return ("%.1f MB"):format(bytes / 1e6)
+end
+
+local function remove_all(path)
+  shell.run("rm -rf -- " .. quote(path))
+end
+
+-- Temporary folders of processes that are gone.
+local function sweep(folder)
+  for _, name in ipairs(core.sys.list(folder) or {}) do
+    local pid = name:match("^%..+%.tmp%.(%d+)$")
+    if pid and not core.sys.exists("/proc/" .. pid) then remove_all(folder .. "/" .. name) end
+  end
+end
+
+-- Whether folder is meant to be written, by us: its permissions say so even to the superuser, who
+-- may write anywhere.
+local function writable(folder)
+  local test = 'test -w %s && test -n "$(find %s -maxdepth 0 -perm /222)"'
+  return shell.run(test:format(quote(folder), quote(folder)))
+end
+
+-- Where sets go: TOEPLAB_DATA if it can be written, else the cache folder.
+local function destination()
+  local folder = datasets.folder()
+  if folder and core.sys.mkdir(folder) and writable(folder) then return folder end
+  local own, why = datasets.own_folder(), nil
+  if own then
+    local made
+    made, why = core.sys.mkdir(own)
+    if made then return own end
+  end
+  errors.raise(errors.STORAGE, "no folder to write data to: set TOEPLAB_DATA (%s)",
+    why or "there is no cache folder")
+end
+
+local function need(folder, bytes, what)
+  local free = core.sys.free_space(folder)
+  if free and bytes and free < bytes then
+    errors.raise(errors.STORAGE, "%s needs %s, and %s has %s free", what, megabytes(bytes), folder,
+      megabytes(free))
+  end
+end
+
+-- What tools say if the disk is full or broken.
+local disk_words = { "no space left", "file too large", "quota exceeded", "input/output error",
+  "read-only file system", "wrote only" }
+
+local function disk_problem(text)
+  for _, words in ipairs(disk_words) do
+    if text:lower():find(words, 1, true) then return true end
+  end
+  return false
+end
+
+-- ---- Downloading ------------------------------------------------------------------------------
+
+-- 0 if there is no such file.
+local function size_of(path) return core.sys.size(path) or 0 end
+
+-- One call of curl, which goes on where the part ends, and ends when we do, however that is (for
+-- the end of one just killed we wait a second); returns its exit code and its message.
+local function curl(item, part)
+  local log = ("%s.tmp.%d"):format(part, core.sys.getpid())
+  local shown = core.sys.isatty(2) and "--progress-bar" or "--silent"
+  local _, code = shell.run(("exec setpriv --pdeathsig TERM flock -w 1 --no-fork -E %d %s curl "
+    .. "--fail --location --globoff %s --continue-at - --connect-timeout 30 --speed-limit 1 "
+    .. "--speed-time 60 --output %s --write-out '%%{errormsg}' --url %s >%s"):format(BUSY,
+    quote(part), shown, quote(part), quote(item.url), quote(log)))
+  local message = core.sys.read_file(log) or ""
+  os.remove(log)
+  if message ~= "" then return code, message end
+  return code, code == 23 and "cannot write " .. part or "curl ended with code " .. code
+end
+
+local refused_to_resume = { [22] = true, [33] = true, [36] = true }
+
+local function explain(item, code, message, advice)
+  if code == BUSY then
+    errors.raise(errors.LOCKED, "another process is downloading %s", item.url)
+  elseif code == 130 or code == 143 then
+    errors.raise(code, "stopped; the same command continues the download")
+  elseif code == 23 or disk_problem(message) then
+    errors.raise(errors.STORAGE, "%s: %s; free some space and give the same command again",
+      item.url,
+      message)
+  elseif code == 127 then
+    errors.usage("curl and flock are needed: apt install curl util-linux")
+  end
+  errors.raise(errors.FAILED, "%s: %s; the same command continues. Without a network, %s", item.url,
+    message, advice)
+end
+
+-- Downloads item into folder and returns the file's path, its hash compared.
+local function download(set, item, folder, say)
+  local part = ("%s/.%s.part"):format(folder, basename(item.url))
+  local function whole()
+    return size_of(part) > 0 and core.sha256_file(part) == item.sha256
+  end
+  if whole() then return part end
+  need(folder, item.bytes and item.bytes - size_of(part), set.name)
+  local had = size_of(part)
+  say("%s: %s %s%s", set.name, had > 0 and "going on with" or "downloading", item.url,
+    item.bytes and (" (%s)"):format(megabytes(item.bytes)) or "")
+  local code, message = curl(item, part)
+  if had > 0 and refused_to_resume[code] then -- the server has no ranges, or the part is too long
+    os.remove(part)
+    code, message = curl(item, part)
+  end
+  local advice = datasets.advice(set)
+  if code ~= 0 then
+    if size_of(part) == 0 then os.remove(part) end
+    explain(item, code, message, advice[#advice])
+  end
+  if not whole() then
+    local got = core.sha256_file(part)
+    os.remove(part)
+    errors.raise(errors.CHECK,
+      "%s: its sha256 is %s, not %s: this is not the published file, and it "
+      .. "was removed", item.url, got, item.sha256)
+  end
+  return part
+end
+
+-- ---- Unpacking --------------------------------------------------------------------------------
+
+local unpackers = {
+  tar = "tar --extract --no-same-owner --directory=%s --file=%s",
+  zip = "unzip -q -o -d %s %s",
+}
+
+local function unpack_into(temporary, archive, kind)
+  local log = temporary .. "/.log"
+  local ok, code = shell.run(unpackers[kind]:format(quote(temporary), quote(archive))
+    .. (" >%s 2>&1 && find %s -type f -exec sync {} +"):format(quote(log), quote(temporary)))
+  if ok then return end
+  local text = core.sys.read_file(log) or ""
+  local message = text:match("[^\n]+") or "exit code " .. code
+  local tool = unpackers[kind]:match("^%S+")
+  if code == 127 then errors.usage("%s is needed: apt install %s", tool, tool) end
+  if code == 130 or code == 143 then errors.raise(code, "stopped while unpacking") end
+  if disk_problem(text) then
+    errors.raise(errors.STORAGE,
+      "unpacking %s: %s; free some space and give the same command again",
+      archive, message)
+  end
+  errors.raise(errors.FAILED, "unpacking %s: %s", archive, message)
+end
+
+-- Moves one file below from to the same place below to; both are on one file system.
+local function move(from, to, name)
+  local ok, why = core.sys.mkdir((to .. "/" .. name):match("^(.*)/"))
+  if ok then ok, why = core.sys.rename(from .. "/" .. name, to .. "/" .. name) end
+  if not ok then errors.raise(errors.STORAGE, "%s/%s: %s", to, name, why:match("[^:]*$")) end
+end
+
+-- The set's files below temporary take their names below folder: all at once if nothing of the set
+-- is there yet, else one by one.
+local function install(set, temporary, folder)
+  local top, any = set.files[1][1]:match("^[^/]+"), false
+  for _, file in ipairs(set.files) do
+    local path = temporary .. "/" .. file[1]
+    local state = datasets.file_state(path, file, true)
+    if state ~= "here" and state ~= "absent" then
+      errors.raise(errors.CHECK, "%s: %s after unpacking", file[1], state)
+    end
+    any = any or state == "here"
+  end
+  if not any then errors.raise(errors.CHECK, "%s: the archive holds none of its files",
+    set.name) end
+  if not core.sys.exists(folder .. "/" .. top)
+    and core.sys.rename(temporary .. "/" .. top, folder .. "/" .. top) then
+    return
+  end
+  for _, file in ipairs(set.files) do
+    if core.sys.exists(temporary .. "/" .. file[1]) then move(temporary, folder, file[1]) end
+  end
+end
+
+-- fn(temporary folder below folder), which is gone afterwards.
+local function in_temporary(set, folder, fn)
+  local temporary = ("%s/.%s.tmp.%d"):format(folder, set.name, core.sys.getpid())
+  local made, why = core.sys.mkdir(temporary)
+  if not made then errors.raise(errors.STORAGE, "%s", why) end
+  local ok, problem = pcall(fn, temporary)
+  remove_all(temporary)
+  if not ok then error(problem, 0) end
+end
+
+local function unpack(set, archive, kind, folder, say)
+  say("%s: unpacking %s", set.name, archive)
+  need(folder, UNPACKED * size_of(archive), "unpacking " .. basename(archive))
+  in_temporary(set, folder, function(temporary)
+    unpack_into(temporary, archive, kind)
+    install(set, temporary, folder)
+  end)
+end
+
+-- ---- A set ------------------------------------------------------------------------------------
+
+-- The address of a mirror, which may be a folder, with a slash at its end.
+local function base_of(from)
+  if from:find("^%a+://") then return (from:gsub("/+$", "")) .. "/" end
+  if core.sys.kind(from) ~= "folder" then
+    errors.usage("data: --from %s: is neither a folder nor an address", from)
+  end
+  local pipe <close> = assert(io.popen("cd -- " .. quote(from) .. " && pwd -P"))
+  local path = pipe:read("a"):gsub("\n$", ""):gsub("[^%w%-._~/]", function(c)
+    return ("%%%02X"):format(c:byte())
+  end)
+  return "file://" .. path .. "/"
+end
+
+-- What is to be downloaded: from the base address of a mirror, or the canonical address.
+local function items(set, from)
+  if not from then return set.download or {} end
+  local base = base_of(from)
+  if set.archive then
+    return { { url = base .. set.archive[1], sha256 = set.archive[2], unpack = "tar" } }
+  end
+  local list = {}
+  for i, item in ipairs(set.download or {}) do
+    list[i] = { url = base .. basename(item.url), sha256 = item.sha256, bytes = item.bytes,
+      unpack = item.unpack, file = item.file }
+  end
+  return list
+end
+
+local function from_archive(set, folder, say)
+  local path = datasets.archive(set)
+  if core.sha256_file(path) ~= set.archive[2] then
+    errors.raise(errors.CHECK,
+      "%s: its sha256 is not %s: the archive is damaged or another one; put "
+      .. "the right one there%s", path, set.archive[2],
+      set.download and " or, to download it, remove this one" or "")
+  end
+  unpack(set, path, "tar", folder, say)
+end
+
+local function from_address(set, folder, say, from)
+  local list = items(set, from)
+  if #list == 0 then
+    errors.usage("%s: no address of it is known. Either %s", set.name,
+      table.concat(datasets.advice(set), ",\nor "))
+  end
+  for _, item in ipairs(list) do
+    local part = download(set, item, folder, say)
+    if item.unpack then
+      unpack(set, part, item.unpack, folder, say)
+      os.remove(part)
+    else
+      in_temporary(set, folder, function(temporary)
+        local name = item.file:match("^(.*)/")
+        assert(core.sys.mkdir(temporary .. "/" .. name))
+        assert(core.sys.rename(part, temporary .. "/" .. item.file))
+        move(temporary, folder, item.file)
+      end)
+    end
+  end
+end
+
+-- Brings set here unless it is, and returns the folder it is in. options: from (the base address of
+-- a mirror), say (function of a format, for who watches).
+function fetch.set(set, options)
+  local o = options or {}
+  local say = o.say or function() end
+  if not datasets.state(set, true):find("^here") then
+    local folder = destination()
+    sweep(folder)
+    if not o.from and datasets.archive(set) then
+      from_archive(set, folder, say)
+    else
+      from_address(set, folder, say, o.from)
+    end
+    local state = datasets.state(set, false)
+    if state ~= "here" then
+      errors.raise(errors.CHECK, "%s: still %s after fetching (TOEPLAB_DATA holds a wrong file?)",
+        set.name, state)
+    end
+  end
+  return fetch.folder(set)
+end
+
+-- Unpacks set if all that is here is its archive in TOEPLAB_DATA.
+function fetch.unpacked(set)
+  if datasets.state(set, false) == "as archive" then
+    fetch.set(set, { say = function(...) io.stderr:write(string.format(...), "\n") end })
+  end
+end
+
+-- The folder that holds a set's files, or nil.
+function fetch.folder(set)
+  for _, file in ipairs(set.files) do
+    local path = datasets.place(file[1])
+    if path then return path:sub(1, #path - #file[1]) .. file[1]:match("^[^/]+") end
+  end
+end
+
+return fetch

@@ -1,0 +1,122 @@
+-- tasks/labelled.lua -- sequences with labels: the examples of a classification task, and their
+-- batches.
+--
+-- Examples lie one after another in ids; number i has the label labels[i+1]. A row of a batch is an
+-- example cut to length - 1 tokens, then the token "end", then padding up to the longest row of the
+-- batch, rounded up to a multiple, as every length has a plan of its own. Rounding adds padding,
+-- which batch norm sees, and bidirectional token mixers too: so it was in the published runs.
+
+local core = require "toeplab.core"
+local options = require "toeplab.base.options"
+local streams = require "toeplab.base.streams"
+
+local Labelled = {}
+Labelled.__index = Labelled
+
+local field = options.field
+
+local spec = options.set {
+  { "length", field { type = "int", min = 1 }, "most tokens of a row, the end included" },
+  { "classes", field { type = "int", min = 1 }, "labels are 0 .. classes - 1" },
+  { "multiple", field { default = 64, min = 1 }, "rows are that long, or length, or a multiple" },
+  { "stop", field { type = "int", min = 0, optional = true }, "the token after a sequence" },
+  { "pad", field { default = 0, min = 0 }, "the token after that" },
+  { "seed", field { type = "int", min = 0, optional = true }, "of the order (that of tl.seed)" },
+}
+
+-- labelled.new(ids [t], starts [count+1], labels (a list), options): all int32.
+local labelled = {}
+
+function labelled.new(ids, starts, labels, given)
+  local o = options.check("labelled", spec, given)
+  local self = setmetatable({ ids = ids, starts = starts, labels = labels, opt = o,
+    seed = o.seed or streams.seed_of(), sizes = {}, index = {}, ordered = false }, Labelled)
+  local places = starts:totable()
+  if #places ~= #labels + 1 then
+    error(("labelled: %d labels for %d sequences"):format(#labels, #places - 1), 2)
+  end
+  for i, label in ipairs(labels) do
+    if math.type(label) ~= "integer" or label < 0 or label >= o.classes then
+      error(("labelled: label %d is %s, not in 0..%d"):format(i, tostring(label), o.classes - 1), 2)
+    end
+    self.sizes[i] = math.min(places[i + 1] - places[i] + (o.stop and 1 or 0), o.length)
+    self.index[i] = i - 1
+  end
+  self.count = #labels
+  return self
+end
+
+-- Some of the examples, by their numbers from 0, as a set that shares the others' tokens.
+function Labelled:part(numbers)
+  local part = setmetatable({ index = {}, count = #numbers, ordered = false },
+    { __index = self })
+  for i, number in ipairs(numbers) do part.index[i] = self.index[number + 1] end
+  return part
+end
+
+-- The first count examples (all if it is nil) of a random order that the seed fixes, and the rest.
+function Labelled:split(count, seed)
+  local order = core.stream(seed, "labelled.split"):permutation(self.count):totable()
+  count = math.min(count or self.count, self.count)
+  return self:part(table.move(order, 1, count, 1, {})),
+    self:part(table.move(order, count + 1, self.count, 1, {}))
+end
+
+-- The share of the most frequent label: what is right by always saying it.
+function Labelled:chance()
+  local counts, most = {}, 0
+  for _, number in ipairs(self.index) do
+    local label = self.labels[number + 1]
+    counts[label] = (counts[label] or 0) + 1
+    most = math.max(most, counts[label])
+  end
+  return most / math.max(self.count, 1)
+end
+
+-- The examples of these numbers: {ids= [b,n], lengths= [b], labels= [b]}, int32.
+local function rows(self, numbers)
+  local o, longest, labels = self.opt, 1, {}
+  for i, number in ipairs(numbers) do
+    longest = math.max(longest, self.sizes[number + 1])
+    labels[i] = self.labels[number + 1]
+  end
+  local n = math.min((longest + o.multiple - 1) // o.multiple * o.multiple, o.length)
+  local ids, lengths = core.padded(self.ids, self.starts, core.ids(numbers), n, o.stop, o.pad)
+  return { ids = ids, lengths = lengths, labels = core.ids(labels) }
+end
+
+-- Batches of size examples in an epoch; the examples left over wait for another epoch.
+function Labelled:steps(size)
+  options.count("labelled", "size", size)
+  return math.max(self.count // size, 1)
+end
+
+-- The batch of a step (1, 2, ...) and its epoch. Each epoch has an order of its own that depends on
+-- the seed and the number of the epoch alone, so that nothing has to be saved to resume.
+function Labelled:batch(step, size)
+  if self.count == 0 then error("labelled: a batch of no examples", 2) end
+  local steps = self:steps(size)
+  local epoch = (step - 1) // steps + 1
+  if self.ordered ~= epoch then
+    local stream = core.stream(self.seed, "labelled.epoch." .. epoch)
+    self.order, self.ordered = stream:permutation(self.count):totable(), epoch
+  end
+  local first, numbers = (step - 1) % steps * size, {}
+  for place = first + 1, math.min(first + size, self.count) do
+    numbers[#numbers + 1] = self.index[self.order[place] + 1]
+  end
+  return rows(self, numbers), epoch
+end
+
+-- All examples once, in their order: for batch in set:each(32) do ... end
+function Labelled:each(size)
+  options.count("labelled", "size", size)
+  local first = 1 - size
+  return function()
+    first = first + size
+    if first > self.count then return nil end
+    return rows(self, table.move(self.index, first, math.min(first + size - 1, self.count), 1, {}))
+  end
+end
+
+return labelled

@@ -1,0 +1,111 @@
+-- tasks/listops.lua -- the task ListOps: the value of a nested list expression (Nangia & Bowman
+-- 2018), drawn as for Long Range Arena, whose files it can write.
+
+local core = require "toeplab.core"
+local labelled = require "toeplab.tasks.labelled"
+local options = require "toeplab.base.options"
+local errors = require "toeplab.base.errors"
+
+local listops = { STOP = 2, VOCAB = 18, CLASSES = 10 }
+
+local field = options.field
+local many = function(default) return field { default = default, min = 1, max = 1 << 30 } end
+
+-- How the expressions are drawn; defaults: the published task.
+listops.drawing = {
+  { "train", many(96000), "expressions to train on" },
+  { "valid", many(2000), "to validate with" },
+  { "test", many(2000), "to test with" },
+  { "min_length", many(501), "fewest tokens of an expression" },
+  { "max_length", many(1999), "most tokens of an expression" },
+  { "max_depth", many(10), "lists within lists" },
+  { "max_args", field { default = 10, min = 2, max = 1000 }, "most values of a list" },
+  { "data_seed", field { default = 1, min = 0 }, "of the expressions" },
+}
+
+local spec = options.set(table.move(listops.drawing, 1, #listops.drawing, 1, {
+  [#listops.drawing + 1] = { "length", field { default = 2000, min = 2 },
+    "most tokens of a row, the end included" },
+  [#listops.drawing + 2] = { "multiple", field { default = 64, min = 1 },
+    "rows are that long, or length, or a multiple" },
+  [#listops.drawing + 3] = { "seed", field { type = "int", min = 0, optional = true },
+    "of the order (that of tl.seed)" },
+}))
+
+-- All expressions of resolved options o: ids [t], starts [count+1], answers [count], and the first
+-- number (from 0) and the count of each part. Validation and test come first, so that they do not
+-- depend on how many there are to train on.
+function listops.draw(o)
+  if o.min_length > o.max_length then
+    errors.usage("listops: min_length = %d is more than max_length = %d", o.min_length,
+      o.max_length)
+  end
+  local ids, starts, answers = core.listops { seed = o.data_seed,
+    count = o.valid + o.test + o.train, min_length = o.min_length, max_length = o.max_length,
+    max_depth = o.max_depth, max_args = o.max_args }
+  return ids, starts, answers, { valid = { 0, o.valid }, test = { o.valid, o.test },
+    train = { o.valid + o.test, o.train } }
+end
+
+-- tl.tasks.listops(options): {train=, valid=, test= (labelled.lua), vocab= 18, classes= 10}.
+function listops.open(given)
+  local o = options.check("listops", spec, given)
+  local ids, starts, answers, parts = listops.draw(o)
+  local all = labelled.new(ids, starts, answers:totable(), { length = o.length,
+    multiple = o.multiple, classes = listops.CLASSES, stop = listops.STOP, seed = o.seed })
+  local task = { vocab = listops.VOCAB, classes = listops.CLASSES }
+  for name, part in pairs(parts) do
+    local numbers = {}
+    for i = 1, part[2] do numbers[i] = part[1] + i - 1 end
+    task[name] = all:part(numbers)
+  end
+  return task
+end
+
+-- Stands for what is drawn, with the options.
+function listops.hash() return core.sha256 "listops 1" end
+
+-- ---- Files --------------------------------------------------------------------------------------
+
+-- One part as the published files have it: a header, then expression TAB value.
+local function write_part(path, ids, starts, answers, part, watch)
+  local temporary = ("%s.tmp.%d"):format(path, core.sys.getpid())
+  local file, why = io.open(temporary, "wb")
+  if not file then errors.raise(errors.STORAGE, "%s", why) end
+  local ok, problem = pcall(function()
+    assert(file:write "Source\tTarget\n")
+    for i = part[1] + 1, part[1] + part[2] do
+      local first = starts[i]
+      assert(file:write(core.listops_text(ids, first, starts[i + 1] - first), "\t", answers[i],
+        "\n"))
+      if i % 100 == 0 then watch:part(i - part[1]) end
+    end
+    assert(file:close())
+    assert(core.sys.rename(temporary, path))
+  end)
+  if ok then return end
+  if io.type(file) == "file" then file:close() end
+  os.remove(temporary)
+  if errors.is(problem) then error(problem, 0) end
+  errors.raise(errors.STORAGE, "%s: %s", path, errors.text(problem))
+end
+
+-- Writes basic_train.tsv, basic_val.tsv and basic_test.tsv into folder, each whole or not at all.
+-- watch: a progress. Returns their paths.
+function listops.write(folder, given, watch)
+  local o = options.check("listops", listops.drawing, given)
+  local made, why = core.sys.mkdir(folder)
+  if not made then errors.raise(errors.STORAGE, "%s", why) end
+  local ids, starts, answers, parts = listops.draw(o)
+  starts, answers = starts:totable(), answers:totable()
+  local paths = {}
+  for i, name in ipairs { "train", "valid", "test" } do
+    paths[i] = ("%s/basic_%s.tsv"):format(folder, name == "valid" and "val" or name)
+    watch:begin(paths[i]:match "[^/]*$", parts[name][2])
+    write_part(paths[i], ids, starts, answers, parts[name], watch)
+    watch:clear()
+  end
+  return paths
+end
+
+return listops

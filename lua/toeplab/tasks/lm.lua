@@ -1,0 +1,121 @@
+-- tasks/lm.lua: what the language-model ablations share: their configuration at three scales, and
+-- their trial. An ablation is then what it varies.
+--
+--   return tl.experiment "tnn-table10" {
+--     answers = "tnn/table10",
+--     fixed = tl.lm.fixed {}, grid = { decay = { 0.99, "none" } }, seeds = 3,
+--     scale = tl.lm.scales {}, trial = tl.lm.trial, report = { ... },
+--   }
+local blocks = require "toeplab.tasks.blocks"
+local corpus = require "toeplab.tasks.corpus"
+local eval = require "toeplab.train.eval"
+local models = require "toeplab.models"
+local optim = require "toeplab.train.optim"
+local suggest = require "toeplab.base.suggest"
+local train = require "toeplab.train"
+
+local lm = {}
+
+-- The sizes of scale laptop: a trial takes less than a minute on two processors. Beside the papers'
+-- it cuts the text (WikiText-2, not 103), the vocabulary (1,024 pairs learnt from the text, not
+-- 50,264), the width (96, not 512), the depth, the length and the number of tokens seen (0.6 M, not
+-- 3.3 G), and scores a part of the validation and test parts.
+local laptop = {
+  corpus = "wikitext-2", tokenizer = "bpe", vocab_size = 1024,
+  layers = 3, dim = 96, expand = 3.0, glu_dim = 96, rpe_dim = 32, rpe_layers = 3, layout = "B",
+  structure = "gtu+glu", causal = true, positions = "none", encoder = "mlp", table_length = 128,
+  rpe_input = "integer", decay = 0.99, dropout = 0.0, backend = "rac",
+  length = 128, batch = 16, micro = 16, steps = 300,
+  kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-8, weight_decay = 0.2, clip = 1.0,
+  lr = 3e-3, schedule = "inverse_sqrt", warmup = 50, warmup_init_lr = 1e-7,
+  scored = 65536,                                -- targets of a part, at most
+  lengths = { 128, 256, 512, 1024, 2048 },
+}
+
+-- The sizes of the papers (TNN, Table 13 as its code has them); the text is WikiText-103.
+local paper = {
+  corpus = "wikitext-103-raw", tokenizer = "gpt2", vocab_size = 8192,
+  layers = 7, dim = 512, glu_dim = 512, rpe_dim = 64, rpe_layers = 6, table_length = 512,
+  dropout = 0.1, length = 512, batch = 128, micro = 8, steps = 50000, lr = 5e-4, warmup = 4000,
+  scored = 1 << 40,
+  lengths = { 512, 768, 1024, 1280, 1536, 1792, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 9216,
+    10240, 11264, 12288, 13312, 14336 },
+}
+
+-- Seconds, for tests.
+local smoke = {
+  corpus = "text:" .. ("the old man told the moon a tale of the young sea .\n"):rep(240),
+  vocab_size = 270, layers = 1, dim = 16, glu_dim = 16, rpe_dim = 8, rpe_layers = 1,
+  table_length = 16, length = 16, batch = 4, micro = 4, steps = 12, warmup = 4, scored = 512,
+  lengths = { 16, 32, 64 },
+}
+
+local function over(base, more)
+  local values = {}
+  for key, value in pairs(base) do values[key] = value end
+  for key, value in pairs(more or {}) do values[key] = value end
+  return values
+end
+
+-- The keys with one value: those of laptop but what more says; keys set to false in more are left
+-- out, for an axis.
+function lm.fixed(more)
+  local values = over(laptop, more)
+  for key, value in pairs(more or {}) do
+    if value == false then values[key] = nil end
+  end
+  return values
+end
+
+-- The scales smoke, laptop and paper; more: by scale, values that differ or axes. A key that the
+-- experiment varies must be left out of a scale: without = { "layers" }.
+function lm.scales(more, without)
+  local scales = {}
+  for name, values in pairs { smoke = smoke, laptop = {}, paper = paper } do
+    scales[name] = over(values)
+    for _, key in ipairs(without or {}) do scales[name][key] = nil end
+    scales[name] = over(scales[name], more and more[name])
+  end
+  return scales
+end
+
+local function score(model, data, part, c, length)
+  return eval.perplexity(model, data:stream(part), length,
+    { blocks = math.max(1, c.scored // length) })
+end
+
+-- One trial: trains, keeps the best of the validation part, scores it on the test part at all
+-- lengths. Logs best_val_ppl, test_ppl, ppl@LENGTH and their mean, mean_extrapolation_ppl.
+function lm.trial(t, c)
+  local data = corpus(c.corpus, c)
+  data:check_lengths("valid", { c.length })
+  data:check_lengths("test", c.lengths)
+  local batches = blocks(data:stream "train", c)
+  local model = models.tnn_lm(data.vocab:size(), c)
+  local opt = optim.adam(model, c)
+  t:say("%d tokens to train on, of %d kinds; %d parameters; %d updates in an epoch",
+    batches.targets, data.vocab:size(), model:count(), batches:steps())
+
+  for step in t:steps(c.steps, model, opt, data) do
+    local loss, info = train.lm_step(model, opt, batches:batch(step))
+    t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
+    if batches:ends_epoch(step) or step == c.steps or step % math.max(c.steps // 8, 1) == 0 then
+      local ppl = score(model, data, "valid", c, c.length)
+      t:log { val_ppl = ppl }
+      t:best(ppl)
+    end
+  end
+
+  local step, ppl = t:load_best()
+  t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()) }
+  local sum = 0.0
+  for _, length in ipairs(c.lengths) do
+    local at = score(model, data, "test", c, length)
+    t:log { ["ppl@" .. length] = at }
+    if length == c.length then t:log { test_ppl = at } end
+    sum = sum + at
+  end
+  t:log { mean_extrapolation_ppl = sum / #c.lengths }
+end
+
+return suggest.strict("lm", lm)

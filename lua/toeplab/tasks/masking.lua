@@ -1,0 +1,189 @@
+-- tasks/masking.lua -- batches for masked language models, as fairseq makes them: blocks of whole
+-- lines, in which a share of the tokens is hidden.
+--
+-- data = tl.masking(ids, {...}) takes a stream of ids below vocab. Three tokens are added above
+-- them: vocab is <s>, which begins every block, vocab + 1 is padding and vocab + 2 <mask>.
+-- Which tokens of a block are masked depends on the seed, the epoch and the block alone, so that
+-- nothing has to be saved to resume, and every epoch masks others.
+
+local core = require "toeplab.core"
+local evaluating = require("toeplab.train.eval").evaluating
+local options = require "toeplab.base.options"
+local streams = require "toeplab.base.streams"
+local suggest = require "toeplab.base.suggest"
+
+local Masking = {}
+Masking.__index = Masking
+
+local field = options.field
+local share = function(default) return field { default = default, min = 0, max = 1 } end
+
+local spec = options.set {
+  { "vocab", field { type = "int", min = 2 }, "tokens of the stream, without those added" },
+  { "length", field { type = "int", min = 2 }, "most tokens of a block, <s> included" },
+  { "batch", field { type = "int", min = 1 }, "blocks in a batch" },
+  { "eos", field { type = "int", min = 0, optional = true },
+    "the token that ends a line; no line is cut by the end of a block unless it is too long" },
+  { "share", share(0.15), "of the tokens that are to be told" },
+  { "kept", share(0.1), "of these that are left as they are" },
+  { "replaced", share(0.1), "of these that become any other token; the rest become <mask>" },
+  { "multiple", field { default = 32, min = 1 }, "rows are that long, or length, or a multiple" },
+  { "seed", field { type = "int", min = 0, optional = true }, "of order and masks (of tl.seed)" },
+}
+
+-- ---- Blocks -------------------------------------------------------------------------------------
+
+-- Calls fn(first, last) for the lines of ids, cut where they have more than most tokens.
+local function each_line(ids, eos, most, fn)
+  local first = 1
+  for i, id in ipairs(ids) do
+    if id == eos or i - first + 1 == most or i == #ids then
+      fn(first, i)
+      first = i + 1
+    end
+  end
+end
+
+-- Puts the lines of ids, a list, into blocks: a stream with the token first before each, their
+-- starts (from 0) and the end.
+local function pack(ids, first_token, o)
+  local list, starts = {}, {}
+  local most, size = o.length - 1, math.huge
+  each_line(ids, o.eos, most, function(first, last)
+    if size + last - first + 1 > most then
+      starts[#starts + 1] = #list
+      list[#list + 1] = first_token
+      size = 0
+    end
+    size = size + last - first + 1
+    table.move(ids, first, last, #list + 1, list)
+  end)
+  starts[#starts + 1] = #list
+  return list, starts
+end
+
+-- tl.masking(ids [t] int32, options).
+local function new(ids, given)
+  local o = options.check("masking", spec, given)
+  local self = setmetatable({ opt = o, first = o.vocab, pad = o.vocab + 1, mask = o.vocab + 2,
+    vocab = o.vocab + 3, seed = o.seed or streams.seed_of(), shuffled = false }, Masking)
+  if ids:numel() == 0 then error("masking: a stream of no tokens", 2) end
+  if o.kept + o.replaced > 1 then
+    error(("masking: kept = %g and replaced = %g are more than all"):format(o.kept, o.replaced), 2)
+  end
+  local list, starts = pack(ids:totable(), self.first, o)
+  self.stream, self.starts, self.count = core.ids(list), core.ids(starts), #starts - 1
+  self.sizes, self.order = {}, {}
+  for i = 1, self.count do
+    self.sizes[i], self.order[i] = starts[i + 1] - starts[i], i
+  end
+  table.sort(self.order, function(a, b) -- batches are of blocks of one length, nearly
+    if self.sizes[a] ~= self.sizes[b] then return self.sizes[a] < self.sizes[b] end
+    return a < b
+  end)
+  return self
+end
+
+-- The number of batches in an epoch.
+function Masking:steps()
+  return (self.count + self.opt.batch - 1) // self.opt.batch
+end
+
+-- The epoch of a step, both from 1, and whether it is the last step of it.
+function Masking:epoch(step)
+  local steps = self:steps()
+  return (step - 1) // steps + 1, step % steps == 0
+end
+
+-- ---- Masks --------------------------------------------------------------------------------------
+
+-- What a token becomes that is to be told.
+local function hidden(self, stream, id)
+  local o, draw = self.opt, stream:unit()
+  if draw < o.kept then return id end
+  if draw >= o.kept + o.replaced then return self.mask end
+  local other
+  repeat other = stream:below(o.vocab) until other ~= o.eos
+  return other
+end
+
+-- Masks a row of a batch in place: its first size numbers, of block number block. before: how many
+-- numbers the rows before it have.
+local function mask_row(self, row, size, epoch, block, before, places, targets)
+  local stream = core.stream(self.seed, ("mask.%d.%d"):format(epoch, block))
+  local count = math.floor(self.opt.share * size + stream:unit()) -- right in the mean
+  local chosen = stream:permutation(size):totable()
+  for i = 1, count do
+    local at = chosen[i] + 1
+    places[#places + 1], targets[#targets + 1] = before + at - 1, row[at]
+    row[at] = hidden(self, stream, row[at])
+  end
+end
+
+-- The batch number index (from 0) of the blocks by length, masked as in an epoch.
+local function masked(self, index, epoch)
+  local o, blocks, longest = self.opt, {}, 1
+  for place = index * o.batch + 1, math.min((index + 1) * o.batch, self.count) do
+    blocks[#blocks + 1] = self.order[place]
+    longest = math.max(longest, self.sizes[self.order[place]])
+  end
+  local n, numbers = math.min((longest + o.multiple - 1) // o.multiple * o.multiple, o.length), {}
+  for i, block in ipairs(blocks) do numbers[i] = block - 1 end
+  local ids = core.padded(self.stream, self.starts, core.ids(numbers), n, nil, self.pad)
+  local rows, places, targets = ids:totable(), {}, {}
+  for i, block in ipairs(blocks) do
+    mask_row(self, rows[i], self.sizes[block], epoch, block, (i - 1) * n, places, targets)
+  end
+  if #places == 0 then -- a batch of a few tokens: tell the first
+    places[1], targets[1], rows[1][1] = 0, rows[1][1], self.mask
+  end
+  return { ids = core.ids(rows), places = core.ids(places), targets = core.ids(targets) }
+end
+
+-- The batch of a step (1, 2, ...): {ids= [b,n], places= [m], targets= [m]}, int32, for
+-- tl.models.tnn_mlm. Every epoch takes every block once.
+function Masking:batch(step)
+  local epoch, steps = self:epoch(step), self:steps()
+  if self.shuffled ~= epoch then
+    local stream = core.stream(self.seed, "masking.epoch." .. epoch)
+    self.batches, self.shuffled = stream:permutation(steps):totable(), epoch
+  end
+  return masked(self, self.batches[(step - 1) % steps + 1], epoch)
+end
+
+-- ---- Training and evaluation --------------------------------------------------------------------
+
+local masking = {}
+
+-- One update from a batch. Returns the loss in nats per masked token and the optimiser's info with
+-- tokens=, the masked ones.
+function masking.step(model, opt, batch)
+  model:train()
+  opt:zero_grad()
+  local loss = model:loss(batch.ids, batch.places, batch.targets)
+  loss:backward()
+  local info = opt:step()
+  info.tokens = batch.targets:numel()
+  return loss:item(), info
+end
+
+-- exp(mean nats) over the masked tokens of data (masking.lua), always the same ones; batches: only
+-- so many, spread over all lengths. Second result: how many tokens.
+function masking.perplexity(model, data, batches)
+  local nats, count = 0.0, 0
+  evaluating(model, function()
+    local steps = data:steps()
+    local some = math.min(steps, batches or steps)
+    for i = 0, some - 1 do
+      local batch = masked(data, i * steps // some, 0)
+      local size = batch.targets:numel()
+      nats = nats + model:loss(batch.ids, batch.places, batch.targets):item() * size
+      count = count + size
+    end
+  end)
+  return math.exp(nats / count), count
+end
+
+suggest.strict("masking", masking)
+getmetatable(masking).__call = function(_, ids, given) return new(ids, given) end
+return masking

@@ -1,0 +1,221 @@
+-- tasks/source.lua: where the text of a corpus comes from (a data set, a file, a program, the name
+-- itself), its parts, and reading one in pieces, so that a large text is never held whole.
+local core = require "toeplab.core"
+local datasets = require "toeplab.tasks.datasets"
+local fetch = require "toeplab.tasks.fetch"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+
+local source = {}
+
+local PIECE = 1 << 20 -- bytes read at a time
+local NAMES = { "train", "valid", "test" }
+
+-- ---- Parts: { name=, key=, bytes=, path= or text=, first= } -------------------------------------
+-- bytes from offset first of a file or of a text. key: a text that differs if the content does.
+
+local function of_text(name, text)
+  return { name = name, key = core.sha256(text), bytes = #text, text = text, first = 0 }
+end
+
+local function of_file(path)
+  if core.sys.exists(path) and core.sys.kind(path) ~= "file" then
+    errors.usage("corpus %s: is not a file", path)
+  end
+  local file, why = io.open(path, "rb")
+  if not file then errors.usage("corpus %s", why) end
+  local bytes = file:seek("end")
+  file:seek("set")
+  local first, problem = file:read(1)
+  file:close()
+  if not bytes or problem then errors.usage("corpus %s: %s", path, problem
+    or "is no plain file") end
+  if not first then errors.usage("corpus %s: is empty", path) end
+  return { name = path, key = core.sha256_file(path), bytes = bytes, path = path, first = 0 }
+end
+
+-- A file of a data set that is here, as a part; it has to be the published one where that is known.
+function source.of_set(set, file)
+  local path = datasets.place(file)
+  local part = of_file(path)
+  for _, entry in ipairs(set.files) do
+    if entry[1] == file and entry[2] and entry[2] ~= part.bytes then
+      errors.usage("corpus %s: %s has %d bytes, the published file %d: truncated, or another text",
+        set.name, path, part.bytes, entry[2])
+    elseif entry[1] == file and entry[3] and entry[3] ~= part.key then
+      errors.usage("corpus %s: %s differs from the published file: its sha256 is %s", set.name,
+        path,
+        part.key)
+    end
+  end
+  return part
+end
+
+-- A function that returns the next bytes of a part, at most n; nil at the end.
+local function reader(part)
+  local left, at = part.bytes, part.first
+  local file = part.path and assert(io.open(part.path, "rb"))
+  if file then file:seek("set", at) end
+  return function(n)
+    if left == 0 then return nil end
+    n = math.min(n, left)
+    local block = file and (file:read(n) or "") or part.text:sub(at + 1, at + n)
+    left, at = left - #block, at + #block
+    if #block < n then errors.usage("corpus %s: ended early, at byte %d", part.name, at) end
+    return block
+  end, file
+end
+
+-- The line of the whole text, from 1, that byte offset of a part is in.
+local function line_at(part, offset)
+  local line, left = 1, part.first + offset
+  local read, file <close> = reader { name = part.name, path = part.path, text = part.text,
+    first = 0, bytes = left }
+  while left > 0 do
+    local block = read(math.min(left, PIECE))
+    line, left = line + select(2, block:gsub("\n", "")), left - #block
+  end
+  return line
+end
+
+local function no_text(part, offset, byte)
+  errors.usage("corpus %s: line %d has the byte 0x%02x: this is no UTF-8 text (tokenizer "
+    .. "'byte' takes any file)", part.name, line_at(part, offset), byte)
+end
+
+-- The bytes of block that are whole characters and the rest of it, at most three bytes, if more
+-- follows. The block begins at offset of its part.
+local function whole(part, block, offset, more)
+  local zero = block:find("\0", 1, true)
+  if zero then no_text(part, offset + zero - 1, 0) end
+  local _, bad = utf8.len(block)
+  if not bad then return block, "" end
+  if not more or #block - bad >= 3 then no_text(part, offset + bad - 1, block:byte(bad)) end
+  return block:sub(1, bad - 1), block:sub(bad)
+end
+
+-- Calls fn(piece, bytes so far) for the pieces of a part in order. plain: any bytes are right;
+-- otherwise it must be a text, and pieces are whole characters.
+function source.each(part, plain, fn)
+  local read, file <close> = reader(part)
+  local done, rest = 0, ""
+  for block in read, PIECE do
+    local offset = done
+    done = done + #block
+    if not plain then
+      block, rest = whole(part, rest .. block, offset - #rest, done < part.bytes)
+    end
+    if block ~= "" then fn(block, done - #rest) end
+  end
+end
+
+-- The whole content of a part.
+function source.text(part)
+  local read, file <close> = reader(part)
+  return read(part.bytes)
+end
+
+-- ---- Splitting ----------------------------------------------------------------------------------
+
+-- The first place at or after offset where a line begins, or if there is none near, a word or a
+-- character.
+local function boundary(part, offset)
+  if offset <= 0 or offset >= part.bytes then return math.max(0, math.min(offset, part.bytes)) end
+  local view = { name = part.name, path = part.path, text = part.text,
+    first = part.first + offset - 1, bytes = math.min(PIECE, part.bytes - offset + 1) }
+  local text = source.text(view)
+  local at = text:find("\n", 1, true) or text:find(" ", 1, true)
+    or (text:find("[\0-\x7f\xc2-\xf4]", 2) or #text + 1) - 1
+  return offset - 1 + at
+end
+
+-- A part as train, valid and test: the last two take these fractions of its bytes, at its end.
+function source.split(part, valid, test)
+  local ends = { boundary(part, math.floor(part.bytes * (1 - valid - test))),
+    boundary(part, math.floor(part.bytes * (1 - test))), part.bytes }
+  local parts, first = {}, 0
+  for i, name in ipairs(NAMES) do
+    parts[name] = { name = part.name, path = part.path, text = part.text,
+      first = part.first + first, bytes = ends[i] - first,
+      key = ("%s %d %d"):format(part.key, first, ends[i]) }
+    if ends[i] == first then parts[name] = nil end
+    first = ends[i]
+  end
+  return parts
+end
+
+-- ---- Names --------------------------------------------------------------------------------------
+
+local function from_program(set)
+  local complaints = os.tmpname()
+  local pipe = io.popen(("%s 2>'%s'"):format(set.program, complaints), "r")
+  local text = pipe:read("a")
+  local ok = pipe:close()
+  local said = core.sys.read_file(complaints) or ""
+  os.remove(complaints)
+  if not ok or text == "" then
+    errors.usage("corpus %s: '%s' failed: %s", set.name, set.program, said:match("[^\n]*"))
+  end
+  return text
+end
+
+local function absent(set)
+  errors.usage("corpus %s is not here. Either %s", set.name,
+    table.concat(datasets.advice(set), ",\nor "))
+end
+
+-- The parts of a set that has its own files for them; the hash is that of all their hashes.
+local function from_parts(set)
+  local files, parts, keys = datasets.parts(set), {}, {}
+  for i, name in ipairs(NAMES) do
+    if not files[name] then absent(set) end
+    for _, file in ipairs(set.parts[name]) do
+      if datasets.place(file) == files[name] then parts[name] = source.of_set(set, file) end
+    end
+    keys[i] = parts[name].key
+  end
+  return { name = set.name, parts = parts, hash = core.sha256(table.concat(keys, "\n")) }
+end
+
+local function from_set(set)
+  fetch.unpacked(set)
+  if set.parts then return from_parts(set) end
+  if not set.corpus then errors.usage("%s is a data set but not a plain text", set.name) end
+  local whole_part
+  if datasets.place(set.corpus) then
+    whole_part = source.of_set(set, set.corpus)
+  elseif datasets.installed(set) then
+    whole_part = of_text(set.name, from_program(set))
+  else
+    absent(set)
+  end
+  if set.clean then whole_part = of_text(set.name, set.clean(source.text(whole_part))) end
+  return { name = set.name, whole = whole_part, hash = whole_part.key }
+end
+
+local function from_name(name)
+  if type(name) ~= "string" then
+    errors.usage("a corpus is named by a string, not by a %s", type(name))
+  end
+  local literal = name:match("^text:(.+)$")
+  local set = datasets.find(name)
+  if not literal and set then return from_set(set) end
+  if not literal and not name:find("[/.]") then
+    errors.usage("unknown corpus '%s'%s (or a path with a / or a dot, or text:...)", name,
+      suggest.hint(name, datasets.names()))
+  end
+  local part = literal and of_text("text:...", literal) or of_file(name)
+  return { name = name, whole = part, hash = part.key }
+end
+
+local last -- the source found last, as the trials of a run follow each other
+
+-- The source of that name: a data set, a path, or "text:" followed by the text itself. Returns
+-- { name=, hash=, whole= } or, for a set with files of its own for them, { name=, hash=, parts=
+-- {train=, valid=, test=} }. Raises a usage error that says how to get what is not here.
+function source.find(name)
+  if not last or last.name ~= name then last = from_name(name) end
+  return last
+end
+
+return source

@@ -1,0 +1,185 @@
+-- tasks/tokenizer.lua: what the tokens of a corpus are, and a cache of the ids of large texts.
+-- Every tokenizer has a vocabulary and a key, a text on which its ids depend and on nothing else.
+local core = require "toeplab.core"
+local datasets = require "toeplab.tasks.datasets"
+local fetch = require "toeplab.tasks.fetch"
+local progress = require "toeplab.base.progress"
+local source = require "toeplab.tasks.source"
+local errors = require "toeplab.base.errors"
+
+local tokenizer = {}
+
+local CACHED = 1 << 18 -- bytes of a text from which on its ids are kept
+
+-- The folder of kept things, or nil for none.
+local function cache_folder(name)
+  local cache = core.sys.cache_dir()
+  local folder = cache and cache .. "/" .. name
+  return folder and core.sys.mkdir(folder) and folder or nil
+end
+
+-- fn(...). Its errors are those of who gave a text or a file, unless memory or the disk ran out.
+local function given(who, fn, ...)
+  local ok, result = pcall(fn, ...)
+  if ok then return result end
+  local ours = errors.storage_problem(result) == "full"
+    or type(result) == "table" and rawget(result, "status") == "ENOMEM"
+  if ours or errors.is(result) then error(result, 0) end
+  errors.usage("%s: %s", who, errors.text(result))
+end
+
+-- Feeds the pieces of a part to a counter or an encoder. ended: a last line without an end gets it.
+local function feed(part, to, what, o)
+  local watch = o.watch or progress.new { quiet = true }
+  local ends = true
+  watch:begin(what .. " " .. part.name:match("[^/]*$"), part.bytes)
+  source.each(part, o.plain, function(piece, done)
+    to:feed(piece)
+    watch:part(done)
+    ends = piece:byte(-1) == 10
+  end)
+  if o.ended and not ends then to:feed("\n") end
+  watch:clear()
+end
+
+-- ---- The kinds: functions of the parts of a source and the options ------------------------------
+
+local kinds = {}
+
+function kinds.byte()
+  return { vocab = core.vocab_bytes(), key = "byte", plain = true, quick = true }
+end
+
+-- The characters of all parts, as is usual: they are known before there is any text.
+function kinds.char(parts)
+  local texts, keys = {}, {}
+  for _, name in ipairs { "train", "valid", "test" } do
+    if parts[name] then
+      source.each(parts[name], false, function(piece) texts[#texts + 1] = piece end)
+      keys[#keys + 1] = parts[name].key
+    end
+  end
+  return { vocab = core.vocab_chars(table.concat(texts)), key = "char " .. table.concat(keys, " "),
+    quick = true }
+end
+
+function kinds.word(parts, o)
+  local counter <close> = core.counter "words"
+  feed(parts.train, counter, "counting the words of", { watch = o.watch, ended = true })
+  return { vocab = core.vocab_words(counter), key = "word " .. parts.train.key, ended = true }
+end
+
+-- The merges for vocab_size tokens learnt from a part, written to path.
+function tokenizer.learn(part, vocab_size, path, watch)
+  local counter <close> = core.counter "pieces"
+  feed(part, counter, "counting the pieces of", { watch = watch })
+  given("corpus " .. part.name, core.bpe_train, counter, vocab_size, path)
+end
+
+-- The file of merges learnt from the training part: kept, or made now.
+local function learnt(part, o)
+  local size = o.vocab_size
+  if not size then
+    errors.usage("corpus: tokenizer 'bpe' needs merges (a file that 'toeplab bpe train' made) or "
+      .. "vocab_size (to learn them from the training text)")
+  end
+  local folder = cache_folder "bpe"
+  if not folder then
+    errors.usage("corpus: no folder to keep learnt merges in: set TOEPLAB_CACHE, or give merges")
+  end
+  local path = ("%s/%s.bpe"):format(folder, core.sha256(("bpe 1 %s %d"):format(part.key, size)))
+  if core.sys.exists(path) then
+    local ok, vocab = pcall(core.vocab_bpe, path)
+    if ok then return path, vocab end
+    (o.watch or progress.new()):warn("%s; learnt again", errors.text(vocab))
+  end
+  tokenizer.learn(part, size, path, o.watch)
+  return path, core.vocab_bpe(path)
+end
+
+function kinds.bpe(parts, o)
+  local path, vocab = o.merges, nil
+  if path then
+    vocab = given("tokenizer bpe", core.vocab_bpe, path)
+  else
+    path, vocab = learnt(parts.train, o)
+  end
+  if o.vocab_size and vocab:size() ~= o.vocab_size then
+    errors.usage("corpus: %s has %d tokens, vocab_size asks for %d", path, vocab:size(),
+      o.vocab_size)
+  end
+  return { vocab = vocab, key = "bpe " .. core.sha256_file(path), files = { vocabulary = path } }
+end
+
+-- fairseq's ids of GPT-2's byte pairs, as the published runs had them: from the published files.
+function kinds.gpt2()
+  local set, files, keys = datasets.find "gpt2-bpe", {}, {}
+  fetch.unpacked(set)
+  for i, name in ipairs { "vocab.bpe", "encoder.json", "dict.txt" } do
+    name = set.name .. "/" .. name
+    if not datasets.place(name) then
+      errors.usage("tokenizer gpt2: %s is not here. Either %s", name,
+        table.concat(datasets.advice(set), ",\nor "))
+    end
+    local part = source.of_set(set, name)
+    files[i], keys[i] = part.path, part.key
+  end
+  return { vocab = given("tokenizer gpt2", core.vocab_bpe, table.unpack(files)),
+    key = "gpt2 " .. table.concat(keys, " "), ended = true,
+    files = { vocabulary = files[1], encoder = files[2], dictionary = files[3] } }
+end
+
+tokenizer.names = { "char", "byte", "word", "bpe", "gpt2" }
+
+-- The tokenizer of that name for parts {train=, ...}: {vocab=, key=, plain= (takes any bytes),
+-- quick= (its ids are not worth keeping), ended= (a line without an end gets it), files= (what the
+-- vocabulary was read from)}. options: merges, vocab_size (bpe), watch (a progress).
+function tokenizer.new(name, parts, options) return kinds[name](parts, options or {}) end
+
+-- ---- Ids ----------------------------------------------------------------------------------------
+
+local function encode(tok, part, watch)
+  local encoder <close> = tok.vocab:encoder()
+  given("corpus " .. part.name, feed, part, encoder, "tokenising",
+    { watch = watch, plain = tok.plain, ended = tok.ended })
+  return encoder:finish()
+end
+
+-- The ids in a cache file; nil and why if it is not what it should be.
+local function load(path, want)
+  local ok, result = pcall(function()
+    local file <close> = core.h5_open(path)
+    local have = file:attrs "/"
+    for name, value in pairs(want) do
+      if have[name] ~= value then error(("%s: its %s is another"):format(path, name), 0) end
+    end
+    local ids = file:read "ids"
+    if ids:type() ~= "int32" or ids:ndim() ~= 1 or ids:numel() ~= have.count then
+      error(path .. ": has not the ids it should have", 0)
+    end
+    return ids
+  end)
+  if ok then return result end
+  return nil, errors.text(result)
+end
+
+-- The ids of a part: from the cache if they are there and whole, else made now and kept. watch: a
+-- progress, or nil.
+function tokenizer.ids(tok, part, watch)
+  local folder = not tok.quick and part.bytes >= CACHED and cache_folder "tokens"
+  if not folder then return encode(tok, part, watch) end
+  local about = { format = 1, text = part.key, tokenizer = tok.key, size = tok.vocab:size() }
+  local path = ("%s/%s.h5"):format(folder, core.sha256(about.text .. "\n" .. about.tokenizer))
+  if core.sys.exists(path) then
+    local ids, why = load(path, about)
+    if ids then return ids end
+    (watch or progress.new()):warn("token cache %s; made again", why)
+  end
+  local ids = encode(tok, part, watch)
+  about.count = ids:numel()
+  local ok, why = pcall(core.h5_write, path, { { "ids", ids } }, about)
+  if not ok then (watch or progress.new()):warn("no token cache: %s", errors.text(why)) end
+  return ids
+end
+
+return tokenizer

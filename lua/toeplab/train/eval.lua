@@ -1,0 +1,95 @@
+-- train/eval.lua -- how well a language model predicts a stream of tokens at any length.
+--
+-- The stream is cut into consecutive blocks of n targets that do not overlap; the first input of a
+-- block is the stream's previous token, and the stream's first token is no target; the last block
+-- may be shorter. Every target counts once, whatever n is, so a longer n only lowers the number of
+-- times the context starts afresh.
+
+local core = require "toeplab.core"
+local nn = require "toeplab.nn"
+local options = require "toeplab.base.options"
+local suggest = require "toeplab.base.suggest"
+local train = require "toeplab.train"
+
+local eval = {}
+
+local spec = options.set {
+  { "batch_tokens", options.field { default = 4096, min = 1 },
+    "tokens per batch, at least one block" },
+  { "blocks", options.field { type = "int", min = 1, optional = true },
+    "score only the first blocks" },
+}
+
+-- Runs fn with the model in evaluation, nothing recorded and coefficients kept; then as it was.
+local function evaluating(model, fn)
+  local training = model.training
+  model:eval()
+  local results = table.pack(pcall(core.no_grad, nn.cached, fn))
+  model:train(training)
+  if not results[1] then error(results[2], 0) end
+  return table.unpack(results, 2, results.n)
+end
+
+-- Sum of the nats of rows of n targets whose inputs start at starts (0-based).
+local function score(model, stream, starts, n)
+  local rows = core.windows(stream, core.ids(starts), n + 1)
+  return train.loss(model, train.split(rows)):item() * #starts * n
+end
+
+-- Starts of the whole blocks, in batches, then the short one: an array of {starts=, n=}.
+local function batches(targets, n, o)
+  local whole, list = targets // n, {}
+  if o.blocks then whole, targets = math.min(whole, o.blocks), math.min(targets, o.blocks * n) end
+  local size = math.max(1, o.batch_tokens // n)
+  for first = 0, whole - 1, size do
+    local starts = {}
+    for block = first, math.min(first + size, whole) - 1 do starts[#starts + 1] = block * n end
+    list[#list + 1] = { starts = starts, n = n }
+  end
+  if targets > whole * n then
+    list[#list + 1] = { starts = { whole * n }, n = targets - whole * n }
+  end
+  return list
+end
+
+-- Mean nats per target of the stream [t] int32, of a corpus data:stream "test", in blocks of n;
+-- second result: the number of targets.
+function eval.nats_per_token(model, stream, n, given)
+  local o = options.check("eval", spec, given)
+  if math.type(n) ~= "integer" or n < 1 then
+    error("eval: length n must be an integer of at least 1", 2)
+  end
+  options.stream("eval", stream)
+  local targets = stream:numel() - 1
+  if targets < 1 then
+    error(("eval: a stream of %d tokens has nothing to predict"):format(stream:numel()), 2)
+  end
+  if targets < n then
+    error(("eval: a block of %d targets is longer than the stream, which has %d"):format(n,
+      targets), 2)
+  end
+  return evaluating(model, function()
+    local nats, count = 0.0, 0
+    for _, batch in ipairs(batches(targets, n, o)) do
+      nats = nats + score(model, stream, batch.starts, batch.n)
+      count = count + #batch.starts * batch.n
+    end
+    return nats / count, count
+  end)
+end
+
+-- The same in bits: nats / ln 2. For characters or bytes as tokens, bits per character or byte.
+function eval.bits_per_token(model, stream, n, given)
+  local nats, count = eval.nats_per_token(model, stream, n, given)
+  return nats / math.log(2), count
+end
+
+-- exp(mean nats) per token.
+function eval.perplexity(model, stream, n, given)
+  local nats, count = eval.nats_per_token(model, stream, n, given)
+  return math.exp(nats), count
+end
+
+eval.evaluating = evaluating
+
+return suggest.strict("eval", eval)

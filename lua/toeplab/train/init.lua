@@ -1,0 +1,100 @@
+-- train/init.lua -- one update of a language model. The loop around it belongs to the script.
+
+local core = require "toeplab.core"
+local graphs = require "toeplab.train.graphs"
+local nn = require "toeplab.nn"
+
+local train = {}
+
+-- The mean loss in nats of targets given ids: the model's own loss method, or the cross entropy of
+-- its output.
+function train.loss(model, ids, targets, ignore)
+  if model.loss then return model:loss(ids, targets, ignore) end
+  return core.cross_entropy(model(ids), targets, ignore)
+end
+
+-- The n of ids [b,n+1].
+local function length(ids)
+  local n = ids:dim(2) - 1
+  if n < 1 then
+    error(("a batch of ids needs at least 2 tokens a row, got %s"):format(tostring(ids)), 3)
+  end
+  return n
+end
+
+-- ids [b,n+1] -> inputs [b,n], targets [b,n], the targets being one token ahead.
+function train.split(ids)
+  local n = length(ids)
+  return ids:narrow(2, 1, n), ids:narrow(2, 2, n)
+end
+
+-- The rows of ids in as many parts, nearly equal.
+local function cut(ids, parts)
+  local rows, list = ids:dim(1), {}
+  if math.type(parts) ~= "integer" or parts < 1 or parts > rows then
+    error(("lm_step: %s micro batches of %d rows"):format(tostring(parts), rows), 3)
+  end
+  if parts == 1 then return { ids } end
+  for part = 1, parts do
+    local first, last = (part - 1) * rows // parts + 1, part * rows // parts
+    list[part] = ids:narrow(1, first, last - first + 1)
+  end
+  return list
+end
+
+-- The micro batches of a batch.
+local function micro(batch, parts)
+  if type(batch) ~= "userdata" and type(batch) ~= "table" then
+    error(("lm_step: a batch is a tensor of ids or a table of them, not %s"):format(type(batch)), 3)
+  end
+  if type(batch) ~= "table" then return cut(batch, parts or 1) end
+  if #batch == 0 then error("lm_step: a batch without rows", 3) end
+  if parts then error("lm_step: the batch is in micro batches already", 3) end
+  return batch
+end
+
+-- Adds the gradient of share times the loss of some rows; returns the share of the loss.
+local function accumulate(model, ids, share)
+  local loss = train.loss(model, train.split(ids))
+  if share ~= 1 then loss = core.affine(loss, share, 0) end
+  loss:backward()
+  return loss
+end
+
+-- Forward and backward over all micro batches, of which each has its share of the tokens; returns
+-- their losses.
+local function pass_of(model, shares)
+  return function(list)
+    local losses = {}
+    local function all()
+      for i, ids in ipairs(list) do losses[i] = accumulate(model, ids, shares[i]) end
+    end
+    if #list > 1 then nn.share(all) else all() end
+    return losses
+  end
+end
+
+-- One update from a batch: ids [b,n+1], or a list of such tensors, the micro batches, whose sizes
+-- may differ; micro_batches cuts the rows of ids. Loss and gradient are the sum over all target
+-- tokens of all micro batches divided by their number, so that they do not depend on the cut.
+-- Encoders run once for all of them (nn.share).
+-- Returns the loss in nats per token and {step=, lr=, grad_norm=, tokens=}.
+function train.lm_step(model, opt, batch, micro_batches)
+  local list = micro(batch, micro_batches)
+  local shares, tokens, loss = {}, 0, 0.0
+  for i, ids in ipairs(list) do
+    shares[i] = ids:dim(1) * length(ids)
+    tokens = tokens + shares[i]
+  end
+  for i, count in ipairs(shares) do shares[i] = count / tokens end
+  model:train()
+  opt:zero_grad()
+  for _, part in ipairs(graphs.run(model, opt, list, pass_of(model, shares))) do
+    loss = loss + part:item()
+  end
+  local info = opt:step()
+  info.tokens = tokens
+  return loss, info
+end
+
+return train

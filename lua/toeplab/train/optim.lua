@@ -1,0 +1,178 @@
+-- train/optim.lua -- optimisers: opt = tl.optim.adam(model, {lr=..}); each step opt:zero_grad(),
+-- loss:backward(), opt:step().
+
+local core = require "toeplab.core"
+local options = require "toeplab.base.options"
+local schedule = require "toeplab.train.schedule"
+local suggest = require "toeplab.base.suggest"
+
+local field = options.field
+
+local function positive(x)
+  return x > 0 and x < math.huge, ("= %g must be above 0 and finite"):format(x)
+end
+
+-- What every optimiser takes.
+local function common(more)
+  local spec = {
+    { "lr", field { default = 5e-4, check = positive },
+      "learning rate, the highest one of a schedule" },
+    { "weight_decay", field { default = 0.0, min = 0 }, "on all trained parameters" },
+    { "clip", field { default = 0.0, min = 0 },
+      "largest global norm of the gradient; 0: no limit" },
+    { "schedule", field { type = "function|string", default = "constant",
+      choices = { "constant", "inverse_sqrt", "cosine", "polynomial" } },
+      "learning rate by update number: a name (schedule.lua) or a function" },
+    { "warmup", field { default = 0, min = 0 }, "updates of linear warm-up" },
+    { "warmup_init_lr", field { type = "number", min = 0, optional = true },
+      "learning rate of the first update (1e-7 for inverse_sqrt, else 0)" },
+    { "steps", field { type = "int", min = 1, optional = true },
+      "updates in all, for cosine and polynomial" },
+    { "end_lr", field { default = 0.0, min = 0 },
+      "learning rate at the end of cosine and polynomial" },
+    { "power", field { default = 1.0, min = 0 }, "exponent of polynomial" },
+  }
+  return options.set(table.move(more, 1, #more, #spec + 1, spec))
+end
+
+local function rate(o)
+  if type(o.schedule) == "function" then return o.schedule end
+  local given = { lr = o.lr, warmup = o.warmup, warmup_init_lr = o.warmup_init_lr }
+  if o.schedule == "inverse_sqrt" then given.warmup_init_lr = o.warmup_init_lr or 1e-7 end
+  if o.schedule == "cosine" or o.schedule == "polynomial" then
+    given.steps, given.end_lr = o.steps, o.end_lr
+  end
+  if o.schedule == "polynomial" then given.power = o.power end
+  return schedule[o.schedule](given)
+end
+
+local Optimizer = {}
+Optimizer.__index = Optimizer
+
+-- kind: its name. moments: names of the tensors it keeps per parameter. update(self, lr, scale):
+-- one update.
+local function optimizer(kind, model, o, moments, update)
+  local self = setmetatable({ kind = kind, opt = o, update = update, steps = 0,
+    factor = 1.0 }, Optimizer)
+  self.rate = rate(o)
+  self.names, self.params, self.moments = {}, {}, {}
+  for _, p in ipairs(model:parameters()) do
+    if p.tensor:requires_grad() then
+      self.names[#self.names + 1], self.params[#self.params + 1] = p.name, p.tensor
+    end
+  end
+  if #self.params == 0 then error(kind .. ": the model has no parameter to train", 3) end
+  for _, moment in ipairs(moments) do
+    self.moments[moment] = {}
+    for i, p in ipairs(self.params) do self.moments[moment][i] = core.zeros(p:shape()) end
+  end
+  return self
+end
+
+-- Forgets the gradients of all parameters.
+function Optimizer:zero_grad()
+  for _, p in ipairs(self.params) do p:set_grad(nil) end
+end
+
+-- One update from the gradients: clipped to the global norm clip, at the schedule's rate for this
+-- update times factor. Returns {step=, lr=, grad_norm=}, the norm being that before clipping. A
+-- norm or a rate that is not finite is an error, and nothing is changed; if lenient a norm is left
+-- to the caller.
+function Optimizer:step()
+  local norm = core.grad_norm(self.params)
+  if norm ~= norm or norm == math.huge then
+    if self.lenient then return { step = self.steps, lr = 0.0, grad_norm = norm } end
+    error(("%s: the gradient's norm is %s at update %d"):format(self.kind, norm, self.steps + 1), 2)
+  end
+  local scale = 1.0
+  if self.opt.clip > 0 then scale = math.min(1.0, self.opt.clip / (norm + 1e-6)) end
+  local lr = self.rate(self.steps + 1)
+  if not (math.type(lr) and lr >= 0 and lr < math.huge) then
+    error(("%s: the schedule gives the rate %s at update %d"):format(self.kind, tostring(lr),
+      self.steps + 1), 2)
+  end
+  self.steps, lr = self.steps + 1, lr * self.factor
+  self:update(lr, scale)
+  return { step = self.steps, lr = lr, grad_norm = norm }
+end
+
+-- Updates done, the factor, and all moments by name "m.layers.1...": {step=, factor=,
+-- tensors={name -> tensor}}, the tensors themselves.
+function Optimizer:state()
+  local tensors = {}
+  for moment, list in pairs(self.moments) do
+    for i, t in ipairs(list) do tensors[moment .. "." .. self.names[i]] = t end
+  end
+  return { step = self.steps, factor = self.factor, tensors = tensors }
+end
+
+-- Takes over what state() gave: copies the moments. Wrong names or shapes are errors; nothing is
+-- copied then.
+function Optimizer:load(state)
+  local own = self:state().tensors
+  for _, name in ipairs(suggest.keys(own)) do
+    local t = state.tensors[name]
+    if not t then error(("%s: the state lacks '%s'"):format(self.kind, name), 2) end
+    if table.concat(t:shape(), ",") ~= table.concat(own[name]:shape(), ",") then
+      error(("%s: '%s' is %s, the state has %s"):format(
+        self.kind, name, tostring(own[name]), tostring(t)), 2)
+    end
+  end
+  for _, name in ipairs(suggest.keys(state.tensors)) do
+    if not own[name] then
+      error(("%s: the state has an unknown '%s'"):format(self.kind, name), 2)
+    end
+  end
+  for name, t in pairs(own) do t:copy(state.tensors[name]) end
+  self.steps, self.factor = state.step, state.factor or 1.0
+end
+
+local function betas(value)
+  if #value == 2 and type(value[1]) == "number" and type(value[2]) == "number"
+    and value[1] >= 0 and value[1] < 1 and value[2] >= 0 and value[2] < 1 then
+    return true
+  end
+  return false, "must be two numbers from 0 up to below 1"
+end
+
+local adam_spec = common {
+  { "betas", field { default = { 0.9, 0.98 }, check = betas }, "of the two moments" },
+  { "eps", field { default = 1e-8, check = positive }, "added to the root of the second moment" },
+  { "kind", field { default = "fairseq", choices = { "fairseq", "adam", "adamw" } },
+    "fairseq, adamw: decoupled weight decay; adam: decay in the gradient" },
+}
+
+local function adam_update(self, lr, scale)
+  local o = self.opt
+  core.adam_step(self.params, self.moments.m, self.moments.v, {
+    kind = o.kind, lr = lr, beta1 = o.betas[1], beta2 = o.betas[2], eps = o.eps,
+    weight_decay = o.weight_decay, step = self.steps,
+  }, scale)
+end
+
+local sgd_spec = common {
+  { "momentum", field { default = 0.0, min = 0, max = 1 }, "of the gradient" },
+}
+
+local function sgd_update(self, lr, scale)
+  core.sgd_step(self.params, self.moments.momentum, {
+    lr = lr, momentum = self.opt.momentum, weight_decay = self.opt.weight_decay,
+  }, scale)
+end
+
+local optim = {}
+
+-- Adam (Kingma & Ba 2015) over the trained parameters of model; kind "fairseq" with betas 0.9, 0.98
+-- is what the TNN papers used.
+function optim.adam(model, given)
+  local o = options.check("optim.adam", adam_spec, given)
+  return optimizer("adam", model, o, { "m", "v" }, adam_update)
+end
+
+-- Stochastic gradient descent, with momentum if asked.
+function optim.sgd(model, given)
+  local o = options.check("optim.sgd", sgd_spec, given)
+  return optimizer("sgd", model, o, o.momentum > 0 and { "momentum" } or {}, sgd_update)
+end
+
+return suggest.strict("optim", optim)

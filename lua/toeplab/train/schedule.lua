@@ -1,0 +1,76 @@
+-- train/schedule.lua -- learning rates: each maker returns a function of the update number, 1 for
+-- the first update.
+--
+-- Update number s has u = s - 1 updates behind it, and that is what the published codes count: with
+-- a warm-up of w updates, lr(s) = warmup_init_lr + u (lr - warmup_init_lr) / w while u < w, so the
+-- first update has warmup_init_lr.
+
+local options = require "toeplab.base.options"
+local suggest = require "toeplab.base.suggest"
+
+local field = options.field
+
+local function common(more)
+  local spec = {
+    { "lr", field { type = "number", min = 0 }, "the highest learning rate" },
+    { "warmup", field { default = 0, min = 0 }, "updates of linear warm-up" },
+    { "warmup_init_lr", field { default = 0.0, min = 0 },
+      "learning rate of the first update, if warming up" },
+  }
+  return table.move(more, 1, #more, #spec + 1, spec)
+end
+
+local total = { "steps", field { type = "int", min = 1 }, "updates in all" }
+
+-- A maker of schedules: after(u, o) is the learning rate once the warm-up is over.
+local function maker(name, spec, after)
+  local set = options.set(common(spec))
+  return function(given)
+    local o = options.check("schedule." .. name, set, given)
+    return function(step)
+      local u = step - 1
+      if u < o.warmup then return o.warmup_init_lr + u * (o.lr - o.warmup_init_lr) / o.warmup end
+      return after(u, o)
+    end
+  end
+end
+
+-- How much of the time after the warm-up is over at u, 1 at the end.
+local function progress(u, o)
+  return (u - o.warmup) / math.max(o.steps - o.warmup, 1)
+end
+
+local schedule = {}
+
+-- lr
+schedule.constant = maker("constant", {}, function(_, o) return o.lr end)
+
+-- lr sqrt(w / u) (Vaswani et al. 2017; fairseq): without a warm-up, w = 1.
+schedule.inverse_sqrt = maker("inverse_sqrt", {}, function(u, o)
+  local w = math.max(o.warmup, 1)
+  return o.lr * math.sqrt(w / math.max(u, w))
+end)
+
+-- end_lr + (lr - end_lr) (1 + cos(pi p)) / 2, p the progress (Loshchilov & Hutter 2017). At the end
+-- it stays, or with wraps = true goes on along the cosine, back up to lr, as the published LRA runs
+-- did.
+schedule.cosine = maker("cosine", {
+  total,
+  { "end_lr", field { default = 0.0, min = 0 }, "learning rate at the end" },
+  { "wraps", false, "go on along the cosine after the end" },
+}, function(u, o)
+  local p = progress(u, o)
+  if not o.wraps then p = math.min(p, 1) end
+  return o.end_lr + (o.lr - o.end_lr) * (1 + math.cos(math.pi * p)) / 2
+end)
+
+-- end_lr + (lr - end_lr) (1 - p)^power; linear for power 1.
+schedule.polynomial = maker("polynomial", {
+  total,
+  { "end_lr", field { default = 0.0, min = 0 }, "learning rate at the end" },
+  { "power", field { default = 1.0, min = 0 }, "exponent" },
+}, function(u, o)
+  return o.end_lr + (o.lr - o.end_lr) * (1 - math.min(progress(u, o), 1)) ^ o.power
+end)
+
+return suggest.strict("schedule", schedule)

@@ -1,0 +1,309 @@
+-- trials/declared.lua: checks of the fields of an experiment that shape its trials (zip, random,
+-- when, except) and that watch over them (guard, prune, budget).
+--
+--   zip    = { length = {512, 1024}, batch = {16, 8} }   the i-th values go together; or a list of
+--                                                        such tables
+--   random = { draws = 20, seed = 0, lr = {"log", 1e-4, 1e-2}, dropout = {"uniform", 0.0, 0.5},
+--              layers = {"integer", 2, 6}, act = {"choice", "relu", "silu"} }
+--   when   = { { where = {model = "ski"}, fixed = {layers = 1}, grid = {lr = {1, 2}} } }
+--   except = { { where = {model = "ski", causal = true}, reason = "..." } }
+--   guard  = { metric = "loss", nan = "stop", zscore = 6, window = 128, retries = 2,
+--              lr_factor = 0.5, every = 100 }
+--   prune  = { metric = "val_ppl", rule = "asha", eta = 3, min_steps = 100 }
+--   budget = { trial = "30m", total = "4h", memory = "6G" }
+--
+-- where: key -> value or list of values, or a function of the configuration.
+local config = require "toeplab.base.config"
+local options = require "toeplab.base.options"
+local quantity = require "toeplab.base.quantity"
+local published_tables = require "toeplab.trials.published_tables"
+local space = require "toeplab.trials.space"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+
+local declared = {}
+
+local field = options.field
+
+local watch = {
+  guard = {
+    metric = "string",
+    nan = field { default = "stop", choices = { "stop", "rollback" } },
+    zscore = field { type = "number", min = 1, optional = true },
+    window = field { default = 128, min = 8, max = 100000 },
+    every = field { type = "int", min = 1, optional = true },
+    retries = field { default = 2, min = 0, max = 100 },
+    lr_factor = field { default = 0.5, min = 1e-6, max = 1 },
+  },
+  prune = {
+    metric = "string",
+    rule = field { default = "asha", choices = { "asha", "median" } },
+    eta = field { default = 3.0, min = 1.1 },
+    min_steps = field { default = 1, min = 1 },
+    goal = field { default = "min", choices = { "min", "max" } },
+  },
+  budget = {
+    trial = field { type = "number|string", optional = true },
+    total = field { type = "number|string", optional = true },
+    memory = field { type = "number|string", optional = true },
+  },
+}
+
+local function complain(exp, key, format, ...)
+  errors.usage("%s: %s", exp:where(key), format:format(...))
+end
+
+local function names(exp, set, what)
+  for key in pairs(set) do
+    if type(key) ~= "string" then complain(exp, what, "%s has a value without a name", what) end
+  end
+  return suggest.keys(set)
+end
+
+local function is_list(v) return config.is_list(v) and #v > 0 end
+
+-- ---- Axes -------------------------------------------------------------------------------------
+
+-- A key that varies is declared once.
+local function once(exp, key, what)
+  for _, other in ipairs { "fixed", "grid" } do
+    if exp[other][key] ~= nil then
+      complain(exp, key, "%s is declared twice, in %s and in %s", key, other, what)
+    end
+  end
+end
+
+local function check_zip(exp, axes, seen)
+  local length, first
+  for _, key in ipairs(names(exp, axes, "zip")) do
+    once(exp, key, "zip")
+    if seen[key] then complain(exp, key, "%s is declared twice in zip", key) end
+    seen[key] = true
+    local list = axes[key]
+    if not is_list(list) then complain(exp, key, "zip: %s must be a list of values", key) end
+    exp:check_value(key, list)
+    length, first = length or #list, first or key
+    if #list ~= length then
+      complain(exp, key, "zip: %s has %d values and %s has %d: they go together", key, #list, first,
+        length)
+    end
+  end
+  if not length then complain(exp, "zip", "zip: a table of at least one list") end
+end
+
+local function check_zips(exp)
+  if exp.zip == nil then exp.zips = {} return end
+  local lists = #exp.zip > 0 and type(exp.zip[1]) == "table" and exp.zip or { exp.zip }
+  if not is_list(lists) then complain(exp, "zip", "zip: a list of tables, or one of lists") end
+  local seen = {}
+  for _, axes in ipairs(lists) do
+    if type(axes) ~= "table" then complain(exp, "zip", "zip: a list of tables") end
+    check_zip(exp, axes, seen)
+  end
+  exp.zips = lists
+end
+
+local needs = { uniform = 2, log = 2, integer = 2 }
+
+-- What is wrong with a distribution, or nil.
+local function wrong_draw(d)
+  if not is_list(d) then return "must be a list: a distribution and its values" end
+  local ok, why = suggest.choose("distribution", d[1], space.distributions)
+  if not ok then return why end
+  if d[1] == "choice" then return #d < 2 and "choice takes at least one value" or nil end
+  if #d - 1 ~= needs[d[1]] then return ("%s takes a low and a high value"):format(d[1]) end
+  local low, high = d[2], d[3]
+  if type(low) ~= "number" or type(high) ~= "number" or not (low <= high) then
+    return ("%s: the low value must be a number up to the high one"):format(d[1])
+  end
+  if d[1] == "log" and low <= 0 then return "log: the low value must be above 0" end
+  local whole = math.type(low) == "integer" and math.type(high) == "integer"
+  if d[1] ~= "integer" then return nil end
+  if not whole then return "integer takes two integers" end
+  if high / 1 - low >= 2^53 then return "integer: the values are too far apart" end
+end
+
+local function check_random(exp)
+  local given = exp.random or {}
+  exp.draws, exp.draw_seed, exp.random = 0, 0, {}
+  for _, key in ipairs(names(exp, given, "random")) do
+    local value = given[key]
+    if key == "draws" or key == "seed" then
+      local least = key == "draws" and 1 or 0
+      if math.type(value) ~= "integer" or value < least then
+        complain(exp, key, "random: %s must be an integer from %d up, not %s", key, least,
+          tostring(value))
+      end
+      if key == "draws" then exp.draws = value else exp.draw_seed = value end
+    else
+      once(exp, key, "random")
+      local why = wrong_draw(value)
+      if why then complain(exp, key, "random: %s %s", key, why) end
+      exp:check_value(key, value)
+      exp.random[key] = value
+    end
+  end
+  if next(exp.random) and exp.draws == 0 then
+    complain(exp, "random", "random: draws says how many points to draw")
+  elseif exp.draws > 0 and not next(exp.random) then
+    complain(exp, "random", "random: of which key? Write name = {distribution, ...}")
+  end
+end
+
+-- ---- Rules ------------------------------------------------------------------------------------
+
+local function check_known(exp, what, set)
+  for _, key in ipairs(names(exp, set, what)) do
+    if not exp:declares(key) then
+      complain(exp, key, "%s names '%s', which is not declared%s", what, key,
+        suggest.hint(key, exp:keys()))
+    end
+  end
+end
+
+-- A rule has the fields in allowed, name -> type, and a `where`.
+local function check_rule(exp, what, rule, allowed)
+  if type(rule) ~= "table" then complain(exp, what, "%s: a list of tables", what) end
+  for _, name in ipairs(names(exp, rule, what)) do
+    if not allowed[name] then
+      complain(exp, what, "%s: a rule has no field '%s'%s", what, name,
+        suggest.hint(name, suggest.keys(allowed)))
+    end
+    local kind = type(rule[name])
+    if kind ~= allowed[name] and not (name == "where" and kind == "function") then
+      complain(exp, what, "%s: %s must be a %s", what, name, allowed[name])
+    end
+  end
+  if not rule.where then complain(exp, what, "%s: a rule needs where = {key = value}", what) end
+  if type(rule.where) == "table" then check_known(exp, what .. ": where", rule.where) end
+end
+
+local function rules(exp, what, allowed)
+  local list = exp[what] or {}
+  if #list == 0 and next(list) then complain(exp, what, "%s: a list of rules {where=...}", what) end
+  for _, rule in ipairs(list) do check_rule(exp, what, rule, allowed) end
+  return list
+end
+
+local function check_when(exp)
+  exp.when = rules(exp, "when", { where = "table", fixed = "table", grid = "table" })
+  for _, rule in ipairs(exp.when) do
+    if not rule.fixed and not rule.grid then
+      complain(exp, "when", "when: a rule sets something: fixed = {...} or grid = {...}")
+    end
+    for key in pairs(rule.fixed or {}) do
+      if (rule.grid or {})[key] ~= nil then
+        complain(exp, key, "when: a rule sets %s twice, in fixed and in grid", tostring(key))
+      end
+    end
+    for _, part in ipairs { "fixed", "grid" } do
+      check_known(exp, "when: " .. part, rule[part] or {})
+      for _, key in ipairs(suggest.keys(rule[part] or {})) do
+        exp:check_value(key, rule[part][key])
+        if part == "grid" and not is_list(rule.grid[key]) then
+          complain(exp, key, "when: grid: %s must be a list of at least one value", key)
+        end
+      end
+    end
+  end
+end
+
+local function check_except(exp)
+  exp.except = rules(exp, "except", { where = "table", reason = "string" })
+  for _, rule in ipairs(exp.except) do
+    if not rule.reason or rule.reason == "" then
+      complain(exp, "except", "except: each exception says its reason = \"...\"")
+    end
+  end
+end
+
+-- The types of the values that a key may have.
+local function types(exp, key)
+  local set = {}
+  local function add(value)
+    if value ~= nil then set[type(value)] = true end
+    for _, item in ipairs(type(value) == "table" and value or {}) do set[type(item)] = true end
+  end
+  add(exp.fixed[key])
+  add(exp:axes()[key])
+  for _, values in pairs(exp.scale) do add(values[key]) end
+  for _, rule in ipairs(exp.when) do
+    add((rule.fixed or {})[key])
+    add((rule.grid or {})[key])
+  end
+  return set
+end
+
+-- A value of another type than all that a key may have would never fit.
+local function check_where(exp, what)
+  for _, rule in ipairs(exp[what]) do
+    local where = type(rule.where) == "table" and rule.where or {}
+    for _, key in ipairs(suggest.keys(where)) do
+      local may = types(exp, key)
+      for _, value in ipairs(type(where[key]) == "table" and where[key] or { where[key] }) do
+        if not may[type(value)] then
+          complain(exp, what, "%s: where: %s is never a %s", what, key, type(value))
+        end
+      end
+    end
+  end
+end
+
+-- ---- Watching ---------------------------------------------------------------------------------
+
+local function check_watch(exp, name)
+  if not exp[name] then return end
+  local ok, resolved = pcall(options.check, name, watch[name], exp[name])
+  if not ok then complain(exp, name, "%s", errors.text(resolved)) end
+  exp[name] = resolved
+end
+
+local function check_budget(exp)
+  if not exp.budget then return end
+  local b = exp.budget
+  for _, key in ipairs { "trial", "total", "memory" } do
+    local reader = key == "memory" and quantity.bytes or quantity.seconds
+    if b[key] and not reader(b[key]) then
+      complain(exp, "budget", "budget: %s is '%s', and must be like %s", key, tostring(b[key]),
+        key == "memory" and '"6G" or "512M"' or '"90s", "30m" or "4h"')
+    end
+    b[key] = b[key] and reader(b[key])
+  end
+end
+
+-- ---- Answers ----------------------------------------------------------------------------------
+
+local function check_answers(exp)
+  if type(exp.answers) == "string" then exp.answers = { exp.answers } end
+  if exp.answers and not is_list(exp.answers) then
+    complain(exp, "answers", "answers: the id of a published table, or a list of them")
+  end
+  local ids = exp.answers and published_tables.ids()
+  for _, id in ipairs(exp.answers or {}) do
+    local ok, why = suggest.choose("published table", id, ids)
+    if not ok then complain(exp, "answers", "answers: %s", why) end
+  end
+end
+
+-- Checks those fields of exp and brings them to one form: zips (a list), random with draws and
+-- draw_seed, when, except (lists), guard, prune, budget (nil, or with all values; in seconds and
+-- bytes), answers (nil or a list). Raises usage errors.
+function declared.axes(exp)
+  check_zips(exp)
+  check_random(exp)
+end
+
+function declared.rules(exp)
+  check_when(exp)
+  check_except(exp)
+  check_where(exp, "when")
+  check_where(exp, "except")
+  for _, name in ipairs { "guard", "prune", "budget" } do check_watch(exp, name) end
+  if exp.guard then
+    exp.guard.every = exp.guard.every or exp.checkpoint.steps or exp.guard.window
+  end
+  check_budget(exp)
+  check_answers(exp)
+end
+
+return declared

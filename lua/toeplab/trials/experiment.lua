@@ -1,0 +1,364 @@
+-- trials/experiment.lua: what an experiment file declares, checked, and the trials it stands for.
+--
+-- tl.experiment "name" {
+--   answers    = "tnn/table10",                     -- the published table it answers, or a list
+--   fixed      = { layers = 6 },                    -- keys with one value
+--   grid       = { decay = {0.99, "learnable"} },   -- with several: each combination is a trial
+--   zip, random, when, except,                      -- more axes and rules: declared.lua
+--   guard, prune, budget,                           -- what is watched: declared.lua
+--   seeds      = 3,                                 -- 1..3, or a list of seeds
+--   scale      = { smoke = { layers = 1 }, ... },   -- named sets of values: other budgets
+--   data       = { "corpus" },                      -- keys that name a corpus (default: corpus)
+--   check      = function(c) ... end,               -- raises on what makes no sense
+--   checkpoint = { steps = 500, seconds = 60 },     -- when t:steps saves (default: each minute)
+--   trial      = function(t, c) ... end,            -- what one trial does
+--   report     = { rows = "decay", columns = {"loss"} } or function(trials, report) ... end,
+--                                                   -- rows: a key, or a list of keys
+-- }
+--
+-- Every experiment has the keys precision, "float32" unless declared otherwise (core.precision),
+-- and device, what TOEPLAB_DEVICE says or "cpu" (devices.lua).
+local config = require "toeplab.base.config"
+local core = require "toeplab.core"
+local declared = require "toeplab.trials.declared"
+local devices = require "toeplab.trials.devices"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+
+local experiment = { MOST_SEEDS = 1000000 }
+
+local is_list = config.is_list
+
+local fields = {
+  answers = { "string", "table" }, fixed = { "table" }, grid = { "table" },
+  seeds = { "number", "table" },
+  scale = { "table" }, data = { "table" }, check = { "function" }, checkpoint = { "table" },
+  trial = { "function" }, report = { "table", "function" }, zip = { "table" }, random = { "table" },
+  when = { "table" }, except = { "table" }, guard = { "table" }, prune = { "table" },
+  budget = { "table" },
+}
+local checkpoint_fields = { steps = true, seconds = true }
+local report_fields = { rows = true, columns = true }
+local reserved = { seed = true, seeds = true, scale = true, draws = true }
+
+local Experiment = {}
+Experiment.__index = Experiment
+
+-- "FILE:LINE" of the line that declares key, as far as the text of the script tells; else that of
+-- the declaration's start.
+function Experiment:where(key)
+  local number, pattern = 0, "%f[%w_]" .. key:gsub("%p", "%%%0") .. "%f[^%w_][\"'%]]*%s*=[^=]"
+  for line in (self.text .. "\n"):gmatch("(.-)\n") do
+    number = number + 1
+    if number >= self.line and (line:gsub("%-%-.*", "") .. " "):find(pattern) then
+      return ("%s:%d"):format(self.file, number)
+    end
+  end
+  return ("%s:%d"):format(self.file, self.line)
+end
+
+local function complain(self, key, format, ...)
+  errors.usage("%s: %s", self:where(key), format:format(...))
+end
+
+-- Keys that are no names would be lost on the way to the store, or give messages without a name.
+local function check_names(self, what, values)
+  for key, value in pairs(values) do
+    if type(key) ~= "string" then
+      local place = key == 1 and "a value" or ("[%s]"):format(tostring(key))
+      complain(self, what, "%s has %s, %s, without a name: write name = value", what, place,
+        type(value) == "table" and "a table" or tostring(value))
+    end
+  end
+end
+
+local function check_fields(self, spec)
+  check_names(self, self.name, spec)
+  for _, key in ipairs(suggest.keys(spec)) do
+    local kinds = fields[key]
+    if not kinds then
+      complain(self, key, "an experiment has no field '%s'%s", key,
+        suggest.hint(key, suggest.keys(fields)))
+    end
+    local fits = false
+    for _, kind in ipairs(kinds) do fits = fits or type(spec[key]) == kind end
+    if not fits then
+      complain(self, key, "%s must be a %s, not a %s", key, table.concat(kinds, " or a "),
+        type(spec[key]))
+    end
+  end
+  if not spec.trial then
+    complain(self, self.name, "experiment '%s' has no trial = function(t, c) ... end", self.name)
+  end
+end
+
+-- Raises unless value can be that of a key: a number, a text, a boolean or a list of these.
+function Experiment:check_value(key, value)
+  if type(key) ~= "string" or not key:find("^[%a_][%w_]*$") then
+    complain(self, tostring(key), "'%s' cannot be a key: use letters, digits and _", tostring(key))
+  end
+  if reserved[key] then
+    complain(self, key, "the key '%s' is set by the runner; choose another name", key)
+  end
+  local kind = type(value)
+  if kind == "table" and is_list(value) then
+    for _, item in ipairs(value) do self:check_value(key, item) end
+  elseif kind == "number" and (value ~= value or math.abs(value) == math.huge) then
+    complain(self, key, "%s must be a finite number, not %s", key,
+      value ~= value and "nan" or tostring(value))
+  elseif kind ~= "number" and kind ~= "string" and kind ~= "boolean" then
+    complain(self, key, "%s must be a number, a text, true, false or a list of these, not a %s",
+      key, kind == "table" and "table with names" or kind)
+  end
+end
+
+local function check_grid(self)
+  check_names(self, "grid", self.grid)
+  for _, key in ipairs(suggest.keys(self.grid)) do
+    local axis = self.grid[key]
+    if not is_list(axis) or #axis == 0 then
+      complain(self, key, "grid: %s must be a list of at least one value", key)
+    end
+    if self.fixed[key] ~= nil then
+      complain(self, key, "%s is declared twice, in fixed and in grid", key)
+    end
+    self:check_value(key, axis)
+  end
+end
+
+-- Whether all of at least two scales give key: it is then declared by them.
+local function in_all_scales(self, names, key)
+  for _, name in ipairs(names) do
+    if self.scale[name][key] == nil then return false end
+  end
+  return #names > 1
+end
+
+local function near(self, key)
+  local set = {}
+  for name in pairs(self.fixed) do set[name] = true end
+  for name in pairs(self:axes()) do set[name] = true end
+  return suggest.hint(key, suggest.keys(set))
+end
+
+local function check_scale(self, names, name)
+  for _, key in ipairs(suggest.keys(self.scale[name])) do
+    local value = self.scale[name][key]
+    self:check_value(key, value)
+    if not self:varies(key) and self.fixed[key] == nil and not in_all_scales(self, names, key) then
+      complain(self, key, "scale %s sets '%s', which is declared in neither fixed nor grid, nor in "
+        .. "every scale%s", name, key, near(self, key))
+    end
+    if self:varies(key) and not is_list(value) then
+      complain(self, key, "scale %s: %s is an axis and needs a list of values", name, key)
+    end
+  end
+end
+
+local function check_scales(self)
+  check_names(self, "scale", self.scale)
+  local names = suggest.keys(self.scale)
+  for _, name in ipairs(names) do
+    if type(self.scale[name]) ~= "table" then
+      complain(self, name, "scale: %s must be a table of values", name)
+    end
+    if not name:find("^%w[%w_.%-]*$") then -- it becomes a part of the names of files
+      complain(self, "scale", "scale: '%s' cannot be a name: use letters, digits, _, - and .", name)
+    end
+    check_names(self, name, self.scale[name])
+  end
+  for _, name in ipairs(names) do check_scale(self, names, name) end
+end
+
+local function check_seeds(self, seeds)
+  if math.type(seeds) == "integer" and seeds >= 1 and seeds <= experiment.MOST_SEEDS then
+    local list = {}
+    for i = 1, seeds do list[i] = i end
+    return list
+  end
+  local good = is_list(seeds) and #seeds > 0
+  for _, seed in ipairs(good and seeds or {}) do
+    good = good and math.type(seed) == "integer" and seed >= 0
+  end
+  if not good then
+    complain(self, "seeds", "seeds must be a count from 1 to %d or a list of integers from 0 up",
+      experiment.MOST_SEEDS)
+  end
+  return seeds
+end
+
+local function check_checkpoint(self)
+  check_names(self, "checkpoint", self.checkpoint)
+  for _, key in ipairs(suggest.keys(self.checkpoint)) do
+    if not checkpoint_fields[key] then
+      complain(self, key, "checkpoint has no field '%s'%s", key,
+        suggest.hint(key, suggest.keys(checkpoint_fields)))
+    end
+    local value = self.checkpoint[key]
+    local number = type(value) == "number" and value > 0
+    if not number or key == "steps" and not math.tointeger(value) then
+      complain(self, key, "checkpoint: %s must be %s above 0", key,
+        key == "steps" and "an integer" or "a number")
+    end
+  end
+end
+
+-- A report by table names one of the keys or some, and metrics.
+local function check_report(self)
+  local wanted = self.report
+  if type(wanted) ~= "table" then return end
+  check_names(self, "report", wanted)
+  for _, field in ipairs(suggest.keys(wanted)) do
+    if not report_fields[field] then
+      complain(self, field, "report has no field '%s'%s", field,
+        suggest.hint(field, suggest.keys(report_fields)))
+    end
+  end
+  local keys = self:keys()
+  keys[#keys + 1] = "seed"
+  local rows = type(wanted.rows) == "string" and { wanted.rows } or wanted.rows
+  if not is_list(rows) or #rows == 0 then
+    complain(self, "report", "report: rows must name a key, or list several")
+  end
+  for _, key in ipairs(rows) do
+    local ok, why = suggest.choose("key", key, keys)
+    if not ok then complain(self, "rows", "report: rows: %s", why) end
+  end
+  local columns = wanted.columns
+  local good = is_list(columns) and #columns > 0
+  for _, name in ipairs(good and columns or {}) do good = good and type(name) == "string" end
+  if not good then
+    complain(self, columns and "columns" or "report", "report: columns must be a list of metrics")
+  end
+end
+
+-- The keys that are an axis -> the list of its values, or its distribution.
+function Experiment:axes()
+  local set = {}
+  for key, list in pairs(self.grid) do set[key] = list end
+  for _, axes in ipairs(self.zips) do
+    for key, list in pairs(axes) do set[key] = list end
+  end
+  for key, distribution in pairs(self.random) do set[key] = distribution end
+  return set
+end
+
+function Experiment:varies(key) return self:axes()[key] ~= nil end
+
+-- All declared keys, sorted.
+function Experiment:keys()
+  local set = self:axes()
+  for key in pairs(self.fixed) do set[key] = true end
+  for _, values in pairs(self.scale) do
+    for key in pairs(values) do set[key] = true end
+  end
+  return suggest.keys(set)
+end
+
+function Experiment:declares(key)
+  if self.fixed[key] ~= nil or self:varies(key) then return true end
+  for _, values in pairs(self.scale) do
+    if values[key] ~= nil then return true end
+  end
+  return false
+end
+
+-- The worker reads these keys, not the script: they are those of every experiment.
+local function add_keys(self)
+  self.fixed = config.copy(self.fixed)
+  self.always = { precision = "float32", device = devices.usual() }
+  for key, value in pairs(self.always) do
+    if self.fixed[key] == nil and not self:varies(key) then self.fixed[key] = value end
+  end
+end
+
+local function source(level)
+  local info = debug.getinfo(level + 1, "Sl")
+  local path = info.source:match("^@(.*)")
+  local file = path and io.open(path, "rb")
+  local text = file and file:read("a") or info.source
+  if file then file:close() end
+  return path or info.short_src, text, info.currentline
+end
+
+-- tl.experiment "name" { ... }; level: that of the script on the call stack, seen from here.
+function experiment.define(name, level)
+  if type(name) ~= "string" or not name:find("^[%w][%w_%-]*$") then
+    errors.usage("an experiment needs a name of letters, digits, _ and -")
+  end
+  local file, text, line = source(level or 2)
+  return function(spec)
+    local self = setmetatable({ name = name, file = file, text = text, line = line }, Experiment)
+    if type(spec) ~= "table" then
+      errors.usage("%s:%d: experiment '%s' needs a table", file, line, name)
+    end
+    check_fields(self, spec)
+    for key, value in pairs(spec) do self[key] = value end
+    self.fixed, self.grid = self.fixed or {}, self.grid or {}
+    self.scale, self.checkpoint = self.scale or {}, self.checkpoint or {}
+    check_names(self, "fixed", self.fixed)
+    for _, key in ipairs(suggest.keys(self.fixed)) do self:check_value(key, self.fixed[key]) end
+    check_grid(self)
+    declared.axes(self)
+    add_keys(self)
+    check_scales(self)
+    declared.rules(self)
+    check_checkpoint(self)
+    check_report(self)
+    if self.data and not is_list(self.data) then
+      complain(self, "data", "data must be a list of keys")
+    end
+    self.seeds = check_seeds(self, self.seeds or 1)
+    return self
+  end
+end
+
+function experiment.is(v) return getmetatable(v) == Experiment end
+
+-- Runs the script at path, which returns an experiment. It may use every global but make none.
+function experiment.load(path)
+  local kind = core.sys.kind(path)
+  if kind == "folder" or kind == "other" or path:find "^/dev/" or path:find "^/proc/" then
+    errors.usage("%s: is not a plain file; every worker reads it again", path)
+  end
+  local file, why = io.open(path, "rb")
+  if not file then errors.usage("%s", why) end
+  local text = file:read("a")
+  file:close()
+  if not text then errors.usage("%s: is not a file that can be read", path) end
+  local strict = setmetatable({}, {
+    __index = function(_, key)
+      local value = _G[key]
+      if value == nil then
+        error(("'%s' is not declared%s"):format(key, suggest.hint(key, suggest.keys(_G))), 2)
+      end
+      return value
+    end,
+    __newindex = function(_, key)
+      error(("global '%s' is not allowed; write: local %s"):format(key, key), 2)
+    end,
+  })
+  local chunk, problem = load(text:gsub("^#[^\n]*", ""), "@" .. path, "t", strict)
+  if not chunk then errors.usage("%s", problem) end
+  local ok, value = xpcall(chunk, function(e)
+    if errors.is(e) then return e end
+    local text = errors.text(e)
+    return { message = text, trace = debug.traceback(text, 2) }
+  end)
+  if not ok and errors.is(value) then error(value, 0) end
+  if not ok then
+    errors.usage("%s", os.getenv("TOEPLAB_TRACEBACK") and value.trace or value.message)
+  end
+  if not experiment.is(value) then
+    errors.usage('%s: an experiment file ends with: return tl.experiment "name" { ... }', path)
+  end
+  value.text = text
+  return value
+end
+
+return setmetatable(experiment, {
+  __call = function(_, name)
+    local maker = experiment.define(name, 3)
+    return maker
+  end,
+})

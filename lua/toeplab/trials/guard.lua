@@ -1,0 +1,73 @@
+-- trials/guard.lua: watches a metric of a trial for values that are not finite and for spikes; then
+-- ends the trial, or takes it back to an earlier step at a lower learning rate.
+--
+-- It goes back to the last multiple of every steps, or to the best checkpoint if that is later: not
+-- to the last checkpoint, which is where somebody stopped the trial or a minute was over.
+-- A value is a spike if it is more than zscore standard deviations above the mean of the last
+-- window values (at least 8). Every intervention is an event of the trial.
+local guard = {}
+
+local Guard = {}
+Guard.__index = Guard
+
+local LEAST = 8
+
+-- spec: the experiment's field guard, checked (declared.lua).
+function guard.new(spec)
+  return setmetatable({ spec = spec, values = {}, used = 0 }, Guard)
+end
+
+local function spike(self, value)
+  local count = #self.values
+  if not self.spec.zscore or count < LEAST then return nil end
+  local mean, square = 0.0, 0.0
+  for _, v in ipairs(self.values) do mean = mean + v / count end
+  for _, v in ipairs(self.values) do square = square + (v - mean) ^ 2 / (count - 1) end
+  local z = (value - mean) / math.max(math.sqrt(square), 1e-12 * math.abs(mean), 1e-300)
+  return z > self.spec.zscore and ("%s is %.4g, %.1f deviations above its mean %.4g"):format(
+    self.spec.metric, value, z, mean) or nil
+end
+
+-- Told of every value that is logged; keeps in alarm what is wrong with it.
+function Guard:logged(name, value)
+  if name ~= self.spec.metric then return end
+  if value - value ~= 0 then
+    self.alarm = ("%s is %s"):format(name, value ~= value and "nan" or tostring(value))
+    return
+  end
+  self.alarm = spike(self, value)
+  if self.alarm then return end
+  table.insert(self.values, value)
+  if #self.values > self.spec.window then table.remove(self.values, 1) end
+end
+
+-- What is kept in checkpoints, so that a resumed trial is guarded as an undisturbed one.
+function Guard:state() return { values = self.values, used = self.used } end
+
+function Guard:load(state) self.values, self.used = state.values, state.used end
+
+-- Whether the guard may take a trial back.
+function Guard:rolls_back()
+  local spec = self.spec
+  return spec.retries > 0 and (spec.nan == "rollback" or spec.zscore ~= nil)
+end
+
+-- Whether a step is one whose checkpoint is written for going back to.
+function Guard:anchors(step) return self:rolls_back() and step % self.spec.every == 0 end
+
+-- After a step: nil if all is well; "stop" or "rollback", and why. A spike is always an occasion to
+-- go back; what is not finite is what nan says.
+function Guard:verdict()
+  local why = self.alarm
+  self.alarm = nil
+  if not why then return nil end
+  local finite = not why:find " is nan$" and not why:find " is %-?inf$"
+  if (finite or self.spec.nan == "rollback") and self.used < self.spec.retries then
+    return "rollback", why
+  end
+  local after = self.used > 0 and (" after %d rollback%s"):format(self.used,
+    self.used == 1 and "" or "s") or ""
+  return "stop", why .. after
+end
+
+return guard

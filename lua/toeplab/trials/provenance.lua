@@ -1,0 +1,200 @@
+-- trials/provenance.lua: what a result came from: code, command, machine, versions, environment.
+local core = require "toeplab.core"
+local secrets = require "toeplab.base.secrets"
+local shell = require "toeplab.base.shell"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+
+local provenance = {}
+
+-- The output of a command without its last newline; nil if it fails.
+local function output(command)
+  local pipe = io.popen(command .. " 2>/dev/null", "r")
+  if not pipe then return nil end
+  local text = pipe:read("a")
+  if not pipe:close() then return nil end
+  return (text:gsub("\n$", ""))
+end
+
+-- The folder of the Lua library.
+function provenance.library()
+  local path = package.searchpath("toeplab", package.path)
+  return path and path:match("^(.*)/[^/]*$") or "."
+end
+
+-- The rooms whose code a trial's numbers depend on.
+local rooms = { "base", "models", "nn", "tasks", "train", "trials" }
+
+local function add_files(folder, list)
+  for _, name in ipairs(core.sys.list(folder) or {}) do
+    local path = folder .. "/" .. name
+    if name:find "%.lua$" then
+      list[#list + 1] = path
+    elseif not name:find "%." then
+      add_files(path, list)
+    end
+  end
+end
+
+-- The compiled files: this program, the engine it runs with, and every backend.
+local function engine_files()
+  local list = { core.sys.executable() }
+  local maps = core.sys.read_file("/proc/self/maps") or ""
+  list[#list + 1] = maps:match("(/[^\n]*/libtoeplab%.so[%d.]*)\n")
+  for _, backend in ipairs(core.backends()) do list[#list + 1] = backend.path end
+  return list
+end
+
+-- sha256 of the engine, its backends and the library's files: what a trial's numbers depend on.
+-- device: the file of the device it runs on, nil on the CPU.
+function provenance.code_hash(device)
+  local files, hashes = {}, { core.version }
+  for _, room in ipairs(rooms) do add_files(provenance.library() .. "/" .. room, files) end
+  table.sort(files)
+  for _, path in ipairs(engine_files()) do files[#files + 1] = path end
+  files[#files + 1] = device
+  for i, path in ipairs(files) do
+    local ok, hash = pcall(core.sha256_file, path)
+    if not ok then errors.raise(errors.FAILED, "the program cannot be read: %s", tostring(hash)) end
+    hashes[i + 1] = hash
+  end
+  return core.sha256(table.concat(hashes, "\n"))
+end
+
+-- The file of a module of the script's own; nil for the library's and Lua's.
+local function own_module(name)
+  local library = provenance.library() .. "/"
+  local path = _G[name] == nil and (package.searchpath(name, package.path)
+    or package.searchpath(name, package.cpath))
+  return path and path:sub(1, #library) ~= library and path or nil
+end
+
+-- sha256 of the modules that a script has loaded and that are not the library's; "" if none.
+function provenance.modules_hash()
+  local hashes = {}
+  for _, name in ipairs(suggest.keys(package.loaded)) do
+    local path = own_module(name)
+    if path then hashes[#hashes + 1] = name .. " " .. core.sha256_file(path) end
+  end
+  return #hashes > 0 and core.sha256(table.concat(hashes, "\n")) or ""
+end
+
+-- Until the function that it returns is called, a script can require no more modules of its own:
+-- modules_hash would not have had them, and a change of theirs would make no trial another one.
+function provenance.close_modules()
+  local function refuse(name)
+    if not own_module(name) then return nil end
+    error(("'%s' must be required at the top of the script: what only a running trial requires is "
+      .. "not part of its id"):format(name), 0)
+  end
+  table.insert(package.searchers, 1, refuse)
+  return function() table.remove(package.searchers, 1) end
+end
+
+local shown = { "^TOEPLAB_", "^OMP_", "^OPENBLAS_", "^CUDA_", "^SLURM_", "^HDF5_", "^LANG$", "^LC_",
+  "^TZ$", "^MALLOC_" }
+
+local function is_shown(name)
+  for _, pattern in ipairs(shown) do
+    if name:find(pattern) then return true end
+  end
+  return false
+end
+
+local function environment()
+  local set = {}
+  for line in (output("env") or ""):gmatch("[^\n]+") do
+    local name, value = line:match("^([%w_]+)=(.*)$")
+    if name and is_shown(name) then set[name] = value end
+  end
+  return secrets.environment(set)
+end
+
+-- git in the checkout. It must not take the lock of the index, as status and diff do to note what
+-- they have looked at: a kill would leave it there, and the user could commit nothing any more.
+local function in_checkout()
+  return "git --no-optional-locks -c diff.autoRefreshIndex=false -C "
+    .. shell.quote(provenance.library())
+end
+
+-- commit and dirty are nil outside a git checkout.
+function provenance.commit()
+  local git = in_checkout()
+  local commit = output(git .. " rev-parse HEAD")
+  if not commit then return nil end
+  return commit, (output(git .. " status --porcelain --untracked-files=no") or "") ~= ""
+end
+
+local features = { "sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "amx_tile",
+  "asimd", "sve" }
+
+-- Those of the processor's features that numbers may depend on: "avx2 fma".
+function provenance.features()
+  local info, found = core.sys.read_file("/proc/cpuinfo") or "", {}
+  local flags = info:match("\nflags%s*: ([^\n]*)") or info:match("\nFeatures%s*: ([^\n]*)") or ""
+  for _, name in ipairs(features) do
+    if (" " .. flags .. " "):find(" " .. name .. " ", 1, true) then found[#found + 1] = name end
+  end
+  return table.concat(found, " ")
+end
+
+-- ---- Changes that are not committed -------------------------------------------------------------
+
+local MOST = 1 << 20 -- bytes of a diff that are kept
+
+local LONGEST = 2000 -- bytes of a line of a diff
+
+-- A line that gives something secret a value, or is part of a key.
+local function reveals(line)
+  if #line > LONGEST then return true end -- not source, and long to look through
+  if line:find("PRIVATE KEY", 1, true) or line:find("AKIA%w%w%w%w%w%w%w%w%w%w%w%w") then
+    return true
+  end
+  if secrets.text(line) ~= line then return true end
+  local name, value = line:match("([%w_%-]+)[\"']?%s*[=:]%s*[\"']?([%w+/_%-.]+)")
+  return name and (#value >= 16 and value:find("%d") and secrets.variable(name)
+    or not tonumber(value) and secrets.certain(name))
+end
+
+-- A part of a diff, from its "diff --git" line on, fit to be kept.
+function provenance.masked(part)
+  local head = part:match("^[^\n]*"):lower()
+  local hidden = head:find("%.env%f[^%w]") or head:find("%.pem%f[^%w]") or head:find("id_rsa")
+    or head:find("credential") or head:find("secret") or head:find("password")
+  if hidden then return part:match("^[^\n]*\n") .. "(left out, by its name a secret)\n" end
+  return (part:gsub("[^\n]+", function(line)
+    return line:find("^[-+ ]") and reveals(line) and line:sub(1, 1) .. "(masked)" or nil
+  end))
+end
+
+-- The changes of the checkout that are not committed, as git diff prints them, without what looks
+-- secret; nil if there are none. Second result: whether they were cut.
+function provenance.changes()
+  local text = output(in_checkout()
+    .. " -c core.quotepath=off diff HEAD --no-color --no-ext-diff --no-textconv")
+  if not text or text == "" then return nil end
+  local parts, from = {}, 1
+  while from do
+    local next_from = text:find("\ndiff --git ", from, true)
+    parts[#parts + 1] = provenance.masked(text:sub(from, next_from or -1))
+    from = next_from and next_from + 1
+  end
+  local kept = table.concat(parts)
+  if kept:sub(-1) ~= "\n" then kept = kept .. "\n" end
+  if #kept <= MOST then return kept, false end
+  return kept:sub(1, MOST) .. ("\n(cut: %d bytes in all)\n"):format(#kept), true
+end
+
+-- A table of what can be known about this process; words: its command line.
+function provenance.collect(words)
+  local commit, dirty = provenance.commit()
+  return {
+    commit = commit, dirty = dirty, command = shell.line(secrets.words(words)),
+    modules = provenance.modules_hash(),
+    host = core.sys.hostname(), pid = core.sys.getpid(), threads = core.threads(),
+    version = core.version, build = core.build_info(), environment = environment(),
+    features = provenance.features(),
+  }
+end
+
+return provenance

@@ -1,0 +1,143 @@
+-- trials/prune.lua: ends trials that are behind the others of their run, at steps where that is
+-- decided.
+--
+--   asha    at the steps min_steps, min_steps eta, min_steps eta^2, ...: a trial goes on if its
+--           value is among the best 1/eta of those before it in the order of the trials, and its
+--           own; until eta values are there, all go on (after Li et al. 2020, who take the trials
+--           in the order in which they come)
+--   median  at the same steps with eta 2: a trial goes on if its value is no worse than the median
+--           of those before it and its own; until 4 of them are there, all go on
+--
+-- A trial waits at such a step until those before it have been there or have ended. So what is
+-- decided depends on the values alone, not on the speed of workers nor on interruptions. Each
+-- decision is an event of its trial, with the value, and is made once.
+local json = require "toeplab.base.json"
+
+local prune = {}
+
+-- The step at which a trial is judged after it was at step.
+local function later(spec, step)
+  local eta = spec.rule == "asha" and spec.eta or 2.0
+  return math.max(step + 1, math.floor(step * eta))
+end
+
+-- ---- In the trial -----------------------------------------------------------------------------
+
+local Rungs = {}
+Rungs.__index = Rungs
+
+-- The steps at which a trial is judged; what they stand at is part of its checkpoints.
+-- spec: the experiment's field prune, checked (declared.lua).
+function prune.rungs(spec)
+  return setmetatable({ spec = spec, next = spec.min_steps, due = false }, Rungs)
+end
+
+-- Told of every value that is logged at a step; due says that the trial is to be judged.
+function Rungs:logged(name, step)
+  self.due = self.due or name == self.spec.metric and step >= self.next
+end
+
+-- If the trial t is to be judged after this step: waits until it is known whether it goes on.
+-- Returns nil if it does, else what it is told. Raises if it is stopped meanwhile.
+function Rungs:wait(t)
+  while self.due do
+    local word
+    t.ask(self.next)
+    repeat
+      t:check_signals()
+      word = t.hear(0.1)
+    until word
+    if word ~= "go" then return word end
+    self.next = later(self.spec, self.next)
+    self.due = t.step >= self.next
+  end
+end
+
+function Rungs:state() return { next = self.next, due = self.due } end
+
+function Rungs:load(state) self.next, self.due = state.next, state.due end
+
+-- ---- In the coordinator -----------------------------------------------------------------------
+
+local Pruner = {}
+Pruner.__index = Pruner
+
+-- trials: all trials of the experiment in their order, each with its id and, if it is not to be run
+-- any more, its status. list: those of this run; trials of another shard are not waited for.
+function prune.new(spec, records, trials, list)
+  local self = setmetatable({ spec = spec, records = records, trials = {} }, Pruner)
+  local to_do = {}
+  for _, t in ipairs(list) do to_do[t] = true end
+  for _, t in ipairs(trials) do
+    if t.status or to_do[t] then table.insert(self.trials, t) end
+  end
+  return self
+end
+
+-- What was decided of a trial at that step: {kind = "judged" or "prune", text=}, or nil.
+local function decided(self, id, step)
+  return self.records:rows([[SELECT kind, text FROM events WHERE trial = ? AND step = ?
+    AND kind IN ('judged', 'prune') ORDER BY id LIMIT 1]], { id, step })[1]
+end
+
+local function worse_is_larger(spec, value)
+  if not value or value ~= value then return math.huge end -- it was not a number
+  return spec.goal == "max" and -value or value
+end
+
+local over = { done = true, pruned = true, failed = true } -- an interrupted trial goes on
+
+-- The values at that step of the trials before t; nil if not all are known yet.
+local function values_before(self, t, step)
+  local list = {}
+  for _, other in ipairs(self.trials) do
+    if other == t then return list end
+    local event = decided(self, other.id, step)
+    if not event and not over[other.status] then return nil end
+    if event then
+      list[#list + 1] = worse_is_larger(self.spec, tonumber(event.text:match " is (%S+) at step "))
+    end
+  end
+  return list
+end
+
+local rules = {}
+
+-- Whether value is good enough among the values at its step, and what it is compared with.
+function rules.asha(spec, value, values)
+  if #values < spec.eta then return true, ("the first %d"):format(#values) end
+  local kept = math.max(1, math.tointeger(#values // spec.eta))
+  return value <= values[kept], ("the best %d of %d"):format(kept, #values)
+end
+
+function rules.median(_, value, values)
+  if #values < 4 then return true, ("the first %d"):format(#values) end
+  local middle = #values // 2
+  local median = #values % 2 == 1 and values[middle + 1]
+    or 0.5 * (values[middle] + values[middle + 1])
+  return value <= median, ("the better half of %d"):format(#values)
+end
+
+-- Whether trial t goes on after step, where it is to be judged: "go" or "prune", and why; nil: not
+-- known until trials before it are further.
+function Pruner:judge(t, step)
+  local spec, event = self.spec, decided(self, t.id, step)
+  if event then return event.kind == "judged" and "go" or "prune", event.text end
+  local values = values_before(self, t, step)
+  if not values then return nil end
+  local row = self.records:rows([[SELECT value FROM metrics WHERE trial = ? AND name = ?
+    AND step >= ? ORDER BY step LIMIT 1]], { t.id, spec.metric, step })[1]
+  local logged = row and row.value
+  local value = worse_is_larger(spec, logged)
+  values[#values + 1] = value
+  table.sort(values)
+  local fine, bar = rules[spec.rule](spec, value, values)
+  local finite = logged and logged - logged == 0
+  local why = ("%s is %s at step %d, %s %s"):format(spec.metric,
+    finite and json.number(logged) or tostring(logged or 0 / 0), step,
+    fine and "among" or "not among", bar)
+  self.records:event(t.id, step, fine and "judged" or "prune", why)
+  return fine and "go" or "prune", why
+end
+
+return prune

@@ -1,0 +1,125 @@
+-- trials/published_tables.lua: the tables of the papers as data: files PAPER/TABLE.lua in the
+-- folder results/published of the sources, or published of an installation. Each returns
+--
+-- {
+--   title = "...", caption = "...", source = "...", rows_are = "decay rate",
+--   columns_are = "length",                          -- of a table that is printed on its side
+--   columns = {            -- metrics: names of ours that answer it, the first that is logged
+--     { id = "val", name = "PPL (val)", better = "lower", unit = "M", metrics = { "val_ppl" },
+--       times = 100,       -- the paper's unit in ours
+--       where = { task = "imdb" } },                 -- the trials of this column, if not all
+--   },
+--   rows = {               -- name, then a number or text for each column; false is a dash
+--     { "0.99 (ours)", 23.98, 23.70, where = { { decay = 0.99 }, { preset = "decay-0.99" } } },
+--   },
+--   setting = { layers = 7 },                        -- what the paper's runs had, in our keys
+--   average = { of = 5, column = "avg" },            -- a column that is the mean of the first ones
+--   notes = { "..." },                               -- errata, and how to read it
+-- }
+--
+-- where: key -> value or list of values of a trial's configuration, or a list of such tables, one
+-- of which is to fit.
+local core = require "toeplab.core"
+local provenance = require "toeplab.trials.provenance"
+local space = require "toeplab.trials.space"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+
+local published = {}
+
+-- The folder of the papers' folders; below the sources of a build, or the data of an installation.
+function published.folder()
+  local library = provenance.library()
+  for _, path in ipairs { "/../../results/published", "/../../published" } do
+    if core.sys.exists(library .. path) then return library .. path end
+  end
+  errors.raise(errors.FAILED, "there are no published tables beside %s; in a checkout, git "
+    .. "checkout results/published brings them back", library)
+end
+
+-- table2 before table10.
+local function by_number(a, b)
+  local x, y = tonumber(a:match "%d+$"), tonumber(b:match "%d+$")
+  return (x or 0) < (y or 0) or x == y and a < b
+end
+
+-- The ids of all tables: "tnn/table10", paper by paper, in the order of their numbers.
+function published.ids()
+  local folder, list = published.folder(), {}
+  local papers = core.sys.list(folder) or {}
+  table.sort(papers, function(a, b) return a > b end) -- TNN is older than SKI
+  for _, paper in ipairs(papers) do
+    local ids = {}
+    for _, file in ipairs(core.sys.list(folder .. "/" .. paper) or {}) do
+      local name = file:match "^([%w_-]+)%.lua$"
+      if name then ids[#ids + 1] = paper .. "/" .. name end
+    end
+    table.sort(ids, by_number)
+    table.move(ids, 1, #ids, #list + 1, list)
+  end
+  return list
+end
+
+-- A list of where tables.
+local function alternatives(where)
+  if not where then return {} end
+  return where[1] and where or { where }
+end
+
+-- The table of an id; raises a usage error if there is none.
+function published.read(id)
+  local ok, why = suggest.choose("published table", id, published.ids())
+  if not ok then errors.usage("%s", why) end
+  local path = published.folder() .. "/" .. id .. ".lua"
+  local chunk, problem = loadfile(path, "t", {})
+  if not chunk then errors.raise(errors.FAILED, "%s", problem) end
+  local result = chunk()
+  result.id = id
+  for _, row in ipairs(result.rows) do row.where = alternatives(row.where) end
+  return result
+end
+
+-- The keys of configurations that the where tables of list (rows or columns) ask for.
+function published.keys(list)
+  local set = {}
+  for _, item in ipairs(list) do
+    for _, where in ipairs(alternatives(item.where)) do
+      for key in pairs(where) do set[key] = true end
+    end
+  end
+  return set
+end
+
+local function asks(where, set)
+  for key in pairs(where) do
+    if set[key] then return true end
+  end
+  return false
+end
+
+local function known(where, values)
+  for key in pairs(where) do
+    if values[key] == nil then return false end
+  end
+  return true
+end
+
+-- A function that gives for a configuration the row of the table that it answers, or nil. axes: a
+-- set of the keys that vary: if any where table asks for one of them, those that ask for none do
+-- not count, so that what all trials have in common decides only where nothing else does.
+function published.matcher(rows, axes)
+  local some = false
+  for _, row in ipairs(rows) do
+    for _, where in ipairs(row.where) do some = some or asks(where, axes) end
+  end
+  return function(values)
+    for _, row in ipairs(rows) do
+      for _, where in ipairs(row.where) do
+        local counts = known(where, values) and (asks(where, axes) or not some)
+        if counts and space.fits(where, values) then return row end
+      end
+    end
+  end
+end
+
+return published

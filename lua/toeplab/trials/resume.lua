@@ -1,0 +1,133 @@
+-- trials/resume.lua: what a checkpoint of a trial holds, and going on from the last good one.
+local checkpoint = require "toeplab.store.checkpoint"
+local core = require "toeplab.core"
+local streams = require "toeplab.base.streams"
+
+local resume = {}
+
+-- All that a checkpoint of the trial holds: the states of its parts and of the random streams.
+function resume.state(self)
+  local state = { step = self.step, streams = {}, best = self.lowest }
+  for name, part in pairs(self.parts) do state[name] = part:state() end
+  if self.guard then state.guard = self.guard:state() end
+  if self.rungs then state.rungs = self.rungs:state() end
+  for _, s in ipairs(streams.list()) do
+    local key, offset = s.stream:state()
+    state.streams[s.name] = { key = key, offset = offset }
+  end
+  state.threads = core.threads()
+  local _, about = core.device()
+  if about ~= "" then state.device = about end -- what is on the CPU does not say so
+  return state
+end
+
+local function apply(self, state)
+  for name, part in pairs(self.parts) do
+    if state[name] == nil then error(("it holds no state of '%s'"):format(name), 0) end
+    part:load(state[name])
+  end
+  for name, s in pairs(state.streams or {}) do streams.get(name):set_state(s.key, s.offset) end
+  if self.guard and state.guard then self.guard:load(state.guard) end
+  if self.rungs and state.rungs then self.rungs:load(state.rungs) end
+end
+
+-- The state in a checkpoint's file, or its part only, or nil and why it cannot be used. One that is
+-- there but cannot be read may be whole: that ends the run instead of throwing it away.
+function resume.read(self, row, only)
+  local file = self.folder .. "/" .. row.path
+  local ok, hash = pcall(core.sha256_file, file)
+  if not ok and hash.status == "ENOTFOUND" then return nil, "is missing" end
+  if not ok then error(hash, 0) end
+  if hash ~= row.sha256 then
+    return nil, "is damaged (its sha256 is not the one it was stored with)"
+  end
+  local good, state = pcall(checkpoint.read, file, only)
+  if good then return state end
+  if type(state) ~= "table" or state.status ~= "ECORRUPT" then error(state, 0) end
+  return nil, "cannot be understood: " .. tostring(state)
+end
+
+-- The state in the checkpoint row, or nil and why it cannot be gone on from. If its best one is
+-- lost it cannot: the run would end differently.
+local function usable(self, row, rows)
+  local state, why = resume.read(self, row)
+  if not state or not state.best or not state.best.step then return state, why end
+  why = "is not there"
+  for _, other in ipairs(rows) do
+    if other.kind == "best" and other.step == state.best.step then
+      local good, problem = resume.read(self, other, "best")
+      if good then return state end
+      why = problem
+    end
+  end
+  return nil, ("is of no use: the best one, of step %d, %s"):format(state.best.step, why)
+end
+
+-- Bits are the same for one number of threads only.
+local function compare_threads(self, state)
+  if not state.threads or state.threads == core.threads() then return end
+  self.progress:warn("the checkpoint was made with %d thread%s and this run has %d: the results "
+    .. "will not equal those of an undisturbed run bit for bit; --threads %d would make them",
+    state.threads, state.threads == 1 and "" or "s", core.threads(), state.threads)
+end
+
+-- And for one kind of card, with its driver and libraries.
+local function compare_devices(self, state)
+  local _, about = core.device()
+  if (state.device or "") == about then return end
+  self.progress:warn("the checkpoint was made on another device than this one: the results will "
+    .. "not equal those of an undisturbed run bit for bit; it was %s", state.device or "the CPU")
+end
+
+-- A function that says whether a rollback may go back to a step: a multiple of guard.every, or that
+-- of the best checkpoint.
+function resume.anchors(self)
+  local best
+  for _, row in ipairs(self.rows:checkpoints()) do
+    if row.kind == "best" then best = math.max(best or 0, row.step) end
+  end
+  return function(step) return step == best or self.guard:anchors(step) end
+end
+
+-- Brings model, optimiser and streams to the last checkpoint that a rollback may go back to.
+-- Returns its step, or nil if there is none. If that checkpoint is damaged, the trial fails: an
+-- earlier one would change the result. Run again, the trial trains from before it and makes the
+-- same rollback.
+function resume.go_back(self)
+  local rows, anchor = self.rows:checkpoints(), resume.anchors(self)
+  for _, row in ipairs(rows) do
+    if anchor(row.step) then
+      local state, why = usable(self, row, rows)
+      self.rows:forget_after(state and row.step or row.step - 1)
+      if not state then
+        error(("guard: checkpoint %s/%s %s; the same command trains from before it again"):format(
+          self.folder, row.path, why), 0)
+      end
+      apply(self, state)
+      self.lowest = state.best
+      return row.step
+    end
+  end
+end
+
+-- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.
+function resume.restore(self)
+  local found, rows = 0, self.rows:checkpoints()
+  for i, row in ipairs(rows) do
+    local state, why = usable(self, row, rows)
+    if state then
+      apply(self, state)
+      compare_threads(self, state)
+      compare_devices(self, state)
+      found, self.lowest = state.step, state.best
+      break
+    end
+    self.progress:warn("checkpoint %s/%s %s; %s", self.folder, row.path, why,
+      rows[i + 1] and "trying the one before it" or "starting over from step 1")
+    self.rows:drop_artifact(row)
+  end
+  self.rows:forget_after(found)
+  return found
+end
+
+return resume

@@ -1,0 +1,186 @@
+-- trials/space.lua: the points of an experiment: grid, zip and random axes, what holds only when
+-- other keys have some value, and the exceptions.
+local config = require "toeplab.base.config"
+local core = require "toeplab.core"
+local options = require "toeplab.base.options"
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+
+local space = {}
+
+-- More than this is a slip, and would not fit into memory.
+local MOST = 1000000
+
+function space.check_count(count)
+  if count > MOST then errors.usage("that is %.3g trials; at most %d are run", count, MOST) end
+end
+
+-- Whether a value is wanted, which is a value or a list of them; a list as value is wanted as such.
+local function wanted_value(value, wanted)
+  if type(wanted) ~= "table" then return value == wanted end
+  if type(value) == "table" then
+    if #value ~= #wanted then return false end
+    for i, v in ipairs(value) do
+      if v ~= wanted[i] then return false end
+    end
+    return true
+  end
+  for _, w in ipairs(wanted) do
+    if value == w then return true end
+  end
+  return false
+end
+
+-- Whether the configuration values fits where: a table key -> value or list of values, all of which
+-- must fit, or a function of the configuration.
+function space.fits(where, values)
+  if type(where) == "function" then
+    local ok, result = pcall(where, options.shared("the configuration", values))
+    if not ok then errors.usage("where: %s", errors.text(result)) end
+    return result
+  end
+  for key, wanted in pairs(where) do
+    if not wanted_value(values[key], wanted) then return false end
+  end
+  return true
+end
+
+-- Each point of list with each point of more laid over it.
+local function times(list, more)
+  local result = {}
+  space.check_count(#list * #more)
+  for _, point in ipairs(list) do
+    for _, extra in ipairs(more) do
+      local both = config.copy(point)
+      for key, value in pairs(extra) do both[key] = value end
+      result[#result + 1] = both
+    end
+  end
+  return result
+end
+
+-- The values of an axis as points of one key.
+local function axis(key, list)
+  local points = {}
+  for i, value in ipairs(list) do points[i] = { [key] = value } end
+  return points
+end
+
+-- All combinations of the axes, the last key (in name order) fastest.
+local function grid(axes)
+  local list = { {} }
+  for _, key in ipairs(suggest.keys(axes)) do list = times(list, axis(key, axes[key])) end
+  return list
+end
+
+-- The points of axes that go together: the i-th value of each.
+local function zip(axes)
+  local keys, list = suggest.keys(axes), {}
+  for i = 1, #axes[keys[1]] do
+    list[i] = {}
+    for _, key in ipairs(keys) do list[i][key] = axes[key][i] end
+  end
+  return list
+end
+
+-- ---- Random draws -----------------------------------------------------------------------------
+
+-- Distributions by name: a number of [0,1) and the distribution's arguments -> a value.
+local draws = {}
+
+function draws.uniform(u, low, high) return low + u * (high - low) end
+
+function draws.log(u, low, high) return low * (high / low) ^ u end
+
+function draws.integer(u, low, high)
+  return math.min(high, low + math.floor(u * (high - low + 1)))
+end
+
+function draws.choice(u, ...) return (select(1 + math.floor(u * select("#", ...)), ...)) end
+
+space.distributions = suggest.keys(draws)
+
+-- count points; key by key in name order each draw has a stream of its own, so that adding a key or
+-- a draw does not change the others.
+local function random(axes, count, seed)
+  local list = {}
+  space.check_count(count)
+  for i = 1, count do list[i] = {} end
+  for _, key in ipairs(suggest.keys(axes)) do
+    local stream = core.stream(seed, "random " .. key)
+    for i = 1, count do
+      list[i][key] = draws[axes[key][1]](stream:unit(), table.unpack(axes[key], 2))
+    end
+  end
+  return list
+end
+
+-- ---- All of it --------------------------------------------------------------------------------
+
+-- Lays fixed over a point, but not what the command line says (given: key -> true).
+local function lay(point, fixed, given)
+  for key, value in pairs(fixed or {}) do
+    if not given[key] then point[key] = value end
+  end
+end
+
+-- The points that a rule of `when` makes of those that fit it.
+local function apply(rule, list, values)
+  local result = {}
+  for _, point in ipairs(list) do
+    local all = config.copy(values.fixed)
+    for key, value in pairs(point) do all[key] = value end
+    if not space.fits(rule.where, all) then
+      result[#result + 1] = point
+    else
+      lay(point, rule.fixed, values.given)
+      local axes = {}
+      for key, items in pairs(rule.grid or {}) do
+        if not values.given[key] then axes[key] = items end
+      end
+      for _, longer in ipairs(times({ point }, grid(axes))) do result[#result + 1] = longer end
+    end
+  end
+  return result
+end
+
+-- The reason of the first exception that a configuration fits, or nil.
+local function excepted(rules, all)
+  for _, rule in ipairs(rules) do
+    if space.fits(rule.where, all) then return rule.reason end
+  end
+end
+
+-- The points of values: {fixed=, axes=, zips=, random=, draws=, draw_seed=, when=, except=,
+-- given=}. Each is a table of the keys that are not fixed. Second result: the points that were left
+-- out, {point=, reason=} each; third: how many points there were before each rule of when, and
+-- after all of them.
+function space.points(values)
+  local list = grid(values.axes)
+  for _, axes in ipairs(values.zips) do list = times(list, zip(axes)) end
+  if next(values.random) then
+    list = times(list, random(values.random, values.draws, values.draw_seed))
+  end
+  local counts = { #list }
+  for i, rule in ipairs(values.when) do
+    list = apply(rule, list, values)
+    counts[i + 1] = #list
+  end
+  local kept, left_out = {}, {}
+  for _, point in ipairs(list) do
+    local all = config.copy(values.fixed)
+    for key, value in pairs(point) do all[key] = config.copy(value) end
+    local reason = excepted(values.except, all)
+    if reason then
+      left_out[#left_out + 1] = { point = point, reason = reason }
+    else
+      kept[#kept + 1] = point
+    end
+  end
+  if #kept == 0 then
+    errors.usage("no trial is left: all %d are excepted, e.g. %s", #left_out, left_out[1].reason)
+  end
+  return kept, left_out, counts
+end
+
+return space

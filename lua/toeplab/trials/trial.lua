@@ -1,0 +1,395 @@
+-- trials/trial.lua: what a trial is given as t: the loop that survives a kill at any moment, and
+-- the log.
+--
+--   for step in t:steps(1000, model, opt, data) do   resumes after the last checkpoint
+--     t:log { loss = ... }                           is kept once it returns
+--     if step % 500 == 0 then t:best(loss_on_the_validation_part, 3) end
+--   end
+--   t:load_best()                                    the model of the lowest value told to t:best
+--   t:text("sample", text)                           a text that belongs to the result
+--   t:log({ size = 0.1 }, 7)                         a metric of an index of one's own
+--   t:model_of("3f9c1a")                             the model of another trial
+local checkpoint = require "toeplab.store.checkpoint"
+local choices = require "toeplab.nn.choices"
+local core = require "toeplab.core"
+local guard = require "toeplab.trials.guard"
+local prune = require "toeplab.trials.prune"
+local records = require "toeplab.store.records"
+local resume = require "toeplab.trials.resume"
+local selection = require "toeplab.store.select"
+local errors = require "toeplab.base.errors"
+local stored = require "toeplab.store.saved_model"
+local suggest = require "toeplab.base.suggest"
+
+local trial = {}
+
+local Trial = {}
+Trial.__index = Trial
+
+local KEEP = { checkpoint = 2, best = 1 }
+
+-- o: rows (of this trial: worker.lua), folder (of the results), path (of the trial, below folder),
+-- checkpoint ({steps=, seconds=}), progress, seed, hear (a function that waits some seconds for
+-- what the coordinator says, and may return nil), ask (one that asks it whether the trial goes on
+-- after a step), guard, prune (the experiment's), memory (its budget in bytes, or nil).
+function trial.new(o)
+  return setmetatable({
+    rows = o.rows, folder = o.folder, path = o.path, progress = o.progress, seed = o.seed,
+    every_steps = o.checkpoint.steps, every_seconds = o.checkpoint.seconds, hear = o.hear,
+    guard = o.guard and guard.new(o.guard), memory = o.memory,
+    rungs = o.prune and prune.rungs(o.prune), ask = o.ask,
+    step = 0, busy = false, looping = false,
+  }, Trial)
+end
+
+-- ---- The log ----------------------------------------------------------------------------------
+
+local function number(name, value)
+  if type(value) == "userdata" then value = value:item() end
+  if type(value) ~= "number" then
+    error(("log: '%s' must be a number, got a %s"):format(tostring(name), type(value)), 3)
+  end
+  return value + 0.0
+end
+
+-- Logs metrics of the current step (after the loop: of the last step), or of an index of one's own,
+-- e.g. a lag: name -> number or tensor of one element. A name logged twice at one step keeps the
+-- last value.
+function Trial:log(values, index)
+  local names = {}
+  if type(values) ~= "table" then error("log: takes a table: t:log { name = number }", 2) end
+  if index ~= nil and math.type(index) ~= "integer" then
+    error("log: the index must be an integer", 2)
+  end
+  for name in pairs(values) do
+    if type(name) ~= "string" then error("log: takes a table { name = number }", 2) end
+    if not utf8.len(name) or name:find "%c" then
+      error(("log: the name '%s' is no text in UTF-8 on one line"):format(core.sys.clean(name)), 2)
+    end
+    names[#names + 1] = name
+  end
+  table.sort(names)
+  local rows = {}
+  for i, name in ipairs(names) do
+    rows[i] = { step = index or self.step, at = index and self.step, name = name,
+      value = number(name, values[name]) }
+    if self.guard then self.guard:logged(name, rows[i].value) end
+    if self.rungs and self.looping and not index then self.rungs:logged(name, self.step) end
+  end
+  if #rows == 0 then return end
+  self.shown = values.loss and ("loss %.4f"):format(number("loss", values.loss))
+    or ("%s %.4g"):format(rows[1].name, rows[1].value)
+  self.busy = true
+  self.rows:add_metrics(rows)
+  self.busy = false
+end
+
+-- Writes a text of a step to a file of the trial; its row commits it. number: the one in the file's
+-- name, or nil: the step. Returns the path of the file.
+local function keep_text(self, kind, step, text, number)
+  self.busy = true
+  number = number or ("%08d"):format(step)
+  local path = ("%s/%s-%s.%s"):format(self.path, kind, number, stored.endings[kind] or "txt")
+  local ok, why, _, status = core.sys.write_file(self.folder .. "/" .. path, text)
+  if not ok then error(status and core.error(status, why) or why, 0) end
+  self.rows:add_artifact { kind = kind, step = step, path = path, bytes = #text,
+    sha256 = core.sha256(text) }
+  self.busy = false
+  return self.folder .. "/" .. path
+end
+
+-- For what backend = "auto" stands is kept with the trial as soon as it is chosen; what an earlier
+-- attempt chose is chosen. Each new choice makes a new file, named after its sha256, and the row of
+-- the old one becomes its row: a kill in between leaves the old row with the old file.
+function Trial:pin_backends()
+  local text, old
+  for _, a in ipairs(self.rows.artifacts) do
+    if a.kind == "backends" then
+      local path = self.folder .. "/" .. a.path
+      text = core.sys.read_file(path)
+      if not text or core.sha256(text) ~= a.sha256 then
+        error(("%s is missing or damaged: which backends the trial was begun with is not known; "
+          .. "toeplab fsck --repair lets it choose again"):format(path), 0)
+      end
+      old = path
+    end
+  end
+  choices.begin(text, function(all)
+    local new = keep_text(self, "backends", 0, all, core.sha256(all):sub(1, 8))
+    if old and old ~= new then core.sys.remove(old) end
+    old = new
+  end)
+end
+
+-- Stores a text of the current step with the trial, e.g. a sample; name ends up in a file name.
+function Trial:text(name, text)
+  local good = type(name) == "string" and name:find("^[%w_%-]+$")
+  if not good or KEEP[name] or stored.endings[name] or type(text) ~= "string" then
+    error("text: takes a name of letters, digits, _ and -, and a text", 2)
+  end
+  keep_text(self, name, self.step, text)
+end
+
+-- A line for who watches.
+function Trial:say(format, ...)
+  self.progress:note(format, ...)
+end
+
+-- ---- Checkpoints ------------------------------------------------------------------------------
+
+local file_names = { checkpoint = "step-%08d%s.h5", best = "best-%08d%s.h5" }
+
+-- Writes a checkpoint of the current step, of kind "checkpoint" or "best". Its row commits it; then
+-- the older ones of its kind but those to keep go.
+function Trial:save(kind)
+  kind = kind or "checkpoint"
+  self.busy = true
+  local used = self.guard and self.guard.used or 0 -- no file of before a rollback is written over
+  local path = self.path .. "/" .. file_names[kind]:format(self.step,
+    used > 0 and "-r" .. used or "")
+  local file = self.folder .. "/" .. path
+  checkpoint.write(file, resume.state(self))
+  local old = self.rows:add_checkpoint({ kind = kind, step = self.step, path = path,
+    bytes = assert(core.sys.size(file)), sha256 = core.sha256_file(file) }, KEEP[kind],
+    kind == "checkpoint" and self.guard and self.guard:rolls_back()
+      and resume.anchors(self) or nil)
+  for _, row in ipairs(old) do core.sys.remove(self.folder .. "/" .. row.path) end
+  self.saved_step, self.saved_time = self.step, core.sys.clock()
+  self.busy = false
+end
+
+-- Tells how good the model is after this step, less being better: a loss or a perplexity. Of the
+-- lowest value the checkpoint is kept (kind "best"). After patience values in a row that are not
+-- lower the loop ends with this step. Returns whether the value is the lowest.
+function Trial:best(value, patience)
+  if not self.looping then error("best: tells of a step, inside the loop of steps", 2) end
+  if type(value) ~= "number" then
+    error(("best: takes a number, less being better, got a %s"):format(type(value)), 2)
+  end
+  if patience ~= nil and (math.type(patience) ~= "integer" or patience < 1) then
+    error(("best: patience is an integer of at least 1, got %s"):format(tostring(patience)), 2)
+  end
+  local lowest = self.lowest or { waited = 0 }
+  local better = value == value and (not lowest.value or value < lowest.value)
+  if better then
+    lowest, self.keep = { value = value, step = self.step, waited = 0 }, true
+  else
+    lowest.waited = lowest.waited + 1
+    lowest.ended = patience ~= nil and lowest.waited >= patience or nil
+  end
+  self.lowest = lowest
+  return better
+end
+
+-- After the loop: gives the model the parameters of the best checkpoint. Returns its step and its
+-- value; nil if t:best was never told a number.
+function Trial:load_best()
+  if not self.parts or self.looping then error("load_best: comes after the loop of steps", 2) end
+  local lowest = self.lowest
+  if not lowest or not lowest.step then return nil end
+  if lowest.step == self.step then return lowest.step, lowest.value end
+  for _, row in ipairs(self.rows:checkpoints()) do
+    if row.kind == "best" then
+      local state, why = resume.read(self, row, "model")
+      if not state then
+        error(("the best checkpoint %s/%s %s; the same command trains from before it again"):format(
+          self.folder, row.path, why), 0)
+      end
+      self.parts.model:load(state.model)
+    end
+  end
+  return lowest.step, lowest.value
+end
+
+-- The model of another trial of the results folder, by the beginning of its id: what stored.load
+-- returns.
+function Trial:model_of(id)
+  local all <close> = records.open(self.folder, "r")
+  return stored.load(all, selection.one(all, id), {
+    warn = function(...) self.progress:warn(...) end,
+  })
+end
+
+-- ---- The loop ---------------------------------------------------------------------------------
+
+-- What ends the run if a signal has come, as error object; nil if none has.
+function Trial:stopped()
+  local name, code = errors.signal()
+  return name and errors.new(code, "stopped by SIG%s after step %d", name, self.saved_step or 0)
+end
+
+-- Raises what ends the run if a signal has come. Between steps a checkpoint is written first;
+-- outside the loop nothing is lost by stopping at any moment; a second SIGINT does not wait.
+function Trial:check_signals(inside_step)
+  local stopped = self:stopped()
+  if not stopped then return end
+  local hurry = core.sys.interrupted() > 1
+  if self.busy or inside_step and self.looping and not hurry then return end
+  if self.looping and not hurry then self:save() end
+  error(self:stopped(), 0)
+end
+
+local function ended(self)
+  return self.lowest ~= nil and self.lowest.ended == true
+end
+
+-- Does what the coordinator says: a pruned trial ends where it is. If the coordinator is gone, a
+-- checkpoint is the last thing to do.
+local function obey(self, wish)
+  if wish == "prune" then
+    self.why_ended = "pruned"
+    errors.raise(errors.DONE, "pruned after step %d", self.step)
+  end
+  if wish ~= "gone" then return end
+  self:save()
+  errors.raise(errors.TERMINATE, "the coordinator is gone after step %d", self.step)
+end
+
+-- Waiting to be judged takes none of the trial's time.
+local function be_judged(self)
+  if not self.rungs or not self.rungs.due then return end
+  local since = core.sys.clock()
+  local wish = self.rungs:wait(self)
+  self.rows.began = self.rows.began + core.sys.clock() - since
+  obey(self, wish)
+end
+
+-- Back to an earlier step, at a lower learning rate; that is a checkpoint at once, so that a kill
+-- does not forget it.
+local function roll_back(self, why)
+  local spec, bad, used = self.guard.spec, self.step, self.guard.used
+  self.keep = nil
+  self.busy = true
+  self.step = resume.go_back(self)
+    or error(("guard: %s at step %d, before the first checkpoint"):format(why, bad), 0)
+  self.busy = false
+  local optim = self.parts.optim
+  optim.factor = (optim.factor or 1.0) * spec.lr_factor
+  self.guard.used = used + 1
+  self.rows:event(bad, "rollback", ("%s; back to step %d, learning rate times %g (%d of %d)")
+    :format(why, self.step, optim.factor, self.guard.used, spec.retries))
+  self.progress:warn("%s at step %d: back to step %d, learning rate times %g (%d of %d)", why, bad,
+    self.step, optim.factor, self.guard.used, spec.retries)
+  self:save()
+end
+
+-- Lets the guard judge the step; true if it took the trial back.
+local function guarded(self)
+  if not self.guard then return false end
+  local verdict, why = self.guard:verdict()
+  if not verdict then return false end
+  if verdict == "rollback" then
+    roll_back(self, why)
+    return true
+  end
+  self.why_ended = "guard"
+  error(("guard: %s at step %d"):format(why, self.step), 0)
+end
+
+-- The engine's memory (core.memory) against the experiment's budget.
+local function check_memory(self)
+  if not self.memory then return end
+  local peak = core.memory().peak
+  if peak <= self.memory then return end
+  self.why_ended = "budget"
+  error(("budget: %.0f MB of memory are used at step %d, and %.0f are allowed"):format(peak / 1e6,
+    self.step, self.memory / 1e6), 0)
+end
+
+local function after_step(self)
+  if guarded(self) then return end
+  check_memory(self)
+  self.progress:update(self.step, self.total, self.shown)
+  if self.keep then self:save("best") end
+  self.keep = nil
+  be_judged(self)
+  self:check_signals()
+  obey(self, self.hear and self.hear(0))
+  local steps, seconds = self.every_steps, self.every_seconds
+  local due = steps and self.step % steps == 0 or self.guard and self.guard:anchors(self.step)
+    or seconds and core.sys.clock() - self.saved_time >= seconds
+  if self.step == self.total or ended(self) or due and self.saved_step ~= self.step then
+    self:save()
+  end
+end
+
+local function check_parts(parts)
+  for name, part in pairs(parts) do
+    if type(part.state) ~= "function" or type(part.load) ~= "function" then
+      error(("steps: '%s' needs methods state() and load(state)"):format(name), 3)
+    end
+  end
+end
+
+-- Whether a data object has a state to save.
+local function stateful(data)
+  return type(data) == "table" and type(data.state) == "function" and type(data.load) == "function"
+end
+
+-- A trial that goes on needs the vocabulary it was begun with: a file of merges may have changed.
+local function compare_vocabulary(self, texts)
+  if #self.rows:checkpoints() == 0 then return end
+  for _, kind in ipairs { "vocabulary", "encoder", "dictionary" } do
+    local had = texts[kind] and self.rows:hash_of(kind, 0)
+    if had and had ~= core.sha256(texts[kind]) then
+      error(("the %s is another than the one that the trial was begun with, %s/%s/%s-00000000.%s: "
+        .. "put that one back, or run in another folder"):format(kind, self.folder, self.path, kind,
+        stored.endings[kind]), 0)
+    end
+  end
+end
+
+-- Keeps what the model and its vocabulary can be made from again without the script.
+local function keep_model(self, model, data)
+  local texts = stored.texts(model, data) or {}
+  compare_vocabulary(self, texts)
+  for _, kind in ipairs(suggest.keys(texts)) do
+    keep_text(self, kind, 0, texts[kind])
+  end
+end
+
+-- Names in a checkpoint that are not free for the parts in extra.
+local reserved = { step = true, streams = true, threads = true, device = true, best = true,
+  model = true, optim = true, data = true, guard = true, rungs = true }
+
+-- Iterates over the steps that are still to do, up to n, after restoring everything from the last
+-- good checkpoint. model, opt: have state() and load(); data: may have; extra: name -> more of
+-- them.
+function Trial:steps(n, model, opt, data, extra)
+  if self.parts then error("steps: a trial has one loop of steps", 2) end
+  if math.type(n) ~= "integer" or n < 0 then error("steps: takes an integer from 0 up", 2) end
+  self.parts = { model = model, optim = opt }
+  if stateful(data) then self.parts.data = data end
+  for name, part in pairs(extra or {}) do
+    if reserved[name] then
+      error(("steps: '%s' is a name of its own; choose another"):format(name), 2)
+    end
+    self.parts[name] = part
+  end
+  check_parts(self.parts)
+  keep_model(self, model, data)
+  local spec = self.guard and self.guard.spec
+  if spec and not opt and self.guard:rolls_back() then
+    error("steps: a guard that rolls back lowers the learning rate: give the optimiser", 2)
+  end
+  if spec and opt then opt.lenient = spec.nan == "rollback" end
+  self.busy = true
+  self.total, self.step = n, resume.restore(self)
+  self.saved_step, self.saved_time = self.step, core.sys.clock()
+  if self.step > n then error(("steps: the checkpoint is after step %d"):format(self.step), 2) end
+  if self.step > 0 then self.progress:note("resumed after step %d of %d", self.step, n) end
+  self.looping, self.busy = true, false
+  local started = false
+  return function()
+    if started then after_step(self) else be_judged(self) end
+    started = self.step < n and not ended(self)
+    if not started then
+      self.looping = false
+      return nil
+    end
+    self.step = self.step + 1
+    return self.step
+  end, nil, nil, setmetatable({}, { __close = function() self.looping = false end })
+end
+
+return trial

@@ -1,0 +1,119 @@
+-- verify/gradcheck.lua: gradients beside central differences, for layers and operators of one's
+-- own.
+--
+--   local worst, rows = tl.gradcheck(function() return layer(x) end, layer:parameters())
+--   tl.gradcheck(function() return tl.silu(x) * x end, { x })
+--
+-- The loss is the sum of the results times random numbers, added in float64; where it has a kink,
+-- as relu at 0, the two differ.
+local core = require "toeplab.core"
+local options = require "toeplab.base.options"
+
+local field = options.field
+
+local spec = {
+  step = field { default = 1e-2, min = 1e-6, max = 1 }, -- of the differences
+  most = field { default = 32, min = 1 },               -- elements of each tensor that are tried
+  seed = field { default = 1, min = 0 },                -- which ones, and the random numbers
+}
+
+-- {name=, tensor=} of each entry: a tensor or, as of module:parameters(), a table.
+local function entries(list)
+  if type(list) ~= "table" or #list == 0 then
+    error("gradcheck: takes a list of tensors, or a module's parameters()", 3)
+  end
+  local all = {}
+  for i, entry in ipairs(list) do
+    local tensor = type(entry) == "table" and entry.tensor or entry
+    if type(tensor) ~= "userdata" or tensor:type() ~= "float32" then
+      error(("gradcheck: entry %d is no float32 tensor"):format(i), 3)
+    end
+    all[i] = { name = type(entry) == "table" and entry.name or "tensor " .. i, tensor = tensor }
+  end
+  return all
+end
+
+-- The sum of y times weights, in float64.
+local function loss(fn, weights)
+  local y = core.no_grad(fn):reshape(-1):totable()
+  local sum = 0.0
+  for i, w in ipairs(weights) do sum = sum + w * y[i] end
+  return sum
+end
+
+-- Slopes of the loss by elements places (from 0) of t.
+local function differences(fn, weights, t, places, step)
+  local list = {}
+  for i, place in ipairs(places) do
+    local element = t:view(place, { 1 })
+    local was = element:item()
+    local sides = {}
+    for s, sign in ipairs { 1, -1 } do
+      element:fill(was + sign * step)
+      sides[s] = { loss(fn, weights), element:item() }
+    end
+    element:fill(was)
+    list[i] = (sides[1][1] - sides[2][1]) / (sides[1][2] - sides[2][2])
+  end
+  return list
+end
+
+local function compare(name, got, want)
+  local row = { name = name, checked = #want, error = 0.0 }
+  local least, largest, at = 0.0, 0.0, 1
+  for i, slope in ipairs(want) do
+    largest = math.max(largest, math.abs(slope), math.abs(got[i]))
+    local apart = math.abs(got[i] - slope)
+    if apart ~= apart or apart > least then least, at = apart, i end
+  end
+  row.error = largest > 0 and least / largest or 0.0
+  row.gradient, row.difference = got[at], want[at]
+  return row
+end
+
+-- Random numbers as a gradient of fn(), which is handed back to what it is made of.
+local function hand_back(fn, stream)
+  local y = fn()
+  local weights = stream:normal(core.zeros(y:shape()), 0, 1)
+  y:backward(weights)
+  return weights:reshape(-1):totable()
+end
+
+-- Puts the gradients of the tensors into their entries, and leaves the tensors as they were.
+local function gradients(fn, all, stream)
+  for _, entry in ipairs(all) do
+    entry.needed, entry.had = entry.tensor:requires_grad(), entry.tensor:grad()
+    entry.tensor:require_grad():set_grad(nil)
+  end
+  local ok, weights = pcall(hand_back, fn, stream)
+  for _, entry in ipairs(all) do
+    entry.grad = entry.tensor:grad()
+    entry.tensor:set_grad(entry.had)
+    if not entry.needed then entry.tensor:require_grad(false) end
+  end
+  return ok and weights or error(weights, 0)
+end
+
+-- fn: a function without arguments whose result, a tensor, depends on the tensors of list. given:
+-- step, most, seed. Returns the worst relative error, max |gradient - difference| over the largest
+-- of either, and for each tensor {name=, error=, checked=, gradient=, difference=}, these two where
+-- they differ most.
+return function(fn, list, given)
+  local o = options.check("gradcheck", spec, given or {})
+  local all, stream = entries(list), core.stream(o.seed, "gradcheck")
+  local weights = gradients(fn, all, stream)
+  local rows, worst = {}, 0.0
+  for k, entry in ipairs(all) do
+    local count, places, got = entry.tensor:numel(), {}, {}
+    local order = stream:permutation(count):totable()
+    local flat = entry.grad and entry.grad:reshape(-1)
+    for i = 1, math.min(o.most, count) do
+      places[i] = order[i]
+      got[i] = flat and flat:get(order[i] + 1) or 0.0
+    end
+    rows[k] = compare(entry.name, got, differences(fn, weights, entry.tensor, places, o.step))
+    worst = math.max(worst, rows[k].error)
+    if rows[k].error ~= rows[k].error then worst = rows[k].error end
+  end
+  return worst, rows
+end

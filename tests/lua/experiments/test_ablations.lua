@@ -1,0 +1,40 @@
+-- test_ablations.lua: every ablation experiment runs at scale smoke and answers its published
+-- table.
+local t = require "harness"
+local core = require "toeplab.core"
+local records = require "toeplab.store.records"
+local runner = require "toeplab.runs.runner"
+
+-- By experiment: its trials with one seed, and a key by which they differ.
+local experiments = {
+  ["tnn-table7"] = { 5, "structure" }, ["tnn-table8"] = { 6, "rpe_input" },
+  ["tnn-table9"] = { 2, "encoder" }, ["tnn-table10"] = { 6, "decay" },
+  ["ski-table1"] = { 2, "backend" },
+}
+
+local quiet = { write = function() end, flush = function() end }
+
+for name, want in pairs(experiments) do
+  t.test(name .. " at scale smoke", function()
+    t.in_folder(function(folder)
+      local path, printed = ("../../experiments/%s.lua"):format(name), _G.print
+      _G.print = function() end
+      local ok, code = pcall(runner.run, path, { "scale=smoke", "seeds=1", "steps=4" },
+        { dir = folder, out = quiet, command = { "toeplab", "run" } })
+      _G.print = printed
+      t.eq({ ok, code }, { true, 0 })
+      local store <close> = records.open(folder, "r")
+      local rows = store:rows(([[SELECT count(DISTINCT json_extract(config, '$.%s')) AS kinds,
+        count(*) AS trials FROM v_trials WHERE status = 'done']]):format(want[2]))
+      t.eq(rows[1].trials, want[1])
+      t.ok(rows[1].kinds >= 2, rows[1].kinds)
+      local means = store:rows [[SELECT count(*) AS n FROM v_last
+        WHERE name IN ('best_val_ppl', 'test_ppl', 'mean_extrapolation_ppl') AND value > 1]]
+      t.eq(means[1].n, 3 * want[1])
+      local answers = core.sys.read_file(path):match 'answers = .-"(%l+/%w+)"'
+      t.ok(core.sys.exists("../../results/published/" .. answers .. ".lua"), answers)
+    end)
+  end)
+end
+
+t.done()

@@ -1,0 +1,214 @@
+-- test_card_backends.lua -- every backend's form on a card against the CPU's: the operator and all
+-- its adjoints. The card is tests/emulated.so, which runs the kernels of core/cuda on the CPU and
+-- has buffers so small that all is done in parts, or the device that TOEPLAB_CARD names.
+local core = require "toeplab.core"
+local shell = require "toeplab.base.shell"
+local t = require "harness"
+
+local program = core.sys.executable()
+local card = require("card").name
+
+-- Prints for each case a line per result: its name, and its numbers.
+local SCRIPT = [[
+local core = require "toeplab.core"
+local cases = %s
+local function show(case, name, x)
+  local list = x:numel() > 0 and x:reshape(-1):totable() or {}
+  for i, v in ipairs(list) do list[i] = ("%%.9g"):format(v) end
+  print(case .. " " .. name .. ":" .. table.concat(list, " "))
+end
+for number, case in ipairs(cases) do
+  local s = core.stream(number, "case")
+  local o = core.tno(case.backend, case.n, case.d, case.causal, case.options)
+  local function normal(...) return s:normal(core.zeros(...), 0, 1) end
+  local of = { coef = normal(o:points():dim(1), o:width() * case.d),
+               x = normal(case.b, case.n, case.d) }
+  local params = {}
+  for i, p in ipairs(o:params()) do
+    params[i] = normal(p.shape)
+    of[p.name] = params[i]
+  end
+  local dy, wanted = normal(case.b, case.n, case.d), {}
+  for name, tensor in pairs(of) do
+    if not case.only or case.only == name then
+      wanted[#wanted + 1] = name
+      tensor:require_grad()
+    end
+  end
+  table.sort(wanted)
+  local y, kept = o:apply(of.coef, params, of.x, case.kept)
+  if kept then
+    y = y + o:apply(of.coef, params, of.x, kept)
+    local _, from_none = o:apply(of.coef, params, core.zeros(0, case.n, case.d), true)
+    y = y + o:apply(of.coef, params, of.x, from_none)
+  elseif case.kept then
+    y = 3 * y
+  end
+  show(case.name, "y", y)
+  if case.kept then -- on one of the two, or on both, in the place of coef
+    show(case.name, "again", core.no_grad(function()
+      return o:apply(not kept and of.coef or nil, params, of.x, kept)
+    end))
+  end
+  if case.only ~= "y" then (y * dy):sum():backward() end
+  for _, name in ipairs(wanted) do
+    local g = of[name]:grad()
+    if g then show(case.name, name, g) end
+  end
+end
+]]
+
+-- A Lua table as text.
+local function text(value)
+  if type(value) ~= "table" then return ("%q"):format(value) end
+  local parts = {}
+  for k, v in pairs(value) do parts[#parts + 1] = ("[%q]=%s"):format(k, text(v)) end
+  return "{" .. table.concat(parts, ",") .. "}"
+end
+
+local function run(cases, device)
+  local path = os.tmpname()
+  assert(core.sys.write_file(path, SCRIPT:format(text(cases))))
+  local command = ("TOEPLAB_DEVICE=%s %s --threads 2 lua %s 2>&1"):format(shell.quote(device),
+    shell.quote(program), shell.quote(path))
+  local pipe = assert(io.popen(command))
+  local results, lines, order = {}, {}, {}
+  for line in pipe:lines() do
+    local name, numbers = line:match "^([^:]*):(.*)$"
+    lines[#lines + 1] = line:sub(1, 200)
+    if name then
+      results[name], order[#order + 1] = {}, name
+      for n in numbers:gmatch "%S+" do table.insert(results[name], tonumber(n) or 0 / 0) end
+    end
+  end
+  local ok = pipe:close()
+  os.remove(path)
+  t.ok(ok, device .. ": " .. tostring(lines[#lines]))
+  return results, order
+end
+
+local function same(here, there, name)
+  local a, b, largest, worst = here[name], there[name], 0, 0
+  t.ok(b and #a == #b, name .. ": not the same numbers")
+  for i = 1, #a do
+    largest = math.max(largest, math.abs(a[i]))
+    local off = math.abs(a[i] - b[i])
+    worst = off ~= off and math.huge or math.max(worst, off)
+  end
+  t.ok(worst <= 1e-5 * largest, ("%s: off by %g, the largest is %g"):format(name, worst, largest))
+end
+
+-- Cases of one backend: rows of n, d, b, and options or which gradient.
+local function check(backend, rows, part)
+  t.test(backend .. (part and ": " .. part or ""), function()
+    local cases = {}
+    for _, row in ipairs(rows) do
+      for _, causal in ipairs(row.both == false and { false } or { true, false }) do
+        local words = {}
+        for k, v in pairs(row.options or {}) do words[#words + 1] = k .. "=" .. tostring(v) end
+        table.sort(words)
+        cases[#cases + 1] = { backend = backend, n = row[1], d = row[2], b = row[3],
+          causal = causal, options = row.options, only = row.only, kept = row.kept,
+          name = ("%s n=%d d=%d b=%d %s%s%s %s"):format(backend, row[1], row[2], row[3],
+            causal and "causal" or "bidirectional", row.only and " only " .. row.only or "",
+            row.kept and " kept" or "", table.concat(words, " ")) }
+      end
+    end
+    local here, order = run(cases, "cpu")
+    local there = run(cases, card)
+    t.ok(#order >= 2 * #cases - #rows, "too few results")
+    for _, name in ipairs(order) do same(here, there, name) end
+  end)
+end
+
+-- Lengths that are one, two, odd, prime and even; no sequences; more of them than a part has; and
+-- more channels than a tile.
+local function common(more)
+  local rows = {
+    { 1, 1, 1 }, { 1, 3, 2 }, { 2, 2, 1 }, { 3, 1, 2 }, { 17, 5, 3 }, { 65, 33, 2 }, { 12, 2, 0 },
+    { 24, 3, 40 }, { 9, 4, 3, only = "x" }, { 9, 4, 3, only = "coef" }, { 9, 4, 3, only = "y" },
+    { 16, 2, 3, kept = true },
+  }
+  for _, row in ipairs(more or {}) do rows[#rows + 1] = row end
+  return rows
+end
+
+-- The same n, d and b with each of some options.
+local function each(n, d, b, list, interpolation)
+  for i, options in ipairs(list) do
+    options.interpolation = interpolation
+    list[i] = { n, d, b, options = options }
+  end
+  return list
+end
+
+check("fft", common(each(20, 2, 2, { { planner = "estimate" } })))
+check("rac", common(each(50, 2, 2, { { isa = "portable" }, { lags = 1 }, { lags = 7 },
+  { lags = 40 }, { lags = 60 } })))
+check("naive", common { { 130, 2, 2 } })
+check("matrix", common { { 90, 3, 2 }, { 70, 1, 100 } }) -- all of T is more than a part has
+check("fd", common(each(33, 3, 2, { { size = "power2" }, { size = "good" } })))
+
+-- Up to 16 inducing points, plain sums; more, transforms. Runs of tokens: long ones, ones of one
+-- token, and empty ones.
+check("ski", common { { 9, 4, 3, only = "taps" } })
+check("ski", each(50, 3, 2, { { inducing = 2 }, { inducing = 5, taps = 9 }, { inducing = 16 },
+  { inducing = 17, taps = 0 }, { inducing = 50, taps = 1 }, { inducing = 70, taps = 60 },
+  { inducing = 6, zero = "mean" }, { inducing = 20, zero = "mean" },
+  { inducing = 6, zero = "literal" }, { inducing = 6, span = "n" }, { inducing = 6, lambda = 0.9 },
+  { inducing = 6, masking = "token" } }), "linear")
+check("ski", each(41, 2, 2, { { inducing = 2 }, { inducing = 3 }, { inducing = 4 },
+  { inducing = 9 },
+  { inducing = 24 }, { inducing = 60 }, { inducing = 9, span = "n", zero = "mean" },
+  { inducing = 9, masking = "token" } }, "cubic"), "cubic")
+check("ski", { { 30, 2, 2, options = { parts = "sparse", taps = 5 } },
+  { 30, 2, 2, options = { parts = "low-rank", inducing = 8 } },
+  { 30, 2, 0, options = { parts = "sparse", taps = 5 } },
+  { 30, 2, 0, options = { parts = "low-rank", inducing = 8 } },
+  { 30, 2, 2, both = false, options = { as_published = true, inducing = 8 } },
+  { 1, 2, 2, options = { inducing = 2 } } }, "parts")
+
+-- With a card of 1 MiB: what does not fit is an error, after which all memory is free again.
+local SMALL = [[
+local core = require "toeplab.core"
+local function live()
+  core.tape_clear()
+  collectgarbage()
+  collectgarbage()
+  return core.memory().live
+end
+local function train(backend, causal, d)
+  local o = core.tno(backend, 100, d, causal)
+  local coef = core.ones(o:points():dim(1), o:width() * d):require_grad()
+  local params, x = {}, core.ones(2, 100, d):require_grad()
+  for i, p in ipairs(o:params()) do params[i] = core.ones(p.shape):require_grad() end
+  o:apply(coef, params, x):sum():backward()
+end
+local before, failed, done = live(), 0, 0
+for _, backend in ipairs { "fft", "rac", "fd", "naive", "matrix", "ski" } do
+  for case = 0, 9 do
+    local ok, why = pcall(train, backend, case % 2 == 0, 1 + 12 * case)
+    if ok then done = done + 1 else failed = failed + 1 end
+    if not ok and not tostring(why):find "out of memory" then error(why) end
+    why = nil
+    if live() ~= before then error(backend .. " keeps memory") end
+  end
+end
+print(failed > 10 and done > 10 and "both" or failed .. " failed, " .. done .. " did not")
+]]
+
+if not os.getenv "TOEPLAB_CARD" then
+  t.test("a card that is too small", function()
+    local path = os.tmpname()
+    assert(core.sys.write_file(path, SMALL))
+    local command = ("EMULATE_MIB=1 TOEPLAB_DEVICE=%s %s --threads 2 lua %s 2>&1"):format(
+      shell.quote(card), shell.quote(program), shell.quote(path))
+    local pipe = assert(io.popen(command))
+    local out = pipe:read "a"
+    pipe:close()
+    os.remove(path)
+    t.eq(out, "both\n")
+  end)
+end
+
+t.done()

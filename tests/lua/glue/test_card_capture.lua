@@ -1,0 +1,170 @@
+-- test_card_capture.lua -- what a card is asked to do, captured and done again. The card is
+-- tests/emulated.so, or the device that TOEPLAB_CARD names.
+local card = require("card").name
+local core = require "toeplab.core"
+core.use_device(card)
+local named = require "toeplab.base.streams"
+local tl = require "toeplab"
+local t = require "harness"
+
+local function streams() return { named.get "one" } end
+
+t.test("a graph draws the numbers that follow", function()
+  tl.seed(3)
+  local x, s = core.ones(8), streams()[1]
+  local y
+  local g = assert(core.capture(streams(), function()
+    y = s:dropout(x, 0.5)
+    return { y }
+  end))
+  local shown = {}
+  for i = 1, 3 do
+    t.eq(g:run(streams()), true)
+    shown[i] = y:totable()
+  end
+  tl.seed(3)
+  s = streams()[1]
+  for i = 1, 3 do t.eq(s:dropout(x, 0.5):totable(), shown[i]) end
+  t.eq({ s:state() }, { streams()[1]:state() })
+  t.eq(g:run(streams()), true)
+  t.eq(y:totable(), streams()[1]:set_state((s:state()), 6) or s:dropout(x, 0.5):totable())
+  tl.seed(4)
+  t.eq(g:run(streams()), false) -- another key
+  t.raises(function() g:run {} end, "captured with 1 streams, run with 0")
+end)
+
+local REFUSED = {
+  ["reading"] = { function(x) return (x + x):item() end, "processor" },
+  ["a tensor of the processor"] = { function(x) return x + core.tensor { 2 } end, "processor" },
+  ["waiting"] = { function() core.synchronize() end, "processor" },
+  ["a capture"] = { function() return core.capture({}, print) end, "being captured already" },
+  ["a stream that is not given"] = { function(x)
+    return core.stream(1, "own"):dropout(x, 0.5)
+  end, "a stream that it was not told of" },
+  ["a transform of a new size"] = { function() return core.fft(core.zeros(34, 2), 1) end,
+    "a new size" },
+  ["an error of its own"] = { function() error "on purpose" end, "on purpose" },
+}
+
+for name, case in pairs(REFUSED) do
+  t.test("no part of a graph: " .. name, function()
+    local x, w = core.ones(1), core.ones(1):require_grad()
+    local s = streams()[1]
+    local _, offset = s:state()
+    local g, why = core.capture(streams(), function()
+      s:dropout(x, 0.5)
+      local lost = w * x
+      case[1](x)
+      return { lost }
+    end)
+    t.eq(g, nil)
+    t.ok(tostring(why):find(case[2], 1, true), tostring(why))
+    t.eq(select(2, s:state()), offset)
+    t.eq(core.tape_length(), 0)
+    t.eq((x + x):item(), 2.0) -- as before
+  end)
+end
+
+t.test("memory of before that goes in a capture, and of the capture that goes after", function()
+  core.memory_trim()
+  local before = core.memory().live
+  for _ = 1, 5 do
+    local old, x = core.ones(4096), core.ones(4096)
+    local y
+    local g = assert(core.capture({}, function()
+      local z = x + x
+      old:close()
+      z = z + x
+      y = z * z
+      return { y }
+    end))
+    g:run {}
+    t.eq(y:sum():item(), 9.0 * 4096)
+    x:fill(2)
+    g:run {}
+    t.eq(y:sum():item(), 36.0 * 4096)
+    g:close() -- and y is still there
+    t.eq(y:sum():item(), 36.0 * 4096)
+  end
+  collectgarbage()
+  collectgarbage()
+  core.memory_trim()
+  t.eq(core.memory().live, before)
+end)
+
+t.test("what a capture made is nothing before a run, and if it is no result", function()
+  local x, one, two = core.ones(3), nil, nil
+  local g = assert(core.capture({}, function()
+    one, two = x + x, x * x
+    return { one }
+  end))
+  for _, f in ipairs { one.totable, one.sum, function(y) return y + y end } do
+    t.raises(f, "made in a capture", one)
+  end
+  g:run {}
+  t.eq(one:totable(), { 2, 2, 2 })
+  t.raises(two.totable, "made in a capture", two)
+  local _, why = core.capture({}, function() return { two } end)
+  t.ok(tostring(why):find("result 1 was made in another capture", 1, true), tostring(why))
+  core.capture({}, function()
+    two = x + x
+    error "on purpose"
+  end)
+  t.raises(two.totable, "made in a capture", two)
+  t.raises(core.capture, "streams 1 and 2 are one", { streams()[1], streams()[1] }, print)
+  one:close()
+  two:close()
+end)
+
+t.test("what a function gives back that is no list of tensors", function()
+  for _, wrong in ipairs { 1, "x", { 1 } } do
+    local g, why = core.capture({}, function() return wrong end)
+    t.ok(g == nil and why, tostring(why))
+    t.eq((core.ones(2) + 1):totable(), { 2, 2 })
+  end
+  t.raises(core.capture, "element 1 is no stream", { 1 }, print)
+  t.raises(core.capture, "table expected", nil, print)
+end)
+
+t.test("a plan of a transform that a graph has stays, and goes with it", function()
+  local x, y = core.range(1, 36):reshape(18, 2), nil
+  local want = core.fft(x, 1):totable()
+  local g = assert(core.capture({}, function()
+    y = core.fft(x, 1)
+    return { y }
+  end))
+  for round = 1, 2 do
+    for n = 1, 70 do core.fft(core.ones(n, 2), 1) end
+    if round == 1 then
+      g:run {}
+      t.eq(y:totable(), want)
+      g:close()
+      y:close()
+    end
+  end
+  t.eq(core.fft(x, 1):totable(), want)
+end)
+
+t.test("a graph knows where its tensors are", function()
+  local x = core.ones(3, 3)
+  local y
+  local g = assert(core.capture({}, function()
+    y = x + x
+    return { y }
+  end))
+  t.eq(g:run {}, true)
+  core.svd(x)
+  t.eq(g:run {}, false)
+  t.eq((x + x):sum():item(), 18.0) -- back on the card, and perhaps where it was
+  if g:run {} then t.eq(y:sum():item(), 18.0) end
+end)
+
+t.test("the processor has no graphs", function()
+  local pipe = io.popen(core.sys.executable() .. [[ lua -e '
+    print(pcall(require "toeplab.core".capture, {}, print))' 2>&1]])
+  local text = pipe:read "a"
+  pipe:close()
+  t.ok(text:find("device 'cpu' has none", 1, true), text)
+end)
+
+t.done()

@@ -1,0 +1,149 @@
+-- test_card_precision.lua: products on a card in each precision, beside the CPU's. The card is
+-- tests/emulated.so, or the device that TOEPLAB_CARD names.
+local core = require "toeplab.core"
+local shell = require "toeplab.base.shell"
+local t = require "harness"
+local trials = require "trials"
+
+local program = core.sys.executable()
+local card = require("card").name
+
+-- The lines that a script prints on a device.
+local function lines(text, device)
+  local path = os.tmpname()
+  t.write(path, text)
+  local pipe = assert(io.popen(("TOEPLAB_DEVICE=%s %s --threads 2 lua %s 2>&1"):format(
+    shell.quote(device), shell.quote(program), shell.quote(path))))
+  local list = {}
+  for line in pipe:lines() do list[#list + 1] = line end
+  local ok = pipe:close()
+  os.remove(path)
+  t.ok(ok, device .. ": " .. tostring(list[#list]))
+  return list
+end
+
+-- Products and their gradients, each a line "name: numbers".
+local PRODUCTS = [[
+local core = require "toeplab.core"
+local s = core.stream(1, "precision")
+local function normal(...) return s:normal(core.zeros(...), 0, 1) end
+local function show(name, x)
+  local list = x:reshape(-1):totable()
+  for i, v in ipairs(list) do list[i] = ("%%.9g"):format(v) end
+  print(name .. ": " .. table.concat(list, " "))
+end
+core.precision("%s", function()
+  for i, shape in ipairs { { 1, 5, 7, 33 }, { 3, 4, 6, 9 }, { 2, 8, 1, 17 } } do
+    local b, m, n, k = table.unpack(shape)
+    for transposed = 0, 3 do
+      local ta, tb = transposed %% 2 == 1, transposed > 1
+      local x = (ta and normal(b, k, m) or normal(b, m, k)):require_grad()
+      local y = (tb and normal(b, n, k) or normal(b, k, n)):require_grad()
+      local z = core.matmul(x, y, ta, tb)
+      show(("z %%d %%d"):format(i, transposed), z)
+      z:backward(normal(b, m, n))
+      show(("dx %%d %%d"):format(i, transposed), x:grad())
+      show(("dy %%d %%d"):format(i, transposed), y:grad())
+    end
+  end
+  local x, w, bias = normal(9, 20):require_grad(), normal(12, 20):require_grad(),
+    normal(12):require_grad()
+  core.linear(x, w, bias):backward(normal(9, 12))
+  local targets = core.ids { 0, 1, 2, 3, 4, 5, 11, 10, 9 }
+  local loss = core.linear_cross_entropy(x, w, bias, targets)
+  show("loss", loss)
+  loss:backward()
+  for i, p in ipairs { x, w, bias } do show("of the loss " .. i, p:grad()) end
+  show("empty", core.matmul(core.zeros(2, 0), core.zeros(0, 3)))
+  -- a network and an operator are float32 in each
+  local o = core.tno("matrix", 16, 3, true)
+  show("float32 tno", o:apply(normal(16, 3), {}, normal(2, 16, 3)))
+  show("float32 mlp", core.mlp(normal(6, 2), { { weight = normal(5, 2) }, { weight = normal(3, 5),
+    norm = "rms", eps = 1e-5 } }, "relu", false))
+end)
+]]
+
+-- The largest difference of two results over the largest number, by name.
+local function differences(here, there)
+  local list = {}
+  t.ok(#here == #there and #here > 40, "not as many results")
+  for i, line in ipairs(here) do
+    local name, a = line:match "^([^:]+):(.*)$"
+    local numbers = there[i]:match("^" .. name .. ":(.*)$"):gmatch "%S+"
+    local worst, largest = 0, 1e-30
+    for word in a:gmatch "%S+" do
+      local x, y = tonumber(word), tonumber(numbers())
+      worst = math.max(worst, y == y and math.abs(x - y) or math.huge)
+      largest = math.max(largest, math.abs(x))
+    end
+    list[name] = worst / largest
+  end
+  return list
+end
+
+local exact = lines(PRODUCTS:format "float32", "cpu")
+
+t.test("bf16 on a card is bf16 on the CPU, and not float32", function()
+  local low = lines(PRODUCTS:format "bf16", card)
+  for name, off in pairs(differences(lines(PRODUCTS:format "bf16", "cpu"), low)) do
+    t.ok(off < 1e-5, ("%s: off by %g"):format(name, off))
+  end
+  for name, off in pairs(differences(exact, low)) do
+    local float32 = name:find "^float32" or name == "empty"
+    t.ok(off < (float32 and 1e-5 or 2e-2), ("%s: off by %g"):format(name, off))
+    t.ok(float32 or off > 1e-5, ("%s: is not rounded: %g"):format(name, off))
+  end
+end)
+
+t.test("tf32 is between the two", function()
+  for name, off in pairs(differences(exact, lines(PRODUCTS:format "tf32", card))) do
+    local float32 = name:find "^float32" or name == "empty"
+    t.ok(off < (float32 and 1e-5 or 5e-3), ("%s: off by %g"):format(name, off))
+    t.ok(float32 or off > 1e-7, ("%s: is not rounded: %g"):format(name, off))
+  end
+end)
+
+t.test("each device says what it has", function()
+  t.eq(core.precisions "cpu", { "float32", "bf16" })
+  t.eq(core.precisions "cuda:1", { "float32", "bf16", "tf32" })
+  t.eq(lines([[print(table.concat(require "toeplab.core".precisions(), " "))]], card),
+    { "float32 bf16 tf32" })
+  local ok, why = pcall(core.precision, "tf32")
+  t.ok(not ok and tostring(why):find("device cpu has float32 and bf16 only", 1, true), why)
+  t.eq(core.precision(), "float32")
+end)
+
+t.test("a model trains in each", function()
+  for _, precision in ipairs { "bf16", "tf32" } do
+    local losses = lines(([[
+      local tl = require "toeplab"
+      tl.seed(7)
+      local model = tl.models.tnn_lm { vocab = 20, layers = 1, dim = 16, rpe_dim = 8,
+        rpe_layers = 1 }
+      local opt = tl.optim.adam(model, { lr = 0.02, clip = 1.0 })
+      local list = {}
+      for i = 1, 33 do list[i] = i * i %% 20 end
+      tl.precision "%s"
+      for step = 1, 8 do print(tl.train.lm_step(model, opt, tl.ids { list })) end
+      assert(tl.precision() == "%s")]]):format(precision, precision), card)
+    local first, last = tonumber(losses[1]:match "%S+"), tonumber(losses[8]:match "%S+")
+    t.ok(first and last and last < 0.8 * first, precision .. ": " .. table.concat(losses, " "))
+  end
+end)
+
+t.test("precision is a key of experiments on cards", function()
+  t.in_folder(function(folder)
+    local code, said = trials.run(folder, [[
+      local tl = require "toeplab"
+      return tl.experiment "x" {
+        fixed = { precision = "tf32" }, grid = { size = { 1 } },
+        trial = function(t, c) t:log { low = tl.precision() == c.precision and c.size or 0 } end,
+      }]], { "device=" .. card })
+    t.ok(code == 0, said)
+    local rows = trials.query(folder, [[SELECT json_extract(t.config, '$.precision') || ' ' ||
+      m.value AS x FROM v_trials t JOIN v_metrics m ON m.trial = t.id AND m.name = 'low']])
+    t.eq(rows, { { x = "tf32 1.0" } })
+  end)
+end)
+
+t.done()

@@ -1,0 +1,111 @@
+-- test_device.lua: a context on a device whose memory the CPU cannot touch (tests/device/apart.c):
+-- training there is training on the CPU, bit for bit, and what a device lacks is named.
+local tl = require "toeplab"
+local core = require "toeplab.core"
+local shell = require "toeplab.base.shell"
+local t = require "harness"
+
+local program = core.sys.executable()
+local apart = program:gsub("[^/]*$", "") .. "tests/apart.so"
+
+local TRAIN = [[
+local tl = require "toeplab"
+local core = require "toeplab.core"
+tl.seed(7)
+local model = tl.models.tnn_lm { vocab = 40, layers = 2, dim = 16, backend = "%s", decay = "none",
+  dropout = 0.1, rpe_dim = 8, rpe_layers = 2 }
+local opt = tl.optim.adam(model, { lr = 0.01, clip = 1.0 })
+local s = core.stream(3, "data")
+local text = {}
+for i = 1, 500 do text[i] = s:below(40) end
+local ids = core.ids(text)
+for step = 1, 3 do
+  local starts = core.ids { step, 40 * step, 90 * step }
+  local loss, info = tl.train.lm_step(model, opt, core.windows(ids, starts, 25))
+  print(("%%.17g %%.17g"):format(loss, info.grad_norm))
+end
+]]
+
+-- What a script prints with the device, and whether it succeeded.
+local function run(text, device)
+  local path = os.tmpname()
+  assert(core.sys.write_file(path, text))
+  local command = ("TOEPLAB_DEVICE=%s %s --threads 2 lua %s 2>&1"):format(shell.quote(device),
+    shell.quote(program), shell.quote(path))
+  local pipe = assert(io.popen(command))
+  local out = pipe:read "a"
+  local ok = pipe:close()
+  os.remove(path)
+  return out, ok
+end
+
+for _, backend in ipairs { "fft", "naive", "ski", "fd" } do
+  t.test("training on a device is training on the CPU: " .. backend, function()
+    local text = TRAIN:format(backend)
+    local here, there = run(text, "cpu"), run(text, apart)
+    t.ok(select(2, here:gsub("\n", "")) == 3, here)
+    t.eq(there, here)
+  end)
+end
+
+t.test("tensors come to the CPU when it reads or writes them", function()
+  local out = run([[
+    local core = require "toeplab.core"
+    local a = core.tensor { { 1, 2 }, { 3, 4 } }
+    local b = core.matmul(a, a)
+    print(core.device())
+    print(b:get(2, 1), b:sum():item(), b:narrow(1, 2, 1):totable()[1][2], (a + b):get(1, 1))
+    local path = os.tmpname()
+    core.h5_write(path, { { "b", b } }, {})
+    print((b * b):get(1, 1), core.h5_open(path):read("b"):get(2, 2))
+    os.remove(path)
+    local s = core.stream(1, "x")
+    local p = s:permutation(4)
+    print(p:type(), s:sample(core.tensor { 0, 100 }, 1.0))
+    local d = core.decay(core.ones(3, 2), core.tensor { 0, 1, 2 }, core.tensor { 0.5, 0.25 })
+    print(d:get(3, 1), d:get(3, 2))
+    local r = core.recurrence(core.ones(4, 2), nil, "ring", 1)
+    r:step(core.ones(1, 1, 2))
+    print((r:step(core.ones(1, 1, 2)) * core.ones(2)):get(1, 1, 2))
+  ]], apart)
+  t.eq(out, [[
+apart	apart: the CPU, on memory of its own
+15.0	54.0	22.0	8.0
+49.0	22.0
+int32	1
+0.25	0.0625
+2.0
+]])
+end)
+
+for _, case in ipairs {
+  { "an operator that a device lacks", [[
+      local core = require "toeplab.core"
+      core.ones(4, 2):cumsum(1)]], "cumsum is not available on apart" },
+  { "a device after the first tensor", [[
+      local core = require "toeplab.core"
+      local x = core.ones(1)
+      core.use_device("/tmp/other.so")]], "the context computes on apart already" },
+} do
+  t.test("refused: " .. case[1], function()
+    local out, ok = run(case[2], apart)
+    t.ok(not ok and out:find(case[3], 1, true), out)
+  end)
+end
+
+for _, case in ipairs {
+  { "of no such name", "cud", "device 'cud': this build has none of that name" },
+  { "with a wrong card", "cuda:x", "device 'cuda:x': wanted cpu, cuda, or cuda:1" },
+  { "with a card beyond all", "cuda:99999", "device 'cuda:99999': wanted cpu, cuda" },
+  { "cpu with a card", "cpu:0", "device 'cpu'" },
+  { "of no such file, with colons", "/no:such/x:y.so", "'/no:such/x:y.so': /no:such/x:y.so: " },
+  { "without its card", apart .. ":3", "has one card, no number 3" },
+  { "that is no device", program:gsub("[^/]*$", "") .. "backends/fft.so", "tl_engine_entry" },
+} do
+  t.test("refused: a device " .. case[1], function()
+    local out, ok = run("", case[2])
+    t.ok(not ok and out:find(case[3], 1, true), out)
+  end)
+end
+
+t.done()

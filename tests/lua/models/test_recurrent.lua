@@ -1,0 +1,243 @@
+-- test_recurrent.lua: models one position at a time: the same numbers and the same text as when
+-- they see all of it, refusals, and converted files.
+local t = require "harness"
+local tl = require "toeplab"
+local converted = require "toeplab.store.converted"
+local models = require "toeplab.models"
+local nn = require "toeplab.nn"
+local recurrent = require "toeplab.models.recurrent"
+
+local function loaded(name)
+  for _, backend in ipairs(tl.backends()) do
+    if backend.name == name then return true end
+  end
+end
+
+local function model_of(more)
+  tl.seed(3)
+  local o = { vocab = 11, layers = 2, dim = 12, rpe_dim = 6, rpe_layers = 1 }
+  for name, value in pairs(more or {}) do o[name] = value end
+  return tl.models.tnn_lm(o):eval()
+end
+
+local function ids_of(b, n)
+  local rows = {}
+  for i = 1, b do
+    rows[i] = {}
+    for k = 1, n do rows[i][k] = (i * 5 + k * k * 7) % 11 end
+  end
+  return tl.ids(rows)
+end
+
+-- The largest difference of what sessions say from what the model says of n positions at once.
+local function difference(model, given, n, batch)
+  given.batch = batch
+  local ids = ids_of(batch or 1, n)
+  return tl.no_grad(function()
+    local want = model(ids)
+    local session, first, off = recurrent.new(model, given), n // 2, 0
+    local parts = { session:forward(ids:narrow(2, 1, first)) } -- some at once, the others singly
+    for i = first + 1, n do parts[#parts + 1] = session:forward(ids:narrow(2, i, 1)) end
+    off = tl.abs(tl.concat(parts, 2) - want):reshape(-1):amax():item()
+    t.eq(session:reset():forward(ids:narrow(2, 1, 1)), parts[1]:narrow(2, 1, 1), 5e-6)
+    return off
+  end)
+end
+
+local kinds = { { decay = 0.99 }, { decay = "none" }, { decay = "learnable" },
+  { decay = "alibi", heads = 4 }, { coef_act = "silu" }, { encoder = "table", table_length = 9 },
+  { rpe_input = "normalised", decay = "none" }, { backend = "matrix" },
+  { structure = "gtu", layout = "B" }, { mixer_norm = "layernorm", layout = "C-tnn" },
+  { encoder = function(points) return tl.sin(points:reshape(-1, 1) + tl.range(1, 36)) end } }
+
+t.test("a session says what the model says, for every kind of coefficient", function()
+  for i, kind in ipairs(kinds) do
+    local model = model_of(kind)
+    for _, how in ipairs { { method = "ring" }, { method = "etsc" },
+      { method = "etsc", form = "published" } } do
+      how.lags = 40
+      local off = difference(model, how, 40, 1 + i % 2)
+      t.ok(off < 2e-5, ("kind %d, %s: off by %g"):format(i, how.method, off))
+    end
+  end
+end)
+
+t.test("lags cut the kernel of each operator: ring and the exact form agree, not the published",
+  function()
+    local model, ids = model_of {}, ids_of(1, 100)
+    local function states(how)
+      how.lags = 20
+      local session = recurrent.new(model, how)
+      return session:hidden(ids)
+    end
+    local ring = states { method = "ring" }
+    local function off(how) return tl.abs(states(how) - ring):reshape(-1):amax():item() end
+    t.ok(off { method = "etsc" } < 2e-5)
+    t.ok(off { method = "etsc", form = "published" } > 1e-2)
+    local whole = tl.no_grad(function() return model:hidden(ids) end)
+    t.ok(tl.abs(whole - ring):reshape(-1):amax():item() > 1e-3, "20 lags are fewer than 100")
+  end)
+
+t.test("max_lag: the kernel ends there, and with it the state", function()
+  local tno = nn.TNO(5, { max_lag = 7, rpe = { hidden = 4, layers = 1 } })
+  local kernel, gamma = recurrent.kernel(tno, 50)
+  t.eq(kernel:shape(), { 7, 5 })
+  local x = tl.stream(1, "x"):normal(tl.zeros(2, 30, 5), 0, 1)
+  local r = tl.recurrence(kernel, gamma, "exact", 2)
+  t.eq(r:sizes().lags, 7)
+  t.eq(r:step(x), tl.no_grad(tno, x), 1e-5)
+end)
+
+t.test("operators by frequency have the kernel of their answer to an impulse", function()
+  if not loaded "fd" then return end
+  local model = model_of { backend = "fd", decay = "none" }
+  for _, how in ipairs { { method = "ring" }, { method = "etsc" } } do
+    how.lags = 30
+    local off = difference(model, how, 30)
+    t.ok(off < 5e-5, ("%s: off by %g"):format(how.method, off))
+  end
+end)
+
+t.test("an operator that is not Toeplitz is refused", function()
+  if not loaded "ski" then return end
+  local options = { inducing = 7 }
+  local tno = nn.TNO(4, { backend = "ski", decay = "none", backend_options = options })
+  t.raises(recurrent.kernel, "not a Toeplitz operator at 40 positions", tno, 40, "here")
+  options.inducing = 40 -- a point at every position: it is one
+  tno = nn.TNO(4, { backend = "ski", decay = "none", backend_options = options })
+  local x = tl.stream(1, "x"):normal(tl.zeros(1, 40, 4), 0, 1)
+  local r = tl.recurrence(recurrent.kernel(tno, 40), nil, "ring")
+  t.eq(r:step(x), tl.no_grad(tno, x), 1e-4)
+end)
+
+t.test("what cannot be stepped is refused with its name and the reason", function()
+  local function refused(more, want)
+    t.raises(recurrent.new, want, model_of(more), { lags = 8 })
+  end
+  refused({ structure = "mha+glu" }, "layers%.1%.token %(Attention%) attends to all")
+  refused({ structure = "attention+glu" }, "%(GatedAttention%) attends")
+  refused({ positions = "sinusoidal" }, "position %(Sinusoidal%) adds numbers that depend")
+  refused({ causal = false }, "tno %(TNO%) is not causal")
+  for name, want in pairs { classifier = "says one thing", mlm = "sees what comes later" } do
+    local model = tl.models["tnn_" .. name] { vocab = 5, classes = name ~= "mlm" and 3 or nil,
+      layers = 1, dim = 4, rpe_dim = 4 }
+    t.raises(recurrent.operators, "the model %(%w+%) " .. want, model)
+  end
+  refused({ mixer = function(d) return nn.Conv(d) end }, "%(Conv%) mixes positions")
+  local Own = nn.class("Own", {}, {})
+  function Own.forward(_, x) return x end
+  local function own() return Own() end
+  refused({ mixer = own }, "%(Own%) may mix positions .* set Own%.stepwise = true")
+  Own.stepwise = true
+  t.ok(difference(model_of { mixer = own }, { lags = 8 }, 8) < 1e-5)
+  local function mixer(f) return function(d) return nn.Sequential { nn.Linear(d, d), f } end end
+  refused({ mixer = mixer(function(x) return x:cumsum(2) end) }, "a function as step 2")
+  t.ok(difference(model_of { mixer = mixer(tl.silu) }, { lags = 8 }, 8) < 1e-5)
+  t.raises(recurrent.new, "option 'lags'", model_of(), {})
+end)
+
+t.test("a session guards its state", function()
+  local model = model_of()
+  local session = recurrent.new(model, { lags = 8 })
+  model:train()
+  t.raises(session.hidden, "call model:eval", session, ids_of(1, 1))
+  model:eval()
+  t.raises(session.hidden, "x is %[2,1,36%], not %[1,36%] or %[1,n,36%]", session, ids_of(2, 1))
+  t.eq(rawget(model.layers[1].token.tno, "stepper"), nil)
+  rawset(model.layers[2], "token", model.layers[1].token) -- one operator, two places
+  session = recurrent.new(model, { lags = 8 })
+  t.raises(session.hidden, "used twice", session, ids_of(1, 1))
+end)
+
+t.test("greedy decoding gives the same tokens from all methods, beyond the training length",
+  function()
+    local text = ("the old man of the sea told the young man a tale of the sea .\n"):rep(20)
+    local vocab = tl.vocab_chars(text)
+    local ids = vocab:encode(text)
+    for _, more in ipairs { { decay = 0.99 }, { decay = "none" } } do
+      more.vocab = vocab:size()
+      local model = model_of(more):train()
+      local opt = tl.optim.adam(model, { lr = 0.01 })
+      for step = 1, 40 do
+        tl.train.lm_step(model, opt, ids:narrow(1, step * 23, 33):reshape(1, 33))
+      end
+      local function write(o)
+        o.tokens, o.temperature = 100, 0
+        return model:generate(vocab, "the ", o)
+      end
+      local want = write { method = "fft" }
+      t.ok(#want == 104, want)
+      for _, o in ipairs { { method = "ring" }, { method = "ring", lags = 200 },
+        { method = "etsc" }, { method = "etsc", form = "published" },
+        { method = "window", window = 104 } } do
+        t.eq(write(o), want)
+      end
+      t.eq(write { method = "ring", lags = 25 }, write { method = "etsc", lags = 25 })
+      t.raises(write, "lags = 9 is less than its 103 tokens", { method = "fft", lags = 9 })
+      t.ok(model.training)
+    end
+  end)
+
+t.test("a converted file holds the model, and nothing else is asked", function()
+  t.in_folder(function(folder)
+    local model, path = model_of { decay = 0.9, vocab = 3 }, folder .. "/m.h5"
+    local words = folder .. "/words"
+    t.write(words, "abc")
+    for _, form in ipairs(recurrent.forms) do
+      local session = recurrent.new(model, { method = "etsc", form = form, lags = 30 })
+      local about = { trial = "feed", step = 7, kind = "best", length = 16, vocabulary = "char",
+        paths = { vocabulary = words, model = words } }
+      converted.write(path, session, about, form, 30)
+      local again, vocab, told = converted.open(path)
+      t.eq({ told.form, told.lags, told.trial, told.step }, { form, 30, "feed", 7 })
+      t.eq(vocab:decode(vocab:encode "cab"), "cab")
+      local ids = tl.ids { { 0, 1, 2, 2, 1, 0, 1 } }
+      t.eq(again:hidden(ids), session:hidden(ids))
+      t.eq(again.model:generate(vocab, "ab", { tokens = 20, temperature = 0, session = again }),
+        model:generate(vocab, "ab", { tokens = 20, temperature = 0, method = "fft" }))
+    end
+    local file = tl.h5_open(path)
+    local b = file:read "recurrent/layers/layers.1.token.tno/b"
+    local lambda = file:read "recurrent/layers/layers.1.token.tno/lambda"
+    t.eq(b:shape(), { 15, 36, 2 })
+    t.eq(lambda:shape(), { 15, 36, 2 })
+    file:close()
+    tl.h5_write(path, { { "x", tl.zeros(1) } }, {})
+    t.raises(converted.open, "is no file of toeplab convert", path)
+    t.write(path, "damaged")
+    t.raises(converted.open, "m%.h5", path)
+  end)
+end)
+
+t.test("what a conversion is worth is measured against the kernel", function()
+  local tno = nn.TNO(6, { rpe = { hidden = 4, layers = 1 } })
+  local kernel, gamma = recurrent.kernel(tno, 64)
+  for form, after in pairs { exact = 0, published = 1 } do
+    local layer = { recurrence = tl.recurrence(kernel, gamma, form) }
+    local row = tl.no_grad(converted.measure, layer, kernel, gamma)
+    t.ok(row.error < 1e-5 and row.error > 0, row.error)
+    t.ok((row.after > 1e-3) == (after == 1), row.after)
+    t.ok(row.bytes >= 64 * 16 * 4 and row.seconds > 0 and row.ring_bytes == 64 * 16 * 4)
+  end
+end)
+
+t.test("the engine's recurrence in Lua", function()
+  local x = tl.tensor { { 1, 2 } }
+  local r = tl.recurrence(tl.tensor { { 1, 1 }, { 1, 2 } }, tl.tensor { 0.5 }, "ring")
+  t.eq(r:step(x), { { 1, 2 } })
+  t.eq(r:step(x, x), { { 1.5, 4 } })
+  t.eq(x, { { 1.5, 4 } })
+  r:reset()
+  t.eq(r:step(x), x:totable())
+  local sizes = r:sizes()
+  t.eq({ sizes.kind, sizes.lags, sizes.channels, sizes.sequences }, { "ring", 2, 2, 1 })
+  t.raises(r.modes, "a ring has no modes", r)
+  t.raises(tl.recurrence, "invalid option 'rign'", x, nil, "rign")
+  r:close()
+  t.raises(r.step, "recurrence is closed", r, x)
+  local b, lambda, decay = tl.recurrence(tl.tensor { { 1, 1 }, { 1, 2 } }, nil, "exact"):modes()
+  t.eq({ b:shape(), lambda:shape(), decay:shape() }, { { 2, 2, 2 }, { 2, 2, 2 }, { 2 } })
+  t.raises(tl.recurrence_of_modes, "2 modes with a period of 5", b, decay, "exact", 2, 5)
+end)
+
+t.done()

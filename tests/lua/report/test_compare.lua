@@ -1,0 +1,240 @@
+-- test_compare.lua: settings paired by seed, and what is said of them.
+local t = require "harness"
+local compare = require "toeplab.report.compare"
+local core = require "toeplab.core"
+local sweeps = require "sweeps"
+
+local program = "'" .. core.sys.executable() .. "'"
+
+-- What toeplab prints for words, its exit code, and what it says beside.
+local function run(folder, words)
+  local errors = os.tmpname()
+  local command = ("%s compare %s -C '%s' 2>%s"):format(program, words, folder, errors)
+  local pipe = assert(io.popen(command))
+  local text = pipe:read "a"
+  local _, _, code = pipe:close()
+  local said = t.read(errors)
+  os.remove(errors)
+  return text, code, said
+end
+
+-- Asserts that text holds each of the plain texts.
+local function holds(text, ...)
+  for _, part in ipairs { ... } do
+    t.ok(text:find(part, 1, true), ("no '%s' in\n%s"):format(part, text))
+  end
+end
+
+-- Writes trials {op, task, seed, value, more} as an experiment.
+local function write(folder, list, s)
+  local trials = {}
+  for i, row in ipairs(list) do
+    trials[i] = { config = { op = row[1], task = row[2] }, seed = row[3],
+      metrics = { val_ppl = row[4], accuracy = row[4] } }
+    for key, value in pairs(row[5] or {}) do trials[i][key] = value end
+  end
+  s = s or {}
+  return sweeps.write(folder, { experiment = s.experiment or "ops", scale = "laptop",
+    script = "experiments/ops.lua", axes = s.axes or { "op", "task" }, columns = { "val_ppl" },
+    overrides = { "scale=laptop" }, trials = trials, answers = s.answers })
+end
+
+-- n seeds on one task: b is better than a by gap, give or take.
+local function pairs_of(n, gap)
+  local list = {}
+  for seed = 1, n do
+    local noise = (seed * 7 % 5 - 2) / 10
+    list[#list + 1] = { "tno", "lm", seed, 20 + seed }
+    list[#list + 1] = { "fd", "lm", seed, 20 + seed - gap + noise }
+  end
+  return list
+end
+
+t.test("a clear difference of paired seeds is claimed, with its interval", function()
+  t.in_folder(function(folder)
+    write(folder, pairs_of(5, 1.0))
+    local text, code = run(folder, "op=tno op=fd")
+    t.eq(code, 0)
+    -- differences -1 and 0, 0.2, -0.1, 0.1, -0.2: deviation 0.1581, half 2.7764 * 0.0707
+    holds(text, "ops scale=laptop: val_ppl, lower is better; difference: op=fd minus op=tno",
+      "[-1.1963, -0.8037]",
+      "op=fd is better than op=tno: by 1, 95 % interval 0.8037 to 1.196 (t, paired)",
+      "5 paired seeds cannot reach p < 0.05 unless the differences are taken as normal",
+      "the smallest sign-flip p is 0.0625); 6 can")
+    t.ok(not text:find "seeds=", text)
+    holds(run(folder, "op=fd op=tno"), "op=tno is worse than op=fd: by 1")
+    holds(run(folder, "op=tno op=fd -m accuracy"), "op=fd is worse than op=tno", "higher is better")
+    holds(run(folder, "op=tno op=fd --higher"), "op=fd is worse than op=tno")
+    for metric, better in pairs { Accuracy = "higher", auc = "higher", ["recall@10"] = "higher",
+      val_loss = "lower" } do
+      t.eq(compare.better({ plan = {} }, metric), better)
+    end
+  end)
+  t.in_folder(function(folder)
+    write(folder, pairs_of(6, 1.0))
+    t.ok(not run(folder, "op=tno op=fd"):find "sign-flip")
+  end)
+end)
+
+t.test("seeds, not the spread of the runs, decide", function()
+  t.in_folder(function(folder)
+    write(folder, pairs_of(5, 1.0))
+    -- unpaired, 21 to 25 against 20 to 24 would show nothing
+    local text = run(folder, "op=tno op=fd")
+    holds(text, "23.0000", "22.0000", " 0.68 ")
+  end)
+end)
+
+t.test("an undecided difference says how many seeds it needs, and the command", function()
+  t.in_folder(function(folder)
+    write(folder, pairs_of(5, 0.1))
+    local text = run(folder, "op=tno op=fd")
+    holds(text, "undecided (the interval holds 0): no difference may be claimed, nor that there "
+      .. "is none; one within ±0.1963 would not show",
+      "about 22 seeds: 34 trials more, about 34m00s",
+      "toeplab run experiments/ops.lua scale=laptop seeds=22")
+    holds(run(folder, "op=tno op=fd --resolve 0.05"), "to resolve ±0.05", "seeds=81")
+    holds(run(folder, "op=tno op=fd --resolve 0.001"), "more than 1000 seeds")
+    holds(run(folder, "op=tno op=fd --resolve 1"), "and there are 5")
+  end)
+end)
+
+t.test("a row for each task, Holm over them, and all together", function()
+  t.in_folder(function(folder)
+    local list = {}
+    for _, task in ipairs { "image", "listops", "text" } do
+      local gap = task == "image" and 0.0 or task == "text" and 0.2 or 1.0
+      for _, row in ipairs(pairs_of(5, gap)) do
+        list[#list + 1] = { row[1], task, row[3], row[4] }
+      end
+    end
+    write(folder, list)
+    local text = run(folder, "ops op=tno op=fd")
+    holds(text, "task=image", "p (Holm)", "overall, middle half", "15 ", "bootstrap",
+      "task=listops: op=fd is better", "task=image: undecided")
+    -- p of a mean of -0.2 and se 0.0707 is 0.047: claimed alone, not among three
+    holds(text, "task=text: undecided (not after Holm's correction for 3 rows)")
+    holds(run(folder, "ops op=tno op=fd task=text"), "op=fd is better than op=tno: by 0.2")
+    t.eq(run(folder, "ops op=tno op=fd --by task"), text)
+    t.eq(run(folder, "ops op=tno op=fd"), text)
+    local csv = run(folder, "op=tno op=fd --csv")
+    holds(csv, "row,pairs,mean_a,mean_b,difference,low,high,p_better,p_holm\ntask=image,5,23.0,")
+    local _, code, said = run(folder, "ops op=tno op=fd --by op")
+    t.eq(code, 2)
+    holds(said, "'task' varies too: add --by task, or choose with task=VALUE")
+  end)
+end)
+
+t.test("only done trials with a partner of the same seed count", function()
+  t.in_folder(function(folder)
+    local list = pairs_of(5, 1.0)
+    list[1][5] = { status = "running" }
+    list[4][5] = { ended = "pruned" }
+    list[5][4] = 0 / 0
+    list[9] = nil
+    table.remove(list)
+    local text = run(write(folder, list) and folder, "op=tno op=fd")
+    holds(text, "all      1 ", "one pair: nothing can be said of a difference",
+      "3 trials are left out: not done, or inf or nan", "3 trials have no partner of the same seed",
+      "1 paired seed cannot")
+  end)
+  t.in_folder(function(folder)
+    write(folder, { { "tno", "lm", 1, 2 }, { "fd", "lm", 2, 2 } })
+    holds(run(folder, "op=tno op=fd"), "no seed has both")
+  end)
+end)
+
+t.test("a key that goes along with the one that is compared is told", function()
+  t.in_folder(function(folder)
+    local trials = {}
+    for seed = 1, 3 do
+      for op, layers in pairs { gtu = 9, ["gtu+glu"] = 7 } do
+        trials[#trials + 1] = { config = { op = op, layers = layers }, seed = seed,
+          metrics = { loss = seed + layers + seed % 2 * layers / 10 } }
+      end
+    end
+    sweeps.write(folder, { experiment = "e", axes = { "layers", "op" }, trials = trials })
+    holds(run(folder, "op=gtu+glu op=gtu -m loss"), "with op goes layers: 7 and 9", "all      3")
+  end)
+end)
+
+t.test("nothing goes along with a value that no trial has been done with", function()
+  t.in_folder(function(folder)
+    sweeps.write(folder, { experiment = "e", axes = { "op", "rank" }, columns = { "loss" },
+      trials = { { config = { op = "a", rank = 1 }, seed = 1, metrics = { loss = 1 } },
+        { config = { op = "b", rank = 2 }, seed = 1, status = "queued" } } })
+    local text = run(folder, "op=a op=b")
+    holds(text, "no seed has both")
+    t.ok(not text:find("goes", 1, true), text)
+  end)
+end)
+
+t.test("what is better comes from the table that is answered", function()
+  t.in_folder(function(folder)
+    write(folder, pairs_of(3, 1.0), { answers = { "tnn/table5" } })
+    holds(run(folder, "tnn/table5 op=tno op=fd"), "lower is better")
+    local list = sweeps.write(folder, { experiment = "speed", answers = { "tnn/table5" },
+      axes = { "model" }, trials = {
+        { config = { model = "a" }, seed = 1, metrics = { ["steps_per_second@1024"] = 3 } },
+        { config = { model = "b" }, seed = 1, metrics = { ["steps_per_second@1024"] = 4 } } } })
+    t.eq(#list, 2)
+    holds(run(folder, "model=a model=b -m steps_per_second@1024"), "higher is better")
+  end)
+end)
+
+t.test("the command for more seeds runs the two values alone if nothing else varies", function()
+  t.in_folder(function(folder)
+    write(folder, pairs_of(5, 0.1), { axes = { "op" } })
+    holds(run(folder, "op=tno op=fd"), "experiments/ops.lua scale=laptop op=tno,fd seeds=22")
+  end)
+end)
+
+t.test("without a report the metric is that of the table", function()
+  t.in_folder(function(folder)
+    sweeps.write(folder, { experiment = "e", axes = { "decay" }, answers = { "tnn/table10" },
+      trials = { { config = { decay = 0.9 }, seed = 1, metrics = { a = 1, val_ppl = 2 } },
+        { config = { decay = 0.99 }, seed = 1, metrics = { a = 1, val_ppl = 2 } },
+        { config = { decay = 0.5 }, seed = 2, metrics = { a = 1 } } } })
+    holds(run(folder, "decay=0.9 decay=0.99"), "e: val_ppl, lower is better")
+    holds(run(folder, "decay=0.9 decay=0.5"), "no seed has both")
+  end)
+end)
+
+t.test("trials that have logged nothing are no usage error", function()
+  t.in_folder(function(folder)
+    sweeps.write(folder, { experiment = "e", scale = "", axes = { "op" }, trials = {
+      { config = { op = "a" }, seed = 1, status = "queued" },
+      { config = { op = "b" }, seed = 1, status = "queued" } } })
+    local _, code, said = run(folder, "op=a op=b")
+    t.eq(code, 1)
+    holds(said, "no trial of e has logged anything yet")
+  end)
+end)
+
+t.test("wrong words are told", function()
+  t.in_folder(function(folder)
+    write(folder, pairs_of(3, 1.0))
+    for words, want in pairs {
+      ["op=tno"] = "give one key in two values",
+      ["op=tno op=fd task=lm task=x"] = "one key in two values: 'task=x' is too much",
+      ["op=tno op=nix"] = "has op=nix",
+      ["pos=tno pos=fd"] = "'pos' varies in no experiment",
+      ["ops oq=tno oq=fd"] = "'oq' does not vary in ops scale=laptop; did you mean 'op'?",
+      ["nix op=tno op=fd"] = "has no trials of 'nix'",
+      ["ops other op=tno op=fd"] = "one name at most",
+      ["op=tno op=tno"] = "op=tno is given twice",
+      ["op=tno op=fd --by nix"] = "--by nix: it does not vary in ops",
+      ["op=tno op=fd seed=99"] = "no trial of ops scale=laptop is like that",
+      ["op=tno op=fd -m los"] = "there is no metric 'los'",
+      ["op=tno op=fd scale=paper"] = "there are: ops scale=laptop",
+      ["op=tno op=fd --higher --lower"] = "choose one of",
+      ["op=tno op=fd --resolve 0"] = "takes a number of at least",
+    } do
+      local _, code, said = run(folder, words)
+      t.eq(code, 2)
+      holds(said, want)
+    end
+  end)
+end)
+
+t.done()

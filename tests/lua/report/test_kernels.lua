@@ -1,0 +1,118 @@
+-- test_kernels.lua: pictures of Toeplitz operators are of the operators as they are; pictures in
+-- the terminal.
+local t = require "harness"
+local kernels = require "toeplab.report.kernels"
+local terminal = require "toeplab.report.terminal"
+local tl = require "toeplab"
+
+local NAN = 0 / 0
+
+-- ---- Operators --------------------------------------------------------------------------------
+
+local function model_of(o)
+  local tno = tl.nn.TNO(4, { decay = o.decay or 0.9, causal = o.causal, backend = o.backend,
+    rpe = { hidden = 8, layers = 1 } })
+  return tl.nn.Sequential { tno, tl.nn.TNO(4, { decay = "none", causal = o.causal,
+    rpe = { hidden = 8, layers = 1 } }) }, tno
+end
+
+t.test("matrices are those of the operators", function()
+  tl.seed(3)
+  local model, tno = model_of { causal = true }
+  local list = kernels.panels(model, "matrix", { n = 6 })
+  t.eq(#list, 2)
+  local dense = tno:dense(6)
+  t.eq(list[1].matrix, dense:mean(1), 1e-6)
+  t.eq(kernels.panels(model, "matrix", { n = 6, channels = { 3 } })[1].matrix,
+    dense:narrow(1, 3, 1):reshape(6, 6), 1e-6)
+  local log = kernels.panels(model, "matrix", { n = 6, layers = { 2 }, log = true })
+  t.eq(#log, 1)
+  t.eq(log[1].title, "layer 2")
+  for _, row in ipairs(log[1].matrix) do
+    for _, v in ipairs(row) do t.ok(v >= 0) end
+  end
+end)
+
+t.test("kernels are the columns and rows of the matrices", function()
+  tl.seed(3)
+  for _, causal in ipairs { true, false } do
+    local model, tno = model_of { causal = causal }
+    local dense = tno:dense(5):totable()
+    local panel = kernels.panels(model, "kernel", { n = 5, channels = { 2 } })[1]
+    t.eq(#panel.series, 1)
+    for i, k in ipairs(panel.series[1].x) do
+      local want = k >= 0 and dense[2][1 + k][1] or dense[2][1][1 - k]
+      t.eq(panel.series[1].y[i], want, 1e-5)
+    end
+    t.eq(panel.series[1].x[1], causal and 0 or -4)
+    t.eq(#panel.series[1].x, causal and 5 or 9)
+  end
+end)
+
+t.test("responses are the sizes of the kernels' transforms", function()
+  tl.seed(3)
+  for _, causal in ipairs { true, false } do
+    local model = model_of { causal = causal }
+    local n = 6
+    local k = kernels.panels(model, "kernel", { n = n, channels = { 1 } })[1].series[1]
+    local h = kernels.panels(model, "response", { n = n, channels = { 1 } })[1].series[1]
+    t.eq(#h.y, n + 1)
+    for j = 0, n do
+      local re, im = 0.0, 0.0
+      for i, lag in ipairs(k.x) do
+        re = re + k.y[i] * math.cos(math.pi * j * lag / n)
+        im = im - k.y[i] * math.sin(math.pi * j * lag / n)
+      end
+      t.eq(h.x[j + 1], j / n, 1e-12)
+      t.eq(h.y[j + 1], math.sqrt(re * re + im * im), 1e-4)
+    end
+  end
+end)
+
+t.test("layers, channels and lengths that are not there are told", function()
+  local model = model_of { causal = true }
+  t.raises(kernels.panels, "no layer 3: the model has 2", model, "matrix",
+    { n = 4, layers = { 3 } })
+  t.raises(kernels.panels, "no channel 9: the operator has 4", model, "kernel",
+    { n = 4, channels = { 9 } })
+  t.raises(kernels.panels, "take [%d.]+ GB: give a smaller", model, "matrix", { n = 100000 })
+  t.raises(kernels.panels, "no Toeplitz operators", tl.nn.Linear(2, 2), "matrix", { n = 4 })
+end)
+
+-- ---- The terminal -----------------------------------------------------------------------------
+
+local function lines(text)
+  local list = {}
+  for line in text:gmatch "([^\n]*)\n" do list[#list + 1] = line end
+  return list
+end
+
+t.test("lines in the terminal go where the numbers are", function()
+  local spec = { title = "A title", xlabel = "across", series = { { name = "up", y = { 1, 2, 5 } },
+    { name = "down", y = { 5, 3, 1 } } } }
+  local o = { columns = 60, rows = 8, colour = false, plain = true }
+  local list = lines(terminal.draw(spec, o))
+  t.ok(list[1]:find "A title" and list[2]:find "^%s+5 |b" and list[2]:find "a a$", list[2])
+  t.ok(list[9]:find "^%s+1 |a" and list[9]:find "b b$", list[9])
+  t.ok(list[10]:find "1%s+across%s+3")
+  t.ok(list[11]:find "a up" and list[12]:find "b down")
+  o.plain, o.colour = false, true
+  local text = terminal.draw(spec, o)
+  t.ok(text:find "\27%[34m" and utf8.len(text))
+end)
+
+t.test("the terminal draws what can be drawn", function()
+  local o = { columns = 50, rows = 4, colour = false, plain = true }
+  for _, y in ipairs { {}, { NAN }, { 3 }, { 2, 2 }, { -1, 0, 10 }, { math.huge, 1 } } do
+    for _, log in ipairs { false, true } do
+      t.ok(#terminal.draw({ logy = log, series = { { y = y } } }, o) > 0)
+    end
+  end
+  local list = lines(terminal.draw({ zlabel = "T", matrix = { { 1, 0 }, { -2, NAN } } }, o))
+  t.ok(list[1]:find "^%s+%S%S$" and list[2]:find "^%s+##%?%?$", table.concat(list, "\n"))
+  t.ok(list[3]:find "T from %-2 to 1", list[3])
+  t.ok(terminal.draw({ title = "both", panels = { { matrix = { { 1 } } },
+    { series = { { y = { 1, 2 } } } } } }, o):find "both")
+end)
+
+t.done()

@@ -1,0 +1,330 @@
+-- test_plot.lua: pictures by gnuplot, and the tables and pictures that a report leaves behind.
+local t = require "harness"
+local core = require "toeplab.core"
+local cost = require "toeplab.train.cost"
+local plot = require "toeplab.report.plot"
+local report = require "toeplab.report.table_text"
+local sheet = require "toeplab.report.toolbox"
+local shell = require "toeplab.base.shell"
+local errors = require "toeplab.base.errors"
+
+local read, write, in_folder = t.read, t.write, t.in_folder
+local NAN = 0 / 0
+
+-- The text of the picture of spec, drawn twice, which must be the same.
+local function drawn(spec, name, how)
+  local text
+  in_folder(function(folder)
+    for i = 1, 2 do
+      local path = ("%s/%d%s"):format(folder, i, name or "a.svg")
+      local ok, why = (how or plot.svg)(path, spec)
+      t.ok(ok, why)
+      local again = read(path)
+      t.ok(not text or text == again, "a second drawing differs")
+      text = again
+    end
+    t.eq(#core.sys.list(folder), 2) -- nothing else is left
+    t.ok(not text:find(folder, 1, true) and not text:find("/tmp", 1, true), "names a folder")
+  end)
+  return text
+end
+
+local function count(text, pattern)
+  return select(2, text:gsub(pattern, ""))
+end
+
+-- The coordinates of the line of series number i, its parts between gaps apart.
+local function line(svg, i)
+  local group = svg:match('<g id="gnuplot_plot_' .. i .. '".-\n\t</g>')
+  local parts = {}
+  for d in group:gmatch("<path [^>]-d='([^']*)'") do
+    for part in d:gmatch("M[^M]*") do parts[#parts + 1] = count(part, ",") end
+  end
+  return parts
+end
+
+t.test("a line and points, with their names", function()
+  local svg = drawn { title = "A title", xlabel = "across", ylabel = "up",
+    series = { { name = "first", y = { 1, 2, 4 } },
+      { name = "second", x = { 1, 3 }, y = { 2, 3 }, style = "points" } } }
+  t.ok(svg:find("^<%?xml"))
+  t.ok(svg:find("</svg>%s*$"))
+  for _, text in ipairs { "A title", "across", "up", "first", "second" } do
+    t.ok(svg:find("<text>[^<]*" .. text), "no " .. text)
+  end
+  t.ok(svg:find("<title>A title</title>", 1, true))
+  t.eq(line(svg, 1), { 3 })
+  t.eq(count(svg:match('id="gnuplot_plot_2".-\n\t</g>'), "<use xlink"), 2)
+end)
+
+t.test("texts are shown as they are and run nothing", function()
+  for _, text in ipairs { "'; plot x; '", "''", "a''b'", '"`date`' } do
+    local shown = text:gsub('"', "&quot;"):gsub("'", "&#39;")
+    local svg = drawn { title = text, ylabel = text, series = { { name = text, y = { 1, 2 } } } }
+    t.ok(svg:find(text, 1, true) or svg:find(shown, 1, true), text)
+  end
+  in_folder(function(folder)
+    local words = "x_1 ^2 {/Bold b} <b> & 'q' \"d\" `touch " .. folder .. "/ran` $HOME \\n %s @a λ"
+    local svg = {}
+    local wide = { title = words, width = 2000, series = { { y = { 1, 2 } } } }
+    for i, spec in ipairs { wide,
+      { xlabel = words, ylabel = words, series = { { name = words, y = { 1, 2 } } } } } do
+      t.ok(plot.svg(folder .. "/a.svg", spec))
+      svg[i] = read(folder .. "/a.svg")
+    end
+    local shown = words:gsub("[&<]", { ["&"] = "&amp;", ["<"] = "&lt;" })
+    local function times(text) return count(text, (shown:gsub("%p", "%%%0"))) end
+    t.ok(times(svg[1]) >= 2, "the title is another")
+    t.ok(times(svg[2]) >= 3, "the labels are others")
+    t.ok(not core.sys.exists(folder .. "/ran"), "a command was run")
+  end)
+  local svg = drawn { title = "two\nlines\0 and \xff", series = { { y = { 1, 2 } } } }
+  t.ok(svg:find("two lines  and ?", 1, true))
+end)
+
+t.test("what is not finite is a gap", function()
+  local svg = drawn { series = { { y = { 1, 2, NAN, 3, 4, math.huge, 1, -math.huge, 1, 2 } } } }
+  t.eq(line(svg, 1), { 2, 2, 1, 2 })
+  svg = drawn { logy = true, logx = true, series = { { y = { 1, 2, 0, 3, 4, -1, 5, 6 } },
+    { x = { 0, 1, 2, 3 }, y = { 1, 1, 1, 1 } } } }
+  t.eq(line(svg, 1), { 2, 2, 2 })
+  t.eq(line(svg, 2), { 3 })
+end)
+
+t.test("pictures of nothing, of one point and of a constant are drawn", function()
+  for _, y in ipairs { {}, { NAN }, { 3 }, { 2, 2, 2 } } do
+    for _, log in ipairs { true, false } do
+      local svg = drawn { logx = log, logy = log, series = { { name = "named", y = y } } }
+      t.ok(svg:find "named")
+    end
+  end
+  drawn { series = {} }
+  drawn { logx = true, series = { { x = { 0 }, y = { 5 } } } } -- no place for what there is
+  drawn { logy = true, series = { { y = { -1, -2 } } } }
+end)
+
+t.test("bars of errors; on a logarithmic axis none below what has a logarithm", function()
+  local spec = { series = { { y = { 1, 2 }, error = { 0.5, 3 }, style = "points" } } }
+  local plain = drawn(spec)
+  spec.series[1].error = nil
+  t.ok(#plain > #drawn(spec), "no bars")
+  spec.series[1].error, spec.logy = { 0.5, 3 }, true
+  drawn(spec)
+end)
+
+t.test("logarithms of base 2 have ticks at powers of 2", function()
+  local svg = drawn { logx = 2, series = { { x = { 256, 4096 }, y = { 1, 2 } } } }
+  for _, text in ipairs { "256", "512", "1024", "2048", "4096" } do
+    t.ok(svg:find("<text>%s*<?[^<]*" .. text .. "<") or svg:find(">%s*" .. text .. "<"), text)
+  end
+end)
+
+t.test("panels stand beside each other", function()
+  local one = { title = "one", series = { { y = { 1, 2 } } } }
+  local two = { title = "two", matrix = { { 1, 2 }, { 3, 4 } } }
+  local svg = drawn { title = "both", panels = { one, two }, width = 300, height = 200 }
+  t.ok(svg:find('width="600" height="230"', 1, true), svg:match "<svg.->")
+  for _, text in ipairs { "one", "two", "both" } do t.ok(svg:find(">" .. text .. "<"), text) end
+  svg = drawn { panels = { one, two }, columns = 1, width = 300, height = 200 }
+  t.ok(svg:find('width="300" height="400"', 1, true))
+end)
+
+-- How far from the top the first tick with this label on the vertical axis is.
+local function tick(svg, label)
+  local place = 'translate%([%d.]+,([%d.]+)%)"[^\n]-text%-anchor="end">%s*<text>(.-)</text>'
+  for y, text in svg:gmatch(place) do
+    if text:gsub("<.->", ""):gsub(" ", "") == label then return tonumber(y) end
+  end
+end
+
+t.test("a matrix as colours; its first row is above; NaN is a hole", function()
+  local spec = { title = "T", matrix = { { 1, NAN, 3 }, { 4, 5, 6 } }, zlabel = "size" }
+  local svg = drawn(spec, "a.svg", plot.heat)
+  t.eq(count(svg, "<image "), 1)
+  t.ok(svg:find(">size<"))
+  t.ok(not svg:find("$data", 1, true))
+  local first = tick(svg, "1")
+  t.ok(first and first < tick(svg, "2"), "row 1 is below row 2")
+  drawn({ matrix = { { 0, -1 }, { 1e-3, 2 } } }, "a.svg", plot.heat)
+  drawn({ matrix = { { 0, 1e-8 }, { 1, 1e4 } }, logz = true }, "a.svg", plot.heat)
+  drawn({ matrix = { { 5 } } }, "a.svg", plot.heat)
+  drawn({ matrix = { { NAN } } }, "a.svg", plot.heat)
+  drawn({ matrix = core.tensor { { 1, 2 }, { 3, 4 } } }, "a.svg", plot.heat)
+end)
+
+t.test("PNG by the name's ending; tensors as numbers", function()
+  local png = drawn({ series = { { x = core.range(1, 4), y = core.ones(4) } } }, "a.png")
+  t.eq(png:sub(1, 8), "\x89PNG\r\n\x1a\n")
+end)
+
+t.test("PDF by the name's ending, the same each time", function()
+  local pdf = drawn({ title = "A title", series = { { y = { 1, 2 } } } }, "a.pdf")
+  t.eq(pdf:sub(1, 5), "%PDF-")
+  t.ok(not pdf:find("CreationDate %(D:[1-9]"))
+end)
+
+t.test("a title that is too long is broken", function()
+  local title = ("decay=none "):rep(9) .. "it's layer 1"
+  for _, spec in ipairs { { series = { { y = { 1, 2 } } } }, { matrix = { { 1, 2 } } } } do
+    spec.title, spec.width = title, 560
+    local svg = drawn(spec)
+    t.ok(svg:find(">it's layer 1<", 1, true) or svg:find("none it's layer 1<", 1, true))
+    t.ok(not svg:find(("decay=none "):rep(6), 1, true) or svg:find("<title>" .. title, 1, true))
+  end
+end)
+
+t.test("what cannot be meant is an error", function()
+  local function fails(spec, want, path)
+    t.raises(plot.svg, want, path or "a.svg", spec)
+  end
+  fails({ titel = "x" }, "plot has no field 'titel'; did you mean 'title'")
+  fails({ title = 1 }, "plot: title must be a string, not a number")
+  fails({ series = { { y = { 1 }, nam = "x" } } },
+    "series 1 has no field 'nam'; did you mean 'name'")
+  fails({ series = { { x = { 1 } } } }, "series 1 has no y")
+  fails({ series = { { x = { 1 }, y = { 1, 2 } } } }, "series 1: 1 x, 2 y")
+  fails({ series = { { y = { 1, 2 }, error = { 1 } } } }, "2 x, 2 y, 1 errors")
+  fails({ series = { { y = { 1 }, style = "lines" } } }, "style 'lines'; did you mean 'line'")
+  fails({ key = "top", series = {} }, "key 'top'")
+  fails({ panels = { { logz = 3 } } }, "panel 1: logz must be a boolean")
+  fails({ matrix = { { 1, 2 }, { 3 } } }, "row 2 of the matrix has 1 numbers, row 1 2")
+  fails({ matrix = {} }, "the matrix is empty")
+  fails({ series = {} }, "must end in %.svg, %.png or %.pdf", "a.eps")
+  t.raises(plot.heat, "there is no matrix", "a.svg", { series = {} })
+end)
+
+t.test("a folder that is not there is told, and so is no gnuplot", function()
+  local spec = { series = { { y = { 1, 2 } } } }
+  local ok, why = plot.svg("no such folder/a.svg", spec)
+  t.ok(not ok and why:find "no such folder", why)
+  local on_path = shell.on_path
+  shell.on_path = function() return false end
+  ok, why = plot.svg("a.svg", spec)
+  shell.on_path = on_path
+  t.ok(not ok and why:find "no gnuplot.*gnuplot%-nox", why)
+  t.ok(not core.sys.exists "a.svg")
+end)
+
+t.test("a failure of gnuplot leaves the old picture and no other file", function()
+  in_folder(function(folder)
+    write(folder .. "/a.svg", "old")
+    local run = shell.run
+    shell.run = function(command) return run(command:gsub("gnuplot %-d", "false") .. "") end
+    local ok, why = plot.svg(folder .. "/a.svg", { series = { { y = { 1, 2 } } } })
+    shell.run = run
+    t.ok(not ok and why:find "gnuplot: no picture", why)
+    t.eq(read(folder .. "/a.svg"), "old")
+    t.eq(core.sys.list(folder), { "a.svg" })
+  end)
+end)
+
+-- ---- What a report leaves ---------------------------------------------------------------------
+
+local function quietly(fn, ...)
+  local said, show = {}, print
+  rawset(_G, "print", function(...) said[#said + 1] = table.concat({ ... }, " ") end)
+  local ok, why = pcall(fn, ...)
+  rawset(_G, "print", show)
+  if not ok then error(why, 0) end
+  return table.concat(said, "\n")
+end
+
+local function made(seed, command)
+  return { seed = seed, made = { command = command or "toeplab run /a/b/x.lua scale=smoke",
+    commit = ("0123456789abcdef"):rep(2), dirty = true, host = "there", threads = 2 } }
+end
+
+local function sheet_in(folder, trials, said)
+  local progress = { say = function(_, ...) said[#said + 1] = string.format(...) end }
+  progress.warn = progress.say
+  return sheet.new { folder = folder, name = "bounds", scale = "smoke", progress = progress,
+    text = "-- bounds.lua: is it so,\n-- or not?\n--\n-- More.\nlocal x", trials = trials }
+end
+
+t.test("a table is printed, and written with its question and what made it", function()
+  in_folder(function(folder)
+    local said = {}
+    local s = sheet_in(folder, { made(1), made(2), made(3), made(9, "toeplab run y.lua") }, said)
+    local text = quietly(s.table, { "name", "value" }, { { "a|b", 0.5 }, { "c", nil } })
+    t.ok(text:find "a|b")
+    local file = read(folder .. "/tables/bounds-smoke.md")
+    for _, line in ipairs { "# bounds", "Is it so, or not?", "| name | value |", "| --- | ---: |",
+      "| a\\|b | 0.5000 |", "| c | - |",
+      "Made by `toeplab run x.lua scale=smoke`, commit 0123456789ab with changes, there with 2 "
+        .. "threads, seeds 1 to 3.", "toeplab run y.lua" } do
+      t.ok(file:find(line, 1, true), "no " .. line .. " in\n" .. file)
+    end
+    t.ok(not file:find("More", 1, true))
+    t.ok(said[1]:find "wrote .*tables/bounds%-smoke%.md", said[1])
+    t.eq(s.cell(0.5), report.cell(0.5)) -- and what report.lua has
+    t.raises(s.table, "'a/b' cannot be the name of a file", { "x" }, {}, "a/b")
+  end)
+end)
+
+t.test("without gnuplot the picture is missed once, and the table is there", function()
+  in_folder(function(folder)
+    local said, on_path = {}, shell.on_path
+    local s = sheet_in(folder, { made(1) }, said)
+    s.plot({ series = { { y = { 1, 2 } } } }, "drawn")
+    t.ok(read(folder .. "/figures/drawn-smoke.svg"):find "</svg>")
+    shell.on_path = function() return false end
+    s.plot { series = { { y = { 1, 2 } } } }
+    s.plot { series = { { y = { 1, 2 } } } }
+    shell.on_path = on_path
+    quietly(s.table, { "x" }, { { 1 } })
+    t.eq(#said, 3)
+    t.ok(said[2]:find "no picture .*bounds%-smoke%.svg: there is no gnuplot", said[2])
+    t.ok(core.sys.exists(folder .. "/tables/bounds-smoke.md"))
+  end)
+end)
+
+t.test("a full disk under a picture ends the report", function()
+  in_folder(function(folder)
+    local draw = plot.svg
+    rawset(plot, "svg", function() return nil, "a.svg: the disk is full", 28, "ENOSPC" end)
+    local ok, problem = pcall(sheet_in(folder, { made(1) }, {}).plot, { series = {} })
+    rawset(plot, "svg", draw)
+    t.eq({ ok, problem.code, problem.message }, { false, errors.STORAGE,
+      "a.svg: the disk is full" })
+  end)
+end)
+
+-- ---- Costs --------------------------------------------------------------------------------------
+
+t.test("exponents are those of powers, of the points that count", function()
+  local x, square, late = { 1, 2, 4, 8, 16 }, {}, {}
+  for i, v in ipairs(x) do square[i], late[i] = 3 * v * v, v < 4 and 100 or v end
+  t.eq(cost.exponent(x, square), 2, 1e-9)
+  t.eq(cost.exponent(x, late, 4), 1, 1e-9)
+  t.eq(cost.exponent({ 1, 2, 4, 0 }, { 5, NAN, 20, 3 }), 1, 1e-9)
+  t.eq(cost.exponent({ 1 }, { 1 }), nil)
+  t.eq(cost.exponent({}, {}), nil)
+  t.eq(cost.exponent({ 2, 2 }, { 1, 3 }), nil)
+end)
+
+t.test("seconds are the shortest call's, bytes the most in use", function()
+  local calls = 0
+  local seconds = cost.seconds(function()
+    calls = calls + 1
+    core.sys.sleep(calls == 2 and 0.001 or 0.05)
+  end, 0.1)
+  t.ok(calls >= 3, "called " .. calls .. " times")
+  t.ok(seconds >= 0.001 and seconds < 0.05, seconds)
+  local bytes = cost.bytes(function()
+    for _ = 1, 3 do
+      local x <close> = core.zeros(1000000)
+    end
+  end)
+  t.ok(bytes >= 4e6 and bytes < 8e6, bytes)
+end)
+
+t.test("an operator's cost grows with its length", function()
+  local o = { backend = "naive", dim = 2, causal = true, budget = 0.01, length = 128 }
+  local short = cost.operator(o)
+  o.length = 1024
+  local long = cost.operator(o)
+  t.ok(long.seconds > 4 * short.seconds, long.seconds .. " " .. short.seconds)
+  t.ok(long.bytes > short.bytes)
+end)
+
+t.done()

@@ -1,0 +1,328 @@
+-- test_showing.lua: what toeplab plot and report show: lines through the right numbers, and pages
+-- that hold every text as it is and nothing foreign.
+local t = require "harness"
+local core = require "toeplab.core"
+local curves = require "toeplab.report.curves"
+local dossier = require "toeplab.report.summary"
+local gathered = require "toeplab.report.groups"
+local html = require "toeplab.report.html"
+local measured = require "toeplab.report.answers"
+local pages = require "toeplab.report.page"
+local plot = require "toeplab.report.plot"
+local records = require "toeplab.store.records"
+local stats = require "toeplab.report.stats"
+local sweeps = require "sweeps"
+
+local NAN = 0 / 0
+
+-- A store with two settings and three seeds of each; the loss of seed s at step i is i + s, ten
+-- times that with decay "learnable". change: of the list of trials before they are written.
+local function with_store(fn, change, more)
+  t.in_folder(function(folder)
+    local s = { experiment = "decay", axes = { "decay" }, trials = {}, source = "-- why\n" }
+    for key, value in pairs(more or {}) do s[key] = value end
+    for _, decay in ipairs { 0.9, "learnable" } do
+      for seed = 1, 3 do
+        s.trials[#s.trials + 1] = { config = { decay = decay, width = 8 }, seed = seed,
+          metrics = { ppl = 10 * seed, ["ppl@64"] = seed, ["ppl@512"] = 2 * seed } }
+      end
+    end
+    if change then change(s.trials) end
+    local list = sweeps.write(folder, s)
+    local store <close> = records.open(folder, "w")
+    local ids = {}
+    for i, trial in ipairs(list) do
+      ids[i] = trial.id
+      for step = 1, 10 do
+        local times = s.trials[i].config.decay == "learnable" and 10.0 or 1.0
+        store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'loss', ?, ?)",
+          { trial.id, step, times * (step + trial.seed) })
+      end
+    end
+    fn(store, ids, folder)
+  end)
+end
+
+local function names(spec)
+  local list = {}
+  for i, s in ipairs(spec.series) do list[i] = s.name or false end
+  return list
+end
+
+-- ---- Curves -----------------------------------------------------------------------------------
+
+t.test("trials that differ in the seed are one line, with their range", function()
+  with_store(function(store, ids)
+    local spec = curves.steps(gathered.set(store, ids), "loss")
+    t.eq(names(spec), { "decay=0.9", "decay=learnable" })
+    t.eq(spec.series[1].x, { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 })
+    t.eq({ spec.series[1].y[4], spec.series[1].low[4], spec.series[1].high[4] }, { 6, 5, 7 })
+    t.eq(spec.series[2].y[10], 120)
+    t.ok(spec.title:find("mean and range of 3 trials", 1, true), spec.title)
+  end)
+end)
+
+t.test("each trial by itself, and means over other keys", function()
+  with_store(function(store, ids)
+    local set = gathered.set(store, ids, true)
+    local spec = curves.steps(set, "loss", { each = true })
+    t.eq(#spec.series, 6)
+    t.eq(spec.series[2].name, "decay=0.9 seed=2")
+    t.eq(spec.series[2].y[1], 3)
+    spec = curves.steps(set, "loss", { by = { "seed" } })
+    t.eq(names(spec), { "seed=1", "seed=2", "seed=3" })
+    t.eq(spec.series[1].y[1], (2 + 20) / 2)
+    spec = curves.steps(set, "loss", { by = { "experiment" } })
+    t.eq(#spec.series, 1)
+    t.eq(spec.key, "none")
+  end)
+end)
+
+t.test("a trial that is not done is not in the mean, but is drawn", function()
+  with_store(function(store, ids)
+    local spec = curves.steps(gathered.set(store, ids), "loss")
+    t.eq(#spec.series, 3)
+    t.eq({ spec.series[1].y[1], spec.series[1].low[1], spec.series[1].high[1] }, { 2.5, 2, 3 })
+    t.ok(spec.series[2].dashed and not spec.series[2].name)
+    t.eq(spec.series[2].y[1], 4)
+    t.ok(spec.title:find("2 to 3 trials, dashed", 1, true), spec.title)
+  end, function(trials) trials[3].status = "failed" end)
+end)
+
+t.test("rollbacks and prunings are marked on their lines", function()
+  with_store(function(store, ids)
+    store:rows("INSERT INTO events (trial, step, kind) VALUES (?, 7, 'rollback')", { ids[5] })
+    store:rows("INSERT INTO events (trial, step, kind) VALUES (?, 3, 'retry')", { ids[1] })
+    local spec = curves.steps(gathered.set(store, ids), "loss")
+    local mark = spec.series[3]
+    t.eq(#spec.series, 3)
+    t.eq(mark.style, "points")
+    t.eq(mark.x, { 7 })
+    t.eq(mark.y, { spec.series[2].y[7] })
+  end)
+end)
+
+t.test("long series are thinned and keep their extremes", function()
+  with_store(function(store, ids)
+    store:transaction(function()
+      for step = 11, 5000 do
+        local value = step == 3333 and 1e6 or 1.0
+        for i = 1, 2 do
+          store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'loss', ?, ?)",
+            { ids[i], step, value })
+        end
+      end
+    end)
+    local spec = curves.steps(gathered.set(store, { ids[1] }), "loss")
+    local s = spec.series[1]
+    t.ok(#s.x <= 402 and #s.x > 100, #s.x)
+    t.eq(math.max(table.unpack(s.y)), 1e6)
+    spec = curves.steps(gathered.set(store, { ids[1], ids[2] }), "loss")
+    t.ok(#spec.series[1].x <= 402 and #spec.series[1].x > 100, #spec.series[1].x)
+    t.eq(spec.series[1].y[#spec.series[1].y], 1)
+  end)
+end)
+
+t.test("a seed that diverged leaves a gap, not the mean of the others", function()
+  with_store(function(store, ids)
+    store:rows("UPDATE metrics SET value = NULL WHERE trial = ? AND name = 'loss' AND step = 4",
+      { ids[2] })
+    store:rows("UPDATE metrics SET value = NULL WHERE trial = ? AND name = 'ppl'", { ids[2] })
+    local set = gathered.set(store, ids)
+    local y = curves.steps(set, "loss").series[1].y
+    t.ok(y[4] ~= y[4] and y[5] == 7)
+    local spec = curves.against(set, "ppl", "decay")
+    t.ok(spec.series[1].y[1] ~= spec.series[1].y[1] and spec.series[1].y[2] == 20)
+  end)
+end)
+
+t.test("last values against a key: numbers in order, words by name, with intervals", function()
+  with_store(function(store, ids)
+    local spec = curves.against(gathered.set(store, ids), "ppl", "decay")
+    t.eq(spec.xnames, { "0.9", "learnable" })
+    t.eq(spec.series[1].x, { 1, 2 })
+    t.eq(spec.series[1].y, { 20, 20 })
+    t.eq(spec.series[1].error[1], stats.interval({ 10, 20, 30 }).half, 1e-12)
+    spec = curves.against(gathered.set(store, ids), "ppl", "decay", { by = { "seed" } })
+    t.eq({ spec.series[1].x, spec.series[2].x, spec.series[3].x },
+      { { 0.94, 1.94 }, { 1, 2 }, { 1.06, 2.06 } }, 1e-12) -- beside each other
+    spec = curves.against(gathered.set(store, ids), "ppl", "seed", { logx = true })
+    t.eq(spec.series[1].x, { 1, 2, 3 })
+    t.eq(spec.series[1].y, { 10, 20, 30 })
+    t.eq(spec.logx, true)
+    t.eq(#spec.series, 2) -- of each decay
+  end)
+end)
+
+t.test("metrics that end in numbers are one line", function()
+  with_store(function(store, ids)
+    local spec = curves.at(gathered.set(store, ids), "ppl@", { logx = true })
+    t.eq(spec.series[1].x, { 64, 512 })
+    t.eq(spec.series[1].y, { 2, 4 })
+    t.eq(spec.logx, 2)
+    t.eq(spec.ylabel, "ppl")
+    t.raises(curves.at, "no metrics 'pl@NUMBER'; did you mean 'ppl@'", gathered.set(store, ids),
+      "pl@")
+  end)
+end)
+
+t.test("names that are not there are told with the nearest", function()
+  with_store(function(store, ids)
+    local set = gathered.set(store, ids)
+    t.raises(curves.steps, "no metric 'los'; did you mean 'loss'", set, "los")
+    t.raises(curves.steps, "no key 'decy'; did you mean 'decay'", set, "loss", { by = { "decy" } })
+    t.raises(curves.against, "no key 'widht'; did you mean 'width'", set, "loss", "widht")
+  end)
+end)
+
+t.test("the same trial by older code is left out, unless each is asked for", function()
+  with_store(function(store, ids)
+    local set = gathered.set(store, ids)
+    t.eq({ #set.trials, set.older }, { 6, 1 })
+    set = gathered.set(store, ids, true)
+    t.eq({ #set.trials, set.older }, { 7, 0 })
+    local seen = {}
+    for _, s in ipairs(curves.steps(set, "loss", { each = true }).series) do
+      t.ok(not seen[s.name], s.name)
+      seen[s.name] = true
+    end
+  end, function(trials)
+    trials[7] = { config = { decay = 0.9, width = 8 }, seed = 1, code = "older" }
+  end)
+end)
+
+t.test("pictures of experiments, their keys and bands are drawn", function()
+  with_store(function(store, ids, folder)
+    local set, path = gathered.set(store, ids), folder .. "/a.svg"
+    t.ok(plot.svg(path, curves.steps(set, "loss")))
+    local svg = t.read(path)
+    t.ok(svg:find "fill%-opacity" and svg:find "decay=learnable")
+    t.ok(plot.svg(path, curves.against(set, "ppl", "decay")))
+    t.ok(t.read(path):find "learnable")
+    local bad = { series = { { y = { 1 }, low = { 1 } } } }
+    t.raises(plot.svg, "a band has low and high", path, bad)
+    bad = { series = { { y = { 1 }, low = { 1, 2 }, high = { 1 } } } }
+    t.raises(plot.svg, "1 y, a band of 2 low and 1 high", path, bad)
+  end)
+end)
+
+-- ---- Pages ------------------------------------------------------------------------------------
+
+t.test("text is escaped, whatever it is", function()
+  t.eq(html.escape "<b a='1'>&\"", "&lt;b a=&#39;1&#39;&gt;&amp;&quot;")
+  t.ok(utf8.len(html.escape "a\xff\0b\27[31m"))
+  t.eq(html.text("<p>%s</p>%%", "<i>"), "<p>&lt;i&gt;</p>%")
+  local text = html.table({ "<a>", "n" }, { { "x&y", 1.5 }, { html.raw "<i>z</i>", nil } }, "c<d")
+  for _, part in ipairs { '<th scope="col">&lt;a&gt;</th>', '<td class="n">1.5000</td>',
+    '<th scope="row"><i>z</i></th>', "<caption>c&lt;d</caption>", 'aria-label="c&lt;d"' } do
+    t.ok(text:find(part, 1, true), part .. " is not in " .. text)
+  end
+end)
+
+t.test("a figure's names are its own, and its colours the page's", function()
+  local spec = { xlabel = "x", ylabel = "y", title = "T", logx = true,
+    series = { { name = "a<b", x = { 1, 10 }, y = { 1, 2 }, style = "both" } } }
+  local one, two = assert(html.figure(spec, 1, "C", true)), assert(html.figure(spec, 2, "C"))
+  t.ok(one:find('role="img" aria-label="T; y against x; a&lt;b ends at 2"', 1, true), one)
+  t.ok(one:find("var(--c1)", 1, true) and not one:find("rgb(", 1, true))
+  t.ok(one:find '<ul class="legend">' and not two:find '<ul class="legend">')
+  t.ok(not one:find("http", 1, true) and not one:find "Produced by")
+  for id in one:gmatch " id=['\"]([^'\"]+)" do
+    t.ok(id:find "^f1" and not two:find("'" .. id .. "'", 1, true), id)
+  end
+  for id in one:gmatch " href=['\"]#([^'\"]+)" do
+    t.ok(one:find(" id='" .. id .. "'", 1, true), "nothing is named " .. id)
+  end
+end)
+
+local hostile = "<script>alert('x')</script>"
+
+local function page_of(store)
+  local pool = assert(measured.pool(store, "experiment", "decay", {}))
+  return pages.sweep(store, pool)
+end
+
+t.test("a page tells all, the same each time, and lets no text be markup", function()
+  with_store(function(store, ids)
+    store:rows("UPDATE trials SET error = ? WHERE id = ?", { hostile, ids[3] })
+    store:rows("INSERT INTO events (trial, step, kind, text) VALUES (?, 7, 'rollback', ?)",
+      { ids[5], hostile .. " back" })
+    store:rows("UPDATE trials SET command = ?, host = ?",
+      { "toeplab run /own/place/x.lua", hostile })
+    local page, missing = page_of(store)
+    t.eq(page, (page_of(store)))
+    t.eq(missing, nil)
+    t.ok(not page:find "<script" and not page:find "https?://" and not page:find "/own/place")
+    for _, text in ipairs { '<html lang="en">', "<title>decay</title>", "Is it so?",
+      "toeplab run x.lua", "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; back",
+      "5 done, 1 failed", "learnable",
+      "loss against step; decay=0.9 ends", "0123456789ab", "Default-src 'none'" } do
+      t.ok(page:lower():find(text:lower(), 1, true), "no " .. text)
+    end
+    for _, id in ipairs(ids) do t.ok(page:find(id:sub(1, 12), 1, true)) end
+    local seen = {}
+    for id in page:gmatch " id=['\"]([^'\"]+)" do
+      t.ok(not seen[id], "two are named " .. id)
+      seen[id] = true
+    end
+  end, function(trials) trials[3].status = "failed" end, { source = "-- x.lua: is it so?\n" })
+end)
+
+t.test("of many trials the first are shown, all are counted, and no failure is missed", function()
+  with_store(function(store, ids)
+    local most = dossier.MOST
+    dossier.MOST = 2
+    local page = page_of(store)
+    dossier.MOST = most
+    t.ok(page:find("5 done, 1 failed", 1, true) and page:find("6 trials: the last value of each "
+      .. "metric; the first 2 of them", 1, true))
+    t.ok(page:find("There are more than 2 trials", 1, true))
+    t.ok(page:find(ids[5]:sub(1, 12), 1, true) and not page:find(ids[4]:sub(1, 12), 1, true))
+  end, function(trials) trials[5].status = "failed" end)
+end)
+
+t.test("paper and measured stand side by side", function()
+  with_store(function(store)
+    local page = page_of(store)
+    t.ok(page:find("Paper against measured", 1, true) and page:find("0.99 (ours)", 1, true))
+    t.ok(page:find '<figure class="paper">.-<th scope="row">')
+  end, nil, { answers = { "tnn/table10" } })
+end)
+
+local script = [[
+-- own.lua: what does it say?
+local tl = require "toeplab"
+return tl.experiment "decay" {
+  grid = { decay = { 0.9, "learnable" } }, trial = function() end,
+  report = function(trials, report)
+    print("seen", #trials, "<of them>")
+    report.table({ "label", "ppl" }, { { trials[1].label, trials[1].metrics.ppl } })
+    report.plot { title = "Drawn", series = { { y = { 1, 2 } } } }
+    if trials[1].config.width ~= 8 then error("another width") end
+    %s
+  end,
+}
+]]
+
+t.test("the experiment's own report is on the page, if its script is as it was run", function()
+  t.in_folder(function(place)
+    local path, text = place .. "/own.lua", script:format ""
+    local function shown(fn, source)
+      with_store(function(store) fn((page_of(store))) end, nil, { source = source, script = path })
+    end
+    t.write(path, text)
+    shown(function(page)
+      t.ok(page:find("seen\t6\t&lt;of them&gt;", 1, true), page:match "<pre>.-</pre>")
+      t.ok(page:find("10.0000", 1, true) and page:find(">Drawn<", 1, true))
+    end, text)
+    shown(function(page)
+      t.ok(page:find("is not here as it was run", 1, true) and not page:find("seen\t", 1, true))
+    end, text .. "-- another\n")
+    t.write(path, script:format 'error "broken"')
+    shown(function(page)
+      t.ok(page:find("the report of the script failed: .-broken") and page:find "seen\t")
+    end, script:format 'error "broken"')
+  end)
+end)
+
+t.done()

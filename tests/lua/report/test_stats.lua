@@ -1,0 +1,175 @@
+-- test_stats.lua: the statistics of tables and comparisons against known values.
+local t = require "harness"
+local core = require "toeplab.core"
+local stats = require "toeplab.report.stats"
+
+t.test("quantiles of Student's t are those of the tables", function()
+  for _, row in ipairs {
+    { 0.975, 1, 12.706204736432095 }, { 0.975, 2, 4.302652729911275 },
+    { 0.975, 3, 3.182446305284263 }, { 0.975, 4, 2.7764451051977987 },
+    { 0.95, 5, 2.0150483733330233 }, { 0.995, 9, 3.2498355415921263 },
+    { 0.975, 30, 2.0422724563012373 }, { 0.975, 1000, 1.9623390808264074 },
+    { 0.8, 2, 1.0606601717798212 }, { 0.9995, 1, 636.6192487687196 },
+  } do
+    local p, df, want = table.unpack(row)
+    t.eq(stats.t_quantile(p, df), want, 1e-9 * want)
+    t.eq(stats.t_quantile(1 - p, df), -want, 1e-9 * want)
+    t.eq(stats.t_tail(want, df), 1 - p, 1e-11)
+  end
+  t.eq(stats.t_quantile(0.5, 7), 0)
+  t.eq(stats.t_quantile(0.975, 1e7), 1.959963984540054, 1e-6)
+  t.eq(stats.t_quantile(0.75, 1), math.tan(math.pi / 4), 1e-12) -- of one degree: Cauchy
+  t.eq(stats.t_quantile(0.975, 2.5), 3.558, 2e-2)               -- between those of 2 and 3
+end)
+
+-- The tail by the finite series for whole degrees of freedom (Abramowitz and Stegun 26.7.3, 4).
+local function tail_by_series(x, df)
+  local angle = math.atan(x / math.sqrt(df))
+  local cos2, term, sum = math.cos(angle) ^ 2, 1.0, 0.0
+  if df % 2 == 1 then
+    for k = 1, (df - 1) // 2 do
+      sum = sum + term
+      term = term * cos2 * 2 * k / (2 * k + 1)
+    end
+    sum = 2 / math.pi * (angle + math.sin(angle) * math.cos(angle) * sum)
+  else
+    for k = 1, df // 2 do
+      sum = sum + term
+      term = term * cos2 * (2 * k - 1) / (2 * k)
+    end
+    sum = math.sin(angle) * sum
+  end
+  return (1 - sum) / 2
+end
+
+t.test("tails of Student's t are those of the finite series", function()
+  for df = 1, 40 do
+    for _, x in ipairs { 0.0, 0.1, 1.0, 2.5, 7.0 } do
+      t.eq(stats.t_tail(x, df), tail_by_series(x, df), 1e-13)
+      t.eq(stats.t_tail(-x, df), 1 - tail_by_series(x, df), 1e-13)
+    end
+  end
+end)
+
+t.test("mean, deviation and interval", function()
+  local i = stats.interval { 2, 4, 4, 4, 5, 5, 7, 9 }
+  t.eq({ i.n, i.mean }, { 8, 5 })
+  t.eq(i.deviation, 2.138089935299395, 1e-12)
+  t.eq({ i.low, i.high }, { 3.212512, 6.787488 }, 1e-6)
+  t.eq(i.half, 1.787488, 1e-6)
+  local one = stats.interval { 3 }
+  t.eq({ one.n, one.mean }, { 1, 3 })
+  t.ok(one.low == nil and one.half == nil)
+  t.eq(stats.interval {}, nil)
+  t.eq({ stats.interval({ 1, 2, 3 }, 0.9).half }, { 2.919985580355516 / math.sqrt(3) }, 1e-9)
+end)
+
+t.test("quantiles and the middle mean", function()
+  t.eq(stats.quantile({ 4, 1, 3, 2 }, 0.5), 2.5)
+  t.eq({ stats.quantile({ 5 }, 0.1), stats.quantile({ 1, 2 }, 0), stats.quantile({ 1, 2 }, 1) },
+    { 5, 1, 2 })
+  t.eq(stats.middle_mean { 100, 1, 2, 3, 4, 5, 6, -50 }, 3.5)
+  t.eq(stats.middle_mean { 1, 2, 6 }, 3)
+end)
+
+t.test("95 % intervals hold the mean 95 times in 100, of 3 numbers too", function()
+  local stream, held = core.stream(7, "test"), 0
+  for _ = 1, 2000 do
+    local x = {}
+    for k = 1, 3 do
+      x[k] = math.sqrt(-2 * math.log(1 - stream:unit())) * math.cos(2 * math.pi * stream:unit())
+    end
+    local i = stats.interval(x)
+    if i.low <= 0 and 0 <= i.high then held = held + 1 end
+  end
+  t.eq(held / 2000, 0.95, 0.015)
+end)
+
+t.test("paired differences: interval and p of the t test", function()
+  -- Student's ten patients: more hours of sleep by two drugs
+  local a = { 0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0 }
+  local b = { 1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4 }
+  local d = stats.paired(a, b)
+  t.eq(d.mean, 1.58, 1e-12)
+  t.eq({ d.low, d.high }, { 0.7001142, 2.4598858 }, 1e-6)
+  t.eq(d.p, 0.00283289, 1e-7)
+  t.eq(stats.paired({ 1, 2 }, { 1, 2 }).p, 1)
+  t.eq(stats.paired({ 1, 2 }, { 2, 3 }).p, 0)
+  t.eq(stats.paired({ 1 }, { 2 }).p, nil)
+end)
+
+t.test("the probability of improvement", function()
+  t.eq(stats.improvement({ 1, 2, 3 }, { 0, 2, 4 }, "lower"), (3 + 1.5 + 0) / 9)
+  t.eq(stats.improvement({ 1, 2, 3 }, { 0, 2, 4 }, "higher"), 1 - 4.5 / 9)
+  t.eq(stats.improvement({ 1 }, { 5 }, "higher"), 1)
+end)
+
+t.test("the smallest p of a sign-flip test", function()
+  local got = {}
+  for n = 1, 6 do got[n] = stats.least_p(n) end
+  t.eq(got, { 1, 0.5, 0.25, 0.125, 0.0625, 0.03125 })
+  t.eq(stats.least_pairs(0.05), 6)
+  t.eq(stats.least_pairs(0.01), 8)
+end)
+
+t.test("the pairs that a difference needs", function()
+  t.eq(stats.pairs_needed(1, 1), 10)      -- known: a paired t test of power 0.8 needs 10
+  t.eq(stats.pairs_needed(1, 0.5), 34)    -- known: 34
+  t.eq(stats.pairs_needed(2, -1), 34)
+  t.eq(stats.pairs_needed(1, 0.2), 199, 1.0)
+  t.eq(stats.pairs_needed(0, 1), 2)
+  t.eq(stats.pairs_needed(1, 0), math.huge)
+  t.eq(stats.pairs_needed(1e9, 1e-9), math.huge)
+  for _, d in ipairs { 0.3, 0.7, 1.3 } do
+    local n = stats.pairs_needed(1, d)
+    t.ok(stats.pairs_needed(1, 1.1 * d) <= n)
+  end
+end)
+
+t.test("Holm's correction", function()
+  t.eq(stats.holm { 0.01, 0.04, 0.03, 0.005 }, { 0.03, 0.06, 0.06, 0.02 }, 1e-12)
+  t.eq(stats.holm { 0.5, 0.6 }, { 1, 1 })
+  t.eq(stats.holm {}, {})
+end)
+
+t.test("Kendall's tau-b", function()
+  t.eq(stats.kendall({ 1, 2, 3, 4 }, { 10, 20, 30, 40 }), 1)
+  t.eq(stats.kendall({ 1, 2, 3, 4 }, { 4, 3, 2, 1 }), -1)
+  t.eq(stats.kendall({ 12, 2, 1, 12, 2 }, { 1, 4, 7, 1, 0 }), -0.47140452079103173, 1e-12)
+  local none = stats.kendall({ 1, 1 }, { 1, 2 })
+  t.ok(none ~= none)
+end)
+
+t.test("the chance of a tau, exactly", function()
+  t.eq(stats.kendall_p(1, 3), 2 / 6, 1e-12)
+  t.eq(stats.kendall_p(1, 6), 2 / 720, 1e-12)
+  t.eq(stats.kendall_p(0, 4), 1, 1e-12)
+  t.eq(stats.kendall_p(0.6, 5), 0.23333333333333334, 1e-12)
+end)
+
+t.test("the interval of tau follows the noise of the samples", function()
+  local x = { 1, 2, 3, 4 }
+  local low, high = stats.kendall_interval(x, { { 1, 1.01, 0.99 }, { 2, 2.01, 1.99 },
+    { 3, 3.01, 2.99 }, { 4, 4.01, 3.99 } })
+  t.eq({ low, high }, { 1, 1 })
+  low, high = stats.kendall_interval(x, { { -9, 9 }, { -9, 9.1 }, { -9, 9.2 }, { -9, 9.3 } })
+  t.ok(low <= -0.6 and high >= 0.6, low .. " " .. high)
+  low = stats.kendall_interval(x, { { 1, 1 }, { 2, 2 }, { 3, 3 }, { 4 } })
+  t.eq(low, nil)
+  local again = { stats.kendall_interval(x, { { 1, 3 }, { 2, 3 }, { 3, 3.5 }, { 2, 5 } }) }
+  t.eq({ stats.kendall_interval(x, { { 1, 3 }, { 2, 3 }, { 3, 3.5 }, { 2, 5 } }) }, again)
+  low = stats.kendall_interval({ 1, 2 }, { { 1, 1.1 }, { 5, 5.1 } })
+  t.ok(low == 1 or low == -1)
+end)
+
+t.test("the stratified bootstrap", function()
+  local strata = {}
+  for k = 1, 6 do strata[k] = { 10 * k + 1, 10 * k + 2, 10 * k + 3, 10 * k + 4 } end
+  local low, high = stats.bootstrap(strata, stats.mean)
+  local centre = (1 + 2 + 3 + 4) / 4 + 35
+  local se = math.sqrt(1.25 / 24)
+  t.eq({ low, high }, { centre - 1.96 * se, centre + 1.96 * se }, 0.06)
+  t.eq({ stats.bootstrap({ { 3 }, { 3 } }, stats.mean) }, { 3, 3 })
+end)
+
+t.done()

@@ -1,0 +1,400 @@
+-- test_tables.lua: the published tables as data, and tables of paper against measured.
+local t = require "harness"
+local core = require "toeplab.core"
+local experiment = require "toeplab.trials.experiment"
+local published_tables = require "toeplab.trials.published_tables"
+local sweeps = require "sweeps"
+
+local program = "'" .. core.sys.executable() .. "'"
+
+-- What toeplab prints for words, its exit code, and what it says beside.
+local function run(folder, words)
+  local errors = os.tmpname()
+  local pipe = assert(io.popen(("%s table %s -C '%s' 2>%s"):format(program, words, folder, errors)))
+  local text = pipe:read "a"
+  local _, _, code = pipe:close()
+  local said = t.read(errors)
+  os.remove(errors)
+  return text, code, said
+end
+
+-- The words of the line of text that begins with name.
+local function line(text, name)
+  local start = ("\n" .. text):find("\n" .. name, 1, true)
+  return start and ("\n" .. text):match("\n([^\n]*)", start) or nil
+end
+
+-- ---- The published numbers --------------------------------------------------------------------
+
+t.test("every published table is sound", function()
+  local ids, lm = published_tables.ids(), 0
+  t.eq(#ids, 14)
+  t.eq({ ids[1], ids[10], ids[14] }, { "tnn/table1", "tnn/table10", "ski/table2" })
+  for _, id in ipairs(ids) do
+    local p = published_tables.read(id)
+    t.ok(p.title and p.caption and p.source and p.rows_are, id)
+    for _, column in ipairs(p.columns) do
+      t.ok(column.id and column.name, id)
+      t.ok(({ lower = true, higher = true })[column.better] or column.better == nil, id)
+    end
+    for _, row in ipairs(p.rows) do
+      t.eq(#row, #p.columns + 1)
+      for c = 2, #row do
+        local kind = type(row[c])
+        t.ok(kind == "number" or row[c] == false or id == "tnn/table1" and kind == "string",
+          id .. " " .. row[1])
+      end
+    end
+    if p.setting and p.setting.steps == 50000 then lm = lm + 1 end
+  end
+  t.ok(lm >= 8)
+end)
+
+t.test("averages are those of the numbers beside them", function()
+  local checked = 0
+  for _, id in ipairs(published_tables.ids()) do
+    local p, place = published_tables.read(id), nil
+    for c, column in ipairs(p.columns) do
+      if p.average and column.id == p.average.column then place = c + 1 end
+    end
+    for _, row in ipairs(place and p.rows or {}) do
+      local sum = 0.0
+      for c = 2, p.average.of + 1 do sum = sum + (row[c] or 0.0) end -- a dash counts as 0
+      local mean, given = sum / p.average.of, row[place]
+      -- three digits where it is printed as a power of ten
+      local off = mean > 1e6 and 0.007 * mean or 0.0051
+      if given then
+        t.eq(given, mean, off)
+        checked = checked + 1
+      else
+        t.eq({ id, row[1] }, { "ski/table2", "TNN" })
+        t.eq(mean, 74.97, 0.0051)
+      end
+    end
+  end
+  t.eq(checked, 16 + 14 + 2 + 14 + 2) -- Tables 3, 4, 14, 15 and SKI's 2
+end)
+
+-- What stands in two tables is the same number.
+t.test("tables agree with each other where they should", function()
+  local function value(id, row, column)
+    local p = published_tables.read(id)
+    for _, r in ipairs(p.rows) do
+      for c, col in ipairs(p.columns) do
+        if r[1] == row and col.id == column then return r[c + 1] end
+      end
+    end
+    error(id .. " has no " .. row .. "/" .. column)
+  end
+  for _, row in ipairs { "Trans", "LS", "1+elu", "Performer", "Syn(D)", "Syn(R)", "gMLP", "S4",
+    "DSS", "GSS", "TNN" } do
+    for _, column in ipairs { "val", "test", "parameters" } do
+      t.eq(value("ski/table1", row, column), value("tnn/table2", row, column))
+    end
+  end
+  for _, row in ipairs { "LS", "1+elu", "Performer", "cosFormer", "Syn(D)", "Syn(R)", "gMLP", "DSS",
+    "TNN" } do
+    t.eq(value("tnn/table15", row, "512"), value("tnn/table2", row, "test"))
+  end
+  -- the errata: S4 and GSS exchanged, FLASH different
+  t.eq(value("tnn/table15", "GSS", "512"), value("tnn/table2", "S4", "test"))
+  t.eq(value("tnn/table15", "S4", "512"), value("tnn/table2", "GSS", "test"))
+  t.ok(value("tnn/table15", "FLASH", "512") ~= value("tnn/table2", "FLASH", "test"))
+  for _, place in ipairs { { "tnn/table7", "GTU+GLU" }, { "tnn/table9", "TNN" },
+    { "tnn/table8", "(-(n-1),...,(n-1))" }, { "tnn/table10", "0.99 (ours)" } } do
+    t.eq(value(place[1], place[2], "val"), value("tnn/table2", "TNN", "val"))
+  end
+  t.eq(value("tnn/table10", "0.99 (ours)", "extrapolation"), value("tnn/table15", "TNN", "avg"))
+  for _, column in ipairs { "text", "listops", "retrieval", "pathfinder", "image" } do
+    t.eq(value("ski/table2", "TNN", column), value("tnn/table4", "TNN", column))
+  end
+end)
+
+t.test("a row is matched by what varies first", function()
+  local p = published_tables.read "tnn/table10"
+  local match = published_tables.matcher(p.rows, { decay = true })
+  t.eq(match({ decay = "none", preset = "decay-0.90" })[1], "1 (no decay)")
+  t.eq(match({ decay = 1 })[1], "1 (no decay)")
+  t.eq(match({ decay = 0.5 }), nil)
+  match = published_tables.matcher(p.rows, { preset = true })
+  t.eq(match({ decay = 0.99, preset = "decay-0.90" })[1], "0.90")
+  match = published_tables.matcher(p.rows, { lr = true })
+  t.eq(match({ decay = 0.95 })[1], "0.95")
+  match = published_tables.matcher(published_tables.read("tnn/table7").rows, { structure = true })
+  t.eq(match({ structure = "attention+glu", causal = true }), nil)
+  t.eq(match({ structure = "attention+glu", causal = false })[1], "Attention+GLU")
+end)
+
+t.test("an experiment names tables that there are", function()
+  local spec = { answers = "tnn/table10", trial = function() end }
+  t.eq(experiment "a" (spec).answers, { "tnn/table10" })
+  spec = { answers = { "tnn/table10", "tnn/table15" }, trial = function() end }
+  t.eq(experiment "a" (spec).answers, { "tnn/table10", "tnn/table15" })
+  t.raises(experiment "a", "test_tables.lua:%d+: answers: .*'tnn/table1O'.*did you mean 'tnn/t",
+    { answers = "tnn/table1O", trial = function() end })
+  t.raises(experiment "a", "answers: the id of a published table", { answers = {},
+    trial = function() end })
+end)
+
+-- ---- Filled -----------------------------------------------------------------------------------
+
+local base = { layers = 4, dim = 512, steps = 2000 }
+
+-- A sweep over decays; change(trial) may alter each.
+local function sweep(folder, s, change)
+  local trials = {}
+  for i, decay in ipairs { 0.9, 0.99, "none", 0.5 } do
+    for _, seed in ipairs(s.seeds or { 1, 2, 3 }) do
+      local config = { decay = decay }
+      for key, value in pairs(base) do config[key] = value end
+      for key, value in pairs(s.fixed or {}) do config[key] = value end
+      local trial = { config = config, seed = seed, metrics = { best_val_ppl = 30 - i + seed / 10,
+        mean_extrapolation_ppl = 40 + i + seed / 10 } }
+      if not change or change(trial) ~= false then trials[#trials + 1] = trial end
+    end
+  end
+  return sweeps.write(folder, { experiment = s.experiment or "decays", scale = s.scale or "laptop",
+    script = "experiments/x.lua", answers = { "tnn/table10" }, source = s.source,
+    columns = { "best_val_ppl" }, axes = { "decay" },
+    overrides = s.overrides or { "scale=laptop", "note=it's" }, trials = trials })
+end
+
+t.test("means, intervals, what differs, and rows beside the paper's", function()
+  t.in_folder(function(folder)
+    sweep(folder, {})
+    local text, code = run(folder, "tnn/table10")
+    t.eq(code, 0)
+    -- 28.1, 28.2, 28.3: the half interval is 4.3027 * 0.1 / sqrt(3)
+    t.ok(line(text, "0.99 (ours)"):find "23%.98 +28%.20 ± 0%.25 +23%.70 +42%.20 ± 0%.25", text)
+    t.ok(line(text, "1 (no decay)"):find "24%.03 +27%.20 ± 0%.25 +672%.72 +43%.20", text)
+    t.ok(line(text, "0.95"):find "^0%.95 +24%.56 +24%.63$", text)
+    t.ok(line(text, "decay=0.5"):find "^decay=0%.5 +26%.20 ± 0%.25 +44%.20", text)
+    t.ok(text:find("95 % interval (Student's t) over 3 seeds", 1, true), text)
+    t.ok(text:find("layers 7, here 4; steps 50000, here 2000", 1, true), text)
+    t.ok(not text:find "dim 512", text)
+    t.ok(text:find("commit 0123456789ab", 1, true), text)
+    t.ok(text:find("PPL (val): rank agreement with the paper over 3 rows", 1, true), text)
+    -- 25.28 > 24.03 > 23.98 and 29.2 > 27.2 < 28.2: two of three pairs agree
+    t.ok(text:find("tau-b 0.33 [0.33,", 1, true), text)
+    t.eq(run(folder, "tnn/table10"), text)
+  end)
+end)
+
+t.test("numbers of ours beside a column of words keep two decimals; TNN is rac or fft", function()
+  for _, name in ipairs { "rac", "fft" } do t.in_folder(function(folder)
+    sweeps.write(folder, { experiment = "e", answers = { "tnn/table1" }, axes = { "backend" },
+      trials = { { config = { backend = name }, seed = 1, metrics = { time_exponent = 1.13 } } } })
+    t.ok(line(run(folder, "tnn/table1"), "TNN"):find "^TNN +n d log n  1%.13 +n d +yes$")
+  end) end
+end)
+
+t.test("unfinished, failed, pruned, rescued and diverged trials are shown as such", function()
+  t.in_folder(function(folder)
+    sweep(folder, {}, function(trial)
+      local decay, seed = trial.config.decay, trial.seed
+      if decay == 0.9 and seed == 2 then trial.status, trial.metrics = "running", {} end
+      if decay == 0.99 then trial.status, trial.metrics = "queued", {} end
+      if decay == "none" and seed == 3 then trial.metrics.best_val_ppl = 0 / 0 end
+      if decay == 0.5 and seed == 1 then trial.ended = "pruned" end
+      if decay == 0.5 and seed == 2 then trial.events = { "rollback" } end
+      if decay == 0.5 and seed == 3 then trial.status, trial.metrics = "failed", {} end
+    end)
+    local text = run(folder, "tnn/table10")
+    t.ok(line(text, "0.90"):find "29%.20 ± 1%.27 %(2/3%)", text)
+    t.ok(line(text, "0.99 (ours)"):find "23%.98 +… +23%.70 +…$", text)
+    t.ok(line(text, "1 (no decay)"):find "24%.03 +diverged %(1/3%) +672%.72 +43%.20", text)
+    t.ok(line(text, "decay=0.5"):find "26%.20 %(1/3%) † ‡", text)
+    t.ok(line(text, "† 1 trial went back"), text)
+    t.ok(line(text, "‡ 1 trial ended early"), text)
+    t.ok(text:find("1 failed, 1 pruned, 3 queued, 1 running", 1, true), text)
+    local csv = run(folder, "tnn/table10 --csv")
+    t.ok(csv:find("tnn/table10,decay=0.5,PPL (val),,26.2,,,,1,3,0,1,1,1,0\n", 1, true), csv)
+  end)
+end)
+
+t.test("more seeds of the same settings are put together, other settings are not", function()
+  t.in_folder(function(folder)
+    sweep(folder, {})
+    sweep(folder, { overrides = { "steps=9" }, fixed = { steps = 9 }, seeds = { 1 } })
+    sweep(folder, { overrides = { "scale=laptop", "seeds=4,5" }, seeds = { 4, 5 } })
+    sweep(folder, { scale = "smoke", seeds = { 1 }, fixed = { layers = 1 } })
+    local text = run(folder, "tnn/table10 scale=laptop")
+    t.ok(text:find "over 5 seeds", text)
+    t.ok(text:find("also in this folder: decays scale=smoke", 1, true), text)
+    text = run(folder, "tnn/table10")
+    t.ok(text:find("decays scale=smoke: 4 done", 1, true), text)
+    t.ok(line(text, "0.99 (ours)"):find "28%.10 +23", text)   -- one seed: no interval
+    text = run(folder, "tnn/table10 scale=laptop steps=9")
+    t.ok(text:find "over 1 seed\n", text)
+    text = run(folder, "tnn/table10 scale=laptop seed=1,4 decay=0.9")
+    t.ok(text:find "over 2 seeds", text)
+    t.ok(not text:find "decay=0.5", text)
+    local _, code, said = run(folder, "tnn/table10 scale=paper")
+    t.eq(code, 2)
+    t.ok(said:find("there are: decays scale=smoke; decays scale=laptop", 1, true), said)
+  end)
+end)
+
+t.test("seeds that two commands share count once, as the newer has them", function()
+  t.in_folder(function(folder)
+    sweep(folder, { seeds = { 1, 2 } })
+    sweep(folder, { seeds = { 2, 3 }, overrides = { "scale=laptop", "seeds=2,3" } })
+    t.ok(run(folder, "tnn/table10"):find "over 3 seeds")
+  end)
+end)
+
+t.test("settings that vary beside the rows are never averaged", function()
+  t.in_folder(function(folder)
+    local trials = {}
+    for _, lr in ipairs { 0.1, 0.2 } do
+      for seed = 1, 2 do
+        trials[#trials + 1] = { config = { decay = 0.9, lr = lr }, seed = seed,
+          metrics = { val_ppl = 20 + lr } }
+      end
+    end
+    sweeps.write(folder, { experiment = "e", answers = { "tnn/table10" }, axes = { "decay", "lr" },
+      trials = trials })
+    local text = run(folder, "tnn/table10")
+    t.ok(line(text, "0.90 decay=0.9 lr=0.1"):find "20%.10", text)
+    t.ok(line(text, "0.90 decay=0.9 lr=0.2"):find "20%.20", text)
+    t.ok(text:find "no rank agreement", text)
+    t.ok(line(run(folder, "tnn/table10 lr=0.2"), "0.90 "):find "^0%.90 +25%.28 +20%.20", text)
+  end)
+end)
+
+t.test("columns by a key, and accuracies in percent", function()
+  t.in_folder(function(folder)
+    local trials = {}
+    for task, accuracy in pairs { listops = 0.5, imdb = 0.75, other = 0.1 } do
+      trials[#trials + 1] = { config = { task = task, model = "fd" }, seed = 1,
+        metrics = { test_accuracy = accuracy } }
+    end
+    sweeps.write(folder, { experiment = "lra", answers = { "ski/table2" },
+      axes = { "model", "task" }, trials = trials })
+    local text = run(folder, "ski/table2")
+    t.ok(line(text, "FD-TNN"):find "85%.00 +75%.00 +55%.21 +50%.00 +90%.26 +69%.45", text)
+    t.ok(text:find "1 trial of the experiment fit no column", text)
+  end)
+end)
+
+-- ---- Forms ------------------------------------------------------------------------------------
+
+t.test("the best is bold only where its interval clears the others'", function()
+  t.in_folder(function(folder)
+    sweep(folder, {})
+    local tex = run(folder, "tnn/table10 --tex")
+    -- 26.2 +- 0.25 and 27.2 +- 0.25; 41.2 and 42.2
+    t.ok(tex:find("decay=0.5 &  & \\textbf{26.20 $\\pm$ 0.25} &", 1, true), tex)
+    t.ok(tex:find("\\textbf{41.20 $\\pm$ 0.25} \\\\", 1, true), tex)
+    t.eq(select(2, tex:gsub("\\textbf", "")), 2)
+    t.ok(tex:find("\\begin{tabular}{lrrrr}", 1, true) and tex:find("\\bottomrule", 1, true))
+    t.ok(tex:find("95 \\% interval (Student's t) over 3 seeds", 1, true), tex)
+    t.ok(tex:find("commit 0123456789ab", 1, true), tex)
+  end)
+  t.in_folder(function(folder)
+    sweep(folder, {}, function(trial)
+      trial.metrics.best_val_ppl = 30 + trial.seed
+    end)
+    t.eq(select(2, run(folder, "tnn/table10 --tex"):gsub("\\textbf", "")), 1)
+  end)
+end)
+
+t.test("Markdown and HTML hold the same cells", function()
+  t.in_folder(function(folder)
+    sweep(folder, {})
+    local md = run(folder, "tnn/table10 --md")
+    t.ok(md:find("| 0.99 (ours)  |       23.98 | 28.20 ± 0.25 |", 1, true), md)
+    t.ok(md:find("\n| %-+ | %-+: |"), md)
+    local html = run(folder, "tnn/table10 --html")
+    t.ok(html:find("<th>0.99 (ours)</th><td>23.98</td><td>28.20 ± 0.25</td>", 1, true), html)
+    t.ok(html:find("<b>26.20 ± 0.25</b>", 1, true), html)
+    t.ok(html:find "^<!doctype html>" and html:find "</html>\n$", html)
+    local _, code, said = run(folder, "tnn/table10 --md --tex")
+    t.eq(code, 2)
+    t.ok(said:find "choose one of", said)
+  end)
+end)
+
+t.test("a table of many columns stands on its side", function()
+  t.in_folder(function(folder)
+    sweeps.write(folder, { experiment = "e", answers = { "tnn/table15" }, axes = { "decay" },
+      trials = { { config = { decay = 0.99 }, seed = 1, metrics = { ["ppl@512"] = 31 } },
+        { config = { decay = 0.9 }, seed = 1, metrics = { ["ppl@512"] = 32 } } } })
+    local text = run(folder, "tnn/table15")
+    t.ok(line(text, "length"):find "^length +TNN +here +ALiBi .* decay=0.9$", text)
+    t.ok(line(text, "512 ↓"):find "^512 ↓ +24%.67 +31%.00 +24%.15 .* 32%.00$", text)
+  end)
+end)
+
+t.test("--why lists the trials of a cell with their commands", function()
+  t.in_folder(function(folder)
+    local list = sweep(folder, {})
+    local text, code = run(folder, "tnn/table10 --why 0.99/val")
+    t.eq(code, 0)
+    t.ok(line(text, list[4].id:sub(1, 12)):find("done +28%.1000  toeplab run experiments/x.lua "
+      .. "scale=laptop 'note=it'\\''s' decay=0.99 seed=1$"), text)
+    t.eq(select(2, text:gsub("toeplab run", "")), 3)
+    t.ok(not text:find "mean_extrapolation", text)
+    text = run(folder, "tnn/table10 --why learnable")
+    t.eq(text, "learnable: no trial answers it\n")
+    local _, bad, said = run(folder, "tnn/table10 --why 0.99/tset")
+    t.eq(bad, 2)
+    t.ok(said:find "no column 'tset' %(there are: val, extrapolation%)", said)
+    _, bad = run(folder, "tnn/table10 --why 7")
+    t.eq(bad, 2)
+  end)
+end)
+
+t.test("--tolerance marks, and its exit code tells", function()
+  t.in_folder(function(folder)
+    sweep(folder, {}, function(trial) trial.metrics.mean_extrapolation_ppl = nil end)
+    local text, code = run(folder, "tnn/table10 --tolerance 20")
+    t.eq(code, 0)
+    t.ok(line(text, "0.99 (ours)"):find "28%.20 ± 0%.25 ✓", text)
+    text, code = run(folder, "tnn/table10 --tolerance 16")
+    t.eq(code, 4)
+    t.ok(line(text, "0.99 (ours)"):find "✗" and line(text, "0.90"):find "✓", text)
+    t.ok(not line(text, "decay=0.5"):find "[✓✗]", text)
+  end)
+end)
+
+t.test("an experiment's own table, the list, and names that are not there", function()
+  t.in_folder(function(folder)
+    local text, code, said = run(folder .. "/none", "tnn/table10")
+    t.eq(code, 0)
+    t.ok(line(text, "learnable"):find "^learnable +27%.65 +24%.39$", text)
+    t.ok(said:find "no trial here answers tnn/table10", said)
+    sweep(folder, {})
+    text = run(folder, "decays")
+    t.ok(line(text, "decay=0.5"):find "^decay=0%.5 +26%.2000 ± 0%.2484$", text)
+    text = run(folder, "decays --metric mean_extrapolation_ppl")
+    t.ok(line(text, "decay=0.5"):find "44%.2000", text)
+    text = run(folder, "")
+    t.ok(line(text, "tnn/table10 "):find "decays laptop: 12 of 12", text)
+    t.ok(line(text, "tnn/table2 "):find "experiments/tnn%-lm%.lua", text)
+    for _, words in ipairs { "decay", "tnn/table11", "tnn/table10 decay", "--tolerance -1",
+      "decays decay=7", "tnn/table10 seed=99", "decays --metric nix" } do
+      local _, bad = run(folder, words)
+      t.eq(bad, 2)
+    end
+    said = select(3, run(folder, "dekays"))
+    t.ok(said:find "did you mean 'decays'", said)
+  end)
+end)
+
+t.test("a run writes down what it answers", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", [[
+      local tl = require "toeplab"
+      return tl.experiment "tiny" { answers = "tnn/table10", grid = { decay = { 0.9, 0.99 } },
+        seeds = 2, trial = function(t, c) t:log { val_ppl = c.decay + c.seed } end,
+        report = { rows = "decay", columns = { "val_ppl" } } }
+    ]])
+    t.ok(os.execute(("%s run -q '%s/x.lua' -C '%s' >/dev/null 2>&1"):format(program, folder,
+      folder)))
+    local text = run(folder, "tnn/table10")
+    t.ok(line(text, "0.90"):find "25%.28 +2%.40 ± 6%.35", text)
+  end)
+end)
+
+t.done()

@@ -1,0 +1,364 @@
+-- test_asking.lua: which trials words mean; the trash; merging; the large verbs' smaller parts.
+local t = require "harness"
+local core = require "toeplab.core"
+local merge = require "toeplab.store.merge"
+local records = require "toeplab.store.records"
+local select = require "toeplab.store.select"
+local stores = require "stores"
+local trash = require "toeplab.store.trash"
+
+local id = stores.id
+local gone = 2 ^ 22 // 1 | 0 -- more than any process has
+
+local sample = {
+  { name = "a", experiment = "decay", config = { decay = 0.9, op = "tno", causal = true, seed = 1,
+    lengths = { 8, 16 }, steps = 4 }, metrics = { loss = { 5, 4, 3, 2 }, acc = { 0.1, 0.5 } },
+    files = { step = "state a" }, step = 4 },
+  { name = "b", experiment = "decay", config = { decay = 0.99, op = "ski", causal = true, seed = 2,
+    lengths = { 8 }, steps = 4 }, metrics = { loss = { 5, 1 }, acc = { 0.1, 0.3 } } },
+  { name = "c", experiment = "decay", config = { decay = "learnable", op = "ski", causal = false,
+    seed = 1, lengths = { 8 }, steps = 4 }, status = "failed", error = "NaN in loss at step 3",
+    metrics = { loss = { 5, 0.5 } } },
+  { name = "d", experiment = "other", config = { width = 4, note = "x=1" }, status = "failed",
+    ended = "timeout", error = "took longer than 3 seconds", metrics = { gap = { 1, 0 / 0 } } },
+  { name = "e", experiment = "other", config = { width = 8, note = "y" }, status = "running",
+    host = core.sys.hostname(), pid = gone },
+  { name = "f", experiment = "other", config = { width = 16, note = "y" }, status = "running",
+    host = core.sys.hostname(), pid = core.sys.getpid() },
+}
+
+-- The names of the trials that words (separated by blanks) mean, in order of name.
+local function names(store, words, in_trash)
+  local list = {}
+  for word in words:gmatch "%S+" do list[#list + 1] = word end
+  local found = {}
+  for _, row in ipairs(select.new(store, list, in_trash):rows(
+    "json_extract(t.provenance, '$.label') AS name", "ORDER BY name")) do
+    found[#found + 1] = row.name
+  end
+  return table.concat(found)
+end
+
+local function with_store(fn)
+  t.in_folder(function(folder)
+    stores.fill(folder .. "/r", sample)
+    local store <close> = records.open(folder .. "/r", "w")
+    fn(store, folder)
+  end)
+end
+
+t.test("words mean trials by id, experiment, status and place", function()
+  with_store(function(store)
+    for words, want in pairs {
+      [""] = "abcdef", ["@all"] = "abcdef", decay = "abc", other = "def", [id "a"] = "a",
+      [id("b"):sub(1, 9)] = "b", [id("b"):sub(1, 9):upper()] = "b", ["@last"] = "f",
+      ["@last:3"] = "def", ["@failed"] = "c", ["@timeout"] = "d", ["@killed"] = "e",
+      ["@running"] = "f", ["@done"] = "ab", ["decay @last"] = "abcf", ["@last decay=0.99"] = "b",
+      [id("a") .. " " .. id("d")] = "ad",
+    } do
+      t.eq(names(store, words), want)
+    end
+    for _, word in ipairs { "@last:0", "@last:99999999999999999999" } do
+      t.raises(names, "write @last:1 or more", store, word)
+    end
+  end)
+end)
+
+t.test("filters are on keys, metrics and columns, by what the values are", function()
+  with_store(function(store)
+    for words, want in pairs {
+      ["decay=0.9"] = "a", ["decay=.90"] = "a", ["decay!=0.9"] = "bcdef", ["decay>0.5"] = "ab",
+      ["decay<=0.99"] = "ab", ["decay=learnable"] = "c", ["decay~LEARN"] = "c",
+      ["causal=true"] = "ab", ["causal=false"] = "c", ["lengths=8,16"] = "a",
+      ["loss<1.5"] = "bc", ["loss>=1"] = "ab", ["metric:loss=2"] = "a",
+      ["gap=nan"] = "d", ["gap>0"] = "", ["acc!=0.5"] = "bcdef",
+      ["status=failed"] = "c", ["status!=failed"] = "abdef", ["status=killed"] = "e",
+      ["column:status=timeout"] = "d", ["error~nan"] = "c", ["host=elsewhere"] = "abcd",
+      ["seed=1 op=ski"] = "c", ["config:seed=1"] = "ac", ["column:seed=1"] = "acdef",
+      ["scale=smoke width>4"] = "ef", ["note=x=1"] = "d", ["seconds<25s"] = "ab",
+      ["started<1970-01-03"] = "abcdef", ["age<2d"] = "", ["trial=b"] = "b", ["label=b"] = "b",
+      ["id=" .. id("c"):sub(1, 6)] = "c", ["decay op=tno"] = "a",
+    } do
+      t.eq(words .. ": " .. names(store, words), words .. ": " .. want)
+    end
+  end)
+end)
+
+t.test("the best is the least last value of those done, or the greatest by name or word", function()
+  with_store(function(store)
+    t.eq(names(store, "@best:loss"), "b")
+    t.eq(names(store, "@best:max:loss"), "a")
+    t.eq(names(store, "@best:acc"), "a")
+    t.eq(names(store, "@best:min:acc"), "b")
+    t.eq(names(store, "@best:loss seed=1"), "a")
+    t.eq(select.goal "test_acc", "max")
+    t.eq(select.goal "val_ppl", "min")
+    t.eq(select.goal "distance", "min")
+    t.raises(names, "no trial of .* has a metric 'los'; did you mean 'loss'", store, "@best:los")
+    t.raises(names, "no trial that is done has a 'loss'", store, "@best:loss op=x")
+  end)
+end)
+
+t.test("words that mean nothing are errors that help", function()
+  with_store(function(store)
+    for words, want in pairs {
+      ["dekay=1"] = "no trial of .* has a key, metric or column 'dekay'; did you mean 'decay'",
+      ["metric:los<1"] = "a metric 'los'; did you mean 'loss'",
+      ["column:hots=x"] = "a column 'hots'; did you mean 'host'",
+      ["status=faild"] = "no status 'faild'; did you mean 'failed'",
+      ["@faild"] = "'@faild' means no trials; did you mean '@failed'",
+      ["loss<x"] = "'loss<x': loss is compared with a number",
+      ["started>x"] = "a day like", ["age<x"] = "a time like",
+      ["deca"] = "no trial's id begins with 'deca'", ["dekay"] = "did you mean 'decay'",
+    } do
+      t.raises(names, want, store, words)
+    end
+    t.raises(select.one, "'decay' means 3 trials", store, "decay")
+    t.raises(select.ids, "rm: no trial fits", store, { "decay<0" }, "rm")
+  end)
+end)
+
+t.test("whether there were changes is true or false", function()
+  with_store(function(store)
+    for value, want in pairs { ["0"] = false, ["1"] = true, ["NULL"] = false } do
+      store:rows("UPDATE trials SET git_dirty = " .. value)
+      t.eq(store:origin(id "a").dirty, want)
+    end
+  end)
+end)
+
+t.test("thousands of ids may be named", function()
+  with_store(function(store)
+    local words = {}
+    for i = 1, 3000 do words[i] = id(i % 2 == 0 and "a" or "b"):sub(1, 12) end
+    t.eq(#select.ids(store, words, "ls"), 2)
+  end)
+end)
+
+t.test("a value in a filter is a value, whatever it holds", function()
+  with_store(function(store)
+    t.eq(select.new(store, { "op=' OR 1=1 --" }):rows "t.id", {})
+    t.eq(names(store, "error~'"), "")
+    t.eq(names(store, "op=tno'||'"), "")
+    t.raises(names, "has a key", store, [[x"y=1]])
+  end)
+end)
+
+t.test("what is in the trash is nowhere else, and comes back", function()
+  with_store(function(store)
+    trash.put(store, { id "a", id "c" })
+    t.eq(names(store, ""), "bdef")
+    t.eq(names(store, "@best:max:loss"), "b")
+    trash.put(store, { id "d" })
+    t.eq(names(store, "", true), "acd")
+    t.eq(names(store, "@last", true), "d")
+    t.eq(names(store, "op=ski", true), "c")
+    t.raises(trash.put, "is running %(process", store, { id "b", id "f" })
+    t.eq(names(store, ""), "bef")
+    trash.restore(store, { id "a", id "c", id "d" })
+    t.eq(names(store, ""), "abcdef")
+    t.eq(names(store, "", true), "")
+  end)
+end)
+
+t.test("what is deleted leaves no row of it, and only that is", function()
+  with_store(function(store)
+    trash.put(store, { id "a" })
+    t.eq(trash.expired(store, 1), {})
+    t.eq(trash.expired(store, 0), { id "a" })
+    local others = stores.dump(store.folder,
+      ("SELECT * FROM metrics WHERE trial <> '%s'"):format(id "a"))
+    trash.delete(store, id "a")
+    for _, name in ipairs { "metrics", "last", "artifacts", "members" } do
+      local sql = ("SELECT count(*) AS n FROM %s WHERE trial = ?"):format(name)
+      t.eq(store:rows(sql, { id "a" })[1].n, 0)
+    end
+    t.eq(stores.dump(store.folder, "SELECT * FROM metrics"), others)
+    t.eq(trash.stale(store), { { path = "runs/" .. id("a"):sub(1, 12), bytes = 7,
+      why = "no trial is named so" } })
+  end)
+end)
+
+t.test("files that no row knows are found, those of running trials and journals left", function()
+  with_store(function(store)
+    local host = core.sys.hostname()
+    local function put(path) t.write(store.folder .. "/" .. path, "xyz") end
+    local a, e, f = id("a"):sub(1, 12), id("e"):sub(1, 12), id("f"):sub(1, 12)
+    for _, name in ipairs { a, e, f } do core.sys.mkdir(store.folder .. "/runs/" .. name) end
+    put("runs/" .. a .. "/step-00000002.h5")
+    put("runs/" .. a .. "/events-1.jnl")
+    put("runs/" .. a .. "/log.txt")
+    put("runs/" .. a .. "/mine.md")
+    put(("runs/%s/.step-00000002.h5.tmp.%s.%d"):format(a, host, gone))
+    put(("runs/%s/.step-00000003.h5.tmp.%s.%d"):format(a, host, core.sys.getpid()))
+    put("runs/" .. e .. "/step-00000002.h5")
+    put("runs/" .. e .. "/events-1.jnl")
+    put("runs/" .. f .. "/step-00000002.h5")
+    store:rows("INSERT INTO journals VALUES (?, 1, 0)", { id "e" })
+    local found = {}
+    for i, item in ipairs(trash.stale(store)) do
+      t.eq(item.bytes, 3)
+      found[i] = item.path
+    end
+    table.sort(found)
+    t.eq(found, { ("runs/%s/.step-00000002.h5.tmp.%s.%d"):format(a, host, gone),
+      "runs/" .. a .. "/events-1.jnl", "runs/" .. a .. "/step-00000002.h5" })
+  end)
+end)
+
+-- ---- Merging ----------------------------------------------------------------------------------
+
+local function merged(into, from, dry)
+  local other <close> = records.open(from, "r")
+  local store <close> = records.open(into, "w")
+  return merge.run(store, other, dry)
+end
+
+local tables = { "SELECT * FROM metrics", "SELECT * FROM last", "SELECT * FROM artifacts",
+  "SELECT * FROM members", "SELECT trial, kind, text FROM events",
+  "SELECT * FROM trials" }
+
+local function everything(folder)
+  local all = {}
+  for i, sql in ipairs(tables) do all[i] = stores.dump(folder, sql) end
+  return all
+end
+
+t.test("merging brings all but running trials, and again nothing", function()
+  t.in_folder(function(folder)
+    stores.fill(folder .. "/there", sample)
+    stores.fill(folder .. "/here", { sample[2] })
+    local there <close> = records.open(folder .. "/there", "w")
+    there:rows("INSERT INTO events (trial, kind, text) VALUES (?, 'rollback', 'x')", { id "a" })
+    there:rows("UPDATE metrics SET at = 9 WHERE name = 'acc'")
+    there:close()
+    t.eq(merged(folder .. "/here", folder .. "/there", true).add, 3)
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM trials"), 1)
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.add, told.same, told.busy, told.conflict, #told.damaged }, { 3, 1, 2, 0, 0 })
+    local path = "/runs/" .. id("a"):sub(1, 12) .. "/step-00000004.h5"
+    t.eq(t.read(folder .. "/here" .. path), "state a")
+    local of_a = "SELECT trial, name, step, value, at FROM metrics WHERE trial = '" .. id "a" .. "'"
+    t.eq(stores.dump(folder .. "/here", of_a), stores.dump(folder .. "/there", of_a))
+    local columns = [[SELECT config, status, ended, error, step, host, seconds, provenance
+      FROM trials WHERE status <> 'running']]
+    t.eq(stores.dump(folder .. "/here", columns), stores.dump(folder .. "/there", columns))
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM events"), 1)
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM sweeps"), 1)
+    local before = everything(folder .. "/here")
+    told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.add, told.same, told.busy }, { 0, 4, 2 })
+    t.eq(everything(folder .. "/here"), before)
+  end)
+end)
+
+local function variant(of, changes)
+  local copy = {}
+  for key, value in pairs(of) do copy[key] = value end
+  for key, value in pairs(changes) do copy[key] = value end
+  return copy
+end
+
+t.test("of a trial in both the further one stays", function()
+  t.in_folder(function(folder)
+    local a, b = sample[1], sample[2]
+    stores.fill(folder .. "/here", {
+      variant(a, { status = "interrupted", step = 2, metrics = { loss = { 5, 4 } },
+        files = { old = "state of 2" } }), b })
+    stores.fill(folder .. "/there", { a, variant(b, { status = "interrupted", metrics = {} }) })
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.replace, told.ahead, told.add }, { 1, 1, 0 })
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM metrics WHERE name = 'loss'"), 6)
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM v_trials WHERE status = 'done'"), 2)
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM artifacts"), 1)
+  end)
+end)
+
+t.test("a trial that was ended early is not as far as one that was not", function()
+  t.in_folder(function(folder)
+    stores.fill(folder .. "/here", { variant(sample[1], { ended = "pruned", step = 2 }) })
+    stores.fill(folder .. "/there", { sample[1] })
+    t.eq(merged(folder .. "/here", folder .. "/there").replace, 1)
+    t.eq(#stores.dump(folder .. "/here", "SELECT 1 AS x FROM trials WHERE ended IS NULL"), 1)
+  end)
+end)
+
+t.test("what another program made takes the place of what is not done here", function()
+  t.in_folder(function(folder)
+    local a, b = sample[1], sample[2]
+    stores.fill(folder .. "/here",
+      { a, variant(b, { name = "z", status = "queued", metrics = {} }) })
+    stores.fill(folder .. "/there", { variant(a, { name = "y" }), b })
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.add, told.others }, { 2, 1 })
+    local shown = stores.dump(folder .. "/here", [[SELECT json_extract(provenance, '$.label')
+      AS name FROM trials JOIN members ON trial = id]])
+    t.eq(shown, { '{"name":"a"}', '{"name":"b"}' })
+    t.eq(merged(folder .. "/here", folder .. "/there").others, 0)
+  end)
+  local b = sample[2]
+  local waits = variant(b, { name = "z", status = "queued", metrics = {} })
+  t.in_folder(function(folder) -- one that was ended early does not
+    stores.fill(folder .. "/here", { waits })
+    stores.fill(folder .. "/there", { variant(b, { ended = "pruned" }) })
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.add, told.others }, { 1, 0 })
+  end)
+  t.in_folder(function(folder) -- nor does one that is in the trash here
+    stores.fill(folder .. "/here", { waits, b })
+    stores.fill(folder .. "/there", { b })
+    local here <close> = records.open(folder .. "/here", "w")
+    here:rows "UPDATE trials SET trashed = 1.0 WHERE status = 'done'"
+    here:close()
+    t.eq(merged(folder .. "/here", folder .. "/there").others, 0)
+  end)
+end)
+
+t.test("other results of one trial are a conflict: ours stay, an event tells once", function()
+  t.in_folder(function(folder)
+    local a = sample[1]
+    stores.fill(folder .. "/here", { a })
+    stores.fill(folder .. "/there", { variant(a, { metrics = { loss = { 5, 4, 3, 2.5 },
+      acc = { 0.1, 0.5 }, steps_per_second = { 7 } } }) })
+    for _ = 1, 2 do
+      local told = merged(folder .. "/here", folder .. "/there")
+      t.eq({ told.conflict, told.conflicts[1].id }, { 1, id "a" })
+      t.eq(told.conflicts[1].differences, { "loss is 2 at step 4 here and 2.5 at step 4 there" })
+    end
+    local events = stores.dump(folder .. "/here", "SELECT kind, text FROM events")
+    t.eq(#events, 1)
+    t.ok(events[1]:find "on elsewhere differ: loss is 2", events[1])
+    t.eq(#stores.dump(folder .. "/here", "SELECT 1 AS x FROM metrics WHERE value = 2.5"), 0)
+  end)
+end)
+
+t.test("a damaged file is not taken over, nor its row", function()
+  t.in_folder(function(folder)
+    stores.fill(folder .. "/there", sample)
+    local path = "/runs/" .. id("a"):sub(1, 12) .. "/step-00000004.h5"
+    t.write(folder .. "/there" .. path, "state A")
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq(told.damaged, { folder .. "/there" .. path })
+    t.eq(core.sys.exists(folder .. "/here" .. path), false)
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM artifacts"), 0)
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM trials"), 4)
+    t.eq(core.sys.list(folder .. "/here/runs/" .. id("a"):sub(1, 12)), {})
+  end)
+end)
+
+t.test("sweeps keep their order over shards", function()
+  t.in_folder(function(folder)
+    local a, b = sample[1], sample[2]
+    local queued = { status = "queued", metrics = {}, files = {}, step = false }
+    stores.fill(folder .. "/one", { a, variant(b, queued) })
+    stores.fill(folder .. "/two", { variant(a, queued), b })
+    t.eq(merged(folder .. "/all", folder .. "/one").add, 2)
+    local told = merged(folder .. "/all", folder .. "/two")
+    t.eq({ told.replace, told.ahead }, { 1, 1 })
+    t.eq(#stores.dump(folder .. "/all", "SELECT * FROM v_trials WHERE status = 'done'"), 2)
+    t.eq(stores.dump(folder .. "/all", "SELECT position, trial FROM members"),
+      stores.dump(folder .. "/one", "SELECT position, trial FROM members"))
+  end)
+end)
+
+t.done()

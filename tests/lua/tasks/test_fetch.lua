@@ -1,0 +1,248 @@
+-- test_fetch.lua: a data set made here is fetched from a folder: whole, killed in the middle and
+-- resumed, damaged, unpacked, on a full disk; and what is said of one that is not here.
+local t = require "harness"
+local core = require "toeplab.core"
+local datasets = require "toeplab.tasks.datasets"
+
+local quote = require("toeplab.base.shell").quote
+
+local read, write = t.read, t.write
+
+-- A mirror with a plain file and an archive of two files, and a script that fetches them.
+local driver = [==[
+local fetch, stop = require "toeplab.tasks.fetch", require "toeplab.base.errors"
+local sets = dofile(arg[1] .. "/sets.lua")
+local from = arg[3] ~= "" and arg[3] or nil
+local ok, result = pcall(fetch.set, sets[arg[2]], { from = from })
+print(ok and "in " .. result or result.message or result)
+os.exit(ok and 0 or stop.is(result) and result.code or 99)
+]==]
+
+local function set_text(folder, plain)
+  local one, two = ("first\n"):rep(1000), ("second\n"):rep(3000)
+  assert(core.sys.mkdir(folder .. "/mirror/pair"))
+  write(folder .. "/mirror/plain.txt", plain)
+  write(folder .. "/mirror/pair/one.txt", one)
+  write(folder .. "/mirror/pair/two.txt", two)
+  assert(os.execute(("cd %s/mirror && tar -cJf pair.tar.xz pair && rm -r pair"):format(folder)))
+  return ([[return {
+    plain = { name = "plain", source = "here", files = { { "plain/plain.txt", %d, "%s" } },
+      download = { { url = "https://nowhere.invalid/plain.txt", file = "plain/plain.txt",
+        sha256 = "%s" } } },
+    pair = { name = "pair", source = "here", archive = { "pair.tar.xz", "%s" },
+      files = { { "pair/one.txt", %d, "%s" }, { "pair/two.txt", %d, "%s" } } },
+  }]]):format(#plain, core.sha256(plain), core.sha256(plain),
+    core.sha256_file(folder .. "/mirror/pair.tar.xz"), #one, core.sha256(one), #two,
+    core.sha256(two))
+end
+
+-- Runs fn(folder, fetch) with fetch(name, from, before, data) -> exit code, what was said. from:
+-- the mirror; before: words of the shell before the command; data: TOEPLAB_DATA.
+local function with_mirror(fn)
+  t.in_folder(function(folder)
+    write(folder .. "/driver.lua", driver)
+    write(folder .. "/sets.lua", set_text(folder, ("some text of a corpus\n"):rep(40000)))
+    fn(folder, function(name, from, before, data)
+      local command = ("%s env TOEPLAB_DATA=%s XDG_CACHE_HOME=%s %s lua %s/driver.lua %s %s %s")
+        :format(before or "", quote(data or ""), folder, quote(core.sys.executable()), folder,
+          folder, name, quote(from or ""))
+      local _, kind, code = os.execute(("sh -c %s >%s/said 2>&1"):format(quote(command), folder))
+      return kind == "signal" and 128 + code or code, read(folder .. "/said")
+    end)
+  end)
+end
+
+t.test("a file is fetched once, under its name only when whole", function()
+  with_mirror(function(folder, fetch)
+    local code, said = fetch("plain", folder .. "/mirror")
+    t.eq({ code, said }, { 0, "in " .. folder .. "/toeplab/data/plain\n" })
+    t.eq(core.sys.list(folder .. "/toeplab/data"), { "plain" })
+    t.eq(read(folder .. "/toeplab/data/plain/plain.txt"), read(folder .. "/mirror/plain.txt"))
+    os.remove(folder .. "/mirror/plain.txt")
+    t.eq(fetch("plain", folder .. "/mirror"), 0)
+  end)
+end)
+
+t.test("a download that was killed goes on where it stopped", function()
+  with_mirror(function(folder, fetch)
+    -- A curl that writes the beginning of the file and then kills its whole process group.
+    assert(core.sys.mkdir(folder .. "/bin"))
+    write(folder .. "/bin/curl", ([[#!/bin/sh
+      for word; do [ "$last" = --output ] && head -c 300000 %s/mirror/plain.txt >"$word"; last=$word
+      done
+      kill -KILL 0
+    ]]):format(folder))
+    assert(os.execute("chmod 755 " .. folder .. "/bin/curl"))
+    local path = ("PATH=%s/bin:%s"):format(folder, os.getenv "PATH")
+    t.eq(fetch("plain", folder .. "/mirror", "setsid -w env " .. path), 137)
+    local part = folder .. "/toeplab/data/.plain.txt.part"
+    local had = read(part)
+    t.eq(#had, 300000)
+    t.ok(not core.sys.exists(folder .. "/toeplab/data/plain"))
+    -- Only what is missing is read again: the beginning may be anything by now.
+    local whole = read(folder .. "/mirror/plain.txt")
+    write(folder .. "/mirror/plain.txt", ("x"):rep(#had) .. whole:sub(#had + 1))
+    t.eq(fetch("plain", folder .. "/mirror"), 0)
+    t.eq(read(folder .. "/toeplab/data/plain/plain.txt"), whole)
+  end)
+end)
+
+t.test("a download ends with the process that started it", function()
+  with_mirror(function(folder, fetch)
+    assert(core.sys.mkdir(folder .. "/bin"))
+    -- A curl that kills the program and waits to be ended itself.
+    write(folder .. "/bin/curl", ([[#!/bin/sh
+      trap 'echo ended >%s/ended; exit' TERM
+      kill -KILL $PPID
+      for i in $(seq 100); do sleep 0.05; done
+    ]]):format(folder))
+    assert(os.execute("chmod 755 " .. folder .. "/bin/curl"))
+    local path = ("PATH=%s/bin:%s"):format(folder, os.getenv "PATH")
+    t.eq(fetch("plain", folder .. "/mirror", "env " .. path), 137)
+    for _ = 1, 100 do
+      if core.sys.exists(folder .. "/ended") then break end
+      core.sys.sleep(0.05)
+    end
+    t.ok(core.sys.exists(folder .. "/ended"), "curl goes on")
+    -- Nothing stays of the attempt, and nobody is in the way of the next one.
+    t.eq(fetch("plain", folder .. "/mirror"), 0)
+    t.eq(core.sys.list(folder .. "/toeplab/data"), { "plain" })
+  end)
+end)
+
+t.test("a mirror is a folder of any name, or an address", function()
+  with_mirror(function(folder, fetch)
+    local odd = folder .. "/a b%20#[1]?"
+    assert(core.sys.rename(folder .. "/mirror", odd))
+    for _, case in ipairs { { "plain", odd }, { "pair", "a b%20#[1]?/" } } do
+      local code, said = fetch(case[1], case[2], "cd " .. folder .. ";")
+      t.ok(code == 0, said)
+    end
+    os.execute("rm -r " .. folder .. "/toeplab")
+    t.eq(fetch("plain", "file://" .. folder .. "/a%20b%2520%23%5B1%5D%3F"), 0)
+    os.execute("rm -r " .. folder .. "/toeplab")
+    local code, said = fetch("plain", folder .. "/none")
+    t.eq(code, 2)
+    t.ok(said:find("--from " .. folder .. "/none: is neither a folder nor an address", 1, true))
+  end)
+end)
+
+t.test("what has another sha256 is refused and removed", function()
+  with_mirror(function(folder, fetch)
+    write(folder .. "/mirror/plain.txt", "another text")
+    local code, said = fetch("plain", folder .. "/mirror")
+    t.eq(code, 4)
+    t.ok(said:find("plain.txt: its sha256 is %x+, not %x+"), said)
+    t.eq(core.sys.list(folder .. "/toeplab/data"), {})
+    -- A part that is too long is thrown away, and the file fetched from its beginning.
+    write(folder .. "/toeplab/data/.plain.txt.part", ("y"):rep(1000000))
+    write(folder .. "/mirror/plain.txt", ("some text of a corpus\n"):rep(40000))
+    t.eq(fetch("plain", folder .. "/mirror"), 0)
+  end)
+end)
+
+t.test("an archive is unpacked whole or not at all", function()
+  with_mirror(function(folder, fetch)
+    t.eq(fetch("pair", folder .. "/mirror"), 0)
+    local data = folder .. "/toeplab/data"
+    t.eq(core.sys.list(data), { "pair" })
+    t.eq(core.sys.list(data .. "/pair"), { "one.txt", "two.txt" })
+    -- A file that was lost or damaged comes back.
+    os.remove(data .. "/pair/one.txt")
+    write(data .. "/pair/two.txt", ("third.\n"):rep(3000))
+    assert(core.sys.mkdir(data .. "/.pair.tmp.999999999"))
+    t.eq(fetch("pair", folder .. "/mirror"), 0)
+    t.eq(read(data .. "/pair/one.txt"), ("first\n"):rep(1000))
+    t.eq(read(data .. "/pair/two.txt"), ("second\n"):rep(3000))
+    t.eq(core.sys.list(data), { "pair" })
+  end)
+end)
+
+t.test("an archive in TOEPLAB_DATA is taken, and needs no network", function()
+  with_mirror(function(folder, fetch)
+    local mirror = folder .. "/mirror"
+    local code, said = fetch("pair", nil, nil, "/nowhere")
+    t.eq(code, 2)
+    t.ok(said:find("no address of it is known. Either put the archive pair.tar.xz in"), said)
+    t.eq(fetch("pair", nil, nil, mirror), 0)
+    t.eq(core.sys.list(mirror), { "pair", "pair.tar.xz", "plain.txt" })
+    -- A folder that is not to be written is left alone.
+    t.ok(os.execute(("rm -r %s/pair && chmod 555 %s"):format(mirror, mirror)))
+    t.eq(fetch("pair", nil, nil, mirror), 0)
+    t.ok(os.execute("chmod 755 " .. mirror))
+    t.eq(core.sys.list(mirror), { "pair.tar.xz", "plain.txt" })
+    t.eq(core.sys.list(folder .. "/toeplab/data/pair"), { "one.txt", "two.txt" })
+    -- What is in it must be what is listed.
+    local sets = read(folder .. "/sets.lua")
+    write(folder .. "/sets.lua", (sets:gsub('"pair/two.txt", (%d+), "%x+"',
+      '"pair/two.txt", %1, "' .. core.sha256 "other" .. '"')))
+    os.remove(folder .. "/toeplab/data/pair/one.txt")
+    code, said = fetch("pair", nil, nil, mirror)
+    t.eq({ code, core.sys.exists(folder .. "/toeplab/data/pair/one.txt") }, { 4, false })
+    t.ok(said:find "pair/two.txt: differs after unpacking", said)
+    write(folder .. "/sets.lua", sets)
+    -- A damaged one is refused.
+    write(mirror .. "/pair.tar.xz", "no archive")
+    os.remove(folder .. "/toeplab/data/pair/one.txt")
+    code, said = fetch("pair", nil, nil, mirror)
+    t.eq(code, 4)
+    t.ok(said:find("the archive is damaged or another one"), said)
+  end)
+end)
+
+t.test("no network, and a full disk: what happened, and what to do", function()
+  with_mirror(function(folder, fetch)
+    local code, said = fetch("plain")
+    t.eq(code, 1)
+    t.ok(said:find("nowhere.invalid/plain.txt: .-; the same command continues"), said)
+    t.ok(said:find("Without a network, put plain/plain.txt in a folder"), said)
+    code, said = fetch("plain", folder .. "/mirror", "trap '' XFSZ; ulimit -f 200;")
+    t.eq(code, 6)
+    t.ok(said:find("free some space and give the same command again"), said)
+    t.eq(fetch("plain", folder .. "/mirror"), 0)
+    code, said = fetch("pair", folder .. "/mirror", "trap '' XFSZ; ulimit -f 16;")
+    t.eq(code, 6)
+    t.ok(said:find("unpacking .*free some space"), said)
+    t.eq(fetch("pair", folder .. "/mirror"), 0)
+  end)
+end)
+
+t.test("how a file stands", function()
+  t.in_folder(function(folder)
+    local path, entry = folder .. "/x", { "x", 4, core.sha256 "text" }
+    local function state(text, check)
+      write(path, text)
+      return datasets.file_state(path, entry, check)
+    end
+    t.eq(datasets.file_state(path, entry), "absent")
+    t.eq({ state "text", state "tex", state "", state "next" },
+      { "here", "wrong size", "wrong size", "here" })
+    t.eq({ state("text", true), state("next", true) }, { "here", "differs" })
+  end)
+end)
+
+t.test("the list of sets is complete and has no address without a hash", function()
+  local function hash(text) return type(text) == "string" and text:find("^%x+$") and #text == 64 end
+  local seen = {}
+  for _, set in ipairs(datasets.list) do
+    t.ok(not seen[set.name] and set.what and set.source and set.licence, set.name)
+    seen[set.name] = true
+    local files = {}
+    for _, file in ipairs(set.files) do
+      files[file[1]] = true
+      t.ok(file[3] == nil and set.download or hash(file[3]) and file[2] > 0, file[1])
+    end
+    for _, item in ipairs(set.download or {}) do
+      t.ok(item.url:find("^https://") and hash(item.sha256), item.url)
+      t.ok(item.unpack == "zip" or files[item.file], item.url)
+    end
+    for _, names in pairs(set.parts or {}) do
+      for _, name in ipairs(names) do t.ok(files[name], name) end
+    end
+    t.ok(not set.archive or hash(set.archive[2]), set.name)
+    t.ok(set.archive or set.download or set.package or set.generated, set.name)
+    t.ok(#datasets.advice(set) >= 1)
+  end
+end)
+
+t.done()

@@ -1,0 +1,273 @@
+-- test_budget.lua: trials that are pruned, run out of time or memory, or take too long.
+local core = require "toeplab.core"
+local experiment = require "toeplab.trials.experiment"
+local journal = require "toeplab.store.journal"
+local plan = require "toeplab.trials.plan"
+local prune = require "toeplab.trials.prune"
+local provenance = require "toeplab.trials.provenance"
+local records = require "toeplab.store.records"
+local stores = require "stores"
+local t = require "harness"
+local trials = require "trials"
+local wire = require "toeplab.base.wire"
+local worker = require "toeplab.runs.worker"
+
+local query, in_folder = trials.query, t.in_folder
+
+local script = [[
+local tl = require "toeplab"
+return tl.experiment "budget" {
+  fixed = { steps = 40, pause = 0.0, take = 0 },
+  grid = { quality = { 1, 2, 3, 4, 5, 6 } },
+  EXTRA
+  trial = function(t, c)
+    local x = tl.zeros(4)
+    local part = { state = function() return { x = x } end, load = function(_, s) x:copy(s.x) end }
+    for step in t:steps(c.steps, part, part) do
+      if c.take > 0 then x = tl.zeros(c.take) end
+      t:log { loss = c.quality + 1 / step }
+      tl.sys.sleep(c.pause)
+    end
+    t:log { final = c.quality }
+  end,
+  report = { rows = "quality", columns = { "loss" } },
+}
+]]
+
+local function run(folder, extra, words, options)
+  return trials.run(folder, (script:gsub("EXTRA", extra)), words, options)
+end
+
+local function status(folder)
+  local list = {}
+  for i, row in ipairs(query(folder, [[SELECT status, json_extract(config, '$.quality') AS q
+    FROM v_trials ORDER BY q]])) do
+    list[i] = row.status
+  end
+  return table.concat(list, " ")
+end
+
+t.test("the trials behind are pruned, at the steps of the rule, and not taken up again", function()
+  in_folder(function(folder)
+    local extra = 'prune = { metric = "loss", rule = "asha", eta = 2, min_steps = 4 },'
+    local code, said = run(folder, extra, { "pause=0.02" })
+    t.eq(code, 0)
+    t.eq(status(folder), "done pruned pruned pruned pruned pruned")
+    t.ok(said:find "quality=2: pruned: loss is 2.25 at step 4, not among the best 1 of 2", said)
+    t.ok(said:find "6 trials: 1 done, 5 pruned", said)
+    local events = query(folder, "SELECT kind, step FROM v_events WHERE kind = 'prune'")
+    t.eq({ #events, events[1].kind, events[1].step }, { 5, "prune", 4 })
+    t.eq(#query(folder, "SELECT 1 FROM v_metrics WHERE name = 'final'"), 1)
+    code, said = run(folder, extra, { "pause=0.02" })
+    t.eq(code, 0)
+    t.ok(said:find "6 trials: 6 already done", said)
+  end)
+  in_folder(function(folder)
+    t.eq(run(folder, 'prune = { metric = "loss", rule = "median", min_steps = 4, goal = "max" },',
+      { "pause=0.02" }), 0)
+    t.eq(status(folder), "done done done done done done") -- each is better than all before
+  end)
+end)
+
+-- What a Pruner says at step 4 of trial number i of a store of four, whose losses are -1 to -4;
+-- events: number of a trial -> what was decided of it; over: of those that have ended.
+local function judged(i, events, over, spec)
+  local word, why, told
+  in_folder(function(folder)
+    local list, trial_list = {}, {}
+    for k, name in ipairs { "a", "b", "c", "d" } do
+      list[k] = { name = name, experiment = "x", config = { n = k }, metrics = { loss = {} } }
+      for step = 1, 8 do list[k].metrics.loss[step] = -k * 1.0 end
+      trial_list[k] = { id = stores.id(name), status = (over or {})[k] }
+    end
+    stores.fill(folder, list)
+    local store <close> = records.open(folder, "w")
+    for k, event in pairs(events) do
+      store:event(trial_list[k].id, 4, event, ("loss is %d.0 at step 4, by hand"):format(-k))
+    end
+    local pruner = prune.new({ metric = "loss", rule = "asha", eta = 2.0, min_steps = 4,
+      goal = spec or "min" }, store, trial_list, trial_list)
+    word, why = pruner:judge(trial_list[i], 4)
+    told = store:rows("SELECT kind, text FROM v_events WHERE trial = ?", { trial_list[i].id })
+    t.eq({ pruner:judge(trial_list[i], 4) }, { word, why }) -- it stays
+  end)
+  return word, why, told[1] and told[1].kind
+end
+
+t.test("a trial is judged among those before it, once they were there or have ended", function()
+  t.eq({ judged(1, {}) }, { "go", "loss is -1.0 at step 4, among the first 1", "judged" })
+  t.eq(judged(2, {}), nil) -- the first one has not been there
+  t.eq({ judged(2, { "judged" }) }, { "go", "loss is -2.0 at step 4, among the best 1 of 2",
+    "judged" })
+  t.eq({ judged(2, { "judged" }, nil, "max") }, { "prune",
+    "loss is -2.0 at step 4, not among the best 1 of 2", "prune" })
+  t.eq(judged(3, { "judged" }), nil) -- nor the second
+  t.eq({ judged(3, { "judged" }, { [2] = "failed" }, "max") }, { "prune",
+    "loss is -3.0 at step 4, not among the best 1 of 2", "prune" })
+  t.eq({ judged(4, { "prune", "judged", "judged" }, { "pruned" }) }, { "go",
+    "loss is -4.0 at step 4, among the best 2 of 4", "judged" })
+  t.eq({ judged(4, { "judged", "judged", "judged", "prune" }) }, { "prune",
+    "loss is -4.0 at step 4, by hand", "prune" })
+end)
+
+-- Losses that cross: what a trial is worth depends on the step at which it is judged.
+local crossing = script:gsub("EXTRA", 'prune = { metric = "loss", eta = 2, min_steps = 3 },')
+  :gsub("c.quality %+ 1 / step",
+  "((c.quality * 7) %% 5) * (1 + ((c.quality * step) %% 4)) + 1 / step")
+
+local function outcome(folder)
+  local lines = {}
+  for _, sql in ipairs { [[SELECT json_extract(config, '$.quality') AS a, status AS b FROM v_trials
+      ORDER BY a]],
+    [[SELECT json_extract(config, '$.quality') AS a, m.step || ' ' || m.value AS b FROM v_metrics m
+      JOIN v_trials t ON t.id = m.trial ORDER BY a, m.step, m.name]],
+    [[SELECT json_extract(config, '$.quality') AS a, e.step || ' ' || e.kind || ' ' || e.text AS b
+      FROM v_events e JOIN v_trials t ON t.id = e.trial ORDER BY a, e.step]] } do
+    for _, row in ipairs(query(folder, sql)) do lines[#lines + 1] = row.a .. " " .. row.b end
+  end
+  return table.concat(lines, "\n")
+end
+
+t.test("what is pruned does not depend on the number of workers, nor on interruptions", function()
+  local wanted
+  in_folder(function(folder)
+    t.eq(trials.run(folder, crossing), 0)
+    wanted = outcome(folder)
+    t.eq(status(folder), "done pruned done pruned done pruned")
+  end)
+  for _, jobs in ipairs { 3, 6 } do
+    in_folder(function(folder)
+      t.eq(trials.run(folder, crossing, {}, { jobs = jobs }), 0)
+      t.eq(outcome(folder), wanted)
+    end)
+  end
+  for _, jobs in ipairs { 1, 3 } do -- stopped in step 2 of the first trial to 7 of the last
+    in_folder(function(folder)
+      local code, runs = trials.run_stopped(folder, crossing, { "1-2", "2-3", "3-4", "4-5", "5-6",
+        "6-7" }, 'c.quality .. "-" .. step', {}, { jobs = jobs })
+      t.eq({ code, runs > 2 }, { 0, true })
+      t.eq(outcome(folder), wanted)
+    end)
+  end
+end)
+
+t.test("who is behind a trial that was killed is not judged without it", function()
+  in_folder(function(folder)
+    local wanted
+    in_folder(function(other)
+      trials.run(other, crossing)
+      wanted = outcome(other)
+    end)
+    local deaths = folder .. "/deaths"
+    core.sys.mkdir(deaths)
+    for i = 1, 2 do t.write(deaths .. "/" .. i, "") end
+    local text = crossing:gsub("t:log { loss", function(log)
+      return ([[if c.quality == 1 and step == 2 and (os.remove("%s/1") or os.remove("%s/2")) then
+        os.execute("kill -KILL $PPID") end %s]]):format(deaths, deaths, log)
+    end)
+    local code, said = trials.run(folder, text, {}, { jobs = 3 })
+    t.eq(code, 1)
+    t.ok(said:find "killed by signal 9.*trials after it are judged by its values", said)
+    t.eq(trials.run(folder, text, {}, { jobs = 3 }), 0)
+    t.eq(outcome(folder), wanted)
+  end)
+end)
+
+t.test("a trial that waits for one on another device does not hold its worker", function()
+  in_folder(function(folder)
+    local apart = core.sys.executable():gsub("[^/]*$", "") .. "tests/apart.so"
+    local text = crossing:gsub("grid = ", ([[zip = { device = { "cpu", "%s", "cpu" },
+      quality = { 1, 2, 3 } }, grid0 = ]]):format(apart)):gsub("grid0 = {[^}]*} },", "")
+    t.eq(trials.run(folder, text), 0)
+    t.eq(status(folder), "done pruned done")
+  end)
+end)
+
+t.test("the shares of a sweep are all of it, and no trial is in two", function()
+  in_folder(function(folder)
+    t.eq(run(folder, "", { "steps=1" }, { shard = { part = 1, of = 3 } }), 0)
+    t.eq(status(folder), "done queued queued done queued queued")
+    t.eq(run(folder, "", { "steps=1" }, { shard = { part = 3, of = 3 } }), 0)
+    t.eq(status(folder), "done queued done done queued done")
+  end)
+end)
+
+t.test("a worker whose coordinator is gone begins nothing", function()
+  in_folder(function(folder)
+    local path = folder .. "/x.lua"
+    t.write(path, (script:gsub("EXTRA", "")))
+    local exp = experiment.load(path)
+    local first = plan.trials(exp, { "steps=1" })[1]
+    core.sys.mkdir(folder .. "/results/runs/one")
+    t.write(folder .. "/in", wire.line("trial", 1, worker.check(exp, first, provenance.code_hash()),
+      "runs/one", 1, 0.0))
+    t.eq({ os.execute(("'%s' worker '%s' --dir '%s/results' steps=1 <'%s/in' 3>'%s/out'"):format(
+      core.sys.executable(), path, folder, folder, folder)) }, { true, "exit", 0 })
+    t.eq(core.sys.read_file(folder .. "/out"), "")
+    t.eq({ journal.read(folder .. "/results/runs/one/events-1.jnl", 0) }, { {}, 0 })
+  end)
+end)
+
+t.test("a trial has its budget of time, over all its attempts", function()
+  in_folder(function(folder)
+    local words = { "pause=0.03", "quality=1", "steps=200" }
+    local code, said = run(folder, 'budget = { trial = "1s" },', words)
+    t.eq(code, 1)
+    t.ok(said:find "quality=1 failed: budget: has had its 1 seconds", said)
+    t.eq(status(folder), "budget")
+  end)
+end)
+
+t.test("all trials of a command together have theirs; the next command has it again", function()
+  in_folder(function(folder)
+    local words = { "pause=0.01", "quality=1,2,3" }
+    local code, said = run(folder, 'budget = { total = "0.6s" },', words)
+    t.eq(code, 3)
+    t.ok(said:find "the trials have had their 0.6 seconds; the same command continues", said)
+    t.ok(status(folder):find "interrupted" or status(folder):find "queued")
+    for _ = 1, 9 do
+      if code == 3 then code = run(folder, 'budget = { total = "0.6s" },', words) end
+    end
+    t.eq({ code, status(folder) }, { 0, "done done done" })
+  end)
+end)
+
+t.test("memory is bounded", function()
+  in_folder(function(folder)
+    local code, said = run(folder, 'budget = { memory = "1M" },',
+      { "quality=1,2", "take=1000000", "steps=2" })
+    t.eq(code, 1)
+    t.ok(said:find "budget: %d+ MB of memory are used at step 1, and 1 are allowed", said)
+    t.eq(status(folder), "budget budget")
+  end)
+end)
+
+t.test("a trial that takes too long is stopped, and the others go on", function()
+  in_folder(function(folder)
+    local slow = script:gsub("tl.sys.sleep%(c.pause%)",
+      "if c.quality == 2 then while true do end end"):gsub("EXTRA", "")
+    local code, said = trials.run(folder, slow, { "quality=1,2,3" }, { timeout = 0.7 })
+    t.eq(code, 1)
+    t.ok(said:find "quality=2 failed: took longer than 0.7 seconds", said)
+    t.eq(status(folder), "done timeout done")
+    slow = slow:gsub("c.quality == 2", "c.quality > 3")
+    code, said = trials.run(folder, slow, { "quality=4,5" }, { timeout = 0.3 })
+    t.eq(code, 1)
+    t.ok(said:find "quality=5 failed: took longer than 0.3 seconds", said)
+  end)
+end)
+
+t.test("with fail_fast the first failure stops the others, and is the exit code", function()
+  in_folder(function(folder)
+    local text = script:gsub("EXTRA", ""):gsub("tl.sys.sleep%(c.pause%)",
+      'if c.quality == 2 then error "broken" end tl.sys.sleep(0.02)')
+    local code, said = trials.run(folder, text, {}, { fail_fast = true, jobs = 2 })
+    t.eq(code, 1)
+    t.ok(said:find "quality=2 failed: .*broken", said)
+    local list = status(folder)
+    t.ok(list:find "^interrupted failed queued queued queued queued"
+      or list:find "^done failed", list)
+  end)
+end)
+
+t.done()

@@ -1,0 +1,347 @@
+-- test_experiment.lua: declarations, trials, overrides; configurations, JSON, tables, corpora.
+local t = require "harness"
+local config = require "toeplab.base.config"
+local corpus = require "toeplab.tasks.corpus"
+local experiment = require "toeplab.trials.experiment"
+local core = require "toeplab.core"
+local json = require "toeplab.base.json"
+local plan = require "toeplab.trials.plan"
+local progress = require "toeplab.base.progress"
+local provenance = require "toeplab.trials.provenance"
+local report = require "toeplab.report.table_text"
+
+-- The experiment in text, loaded from a file of a known name; what fails is raised as text.
+local function declare(text)
+  local path = os.tmpname()
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+  local ok, result = pcall(experiment.load, path)
+  os.remove(path)
+  if not ok then error((tostring(result):gsub(path:gsub("%p", "%%%0"), "x.lua")), 0) end
+  return result, path
+end
+
+local good = [[
+local tl = require "toeplab"
+return tl.experiment "test" {
+  fixed = { layers = 2, rate = 0.5, name = "a", on = true, sizes = { 1, 2 } },
+  grid = {
+    decay = { 0.99, 1, "learnable" },
+    width = { 8, 16 },
+  },
+  seeds = 2,
+  scale = { small = { layers = 1, width = { 4 } } },
+  trial = function(t, c) end,
+}
+]]
+
+local function refused(old, new, want)
+  local place, last = good:find(old, 1, true)
+  t.ok(place, "the text has no " .. old)
+  t.raises(declare, want, good:sub(1, place - 1) .. new .. good:sub(last + 1))
+end
+
+t.test("a misspelt field is an error with its line and a suggestion", function()
+  refused("fixed =", "fixd =",
+    "x%.lua:3: an experiment has no field 'fixd'; did you mean 'fixed'%?")
+  refused("seeds = 2", "seeds = 0", "x%.lua:8: seeds must be")
+  refused("width = { 8, 16 }", "width = 8", "x%.lua:6: grid: width must be a list")
+  refused("width = { 8, 16 }", "layers = { 8 }", "layers is declared twice")
+  refused("layers = 1,", "layrs = 1,", "x%.lua:9: .*'layrs'.*did you mean 'layers'")
+  refused("trial = function(t, c) end,", "", "has no trial")
+  refused("on = true", "seed = 3", "x%.lua:3: the key 'seed' is set by the runner")
+  refused("on = true", "on = print", "x%.lua:3: on must be .*not a function")
+  refused("scale = { small", 'scale = { ["../up"] = {}, small', "x%.lua:9: .*'%.%./up' cannot be")
+  refused("seeds = 2,", "data = { a = 'name' },", "x%.lua:8: data must be a list of keys")
+  refused("seeds = 2,", "checkpoint = { steps = 1.5 },", "steps must be an integer above 0")
+  refused("seeds = 2,", "checkpoint = { seconds = 0 / 0 },", "seconds must be a number above 0")
+end)
+
+t.test("values without names or that no store keeps are errors with their line", function()
+  refused("fixed =", "5, fixed =", "x%.lua:2: test has a value, 5, without a name")
+  refused("on = true", "[3] = true", "x%.lua:3: fixed has %[3%], true, without a name")
+  refused("width = { 8, 16 }", "{ 8, 16 }", "x%.lua:4: grid has a value, a table, without a name")
+  refused("layers = 1,", "1,", "x%.lua:9: small has a value, 1, without a name")
+  refused("rate = 0.5", "rate = 0/0", "x%.lua:3: rate must be a finite number, not nan")
+  refused("0.99, 1", "0.99, 1/0", "x%.lua:5: decay must be a finite number, not inf")
+  refused("{ 1, 2 }", "{ 1, 2, x = 3 }", "x%.lua:3: sizes must be .*not a table with names")
+  t.raises(json.encode, "^JSON has no nan$", { -(0 / 0) })
+end)
+
+t.test("the rows and columns of a report are checked when the script is loaded", function()
+  local function report_is(text, want)
+    refused("seeds = 2,", "seeds = 2,\n  report = " .. text .. ",", want)
+  end
+  report_is('{ rows = "decy", columns = { "loss" } }',
+    "x%.lua:9: report: rows: there is no key 'decy'; did you mean 'decay'")
+  report_is('{ columns = { "loss" } }', "x%.lua:9: report: rows must name a key")
+  report_is('{ rows = {}, columns = { "loss" } }', "report: rows must name a key, or list several")
+  report_is('{ rows = { "decay", { 1 } }, columns = { "loss" } }', "rows: there is no key 'table")
+  report_is('{ rows = { "decay", "sed" }, columns = { "loss" } }', "did you mean 'seed'")
+  report_is('{ rows = "decay", columns = "loss" }', "columns must be a list of metrics")
+  report_is('{ rows = "decay" }', "columns must be a list of metrics")
+  report_is('{ row = "decay" }', "x%.lua:9: report has no field 'row'; did you mean 'rows'")
+  local text = good:gsub("seeds = 2,", 'seeds = 2, report = { rows = "seed", columns = { "x" } },')
+  t.eq(declare(text).report.rows, "seed")
+end)
+
+t.test("a script cannot make or use an undeclared global", function()
+  t.raises(declare, "x%.lua:1: global 'y' is not allowed", "y = 1\n" .. good)
+  t.raises(declare, "x%.lua:1: 'prnt' is not declared; did you mean 'print'", "prnt(1)\n" .. good)
+  t.raises(declare, "ends with: return tl%.experiment", "return 3")
+  t.raises(declare, "x%.lua:1: .*expected", "return return")
+end)
+
+t.test("trials are all combinations with each seed, in an order of their own", function()
+  local trials, about = plan.trials(declare(good), {})
+  t.eq(#trials, 12)
+  t.eq(about.axes, { "decay", "width" })
+  t.eq(trials[1].label, "decay=0.99 width=8 seed=1")
+  t.eq(trials[2].label, "decay=0.99 width=8 seed=2")
+  t.eq(trials[3].label, "decay=0.99 width=16 seed=1")
+  t.eq(trials[12].label, "decay=learnable width=16 seed=2")
+  t.eq(trials[12].config, { layers = 2, rate = 0.5, name = "a", on = true, sizes = { 1, 2 },
+    decay = "learnable", width = 16, seed = 2, precision = "float32", device = "cpu" })
+end)
+
+t.test("overrides take the type of what is declared", function()
+  local exp = declare(good)
+  local trials = plan.trials(exp, { "layers=3", "rate=2", "name=b=c", "on=false", "sizes=4,5,6",
+    "decay=learnable,0.5", "width=32", "seed=7" })
+  t.eq(#trials, 2)
+  t.eq(trials[1].config, { layers = 3, rate = 2.0, name = "b=c", on = false, sizes = { 4, 5, 6 },
+    decay = "learnable", width = 32, seed = 7, precision = "float32", device = "cpu" })
+  t.eq(math.type(trials[1].config.rate), "float")
+  t.eq(trials[2].config.decay, 0.5)
+  t.eq(#plan.trials(exp, { "seeds=3" }), 18)
+  t.eq(plan.trials(exp, { "layers=1e1" })[1].config.layers, 10)
+end)
+
+t.test("a scale sets values, and words after it still win", function()
+  local exp = declare(good)
+  local trials = plan.trials(exp, { "scale=small", "decay=1" })
+  t.eq(#trials, 2)
+  t.eq({ trials[1].config.layers, trials[1].config.width }, { 1, 4 })
+  t.eq(plan.trials(exp, { "layers=5", "scale=small" })[1].config.layers, 5)
+end)
+
+t.test("overrides that do not fit are errors that name the line", function()
+  local exp = declare(good)
+  local function refuse(want, ...) t.raises(plan.trials, want, exp, { ... }) end
+  refuse(":3: unknown key 'layrs' on the command line; did you mean 'layers'%?", "layrs=3")
+  refuse(":3: layers takes an integer, got 'two'", "layers=two")
+  refuse(":3: layers takes an integer, got '2.5'", "layers=2.5")
+  refuse(":3: on takes true or false, got 'yes'", "on=yes")
+  refuse(":6: width takes an integer in each place", "width=8,x")
+  refuse(":9: there is no scale 'smal'; did you mean 'small'", "scale=smal")
+  refuse("seeds takes integers from 1 up, got '0'", "seeds=0")
+  refuse("'layers' is not an override", "layers")
+end)
+
+t.test("a key that only scales give needs a scale", function()
+  local exp = declare((good:gsub("small = {", "large = { steps = 9 }, small = { steps = 1,")))
+  t.raises(plan.trials, ":9: 'steps' has a value only in a scale: add scale=large or scale=small",
+    exp, {})
+  t.eq(plan.trials(exp, { "scale=small", "steps=4" })[1].config.steps, 4)
+end)
+
+t.test("an experiment's check runs before anything", function()
+  local exp = declare((good:gsub("seeds = 2,",
+    'seeds = 2, check = function(c) assert(c.width > 8, "width is small") end,')))
+  t.raises(plan.trials, "width is small", exp, {})
+  t.eq(#plan.trials(exp, { "width=9" }), 6)
+end)
+
+t.test("reading an undeclared key is an error, writing too", function()
+  local c = config.new { layers = 2, sizes = { 1 } }
+  t.raises(function() return c.layer end, "no 'layer'; did you mean 'layers'")
+  t.raises(function() c.layers = 3 end, "cannot be changed")
+  local reads = {}
+  t.eq(c.layers, 2)
+  config.add_reads(c, reads)
+  t.eq(reads, { layers = true })
+end)
+
+t.test("JSON is canonical", function()
+  t.eq(json.encode { b = { 1, 2.0, 0.1 }, a = { y = true, x = "q\"\n\1" } },
+    '{"a":{"x":"q\\"\\n\\u0001","y":true},"b":[1,2.0,0.1]}')
+  for _, x in ipairs { 1e-7, 1 / 3, -2.5e300, 5e-324, 123456789.125 } do
+    t.eq(tonumber(json.number(x)), x)
+  end
+  t.raises(json.encode, "has no", { 0 / 0 })
+  t.raises(json.encode, "cannot hold a function", { print })
+end)
+
+t.test("tables are aligned, CSV is quoted", function()
+  t.eq(report.lines({ "name", "x" }, { { "a", 1.5 }, { "bé", 22 } }),
+    { "name       x", "a     1.5000", "bé        22" })
+  t.eq(report.lines({ "two\nlines", 3 }, { { "\27[2J", "x" } }),
+    { "two lines  3", "\\x1b[2J    x" })
+  local wide = ("n"):rep(100000) -- a pattern that looks for blanks from the left takes minutes
+  t.eq(#report.lines({ "a", wide }, { { "b", 1 } })[2], 100003)
+  t.eq(report.csv({ "a", "b" }, { { 'say "x"', 1.5 }, { "p,q", nil } }),
+    'a,b\n"say ""x""",1.5\n"p,q",\n')
+end)
+
+t.test("means over seeds, one line per value", function()
+  local trials = {}
+  for i, loss in ipairs { 1.0, 3.0, 5.0 } do
+    trials[i] = { config = { width = i < 3 and 8 or 16 }, metrics = { loss = loss } }
+  end
+  local header, rows = report.by({ rows = "width", columns = { "loss" } }, trials)
+  t.eq(header, { "width", "loss", "trials" })
+  t.eq(rows, { { "8", 2.0, 2 }, { "16", 5.0, 1 } })
+  for i, trial in ipairs(trials) do trial.config.op = i < 2 and "fd" or "ski" end
+  header, rows = report.by({ rows = { "op", "width" }, columns = { "loss" } }, trials)
+  t.eq(header, { "op", "width", "loss", "trials" })
+  t.eq(rows, { { "fd", "8", 1.0, 1 }, { "ski", "8", 3.0, 1 }, { "ski", "16", 5.0, 1 } })
+end)
+
+t.test("progress off a terminal is plain lines, and quiet is silent", function()
+  local lines = {}
+  local out = { write = function(_, ...) lines[#lines + 1] = table.concat { ... } end,
+    flush = function() end }
+  local p = progress.new { out = out, every = 0 }
+  p:start("[1/2] a")
+  p:update(1, 2, "loss 1.5")
+  p:update(2, 2, "loss 1.4")
+  t.eq(lines[1], "[1/2] a  step 1/2  loss 1.5\n")
+  t.ok(lines[2]:find("step 2/2  loss 1.4", 1, true) and not lines[2]:find("\27"), lines[2])
+  lines = {}
+  p = progress.new { out = out, quiet = true }
+  p:start("")
+  p:update(1, 2, "x")
+  t.eq(#lines, 0)
+  t.eq(progress.duration(59.2), "59s")
+  t.eq(progress.duration(3599), "59m59s")
+  t.eq(progress.duration(3723), "1h02m")
+end)
+
+-- ---- Corpora ------------------------------------------------------------------------------------
+
+local letters = {}
+for i = 0, 999 do letters[i + 1] = string.char(97 + i % 23) end
+local text = "text:" .. table.concat(letters)
+
+t.test("a corpus is split in order: train, valid, test", function()
+  local data = corpus(text, { valid = 0.1, test = 0.05 })
+  t.eq({ data.train:numel(), data.valid:numel(), data.test:numel() }, { 850, 100, 50 })
+  t.eq(data.vocab:size(), 23)
+  t.eq(data.vocab:decode(data.test), text:sub(5 + 951))
+  t.eq(data:stream("test"):get(1), data.valid:get(100))
+  t.eq(data:stream("test"):numel(), 51)
+  t.ok(not corpus(text, { valid = 0.0 }):stream "valid")
+  data:check_lengths("test", { 1, 50 })
+  t.raises(data.check_lengths, "length 51 is not from 1 to 50, the tokens of the test part", data,
+    "test", { 50, 51 })
+  t.raises(data.check_lengths, "length 0 is not from 1 to 100", data, "valid", { 0 })
+  t.eq(data.hash, core.sha256(text:sub(6)))
+  data = corpus("text:" .. ("a"):rep(90) .. ("\u{e9}"):rep(10), { valid = 0.0, test = 0.1 })
+  t.eq({ data.bytes_per_token.train, data.bytes_per_token.test }, { 1, 2 })
+end)
+
+t.test("each epoch takes every block once, in an order of seed and epoch", function()
+  local numbers = {}
+  for i = 1, 250 do numbers[i] = ("%03d "):format(i) end
+  local text = "text:" .. table.concat(numbers)
+  local data = corpus(text, { valid = 0.0, test = 0.0, batch = 3, length = 11, seed = 5 })
+  local blocks, orders = (1000 - 1) // 11, {}
+  t.eq(blocks % 3, 0)
+  for epoch = 1, 2 do
+    local seen, order = {}, {}
+    for step = 1, blocks // 3 do
+      local ids = data:batch((epoch - 1) * (blocks // 3) + step)
+      t.eq(ids:shape(), { 3, 12 })
+      for _, row in ipairs(ids:totable()) do
+        order[#order + 1] = table.concat(row, " ")
+        t.ok(not seen[order[#order]], "a block came twice")
+        seen[order[#order]] = true
+      end
+    end
+    orders[epoch] = table.concat(order, "|")
+  end
+  t.ok(orders[1] ~= orders[2], "both epochs have one order")
+  local again = corpus(text, { valid = 0.0, test = 0.0, batch = 3, length = 11, seed = 5 })
+  local other = corpus(text, { valid = 0.0, test = 0.0, batch = 3, length = 11, seed = 6 })
+  t.eq(again:batch(17), data:batch(17))
+  t.ok(table.concat(other:batch(17):totable()[1]) ~= table.concat(data:batch(17):totable()[1]))
+end)
+
+t.test("targets are the inputs one token on, also in random order", function()
+  for _, order in ipairs { "blocks", "random" } do
+    local data = corpus(text, { order = order, batch = 4, length = 7, seed = 1 })
+    for _, row in ipairs(data:batch(3):totable()) do
+      for i = 2, #row do t.eq(row[i], (row[i - 1] + 1) % 23) end
+    end
+  end
+end)
+
+t.test("corpora say what is wrong with them", function()
+  t.raises(corpus, "unknown option 'lenght'; did you mean 'length'", text, { lenght = 3 })
+  t.raises(corpus, "unknown corpus 'bible%-kvj'; did you mean 'bible%-kjv'", "bible-kvj")
+  t.raises(corpus, "no/such/file.txt: No such file", "no/such/file.txt")
+  t.raises(corpus, "gpt2%-bpe is a data set but not a plain text", "gpt2-bpe")
+  local all = { batch = 1, valid = 0.0, test = 0.0 }
+  local short = corpus("text:abcdefgh", all)
+  local want = "8 training tokens are fewer than length %+ 1 = "
+  t.raises(short.batch, want .. "9", short, 1, 1, 8)
+  t.raises(short.batch, want .. "9223372036854775808", short, 1, 1, math.maxinteger)
+  all.length = 8
+  t.raises(corpus, want .. "9", "text:abcdefgh", all)
+  t.raises(corpus, "3 tokens are too few to hold out the fraction 0.05", "text:abc",
+    { test = 0.05 })
+  t.raises(corpus, "/dev/null: is not a file", "/dev/null")
+  t.raises(corpus, "must be between 1 and", text, { length = 0 })
+  t.raises(corpus, "valid = 0.9 and test = 0.9 leave nothing", text, { valid = 0.9, test = 0.9 })
+  t.raises(corpus, "a corpus is named by a string, not by a nil")
+  t.raises(short.batch, "step must be an integer of at least 1, got 0", short, 0, 1, 2)
+  t.raises(short.batch, "batch must be an integer of at least 1, got 0", short, 1, 0, 2)
+  t.raises(short.batch, "length must be an integer of at least 1, got %-1", short, 1, 1, -1)
+end)
+
+t.test("a mean over seeds of which some diverged is nan and says how many", function()
+  local function trial(loss) return { config = { a = 1 }, metrics = { loss = loss } } end
+  local spec = { rows = "a", columns = { "loss" } }
+  t.eq(report.csv(report.by(spec, { trial(1.0), trial(3.0) })), "a,loss,trials\n1,2.0,2\n")
+  t.eq(report.csv(report.by(spec, { trial(1.0), trial(0 / 0), trial(1 / 0) })),
+    "a,loss,trials,diverged\n1,nan,3,2\n")
+end)
+
+t.test("an id depends on the program, the engine and every backend", function()
+  local files = {}
+  local sha256_file = core.sha256_file
+  core.sha256_file = function(path)
+    files[#files + 1] = path
+    return sha256_file(path)
+  end
+  local ok, hash = pcall(provenance.code_hash)
+  core.sha256_file = sha256_file
+  t.ok(ok and #hash == 64, hash)
+  local all = table.concat(files, "\n") .. "\n"
+  t.ok(all:find("/libtoeplab.so", 1, true), all)
+  t.ok(all:find(core.sys.executable() .. "\n", 1, true), all)
+  for _, backend in ipairs(core.backends()) do
+    t.ok(all:find(backend.path .. "\n", 1, true), all)
+  end
+  t.ok(all:find("/nn/mixers/decay.lua\n", 1, true), all)
+  t.ok(not all:find("/report/curves.lua\n", 1, true), all)
+end)
+
+t.test("long texts are cut between characters", function()
+  for n = 36, 40 do
+    local shown = plan.show("text:" .. ("x"):rep(n) .. ("ä"):rep(40))
+    t.ok(utf8.len(shown), shown)
+    t.ok(#shown < 62, shown)
+  end
+end)
+
+t.test("a stored command does the same when it is pasted", function()
+  local words = { "toeplab", "run", "x.lua", "corpus=text:a b; c", "decay=0.9", "note=it's" }
+  local command = provenance.collect(words).command
+  t.eq(command, [[toeplab run x.lua 'corpus=text:a b; c' decay=0.9 'note=it'\''s']])
+  local pipe <close> = io.popen("printf '%s\n' " .. command)
+  t.eq(pipe:read "a", table.concat(words, "\n") .. "\n")
+end)
+
+t.done()

@@ -1,0 +1,155 @@
+-- test_space.lua: axes that go together, random draws, rules and exceptions: which trials there
+-- are.
+local t = require "harness"
+local quantity = require "toeplab.base.quantity"
+local experiment = require "toeplab.trials.experiment"
+local plan = require "toeplab.trials.plan"
+local errors = require "toeplab.base.errors"
+
+-- The experiment whose fields besides fixed, grid and trial are in text.
+local function declare(text)
+  local path = os.tmpname()
+  local file = assert(io.open(path, "w"))
+  file:write([[local tl = require "toeplab"
+return tl.experiment "test" {
+  fixed = { decay = 0.99, causal = true, inducing = 64, lr = 0.1, act = "relu", sizes = { 1, 2 } },
+  grid = { model = { "tnn", "ski" } },
+]], text, [[
+  trial = function(t, c) end,
+}]])
+  file:close()
+  local ok, result = pcall(experiment.load, path)
+  os.remove(path)
+  if not ok then error((tostring(result):gsub(path:gsub("%p", "%%%0"), "x.lua")), 0) end
+  return result
+end
+
+local function labels(text, words)
+  local trials, about = plan.trials(declare(text), words or {})
+  local list = {}
+  for i, trial in ipairs(trials) do list[i] = trial.label end
+  return list, about, trials
+end
+
+t.test("zipped axes go together, and with the grid", function()
+  local zip = "zip = { length = { 512, 1024 }, batch = { 16, 8 } },"
+  t.eq(labels(zip), { "batch=16 length=512 model=tnn", "batch=8 length=1024 model=tnn",
+    "batch=16 length=512 model=ski", "batch=8 length=1024 model=ski" })
+  t.eq(labels(zip, { "length=64", "batch=2", "model=tnn" }), { "batch=2 length=64 model=tnn" })
+  t.raises(labels, "length has 1 value.* batch has 2, and they go together: give both", zip,
+    { "length=64" })
+  t.eq(#labels("zip = { { a = {1,2}, b = {3,4} }, { e = {5,6,7}, f = {1,2,3} } },"), 12)
+  t.eq(#labels(zip .. "scale = { smoke = { length = {8}, batch = {1} } },", { "scale=smoke" }), 2)
+end)
+
+t.test("rules apply where they fit, and the command line wins", function()
+  local when = [[when = { { where = { model = "ski" }, fixed = { decay = "none" },
+    grid = { inducing = { 32, 64 } } } },]]
+  local list, _, trials = labels(when)
+  t.eq(list,
+    { "model=tnn", "decay=none inducing=32 model=ski", "decay=none inducing=64 model=ski" })
+  t.eq({ trials[1].config.decay, trials[1].config.inducing }, { 0.99, 64 })
+  t.eq({ trials[2].config.decay, trials[2].config.inducing }, { "none", 32 })
+  t.eq(labels(when, { "decay=0.5", "inducing=16" }), { "model=tnn", "model=ski" })
+  local by_function = [[when = { { where = function(c) return c.model == "ski" end,
+    fixed = { lr = 1 } } },]]
+  t.eq(labels(by_function), { "model=tnn", "lr=1 model=ski" })
+  t.raises(labels, "the configuration has no 'modell'; did you mean 'model'",
+    "when = { { where = function(c) return c.modell == 1 end, fixed = { lr = 1 } } },")
+end)
+
+t.test("exceptions leave points out and say why", function()
+  local except = 'except = { { where = { model = "ski", causal = true }, reason = "no form" } },'
+  local list, about = labels(except)
+  t.eq(list, { "model=tnn" })
+  t.eq({ about.left_out[1].label, about.left_out[1].reason }, { "model=ski", "no form" })
+  t.eq(labels(except, { "causal=false" }), { "model=tnn", "model=ski" })
+  t.raises(labels, "no trial is left: all 1 are excepted, e.g. no form", except, { "model=ski" })
+  local lists = 'except = { { where = { sizes = {1, 2}, model = {"ski", "fd"} }, reason = "r" } },'
+  t.eq(labels(lists), { "model=tnn" })
+end)
+
+t.test("random draws are those of their seed, key by key", function()
+  local random = [[random = { draws = 5, seed = 3, rate = { "log", 1e-4, 1e-2 },
+    width = { "integer", 2, 4 }, kind = { "choice", "a", "b" }, share = { "uniform", 0, 0.5 } },]]
+  local _, _, trials = labels(random, { "model=tnn" })
+  t.eq(#trials, 5)
+  for _, trial in ipairs(trials) do
+    local c = trial.config
+    t.ok(c.rate >= 1e-4 and c.rate <= 1e-2 and c.share >= 0 and c.share <= 0.5)
+    t.ok(math.type(c.width) == "integer" and c.width >= 2 and c.width <= 4)
+    t.ok(c.kind == "a" or c.kind == "b")
+  end
+  local _, _, more = labels(random, { "model=tnn", "draws=7", "kind=a" })
+  t.eq(#more, 7)
+  for i, trial in ipairs(trials) do t.eq(more[i].config.rate, trial.config.rate) end
+  t.eq(more[6].config.kind, "a")
+  local _, _, pinned = labels(random, { "model=tnn", "rate=0.5" })
+  t.eq(pinned[1].config.rate, 0.5)
+end)
+
+t.test("mistakes in axes and rules are errors with their line", function()
+  local cases = {
+    { "zip = { length = { 1, 2 }, batch = { 1 } },",
+      "x%.lua:5: zip: length has 2 values and batch has 1" },
+    { "zip = { model = { 1 } },", "model is declared twice, in grid and in zip" },
+    { "zip = { a = 1 },", "x%.lua:5: zip: a must be a list" },
+    { "zip = {},", "a table of at least one list" },
+    { "random = { rate = { 'log', 1e-4, 1 } },", "draws says how many" },
+    { "random = { draws = 2, rate = { 'logg', 1, 2 } },", "did you mean 'log'" },
+    { "random = { draws = 2, rate = { 'log', 0, 2 } },", "must be above 0" },
+    { "random = { draws = 2, rate = { 'uniform', 3, 2 } },", "up to the high one" },
+    { "random = { draws = 2, rate = { 'integer', 1, 2.5 } },", "takes two integers" },
+    { "random = { draws = 0, rate = { 'uniform', 1, 2 } },", "an integer from 1 up, not 0" },
+    { "random = { draws = 2 },", "random: of which key" },
+    { "random = { draws = 2, n = { 'integer', math.mininteger, 1 } },", "too far apart" },
+    { "zip = { { a = { 1, 2 } }, b = { 1, 2 } },", "a list of tables, or one of lists" },
+    { "when = { { where = { model = 'tnn' }, fixed = { lr = 1 }, grid = { lr = { 1 } } } },",
+      "a rule sets lr twice" },
+    { "when = { { where = { model = 1 }, fixed = { lr = 1 } } },", "model is never a number" },
+    { "except = { { where = { lr = { 1, '2' } }, reason = 'x' } },", "lr is never a string" },
+    { "when = { { where = { modell = 1 }, fixed = { lr = 1 } } },", "did you mean 'model'" },
+    { "when = { { where = { model = 1 }, fixed = { lrr = 1 } } },", "did you mean 'lr'" },
+    { "when = { { where = { model = 1 } } },", "a rule sets something" },
+    { "when = { { fixed = { lr = 1 } } },", "a rule needs where" },
+    { "when = { { where = { model = 1 }, grid = { lr = 1 } } },", "lr must be a list" },
+    { "when = { where = { model = 1 } },", "a list of rules" },
+    { "except = { { where = { model = 1 } } },", "says its reason" },
+    { "except = { { where = { model = 1 }, because = 'x' } },", "no field 'because'" },
+    { "guard = { metrik = 'loss' },", "guard: unknown option 'metrik'; did you mean 'metric'" },
+    { "guard = { metric = 'loss', nan = 'ignore' },", "is not one of stop, rollback" },
+    { "prune = { metric = 'loss', eta = 1.0 },", "eta.* at least 1.1" },
+    { "budget = { trial = '30' },", 'budget: trial is \'30\', and must be like "90s"' },
+    { "budget = { memory = '6 GB' },", 'must be like "6G"' },
+  }
+  for _, case in ipairs(cases) do t.raises(declare, case[2], case[1]) end
+end)
+
+t.test("what cannot be planned is a usage error", function()
+  local function refused(want, ...)
+    local ok, why = pcall(labels, ...)
+    t.eq({ ok, errors.is(why) and why.code }, { false, errors.USAGE })
+    t.ok(tostring(why):find(want), tostring(why))
+  end
+  local rule = "when = { { where = function() error(%s) end, fixed = { lr = 1 } } },"
+  refused("where: .*boo", rule:format "'boo'")
+  refused("where: nil", rule:format "nil")
+  refused("appears twice .*: a rule of when fixes the axis model; .* leave them out by except",
+    "when = { { where = { lr = 1 }, fixed = { model = 'tnn' } } },", { "lr=1" })
+  refused("drawn by random: draw fewer", "random = { draws = 5, n = { 'integer', 1, 2 } },")
+  refused("1e%+08 trials; at most", "random = { draws = 100000000, n = { 'uniform', 1, 2 } },")
+  refused("2e%+06 trials; at most", "seeds = 1000000,")
+  t.eq(labels("zip = { kind = { 'a\\nb' } },", { "model=ski" }), { "kind=a b model=ski" })
+end)
+
+t.test("budgets are seconds and bytes", function()
+  local e = declare "budget = { trial = '30m', total = '4h', memory = '6G' },"
+  t.eq({ e.budget.trial, e.budget.total, e.budget.memory }, { 1800.0, 14400.0, 6.0 * 2 ^ 30 })
+  t.eq({ quantity.seconds "1.5d", quantity.seconds(9), quantity.bytes "512K" },
+    { 129600.0, 9.0, 524288.0 })
+  t.eq({ quantity.seconds "-1s" == nil, quantity.seconds "1x" == nil, quantity.bytes "0G" == nil },
+    { true, true, true })
+  local g = declare "guard = { metric = 'loss' }, prune = { metric = 'ppl' },"
+  t.eq({ g.guard.nan, g.guard.retries, g.prune.rule, g.prune.eta }, { "stop", 2, "asha", 3.0 })
+end)
+t.done()

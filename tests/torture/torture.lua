@@ -1,0 +1,32 @@
+-- torture.lua: runs a small sweep, kills it and its workers at random moments, runs it again, and
+-- compares what is left with the same sweep left alone. It fails if anything is lost, doubled or
+-- different. With SECONDS the kills are spread over a sweep of 24 trials of so many seconds, so
+-- that the time that they cost can be told.
+--   cd tests/lua && toeplab lua ../torture/torture.lua FOLDER KILLS [WORKERS [SECONDS [SEED]]]
+local core = require "toeplab.core"
+local kills = require "kills"
+local progress = require "toeplab.base.progress"
+local shell = require "toeplab.base.shell"
+
+local top, wanted, jobs, seconds, seed = ...
+wanted, jobs, seconds = tonumber(wanted), tonumber(jobs) or 2, tonumber(seconds)
+seed = tonumber(seed) or math.floor(core.sys.now())
+local folder = ("%s/torture-%d"):format(top, core.sys.getpid())
+assert(core.sys.mkdir(folder))
+local shown = progress.new { every = 5 }
+shown:start("")
+local fine, told = pcall(kills.run, folder, wanted, { jobs = jobs, seed = seed, seconds = seconds,
+  each = function(count) shown:update(math.min(count, wanted), wanted, "kills") end })
+shown:clear()
+local bad = not fine or told.lost > 0 or told.different > 0
+if not fine then print(told) end
+if fine then
+  print(("%d kills in %d sweeps (seed %d): %d of %d acknowledged metrics lost, %d sweeps different"
+    .. "; %.2f times the %.1f s of a sweep left alone, %.2f s lost by a kill"):format(told.kills,
+    told.sweeps, seed, told.lost, told.acknowledged, told.different,
+    told.spent / told.sweeps / told.alone, told.alone,
+    (told.spent - told.sweeps * told.alone) / told.kills))
+end
+if bad then print("what was left is in " .. folder) end
+if not bad then os.execute("rm -rf " .. shell.quote(folder)) end
+os.exit(bad and 1 or 0)
