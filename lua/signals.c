@@ -8,7 +8,7 @@
 **                               later it is killed with its group if it has not ended
 **
 ** The handler runs on a stack of its own: oneDNN's AVX-512 kernels keep data below the stack
-** pointer, where the system would put the handler's frame (core/onednn.c). Only the thread that
+** pointer, where the system would put the handler's frame (core/ops/onednn.c). Only the thread that
 ** called catch_signals counts. The engine's threads block all signals, and a thread of another
 ** library that is hit passes the signal on. */
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* test_store_strangers.c - results folders of others: what is not ours in them is refused before it
 ** can do anything. */
+#include "store/store.h"
 #include "scratch.h"
-#include "store.h"
 #include "test.h"
 
 static tl_ctx *ctx;

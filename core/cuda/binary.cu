@@ -2,7 +2,7 @@
 #include "cuda.cuh"
 
 extern "C" {
-#include "walk.h"
+#include "ops/walk.h"
 }
 
 static __device__ float apply(int kind, float a, float b)

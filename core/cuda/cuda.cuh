@@ -20,7 +20,7 @@
 #endif
 
 extern "C" {
-#include "device.h"
+#include "engine/device.h"
 }
 
 #define SLOTS      8

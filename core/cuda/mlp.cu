@@ -3,7 +3,7 @@
 #include "unary.cuh"
 
 extern "C" {
-#include "mlp.h"
+#include "ops/mlp.h"
 }
 
 #define WARPS (THREADS / 32) /* rows of a block */

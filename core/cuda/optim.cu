@@ -5,7 +5,7 @@
 #include "cuda.cuh"
 
 extern "C" {
-#include "optim.h"
+#include "engine/optim.h"
 }
 
 /* ---- Lists of parameters --------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 #ifdef __CUDACC__
 #define inline __device__ inline
 #endif
-#include "philox.h"
+#include "base/philox.h"
 #undef inline
 
 static __device__ void draw(uint64_t key, uint64_t block, uint32_t w[4])

@@ -5,7 +5,8 @@
 #include "tno.cuh"
 
 extern "C" {
-#include "tno.h"
+#include "engine/plugin.h"
+#include "tno/tno.h"
 }
 
 /* ---- Backends -------------------------------------------------------------------------------- */
