@@ -1,5 +1,5 @@
 /* binary.cu - arithmetic of two tensors with broadcasting, and the sum that undoes a broadcast. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 extern "C" {
 #include "ops/walk.h"

@@ -1,5 +1,5 @@
 /* gemm.cu - matrix products, by cuBLAS. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 extern "C" {
 #include "ops/gemm.h"

@@ -2,7 +2,7 @@
 ** many parameters, of which most are small. */
 #include <math.h>
 
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 extern "C" {
 #include "engine/optim.h"

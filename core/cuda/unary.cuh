@@ -3,7 +3,7 @@
 #ifndef TL_UNARY_CUH
 #define TL_UNARY_CUH
 
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 #define INLINE static __device__
 

@@ -199,7 +199,7 @@ static tl_status ready(tl_ctx *ctx, const tl_node *node)
 
 static tl_status walk(tl_ctx *ctx)
 {
-    tl_precision_kind was = tl_precision(ctx);
+    tl_precision_kind was = ctx->precision;
     tl_status         st = TL_OK;
     while (ctx->tape_len > 0 && st == TL_OK) {
         tl_node node = ctx->tape[--ctx->tape_len];

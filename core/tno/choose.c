@@ -13,24 +13,14 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/option.h"
+#include "engine/device.h"
 #include "engine/plugin.h"
 #include "tno/tno.h"
 
 #define RUNS     3   /* each; the shortest counts */
 #define CHANNELS 64  /* per thread, at most: more take longer and tell the same */
-#define MATRIX   128 /* the longest sequence for which matrix, whose work is n^2, may win */
 
-static const char *const candidates[] = {"rac", "fft", "matrix"};
-
-enum { CANDIDATES = sizeof candidates / sizeof *candidates };
-
-static const tl_tno_backend *candidate(const tl_ctx *ctx, int i, int64_t n)
-{
-    const tl_plugin *p = ctx->plugins;
-    if (strcmp(candidates[i], "matrix") == 0 && n > MATRIX) return NULL;
-    while (p && strcmp(p->entry->name, candidates[i]) != 0) p = p->next;
-    return p ? p->entry : NULL;
-}
+static int candidate(const tl_tno_backend *b, int64_t n) { return n <= b->auto_length; }
 
 /* ---- Measurement ----------------------------------------------------------------------------- */
 
@@ -91,19 +81,19 @@ static tl_status measure(tl_ctx *ctx, const tl_tno_problem *p, const char **out_
     double         best = 0, seconds = 0;
     if (small.d > CHANNELS * ctx->host.threads) small.d = CHANNELS * ctx->host.threads;
     *out_name = NULL;
-    for (int i = 0; i < CANDIDATES; i++) {
-        const tl_tno_backend *b = candidate(ctx, i, p->n);
-        if (!b) continue;
+    for (const tl_plugin *plugin = ctx->plugins; plugin; plugin = plugin->next) {
+        const tl_tno_backend *b = plugin->entry;
+        if (!candidate(b, p->n)) continue;
         tl_status st = time_backend(ctx, b, small, &seconds);
         if (st == TL_EBACKEND || (st != TL_OK && *out_name)) continue; /* or no room for it */
         if (st != TL_OK) return st;
         if (*out_name && seconds >= best) continue;
-        *out_name = candidates[i];
+        *out_name = b->name;
         best = seconds;
     }
     if (*out_name) return TL_OK;
-    return tl_fail(ctx, TL_EBACKEND, "backend 'auto': none of those that it chooses from, rac, fft "
-                                     "and matrix, is loaded and takes the problem");
+    return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no backend that it may choose is loaded and "
+                                     "takes the problem");
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -115,11 +105,11 @@ static const char *recall(const tl_ctx *ctx, const char *text, const char *key, 
     for (const char *line = text; line && *line; line = strchr(line, '\n')) {
         line += *line == '\n';
         if (strncmp(line, key, len) != 0) continue;
-        for (int i = 0; i < CANDIDATES; i++) {
-            size_t name = strlen(candidates[i]);
-            if (strncmp(line + len, candidates[i], name) == 0 && line[len + name] == '\n' &&
-                candidate(ctx, i, n))
-                return candidates[i];
+        for (const tl_plugin *p = ctx->plugins; p; p = p->next) {
+            size_t name = strlen(p->entry->name);
+            if (strncmp(line + len, p->entry->name, name) == 0 && line[len + name] == '\n' &&
+                candidate(p->entry, n))
+                return p->entry->name;
         }
     }
     return NULL;
@@ -146,10 +136,23 @@ static void save(const char *path, const char *line)
     (void)close(fd);
 }
 
+/* The candidates that a device has are one computation there, so the first of them will do. */
+static tl_status first_on_device(tl_ctx *ctx, int64_t n, const char **out_name)
+{
+    for (const tl_plugin *p = ctx->plugins; p; p = p->next) {
+        *out_name = p->entry->name;
+        if (candidate(p->entry, n) && ctx->engine->form && ctx->engine->form(ctx, *out_name))
+            return TL_OK;
+    }
+    return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no backend that it may choose has a form for "
+                                     "%s", tl_device_name(ctx));
+}
+
 tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
 {
     char   key[400], line[440], path[4096] = "", host[200] = "?", *text = NULL;
     size_t bytes;
+    if (ctx->device != TL_CPU) return first_on_device(ctx, p->n, out_name);
     (void)gethostname(host, sizeof host - 1);
     (void)snprintf(key, sizeof key, "%s %s %d %lld %lld %d ", TL_VERSION, host, ctx->host.threads,
                    (long long)p->n, (long long)p->d, p->causal);

@@ -89,10 +89,7 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
         if (options && options[0])
             return tl_fail(ctx, TL_EINVAL, "backend 'auto' has no option '%s', nor others",
                            options[0]);
-        if (ctx->device != TL_CPU)
-            backend = "fft"; /* the quickest that a device has */
-        else
-            st = tl_choose(ctx, &(tl_tno_problem){n, d, causal != 0, TL_CPU, NULL}, &backend);
+        st = tl_choose(ctx, &(tl_tno_problem){n, d, causal != 0, TL_CPU, NULL}, &backend);
     }
     if (st == TL_OK) st = tl_find_backend(ctx, backend, &b);
     if (st != TL_OK) return st;

@@ -4,7 +4,8 @@
 
 #include "engine/launch.h"
 
-/* Which backend is quickest at a problem, by measurement (choose.c). TL_EBACKEND: none takes it. */
+/* Which of the candidates for "auto" is quickest at a problem, by measurement on the CPU
+** (choose.c). TL_EBACKEND: none takes it. */
 tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name);
 
 /* Kernels of any device: they hand pointers to its form of a backend. */

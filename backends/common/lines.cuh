@@ -2,12 +2,7 @@
 #ifndef TL_LINES_CUH
 #define TL_LINES_CUH
 
-#include "cuda.cuh"
-
-/* batch transforms of length n, contiguous lines of from into those of to, unscaled. TL_C2R spoils
-** from. */
-tl_status card_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch, float *from,
-                   float *to);
+#include "cuda/cuda.cuh"
 
 typedef struct card_sheet { /* where the entries of b sequences of some channels are */
     int64_t b, n, channels;

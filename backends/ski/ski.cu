@@ -1,14 +1,14 @@
-/* tno_ski.cu - the backend ski on a card: T = S + W A W' in each channel, S by plain sums over its
+/* ski.cu - the backend ski on a GPU: T = S + W A W' in each channel, S by plain sums over its
 ** taps, A by these too if it is small, else by transforms. Options and W are the CPU's. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tno_ski.cuh"
+#include "runs.cuh"
 
 namespace cpu { /* its W */
 extern "C" {
-#include "../../backends/ski/weights.c"
+#include "weights.c"
 }
 } // namespace cpu
 

@@ -1,13 +1,13 @@
-/* tno_ski.cuh - what the two files of the backend ski on a card share. T = S + W A W', where W has
+/* runs.cuh - what the two files of the backend ski on a GPU share. T = S + W A W', where W has
 ** width non-zeros in row i, from column start[i] on (backends/ski/ski.h).
 **
 ** The tokens of a run have the same start; runs are numbered by it, from 0 to r-1, and may be
 ** empty. part[q] [b,r,d] is, for each run, the sum over its tokens of w_i[q] x_i; so row a of W' x
 ** is the sum over q of row a-q of part[q]. */
-#ifndef TL_TNO_SKI_CUH
-#define TL_TNO_SKI_CUH
+#ifndef TL_SKI_RUNS_CUH
+#define TL_SKI_RUNS_CUH
 
-#include "tno.cuh"
+#include "../common/apply.cuh"
 
 #define WIDTH 4 /* at most */
 

@@ -1,6 +1,6 @@
-/* tno_matrix.cu - the backend matrix on a card: T of some channels is written out, all of it or
+/* matrix.cu - the backend matrix on a GPU: T of some channels is written out, all of it or
 ** some rows at a time, and multiplied. */
-#include "tno.cuh"
+#include "../common/apply.cuh"
 
 typedef struct plan {
     tl_ctx *ctx;

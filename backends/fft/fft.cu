@@ -1,6 +1,6 @@
-/* tno_fft.cu - the backends fft and rac on a card: on a processor they are two ways to do what is
+/* fft.cu - the backends fft and rac on a GPU: on a processor they are two ways to do what is
 ** one here. */
-#include "tno.cuh"
+#include "../common/apply.cuh"
 
 static tl_status forward(void *plan, const tl_tno_args *a)
 {

@@ -1,6 +1,6 @@
-/* tno_direct.cu - T x by plain sums over the taps of T: for few taps, and for the definition. A
+/* direct.cu - T x by plain sums over the taps of T: for few taps, and for the definition. A
 ** thread has RUN outputs side by side of one channel, and a window of as many inputs. */
-#include "tno.cuh"
+#include "apply.cuh"
 
 #define RUN   8
 #define CHUNK 64 /* positions of which a sum is made before it is added to others */

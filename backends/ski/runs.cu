@@ -1,4 +1,4 @@
-/* tno_ski_runs.cu - sums over runs of tokens, and W A W' without what lies above the diagonal.
+/* runs.cu - sums over runs of tokens, and W A W' without what lies above the diagonal.
 **
 ** That is y_i = w_i A s_i with s_i = sum over j <= i of w_j x_j (SKI, Appendix B; the CPU's is
 ** backends/ski/causal.c). For a token of run a, s_i is what runs before a gave, and what its own
@@ -11,7 +11,7 @@
 **     h_p[a] = sum over l >= width of k(l-p) g[a+l] + sum over e >= 1 of k(e-p) after_e[a]
 **     after_e[a] = sum over q < e of (dy's) part_q[a+e-q]
 ** and k(l) = 0 for l < 0. So no token feels a later one, to the last bit. */
-#include "tno_ski.cuh"
+#include "runs.cuh"
 
 typedef struct parts {
     const float *part[WIDTH];

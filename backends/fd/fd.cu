@@ -1,7 +1,7 @@
-/* tno_fd.cu - the backend fd on a card. The coefficients are (half of) the spectrum of a kernel of
+/* fd.cu - the backend fd on a GPU. The coefficients are (half of) the spectrum of a kernel of
 ** period N = 2M >= 2n (backends/fd/fd.c). Bidirectional, that is all that a product needs; causal,
 ** the kernel is windowed in between. */
-#include "tno.cuh"
+#include "../common/apply.cuh"
 
 typedef struct plan {
     card_convolution base;
@@ -45,7 +45,7 @@ static __global__ void window(float *lines, int64_t n, int64_t size, float scale
     }
 }
 
-/* from is spoilt */
+/* Overwrites `from`, which serves as scratch space. */
 static tl_status windowed(const card_convolution *s, const card_room *m, float2 *from, float2 *to)
 {
     tl_ctx   *ctx = s->ctx;

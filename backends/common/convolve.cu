@@ -1,8 +1,8 @@
-/* tno_convolve.cu - T x by real transforms F of padded sequences, one per channel; with t the
+/* convolve.cu - T x by real transforms F of padded sequences, one per channel; with t the
 ** kernel,
 **     y = F^-1 (F t . F x)    dx = F^-1 (conj(F t) . F dy)    dt = F^-1 (sum of F dy conj(F x))
 ** A backend brings what makes coefficients spectra, and back. */
-#include "tno.cuh"
+#include "apply.cuh"
 
 /* ---- Products of spectra --------------------------------------------------------------------- */
 
@@ -70,7 +70,7 @@ static tl_status there(const card_convolution *s, const card_room *m, const floa
     return card_fft(s->ctx, TL_R2C, s->size, b * s->d, m->lines, (float *)to);
 }
 
-/* from is spoilt */
+/* Overwrites `from`, which serves as scratch space. */
 static tl_status back(const card_convolution *s, const card_room *m, float2 *from, int64_t b,
                       float *y)
 {

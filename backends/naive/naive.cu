@@ -1,5 +1,5 @@
-/* tno_naive.cu - the backend naive on a card: the definition, with float64 sums. */
-#include "tno.cuh"
+/* naive.cu - the backend naive on a GPU: the definition, with float64 sums. */
+#include "../common/apply.cuh"
 
 typedef struct plan {
     tl_ctx   *ctx;
