@@ -8,12 +8,10 @@ local output = require "toeplab.report.listing"
 local plot = require "toeplab.report.plot"
 local records = require "toeplab.store.records"
 local select = require "toeplab.store.select"
-local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local stored = require "toeplab.store.saved_model"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
-local terminal = require "toeplab.report.terminal"
 
 local command = {
   example = "toeplab plot quickstart --metric loss --log y\n"
@@ -214,10 +212,6 @@ function command.run(set, words)
     if known then kind = word else rest[#rest + 1] = word end
   end
   check(set, kind)
-  if not set.term and not shell.on_path "gnuplot" then
-    errors.raise(errors.FAILED, "plot: there is no gnuplot to draw with (Debian, Ubuntu: apt-get "
-      .. "install gnuplot-nox); --term draws in the terminal without it")
-  end
   local store <close> = records.open(records.folder(set.dir), "r")
   local panels, name, title
   if kind == "curves" then
@@ -227,14 +221,11 @@ function command.run(set, words)
     panels, name, title = of_models(store, ids, set, kind)
   end
   local spec = spec_of(panels, set, title)
-  if set.term then
-    io.write(terminal.draw(spec))
-    return errors.DONE
-  end
-  local path = place(store, set, name)
-  local ok, why = plot.svg(path, spec)
-  if not ok then errors.raise(errors.FAILED, "plot: %s", why) end
-  print(path)
+  local path = not set.term and place(store, set, name)
+  local drawn, why
+  if set.term then drawn, why = plot.text(spec) else drawn, why = plot.svg(path, spec) end
+  if not drawn then errors.raise(errors.FAILED, "plot: %s", why) end
+  print(path or drawn)
   return errors.DONE
 end
 

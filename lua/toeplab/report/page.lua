@@ -34,10 +34,14 @@ end
 
 -- ---- Sections: each returns a title and its markup, or nothing --------------------------------
 
--- Figures are numbered over the page, so that names in them are apart.
-local function figure(page, spec, caption, legends)
+-- A picture in the size of the page's, unless it has one of its own; its title is the caption.
+-- Figures are numbered over the page, so that names in them differ.
+local function figure(page, spec, caption)
   page.figures = page.figures + 1
-  local markup, why = html.figure(spec, page.figures, caption, legends)
+  local shown = { width = SMALL.width, height = SMALL.height }
+  for key, value in pairs(spec) do shown[key] = value end
+  shown.title, shown.key = nil, spec.key ~= "none" and spec.series and "below" or spec.key
+  local markup, why = html.figure(shown, page.figures, caption)
   if markup then return markup end
   page.missing = why
   return ""
@@ -59,9 +63,7 @@ local function own_parts(page)
       local panels, caption = part.spec.panels or { part.spec }, part.spec.title
       local drawn = {}
       for _, panel in ipairs(panels) do
-        panel.width, panel.height = panel.width or SMALL.width, panel.height or SMALL.height
-        drawn[#drawn + 1] = figure(page, panel, panel.title or caption or "",
-          panel.series ~= nil)
+        drawn[#drawn + 1] = figure(page, panel, panel.title or caption or "")
       end
       list[#list + 1] = figures(drawn)
     end
@@ -107,11 +109,6 @@ local function paper(page)
   if #list > 0 then return "Paper against measured", table.concat(list) end
 end
 
-local function small(spec)
-  spec.width, spec.height = SMALL.width, SMALL.height
-  return spec
-end
-
 local function caption_of(spec, name)
   local what = spec.title:match ": (%l.*)$"
   return name .. (what and ": " .. what or "")
@@ -138,12 +135,12 @@ local function learning(page)
     end
   end
   for i = 1, math.min(#names, CURVES) do
-    local spec = small(curves.steps(d.set, names[i]))
-    list[#list + 1] = figure(page, spec, caption_of(spec, names[i] .. " against the step"), true)
+    local spec = curves.steps(d.set, names[i])
+    list[#list + 1] = figure(page, spec, caption_of(spec, names[i] .. " against the step"))
   end
   for _, prefix in ipairs(families(d.known)) do
-    local spec = small(curves.at(d.set, prefix, { logx = true }))
-    list[#list + 1] = figure(page, spec, caption_of(spec, prefix .. "..."), true)
+    local spec = curves.at(d.set, prefix, { logx = true })
+    list[#list + 1] = figure(page, spec, caption_of(spec, prefix .. "..."))
   end
   local more = #names > CURVES and text("<p class=soft>Not drawn: %s.</p>\n",
     table.concat(names, ", ", CURVES + 1)) or ""

@@ -1,22 +1,26 @@
--- report/plot.lua: pictures by gnuplot, as SVG, or PNG or PDF where the file's name ends so.
+-- report/plot.lua: draws pictures by gnuplot: SVG, PNG or PDF files by the ending of the name, SVG
+-- for a page, and text for a terminal.
 --
 --   plot.svg("loss.svg", { title = "Loss", xlabel = "step", logy = true,
 --     series = { { name = "ours", x = {1, 2}, y = {0.5, 0.4} } } })
 --   plot.svg("loss.svg", { series = { { y = mean, low = least, high = most } } })    with a band
 --   plot.heat("matrix.svg", { title = "T", matrix = {{1, 2}, {3, 4}} })
+--   print(plot.text({ series = { { y = { 3, 2, 1 } } } }))
 --
--- A picture may have panels = { spec, ... }, in columns = 2. What is not finite, or cannot be on a
--- logarithmic axis, is a gap. Equal specs give equal files. Returns true, or nil and why not, as
--- when there is no gnuplot.
+-- A picture may have panels = { spec, ... }, in columns = 2. What is not finite, or has no place on
+-- a logarithmic axis, is a gap. Equal specs give equal files. Returns true, or nil and why not, as
+-- when gnuplot is missing.
 local core = require "toeplab.core"
 local gnuplot = require "toeplab.report.gnuplot"
+local progress = require "toeplab.base.progress"
 local suggest = require "toeplab.base.suggest"
 
 local plot = {}
 
 local clean, quote = gnuplot.clean, gnuplot.quote
 
-local WIDTH, HEIGHT, CELLS = 720, 460, 360
+local WIDTH, HEIGHT, CELLS = 720, 460, 360 -- of a panel in points; of the text of a matrix
+local LETTER, LINE = 8, 20 -- about the size of a character in points
 -- Okabe and Ito's colours, which the colour-blind tell apart.
 local colours = { "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000" }
 local markers = { 7, 5, 9, 13, 11, 6, 4 }
@@ -112,13 +116,14 @@ end
 
 local function colour_of(s) return colours[(s.colour - 1) % #colours + 1] end
 
--- Colours that come back are told apart by dashes.
+-- Colours that come back are told apart by dashes; the linetype chooses the letter of a line that
+-- is drawn as text without colours.
 local function style(s)
   local colour = colour_of(s)
   local marker = s.marker or markers[(s.colour - 1) % #markers + 1]
   local round = (s.colour - 1) // #colours
   local words = { "with", s.error and s.style == "points" and "yerrorbars"
-    or s.error and "yerrorlines" or styles[s.style], "lc rgb '" .. colour .. "'" }
+    or s.error and "yerrorlines" or styles[s.style], "lt " .. (s.colour - 1) % #colours + 1, "lc rgb '" .. colour .. "'" }
   if s.style ~= "points" or s.error then words[#words + 1] = "lw 1.8" end
   if s.style ~= "points" and (s.dashed or round > 0) then
     words[#words + 1] = "dt " .. (s.dashed and 2 or 2 + round % 4)
@@ -160,10 +165,9 @@ local function axis(out, spec, name)
   end
 end
 
-local function labels(out, spec, width)
-  if spec.title then -- in the middle of the axes, which a key or a scale of colours moves
-    width = spec.width or width or WIDTH
-    if spec.key == "outside" then width = math.min(width, WIDTH) end
+local function labels(out, spec)
+  if spec.title then -- centred on the axes, which a key or a colour scale moves
+    local width = spec.key == "outside" and math.min(spec.width, WIDTH) or spec.width
     out("set title %s noenhanced", gnuplot.lines(spec.title, width // 11))
   end
   for _, name in ipairs { "xlabel", "ylabel" } do
@@ -172,11 +176,31 @@ local function labels(out, spec, width)
   if spec.zlabel then out("set cblabel %s noenhanced", quote(spec.zlabel)) end
 end
 
-local function named(spec)
-  for _, s in ipairs(spec.series) do
-    if s.name then return true end
+-- The rows of names that a key below the axes takes.
+local function key_rows(spec)
+  local count, longest = 0, 0
+  for _, s in ipairs(spec.key == "below" and spec.series or {}) do
+    count, longest = count + (s.name and 1 or 0), math.max(longest, #(s.name or ""))
   end
-  return false
+  local beside = math.max(1, (spec.width - 100) // (LETTER * (longest + 7)))
+  return (count + beside - 1) // beside
+end
+
+local function key(out, spec)
+  local place = spec.key or "none"
+  for _, s in ipairs(spec.series) do
+    place = spec.key or s.name and "top right" or place
+  end
+  if place == "none" then
+    out("unset key")
+  elseif place == "outside" then
+    out("set key outside right top Left reverse samplen 2.5")
+  elseif place == "below" then
+    out("set key bmargin center horizontal Left reverse samplen 2.5\nset bmargin %.1f",
+      key_rows(spec) + 3.4)
+  else
+    out("set key %s opaque", place)
+  end
 end
 
 -- Names at 1, 2, ... of the horizontal axis instead of numbers.
@@ -196,38 +220,39 @@ local function pad(out, spec)
     times and high * times or high + more)
 end
 
+-- The commands that draw one series, appended to parts; its band goes to the list below, which is
+-- drawn first. Text has no bands: they would hide the lines.
+local function draw_series(out, spec, s, parts, bands)
+  local text, count = data(s, spec)
+  local name = s.name and "title " .. quote(s.name) .. " noenhanced" or "notitle"
+  if count == 0 then
+    parts[#parts + 1] = "NaN " .. name .. " " .. style { style = s.style, colour = s.colour }
+    return
+  end
+  out.blocks = out.blocks + 1
+  out("$data%d << EOD\n%s\nEOD", out.blocks, text)
+  parts[#parts + 1] = ("$data%d %s%s %s"):format(out.blocks, s.low and "using 1:2 " or "", name,
+    style(s))
+  if s.low and out.kind ~= "text" then
+    bands[#bands + 1] = ("$data%d using 1:3:4 with filledcurves fc rgb '%s' fs transparent "
+      .. "solid 0.2 noborder notitle"):format(out.blocks, colour_of(s))
+  end
+end
+
 local function lines(out, spec)
-  local key = spec.key or named(spec) and "top right" or "none"
-  if key == "none" then out("unset key")
-  elseif key == "outside" then out("set key outside right top Left reverse samplen 2.5")
-  elseif key == "below" then out("set key at graph 0.5,-0.23 center top horizontal\nset bmargin 6")
-  else out("set key %s opaque", key) end
+  key(out, spec)
   axis(out, spec, "x")
   axis(out, spec, "y")
-  out("set errorbars 0\nset autoscale xfix\nset grid lt 1 lw 0.6 lc rgb '#dddddd'")
+  out("set errorbars 0\nset autoscale xfix")
+  if out.kind ~= "text" then out("set grid lt 1 lw 0.6 lc rgb '#dddddd'") end
   for _, s in ipairs(spec.series) do
     if s.error then pad(out, spec) end
   end
   if spec.xnames then name_ticks(out, spec.xnames) end
-  local parts, names, bands = {}, {}, {}
-  for i, s in ipairs(spec.series) do
-    local text, count = data(s, spec)
-    names[i] = s.name and "title " .. quote(s.name) .. " noenhanced" or "notitle"
-    parts[i] = "NaN " .. names[i] .. " " .. style { style = s.style, colour = s.colour }
-    if count > 0 then
-      out.blocks = out.blocks + 1
-      out("$data%d << EOD\n%s\nEOD", out.blocks, text)
-      parts[i] = ("$data%d %s %s"):format(out.blocks, names[i], style(s))
-      if s.low then
-        bands[#bands + 1] = ("$data%d using 1:3:4 with filledcurves fc rgb '%s' fs transparent "
-          .. "solid 0.2 noborder notitle"):format(out.blocks, colour_of(s))
-        parts[i] = parts[i]:gsub("^%S+", "%0 using 1:2", 1)
-      end
-    end
-  end
+  local parts, bands = {}, {}
+  for _, s in ipairs(spec.series) do draw_series(out, spec, s, parts, bands) end
   table.move(parts, 1, #parts, #bands + 1, bands)
-  parts = bands
-  out("plot %s", #parts > 0 and table.concat(parts, ", \\\n  ") or "NaN notitle")
+  out("plot %s", #bands > 0 and table.concat(bands, ", \\\n  ") or "NaN notitle")
 end
 
 -- ---- Matrices ---------------------------------------------------------------------------------
@@ -252,16 +277,20 @@ local function matrix_text(matrix, log, times)
   return table.concat(rows), low, high
 end
 
-local blue_red = "set palette defined (0 '#053061', 1 '#4393c3', 2 '#f7f7f7', 3 '#d6604d', "
-  .. "4 '#67001f')"
-local dark_light = "set palette defined (0 '#440154', 1 '#3b528b', 2 '#21918c', 3 '#5ec962', "
-  .. "4 '#fde725')"
+-- Colours of a matrix by the kind of picture: from the least to the greatest value, or, where
+-- there are negative values, from -most over 0 to most. As text without colours the brightness
+-- says how large a value is, whatever its sign.
+local palettes = {
+  signed = "0 '#053061', 1 '#4393c3', 2 '#f7f7f7', 3 '#d6604d', 4 '#67001f'",
+  positive = "0 '#440154', 1 '#3b528b', 2 '#21918c', 3 '#5ec962', 4 '#fde725'",
+  signed_shades = "0 'white', 1 'black', 2 'white'",
+  positive_shades = "0 'black', 1 'white'",
+}
 
--- Where there are negative numbers, colours say the sign: 0 is white.
 local function heat(out, spec)
   local matrix = list(spec.matrix)
   if #matrix == 0 then error("plot: the matrix is empty", 0) end
-  local times = math.max(1, CELLS // math.max(#matrix, #matrix[1]))
+  local times = out.kind == "text" and 1 or math.max(1, CELLS // math.max(#matrix, #matrix[1]))
   local text, low, high = matrix_text(matrix, spec.logz, times)
   if low > high then low, high = spec.logz and 1 or 0, spec.logz and 10 or 1 end
   if low < 0 then
@@ -277,7 +306,8 @@ local function heat(out, spec)
     out("set cbtics ('%.2g' %.9g, '%.2g' %.9g, '%.2g' %.9g)", low, low, middle, middle, high, high)
   end
   out("unset key")
-  out(low < 0 and blue_red or dark_light)
+  local palette = (low < 0 and "signed" or "positive") .. (out.shades and "_shades" or "")
+  out("set palette defined (%s)", palettes[palette])
   out("set cbrange [%.9g:%.9g]", low, high)
   out("set xrange [0.5:%d.5]\nset yrange [%d.5:0.5]", #matrix[1], #matrix)
   if #matrix[1] <= 10 then out("set xtics 1") end
@@ -290,53 +320,72 @@ end
 
 -- ---- The picture ------------------------------------------------------------------------------
 
-local function panel(out, spec, width)
-  out("reset")
-  out("set encoding utf8\nset border lc rgb '#444444'\nset tics nomirror")
-  labels(out, spec, width)
-  if spec.matrix then return heat(out, spec) end
-  local checked = { series = {} }
-  for i, s in ipairs(spec.series or {}) do checked.series[i] = check_series(s, i) end
-  lines(out, setmetatable(checked, { __index = spec }))
+local function panel(out, spec)
+  out("reset\nset encoding utf8\nset tics nomirror")
+  if out.kind ~= "text" then out("set border lc rgb '#444444'") end
+  labels(out, spec)
+  if spec.matrix then heat(out, spec) else lines(out, spec) end
 end
 
-local terminals = { svg = "svg", png = "pngcairo", pdf = "pdfcairo" }
-
--- The commands for a picture of one of these kinds.
-local function script(spec, kind)
-  local panels = spec.panels or { spec }
-  local columns = math.min(spec.columns or 2, #panels)
-  local rows = (#panels + columns - 1) // columns
-  local text = {}
-  local out = setmetatable({ blocks = 0 }, { __call = function(_, format, ...)
-    text[#text + 1] = format:format(...)
-  end })
-  local width = columns * (spec.width or WIDTH)
-  local height = rows * (spec.height or HEIGHT) + (spec.panels and spec.title and 30 or 0)
-  local size = kind == "pdf" and "%.2fin,%.2fin fontscale 0.7" or "%d,%d"
-  local unit = kind == "pdf" and 100 or 1 -- in print a picture of 720 points fills the page
-  out("set terminal %s size %s font 'sans-serif,13' background rgb 'white' enhanced",
-    terminals[kind], size:format(width / unit, height / unit))
-  out("set encoding utf8")
-  if spec.panels then
-    out("set multiplot layout %d,%d%s", rows, columns,
-      spec.title and " title " .. quote(spec.title) .. " noenhanced" or "")
-  end
-  for i, p in ipairs(panels) do
+-- The panels of a spec, checked, all of one size in points. A key below makes them higher.
+local function panels_of(spec, columns)
+  local list = {}
+  local width, height = spec.width or WIDTH, spec.height or HEIGHT
+  for i, p in ipairs(spec.panels or { spec }) do
     check(spec.panels and "plot: panel " .. i or "plot", p, fields)
     if p.key and not places[p.key] then
       error(("plot: key '%s'%s"):format(p.key, suggest.hint(p.key, suggest.keys(places))), 0)
     end
-    panel(out, p, spec.width)
+    local checked = { series = {}, width = columns and columns * LETTER or width }
+    if columns and p.key == "outside" then checked.key = "below" end
+    for k, s in ipairs(p.series or {}) do checked.series[k] = check_series(s, k) end
+    list[i] = setmetatable(checked, { __index = p })
+    height = math.max(height, (spec.height or HEIGHT) + LINE * key_rows(checked))
   end
+  return list, columns and columns * LETTER or width, height
+end
+
+local terminals = {
+  svg = "svg size %.0f,%.0f font 'sans-serif,13' background rgb 'white' enhanced",
+  inline = "svg size %.0f,%.0f font 'sans-serif,13' enhanced",
+  png = "pngcairo size %.0f,%.0f font 'sans-serif,13' background rgb 'white' enhanced",
+  -- On paper a picture of 720 points fills the page.
+  pdf = "pdfcairo size %.2fin,%.2fin fontscale 0.7 font 'sans-serif,13' enhanced",
+  text = "dumb size %.0f,%.0f ",
+}
+local units = { pdf = { 100, 100 }, text = { LETTER, LINE } } -- points per unit of those sizes
+
+-- The commands for a picture of one of these kinds. For a text: columns, and colours, one of the
+-- modes of gnuplot's text terminal.
+local function script(spec, kind, columns, colours)
+  check("plot", spec, fields)
+  local text = {}
+  local out = setmetatable({ blocks = 0, kind = kind, shades = colours == "mono" },
+    { __call = function(_, format, ...) text[#text + 1] = format:format(...) end })
+  local panels, width, height = panels_of(spec, columns)
+  local across = columns and 1 or math.min(spec.columns or 2, #panels)
+  local down, unit = (#panels + across - 1) // across, units[kind] or { 1, 1 }
+  local more = spec.panels and spec.title and 30 or 0
+  local mode = colours or ""
+  for _, p in ipairs(panels) do -- text without colours: shades stand for the greys of a matrix
+    if p.matrix and colours == "mono" then mode = "ansirgb" end
+  end
+  out("set terminal " .. terminals[kind] .. mode, across * width / unit[1],
+    (down * height + more) / unit[2])
+  out("set encoding utf8")
+  if spec.panels then
+    out("set multiplot layout %d,%d%s", down, across,
+      spec.title and " title " .. quote(spec.title) .. " noenhanced" or "")
+  end
+  for _, p in ipairs(panels) do panel(out, p) end
   if spec.panels then out("unset multiplot") end
   return table.concat(text, "\n") .. "\n"
 end
 
 local escapes = { ["&"] = "&amp;", ["<"] = "&lt;" }
 
--- What viewers show of the file, and sharp cells of matrices.
-local function finish(svg, title)
+-- Gives the file the title that viewers show, and matrices sharp cells.
+local function finish_svg(svg, title)
   local words = clean(title or ""):gsub("[&<]", escapes)
   svg = svg:gsub("<title>Gnuplot</title>\n", function()
     return title and "<title>" .. words .. "</title>\n" or ""
@@ -344,21 +393,65 @@ local function finish(svg, title)
   return (svg:gsub("<image ", "<image style='image-rendering:pixelated' "))
 end
 
-local function draw(path, spec)
-  check("plot", spec, fields)
-  local kind = path:lower():match("%.(%a+)$")
-  if not terminals[kind] then
-    error(("plot: %s: its name must end in .svg, .png or .pdf"):format(path), 0)
-  end
+-- The picture of a spec as "svg", "inline" (SVG without a background, for a page), "png" or "pdf";
+-- nil and why it cannot be drawn.
+function plot.picture(spec, kind)
   local picture, why = gnuplot.run(script(spec, kind))
   if not picture then return nil, why end
-  if kind == "svg" then picture = finish(picture, spec.title) end
-  if kind == "pdf" then -- no date of its own
-    picture = picture:gsub("/CreationDate %(D:[^)]*%)", function(date)
-      return (date:gsub("%d", "0"))
-    end)
+  if kind == "svg" or kind == "inline" then return finish_svg(picture, spec.title) end
+  -- A PDF has no date of its own, so that equal pictures are equal files.
+  return kind == "png" and picture or (picture:gsub("/CreationDate %(D:[^)]*%)", function(date)
+    return (date:gsub("%d", "0"))
+  end))
+end
+
+local function draw(path, spec)
+  local kind = path:lower():match("%.(%a+)$")
+  if kind ~= "svg" and kind ~= "png" and kind ~= "pdf" then
+    error(("plot: %s: its name must end in .svg, .png or .pdf"):format(path), 0)
   end
+  local picture, why = plot.picture(spec, kind)
+  if not picture then return nil, why end
   return core.sys.write_file(path, picture)
+end
+
+-- ---- Text -------------------------------------------------------------------------------------
+
+local function has_utf8()
+  for _, name in ipairs { "LC_ALL", "LC_CTYPE", "LANG" } do
+    local value = os.getenv(name)
+    if value and value ~= "" then return value:lower():find "utf%-?8" ~= nil end
+  end
+  return false
+end
+
+local blocks = { [true] = { " ", "░", "▒", "▓", "█" }, [false] = { " ", ".", "+", "*", "#" } }
+
+-- The picture of a spec as lines of text, by gnuplot's terminal for text; nil and why it cannot be
+-- drawn. options: columns, colour, utf8 (by default what the terminal of standard output has).
+function plot.text(spec, options)
+  local o = options or {}
+  local colour, utf8 = o.colour, o.utf8
+  if colour == nil then colour = progress.colour(1) end
+  if utf8 == nil then utf8 = has_utf8() end
+  local columns = math.max(40, math.min(o.columns or core.sys.columns() or 80, 120))
+  local text, why = gnuplot.run(script(spec, "text", columns, colour and "ansi256" or "mono"))
+  if not text then return nil, why end
+  if colour then
+    -- Black would not show on a dark terminal, and gnuplot's white has a number above 255.
+    text = text:gsub("\27%[38;5;16m", "\27[39m"):gsub("38;5;26%d", "38;5;231")
+    if utf8 then
+      text = text:gsub("(\27%[38;5;%d+m)([^\27\n]+)", function(code, cells)
+        return code .. cells:gsub("X", "█"):gsub("[+|/\\-]", "•")
+      end)
+    end
+  else
+    -- A matrix is drawn in greys, which shades replace.
+    text = text:gsub("\27%[38;2;(%d+);%d+;%d+m(X*)", function(grey, cells)
+      return (cells:gsub("X", blocks[utf8][math.min(5, 1 + tonumber(grey) * 5 // 255)]))
+    end):gsub("\27%[[%d;]*m", "")
+  end
+  return (text:gsub("\f", ""):gsub(" +\n", "\n"):gsub("^\n+", ""))
 end
 
 -- Lines and points: spec.series, each {name=, x=, y=, style="line"|"points"|"both", dashed=,

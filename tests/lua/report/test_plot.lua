@@ -218,6 +218,50 @@ t.test("a failure of gnuplot leaves the old picture and no other file", function
   end)
 end)
 
+-- ---- Text -------------------------------------------------------------------------------------
+
+local function lines_of(text)
+  local list = {}
+  for row in text:gmatch "([^\n]*)\n" do list[#list + 1] = row end
+  return list
+end
+
+t.test("as text, lines go where the numbers are, and have their names", function()
+  local spec = { title = "A title", xlabel = "across", series = {
+    { name = "up", y = { 1, 2, 5 } }, { name = "down", y = { 5, 3, 1 } } } }
+  local o = { columns = 60, colour = false, utf8 = false }
+  local list = lines_of(assert(plot.text(spec, o)))
+  t.ok(list[1]:find "A title" and list[2]:find "^ +5 [+]%-", list[2])
+  local first, last
+  for _, row in ipairs(list) do
+    t.ok(#row <= 60, row)
+    if row:find "[*#]" and row:find "|" then first, last = first or row, row end
+  end
+  t.ok(first:find "#.*%*" and last:find "%*.*#", table.concat(list, "\n"))
+  local text = table.concat(list, "\n")
+  t.ok(text:find "across" and text:find "up" and text:find "down")
+  o.colour, o.utf8 = true, true
+  text = plot.text(spec, o)
+  t.ok(text:find "\27%[38;5;%d+m•" and utf8.len(text))
+end)
+
+t.test("as text, what can be drawn is drawn", function()
+  local o = { columns = 50, colour = false, utf8 = false }
+  for _, y in ipairs { {}, { NAN }, { 3 }, { 2, 2 }, { -1, 0, 10 }, { math.huge, 1 } } do
+    for _, log in ipairs { false, true } do
+      t.ok(#assert(plot.text({ logy = log, series = { { y = y } } }, o)) > 0)
+    end
+  end
+  local heat = { zlabel = "T", matrix = { { 1, 0 }, { -2, NAN } } }
+  local text = plot.text(heat, o)
+  t.ok(text:find "|%++ *|" and text:find "|#+ *|" and text:find "T\n", text)
+  o.utf8 = true
+  text = plot.text(heat, o)
+  t.ok(text:find "▒" and text:find "█" and not text:find "\27", text)
+  t.ok(assert(plot.text({ title = "both", panels = { { matrix = { { 1 } } },
+    { series = { { y = { 1, 2 } } } } } }, o)):find "both")
+end)
+
 -- ---- What a report leaves ---------------------------------------------------------------------
 
 local function quietly(fn, ...)
