@@ -2,6 +2,7 @@
 local arguments = require "toeplab.commands.arguments"
 local core = require "toeplab.core"
 local formats = require "toeplab.report.formats"
+local html = require "toeplab.report.html"
 local measured = require "toeplab.report.answers"
 local provenance = require "toeplab.trials.provenance"
 local published_tables = require "toeplab.trials.published_tables"
@@ -196,15 +197,6 @@ local function format_of(set)
   return chosen or "text"
 end
 
-local page = [[<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>%s</title><style>
-body { font-family: sans-serif; margin: 2em } table { border-collapse: collapse }
-td, th { padding: .2em .7em; text-align: right } th:first-child { text-align: left }
-tr:first-child th { border-bottom: 1px solid } caption { text-align: left; padding: .5em }
-</style></head><body>
-%s</body></html>
-]]
-
 -- The table of name, filled from the results folder as far as there is one.
 local function filled(set, name, filters)
   local known = false
@@ -247,7 +239,7 @@ local function show(result, set)
     if not result.pool then errors.usage("table: --why: no trial here answers %s", result.id) end
     why(result, set.why)
   elseif format == "html" then
-    io.write(core.sys.clean(page:format(result.id, (formats.html(result):gsub("%%", "%%%%")))))
+    io.write(core.sys.clean(html.page(result.id, formats.html(result))))
   else
     io.write(core.sys.clean(formats[format](result)))
   end

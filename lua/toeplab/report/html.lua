@@ -34,24 +34,12 @@ local function cell(v)
   return escape(report.cell(v))
 end
 
--- The rows of a table in their frame. The caption is shown above it, where it does not scroll.
-function html.framed(caption, rows)
-  return html.text('<p class="caption" aria-hidden="true">%s</p>\n<div class="scroll" '
-    .. 'role="region" tabindex="0" aria-label="%s"><table>\n<caption>%s</caption>\n', caption,
-    caption, caption)
-    .. rows .. "</table></div>\n"
-end
-
--- A table with a caption, in a frame that scrolls by itself where the window is narrow. Numbers are
--- set to the right; the first cell of a row is its header.
-function html.table(header, rows, caption)
-  local lines, right = {}, {}
-  for c = 1, #header do
-    right[c] = #rows > 0
-    for _, row in ipairs(rows) do
-      right[c] = right[c] and (type(row[c]) == "number" or row[c] == nil)
-    end
-  end
+-- A table with a caption, in a frame that scrolls by itself where the window is narrow. The caption
+-- is shown above the frame, where it does not scroll. right: the set of columns that are set to the
+-- right, by default those of numbers; the first cell of a row is its header.
+function html.table(header, rows, caption, right)
+  local lines = {}
+  right = right or report.numeric(header, rows)
   local function one(tag, c, content, scope)
     return ("<%s%s%s>%s</%s>"):format(tag, scope and (' scope="%s"'):format(scope) or "",
       right[c] and ' class="n"' or "", content, tag)
@@ -62,10 +50,12 @@ function html.table(header, rows, caption)
       cells[c] = r == 0 and one("th", c, escape(header[c]), "col")
         or c == 1 and one("th", c, cell(rows[r][c]), "row") or one("td", c, cell(rows[r][c]))
     end
-    lines[#lines + 1] = "<tr>" .. table.concat(cells) .. "</tr>"
-    if r == 0 then lines[#lines] = "<thead>" .. lines[#lines] .. "</thead><tbody>" end
+    lines[r + 1] = "<tr>" .. table.concat(cells) .. "</tr>"
   end
-  return html.framed(caption, table.concat(lines, "\n") .. "\n</tbody>")
+  return html.text('<p class="caption" aria-hidden="true">%s</p>\n<div class="scroll" '
+    .. 'role="region" tabindex="0" aria-label="%s"><table>\n<caption>%s</caption>\n', caption,
+    caption, caption) .. "<thead>" .. lines[1] .. "</thead><tbody>\n"
+    .. table.concat(lines, "\n", 2) .. "\n</tbody></table></div>\n"
 end
 
 -- Names and values; values may be html.raw.
@@ -147,11 +137,10 @@ nav ul { list-style: none; padding: 0; margin: 1rem 0; display: flex; flex-wrap:
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums }
 caption { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%) }
 th, td { padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top }
-thead th, tr:first-child > th[scope=col] { border-bottom: 1px solid var(--soft);
-  vertical-align: bottom }
+thead th { border-bottom: 1px solid var(--soft); vertical-align: bottom }
 tbody tr + tr > * { border-top: 1px solid var(--grid) }
-tbody th { font-weight: normal } .n, .paper td { text-align: right; white-space: nowrap }
-.paper th[scope=col]:not(:first-child) { text-align: right }
+tbody th { font-weight: normal } .n { text-align: right; white-space: nowrap }
+thead .n { white-space: normal }
 .id, pre, code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .88em }
 .bad { color: var(--bad); font-weight: 600 }
 pre { background: var(--card); padding: .8rem 1rem; overflow-x: auto; border-radius: .3rem;

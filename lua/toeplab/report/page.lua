@@ -71,25 +71,13 @@ local function own_parts(page)
   return list
 end
 
--- A <th> of a filled table says what it is the header of.
-local function scoped(markup)
-  markup = markup:gsub("<tr>(.-)</tr>", function(cells)
-    local scope = cells:find("<td>", 1, true) and "row" or "col"
-    return "<tr>" .. cells:gsub("<th>", ('<th scope="%s">'):format(scope)) .. "</tr>"
-  end)
-  return (markup:gsub('<figure class="table"><table>%s*<caption>(.-)</caption>(.-)</table>',
-    function(caption, rows)
-      return '<figure class="paper">' .. html.framed(raw(caption), rows)
-    end, 1))
-end
-
 local function results(page)
   local d, list = page.d, own_parts(page)
   if d.own_missing then list[#list + 1] = text("<p class=soft>%s.</p>\n", d.own_missing) end
   if #list == 0 or d.own_missing then
     local result = tables.fill(nil, d.pool, d.columns)
     if #result.columns > 0 and #d.axes > 0 then
-      list[#list + 1] = scoped(formats.html(result))
+      list[#list + 1] = formats.html(result)
     end
   end
   if #list > 0 then return "Results", table.concat(list) end
@@ -101,7 +89,7 @@ local function paper(page)
   for _, id in ipairs(type(answers) == "string" and { answers } or answers or {}) do
     local ok, published = pcall(published_tables.read, id)
     if ok then
-      list[#list + 1] = scoped(formats.html(tables.fill(published, page.d.pool)))
+      list[#list + 1] = formats.html(tables.fill(published, page.d.pool))
     else
       list[#list + 1] = text("<p class=soft>It answers %s: %s</p>\n", id, errors.text(published))
     end

@@ -123,7 +123,8 @@ local function style(s)
   local marker = s.marker or markers[(s.colour - 1) % #markers + 1]
   local round = (s.colour - 1) // #colours
   local words = { "with", s.error and s.style == "points" and "yerrorbars"
-    or s.error and "yerrorlines" or styles[s.style], "lt " .. (s.colour - 1) % #colours + 1, "lc rgb '" .. colour .. "'" }
+    or s.error and "yerrorlines" or styles[s.style],
+    ("lt %d lc rgb '%s'"):format((s.colour - 1) % #colours + 1, colour) }
   if s.style ~= "points" or s.error then words[#words + 1] = "lw 1.8" end
   if s.style ~= "points" and (s.dashed or round > 0) then
     words[#words + 1] = "dt " .. (s.dashed and 2 or 2 + round % 4)
@@ -176,14 +177,14 @@ local function labels(out, spec)
   if spec.zlabel then out("set cblabel %s noenhanced", quote(spec.zlabel)) end
 end
 
--- The rows of names that a key below the axes takes.
-local function key_rows(spec)
+-- The rows and columns of names in a key below the axes.
+local function key_size(spec)
   local count, longest = 0, 0
   for _, s in ipairs(spec.key == "below" and spec.series or {}) do
     count, longest = count + (s.name and 1 or 0), math.max(longest, #(s.name or ""))
   end
-  local beside = math.max(1, (spec.width - 100) // (LETTER * (longest + 7)))
-  return (count + beside - 1) // beside
+  local columns = math.max(1, (spec.width - 80) // (LETTER * (longest + 12)))
+  return (count + columns - 1) // columns, columns
 end
 
 local function key(out, spec)
@@ -196,8 +197,9 @@ local function key(out, spec)
   elseif place == "outside" then
     out("set key outside right top Left reverse samplen 2.5")
   elseif place == "below" then
-    out("set key bmargin center horizontal Left reverse samplen 2.5\nset bmargin %.1f",
-      key_rows(spec) + 3.4)
+    local rows, columns = key_size(spec)
+    out("set key bmargin center horizontal maxcols %d Left reverse samplen 2.5\nset bmargin %.1f",
+      columns, rows + 3.4)
   else
     out("set key %s opaque", place)
   end
@@ -340,7 +342,7 @@ local function panels_of(spec, columns)
     if columns and p.key == "outside" then checked.key = "below" end
     for k, s in ipairs(p.series or {}) do checked.series[k] = check_series(s, k) end
     list[i] = setmetatable(checked, { __index = p })
-    height = math.max(height, (spec.height or HEIGHT) + LINE * key_rows(checked))
+    height = math.max(height, (spec.height or HEIGHT) + LINE * key_size(checked))
   end
   return list, columns and columns * LETTER or width, height
 end
