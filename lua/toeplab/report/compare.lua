@@ -11,14 +11,22 @@ local suggest = require "toeplab.base.suggest"
 
 local compare = { ALPHA = 0.05, MOST = 1000 }
 
+-- The columns of the published tables that the experiment of a pool answers.
+local function answered_columns(pool)
+  local list = {}
+  for _, id in ipairs(pool.plan.answers or {}) do
+    local columns = published_tables.read(id).columns
+    table.move(columns, 1, #columns, #list + 1, list)
+  end
+  return list
+end
+
 -- "lower" or "higher": what is better of a metric, by the tables that the experiment answers, else
 -- by its name.
 function compare.better(pool, metric)
-  for _, id in ipairs(pool.plan.answers or {}) do
-    for _, column in ipairs(published_tables.read(id).columns) do
-      for _, name in ipairs(column.metrics or {}) do
-        if name == metric and column.better then return column.better end
-      end
+  for _, column in ipairs(answered_columns(pool)) do
+    for _, name in ipairs(column.better and column.metrics or {}) do
+      if name == metric then return column.better end
     end
   end
   return select.goal(metric) == "max" and "higher" or "lower"
@@ -27,14 +35,12 @@ end
 -- The metric of a pool that is compared unless another is asked for: the first that is logged of
 -- its report's columns, or of the tables that it answers; nil if there is none. logged: a set.
 function compare.metric(pool, logged)
-  local names = table.move(pool.plan.columns or {}, 1, #(pool.plan.columns or {}), 1, {})
-  for _, id in ipairs(pool.plan.answers or {}) do
-    for _, column in ipairs(published_tables.read(id).columns) do
-      table.move(column.metrics or {}, 1, #(column.metrics or {}), #names + 1, names)
+  local lists = { pool.plan.columns or {} }
+  for _, column in ipairs(answered_columns(pool)) do lists[#lists + 1] = column.metrics end
+  for _, names in ipairs(lists) do
+    for _, name in ipairs(names) do
+      if logged[name] then return name end
     end
-  end
-  for _, name in ipairs(names) do
-    if logged[name] then return name end
   end
 end
 

@@ -179,15 +179,6 @@ end
 
 -- ---- Agreement --------------------------------------------------------------------------------
 
-local function tied(list)
-  local seen = {}
-  for _, v in ipairs(list) do
-    if seen[v] then return true end
-    seen[v] = true
-  end
-  return false
-end
-
 -- Kendall's tau between the paper's and the measured order of the rows in a column; nil of fewer
 -- than two rows, or where one row is answered more than once.
 local function agreement(result, c)
@@ -204,7 +195,9 @@ local function agreement(result, c)
   local tau = stats.kendall(paper, means)
   if tau ~= tau then return nil end
   local a = { column = result.columns[c], rows = #paper, tau = tau }
-  if not tied(paper) then a.p = stats.kendall_p(tau, #paper) end
+  local distinct = {}
+  for _, v in ipairs(paper) do distinct[v] = true end
+  if #suggest.keys(distinct) == #paper then a.p = stats.kendall_p(tau, #paper) end
   a.low, a.high = stats.kendall_interval(paper, samples)
   return a
 end
@@ -248,29 +241,22 @@ function tables.fill(published, pool, metrics)
   return result
 end
 
--- The best of the measured rows of a column whose interval clears that of the runner-up, or nil.
+-- The best of the measured rows of a column if its interval clears that of the runner-up, or nil.
 function tables.best(result, c)
-  local better, best, second = result.columns[c].better, nil, nil
-  local sign = better == "higher" and -1 or better == "lower" and 1
+  local better, rows = result.columns[c].better, {}
   for r, row in ipairs(result.rows) do
-    local i = row.cells[c].interval
-    if sign and i and (not best or sign * i.mean < sign * result.rows[best].cells[c].interval.mean)
-    then
-      best, second = r, best
-    elseif sign and i and (not second
-      or sign * i.mean < sign * result.rows[second].cells[c].interval.mean) then
-      second = r
-    end
+    if row.cells[c].interval then rows[#rows + 1] = { r = r, i = row.cells[c].interval } end
   end
-  if not best or not second then return nil end
-  local a, b = result.rows[best].cells[c].interval, result.rows[second].cells[c].interval
+  if not better or #rows < 2 then return nil end
+  table.sort(rows, function(x, y)
+    if better == "lower" then return x.i.mean < y.i.mean end
+    return x.i.mean > y.i.mean
+  end)
+  local a, b = rows[1].i, rows[2].i
   if not a.low or not b.low then return nil end
-  local apart = better == "lower" and a.high < b.low or better == "higher" and a.low > b.high
-  return apart and best or nil
+  if better == "lower" and a.high < b.low or better == "higher" and a.low > b.high then
+    return rows[1].r
+  end
 end
-
--- The pool of what answers the published table id under the filters; nil if nothing does. Second
--- result: experiments and scales that answer it, but not under the filters.
-function tables.pool(store, id, filters) return measured.pool(store, "answers", id, filters) end
 
 return tables

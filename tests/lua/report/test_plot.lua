@@ -292,7 +292,8 @@ t.test("a table is printed, and written with its question and what made it", fun
     local text = quietly(s.table, { "name", "value" }, { { "a|b", 0.5 }, { "c", nil } })
     t.ok(text:find "a|b")
     local file = read(folder .. "/tables/bounds-smoke.md"):gsub(" +", " ")
-    for _, line in ipairs { "# bounds", "Is it so, or not?", "| name | value |", "| ---- | -----: |",
+    for _, line in ipairs { "# bounds", "Is it so, or not?", "| name | value |",
+      "| ---- | -----: |",
       "| a\\|b | 0.5000 |", "| c | - |",
       "Made by `toeplab run x.lua scale=smoke`, commit 0123456789ab with changes, there with 2 "
         .. "threads, seeds 1 to 3.", "toeplab run y.lua" } do
