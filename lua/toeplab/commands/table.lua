@@ -89,8 +89,8 @@ end
 
 local function normal(text) return (text:lower():gsub("%s+", "")) end
 
--- The index of the only one of a list of lists of names that word names: in full, by its first word,
--- or by its beginning.
+-- The index of the only one of a list of lists of names that word names: in full, by its first
+-- word, or by its beginning.
 local function named(items, word)
   local wanted = normal(word)
   for _, short in ipairs { function(name) return name end,

@@ -241,9 +241,10 @@ local function through(set, list, points, o)
     series[colour] = s
   end
   if words then aside(series) end
-  return finish({ xlabel = o.xlabel, ylabel = o.ylabel, series = series,
-    xnames = words and places or nil }, set, { logx = not words and base(places, o.logx) or nil, logy = o.logy }, #list,
-    most and most > 1 and spread(least, most, "95 % interval") or "")
+  local spec = { xlabel = o.xlabel, ylabel = o.ylabel, series = series,
+    xnames = words and places or nil }
+  return finish(spec, set, { logx = not words and base(places, o.logx) or nil, logy = o.logy },
+    #list, most and most > 1 and spread(least, most, "95 % interval") or "")
 end
 
 -- The last value of a metric against a key of the configuration.

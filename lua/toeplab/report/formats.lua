@@ -71,62 +71,50 @@ end
 
 -- ---- The grid of texts ------------------------------------------------------------------------
 
--- The texts of a table: head (a list), body (lists), bold (a set "r c" of cells in bold).
-local function upright(result)
-  local head, body, bold = { result.corner }, {}, {}
-  local paper = result.published ~= nil
-  for r, row in ipairs(result.rows) do body[r] = { row.name } end
+-- What is shown of a column, or of a row of a table on its side: what the paper says, what was
+-- measured here.
+local function parts_of(result, item, sideways)
+  local here = item.here
+  for _, cell in ipairs(item.cells or {}) do here = here or cell.asked > 0 end
+  local paper
+  if sideways then paper = item.published else paper = result.published end
+  local parts = { paper and "paper" }
+  if here then parts[#parts + 1] = "here" end
+  return parts
+end
+
+-- Of each column the decimals of its published and of its measured numbers, and its best row.
+local function styles_of(result)
+  local list = {}
   for c, column in ipairs(result.columns) do
     local exact, numbers = paper_decimals(result, c)
-    local decimals = paper and math.max(exact, (column.better or not numbers) and 2 or 0) or nil
-    local best = tables.best(result, c)
-    if paper then
-      head[#head + 1] = column_name(column)
-      for r, row in ipairs(result.rows) do
-        body[r][#head] = paper_text(row.cells[c], exact)
-      end
-    end
-    if column.here then
-      head[#head + 1] = paper and "here" or column_name(column)
-      for r, row in ipairs(result.rows) do
-        body[r][#head] = here_text(row.cells[c], decimals)
-        if r == best then bold[r .. " " .. #head] = true end
-      end
-    end
+    list[c] = { paper = exact, best = tables.best(result, c), here = result.published
+      and math.max(exact, (column.better or not numbers) and 2 or 0) or nil }
   end
-  return { head = head, body = body, bold = bold }
+  return list
 end
 
--- The same with the columns below each other: for tables with many of them.
-local function sideways(result)
-  local head, body, bold = { result.columns_are or "column" }, {}, {}
-  local best = {}
-  for c, column in ipairs(result.columns) do
-    body[c], best[c] = { column_name(column) }, tables.best(result, c)
-  end
-  for r, row in ipairs(result.rows) do
-    local here = false
-    for _, cell in ipairs(row.cells) do here = here or cell.asked > 0 end
-    for _, part in ipairs { row.published and "paper" or false, here and "here" or false } do
-      if part then
-        local first = part == "paper" or not row.published
-        head[#head + 1] = first and row.name or "here"
-        for c in ipairs(result.columns) do
-          local cell, exact = row.cells[c], (paper_decimals(result, c))
-          body[c][#head] = part == "paper" and paper_text(cell, exact)
-            or here_text(cell, math.max(2, exact))
-          if part == "here" and best[c] == r then bold[c .. " " .. #head] = true end
-        end
-      end
-    end
-  end
-  return { head = head, body = body, bold = bold }
-end
-
+-- The texts of a table: head (a list), body (lists), bold (a set "r c" of cells in bold). A table
+-- of many columns stands on its side: its rows become columns.
 local function grid(result)
-  local g = (#result.columns > WIDE and sideways or upright)(result)
-  for _, row in ipairs(g.body) do
-    for c = 1, #g.head do row[c] = row[c] or "" end
+  local sideways, styles = #result.columns > WIDE, styles_of(result)
+  local across, down = result.columns, result.rows
+  if sideways then across, down = down, across end
+  local g = { head = { sideways and (result.columns_are or "column") or result.corner }, body = {},
+    bold = {} }
+  local function name(item) return item.cells and item.name or column_name(item) end
+  for d, item in ipairs(down) do g.body[d] = { name(item) } end
+  for a, item in ipairs(across) do
+    for k, part in ipairs(parts_of(result, item, sideways)) do
+      local place = #g.head + 1
+      g.head[place] = k > 1 and "here" or name(item)
+      for d in ipairs(down) do
+        local r, c = sideways and a or d, sideways and d or a
+        local cell, style = result.rows[r].cells[c], styles[c]
+        g.body[d][place] = (part == "paper" and paper_text or here_text)(cell, style[part])
+        if part == "here" and style.best == r then g.bold[d .. " " .. place] = true end
+      end
+    end
   end
   return g
 end

@@ -67,21 +67,17 @@ local function check_series(s, number)
     error(("%s: style '%s'%s"):format(what, s.style, suggest.hint(s.style, suggest.keys(styles))),
       0)
   end
-  local checked = { name = s.name, style = s.style or "line", dashed = s.dashed,
-    colour = s.colour or number, y = list(s.y), x = list(s.x), error = list(s.error),
-    marker = s.marker, low = list(s.low), high = list(s.high) }
   if (s.low == nil) ~= (s.high == nil) then error(what .. ": a band has low and high", 0) end
-  checked.x = checked.x or {}
-  for i = #checked.x + 1, s.x and 0 or #checked.y do checked.x[i] = i end
-  if #checked.x ~= #checked.y or checked.error and #checked.error ~= #checked.y then
-    error(("%s: %d x, %d y%s"):format(what, #checked.x, #checked.y,
-      checked.error and ", " .. #checked.error .. " errors" or ""), 0)
+  local checked = { style = s.style or "line", colour = s.colour or number, y = list(s.y), x = {} }
+  for i = 1, s.x and 0 or #checked.y do checked.x[i] = i end
+  for _, name in ipairs { "x", "error", "low", "high" } do
+    local values = list(s[name]) or checked[name]
+    if values and #values ~= #checked.y then
+      error(("%s: %d of y, %d of %s"):format(what, #checked.y, #values, name), 0)
+    end
+    checked[name] = values
   end
-  if s.low and (#checked.low ~= #checked.y or #checked.high ~= #checked.y) then
-    error(("%s: %d y, a band of %d low and %d high"):format(what, #checked.y, #checked.low,
-      #checked.high), 0)
-  end
-  return checked
+  return setmetatable(checked, { __index = s })
 end
 
 -- ---- Data -------------------------------------------------------------------------------------
@@ -148,22 +144,28 @@ local function extent(spec, axis)
   return low, high
 end
 
--- Whole powers of ten are worth a tick only where there are several.
-local function axis(out, spec, name)
+-- The scale and range of an axis; more is the share of its length that bars at its ends need.
+-- gnuplot chooses the range itself, unless there is nothing, or one value alone, to choose it by.
+local function axis(out, spec, name, more)
   local log, range = spec["log" .. name], spec[name .. "range"]
   local low, high = extent(spec, name)
+  local none = low > high
   if range then low, high = range[1], range[2] end
   if low > high then low, high = log and 1 or 0, log and 10 or 1 end
   if log then
     out("set logscale %s %s", name, type(log) == "number" and ("%g"):format(log) or "10")
+    -- Only of several decades whole powers of ten are ticks enough.
     if log == true and high / low >= 1e3 then out("set format %s '10^{%%T}'", name) end
   end
-  if range or low == high or extent(spec, name) == math.huge then
-    if low == high then
-      low, high = log and low / 2 or low - 1, log and high * 2 or high + 1
-    end
-    out("set %srange [%.9g:%.9g]", name, low, high)
+  if low == high then
+    low, high = log and low / 2 or low - 1, log and high * 2 or high + 1
+  elseif more and not range then
+    local wider = log and (high / low) ^ more or more * (high - low)
+    low, high = log and low / wider or low - wider, log and high * wider or high + wider
+  elseif not range and not none then
+    return
   end
+  out("set %srange [%.9g:%.9g]", name, low, high)
 end
 
 local function labels(out, spec)
@@ -177,21 +179,24 @@ local function labels(out, spec)
   if spec.zlabel then out("set cblabel %s noenhanced", quote(spec.zlabel)) end
 end
 
--- The rows and columns of names in a key below the axes.
-local function key_size(spec)
+-- The number of names of a spec, and the length of the longest.
+local function names(spec)
   local count, longest = 0, 0
-  for _, s in ipairs(spec.key == "below" and spec.series or {}) do
+  for _, s in ipairs(spec.series or {}) do
     count, longest = count + (s.name and 1 or 0), math.max(longest, #(s.name or ""))
   end
+  return count, longest
+end
+
+-- The rows and columns of names in a key below the axes.
+local function key_size(spec)
+  local count, longest = names(spec)
   local columns = math.max(1, (spec.width - 80) // (LETTER * (longest + 12)))
-  return (count + columns - 1) // columns, columns
+  return spec.key == "below" and (count + columns - 1) // columns or 0, columns
 end
 
 local function key(out, spec)
-  local place = spec.key or "none"
-  for _, s in ipairs(spec.series) do
-    place = spec.key or s.name and "top right" or place
-  end
+  local place = spec.key or names(spec) > 0 and "top right" or "none"
   if place == "none" then
     out("unset key")
   elseif place == "outside" then
@@ -210,16 +215,6 @@ local function name_ticks(out, names)
   local ticks = {}
   for i, name in ipairs(names) do ticks[i] = ("%s %d"):format(quote(name), i) end
   out("set xtics (%s) noenhanced\nset xrange [0.5:%d.5]", table.concat(ticks, ", "), #names)
-end
-
--- Bars at the ends of the axis need some room.
-local function pad(out, spec)
-  local low, high = extent(spec, "x")
-  if low >= high or spec.xrange then return end
-  local more = 0.03 * (high - low)
-  local times = spec.logx and (high / low) ^ 0.03
-  out("set xrange [%.9g:%.9g]", times and low / times or low - more,
-    times and high * times or high + more)
 end
 
 -- The commands that draw one series, appended to parts; its band goes to the list below, which is
@@ -243,13 +238,12 @@ end
 
 local function lines(out, spec)
   key(out, spec)
-  axis(out, spec, "x")
+  local bars = false
+  for _, s in ipairs(spec.series) do bars = bars or s.error ~= nil end
+  axis(out, spec, "x", bars and 0.03 or nil)
   axis(out, spec, "y")
   out("set errorbars 0\nset autoscale xfix")
   if out.kind ~= "text" then out("set grid lt 1 lw 0.6 lc rgb '#dddddd'") end
-  for _, s in ipairs(spec.series) do
-    if s.error then pad(out, spec) end
-  end
   if spec.xnames then name_ticks(out, spec.xnames) end
   local parts, bands = {}, {}
   for _, s in ipairs(spec.series) do draw_series(out, spec, s, parts, bands) end
@@ -329,22 +323,28 @@ local function panel(out, spec)
   if spec.matrix then heat(out, spec) else lines(out, spec) end
 end
 
--- The panels of a spec, checked, all of one size in points. A key below makes them higher.
-local function panels_of(spec, columns)
-  local list = {}
-  local width, height = spec.width or WIDTH, spec.height or HEIGHT
+-- The panels of a spec, checked, and the size of each in points; across: the width of a text. Names
+-- of lines outside the axes make them wider, names below make them higher.
+local function panels_of(spec, across)
+  local list, width, height = {}, spec.width or WIDTH, spec.height or HEIGHT
   for i, p in ipairs(spec.panels or { spec }) do
     check(spec.panels and "plot: panel " .. i or "plot", p, fields)
     if p.key and not places[p.key] then
       error(("plot: key '%s'%s"):format(p.key, suggest.hint(p.key, suggest.keys(places))), 0)
     end
-    local checked = { series = {}, width = columns and columns * LETTER or width }
-    if columns and p.key == "outside" then checked.key = "below" end
-    for k, s in ipairs(p.series or {}) do checked.series[k] = check_series(s, k) end
-    list[i] = setmetatable(checked, { __index = p })
-    height = math.max(height, (spec.height or HEIGHT) + LINE * key_size(checked))
+    list[i] = setmetatable({ series = {}, key = across and p.key == "outside" and "below" or nil },
+      { __index = p })
+    for k, s in ipairs(p.series or {}) do list[i].series[k] = check_series(s, k) end
+    if p.key == "outside" and not spec.width then
+      width = math.max(width, 680 + LETTER * math.min(45, select(2, names(p))))
+    end
   end
-  return list, columns and columns * LETTER or width, height
+  width = across or width
+  for _, p in ipairs(list) do
+    p.width = width
+    height = math.max(height, (spec.height or HEIGHT) + LINE * key_size(p))
+  end
+  return list, width, height
 end
 
 local terminals = {
@@ -364,7 +364,7 @@ local function script(spec, kind, columns, colours)
   local text = {}
   local out = setmetatable({ blocks = 0, kind = kind, shades = colours == "mono" },
     { __call = function(_, format, ...) text[#text + 1] = format:format(...) end })
-  local panels, width, height = panels_of(spec, columns)
+  local panels, width, height = panels_of(spec, columns and columns * LETTER)
   local across = columns and 1 or math.min(spec.columns or 2, #panels)
   local down, unit = (#panels + across - 1) // across, units[kind] or { 1, 1 }
   local more = spec.panels and spec.title and 30 or 0

@@ -202,7 +202,7 @@ t.test("pictures of experiments, their keys and bands are drawn", function()
     local bad = { series = { { y = { 1 }, low = { 1 } } } }
     t.raises(plot.svg, "a band has low and high", path, bad)
     bad = { series = { { y = { 1 }, low = { 1, 2 }, high = { 1 } } } }
-    t.raises(plot.svg, "1 y, a band of 2 low and 1 high", path, bad)
+    t.raises(plot.svg, "1 of y, 2 of low", path, bad)
   end)
 end)
 
