@@ -1,5 +1,5 @@
--- report/page.lua: the page about a sweep: what dossier.lua gathered, as HTML that needs nothing
--- else.
+-- report/page.lua: the page about a sweep: what summary.lua collected, as HTML that needs no other
+-- file.
 local curves = require "toeplab.report.curves"
 local dossier = require "toeplab.report.summary"
 local formats = require "toeplab.report.formats"
@@ -24,15 +24,22 @@ local function code(word) return raw(text('<span class="id">%s</span>', word)) e
 
 -- "3 done, 1 failed"
 local function standing(counts)
-  local parts, rest = {}, suggest.keys(counts)
-  for i, status in ipairs(rest) do
-    if status == "done" then table.insert(rest, 1, table.remove(rest, i)) end
-  end
-  for i, status in ipairs(rest) do parts[i] = ("%d %s"):format(counts[status], status) end
+  local parts = {}
+  for i, status in ipairs(suggest.keys(counts)) do parts[i] = counts[status] .. " " .. status end
   return table.concat(parts, ", ")
 end
 
--- ---- Sections: each returns a title and its markup, or nothing --------------------------------
+-- Names and values of a table as pairs; values of paths without the folders of one machine.
+local function pairs_of(values)
+  local list = {}
+  for i, key in ipairs(suggest.keys(values)) do
+    local value = values[key]
+    list[i] = { key, type(value) == "string" and value:gsub("^/.*/", ".../") or plan.show(value) }
+  end
+  return html.pairs(list)
+end
+
+-- ---- Sections: each returns a title, or false, and its markup --------------------------------
 
 -- A picture in the size of the page's, unless it has one of its own; its title is the caption.
 -- Figures are numbered over the page, so that names in them differ.
@@ -60,10 +67,9 @@ local function own_parts(page)
     elseif part.kind == "text" then
       list[#list + 1] = text("<pre>%s</pre>\n", (part.text:gsub("^\n+", ""):gsub("\n+$", "")))
     else
-      local panels, caption = part.spec.panels or { part.spec }, part.spec.title
       local drawn = {}
-      for _, panel in ipairs(panels) do
-        drawn[#drawn + 1] = figure(page, panel, panel.title or caption or "")
+      for i, panel in ipairs(part.spec.panels or { part.spec }) do
+        drawn[i] = figure(page, panel, panel.title or part.spec.title or "")
       end
       list[#list + 1] = figures(drawn)
     end
@@ -80,7 +86,7 @@ local function results(page)
       list[#list + 1] = formats.html(result)
     end
   end
-  if #list > 0 then return "Results", table.concat(list) end
+  return #list > 0 and "Results", table.concat(list)
 end
 
 -- The published tables that the sweep answers.
@@ -94,7 +100,7 @@ local function paper(page)
       list[#list + 1] = text("<p class=soft>It answers %s: %s</p>\n", id, errors.text(published))
     end
   end
-  if #list > 0 then return "Paper against measured", table.concat(list) end
+  return #list > 0 and "Paper against measured", table.concat(list)
 end
 
 local function caption_of(spec, name)
@@ -136,7 +142,7 @@ local function learning(page)
   if page.missing then
     markup = markup .. text("<p class=soft>Pictures are missing: %s.</p>\n", page.missing)
   end
-  if markup ~= "" then return "Curves", markup end
+  return markup ~= "" and "Curves", markup
 end
 
 local function trials(page)
@@ -173,42 +179,22 @@ local function failures(page)
   for i, t in ipairs(page.d.failed) do
     rows[i] = { code(t.id:sub(1, 12)), t.label, t.status, t.step, t.error }
   end
-  if #rows == 0 then return nil end
-  return "Failures", html.table({ "trial", "setting", "status", "step", "why" }, rows,
+  return #rows > 0 and "Failures", html.table({ "trial", "setting", "status", "step", "why" }, rows,
     "Trials that did not end well")
 end
 
 local function interventions(page)
   local rows = {}
-  for i, e in ipairs(page.d.events) do
-    if i <= ROWS then
-      rows[i] = { code(e.trial.id:sub(1, 12)), e.trial.label, e.kind, e.step, e.text }
-    end
+  for i, e in ipairs({ table.unpack(page.d.events, 1, ROWS) }) do
+    rows[i] = { code(e.trial.id:sub(1, 12)), e.trial.label, e.kind, e.step, e.text }
   end
-  if #rows == 0 then return nil end
-  return "Interventions", html.table({ "trial", "setting", "what", "step",
+  return #rows > 0 and "Interventions", html.table({ "trial", "setting", "what", "step",
     "why, and what was done" }, rows, "What was done to trials besides training them")
 end
 
-local function sorted_pairs(values)
-  local list = {}
-  for i, key in ipairs(suggest.keys(values)) do list[i] = { key, plan.show(values[key]) } end
-  return list
-end
-
--- The same as they are, but for the folders of one machine.
-local function plain_pairs(values)
-  local list = {}
-  for i, key in ipairs(suggest.keys(values)) do
-    list[i] = { key, (tostring(values[key]):gsub("^/.*/", ".../")) }
-  end
-  return list
-end
-
 local function configuration(page)
-  local list = sorted_pairs(page.d.pool.fixed)
-  if #list == 0 then return nil end
-  return "What all trials have in common", html.pairs(list)
+  local fixed = page.d.pool.fixed
+  return next(fixed) and "What all trials have in common", pairs_of(fixed)
 end
 
 local function provenance(page)
@@ -222,10 +208,10 @@ local function provenance(page)
   for _, t in ipairs(d.trials) do about = about or t.about.build and t.about end
   if about then
     parts[#parts + 1] = html.details("Versions of libraries, and how the program was compiled",
-      html.pairs(plain_pairs(about.build)))
+      pairs_of(about.build))
     if next(about.environment or {}) then
-      parts[#parts + 1] = html.details("Environment", 
-        html.pairs(plain_pairs(secrets.environment(about.environment))))
+      parts[#parts + 1] = html.details("Environment",
+        pairs_of(secrets.environment(about.environment)))
     end
   end
   parts[#parts + 1] = html.details("The script: " .. shell.portable(d.sweep.script),
@@ -279,7 +265,7 @@ end
 
 -- The page about the sweeps of pool (measured.lua), and why pictures are missing (nil: none is).
 function pages.sweep(store, pool)
-  local page = { d = dossier.collect(store, pool, plan.show), figures = 0, title = pool:title() }
+  local page = { d = dossier.collect(store, pool), figures = 0, title = pool:title() }
   local links, parts = {}, {}
   for i, section in ipairs(sections) do
     local title, markup = section(page)

@@ -6,9 +6,9 @@
 --     cells = { {paper=, all the fields of a cell} } } }, agreement = { {column=, ...} }, notes= }
 -- A cell: interval (of stats.interval, of the finite values of done trials), asked, done, diverged,
 -- early, rescued, failed, open (numbers of trials), trials (the trials themselves).
+local gathered = require "toeplab.report.groups"
 local json = require "toeplab.base.json"
 local measured = require "toeplab.report.answers"
-local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
 local stats = require "toeplab.report.stats"
 local suggest = require "toeplab.base.suggest"
@@ -56,14 +56,6 @@ local function row_keys(pool, columns)
   return keys
 end
 
-local function label(at, keys)
-  local parts = {}
-  for _, key in ipairs(keys) do
-    if at[key] ~= nil then parts[#parts + 1] = key .. "=" .. plan.show(at[key]) end
-  end
-  return #parts > 0 and table.concat(parts, " ") or "all"
-end
-
 -- Labels the groups by those of the keys that tell them apart: of keys that go together, as in a
 -- zip, the ones that are wanted (a set) stay.
 local function name_groups(list, keys, wanted)
@@ -71,7 +63,8 @@ local function name_groups(list, keys, wanted)
   local function distinct()
     local seen = {}
     for _, group in ipairs(list) do
-      group.label = label(group.at, kept)
+      local label = gathered.label(group.at, kept)
+      group.label = label ~= "" and label or "all"
       if seen[group.label] then return false end
       seen[group.label] = true
     end
