@@ -29,16 +29,14 @@ local function axes_of(trials)
   return suggest.keys(differs)
 end
 
-    if not other or (t.started or 0) > (trials[other].started or 0) then
-      best[t.key] = i
-    end
--- are left out.
+-- Of trials of one configuration and seed, run by different code, the one started last; and the
+-- number of those left out.
 local function newest(trials)
   local best, list = {}, {}
   for i, t in ipairs(trials) do
     t.key = t.experiment .. json.encode(t.config)
-    local other = best[t.key]
-    if not other or (t.started or 0) > (trials[other].started or 0) then best[t.key] = i end
+    local other = trials[best[t.key]]
+    if not other or (t.started or 0) > (other.started or 0) then best[t.key] = i end
   end
   for i, t in ipairs(trials) do
     if best[t.key] == i then list[#list + 1] = t end

@@ -419,38 +419,27 @@ end
 
 -- ---- Text -------------------------------------------------------------------------------------
 
-local function has_utf8()
-  for _, name in ipairs { "LC_ALL", "LC_CTYPE", "LANG" } do
-    local value = os.getenv(name)
-    if value and value ~= "" then return value:lower():find "utf%-?8" ~= nil end
-  end
-  return false
-end
+local shades = { " ", "░", "▒", "▓", "█" }
 
-local blocks = { [true] = { " ", "░", "▒", "▓", "█" }, [false] = { " ", ".", "+", "*", "#" } }
-
--- The picture of a spec as lines of text, by gnuplot's terminal for text; nil and why it cannot be
--- drawn. options: columns, colour, utf8 (by default what the terminal of standard output has).
+-- The picture of a spec as lines of UTF-8, by gnuplot's terminal for text; nil and why it cannot be
+-- drawn. options: columns, colour (by default what the terminal of standard output has).
 function plot.text(spec, options)
   local o = options or {}
-  local colour, utf8 = o.colour, o.utf8
+  local colour = o.colour
   if colour == nil then colour = progress.colour(1) end
-  if utf8 == nil then utf8 = has_utf8() end
   local columns = math.max(40, math.min(o.columns or core.sys.columns() or 80, 120))
   local text, why = gnuplot.run(script(spec, "text", columns, colour and "ansi256" or "mono"))
   if not text then return nil, why end
   if colour then
     -- Black would not show on a dark terminal, and gnuplot's white has a number above 255.
     text = text:gsub("\27%[38;5;16m", "\27[39m"):gsub("38;5;26%d", "38;5;231")
-    if utf8 then
-      text = text:gsub("(\27%[38;5;%d+m)([^\27\n]+)", function(code, cells)
-        return code .. cells:gsub("X", "█"):gsub("[+|/\\-]", "•")
-      end)
-    end
+    text = text:gsub("(\27%[38;5;%d+m)([^\27\n]+)", function(code, cells)
+      return code .. cells:gsub("X", "█"):gsub("[+|/\\-]", "•")
+    end)
   else
-    -- A matrix is drawn in greys, which shades replace.
+    -- A matrix is drawn in greys, for which shades stand.
     text = text:gsub("\27%[38;2;(%d+);%d+;%d+m(X*)", function(grey, cells)
-      return (cells:gsub("X", blocks[utf8][math.min(5, 1 + tonumber(grey) * 5 // 255)]))
+      return (cells:gsub("X", shades[math.min(5, 1 + tonumber(grey) * 5 // 255)]))
     end):gsub("\27%[[%d;]*m", "")
   end
   return (text:gsub("\f", ""):gsub(" +\n", "\n"):gsub("^\n+", ""))
