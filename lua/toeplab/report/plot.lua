@@ -168,15 +168,22 @@ local function axis(out, spec, name, more)
   out("set %srange [%.9g:%.9g]", name, low, high)
 end
 
+-- The title stands over the axes, which a key or a colour scale moves from the middle. A text has
+-- no place beside its axes: what would stand there is below its title.
 local function labels(out, spec)
-  if spec.title then -- centred on the axes, which a key or a colour scale moves
-    local width = spec.key == "outside" and math.min(spec.width, WIDTH) or spec.width
-    out("set title %s noenhanced", gnuplot.lines(spec.title, width // 11))
+  local width = spec.key == "outside" and math.min(spec.width, WIDTH) or spec.width
+  local title = spec.title and gnuplot.lines(spec.title, width // 11)
+  if spec.xlabel then out("set xlabel %s noenhanced", quote(spec.xlabel)) end
+  if out.kind == "text" then
+    local beside = { spec.ylabel and "y: " .. spec.ylabel }
+    beside[#beside + 1] = spec.zlabel and "z: " .. spec.zlabel
+    local below = #beside > 0 and quote(table.concat(beside, ", "))
+    title = title and below and title .. [[ . "\n" . ]] .. below or title or below
+  else
+    if spec.ylabel then out("set ylabel %s noenhanced", quote(spec.ylabel)) end
+    if spec.zlabel then out("set cblabel %s noenhanced", quote(spec.zlabel)) end
   end
-  for _, name in ipairs { "xlabel", "ylabel" } do
-    if spec[name] then out("set %s %s noenhanced", name, quote(spec[name])) end
-  end
-  if spec.zlabel then out("set cblabel %s noenhanced", quote(spec.zlabel)) end
+  if title then out("set title %s noenhanced", title) end
 end
 
 -- The number of names of a spec, and the length of the longest.
