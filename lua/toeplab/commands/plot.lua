@@ -8,12 +8,10 @@ local output = require "toeplab.report.listing"
 local plot = require "toeplab.report.plot"
 local records = require "toeplab.store.records"
 local select = require "toeplab.store.select"
-local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local stored = require "toeplab.store.saved_model"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
-local terminal = require "toeplab.report.terminal"
 
 local command = {
   example = "toeplab plot quickstart --metric loss --log y\n"
@@ -101,16 +99,6 @@ local function ids_of(store, words)
   return #ids > 0 and ids or { last.id }
 end
 
--- Trials in the order of their declaration.
-local function in_order(store, ids)
-  local places = {}
-  for _, id in ipairs(ids) do
-    places[id] = store:rows("SELECT rowid AS place FROM trials WHERE id = ?", { id })[1].place
-  end
-  table.sort(ids, function(a, b) return places[a] < places[b] end)
-  return ids
-end
-
 -- Metrics of which nothing was asked: loss, or what has the most values.
 local function usual(trials)
   local known, most = gathered.metrics(trials), nil
@@ -153,17 +141,16 @@ local function of_models(store, ids, set, kind)
   local log, panels, row, label = axes(set), {}, nil, nil
   local n = arguments.integer("plot", set, "n", 2)
   local channels, layers = integers(set, "channel"), integers(set, "layer")
-  for _, id in ipairs(ids) do
-    row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
+  for _, t in ipairs(gathered.set(store, ids, true).trials) do
+    row = store:rows("SELECT * FROM v_trials WHERE id = ?", { t.id })[1]
     label = store:object(row.provenance).label or ""
     local model, _, about = stored.load(store, row, {
       warn = function(...) errors.say("warning: %s", string.format(...)) end,
     })
-    local trained = about.length or store:config(row.config).length
+    local trained = math.tointeger(about.length or t.config.length)
     local most = kind == "matrix" and MATRIX or LINE
-    local length = n or math.min(math.tointeger(trained) or most, most)
-    local list = kernels.panels(model, kind, { n = length, layers = layers, channels = channels,
-      log = log.y or log.z, logx = log.x,
+    local list = kernels.panels(model, kind, { n = n or math.min(trained or most, most),
+      layers = layers, channels = channels, log = log.y or log.z, logx = log.x,
       title = #ids > 1 and (#label > 0 and #label <= 28 and label or row.id:sub(1, 7)) or nil })
     table.move(list, 1, #list, #panels + 1, panels)
     check_panels(#panels)
@@ -175,26 +162,17 @@ end
 
 -- One picture of panels, of sizes that suit their kind and number.
 local function spec_of(panels, set, title)
-  for _, panel in ipairs(panels) do
-    local many = #panels > 1
-    if panel.matrix then
-      panel.width, panel.height = many and 400 or 560, many and 320 or 480
-    elseif panel.key == "outside" then
-      local longest = 0
-      for _, s in ipairs(panel.series) do longest = math.max(longest, #(s.name or "")) end
-      panel.width = 640 + math.min(8 * longest + 40, 400)
-    elseif many then
-      panel.width, panel.height = 480, 340
-    end
+  local first, many = panels[1], #panels > 1
+  local spec = many and { panels = panels, columns = first.matrix and #panels > 4 and 3 or 2 }
+    or first
+  spec.title = set.title or not many and title and title .. ", " .. first.title
+    or title or first.title
+  if first.matrix then
+    spec.width, spec.height = many and 400 or 560, many and 320 or 480
+  elseif many and first.key ~= "outside" then
+    spec.width, spec.height = 480, 340
   end
-  if #panels == 1 then
-    panels[1].title = set.title or (title and title .. ", " or "") .. (panels[1].title or "")
-    return panels[1]
-  end
-  local width, height = panels[1].width, panels[1].height
-  for _, panel in ipairs(panels) do width = math.max(width or 0, panel.width or 0) end
-  return { panels = panels, title = set.title or title, width = width ~= 0 and width or nil,
-    height = height, columns = panels[1].matrix and #panels > 4 and 3 or 2 }
+  return spec
 end
 
 -- ---- Where it goes ----------------------------------------------------------------------------
@@ -214,27 +192,20 @@ function command.run(set, words)
     if known then kind = word else rest[#rest + 1] = word end
   end
   check(set, kind)
-  if not set.term and not shell.on_path "gnuplot" then
-    errors.raise(errors.FAILED, "plot: there is no gnuplot to draw with (Debian, Ubuntu: apt-get "
-      .. "install gnuplot-nox); --term draws in the terminal without it")
-  end
   local store <close> = records.open(records.folder(set.dir), "r")
   local panels, name, title
   if kind == "curves" then
     panels, name = of_curves(store, ids_of(store, rest), set)
   else
-    local ids = in_order(store, select.ids(store, #rest > 0 and rest or { "@last" }, "plot"))
+    local ids = select.ids(store, #rest > 0 and rest or { "@last" }, "plot")
     panels, name, title = of_models(store, ids, set, kind)
   end
   local spec = spec_of(panels, set, title)
-  if set.term then
-    io.write(terminal.draw(spec))
-    return errors.DONE
-  end
-  local path = place(store, set, name)
-  local ok, why = plot.svg(path, spec)
-  if not ok then errors.raise(errors.FAILED, "plot: %s", why) end
-  print(path)
+  local path = not set.term and place(store, set, name)
+  local drawn, why
+  if set.term then drawn, why = plot.text(spec) else drawn, why = plot.svg(path, spec) end
+  if not drawn then errors.raise(errors.FAILED, "plot: %s", why) end
+  print(path or drawn)
   return errors.DONE
 end
 

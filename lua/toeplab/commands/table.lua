@@ -2,8 +2,10 @@
 local arguments = require "toeplab.commands.arguments"
 local core = require "toeplab.core"
 local formats = require "toeplab.report.formats"
+local html = require "toeplab.report.html"
 local measured = require "toeplab.report.answers"
 local provenance = require "toeplab.trials.provenance"
+local output = require "toeplab.report.listing"
 local published_tables = require "toeplab.trials.published_tables"
 local records = require "toeplab.store.records"
 local report = require "toeplab.report.table_text"
@@ -70,13 +72,8 @@ local function standing(store)
   return set
 end
 
-local function list(set)
-  local folder = records.folder(set.dir)
-  local here = {}
-  if core.sys.exists(folder .. "/runs.db") then
-    local store <close> = records.open(folder, "r")
-    here = standing(store)
-  end
+local function list(set, store)
+  local here = store and standing(store) or {}
   local files = experiments(provenance.library() .. "/../../experiments", "experiments/", {})
   local rows = {}
   for i, id in ipairs(published_tables.ids()) do
@@ -84,11 +81,7 @@ local function list(set)
       here[id] or "" }
   end
   local header = { "table", "what", "experiments", "trials done here" }
-  if set.csv then
-    io.write(report.csv(header, rows))
-  else
-    report.print(header, rows)
-  end
+  output.rows(set, header, rows)
   return errors.DONE
 end
 
@@ -96,23 +89,21 @@ end
 
 local function normal(text) return (text:lower():gsub("%s+", "")) end
 
--- The index of the item that word names: its name or id, or alone its first word, or its beginning.
+-- The index of the only one of a list of lists of names that word names: in full, by its first
+-- word, or by its beginning.
 local function named(items, word)
   local wanted = normal(word)
-  local function only(fits)
+  for _, short in ipairs { function(name) return name end,
+    function(name) return name:match "^%S*" end,
+    function(name) return normal(name):sub(1, #wanted) end } do
     local found, count = nil, 0
     for i, names in ipairs(items) do
-      if fits(names) then found, count = i, count + 1 end
+      for _, name in ipairs(names) do
+        if normal(short(name)) == wanted and found ~= i then found, count = i, count + 1 end
+      end
     end
-    return count == 1 and found or nil
+    if count == 1 then return found end
   end
-  return only(function(names)
-    return normal(names[1]) == wanted or names[2] and normal(names[2]) == wanted
-  end) or only(function(names)
-    return normal(names[1]:match "^%S*") == wanted
-  end) or only(function(names)
-    return normal(names[1]):sub(1, #wanted) == wanted
-  end)
 end
 
 local function items(result)
@@ -144,23 +135,19 @@ local function why(result, text)
     print(("%s: no trial answers it"):format(row.name))
     return
   end
-  local header, rows, metrics = { "id", "seed", "status" }, {}, {}
+  local header, rows, shown, seen = { "id", "seed", "status" }, {}, {}, {}
   for c, column in ipairs(result.columns) do
-    local wanted = (not only or c == only) and column.metric
-    if wanted then
+    if (not only or c == only) and column.metric then
       header[#header + 1] = column.name_of_metric
-      metrics[#metrics + 1] = { column.metric, c }
+      shown[#shown + 1] = column.metric
+      for _, t in ipairs(row.cells[c].trials or {}) do seen[t] = true end
     end
   end
-  local seen = {}
-  for _, m in ipairs(metrics) do
-    for _, t in ipairs(row.cells[m[2]].trials or {}) do seen[t] = true end
-  end
   for _, t in ipairs(row.group.trials) do
-    local line = { t.id:sub(1, 12), t.seed, t.status }
-    for _, m in ipairs(metrics) do line[#line + 1] = t.values[m[1]] or "-" end
-    if seen[t] or #metrics == 0 then
-      line[#header + 1] = result.pool:command(t.point.at, "seed=" .. t.seed)
+    if seen[t] or #shown == 0 then
+      local line = { t.id:sub(1, 12), t.seed, t.status }
+      for _, metric in ipairs(shown) do line[#line + 1] = t.values[metric] or "-" end
+      line[#line + 1] = result.pool:command(t.point.at, "seed=" .. t.seed)
       rows[#rows + 1] = line
     end
   end
@@ -196,29 +183,13 @@ local function format_of(set)
   return chosen or "text"
 end
 
-local page = [[<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>%s</title><style>
-body { font-family: sans-serif; margin: 2em } table { border-collapse: collapse }
-td, th { padding: .2em .7em; text-align: right } th:first-child { text-align: left }
-tr:first-child th { border-bottom: 1px solid } caption { text-align: left; padding: .5em }
-</style></head><body>
-%s</body></html>
-]]
-
--- The table of name, filled from the results folder as far as there is one.
-local function filled(set, name, filters)
-  local known = false
-  for _, id in ipairs(published_tables.ids()) do known = known or id == name end
+-- The table of name, filled from the store as far as there is one.
+local function filled(set, store, name, filters)
+  local known = suggest.choose("table", name, published_tables.ids())
+  if not store then return tables.fill(published_tables.read(name)) end -- raises for a wrong name
   local published = known and published_tables.read(name) or nil
-  local folder = records.folder(set.dir)
-  if not core.sys.exists(folder .. "/runs.db") then
-    if not published then published_tables.read(name) end -- says what there is
-    return tables.fill(published), nil
-  end
-  local store = records.open(folder, "r")
   local pool, others = measured.pool(store, known and "answers" or "experiment", name, filters)
   if not pool and next(filters) and #others > 0 then
-    store:close()
     errors.usage("table: no trials of %s are like that; there are: %s", name,
       table.concat(others, "; "))
   end
@@ -227,18 +198,14 @@ local function filled(set, name, filters)
     for _, row in ipairs(store:rows "SELECT DISTINCT experiment AS name FROM v_trials") do
       names[#names + 1] = row.name
     end
-    store:close()
     errors.usage("table: there is no table or experiment '%s'%s", name, suggest.hint(name, names))
   end
   local logged = pool and suggest.keys(pool:metrics()) or {}
   for _, metric in ipairs(#logged > 0 and set.metric or {}) do
     local ok, why = suggest.choose("metric", metric, logged)
-    if not ok then
-      store:close()
-      errors.usage("table: %s", why)
-    end
+    if not ok then errors.usage("table: %s", why) end
   end
-  return tables.fill(published, pool, set.metric), store
+  return tables.fill(published, pool, set.metric)
 end
 
 local function show(result, set)
@@ -247,7 +214,7 @@ local function show(result, set)
     if not result.pool then errors.usage("table: --why: no trial here answers %s", result.id) end
     why(result, set.why)
   elseif format == "html" then
-    io.write(core.sys.clean(page:format(result.id, (formats.html(result):gsub("%%", "%%%%")))))
+    io.write(core.sys.clean(html.page(result.id, formats.html(result))))
   else
     io.write(core.sys.clean(formats[format](result)))
   end
@@ -255,10 +222,11 @@ end
 
 function command.run(set, words)
   local percent = arguments.number("table", set, "tolerance", 0)
-  if #words == 0 then return list(set) end
+  local folder = records.folder(set.dir)
+  local store <close> = core.sys.exists(folder .. "/runs.db") and records.open(folder, "r") or nil
+  if #words == 0 then return list(set, store) end
   local filters = measured.filters("table", table.move(words, 2, #words, 1, {}))
-  local result, store = filled(set, words[1], filters)
-  local guard <close> = store
+  local result = filled(set, store, words[1], filters)
   if #result.columns == 0 then
     errors.usage("table: the report of '%s' names no columns: give --metric NAME", words[1])
   end

@@ -1,5 +1,6 @@
 -- report/compare.lua: two values of a key, paired by seed: the interval of their difference, and in
 -- words what may be claimed of it and how many seeds a claim would need.
+local gathered = require "toeplab.report.groups"
 local measured = require "toeplab.report.answers"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
@@ -11,14 +12,22 @@ local suggest = require "toeplab.base.suggest"
 
 local compare = { ALPHA = 0.05, MOST = 1000 }
 
+-- The columns of the published tables that the experiment of a pool answers.
+local function answered_columns(pool)
+  local list = {}
+  for _, id in ipairs(pool.plan.answers or {}) do
+    local columns = published_tables.read(id).columns
+    table.move(columns, 1, #columns, #list + 1, list)
+  end
+  return list
+end
+
 -- "lower" or "higher": what is better of a metric, by the tables that the experiment answers, else
 -- by its name.
 function compare.better(pool, metric)
-  for _, id in ipairs(pool.plan.answers or {}) do
-    for _, column in ipairs(published_tables.read(id).columns) do
-      for _, name in ipairs(column.metrics or {}) do
-        if name == metric and column.better then return column.better end
-      end
+  for _, column in ipairs(answered_columns(pool)) do
+    for _, name in ipairs(column.better and column.metrics or {}) do
+      if name == metric then return column.better end
     end
   end
   return select.goal(metric) == "max" and "higher" or "lower"
@@ -27,14 +36,12 @@ end
 -- The metric of a pool that is compared unless another is asked for: the first that is logged of
 -- its report's columns, or of the tables that it answers; nil if there is none. logged: a set.
 function compare.metric(pool, logged)
-  local names = table.move(pool.plan.columns or {}, 1, #(pool.plan.columns or {}), 1, {})
-  for _, id in ipairs(pool.plan.answers or {}) do
-    for _, column in ipairs(published_tables.read(id).columns) do
-      table.move(column.metrics or {}, 1, #(column.metrics or {}), #names + 1, names)
+  local lists = { pool.plan.columns or {} }
+  for _, column in ipairs(answered_columns(pool)) do lists[#lists + 1] = column.metrics end
+  for _, names in ipairs(lists) do
+    for _, name in ipairs(names) do
+      if logged[name] then return name end
     end
-  end
-  for _, name in ipairs(names) do
-    if logged[name] then return name end
   end
 end
 
@@ -84,12 +91,10 @@ local function other_axes(pool, key, list)
 end
 
 local function place(t, keys)
-  local at, parts = {}, {}
-  for _, name in ipairs(keys) do
-    at[name] = t.point.at[name]
-    if at[name] ~= nil then parts[#parts + 1] = name .. "=" .. plan.show(at[name]) end
-  end
-  return json.encode(at), #parts > 0 and table.concat(parts, " ") or "all"
+  local at = {}
+  for _, name in ipairs(keys) do at[name] = t.point.at[name] end
+  local label = gathered.label(at, keys)
+  return json.encode(at), label ~= "" and label or "all"
 end
 
 -- Rows of pairs: {label=, a = {values}, b = {values}, alone=: trials without a partner}.
@@ -284,14 +289,11 @@ function compare.words(result, resolve, duration)
   lines[#lines + 1] = least_pairs(result)
   local out, alone = result.out.a + result.out.b, 0
   for _, row in ipairs(result.rows) do alone = alone + row.alone end
-  if out > 0 then
-    lines[#lines + 1] = ("%d trial%s left out: not done, or inf or nan"):format(out,
-      out == 1 and " is" or "s are")
+  local function add(n, one, many)
+    if n > 0 then lines[#lines + 1] = n .. " trial" .. (n == 1 and one or many) end
   end
-  if alone > 0 then
-    lines[#lines + 1] = ("%d trial%s no partner of the same seed"):format(alone,
-      alone == 1 and " has" or "s have")
-  end
+  add(out, " is left out: not done, or inf or nan", "s are left out: not done, or inf or nan")
+  add(alone, " has no partner of the same seed", "s have no partner of the same seed")
   local more = more_seeds(result, resolve, duration)
   return table.move(more, 1, #more, #lines + 1, lines)
 end

@@ -1,4 +1,4 @@
--- report/curves.lua: what trials have logged, as pictures for plot.lua and terminal.lua: metrics
+-- report/curves.lua: what trials have logged, as pictures for plot.lua: metrics
 -- against the step, against a key of the configuration, or against the number at the end of their
 -- names.
 --
@@ -180,34 +180,6 @@ end
 
 -- ---- Last values ------------------------------------------------------------------------------
 
-local function last(store, t, metric)
-  local row = store:rows("SELECT value FROM v_last WHERE trial = ? AND name = ?",
-    { t.id, metric })[1]
-  if row then return row.value or NAN end
-end
-
--- Lines through the means of values: samples: a list {label=, at= x -> list of values}, over the
--- sorted list of x. A mean over the finite ones alone would flatter: it is a gap.
-local function through(samples, places)
-  local series, least, most = {}, nil, nil
-  for colour, sample in ipairs(samples) do
-    local s = { name = sample.label, x = {}, y = {}, error = {}, style = "both", colour = colour }
-    for i, at in ipairs(places) do
-      local interval = sample.at[at] and stats.interval(sample.at[at])
-      if interval then
-        local k = #s.x + 1
-        s.x[k], s.y[k] = type(at) == "number" and at or i, interval.mean
-        s.error[k] = interval.half or 0
-        least, most = math.min(least or interval.n, interval.n), math.max(most or 1, interval.n)
-      end
-    end
-    if (most or 1) == 1 then s.error = nil end
-    series[#series + 1] = s
-  end
-  local several = most and most > 1
-  return series, several and spread(least, most, "95 % interval") or ""
-end
-
 -- Over words the intervals of several lines would hide each other: each is beside the last.
 local function aside(series)
   local apart = math.min(0.06, 0.4 / #series)
@@ -224,9 +196,55 @@ local function base(places, log)
   return log and 2 or nil
 end
 
-local function add(at, x, value)
-  at[x] = at[x] or {}
-  table.insert(at[x], value)
+-- Of each group the last values of its trials that are done, at each x: lists values[group][x];
+-- and the x, sorted if they are numbers, else as words. points(t): the metrics to read, by x.
+local function last_values(set, list, points)
+  local values, places, seen, words = {}, {}, {}, false
+  local found = {} -- {group, x, value}
+  for i, group in ipairs(list) do
+    for _, t in ipairs(group.trials) do
+      for x, metric in pairs(t.status == "done" and points(t) or {}) do
+        local row = set.store:rows("SELECT value FROM v_last WHERE trial = ? AND name = ?",
+          { t.id, metric })[1]
+        if row then found[#found + 1] = { i, x, row.value or NAN } end
+        words = words or row and type(x) ~= "number"
+      end
+    end
+  end
+  for _, f in ipairs(found) do
+    local x = words and plan.show(f[2]) or f[2] -- numbers among words are words too
+    if not seen[x] then seen[x], places[#places + 1] = true, x end
+    values[f[1]] = values[f[1]] or {}
+    values[f[1]][x] = values[f[1]][x] or {}
+    table.insert(values[f[1]][x], f[3])
+  end
+  if not words then table.sort(places) end
+  return values, places, words
+end
+
+-- A spec of lines through the means of last values, one line for each group. A mean over the finite
+-- values alone would flatter: it is a gap.
+local function through(set, list, points, o)
+  local values, places, words = last_values(set, list, points)
+  local series, least, most = {}, nil, nil
+  for colour, group in ipairs(list) do
+    local s = { name = group.label, x = {}, y = {}, error = {}, style = "both", colour = colour }
+    for i, at in ipairs(places) do
+      local interval = values[colour] and values[colour][at] and stats.interval(values[colour][at])
+      if interval then
+        local k = #s.x + 1
+        s.x[k], s.y[k], s.error[k] = words and i or at, interval.mean, interval.half or 0
+        least, most = math.min(least or interval.n, interval.n), math.max(most or 1, interval.n)
+      end
+    end
+    if (most or 1) == 1 then s.error = nil end
+    series[colour] = s
+  end
+  if words then aside(series) end
+  local spec = { xlabel = o.xlabel, ylabel = o.ylabel, series = series,
+    xnames = words and places or nil }
+  return finish(spec, set, { logx = not words and base(places, o.logx) or nil, logy = o.logy },
+    #list, most and most > 1 and spread(least, most, "95 % interval") or "")
 end
 
 -- The last value of a metric against a key of the configuration.
@@ -234,38 +252,13 @@ function curves.against(set, metric, key, options)
   local o = options or {}
   gathered.check(set, metric)
   gathered.check_keys(set, { key })
-  local samples, places, seen, numbers = {}, {}, {}, true
   local list = gathered.groups(set, { by = o.by, each = o.each, without = key })
-  for i, group in ipairs(list) do
-    samples[i] = { label = group.label, at = {} }
-    for _, t in ipairs(group.trials) do
-      local x, y = gathered.value(t, key), last(set.store, t, metric)
-      if x ~= nil and y and t.status == "done" then
-        if type(x) ~= "number" then x = plan.show(x) end
-        numbers = numbers and type(x) == "number"
-        if not seen[x] then
-          seen[x], places[#places + 1] = true, x
-        end
-        add(samples[i].at, x, y)
-      end
-    end
+  local function points(t)
+    local x = gathered.value(t, key)
+    return x ~= nil and { [type(x) == "table" and plan.show(x) or x] = metric } or {}
   end
-  local names
-  if numbers then
-    table.sort(places)
-  else -- numbers among words are words too
-    names = {}
-    for i, x in ipairs(places) do names[i] = plan.show(x) end
-    for _, sample in ipairs(samples) do
-      local at = {}
-      for x, values in pairs(sample.at) do at[plan.show(x)] = values end
-      sample.at = at
-    end
-  end
-  local series, what = through(samples, names or places)
-  if names then aside(series) end
-  return finish({ xlabel = key, ylabel = metric, series = series, xnames = names }, set,
-    { logx = not names and base(places, o.logx) or nil, logy = o.logy }, #list, what)
+  return through(set, list, points,
+    { xlabel = key, ylabel = metric, logx = o.logx, logy = o.logy })
 end
 
 -- Metrics NAME whose names are prefix and a number, as one line against the number.
@@ -281,22 +274,9 @@ function curves.at(set, prefix, options)
     errors.usage("plot: these trials have no metrics '%sNUMBER'%s", prefix,
       suggest.hint(prefix, suggest.keys(seen)))
   end
-  local places, samples, list = {}, {}, gathered.groups(set, o)
-  for number in pairs(names) do places[#places + 1] = number end
-  table.sort(places)
-  for i, group in ipairs(list) do
-    samples[i] = { label = group.label, at = {} }
-    for _, t in ipairs(group.trials) do
-      for _, number in ipairs(t.status == "done" and places or {}) do
-        local value = last(set.store, t, names[number])
-        if value then add(samples[i].at, number, value) end
-      end
-    end
-  end
-  local series, what = through(samples, places)
-  local name = prefix:gsub("[%s@_:/.-]+$", "")
-  return finish({ xlabel = prefix .. "...", ylabel = name, series = series }, set,
-    { logx = base(places, o.logx), logy = o.logy }, #list, what)
+  return through(set, gathered.groups(set, o), function() return names end,
+    { xlabel = prefix .. "...", ylabel = prefix:gsub("[%s@_:/.-]+$", ""), logx = o.logx,
+      logy = o.logy })
 end
 
 return curves

@@ -1,5 +1,6 @@
 -- report/formats.lua: a filled table (tables.lua) as aligned text, Markdown, LaTeX, CSV and HTML.
 local footnotes = require "toeplab.report.footnotes"
+local html = require "toeplab.report.html"
 local report = require "toeplab.report.table_text"
 local tables = require "toeplab.report.tables"
 
@@ -70,125 +71,93 @@ end
 
 -- ---- The grid of texts ------------------------------------------------------------------------
 
--- The texts of a table: head (a list), body (lists), bold (a set "r c" of cells in bold).
-local function upright(result)
-  local head, body, bold = { result.corner }, {}, {}
-  local paper = result.published ~= nil
-  for r, row in ipairs(result.rows) do body[r] = { row.name } end
+-- What is shown of a column, or of a row of a table on its side: what the paper says, what was
+-- measured here.
+local function parts_of(result, item, sideways)
+  local here = item.here
+  for _, cell in ipairs(item.cells or {}) do here = here or cell.asked > 0 end
+  local paper
+  if sideways then paper = item.published else paper = result.published end
+  local parts = { paper and "paper" }
+  if here then parts[#parts + 1] = "here" end
+  return parts
+end
+
+-- Of each column the decimals of its published and of its measured numbers, and its best row.
+local function styles_of(result)
+  local list = {}
   for c, column in ipairs(result.columns) do
     local exact, numbers = paper_decimals(result, c)
-    local decimals = paper and math.max(exact, (column.better or not numbers) and 2 or 0) or nil
-    local best = tables.best(result, c)
-    if paper then
-      head[#head + 1] = column_name(column)
-      for r, row in ipairs(result.rows) do
-        body[r][#head] = paper_text(row.cells[c], exact)
-      end
-    end
-    if column.here then
-      head[#head + 1] = paper and "here" or column_name(column)
-      for r, row in ipairs(result.rows) do
-        body[r][#head] = here_text(row.cells[c], decimals)
-        if r == best then bold[r .. " " .. #head] = true end
-      end
-    end
+    list[c] = { paper = exact, best = tables.best(result, c), here = result.published
+      and math.max(exact, (column.better or not numbers) and 2 or 0) or nil }
   end
-  return { head = head, body = body, bold = bold }
+  return list
 end
 
--- The same with the columns below each other: for tables with many of them.
-local function sideways(result)
-  local head, body, bold = { result.columns_are or "column" }, {}, {}
-  local best = {}
-  for c, column in ipairs(result.columns) do
-    body[c], best[c] = { column_name(column) }, tables.best(result, c)
-  end
-  for r, row in ipairs(result.rows) do
-    local here = false
-    for _, cell in ipairs(row.cells) do here = here or cell.asked > 0 end
-    for _, part in ipairs { row.published and "paper" or false, here and "here" or false } do
-      if part then
-        local first = part == "paper" or not row.published
-        head[#head + 1] = first and row.name or "here"
-        for c in ipairs(result.columns) do
-          local cell, exact = row.cells[c], (paper_decimals(result, c))
-          body[c][#head] = part == "paper" and paper_text(cell, exact)
-            or here_text(cell, math.max(2, exact))
-          if part == "here" and best[c] == r then bold[c .. " " .. #head] = true end
-        end
-      end
-    end
-  end
-  return { head = head, body = body, bold = bold }
-end
-
+-- The texts of a table: head (a list), body (lists), bold (a set "r c" of cells in bold). A table
+-- of many columns stands on its side: its rows become columns.
 local function grid(result)
-  local g = (#result.columns > WIDE and sideways or upright)(result)
-  for _, row in ipairs(g.body) do
-    for c = 1, #g.head do row[c] = row[c] or "" end
+  local sideways, styles = #result.columns > WIDE, styles_of(result)
+  local across, down = result.columns, result.rows
+  if sideways then across, down = down, across end
+  local g = { head = { sideways and (result.columns_are or "column") or result.corner }, body = {},
+    bold = {} }
+  local function name(item) return item.cells and item.name or column_name(item) end
+  for d, item in ipairs(down) do g.body[d] = { name(item) } end
+  for a, item in ipairs(across) do
+    for k, part in ipairs(parts_of(result, item, sideways)) do
+      local place = #g.head + 1
+      g.head[place] = k > 1 and "here" or name(item)
+      for d in ipairs(down) do
+        local r, c = sideways and a or d, sideways and d or a
+        local cell, style = result.rows[r].cells[c], styles[c]
+        g.body[d][place] = (part == "paper" and paper_text or here_text)(cell, style[part])
+        if part == "here" and style.best == r then g.bold[d .. " " .. place] = true end
+      end
+    end
   end
   return g
 end
 
--- ---- Text and Markdown ------------------------------------------------------------------------
-
-local function width(s) return utf8.len(s) or #s end
-
--- The first column to the left, the others to the right.
-local function aligned(g, left, between, right)
-  local widths, lines = {}, {}
-  for _, row in ipairs { g.head, table.unpack(g.body) } do
-    for c, text in ipairs(row) do widths[c] = math.max(widths[c] or 3, width(text)) end
-  end
-  for r = 0, #g.body do
-    local parts = {}
-    for c, text in ipairs(r == 0 and g.head or g.body[r]) do
-      local space = (" "):rep(widths[c] - width(text))
-      parts[c] = c == 1 and text .. space or space .. text
-    end
-    lines[#lines + 1] = (left .. table.concat(parts, between) .. right):match(".*%S") or ""
-  end
-  return lines, widths
+-- Only the first column, the names of the rows, is set to the left.
+local function right(g)
+  local set = {}
+  for c = 1, #g.head do set[c] = c > 1 end
+  return set
 end
 
-local function wrapped(text, columns)
-  local lines, line = {}, ""
+-- ---- Text and Markdown ------------------------------------------------------------------------
+
+-- Appends text to lines, broken between words.
+local function wrap(lines, text, columns)
+  local line = ""
   for word in text:gmatch "%S+" do
-    if line ~= "" and width(line) + width(word) + 1 > columns then
+    if line ~= "" and (utf8.len(line) or #line) + (utf8.len(word) or #word) + 1 > columns then
       lines[#lines + 1], line = line, "  " .. word
     else
       line = line == "" and word or line .. " " .. word
     end
   end
   lines[#lines + 1] = line
-  return lines
 end
 
 local function title(result) return result.id .. ": " .. result.caption end
 
 function formats.text(result)
-  local lines = wrapped(title(result), 100)
+  local g, lines = grid(result), {}
+  wrap(lines, title(result), 100)
   lines[#lines + 1] = ""
-  local body = aligned(grid(result), "", "  ", "")
+  local body = report.lines(g.head, g.body, right(g))
   table.move(body, 1, #body, #lines + 1, lines)
   lines[#lines + 1] = ""
-  for _, note in ipairs(footnotes.of(result)) do
-    local note_lines = wrapped(note, 100)
-    table.move(note_lines, 1, #note_lines, #lines + 1, lines)
-  end
+  for _, note in ipairs(footnotes.of(result)) do wrap(lines, note, 100) end
   return table.concat(lines, "\n") .. "\n"
 end
 
 function formats.md(result)
   local g = grid(result)
-  for _, row in ipairs { g.head, table.unpack(g.body) } do
-    for c, text in ipairs(row) do row[c] = text:gsub("[|\\*_`<]", "\\%0") end
-  end
-  local body, widths = aligned(g, "| ", " | ", " |")
-  local rule = {}
-  for c, w in ipairs(widths) do rule[c] = c == 1 and ("-"):rep(w) or ("-"):rep(w - 1) .. ":" end
-  local lines = { "**" .. result.id .. "** " .. result.caption, "", body[1],
-    "| " .. table.concat(rule, " | ") .. " |", table.unpack(body, 2) }
+  local lines = { "**" .. result.id .. "** " .. result.caption, "",
+    table.unpack(report.markdown(g.head, g.body, right(g))) }
   lines[#lines + 1] = ""
   for _, note in ipairs(footnotes.of(result)) do lines[#lines + 1] = "- " .. note end
   return table.concat(lines, "\n") .. "\n"
@@ -247,30 +216,17 @@ function formats.csv(result)
   return report.csv(header, rows)
 end
 
-local html_marks = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;" }
-
-local function html(text) return (text:gsub('[&<>"]', html_marks)) end
-
 -- A <figure> for a page; the best measured values in <b>, as in formats.tex.
 function formats.html(result)
-  local g, lines = grid(result), {}
-  lines[1] = "<figure class=\"table\"><table>\n<caption>" .. html(title(result)) .. "</caption>"
-  for r = 0, #g.body do
-    local parts, tag = {}, r == 0 and "th" or "td"
-    for c, text in ipairs(r == 0 and g.head or g.body[r]) do
-      local content = html(text)
-      if g.bold[r .. " " .. c] then content = "<b>" .. content .. "</b>" end
-      local name = c == 1 and "th" or tag
-      parts[c] = ("<%s>%s</%s>"):format(name, content, name)
-    end
-    lines[#lines + 1] = "<tr>" .. table.concat(parts) .. "</tr>"
+  local g, notes = grid(result), {}
+  for place in pairs(g.bold) do
+    local r, c = place:match "(%d+) (%d+)"
+    local row = g.body[tonumber(r)]
+    row[tonumber(c)] = html.raw(html.text("<b>%s</b>", row[tonumber(c)]))
   end
-  lines[#lines + 1] = "</table>\n<figcaption><ul>"
-  for _, note in ipairs(footnotes.of(result)) do
-    lines[#lines + 1] = "<li>" .. html(note) .. "</li>"
-  end
-  lines[#lines + 1] = "</ul></figcaption></figure>"
-  return table.concat(lines, "\n") .. "\n"
+  for i, note in ipairs(footnotes.of(result)) do notes[i] = html.text("<li>%s</li>\n", note) end
+  return '<figure class="paper">\n' .. html.table(g.head, g.body, title(result), right(g))
+    .. "<figcaption><ul>\n" .. table.concat(notes) .. "</ul></figcaption></figure>\n"
 end
 
 return formats

@@ -1,5 +1,5 @@
--- report/groups.lua: the trials that a picture or a page is about, and the groups they fall into:
--- one for each line of the picture.
+-- report/groups.lua: selects the trials of a picture or a page, and groups them by the keys that
+-- vary: one group for each line of the picture.
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
 local errors = require "toeplab.base.errors"
@@ -29,19 +29,19 @@ local function axes_of(trials)
   return suggest.keys(differs)
 end
 
--- Of trials of one configuration and seed, run by different code, the one started last.
+-- Of trials of one configuration and seed, run by different code, the one started last; and the
+-- number of those left out.
 local function newest(trials)
-  local best, list, older = {}, {}, 0
-  for _, t in ipairs(trials) do
-    local key = t.experiment .. json.encode(t.config)
-    local other = best[key]
-    if other then older = older + 1 end
-    if not other or (t.started or 0) > (other.started or 0) then best[key] = t end
+  local best, list = {}, {}
+  for i, t in ipairs(trials) do
+    t.key = t.experiment .. json.encode(t.config)
+    local other = trials[best[t.key]]
+    if not other or (t.started or 0) > (other.started or 0) then best[t.key] = i end
   end
-  for _, t in ipairs(trials) do
-    if best[t.experiment .. json.encode(t.config)] == t then list[#list + 1] = t end
+  for i, t in ipairs(trials) do
+    if best[t.key] == i then list[#list + 1] = t end
   end
-  return list, older
+  return list, #trials - #list
 end
 
 -- The trials of a list of ids, in the order of their declaration: {store=, trials=, axes= of each
@@ -81,29 +81,29 @@ function gathered.metrics(set)
   return found
 end
 
--- Raises unless the trials have logged metric.
-function gathered.check(set, metric)
-  local known = gathered.metrics(set)
-  if not next(known) then errors.raise(errors.FAILED,
-    "plot: these trials have logged no metric") end
-  if not known[metric] then
-    errors.usage("plot: these trials have no metric '%s'%s", metric,
-      suggest.hint(metric, suggest.keys(known)))
+local function check_name(what, name, known)
+  if not known[name] then
+    errors.usage("plot: these trials have no %s '%s'%s", what, name,
+      suggest.hint(name, suggest.keys(known)))
   end
 end
 
+-- Raises unless the trials have logged metric.
+function gathered.check(set, metric)
+  local known = gathered.metrics(set)
+  if not next(known) then
+    errors.raise(errors.FAILED, "plot: these trials have logged no metric")
+  end
+  check_name("metric", metric, known)
+end
+
+-- Raises unless the trials have the keys in their configurations.
 function gathered.check_keys(set, keys)
-  local known = {}
+  local known = { experiment = true }
   for _, t in ipairs(set.trials) do
     for key in pairs(t.config) do known[key] = true end
   end
-  known.experiment = true
-  for _, key in ipairs(keys) do
-    if not known[key] then
-      errors.usage("plot: these trials have no key '%s'%s", key,
-        suggest.hint(key, suggest.keys(known)))
-    end
-  end
+  for _, key in ipairs(keys) do check_name("key", key, known) end
 end
 
 -- ---- Groups -----------------------------------------------------------------------------------
@@ -123,16 +123,21 @@ local function keys_of(set, t, o)
   return keys
 end
 
-local function label(set, t, keys, o)
+-- "lr=0.1 width=8": those of the keys that values has, as text; "" for none.
+function gathered.label(values, keys)
   local parts = {}
-  if #set.experiments > 1 and not o.by then parts[1] = t.experiment end
   for _, key in ipairs(keys) do
-    local v = gathered.value(t, key)
-    if v ~= nil then
-      parts[#parts + 1] = key == "experiment" and v or key .. "=" .. plan.show(v)
-    end
+    if values[key] ~= nil then parts[#parts + 1] = key .. "=" .. plan.show(values[key]) end
   end
   return table.concat(parts, " ")
+end
+
+-- The experiment is named where the trials are of several, or it is asked for.
+local function name_of(set, t, keys, o)
+  local named = #set.experiments > 1 and not o.by
+  for _, key in ipairs(keys) do named = named or key == "experiment" end
+  local label = gathered.label(t.config, keys)
+  return named and t.experiment .. (label ~= "" and " " .. label or "") or label
 end
 
 -- The trials as lists, one for each line: {label=, trials=}. Trials that have not what is asked
@@ -142,7 +147,7 @@ function gathered.groups(set, o)
   local list, found = {}, {}
   for _, t in ipairs(set.trials) do
     local keys = keys_of(set, t, o)
-    local name = label(set, t, keys, o)
+    local name = name_of(set, t, keys, o)
     local key = o.each and t.id or name
     if not found[key] then
       found[key] = { label = name, trials = {} }

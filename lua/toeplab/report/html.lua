@@ -1,6 +1,5 @@
 -- report/html.lua: pieces of a page of HTML that needs nothing but itself: escaped text, tables,
 -- pictures as inline SVG whose colours follow the page's.
-local core = require "toeplab.core"
 local plot = require "toeplab.report.plot"
 local report = require "toeplab.report.table_text"
 
@@ -35,24 +34,12 @@ local function cell(v)
   return escape(report.cell(v))
 end
 
--- The rows of a table in their frame. The caption is shown above it, where it does not scroll.
-function html.framed(caption, rows)
-  return html.text('<p class="caption" aria-hidden="true">%s</p>\n<div class="scroll" '
-    .. 'role="region" tabindex="0" aria-label="%s"><table>\n<caption>%s</caption>\n', caption,
-    caption, caption)
-    .. rows .. "</table></div>\n"
-end
-
--- A table with a caption, in a frame that scrolls by itself where the window is narrow. Numbers are
--- set to the right; the first cell of a row is its header.
-function html.table(header, rows, caption)
-  local lines, right = {}, {}
-  for c = 1, #header do
-    right[c] = #rows > 0
-    for _, row in ipairs(rows) do
-      right[c] = right[c] and (type(row[c]) == "number" or row[c] == nil)
-    end
-  end
+-- A table with a caption, in a frame that scrolls by itself where the window is narrow. The caption
+-- is shown above the frame, where it does not scroll. right: the set of columns that are set to the
+-- right, by default those of numbers; the first cell of a row is its header.
+function html.table(header, rows, caption, right)
+  local lines = {}
+  right = right or report.numeric(header, rows)
   local function one(tag, c, content, scope)
     return ("<%s%s%s>%s</%s>"):format(tag, scope and (' scope="%s"'):format(scope) or "",
       right[c] and ' class="n"' or "", content, tag)
@@ -63,10 +50,12 @@ function html.table(header, rows, caption)
       cells[c] = r == 0 and one("th", c, escape(header[c]), "col")
         or c == 1 and one("th", c, cell(rows[r][c]), "row") or one("td", c, cell(rows[r][c]))
     end
-    lines[#lines + 1] = "<tr>" .. table.concat(cells) .. "</tr>"
-    if r == 0 then lines[#lines] = "<thead>" .. lines[#lines] .. "</thead><tbody>" end
+    lines[r + 1] = "<tr>" .. table.concat(cells) .. "</tr>"
   end
-  return html.framed(caption, table.concat(lines, "\n") .. "\n</tbody>")
+  return html.text('<p class="caption" aria-hidden="true">%s</p>\n<div class="scroll" '
+    .. 'role="region" tabindex="0" aria-label="%s"><table>\n<caption>%s</caption>\n', caption,
+    caption, caption) .. "<thead>" .. lines[1] .. "</thead><tbody>\n"
+    .. table.concat(lines, "\n", 2) .. "\n</tbody></table></div>\n"
 end
 
 -- Names and values; values may be html.raw.
@@ -85,31 +74,15 @@ end
 
 -- ---- Pictures ---------------------------------------------------------------------------------
 
--- The colours of plot.lua as those of the page, which has a light and a dark set.
-local colours = {
-  ["68,68,68"] = "--soft", ["221,221,221"] = "--grid", ["0,0,0"] = "--ink", ["255,255,255"] =
-  "--paper", ["0,114,178"] = "--c1", ["213,94,0"] = "--c2", ["0,158,115"] = "--c3",
-  ["204,121,167"] = "--c4", ["230,159,0"] = "--c5", ["86,180,233"] = "--c6",
-}
-
-local function variable(text)
-  local name = colours[text:gsub("%s", "")]
-  return name and ("var(%s)"):format(name) or nil
-end
-
--- gnuplot's SVG as part of a page: names made unique by prefix, colours that follow the page's.
+-- gnuplot's SVG as part of a page: without the parts that make it a file, and with prefix before
+-- its names, which must differ from those of other pictures.
 local function inline(svg, prefix, alt)
-  svg = svg:gsub("^.-<svg", "<svg", 1):gsub("<title>.-</title>%s*", "", 1)
+  svg = svg:gsub("^.-<svg", "", 1):gsub("<title>.-</title>%s*", "", 1)
   svg = svg:gsub("<desc>.-</desc>%s*", "", 1):gsub("<filter.-</filter>%s*", "")
-  svg = svg:gsub('<rect x="0" y="0" [^>]-fill="#ffffff"/>', "", 1)
-  svg = svg:gsub("rgb%(([%d, ]+)%)", variable)
-  svg = svg:gsub('="black"', '="var(--ink)"'):gsub('="#FFFFFF"', '="var(--paper)"')
-  svg = svg:gsub("xlink:href", "href"):gsub("href='#", "href='#" .. prefix)
-  svg = svg:gsub("( id=['\"])", "%1" .. prefix):gsub("url%(#", "url(#" .. prefix)
-  svg = svg:gsub("<g [^>]*>%s*</g>\n?", "")
-  svg = svg:gsub('width="(%d+)" height="%d+"', 'width="%1"', 1):gsub('xmlns[:%w]*="[^"]*"%s*', "")
-  return (svg:gsub("^<svg", function() return html.text('<svg role="img" aria-label="%s"', alt) end,
-    1))
+  svg = svg:gsub('xmlns[:%w]*="[^"]*"%s*', ""):gsub("xlink:href='#", "href='#" .. prefix)
+  svg = svg:gsub("xlink:href", "href"):gsub("( id=['\"])", "%1" .. prefix)
+  svg = svg:gsub("url%(#", "url(#" .. prefix):gsub("<g [^>]*>%s*</g>\n?", "")
+  return html.text('<svg role="img" aria-label="%s"', alt) .. svg
 end
 
 -- What a picture shows, for those who do not see it.
@@ -117,12 +90,8 @@ local function describe(spec)
   local parts = {}
   for _, panel in ipairs(spec.panels or { spec }) do
     local words = { panel.title }
-    if panel.matrix then
-      words[#words + 1] = ("matrix of %d rows as colours"):format(#panel.matrix)
-    else
-      words[#words + 1] = ("%s against %s"):format(panel.ylabel or "values",
-        panel.xlabel or "index")
-    end
+    words[#words + 1] = panel.matrix and "a matrix as colours"
+      or ("%s against %s"):format(panel.ylabel or "values", panel.xlabel or "index")
     for _, s in ipairs(panel.series or {}) do
       local y = type(s.y) == "userdata" and s.y:totable() or s.y
       if s.name and #y > 0 and s.style ~= "points" then
@@ -134,34 +103,12 @@ local function describe(spec)
   return table.concat(parts, ". ")
 end
 
-local function legend(series)
-  local items = {}
-  for i, s in ipairs(series) do
-    if s.name then
-      local number = s.colour or i
-      local kind = s.style == "points" and "point" or (s.dashed or number > 7) and "dash" or "line"
-      items[#items + 1] = ('<li><span class="%s k%d" aria-hidden="true"></span>%s</li>'):format(
-        kind, (number - 1) % 7 + 1, escape(s.name))
-    end
-  end
-  return #items > 0 and '<ul class="legend">' .. table.concat(items) .. "</ul>" or ""
-end
-
--- A figure of spec (plot.svg), its number on the page, and its caption; with legends, the names of
--- lines stand below it, not in it. nil and why if it cannot be drawn.
-function html.figure(spec, number, caption, legends)
-  local drawn = {}
-  for key, value in pairs(spec) do drawn[key] = value end
-  if legends then drawn.key, drawn.title = "none", nil end
-  local name = os.tmpname()
-  local path = name .. ".svg"
-  local ok, why = plot.svg(path, drawn)
-  local svg = ok and core.sys.read_file(path)
-  os.remove(path)
-  os.remove(name)
+-- A figure of spec (plot.lua), its number on the page, and its caption; nil and why if it cannot be
+-- drawn.
+function html.figure(spec, number, caption)
+  local svg, why = plot.picture(spec, "inline")
   if not svg then return nil, why end
-  return ("<figure>%s\n%s%s</figure>\n"):format(inline(svg, "f" .. number, describe(spec)),
-    legends and legend(spec.series) or "",
+  return ("<figure>%s\n%s</figure>\n"):format(inline(svg, "f" .. number, describe(spec)),
     caption ~= "" and html.text("<figcaption>%s</figcaption>", caption) or "")
 end
 
@@ -169,11 +116,10 @@ end
 
 local style = [[
 :root { color-scheme: light dark; --paper: #fff; --ink: #1b1b1b; --soft: #595959; --grid: #ddd;
-  --card: #f5f5f2; --link: #005a9c; --c1: #0072b2; --c2: #d55e00; --c3: #009e73; --c4: #cc79a7;
-  --c5: #e69f00; --c6: #56b4e9 }
+  --card: #f5f5f2; --link: #005a9c; --bad: #c24f00 }
 @media (prefers-color-scheme: dark) { :root { --paper: #16181b; --ink: #ececec; --soft: #b4b4b4;
-  --grid: #3a3d42; --card: #202327; --link: #7fbfff; --c1: #4ea8dd; --c2: #f0803c; --c3: #2bbf94;
-  --c4: #e09cc4; --c5: #f0b840; --c6: #8fd0f5 } }
+  --grid: #3a3d42; --card: #202327; --link: #7fbfff; --bad: #f0803c }
+  svg { filter: invert(1) hue-rotate(180deg) } }
 * { box-sizing: border-box }
 html { -webkit-text-size-adjust: 100% }
 body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 72rem; background: var(--paper);
@@ -191,13 +137,12 @@ nav ul { list-style: none; padding: 0; margin: 1rem 0; display: flex; flex-wrap:
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums }
 caption { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%) }
 th, td { padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top }
-thead th, tr:first-child > th[scope=col] { border-bottom: 1px solid var(--soft);
-  vertical-align: bottom }
+thead th { border-bottom: 1px solid var(--soft); vertical-align: bottom }
 tbody tr + tr > * { border-top: 1px solid var(--grid) }
-tbody th { font-weight: normal } .n, .paper td { text-align: right; white-space: nowrap }
-.paper th[scope=col]:not(:first-child) { text-align: right }
+tbody th { font-weight: normal } .n { text-align: right; white-space: nowrap }
+thead .n { white-space: normal }
 .id, pre, code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .88em }
-.bad { color: var(--c2); font-weight: 600 }
+.bad { color: var(--bad); font-weight: 600 }
 pre { background: var(--card); padding: .8rem 1rem; overflow-x: auto; border-radius: .3rem;
   white-space: pre-wrap; overflow-wrap: anywhere; margin: .8rem 0 }
 .figures { display: grid; gap: 1.5rem; margin: 1.2rem 0; grid-template-columns: repeat(auto-fit,
@@ -205,13 +150,6 @@ pre { background: var(--card); padding: .8rem 1rem; overflow-x: auto; border-rad
 figure { margin: 0; min-width: 0 } svg { display: block; max-width: 100%; height: auto }
 figcaption { font-size: .92rem; margin-top: .2rem; overflow-wrap: anywhere }
 figcaption ul { padding-left: 1.2rem }
-.legend { list-style: none; padding: 0; margin: .3rem 0; font-size: .92rem; display: flex;
-  flex-wrap: wrap; gap: .1rem 1.2rem }
-.legend span { display: inline-block; width: 1.4em; margin-right: .4em; vertical-align: middle;
-  border-top: 3px solid } .legend .dash { border-top-style: dashed }
-.legend .point { width: .6em; height: .6em; border: 2px solid }
-.k1 { color: var(--c1) } .k2 { color: var(--c2) } .k3 { color: var(--c3) } .k4 { color: var(--c4) }
-.k5 { color: var(--c5) } .k6 { color: var(--c6) } .k7 { color: var(--ink) }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: .8rem 0 }
 dt { color: var(--soft) } dd { margin: 0; min-width: 0; overflow-wrap: anywhere }
 details { margin: .8rem 0 } summary { cursor: pointer; padding: .2rem 0 }

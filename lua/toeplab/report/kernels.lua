@@ -58,13 +58,6 @@ end
 
 local panels = {}
 
-local function magnitude(rows)
-  for _, row in ipairs(rows) do
-    for c, v in ipairs(row) do row[c] = math.abs(v) end
-  end
-  return rows
-end
-
 -- T itself, row i and column j: what position j says to position i.
 function panels.matrix(tno, o)
   local n, d = o.n, tno.opt.dim
@@ -72,18 +65,13 @@ function panels.matrix(tno, o)
     errors.usage("plot: %d matrices of %d x %d take %.1f GB: give a smaller --n", d, n, n,
       4e-9 * d * n * n)
   end
-  local dense = tno:dense(n)
-  local list, what = o.channels, "mean over channels"
-  local shown
-  if list then
-    chosen(list, d)
-    shown = dense:narrow(1, list[1], 1):reshape(n, n)
-    what = "channel " .. list[1]
-  else
-    shown = dense:mean(1):reshape(n, n)
-  end
+  local dense, channel = tno:dense(n), o.channels and chosen(o.channels, d)[1]
+  local shown = (channel and dense:narrow(1, channel, 1) or dense:mean(1)):reshape(n, n)
+  local what = channel and "channel " .. channel or "mean over channels"
   local rows = shown:totable()
-  if o.log then rows = magnitude(rows) end
+  for _, row in ipairs(o.log and rows or {}) do
+    for c, v in ipairs(row) do row[c] = math.abs(v) end
+  end
   return { matrix = rows, xlabel = "from position j", ylabel = "to position i", logz = o.log,
     zlabel = (o.log and "|T|, " or "T, ") .. what }
 end
@@ -100,19 +88,10 @@ end
 
 -- t_k against the lag k = i - j.
 function panels.kernel(tno, o)
-  local n = o.n
-  local rows, x = answer(tno, n, 1):totable(), {}
-  for k = 0, n - 1 do x[k + 1] = k end
-  if not tno.opt.causal then
-    local back, all = answer(tno, n, n):totable(), {}
-    x = {}
-    for k = 1 - n, -1 do
-      all[#all + 1], x[#x + 1] = back[n + k], k
-    end
-    for k = 0, n - 1 do
-      all[#all + 1], x[#x + 1] = rows[k + 1], k
-    end
-    rows = all
+  local n, causal, rows, x = o.n, tno.opt.causal, {}, {}
+  local ahead, back = answer(tno, n, 1):totable(), causal or answer(tno, n, n):totable()
+  for k = causal and 0 or 1 - n, n - 1 do
+    rows[#rows + 1], x[#x + 1] = k < 0 and back[n + k] or ahead[k + 1], k
   end
   return { xlabel = "lag k", ylabel = o.log and "|t_k|" or "t_k", logx = o.logx, logy = o.log,
     series = channel_lines(rows, x, chosen(o.channels, tno.opt.dim), o.log) }

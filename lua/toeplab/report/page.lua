@@ -1,5 +1,5 @@
--- report/page.lua: the page about a sweep: what dossier.lua gathered, as HTML that needs nothing
--- else.
+-- report/page.lua: the page about a sweep: what summary.lua collected, as HTML that needs no other
+-- file.
 local curves = require "toeplab.report.curves"
 local dossier = require "toeplab.report.summary"
 local formats = require "toeplab.report.formats"
@@ -24,20 +24,31 @@ local function code(word) return raw(text('<span class="id">%s</span>', word)) e
 
 -- "3 done, 1 failed"
 local function standing(counts)
-  local parts, rest = {}, suggest.keys(counts)
-  for i, status in ipairs(rest) do
-    if status == "done" then table.insert(rest, 1, table.remove(rest, i)) end
-  end
-  for i, status in ipairs(rest) do parts[i] = ("%d %s"):format(counts[status], status) end
+  local parts = {}
+  for i, status in ipairs(suggest.keys(counts)) do parts[i] = counts[status] .. " " .. status end
   return table.concat(parts, ", ")
 end
 
--- ---- Sections: each returns a title and its markup, or nothing --------------------------------
+-- Names and values of a table as pairs; values of paths without the folders of one machine.
+local function pairs_of(values)
+  local list = {}
+  for i, key in ipairs(suggest.keys(values)) do
+    local value = values[key]
+    list[i] = { key, type(value) == "string" and value:gsub("^/.*/", ".../") or plan.show(value) }
+  end
+  return html.pairs(list)
+end
 
--- Figures are numbered over the page, so that names in them are apart.
-local function figure(page, spec, caption, legends)
+-- ---- Sections: each returns a title, or false, and its markup --------------------------------
+
+-- A picture in the size of the page's, unless it has one of its own; its title is the caption.
+-- Figures are numbered over the page, so that names in them differ.
+local function figure(page, spec, caption)
   page.figures = page.figures + 1
-  local markup, why = html.figure(spec, page.figures, caption, legends)
+  local shown = { width = SMALL.width, height = SMALL.height }
+  for key, value in pairs(spec) do shown[key] = value end
+  shown.title, shown.key = nil, spec.key ~= "none" and spec.series and "below" or spec.key
+  local markup, why = html.figure(shown, page.figures, caption)
   if markup then return markup end
   page.missing = why
   return ""
@@ -56,29 +67,14 @@ local function own_parts(page)
     elseif part.kind == "text" then
       list[#list + 1] = text("<pre>%s</pre>\n", (part.text:gsub("^\n+", ""):gsub("\n+$", "")))
     else
-      local panels, caption = part.spec.panels or { part.spec }, part.spec.title
       local drawn = {}
-      for _, panel in ipairs(panels) do
-        panel.width, panel.height = panel.width or SMALL.width, panel.height or SMALL.height
-        drawn[#drawn + 1] = figure(page, panel, panel.title or caption or "",
-          panel.series ~= nil)
+      for i, panel in ipairs(part.spec.panels or { part.spec }) do
+        drawn[i] = figure(page, panel, panel.title or part.spec.title or "")
       end
       list[#list + 1] = figures(drawn)
     end
   end
   return list
-end
-
--- A <th> of a filled table says what it is the header of.
-local function scoped(markup)
-  markup = markup:gsub("<tr>(.-)</tr>", function(cells)
-    local scope = cells:find("<td>", 1, true) and "row" or "col"
-    return "<tr>" .. cells:gsub("<th>", ('<th scope="%s">'):format(scope)) .. "</tr>"
-  end)
-  return (markup:gsub('<figure class="table"><table>%s*<caption>(.-)</caption>(.-)</table>',
-    function(caption, rows)
-      return '<figure class="paper">' .. html.framed(raw(caption), rows)
-    end, 1))
 end
 
 local function results(page)
@@ -87,10 +83,10 @@ local function results(page)
   if #list == 0 or d.own_missing then
     local result = tables.fill(nil, d.pool, d.columns)
     if #result.columns > 0 and #d.axes > 0 then
-      list[#list + 1] = scoped(formats.html(result))
+      list[#list + 1] = formats.html(result)
     end
   end
-  if #list > 0 then return "Results", table.concat(list) end
+  return #list > 0 and "Results", table.concat(list)
 end
 
 -- The published tables that the sweep answers.
@@ -99,17 +95,12 @@ local function paper(page)
   for _, id in ipairs(type(answers) == "string" and { answers } or answers or {}) do
     local ok, published = pcall(published_tables.read, id)
     if ok then
-      list[#list + 1] = scoped(formats.html(tables.fill(published, page.d.pool)))
+      list[#list + 1] = formats.html(tables.fill(published, page.d.pool))
     else
       list[#list + 1] = text("<p class=soft>It answers %s: %s</p>\n", id, errors.text(published))
     end
   end
-  if #list > 0 then return "Paper against measured", table.concat(list) end
-end
-
-local function small(spec)
-  spec.width, spec.height = SMALL.width, SMALL.height
-  return spec
+  return #list > 0 and "Paper against measured", table.concat(list)
 end
 
 local function caption_of(spec, name)
@@ -138,12 +129,12 @@ local function learning(page)
     end
   end
   for i = 1, math.min(#names, CURVES) do
-    local spec = small(curves.steps(d.set, names[i]))
-    list[#list + 1] = figure(page, spec, caption_of(spec, names[i] .. " against the step"), true)
+    local spec = curves.steps(d.set, names[i])
+    list[#list + 1] = figure(page, spec, caption_of(spec, names[i] .. " against the step"))
   end
   for _, prefix in ipairs(families(d.known)) do
-    local spec = small(curves.at(d.set, prefix, { logx = true }))
-    list[#list + 1] = figure(page, spec, caption_of(spec, prefix .. "..."), true)
+    local spec = curves.at(d.set, prefix, { logx = true })
+    list[#list + 1] = figure(page, spec, caption_of(spec, prefix .. "..."))
   end
   local more = #names > CURVES and text("<p class=soft>Not drawn: %s.</p>\n",
     table.concat(names, ", ", CURVES + 1)) or ""
@@ -151,7 +142,7 @@ local function learning(page)
   if page.missing then
     markup = markup .. text("<p class=soft>Pictures are missing: %s.</p>\n", page.missing)
   end
-  if markup ~= "" then return "Curves", markup end
+  return markup ~= "" and "Curves", markup
 end
 
 local function trials(page)
@@ -188,42 +179,22 @@ local function failures(page)
   for i, t in ipairs(page.d.failed) do
     rows[i] = { code(t.id:sub(1, 12)), t.label, t.status, t.step, t.error }
   end
-  if #rows == 0 then return nil end
-  return "Failures", html.table({ "trial", "setting", "status", "step", "why" }, rows,
+  return #rows > 0 and "Failures", html.table({ "trial", "setting", "status", "step", "why" }, rows,
     "Trials that did not end well")
 end
 
 local function interventions(page)
   local rows = {}
-  for i, e in ipairs(page.d.events) do
-    if i <= ROWS then
-      rows[i] = { code(e.trial.id:sub(1, 12)), e.trial.label, e.kind, e.step, e.text }
-    end
+  for i, e in ipairs({ table.unpack(page.d.events, 1, ROWS) }) do
+    rows[i] = { code(e.trial.id:sub(1, 12)), e.trial.label, e.kind, e.step, e.text }
   end
-  if #rows == 0 then return nil end
-  return "Interventions", html.table({ "trial", "setting", "what", "step",
+  return #rows > 0 and "Interventions", html.table({ "trial", "setting", "what", "step",
     "why, and what was done" }, rows, "What was done to trials besides training them")
 end
 
-local function sorted_pairs(values)
-  local list = {}
-  for i, key in ipairs(suggest.keys(values)) do list[i] = { key, plan.show(values[key]) } end
-  return list
-end
-
--- The same as they are, but for the folders of one machine.
-local function plain_pairs(values)
-  local list = {}
-  for i, key in ipairs(suggest.keys(values)) do
-    list[i] = { key, (tostring(values[key]):gsub("^/.*/", ".../")) }
-  end
-  return list
-end
-
 local function configuration(page)
-  local list = sorted_pairs(page.d.pool.fixed)
-  if #list == 0 then return nil end
-  return "What all trials have in common", html.pairs(list)
+  local fixed = page.d.pool.fixed
+  return next(fixed) and "What all trials have in common", pairs_of(fixed)
 end
 
 local function provenance(page)
@@ -237,10 +208,10 @@ local function provenance(page)
   for _, t in ipairs(d.trials) do about = about or t.about.build and t.about end
   if about then
     parts[#parts + 1] = html.details("Versions of libraries, and how the program was compiled",
-      html.pairs(plain_pairs(about.build)))
+      pairs_of(about.build))
     if next(about.environment or {}) then
-      parts[#parts + 1] = html.details("Environment", 
-        html.pairs(plain_pairs(secrets.environment(about.environment))))
+      parts[#parts + 1] = html.details("Environment",
+        pairs_of(secrets.environment(about.environment)))
     end
   end
   parts[#parts + 1] = html.details("The script: " .. shell.portable(d.sweep.script),
@@ -294,7 +265,7 @@ end
 
 -- The page about the sweeps of pool (measured.lua), and why pictures are missing (nil: none is).
 function pages.sweep(store, pool)
-  local page = { d = dossier.collect(store, pool, plan.show), figures = 0, title = pool:title() }
+  local page = { d = dossier.collect(store, pool), figures = 0, title = pool:title() }
   local links, parts = {}, {}
   for i, section in ipairs(sections) do
     local title, markup = section(page)

@@ -1,22 +1,26 @@
--- report/plot.lua: pictures by gnuplot, as SVG, or PNG or PDF where the file's name ends so.
+-- report/plot.lua: draws pictures by gnuplot: SVG, PNG or PDF files by the ending of the name, SVG
+-- for a page, and text for a terminal.
 --
 --   plot.svg("loss.svg", { title = "Loss", xlabel = "step", logy = true,
 --     series = { { name = "ours", x = {1, 2}, y = {0.5, 0.4} } } })
 --   plot.svg("loss.svg", { series = { { y = mean, low = least, high = most } } })    with a band
 --   plot.heat("matrix.svg", { title = "T", matrix = {{1, 2}, {3, 4}} })
+--   print(plot.text({ series = { { y = { 3, 2, 1 } } } }))
 --
--- A picture may have panels = { spec, ... }, in columns = 2. What is not finite, or cannot be on a
--- logarithmic axis, is a gap. Equal specs give equal files. Returns true, or nil and why not, as
--- when there is no gnuplot.
+-- A picture may have panels = { spec, ... }, in columns = 2. What is not finite, or has no place on
+-- a logarithmic axis, is a gap. Equal specs give equal files. Returns true, or nil and why not, as
+-- when gnuplot is missing.
 local core = require "toeplab.core"
 local gnuplot = require "toeplab.report.gnuplot"
+local progress = require "toeplab.base.progress"
 local suggest = require "toeplab.base.suggest"
 
 local plot = {}
 
 local clean, quote = gnuplot.clean, gnuplot.quote
 
-local WIDTH, HEIGHT, CELLS = 720, 460, 360
+local WIDTH, HEIGHT, CELLS = 720, 460, 360 -- of a panel in points; of the text of a matrix
+local LETTER, LINE = 8, 20 -- about the size of a character in points
 -- Okabe and Ito's colours, which the colour-blind tell apart.
 local colours = { "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000" }
 local markers = { 7, 5, 9, 13, 11, 6, 4 }
@@ -63,21 +67,17 @@ local function check_series(s, number)
     error(("%s: style '%s'%s"):format(what, s.style, suggest.hint(s.style, suggest.keys(styles))),
       0)
   end
-  local checked = { name = s.name, style = s.style or "line", dashed = s.dashed,
-    colour = s.colour or number, y = list(s.y), x = list(s.x), error = list(s.error),
-    marker = s.marker, low = list(s.low), high = list(s.high) }
   if (s.low == nil) ~= (s.high == nil) then error(what .. ": a band has low and high", 0) end
-  checked.x = checked.x or {}
-  for i = #checked.x + 1, s.x and 0 or #checked.y do checked.x[i] = i end
-  if #checked.x ~= #checked.y or checked.error and #checked.error ~= #checked.y then
-    error(("%s: %d x, %d y%s"):format(what, #checked.x, #checked.y,
-      checked.error and ", " .. #checked.error .. " errors" or ""), 0)
+  local checked = { style = s.style or "line", colour = s.colour or number, y = list(s.y), x = {} }
+  for i = 1, s.x and 0 or #checked.y do checked.x[i] = i end
+  for _, name in ipairs { "x", "error", "low", "high" } do
+    local values = list(s[name]) or checked[name]
+    if values and #values ~= #checked.y then
+      error(("%s: %d of y, %d of %s"):format(what, #checked.y, #values, name), 0)
+    end
+    checked[name] = values
   end
-  if s.low and (#checked.low ~= #checked.y or #checked.high ~= #checked.y) then
-    error(("%s: %d y, a band of %d low and %d high"):format(what, #checked.y, #checked.low,
-      #checked.high), 0)
-  end
-  return checked
+  return setmetatable(checked, { __index = s })
 end
 
 -- ---- Data -------------------------------------------------------------------------------------
@@ -112,13 +112,15 @@ end
 
 local function colour_of(s) return colours[(s.colour - 1) % #colours + 1] end
 
--- Colours that come back are told apart by dashes.
+-- Colours that come back are told apart by dashes; the linetype chooses the letter of a line that
+-- is drawn as text without colours.
 local function style(s)
   local colour = colour_of(s)
   local marker = s.marker or markers[(s.colour - 1) % #markers + 1]
   local round = (s.colour - 1) // #colours
   local words = { "with", s.error and s.style == "points" and "yerrorbars"
-    or s.error and "yerrorlines" or styles[s.style], "lc rgb '" .. colour .. "'" }
+    or s.error and "yerrorlines" or styles[s.style],
+    ("lt %d lc rgb '%s'"):format((s.colour - 1) % #colours + 1, colour) }
   if s.style ~= "points" or s.error then words[#words + 1] = "lw 1.8" end
   if s.style ~= "points" and (s.dashed or round > 0) then
     words[#words + 1] = "dt " .. (s.dashed and 2 or 2 + round % 4)
@@ -142,41 +144,77 @@ local function extent(spec, axis)
   return low, high
 end
 
--- Whole powers of ten are worth a tick only where there are several.
-local function axis(out, spec, name)
+-- The scale and range of an axis; more is the share of its length that bars at its ends need.
+-- gnuplot chooses the range itself, unless there is nothing, or one value alone, to choose it by.
+local function axis(out, spec, name, more)
   local log, range = spec["log" .. name], spec[name .. "range"]
   local low, high = extent(spec, name)
+  local none = low > high
   if range then low, high = range[1], range[2] end
   if low > high then low, high = log and 1 or 0, log and 10 or 1 end
   if log then
     out("set logscale %s %s", name, type(log) == "number" and ("%g"):format(log) or "10")
+    -- Only of several decades whole powers of ten are ticks enough.
     if log == true and high / low >= 1e3 then out("set format %s '10^{%%T}'", name) end
   end
-  if range or low == high or extent(spec, name) == math.huge then
-    if low == high then
-      low, high = log and low / 2 or low - 1, log and high * 2 or high + 1
-    end
-    out("set %srange [%.9g:%.9g]", name, low, high)
+  if low == high then
+    low, high = log and low / 2 or low - 1, log and high * 2 or high + 1
+  elseif more and not range then
+    local wider = log and (high / low) ^ more or more * (high - low)
+    low, high = log and low / wider or low - wider, log and high * wider or high + wider
+  elseif not range and not none then
+    return
   end
+  out("set %srange [%.9g:%.9g]", name, low, high)
 end
 
-local function labels(out, spec, width)
-  if spec.title then -- in the middle of the axes, which a key or a scale of colours moves
-    width = spec.width or width or WIDTH
-    if spec.key == "outside" then width = math.min(width, WIDTH) end
-    out("set title %s noenhanced", gnuplot.lines(spec.title, width // 11))
+-- The title stands over the axes, which a key or a colour scale moves from the middle. A text has
+-- no place beside its axes: what would stand there is below its title.
+local function labels(out, spec)
+  local width = spec.key == "outside" and math.min(spec.width, WIDTH) or spec.width
+  local title = spec.title and gnuplot.lines(spec.title, width // 11)
+  if spec.xlabel then out("set xlabel %s noenhanced", quote(spec.xlabel)) end
+  if out.kind == "text" then
+    local beside = { spec.ylabel and "y: " .. spec.ylabel }
+    beside[#beside + 1] = spec.zlabel and "z: " .. spec.zlabel
+    local below = #beside > 0 and quote(table.concat(beside, ", "))
+    title = title and below and title .. [[ . "\n" . ]] .. below or title or below
+  else
+    if spec.ylabel then out("set ylabel %s noenhanced", quote(spec.ylabel)) end
+    if spec.zlabel then out("set cblabel %s noenhanced", quote(spec.zlabel)) end
   end
-  for _, name in ipairs { "xlabel", "ylabel" } do
-    if spec[name] then out("set %s %s noenhanced", name, quote(spec[name])) end
-  end
-  if spec.zlabel then out("set cblabel %s noenhanced", quote(spec.zlabel)) end
+  if title then out("set title %s noenhanced", title) end
 end
 
-local function named(spec)
-  for _, s in ipairs(spec.series) do
-    if s.name then return true end
+-- The number of names of a spec, and the length of the longest.
+local function names(spec)
+  local count, longest = 0, 0
+  for _, s in ipairs(spec.series or {}) do
+    count, longest = count + (s.name and 1 or 0), math.max(longest, #(s.name or ""))
   end
-  return false
+  return count, longest
+end
+
+-- The rows and columns of names in a key below the axes.
+local function key_size(spec)
+  local count, longest = names(spec)
+  local columns = math.max(1, (spec.width - 80) // (LETTER * (longest + 12)))
+  return spec.key == "below" and (count + columns - 1) // columns or 0, columns
+end
+
+local function key(out, spec)
+  local place = spec.key or names(spec) > 0 and "top right" or "none"
+  if place == "none" then
+    out("unset key")
+  elseif place == "outside" then
+    out("set key outside right top Left reverse samplen 2.5")
+  elseif place == "below" then
+    local rows, columns = key_size(spec)
+    out("set key bmargin center horizontal maxcols %d Left reverse samplen 2.5\nset bmargin %.1f",
+      columns, rows + 3.4)
+  else
+    out("set key %s opaque", place)
+  end
 end
 
 -- Names at 1, 2, ... of the horizontal axis instead of numbers.
@@ -186,48 +224,38 @@ local function name_ticks(out, names)
   out("set xtics (%s) noenhanced\nset xrange [0.5:%d.5]", table.concat(ticks, ", "), #names)
 end
 
--- Bars at the ends of the axis need some room.
-local function pad(out, spec)
-  local low, high = extent(spec, "x")
-  if low >= high or spec.xrange then return end
-  local more = 0.03 * (high - low)
-  local times = spec.logx and (high / low) ^ 0.03
-  out("set xrange [%.9g:%.9g]", times and low / times or low - more,
-    times and high * times or high + more)
+-- The commands that draw one series, appended to parts; its band goes to the list below, which is
+-- drawn first. Text has no bands: they would hide the lines.
+local function draw_series(out, spec, s, parts, bands)
+  local text, count = data(s, spec)
+  local name = s.name and "title " .. quote(s.name) .. " noenhanced" or "notitle"
+  if count == 0 then
+    parts[#parts + 1] = "NaN " .. name .. " " .. style { style = s.style, colour = s.colour }
+    return
+  end
+  out.blocks = out.blocks + 1
+  out("$data%d << EOD\n%s\nEOD", out.blocks, text)
+  parts[#parts + 1] = ("$data%d %s%s %s"):format(out.blocks, s.low and "using 1:2 " or "", name,
+    style(s))
+  if s.low and out.kind ~= "text" then
+    bands[#bands + 1] = ("$data%d using 1:3:4 with filledcurves fc rgb '%s' fs transparent "
+      .. "solid 0.2 noborder notitle"):format(out.blocks, colour_of(s))
+  end
 end
 
 local function lines(out, spec)
-  local key = spec.key or named(spec) and "top right" or "none"
-  if key == "none" then out("unset key")
-  elseif key == "outside" then out("set key outside right top Left reverse samplen 2.5")
-  elseif key == "below" then out("set key at graph 0.5,-0.23 center top horizontal\nset bmargin 6")
-  else out("set key %s opaque", key) end
-  axis(out, spec, "x")
+  key(out, spec)
+  local bars = false
+  for _, s in ipairs(spec.series) do bars = bars or s.error ~= nil end
+  axis(out, spec, "x", bars and 0.03 or nil)
   axis(out, spec, "y")
-  out("set errorbars 0\nset autoscale xfix\nset grid lt 1 lw 0.6 lc rgb '#dddddd'")
-  for _, s in ipairs(spec.series) do
-    if s.error then pad(out, spec) end
-  end
+  out("set errorbars 0\nset autoscale xfix")
+  if out.kind ~= "text" then out("set grid lt 1 lw 0.6 lc rgb '#dddddd'") end
   if spec.xnames then name_ticks(out, spec.xnames) end
-  local parts, names, bands = {}, {}, {}
-  for i, s in ipairs(spec.series) do
-    local text, count = data(s, spec)
-    names[i] = s.name and "title " .. quote(s.name) .. " noenhanced" or "notitle"
-    parts[i] = "NaN " .. names[i] .. " " .. style { style = s.style, colour = s.colour }
-    if count > 0 then
-      out.blocks = out.blocks + 1
-      out("$data%d << EOD\n%s\nEOD", out.blocks, text)
-      parts[i] = ("$data%d %s %s"):format(out.blocks, names[i], style(s))
-      if s.low then
-        bands[#bands + 1] = ("$data%d using 1:3:4 with filledcurves fc rgb '%s' fs transparent "
-          .. "solid 0.2 noborder notitle"):format(out.blocks, colour_of(s))
-        parts[i] = parts[i]:gsub("^%S+", "%0 using 1:2", 1)
-      end
-    end
-  end
+  local parts, bands = {}, {}
+  for _, s in ipairs(spec.series) do draw_series(out, spec, s, parts, bands) end
   table.move(parts, 1, #parts, #bands + 1, bands)
-  parts = bands
-  out("plot %s", #parts > 0 and table.concat(parts, ", \\\n  ") or "NaN notitle")
+  out("plot %s", #bands > 0 and table.concat(bands, ", \\\n  ") or "NaN notitle")
 end
 
 -- ---- Matrices ---------------------------------------------------------------------------------
@@ -252,16 +280,20 @@ local function matrix_text(matrix, log, times)
   return table.concat(rows), low, high
 end
 
-local blue_red = "set palette defined (0 '#053061', 1 '#4393c3', 2 '#f7f7f7', 3 '#d6604d', "
-  .. "4 '#67001f')"
-local dark_light = "set palette defined (0 '#440154', 1 '#3b528b', 2 '#21918c', 3 '#5ec962', "
-  .. "4 '#fde725')"
+-- Colours of a matrix by the kind of picture: from the least to the greatest value, or, where
+-- there are negative values, from -most over 0 to most. As text without colours the brightness
+-- says how large a value is, whatever its sign.
+local palettes = {
+  signed = "0 '#053061', 1 '#4393c3', 2 '#f7f7f7', 3 '#d6604d', 4 '#67001f'",
+  positive = "0 '#440154', 1 '#3b528b', 2 '#21918c', 3 '#5ec962', 4 '#fde725'",
+  signed_shades = "0 'white', 1 'black', 2 'white'",
+  positive_shades = "0 'black', 1 'white'",
+}
 
--- Where there are negative numbers, colours say the sign: 0 is white.
 local function heat(out, spec)
   local matrix = list(spec.matrix)
   if #matrix == 0 then error("plot: the matrix is empty", 0) end
-  local times = math.max(1, CELLS // math.max(#matrix, #matrix[1]))
+  local times = out.kind == "text" and 1 or math.max(1, CELLS // math.max(#matrix, #matrix[1]))
   local text, low, high = matrix_text(matrix, spec.logz, times)
   if low > high then low, high = spec.logz and 1 or 0, spec.logz and 10 or 1 end
   if low < 0 then
@@ -277,7 +309,8 @@ local function heat(out, spec)
     out("set cbtics ('%.2g' %.9g, '%.2g' %.9g, '%.2g' %.9g)", low, low, middle, middle, high, high)
   end
   out("unset key")
-  out(low < 0 and blue_red or dark_light)
+  local palette = (low < 0 and "signed" or "positive") .. (out.shades and "_shades" or "")
+  out("set palette defined (%s)", palettes[palette])
   out("set cbrange [%.9g:%.9g]", low, high)
   out("set xrange [0.5:%d.5]\nset yrange [%d.5:0.5]", #matrix[1], #matrix)
   if #matrix[1] <= 10 then out("set xtics 1") end
@@ -290,53 +323,78 @@ end
 
 -- ---- The picture ------------------------------------------------------------------------------
 
-local function panel(out, spec, width)
-  out("reset")
-  out("set encoding utf8\nset border lc rgb '#444444'\nset tics nomirror")
-  labels(out, spec, width)
-  if spec.matrix then return heat(out, spec) end
-  local checked = { series = {} }
-  for i, s in ipairs(spec.series or {}) do checked.series[i] = check_series(s, i) end
-  lines(out, setmetatable(checked, { __index = spec }))
+local function panel(out, spec)
+  out("reset\nset encoding utf8\nset tics nomirror")
+  if out.kind ~= "text" then out("set border lc rgb '#444444'") end
+  labels(out, spec)
+  if spec.matrix then heat(out, spec) else lines(out, spec) end
 end
 
-local terminals = { svg = "svg", png = "pngcairo", pdf = "pdfcairo" }
-
--- The commands for a picture of one of these kinds.
-local function script(spec, kind)
-  local panels = spec.panels or { spec }
-  local columns = math.min(spec.columns or 2, #panels)
-  local rows = (#panels + columns - 1) // columns
-  local text = {}
-  local out = setmetatable({ blocks = 0 }, { __call = function(_, format, ...)
-    text[#text + 1] = format:format(...)
-  end })
-  local width = columns * (spec.width or WIDTH)
-  local height = rows * (spec.height or HEIGHT) + (spec.panels and spec.title and 30 or 0)
-  local size = kind == "pdf" and "%.2fin,%.2fin fontscale 0.7" or "%d,%d"
-  local unit = kind == "pdf" and 100 or 1 -- in print a picture of 720 points fills the page
-  out("set terminal %s size %s font 'sans-serif,13' background rgb 'white' enhanced",
-    terminals[kind], size:format(width / unit, height / unit))
-  out("set encoding utf8")
-  if spec.panels then
-    out("set multiplot layout %d,%d%s", rows, columns,
-      spec.title and " title " .. quote(spec.title) .. " noenhanced" or "")
-  end
-  for i, p in ipairs(panels) do
+-- The panels of a spec, checked, and the size of each in points; across: the width of a text. Names
+-- of lines outside the axes make them wider, names below make them higher.
+local function panels_of(spec, across)
+  local list, width, height = {}, spec.width or WIDTH, spec.height or HEIGHT
+  for i, p in ipairs(spec.panels or { spec }) do
     check(spec.panels and "plot: panel " .. i or "plot", p, fields)
     if p.key and not places[p.key] then
       error(("plot: key '%s'%s"):format(p.key, suggest.hint(p.key, suggest.keys(places))), 0)
     end
-    panel(out, p, spec.width)
+    list[i] = setmetatable({ series = {}, key = across and p.key == "outside" and "below" or nil },
+      { __index = p })
+    for k, s in ipairs(p.series or {}) do list[i].series[k] = check_series(s, k) end
+    if p.key == "outside" and not spec.width then
+      width = math.max(width, 680 + LETTER * math.min(45, select(2, names(p))))
+    end
   end
+  width = across or width
+  for _, p in ipairs(list) do
+    p.width = width
+    height = math.max(height, (spec.height or HEIGHT) + LINE * key_size(p))
+  end
+  return list, width, height
+end
+
+local terminals = {
+  svg = "svg size %.0f,%.0f font 'sans-serif,13' background rgb 'white' enhanced",
+  inline = "svg size %.0f,%.0f font 'sans-serif,13' enhanced",
+  png = "pngcairo size %.0f,%.0f font 'sans-serif,13' background rgb 'white' enhanced",
+  -- On paper a picture of 720 points fills the page.
+  pdf = "pdfcairo size %.2fin,%.2fin fontscale 0.7 font 'sans-serif,13' enhanced",
+  text = "dumb size %.0f,%.0f ",
+}
+local units = { pdf = { 100, 100 }, text = { LETTER, LINE } } -- points per unit of those sizes
+
+-- The commands for a picture of one of these kinds. For a text: columns, and colours, one of the
+-- modes of gnuplot's text terminal.
+local function script(spec, kind, columns, colours)
+  check("plot", spec, fields)
+  local text = {}
+  local out = setmetatable({ blocks = 0, kind = kind, shades = colours == "mono" },
+    { __call = function(_, format, ...) text[#text + 1] = format:format(...) end })
+  local panels, width, height = panels_of(spec, columns and columns * LETTER)
+  local across = columns and 1 or math.min(spec.columns or 2, #panels)
+  local down, unit = (#panels + across - 1) // across, units[kind] or { 1, 1 }
+  local more = spec.panels and spec.title and 30 or 0
+  local mode = colours or ""
+  for _, p in ipairs(panels) do -- text without colours: shades stand for the greys of a matrix
+    if p.matrix and colours == "mono" then mode = "ansirgb" end
+  end
+  out("set terminal " .. terminals[kind] .. mode, across * width / unit[1],
+    (down * height + more) / unit[2])
+  out("set encoding utf8")
+  if spec.panels then
+    out("set multiplot layout %d,%d%s", down, across,
+      spec.title and " title " .. quote(spec.title) .. " noenhanced" or "")
+  end
+  for _, p in ipairs(panels) do panel(out, p) end
   if spec.panels then out("unset multiplot") end
   return table.concat(text, "\n") .. "\n"
 end
 
 local escapes = { ["&"] = "&amp;", ["<"] = "&lt;" }
 
--- What viewers show of the file, and sharp cells of matrices.
-local function finish(svg, title)
+-- Gives the file the title that viewers show, and matrices sharp cells.
+local function finish_svg(svg, title)
   local words = clean(title or ""):gsub("[&<]", escapes)
   svg = svg:gsub("<title>Gnuplot</title>\n", function()
     return title and "<title>" .. words .. "</title>\n" or ""
@@ -344,21 +402,54 @@ local function finish(svg, title)
   return (svg:gsub("<image ", "<image style='image-rendering:pixelated' "))
 end
 
-local function draw(path, spec)
-  check("plot", spec, fields)
-  local kind = path:lower():match("%.(%a+)$")
-  if not terminals[kind] then
-    error(("plot: %s: its name must end in .svg, .png or .pdf"):format(path), 0)
-  end
+-- The picture of a spec as "svg", "inline" (SVG without a background, for a page), "png" or "pdf";
+-- nil and why it cannot be drawn.
+function plot.picture(spec, kind)
   local picture, why = gnuplot.run(script(spec, kind))
   if not picture then return nil, why end
-  if kind == "svg" then picture = finish(picture, spec.title) end
-  if kind == "pdf" then -- no date of its own
-    picture = picture:gsub("/CreationDate %(D:[^)]*%)", function(date)
-      return (date:gsub("%d", "0"))
-    end)
+  if kind == "svg" or kind == "inline" then return finish_svg(picture, spec.title) end
+  -- A PDF has no date of its own, so that equal pictures are equal files.
+  return kind == "png" and picture or (picture:gsub("/CreationDate %(D:[^)]*%)", function(date)
+    return (date:gsub("%d", "0"))
+  end))
+end
+
+local function draw(path, spec)
+  local kind = path:lower():match("%.(%a+)$")
+  if kind ~= "svg" and kind ~= "png" and kind ~= "pdf" then
+    error(("plot: %s: its name must end in .svg, .png or .pdf"):format(path), 0)
   end
+  local picture, why = plot.picture(spec, kind)
+  if not picture then return nil, why end
   return core.sys.write_file(path, picture)
+end
+
+-- ---- Text -------------------------------------------------------------------------------------
+
+local shades = { " ", "░", "▒", "▓", "█" }
+
+-- The picture of a spec as lines of UTF-8, by gnuplot's terminal for text; nil and why it cannot be
+-- drawn. options: columns, colour (by default what the terminal of standard output has).
+function plot.text(spec, options)
+  local o = options or {}
+  local colour = o.colour
+  if colour == nil then colour = progress.colour(1) end
+  local columns = math.max(40, math.min(o.columns or core.sys.columns() or 80, 120))
+  local text, why = gnuplot.run(script(spec, "text", columns, colour and "ansi256" or "mono"))
+  if not text then return nil, why end
+  if colour then
+    -- Black would not show on a dark terminal, and gnuplot's white has a number above 255.
+    text = text:gsub("\27%[38;5;16m", "\27[39m"):gsub("38;5;26%d", "38;5;231")
+    text = text:gsub("(\27%[38;5;%d+m)([^\27\n]+)", function(code, cells)
+      return code .. cells:gsub("X", "█"):gsub("[+|/\\-]", "•")
+    end)
+  else
+    -- A matrix is drawn in greys, for which shades stand.
+    text = text:gsub("\27%[38;2;(%d+);%d+;%d+m(X*)", function(grey, cells)
+      return (cells:gsub("X", shades[math.min(5, 1 + tonumber(grey) * 5 // 255)]))
+    end):gsub("\27%[[%d;]*m", "")
+  end
+  return (text:gsub("\f", ""):gsub(" +\n", "\n"):gsub("^\n+", ""))
 end
 
 -- Lines and points: spec.series, each {name=, x=, y=, style="line"|"points"|"both", dashed=,

@@ -130,26 +130,11 @@ function stats.paired(a, b, level)
   return result
 end
 
--- The number of values of the sorted list that are below x, and of those that are not above.
-local function ranks(sorted, x)
-  local function count(below)
-    local low, high = 0, #sorted
-    while low < high do
-      local middle = (low + high + 1) // 2
-      if below(sorted[middle]) then low = middle else high = middle - 1 end
-    end
-    return low
-  end
-  return count(function(v) return v < x end), count(function(v) return v <= x end)
-end
-
 -- The share of all pairs of a value of a and one of b in which b is the better one, ties as half.
 function stats.improvement(a, b, better)
-  local sorted, sum = table.move(b, 1, #b, 1, {}), 0.0
-  table.sort(sorted)
+  local sum = 0.0
   for _, x in ipairs(a) do
-    local below, upto = ranks(sorted, x)
-    sum = sum + (below + upto) / 2
+    for _, y in ipairs(b) do sum = sum + (y < x and 1 or y == x and 0.5 or 0) end
   end
   local share = sum / (#a * #b)
   return better == "higher" and 1 - share or share
@@ -239,45 +224,37 @@ function stats.kendall_p(tau, n)
   return math.min(1.0, p)
 end
 
--- Standard normal numbers, two at a time, by Box and Muller.
-local function normals(stream)
-  local spare
-  return function()
-    if spare then
-      local value = spare
-      spare = nil
-      return value
-    end
-    local radius = math.sqrt(-2 * math.log(1 - stream:unit()))
-    local angle = 2 * math.pi * stream:unit()
-    spare = radius * math.sin(angle)
-    return radius * math.cos(angle)
-  end
-end
-
 local RANK_DRAWS = 2000
 local MANY = 100 -- degrees of freedom from which on t is drawn as a normal number
 
+local function normals(stream, count) return stream:normal(core.zeros(count)):totable() end
+
 -- Draws of Student's t: a normal number over the root of a mean of df squares of others.
-local function t_draws(normal, df, count)
-  local list = {}
-  for i = 1, count do
-    local top, sum = normal(), df < MANY and 0.0 or df
-    for _ = 1, df < MANY and df or 0 do sum = sum + normal() ^ 2 end
+local function t_draws(stream, df, count)
+  local list, others = normals(stream, count), df < MANY and normals(stream, count * df)
+  for i, top in ipairs(others and list or {}) do
+    local sum = 0.0
+    for k = (i - 1) * df + 1, i * df do sum = sum + others[k] ^ 2 end
     list[i] = top / math.sqrt(sum / df)
   end
   return list
+end
+
+-- The quantiles of draws between which a share level of them lies.
+local function ends(draws, level)
+  local outside = (1 - (level or stats.LEVEL)) / 2
+  return stats.quantile(draws, outside), stats.quantile(draws, 1 - outside)
 end
 
 -- The interval of the tau between x, which is fixed, and the true means behind the samples y[i]
 -- (lists of at least two values each; else nil): quantiles over draws of the means from where their
 -- t intervals put them.
 function stats.kendall_interval(x, y, level)
-  local normal, means = normals(core.stream(1, "kendall")), {}
+  local stream, means = core.stream(1, "kendall"), {}
   for i, sample in ipairs(y) do
     if #sample < 2 then return nil end
     local mean, se = stats.mean(sample), stats.deviation(sample) / math.sqrt(#sample)
-    means[i] = t_draws(normal, #sample - 1, RANK_DRAWS)
+    means[i] = t_draws(stream, #sample - 1, RANK_DRAWS)
     for k, t in ipairs(means[i]) do means[i][k] = mean + se * t end
   end
   local taus, drawn = {}, {}
@@ -285,8 +262,7 @@ function stats.kendall_interval(x, y, level)
     for i in ipairs(y) do drawn[i] = means[i][k] end
     taus[k] = stats.kendall(x, drawn)
   end
-  local outside = (1 - (level or stats.LEVEL)) / 2
-  return stats.quantile(taus, outside), stats.quantile(taus, 1 - outside)
+  return ends(taus, level)
 end
 
 -- ---- Bootstrap --------------------------------------------------------------------------------
@@ -303,8 +279,7 @@ function stats.bootstrap(strata, statistic, level)
     end
     results[k] = statistic(drawn)
   end
-  local outside = (1 - (level or stats.LEVEL)) / 2
-  return stats.quantile(results, outside), stats.quantile(results, 1 - outside)
+  return ends(results, level)
 end
 
 return stats

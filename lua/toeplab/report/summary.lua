@@ -4,6 +4,8 @@ local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local gathered = require "toeplab.report.groups"
+local json = require "toeplab.base.json"
+local plan = require "toeplab.trials.plan"
 local report = require "toeplab.report.table_text"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
@@ -139,19 +141,16 @@ end
 
 -- ---- What made it -----------------------------------------------------------------------------
 
--- Rows {number of trials, command, commit, host, version, threads}.
+-- Rows {number of trials, command, commit, host, version, threads, code}.
 local function origins(trials)
   local rows, found = {}, {}
   for _, t in ipairs(trials) do
     if t.command then
       local commit = t.git_commit and t.git_commit:sub(1, 12) .. (t.git_dirty == 1
         and " with changes" or "") or "none"
-      local command = shell.portable(secrets.text(t.command or ""))
-      local row = { 0, command, commit, t.host, t.about.version, t.about.threads,
-        (t.code_hash or ""):sub(1, 12) }
-      local words = {}
-      for c = 2, 7 do words[c - 1] = tostring(row[c]) end
-      local key = table.concat(words, "\n")
+      local row = { 0, shell.portable(secrets.text(t.command)), commit, t.host, t.about.version,
+        t.about.threads, (t.code_hash or ""):sub(1, 12) }
+      local key = json.encode(row)
       if not found[key] then
         found[key], rows[#rows + 1] = row, row
       end
@@ -162,13 +161,13 @@ local function origins(trials)
 end
 
 -- Rows {name of the data, sha256}.
-local function data(trials, show)
+local function data(trials)
   local rows, seen = {}, {}
   for _, t in ipairs(trials) do
     local hash = t.data_hash or ""
     if hash ~= "" and not seen[hash] then
       seen[hash] = true
-      rows[#rows + 1] = { show(t.config.corpus or t.config.task or "data"), hash }
+      rows[#rows + 1] = { plan.show(t.config.corpus or t.config.task or "data"), hash }
     end
   end
   return rows
@@ -191,8 +190,8 @@ local function counts(trials)
   return count
 end
 
--- All about the sweeps of pool (measured.lua). show: of a value of a configuration.
-function dossier.collect(store, pool, show)
+-- All about the sweeps of pool (answers.lua).
+function dossier.collect(store, pool)
   local sweep = store:rows("SELECT * FROM sweeps WHERE id = ?", { pool.sweeps[1].id })[1]
   local all = pool:trials {}
   local trials, failed = trials_of(store, all)
@@ -204,7 +203,7 @@ function dossier.collect(store, pool, show)
   local d = { pool = pool, sweep = sweep, trials = trials, failed = failed, total = #all,
     seconds = seconds, set = set, known = known,
     question = sheet.question(sweep.source), columns = columns(pool, known),
-    counts = counts(all), origins = origins(trials), data = data(trials, show),
+    counts = counts(all), origins = origins(trials), data = data(trials),
     events = events(store, trials), axes = suggest.keys(pool.axes) }
   if #all == #trials then
     d.own, d.own_missing = own_report(store, sweep, trials)

@@ -1,4 +1,4 @@
--- report/table_text.lua: tables as aligned text, CSV and JSON, and the table that an experiment
+-- report/table_text.lua: tables as aligned text, Markdown and CSV, and the table that an experiment
 -- asks for.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
@@ -25,33 +25,59 @@ function report.cell(v)
   return tostring(v)
 end
 
+-- The columns of rows that hold numbers alone: they are set to the right.
+function report.numeric(header, rows)
+  local right = {}
+  for c = 1, #header do
+    right[c] = #rows > 0
+    for _, row in ipairs(rows) do
+      right[c] = right[c] and (type(row[c]) == "number" or row[c] == nil)
+    end
+  end
+  return right
+end
+
 -- A text for one line of a terminal.
 local function line(s) return core.sys.clean((s:gsub("[\n\t]", " "))) end
 
--- Lines of a table: header is a list of names, rows lists of values. Numbers are set to the right.
-function report.lines(header, rows)
-  local cells, right, widths = { {} }, {}, {}
-  for c, name in ipairs(header) do cells[1][c] = line(tostring(name)) end
-  for r, row in ipairs(rows) do
-    cells[r + 1] = {}
+local plain = { left = "", between = "  ", right = "", least = 0, escape = line }
+local markdown = { left = "| ", between = " | ", right = " |", least = 3,
+  escape = function(s) return (line(s):gsub("[|\\*_`<]", "\\%0")) end }
+
+-- Aligned lines of cells, the header first, and the widths of the columns.
+local function aligned(header, rows, right, form)
+  local cells, widths, lines = {}, {}, {}
+  for r = 0, #rows do
+    cells[r] = {}
     for c = 1, #header do
-      cells[r + 1][c] = line(report.cell(row[c]))
-      right[c] = (right[c] == nil or right[c]) and (type(row[c]) == "number" or row[c] == nil)
+      cells[r][c] = form.escape(r == 0 and tostring(header[c]) or report.cell(rows[r][c]))
+      widths[c] = math.max(widths[c] or form.least, width(cells[r][c]))
     end
   end
-  for c = 1, #header do
-    widths[c] = 0
-    for _, row in ipairs(cells) do widths[c] = math.max(widths[c], width(row[c])) end
-  end
-  local lines = {}
-  for r, row in ipairs(cells) do
-    local parts = {}
-    for c = 1, #header do
-      local space = (" "):rep(widths[c] - width(row[c]))
-      parts[c] = right[c] and space .. row[c] or row[c] .. space
+  for r = 0, #rows do
+    for c, text in ipairs(cells[r]) do
+      local space = (" "):rep(widths[c] - width(text))
+      cells[r][c] = right[c] and space .. text or text .. space
     end
-    lines[r] = table.concat(parts, "  "):match(".*%S") or ""
+    local text = form.left .. table.concat(cells[r], form.between) .. form.right
+    lines[r + 1] = text:match(".*%S") or ""
   end
+  return lines, widths
+end
+
+-- Lines of a table: header is a list of names, rows lists of values; right: the set of columns that
+-- are set to the right, by default those of numbers.
+function report.lines(header, rows, right)
+  return (aligned(header, rows, right or report.numeric(header, rows), plain))
+end
+
+-- The same as lines of Markdown.
+function report.markdown(header, rows, right)
+  right = right or report.numeric(header, rows)
+  local lines, widths = aligned(header, rows, right, markdown)
+  local rule = {}
+  for c, w in ipairs(widths) do rule[c] = right[c] and ("-"):rep(w - 1) .. ":" or ("-"):rep(w) end
+  table.insert(lines, 2, "| " .. table.concat(rule, " | ") .. " |")
   return lines
 end
 

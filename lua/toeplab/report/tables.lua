@@ -6,9 +6,9 @@
 --     cells = { {paper=, all the fields of a cell} } } }, agreement = { {column=, ...} }, notes= }
 -- A cell: interval (of stats.interval, of the finite values of done trials), asked, done, diverged,
 -- early, rescued, failed, open (numbers of trials), trials (the trials themselves).
+local gathered = require "toeplab.report.groups"
 local json = require "toeplab.base.json"
 local measured = require "toeplab.report.answers"
-local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
 local stats = require "toeplab.report.stats"
 local suggest = require "toeplab.base.suggest"
@@ -56,14 +56,6 @@ local function row_keys(pool, columns)
   return keys
 end
 
-local function label(at, keys)
-  local parts = {}
-  for _, key in ipairs(keys) do
-    if at[key] ~= nil then parts[#parts + 1] = key .. "=" .. plan.show(at[key]) end
-  end
-  return #parts > 0 and table.concat(parts, " ") or "all"
-end
-
 -- Labels the groups by those of the keys that tell them apart: of keys that go together, as in a
 -- zip, the ones that are wanted (a set) stay.
 local function name_groups(list, keys, wanted)
@@ -71,7 +63,8 @@ local function name_groups(list, keys, wanted)
   local function distinct()
     local seen = {}
     for _, group in ipairs(list) do
-      group.label = label(group.at, kept)
+      local label = gathered.label(group.at, kept)
+      group.label = label ~= "" and label or "all"
       if seen[group.label] then return false end
       seen[group.label] = true
     end
@@ -179,15 +172,6 @@ end
 
 -- ---- Agreement --------------------------------------------------------------------------------
 
-local function tied(list)
-  local seen = {}
-  for _, v in ipairs(list) do
-    if seen[v] then return true end
-    seen[v] = true
-  end
-  return false
-end
-
 -- Kendall's tau between the paper's and the measured order of the rows in a column; nil of fewer
 -- than two rows, or where one row is answered more than once.
 local function agreement(result, c)
@@ -204,7 +188,9 @@ local function agreement(result, c)
   local tau = stats.kendall(paper, means)
   if tau ~= tau then return nil end
   local a = { column = result.columns[c], rows = #paper, tau = tau }
-  if not tied(paper) then a.p = stats.kendall_p(tau, #paper) end
+  local distinct = {}
+  for _, v in ipairs(paper) do distinct[v] = true end
+  if #suggest.keys(distinct) == #paper then a.p = stats.kendall_p(tau, #paper) end
   a.low, a.high = stats.kendall_interval(paper, samples)
   return a
 end
@@ -248,29 +234,22 @@ function tables.fill(published, pool, metrics)
   return result
 end
 
--- The best of the measured rows of a column whose interval clears that of the runner-up, or nil.
+-- The best of the measured rows of a column if its interval clears that of the runner-up, or nil.
 function tables.best(result, c)
-  local better, best, second = result.columns[c].better, nil, nil
-  local sign = better == "higher" and -1 or better == "lower" and 1
+  local better, rows = result.columns[c].better, {}
   for r, row in ipairs(result.rows) do
-    local i = row.cells[c].interval
-    if sign and i and (not best or sign * i.mean < sign * result.rows[best].cells[c].interval.mean)
-    then
-      best, second = r, best
-    elseif sign and i and (not second
-      or sign * i.mean < sign * result.rows[second].cells[c].interval.mean) then
-      second = r
-    end
+    if row.cells[c].interval then rows[#rows + 1] = { r = r, i = row.cells[c].interval } end
   end
-  if not best or not second then return nil end
-  local a, b = result.rows[best].cells[c].interval, result.rows[second].cells[c].interval
+  if not better or #rows < 2 then return nil end
+  table.sort(rows, function(x, y)
+    if better == "lower" then return x.i.mean < y.i.mean end
+    return x.i.mean > y.i.mean
+  end)
+  local a, b = rows[1].i, rows[2].i
   if not a.low or not b.low then return nil end
-  local apart = better == "lower" and a.high < b.low or better == "higher" and a.low > b.high
-  return apart and best or nil
+  if better == "lower" and a.high < b.low or better == "higher" and a.low > b.high then
+    return rows[1].r
+  end
 end
-
--- The pool of what answers the published table id under the filters; nil if nothing does. Second
--- result: experiments and scales that answer it, but not under the filters.
-function tables.pool(store, id, filters) return measured.pool(store, "answers", id, filters) end
 
 return tables

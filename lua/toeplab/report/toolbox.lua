@@ -27,16 +27,6 @@ function sheet.question(text)
   return (table.concat(words, " "):gsub("^[%w_-]+%.lua:%s*", ""):gsub("^%l", string.upper))
 end
 
-local function cell(v)
-  return (report.cell(v):gsub("[|\\]", "\\%0"):gsub("%c", " "))
-end
-
-local function row(values, count)
-  local cells = {}
-  for c = 1, count do cells[c] = cell(values[c]) end
-  return "| " .. table.concat(cells, " | ") .. " |"
-end
-
 -- One line per command, commit and host that made some of the trials.
 local function origins(trials)
   local lines, seeds, order = {}, {}, {}
@@ -63,14 +53,10 @@ local function origins(trials)
 end
 
 local function markdown(self, title, header, rows)
-  local rule, lines = {}, { "# " .. title, "" }
+  local lines = { "# " .. title, "" }
   if self.question ~= "" then lines[#lines + 1] = self.question .. "\n" end
-  lines[#lines + 1] = row(header, #header)
-  for c = 1, #header do
-    rule[c] = rows[1] and type(rows[1][c]) == "number" and "---:" or "---"
-  end
-  lines[#lines + 1] = "| " .. table.concat(rule, " | ") .. " |"
-  for _, values in ipairs(rows) do lines[#lines + 1] = row(values, #header) end
+  local body = report.markdown(header, rows)
+  table.move(body, 1, #body, #lines + 1, lines)
   lines[#lines + 1] = ""
   for _, line in ipairs(origins(self.trials)) do
     lines[#lines + 1] = "Made by " .. line .. "."

@@ -1,8 +1,6 @@
--- test_kernels.lua: pictures of Toeplitz operators are of the operators as they are; pictures in
--- the terminal.
+-- test_kernels.lua: the Toeplitz operators of models as pictures.
 local t = require "harness"
 local kernels = require "toeplab.report.kernels"
-local terminal = require "toeplab.report.terminal"
 local tl = require "toeplab"
 
 local NAN = 0 / 0
@@ -77,42 +75,6 @@ t.test("layers, channels and lengths that are not there are told", function()
     { n = 4, channels = { 9 } })
   t.raises(kernels.panels, "take [%d.]+ GB: give a smaller", model, "matrix", { n = 100000 })
   t.raises(kernels.panels, "no Toeplitz operators", tl.nn.Linear(2, 2), "matrix", { n = 4 })
-end)
-
--- ---- The terminal -----------------------------------------------------------------------------
-
-local function lines(text)
-  local list = {}
-  for line in text:gmatch "([^\n]*)\n" do list[#list + 1] = line end
-  return list
-end
-
-t.test("lines in the terminal go where the numbers are", function()
-  local spec = { title = "A title", xlabel = "across", series = { { name = "up", y = { 1, 2, 5 } },
-    { name = "down", y = { 5, 3, 1 } } } }
-  local o = { columns = 60, rows = 8, colour = false, plain = true }
-  local list = lines(terminal.draw(spec, o))
-  t.ok(list[1]:find "A title" and list[2]:find "^%s+5 |b" and list[2]:find "a a$", list[2])
-  t.ok(list[9]:find "^%s+1 |a" and list[9]:find "b b$", list[9])
-  t.ok(list[10]:find "1%s+across%s+3")
-  t.ok(list[11]:find "a up" and list[12]:find "b down")
-  o.plain, o.colour = false, true
-  local text = terminal.draw(spec, o)
-  t.ok(text:find "\27%[34m" and utf8.len(text))
-end)
-
-t.test("the terminal draws what can be drawn", function()
-  local o = { columns = 50, rows = 4, colour = false, plain = true }
-  for _, y in ipairs { {}, { NAN }, { 3 }, { 2, 2 }, { -1, 0, 10 }, { math.huge, 1 } } do
-    for _, log in ipairs { false, true } do
-      t.ok(#terminal.draw({ logy = log, series = { { y = y } } }, o) > 0)
-    end
-  end
-  local list = lines(terminal.draw({ zlabel = "T", matrix = { { 1, 0 }, { -2, NAN } } }, o))
-  t.ok(list[1]:find "^%s+%S%S$" and list[2]:find "^%s+##%?%?$", table.concat(list, "\n"))
-  t.ok(list[3]:find "T from %-2 to 1", list[3])
-  t.ok(terminal.draw({ title = "both", panels = { { matrix = { { 1 } } },
-    { series = { { y = { 1, 2 } } } } } }, o):find "both")
 end)
 
 t.done()
