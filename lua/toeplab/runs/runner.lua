@@ -185,8 +185,8 @@ local function settle_old(run, options)
     if is_ours(i, options.shard) and by_other_code(t, status, row) then list[#list + 1] = t end
   end
   if #list == 0 then return end
-  run.progress:note("%d of the trials that are done were made by other code; %s", #list,
-    options.redo and "they are made again" or "they are kept (run --redo makes them again)")
+  run.progress:note("%d finished trial%s made by other code: %s", #list, #list == 1 and "" or "s",
+    options.redo and "made again" or "kept (run --redo makes them again)")
   for _, t in ipairs(options.redo and list or {}) do run.records:redo(t.id) end
 end
 
@@ -267,12 +267,12 @@ local function enlist(run, path, overrides, options, threads)
 end
 
 -- Runs the experiment in the script at path under overrides ("key=value"). options: dir, quiet,
--- steps and seconds between checkpoints, jobs (workers), share (trials on a card), timeout (seconds
--- of a trial), fail_fast, shard ({part=, of=}), redo (finished trials that other code
--- has made are made again), command (the words of the whole command line), out
--- (a file instead of stderr), threads (of each worker), only (a function that says whether a trial
--- is wanted; then there is no report), enlisted (a function that is told the records and the trials
--- once these have rows). Returns the exit code, then the trials; raises for what ends the run.
+-- steps and seconds between checkpoints, jobs (workers), share (trials on a GPU), timeout (seconds
+-- of a trial), fail_fast, shard ({part=, of=}), redo (whether finished trials that other code made
+-- are made again), command (the words of the whole command line), out (a file instead of stderr),
+-- threads (of each worker), only (a function that says whether a trial is wanted; then there is no
+-- report), enlisted (a function that is told the records and the trials once these have rows).
+-- Returns the exit code, then the trials; raises for what ends the run.
 function runner.run(path, overrides, options)
   local run = prepare(path, overrides, options)
   core.sys.catch_signals()

@@ -111,8 +111,7 @@ t.test("a finished sweep stays finished after a comment in any file, the script 
       status, said = run()
       t.eq({ file, status }, { file, 0 })
       has(said, "2 trials: 2 already done")
-      has(said, "2 of the trials that are done were made by other code; they are kept (run --redo "
-        .. "makes them again)")
+      has(said, "2 finished trials made by other code: kept (run --redo makes them again)")
     end
     has(select(2, run "-n --redo"), "redo")
     has(select(2, run "--redo"), "2 trials: 2 done")
@@ -181,7 +180,7 @@ t.test("trials of an older store that are the same count as done, by the ids the
     local ids = trials.query(folder, "SELECT id FROM v_trials ORDER BY id")
     local status, said = trials.run(folder, script .. "-- a comment")
     t.eq(status, 0)
-    has(said, "2 of the trials that are done were made by other code; they are kept")
+    has(said, "2 finished trials made by other code: kept")
     has(said, "2 trials: 2 already done")
     t.eq(trials.query(folder, "SELECT id FROM v_trials ORDER BY id"), ids)
     t.eq(trials.run(folder, script, { "a=1,2,3" }), 0)
