@@ -149,10 +149,11 @@ const char *tl_build_info(tl_ctx *ctx)
     const tl_transforms *t = tl_find_transforms(ctx);
     if (ctx->info) return ctx->info;
     (void)snprintf(text, sizeof text,
-                   "version %s\ncompiler %s\nblas %s\nonednn %s\nhdf5 %s\nsqlite %s\npcre2 %s\n"
-                   "transforms %s\ncpu %s\nthreads %d\n",
-                   TL_VERSION, __VERSION__, tl_blas_name(), tl_onednn_name(onednn, sizeof onednn),
-                   tl_hdf5_version(), tl_sqlite_version(), tl_pcre2_version(), t ? t->name : "none",
+                   "version %s\nnumerics %d\ncompiler %s\nblas %s\nonednn %s\nhdf5 %s\nsqlite %s\n"
+                   "pcre2 %s\ntransforms %s\ncpu %s\nthreads %d\n",
+                   TL_VERSION, TL_NUMERICS, __VERSION__, tl_blas_name(),
+                   tl_onednn_name(onednn, sizeof onednn), tl_hdf5_version(),
+                   tl_sqlite_version(), tl_pcre2_version(), t ? t->name : "none",
                    cpu_name(line, sizeof line), ctx->threads);
     ctx->info = strdup(text);
     return ctx->info ? ctx->info : "";

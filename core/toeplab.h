@@ -36,6 +36,11 @@ extern "C" {
 
 #define TL_VERSION "0.1.0"
 
+/* The number of the results: it is part of the id of every trial. Raise it by one with each change
+** that may alter what a training run computes, in C or in Lua, on the CPU or on a GPU: finished
+** trials then count as new. tests/lua/trials/test_numerics.lua fails if it is forgotten. */
+#define TL_NUMERICS 1
+
 /* ---- Status (the codes are in status.h) ------------------------------------------------------ */
 
 const char *tl_status_name(tl_status st); /* "ENOMEM" */

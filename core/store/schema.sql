@@ -178,3 +178,16 @@ CREATE VIEW v_events AS SELECT trial, created, step, kind, text FROM events;
 -- The step of the trial at which a metric of an index of one's own (a lag) was logged: step is that
 -- index. NULL: step is the step.
 ALTER TABLE metrics ADD COLUMN at INTEGER CHECK (typeof(at) IN ('integer', 'null'));
+
+-- version 6
+
+-- The engine's TL_NUMERICS that is part of the trial's id. NULL: the id was made by an earlier rule,
+-- from a hash of the whole program; trials/identity.lua finds such a trial by what it is of.
+ALTER TABLE trials ADD COLUMN numerics INTEGER;
+
+DROP VIEW v_trials;
+CREATE VIEW v_trials AS
+SELECT id, experiment, sweep, coalesce(ended, status) AS status, seed, attempt, step, created,
+       started, finished, seconds, host, error, command, git_commit, git_dirty, code_hash, numerics,
+       data_hash, config, provenance, tags, notes
+FROM trials WHERE trashed IS NULL;

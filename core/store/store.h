@@ -9,7 +9,7 @@
 
 #include "base/context.h"
 
-#define STORE_VERSION 5 /* the last section of schema.sql */
+#define STORE_VERSION 6 /* the last section of schema.sql */
 #define STORE_KEPT    8
 
 struct tl_store {

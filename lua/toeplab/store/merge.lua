@@ -14,7 +14,7 @@ local CHUNK = 1 << 20
 
 local copied = { "experiment", "config", "seed", "code_hash", "data_hash", "status", "attempt",
   "step", "created", "started", "finished", "host", "pid", "error", "command", "git_commit",
-  "git_dirty", "provenance", "tags", "notes", "seconds", "ended" }
+  "git_dirty", "provenance", "tags", "notes", "seconds", "ended", "numerics" }
 
 -- ---- What is to be done -----------------------------------------------------------------------
 
