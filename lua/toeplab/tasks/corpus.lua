@@ -16,7 +16,7 @@ local spec = options.set {
   { "tokenizer", options.field { default = "char", choices = tokenizer.names },
     "what a token is" },
   { "merges", options.field { type = "string", optional = true },
-    "for bpe: the file that 'toeplab bpe train' made" },
+    "for bpe: the file that 'toeplab data bpe' made" },
   { "vocab_size", options.field { type = "int", min = 256, optional = true },
     "for bpe without merges: tokens to learn from the training text" },
   { "length", options.field { type = "int", min = 1, max = 1 << 31, optional = true },
