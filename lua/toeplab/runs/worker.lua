@@ -239,7 +239,7 @@ local function call(self, t, rows)
   }
   streams.seed(t.seed)
   math.randomseed(t.seed)
-  corpus.seed, corpus.progress = t.seed, self.progress
+  corpus.progress = self.progress
   local unwatch, open_modules = watch(handle), provenance.close_modules()
   core.precision(c.precision)
   local handled = handler(self.exp)
