@@ -2,7 +2,11 @@
 ** drawn by the rules of Long Range Arena's generator (Tay et al. 2021).
 **
 ** Expressions are drawn one after another, each from its own part of one stream, so that number i
-** does not depend on how the others came out. */
+** does not depend on how the others came out.
+**
+** The task is C, unlike the others, because every trial draws its examples afresh: the published
+** 100,000 take 152 million random words and 103 million tokens, which are 3.5 s of CPU time here;
+** in Lua the drawing alone, without the values, took 59 s. */
 #include <string.h>
 
 #include "base/memory.h"

@@ -1,5 +1,5 @@
 -- commands/plan.lua: toeplab plan: all that a run would do, before anything is spent.
-local arguments = require "toeplab.commands.arguments"
+local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
 local experiment = require "toeplab.trials.experiment"

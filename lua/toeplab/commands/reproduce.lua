@@ -1,5 +1,5 @@
 -- commands/reproduce.lua: toeplab reproduce: runs a trial again, and is it the same bit for bit?
-local arguments = require "toeplab.commands.arguments"
+local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.listing"

@@ -1,5 +1,5 @@
 -- commands/run.lua: toeplab run: the trials of an experiment.
-local arguments = require "toeplab.commands.arguments"
+local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local quantity = require "toeplab.base.quantity"
 local runner = require "toeplab.runs.runner"

@@ -1,5 +1,5 @@
 -- commands/worker.lua: toeplab worker: one worker process of a run; started by toeplab run only.
-local arguments = require "toeplab.commands.arguments"
+local arguments = require "toeplab.base.arguments"
 local worker = require "toeplab.runs.worker"
 
 local command = {

@@ -112,7 +112,7 @@ local function summary(run, counts, seconds)
   run.progress:say("%d trial%s: %s  (%s, %s)", #run.trials, #run.trials == 1 and "" or "s",
     table.concat(parts, ", "), progress.duration(seconds), run.folder)
   if counts.failed > 3 then
-    run.progress:say("toeplab failures %s groups them by their causes", run.exp.name)
+    run.progress:say("toeplab ls --failures %s groups them by their causes", run.exp.name)
   end
 end
 

@@ -213,7 +213,7 @@ local function call(self, t, rows)
   }
   streams.seed(c.seed)
   math.randomseed(c.seed)
-  corpus.seed, corpus.progress = c.seed, self.progress
+  corpus.progress = self.progress
   local open_modules = provenance.close_modules()
   core.precision(c.precision)
   local handled = handler(self.exp)

@@ -225,6 +225,11 @@ function Records:finish(id, status, why, ended)
     { status, secrets.text(why), ended, core.sys.now(), id, n = 5 })
 end
 
+-- Replaces the tags (words between spaces) and the notes (lines) of a trial.
+function Records:mark(id, tags, notes)
+  self:rows("UPDATE trials SET tags = ?, notes = ? WHERE id = ?", { tags, notes, id })
+end
+
 -- ---- Journals ---------------------------------------------------------------------------------
 
 -- What each kind of line of a journal does to the rows of a trial.

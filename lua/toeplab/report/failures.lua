@@ -1,19 +1,10 @@
--- commands/failures.lua: toeplab failures: what failed, grouped by cause.
+-- report/failures.lua: the trials that failed, were killed or took too long, grouped by cause: what
+-- each group shares, how far its checkpoints go, and the command that tries it again.
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.listing"
-local records = require "toeplab.store.records"
 local select = require "toeplab.store.select"
-local errors = require "toeplab.base.errors"
 
-local failures = {
-  example = "toeplab failures\n  toeplab failures quickstart --json",
-  usage = "toeplab failures [TRIAL...]",
-  about = "Groups the trials that failed, were killed or took too long by what their messages\n"
-    .. "say, numbers and paths aside, and tells for each group which keys of the configuration\n"
-    .. "they share, how far their checkpoints go, and the command that tries them again.\n"
-    .. select.help,
-  options = { output.json, output.dir },
-}
+local failures = {}
 
 -- A message without what differs between trials of one cause: paths other than a script's name,
 -- numbers, ids.
@@ -67,11 +58,11 @@ local function shared(store, group)
   local rows = store:rows([[
     WITH here AS (SELECT value AS id FROM json_each(?1)),
     one AS (SELECT j.key, min(j.value) AS value, min(j.type) AS type
-      FROM trials t, json_each(t.config) j WHERE t.id IN here GROUP BY j.key
+      FROM v_trials t, json_each(t.config) j WHERE t.id IN here GROUP BY j.key
       HAVING count(DISTINCT j.value) = 1 AND count(*) = (SELECT count(*) FROM here))
     SELECT one.key, one.value, one.type FROM one
-    WHERE one.key <> 'seed' AND EXISTS (SELECT 1 FROM trials t
-      WHERE t.experiment = ?2 AND t.trashed IS NULL
+    WHERE one.key <> 'seed' AND EXISTS (SELECT 1 FROM v_trials t
+      WHERE t.experiment = ?2
       AND json_extract(t.config, '$."' || one.key || '"') IS NOT one.value) ORDER BY one.key]],
     { ids_of(group), group.experiment })
   local texts, where, params = {}, { "" }, {}
@@ -154,20 +145,19 @@ local function letter_of(i)
   return string.char(65 + (i - 1) % 26) .. (round > 0 and round or "")
 end
 
-function failures.run(set, words)
-  local store <close> = records.open(records.folder(set.dir), "r")
+-- Prints the groups of the failed trials that the words mean; as_json: an object a group.
+function failures.print(store, words, as_json)
   local list = read(store, words)
   local groups = grouped(list)
-  if not set.json then
+  if not as_json then
     print(#list == 0 and "no trial has failed" or ("%s in %s"):format(
       output.count(#list, "failed trial"), output.count(#groups, "group")))
   end
   for i, group in ipairs(groups) do
     describe(store, group)
-    local put = set.json and show_json or show
+    local put = as_json and show_json or show
     put(letter_of(i), group)
   end
-  return errors.DONE
 end
 
 return failures

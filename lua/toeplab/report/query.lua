@@ -1,23 +1,10 @@
--- commands/sql.lua: toeplab sql: questions to the store that no verb asks.
+-- report/query.lua: the rows that one SELECT of the user's gives, of a store opened for asking.
+local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.listing"
-local records = require "toeplab.store.records"
 local report = require "toeplab.report.table_text"
 local select = require "toeplab.store.select"
-local errors = require "toeplab.base.errors"
 
-local sql = {
-  example = "toeplab sql 'SELECT experiment, count(*) AS n FROM v_trials GROUP BY 1'\n"
-    .. "  toeplab sql --csv 'SELECT name, avg(value) AS mean FROM v_last GROUP BY 1'",
-  usage = "toeplab sql QUERY",
-  about = "Prints what one SELECT gives; QUERY may be - for standard input. Nothing can be\n"
-    .. "changed by it. The views v_trials, v_metrics, v_last, v_artifacts, v_members, v_events\n"
-    .. "and v_trash stay as they are from version to version; json_extract(config, '$.lr') is a\n"
-    .. "key.",
-  options = {
-    { name = "schema", help = "print the columns of the views instead" },
-    output.csv, output.json, output.dir,
-  },
-}
+local query = {}
 
 -- How to ask for the column that SQLite does not know, where it is a key or a metric.
 local function hint(store, message)
@@ -31,7 +18,7 @@ local function hint(store, message)
       return (": a metric is a row of v_last, whose name is '%s'"):format(name)
     end
   end
-  return name and " (toeplab sql --schema lists them)" or ""
+  return name and " (toeplab ls --schema lists them)" or ""
 end
 
 -- What SQLite said of the query, without the query.
@@ -65,7 +52,8 @@ local function cell(v)
   return large and ("%.12g"):format(v) or v
 end
 
-local function show_schema(store)
+-- Prints the views that a query may read, with their columns.
+function query.schema(store)
   local rows = {}
   for _, row in ipairs(store:rows [[SELECT v.name AS view, p.name AS column FROM sqlite_schema v
       JOIN pragma_table_info(v.name) p WHERE v.type = 'view' ORDER BY v.name, p.cid]]) do
@@ -79,15 +67,10 @@ local function show_schema(store)
   report.print({ "view", "columns" }, rows)
 end
 
-function sql.run(set, words)
-  output.check("sql", set)
-  local store <close> = records.open(records.folder(set.dir), "ask")
-  if set.schema then
-    show_schema(store)
-    return errors.DONE
-  end
-  if #words ~= 1 then errors.usage("sql: takes one query, in quotes (see toeplab sql --help)") end
-  local text = (words[1] == "-" and io.read("a") or words[1]):gsub("[%s;]+$", "")
+-- Prints the rows of a query, or of the one on standard input for "-", in the form that set asks
+-- for (listing.lua).
+function query.print(store, set, text)
+  text = (text == "-" and io.read("a") or text):gsub("[%s;]+$", "")
   local header, found = ask(store, text)
   local rows = {}
   for i, row in ipairs(found) do
@@ -97,7 +80,6 @@ function sql.run(set, words)
     end
   end
   output.rows(set, header, rows)
-  return errors.DONE
 end
 
-return sql
+return query

@@ -1,4 +1,4 @@
--- commands/arguments.lua: the words after a verb: options in GNU style and the rest.
+-- base/arguments.lua: the words after a verb: options in GNU style and the rest.
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
