@@ -34,7 +34,10 @@ struct tl_graph {
     int streams;
 };
 
-int tl_has_graphs(const tl_ctx *ctx) { return ctx->engine && ctx->engine->graph_begin; }
+int tl_has_graphs(const tl_ctx *ctx)
+{
+    return ctx->engine && ctx->engine->graph_begin && !ctx->profile;
+}
 
 /* ---- The capture ----------------------------------------------------------------------------- */
 

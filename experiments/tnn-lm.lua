@@ -40,7 +40,7 @@ return tl.experiment "tnn-lm" {
       vocab = data.vocab:size(), dim = c.dim, layers = c.layers > 0 and c.layers or nil,
       backend = c.backend,
     }))
-    local opt = tl.optim.adam(model, c)
+    local opt = tl.train.graph(model, tl.optim.adam(model, c))
     t:say("%d tokens to train on; %d parameters; %d updates in an epoch", blocks.targets,
       model:count(), blocks:steps())
 

@@ -28,7 +28,7 @@ return tl.experiment "wikitext2-bpe" {
     data:check_lengths("test", c.lengths)
     local blocks = tl.blocks(data:stream "train", c)
     local model = tl.models.tnn_lm(data.vocab:size(), c)
-    local opt = tl.optim.adam(model, c)
+    local opt = tl.train.graph(model, tl.optim.adam(model, c))
     t:say("%d tokens to train on, of %d kinds, %.2f bytes each; %d parameters", blocks.targets,
       data.vocab:size(), data.bytes_per_token.train, model:count())
 

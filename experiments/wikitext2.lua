@@ -32,7 +32,7 @@ return tl.experiment "wikitext2" {
     data:check_lengths("test", c.lengths)
     local blocks = tl.blocks(data:stream "train", c)
     local model = tl.models.tnn_lm(data.vocab:size(), c)
-    local opt = tl.optim.adam(model, c)
+    local opt = tl.train.graph(model, tl.optim.adam(model, c))
     t:say("%d words to train on, of %d kinds; %d parameters; %d batches in an epoch",
       blocks.targets, data.vocab:size(), model:count(), blocks:steps())
 

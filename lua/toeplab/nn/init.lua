@@ -15,7 +15,7 @@ local files = {
     FrequencyTable = "encoders.table",
   Piecewise = "encoders.piecewise", SSM = "encoders.ssm", ShortConv = "encoders.shortconv",
     Decay = "mixers.decay",
-  TNO = "mixers.tno", cached = "mixers.tno", share = "mixers.tno", TNO2d = "mixers.tno2d",
+  TNO = "mixers.tno", cached = "coefficients", share = "coefficients", TNO2d = "mixers.tno2d",
   Attention = "mixers.attention", GatedAttention = "mixers.attention",
   Sinusoidal = "mixers.position", alibi_slopes = "mixers.position", alibi_bias = "mixers.position",
   Conv = "mixers.conv", Block = "block", layouts = "block",

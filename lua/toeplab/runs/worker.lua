@@ -8,7 +8,6 @@
 --                                                        rung STEP   waits: does the trial go on?
 --                                                        unfit CODE WHY   makes no trials
 --                                                        ended STATUS CODE WHY ENDED
-local choices = require "toeplab.nn.choices"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local corpus = require "toeplab.tasks.corpus"
@@ -245,8 +244,7 @@ local function call(self, t, rows)
   local handled = handler(self.exp)
   local ok, why = xpcall(function() -- outside of it nobody would catch what a signal raises
     devices.expect(c.device)
-    handle:pin_backends()
-    self.exp.trial(handle, c)
+    handle:with_backends(self.exp.trial, handle, c)
     unwatch()
   end, function(e)
     unwatch()
@@ -254,7 +252,6 @@ local function call(self, t, rows)
   end)
   unwatch() -- for want of memory Lua calls no handler
   core.precision "float32"
-  choices.begin()
   open_modules()
   if handle.why_ended == "pruned" then ok = true end
   local storing = handle.busy -- it ended in the middle of storing something

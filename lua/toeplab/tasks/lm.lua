@@ -92,7 +92,7 @@ function lm.trial(t, c)
   data:check_lengths("test", c.lengths)
   local batches = blocks(data:stream "train", c)
   local model = models.tnn_lm(data.vocab:size(), c)
-  local opt = optim.adam(model, c)
+  local opt = train.graph(model, optim.adam(model, c))
   t:say("%d tokens to train on, of %d kinds; %d parameters; %d updates in an epoch",
     batches.targets, data.vocab:size(), model:count(), batches:steps())
 

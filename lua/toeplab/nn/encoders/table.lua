@@ -2,6 +2,7 @@
 -- or values of a frequency response, are free parameters.
 
 local core = require "toeplab.core"
+local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
@@ -48,15 +49,9 @@ local FrequencyTable = class("FrequencyTable", {
 
 FrequencyTable.domains = { frequency = true }
 
-function FrequencyTable:build(o)
-  local t = initial.init.normal(core.zeros(o.length, o.dim), 0, o.deviation)
-  self.table = initial.parameter(t)
-  if o.dc then self.dc = initial.parameter(core.ones(1, o.dim)) end
-  self.places = setmetatable({}, { __mode = "k" }) -- by points
-end
-
-local function place(self, points)
-  local count, dc = self.opt.length, self.opt.dc
+-- Between which rows the frequencies fall.
+local function place(o, points)
+  local count, dc = o.length, o.dc
   return rows.between(points, function(omega)
     if not dc then return rows.cell(omega / math.pi * (count - 1), count) end
     if omega == 0 then return 0, 0, 0 end
@@ -65,10 +60,16 @@ local function place(self, points)
   end)
 end
 
+function FrequencyTable:build(o)
+  local t = initial.init.normal(core.zeros(o.length, o.dim), 0, o.deviation)
+  self.table = initial.parameter(t)
+  if o.dc then self.dc = initial.parameter(core.ones(1, o.dim)) end
+  self.places = cache.reading(function(points) return place(o, points) end)
+end
+
 function FrequencyTable:forward(points)
-  if not self.places[points] then self.places[points] = place(self, points) end
   local t = self.dc and core.concat({ self.dc, self.table }, 1) or self.table
-  return rows.interpolate(t, self.places[points])
+  return rows.interpolate(t, self.places(points))
 end
 
 return { Table = Table, FrequencyTable = FrequencyTable }
