@@ -1,4 +1,4 @@
--- models/recurrent.lua -- a causal model that is given its text position after position: each TNO
+-- models/recurrent.lua: a causal model that is given its text position after position: each TNO
 -- in it becomes a recurrence (core.recurrence), everything else sees one position at a time anyway.
 --
 --   local session = recurrent.new(model:eval(), { method = "etsc", lags = 1000 })

@@ -1,4 +1,4 @@
--- nn/initial.lua -- parameters and their initial values, drawn from the stream "init" (tl.seed).
+-- nn/initial.lua: parameters and their initial values, drawn from the stream "init" (tl.seed).
 
 local defer = require "toeplab.base.defer"
 local streams = require "toeplab.base.streams"

@@ -236,7 +236,6 @@ local function call(self, t, rows)
     hear = function(seconds) return self:hear(seconds) end,
     ask = function(step) tell("rung", step) end,
   }
-  streams.seed(t.seed)
   math.randomseed(t.seed)
   corpus.seed, corpus.progress = t.seed, self.progress
   local unwatch, open_modules = watch(handle), provenance.close_modules()
@@ -244,7 +243,7 @@ local function call(self, t, rows)
   local handled = handler(self.exp)
   local ok, why = xpcall(function() -- outside of it nobody would catch what a signal raises
     devices.expect(c.device)
-    handle:with_backends(self.exp.trial, handle, c)
+    streams.with(t.seed, handle.with_backends, handle, self.exp.trial, handle, c)
     unwatch()
   end, function(e)
     unwatch()

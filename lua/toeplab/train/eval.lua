@@ -1,4 +1,4 @@
--- train/eval.lua -- how well a language model predicts a stream of tokens at any length.
+-- train/eval.lua: how well a language model predicts a stream of tokens at any length.
 --
 -- The stream is cut into consecutive blocks of n targets that do not overlap; the first input of a
 -- block is the stream's previous token, and the stream's first token is no target; the last block

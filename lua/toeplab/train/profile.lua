@@ -1,4 +1,4 @@
--- train/profile.lua -- where the time of a function goes: print(tl.profile(fn, ...)).
+-- train/profile.lua: where the time of a function goes: print(tl.profile(fn, ...)).
 
 local core = require "toeplab.core"
 

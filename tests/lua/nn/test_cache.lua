@@ -1,6 +1,7 @@
--- test_cache.lua -- the caches of modules: what they read from tensors, and what they compute for a
--- length.
+-- test_cache.lua: what modules cache (numbers read from tensors, values for a length), and what a
+-- call is given for its time: the backends chosen for auto, and random streams.
 local core = require "toeplab.core"
+local streams = require "toeplab.base.streams"
 local cache = require "toeplab.nn.cache"
 local choices = require "toeplab.nn.choices"
 local t = require "harness"
@@ -54,6 +55,20 @@ t.test("backends chosen for auto hold within a call, which is told of new ones",
     t.eq(choices.of(9, 3, true), "naive")
   end)
   t.eq(#told, 1)
+end)
+
+t.test("a call has streams of its own, and the caller's go on where they were", function()
+  streams.seed(5)
+  local want = { core.stream(5, "init"):unit(), streams.get("init"):unit() }
+  local inner, seed = streams.with(9, function()
+    return streams.get("init"):unit(), streams.seed_of()
+  end)
+  t.eq({ inner, seed, want[1] }, { core.stream(9, "init"):unit(), 9, want[2] })
+  t.raises(streams.with, "on purpose", 9, error, "on purpose")
+  t.raises(streams.with, "seed must be an integer", 1.5, error)
+  local again = core.stream(5, "init")
+  again:unit()
+  t.eq({ streams.seed_of(), streams.get("init"):unit() }, { 5, again:unit() })
 end)
 
 t.done()

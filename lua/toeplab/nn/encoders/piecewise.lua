@@ -1,4 +1,4 @@
--- nn/encoders/piecewise.lua -- Piecewise, the encoder of SKI: piecewise linear in the warped lag.
+-- nn/encoders/piecewise.lua: Piecewise, the encoder of SKI: piecewise linear in the warped lag.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"

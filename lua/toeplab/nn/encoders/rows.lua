@@ -1,4 +1,4 @@
--- nn/encoders/rows.lua -- what encoders that are tables share: rows put at lags, and rows
+-- nn/encoders/rows.lua: what encoders that are tables share: rows put at lags, and rows
 -- interpolated.
 
 local core = require "toeplab.core"

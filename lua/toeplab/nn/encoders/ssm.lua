@@ -1,4 +1,4 @@
--- nn/encoders/ssm.lua -- SSM, the encoder of diagonal state space models.
+-- nn/encoders/ssm.lua: SSM, the encoder of diagonal state space models.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"

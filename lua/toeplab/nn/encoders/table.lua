@@ -1,4 +1,4 @@
--- nn/encoders/table.lua -- Table and FrequencyTable, the encoders without a network: coefficients,
+-- nn/encoders/table.lua: Table and FrequencyTable, the encoders without a network: coefficients,
 -- or values of a frequency response, are free parameters.
 
 local core = require "toeplab.core"
@@ -11,7 +11,7 @@ local rows = require "toeplab.nn.encoders.rows"
 -- coef of lag k is a row of a table, 0 from lag length on (TNN, Table 9).
 --   points [p]   coef [p,dim]
 -- zero [1,dim], pos [length-1,dim] (lags 1..), neg [length-1,dim] (lags -(length-1)..-1) ~ N(0,1);
--- neg is kept and counted in causal models too, as in the published ones.
+-- neg is a parameter, and counted, in causal models too, as in the published ones.
 local Table = class("Table", {
   dim = options.field { type = "int", min = 1 },
   length = options.field { default = 512, min = 2 },

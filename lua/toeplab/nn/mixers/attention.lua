@@ -1,4 +1,4 @@
--- nn/mixers/attention.lua -- softmax attention: multi-head, and the gated one of TNN's Table 7.
+-- nn/mixers/attention.lua: softmax attention: multi-head, and the gated one of TNN's Table 7.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class

@@ -1,4 +1,4 @@
--- nn/mixers/decay.lua -- Decay: coef_k <- coef_k gamma^|k|, gamma fixed, per channel, or learnable.
+-- nn/mixers/decay.lua: Decay: coef_k <- coef_k gamma^|k|, gamma fixed, per channel, or learnable.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"

@@ -1,4 +1,4 @@
--- nn/mixers/position.lua -- absolute and linear position information for attention: sinusoids and
+-- nn/mixers/position.lua: absolute and linear position information for attention: sinusoids and
 -- ALiBi.
 
 local core = require "toeplab.core"
