@@ -7,7 +7,10 @@
 #include "engine/device.h"
 #include "engine/graph.h"
 
-int tl_has_graphs(const tl_ctx *ctx) { return ctx->engine && ctx->engine->graph_begin; }
+int tl_has_graphs(const tl_ctx *ctx)
+{
+    return ctx->engine && ctx->engine->graph_begin && !ctx->profile;
+}
 
 /* ---- The capture ----------------------------------------------------------------------------- */
 

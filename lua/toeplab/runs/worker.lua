@@ -9,7 +9,6 @@
 --                                                        code SHA256   of what it runs
 --                                                        unfit CODE WHY   makes no trials
 --                                                        ended STATUS CODE WHY ENDED
-local choices = require "toeplab.nn.choices"
 local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
@@ -211,7 +210,6 @@ local function call(self, t, rows)
     hear = function(seconds) return self:hear(seconds) end,
     ask = function(step) tell("rung", step) end,
   }
-  streams.seed(c.seed)
   math.randomseed(c.seed)
   corpus.progress = self.progress
   local open_modules = provenance.close_modules()
@@ -220,8 +218,7 @@ local function call(self, t, rows)
   core.sys.on_signal(function() handle:check_signals(true) end)
   local ok, why = xpcall(function() -- outside of it nobody would catch what a signal raises
     devices.expect(c.device)
-    handle:pin_backends()
-    self.exp.trial(handle, c)
+    streams.with(c.seed, handle.with_backends, handle, self.exp.trial, handle, c)
     core.sys.on_signal(nil)
   end, function(e)
     core.sys.on_signal(nil)
@@ -229,7 +226,6 @@ local function call(self, t, rows)
   end)
   core.sys.on_signal(nil) -- Lua calls no handler when it lacks memory
   core.precision "float32"
-  choices.begin()
   open_modules()
   if handle.why_ended == "pruned" then ok = true end
   local storing = handle.busy -- it ended in the middle of storing something

@@ -91,7 +91,7 @@ function lm.train(t, c, o)
   data:check_lengths("test", c.lengths)
   local batches, vocab = blocks(data:stream "train", c), data.vocab:size()
   local model = o.make and o.make(vocab) or models.tnn_lm(vocab, c)
-  local opt = optim.adam(model, c)
+  local opt = train.graph(model, optim.adam(model, c))
   t:say("%d tokens to train on, of %d kinds; %d parameters; %d updates in an epoch",
     batches.targets, vocab, model:count(), batches:steps())
 
