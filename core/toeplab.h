@@ -76,14 +76,15 @@ tl_memory tl_memory_info(const tl_ctx *ctx);
 void tl_memory_reset_peak(tl_ctx *ctx);
 void tl_memory_trim(tl_ctx *ctx); /* gives cached bytes back to the system */
 
-/* Kernels are timed from now on, from 0 (it costs two looks at the clock per call); until stop. */
+/* Resets all times to 0 and times every kernel until tl_profile_stop. On a device the profile waits
+** for each kernel to finish, so nothing overlaps; a graph's kernels are not counted. */
 tl_status tl_profile_start(tl_ctx *ctx);
 void tl_profile_stop(tl_ctx *ctx);
 
 typedef struct tl_kernel_time {
     const char *name;
     int64_t calls;
-    double seconds; /* without those of kernels that it calls */
+    double seconds; /* from launch to finish, without those of the kernels that it calls */
 } tl_kernel_time;
 
 /* Kernel i, also one that was not called; 0 and nothing written when there is none. */
