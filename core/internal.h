@@ -61,8 +61,6 @@ typedef struct tl_shape {
 
 /* As tl_tensor_new, but not cleared: for outputs that a kernel writes whole. */
 tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t);
-/* The same on the CPU, for a function that fills it there. */
-tl_status tl_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t);
 /* Brings t, of which the caller then reads or writes F32(t) or I32(t), to the CPU. */
 tl_status tl_bring(const tl_tensor *t);
 void tl_storage_free(tl_ctx *ctx, tl_storage *s); /* drops one of refs */

@@ -120,7 +120,7 @@ tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points)
 {
     tl_tensor *t = NULL;
     double    *all = tl_alloc(tno->ctx, (size_t)tno->points * sizeof *all);
-    tl_status  st = all ? tl_new_host(tno->ctx, TL_F32, 1, &tno->points, &t) : TL_ENOMEM;
+    tl_status  st = all ? tl_tensor_new_host(tno->ctx, TL_F32, 1, &tno->points, &t) : TL_ENOMEM;
     if (st == TL_OK) {
         (void)tno->backend->points(&tno->problem, all);
         for (int64_t i = 0; i < tno->points; i++) F32(t)[i] = (float)all[i];
@@ -354,7 +354,7 @@ tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
     tl_args    a = {.in = {coef}, .p = tno};
     tl_status  st = check_coef(tno, "dense", coef);
     if (st == TL_OK) st = check_params(tno, "dense", params);
-    if (st == TL_OK) st = tl_new_host(tno->ctx, TL_F32, 3, dims, &t);
+    if (st == TL_OK) st = tl_tensor_new_host(tno->ctx, TL_F32, 3, dims, &t);
     if (st != TL_OK) return st;
     for (int i = 0; i < tno->params; i++) a.in[2 + i] = params[i];
     st = tno->backend->dense ? write_out(tno, coef, params, t) : columns(tno, &a, t);

@@ -123,6 +123,10 @@ typedef struct tl_tensor tl_tensor;
 /* zeros */
 tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
                         tl_tensor **out_t);
+/* Allocates t on the CPU, not cleared, for a caller that fills it there. On a context that computes
+** on a GPU it is uploaded once, by the first kernel that uses it. */
+tl_status tl_tensor_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
+                             tl_tensor **out_t);
 /* Shares t's storage from element offset on. TL_ESHAPE if it does not fit. Gradients do not
 ** flow: see tl_reshape. */
 tl_status tl_tensor_view(tl_tensor *t, int64_t offset, int ndim, const int64_t *dims,
