@@ -1,5 +1,8 @@
 /* store.c - the store of runs: one SQLite file with one writer.
 **
+** The files store*.c alone open runs.db. One more file calls SQLite: json.c, for its JSON parser,
+** on a database in memory. tests/layers.lua refuses sqlite3.h everywhere else.
+**
 ** The writer holds FOLDER/lock, so no write ever waits for another one, and SQLite's bug of two
 ** connections that checkpoint a WAL at once (before 3.51.3) cannot be met: readers never do. */
 #include <errno.h>

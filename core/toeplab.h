@@ -692,6 +692,8 @@ typedef struct tl_value { /* an SQL value */
 ** TL_ELOCKED: another process writes there (its pid is in the message). TL_ECORRUPT: a schema that
 ** is newer or not ours, links in there. */
 tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_store **out_store);
+/* TL_ECORRUPT: one of the files that every results folder has is a link, or no file. */
+tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder);
 void tl_store_close(tl_store *store); /* commits nothing: an open transaction is rolled back */
 /* Runs one statement with its ? parameters; each row is handed to row (may be NULL), which
 ** returns 0 to go on. Strings given to row are valid during the call. */
