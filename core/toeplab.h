@@ -81,14 +81,15 @@ tl_memory tl_memory_info(const tl_ctx *ctx);
 void tl_memory_reset_peak(tl_ctx *ctx);
 void tl_memory_trim(tl_ctx *ctx); /* gives cached bytes back to the system */
 
-/* Kernels are timed from now on, from 0 (it costs two looks at the clock per call); until stop. */
+/* Resets all times to 0 and times every kernel until tl_profile_stop. On a device the profile waits
+** for each kernel to finish, so nothing overlaps; a graph's kernels are not counted. */
 tl_status tl_profile_start(tl_ctx *ctx);
 void tl_profile_stop(tl_ctx *ctx);
 
 typedef struct tl_kernel_time {
     const char *name;
     int64_t calls;
-    double seconds; /* without those of kernels that it calls */
+    double seconds; /* from launch to finish, without those of the kernels that it calls */
 } tl_kernel_time;
 
 /* Kernel i, also one that was not called; 0 and nothing written when there is none. */
@@ -127,6 +128,10 @@ typedef struct tl_tensor tl_tensor;
 /* zeros */
 tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
                         tl_tensor **out_t);
+/* Allocates t on the CPU, not cleared, for a caller that fills it there. On a context that computes
+** on a GPU it is uploaded once, by the first kernel that uses it. */
+tl_status tl_tensor_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
+                             tl_tensor **out_t);
 /* Shares t's storage from element offset on. TL_ESHAPE if it does not fit. Gradients do not
 ** flow: see tl_reshape. */
 tl_status tl_tensor_view(tl_tensor *t, int64_t offset, int ndim, const int64_t *dims,
@@ -694,6 +699,8 @@ typedef struct tl_value { /* an SQL value */
 ** TL_ELOCKED: another process writes there (its pid is in the message). TL_ECORRUPT: a schema that
 ** is newer or not ours, links in there. */
 tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_store **out_store);
+/* TL_ECORRUPT: one of the files that every results folder has is a link, or no file. */
+tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder);
 void tl_store_close(tl_store *store); /* commits nothing: an open transaction is rolled back */
 /* Runs one statement with its ? parameters; each row is handed to row (may be NULL), which
 ** returns 0 to go on. Strings given to row are valid during the call. */

@@ -9,11 +9,20 @@ static tl_h5 *h5(lua_State *L) { return glue_open_box(L, 1, &glue_h5_class)->as.
 
 /* ---- Checksums ------------------------------------------------------------------------------- */
 
+/* Of a string, or of the bits of a tensor's elements, which this brings to the CPU. */
 static int sha256(lua_State *L)
 {
     char        hex[65];
     size_t      bytes;
-    const char *data = luaL_checklstring(L, 1, &bytes);
+    const void *data;
+    if (glue_is_tensor(L, 1)) {
+        tl_tensor *t = glue_tensor(L, 1);
+        bytes = (size_t)tl_tensor_len(t) * 4;
+        data = tl_tensor_type(t) == TL_F32 ? (const void *)tl_tensor_cf32(t) : tl_tensor_ci32(t);
+        if (!data) glue_check(L, TL_ENOMEM); /* it could not be brought from its device */
+    } else {
+        data = luaL_checklstring(L, 1, &bytes);
+    }
     tl_sha256(data, bytes, hex);
     lua_pushstring(L, hex);
     return 1;

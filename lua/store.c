@@ -7,6 +7,15 @@ static void release(glue_box *b) { tl_store_close(b->as.store); }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
+/* nil, the message and the name of the status */
+static int refused(lua_State *L, tl_status st)
+{
+    lua_pushnil(L);
+    lua_pushstring(L, tl_errmsg(glue_ctx(L)));
+    lua_pushstring(L, tl_status_name(st));
+    return 3;
+}
+
 static int core_store(lua_State *L)
 {
     static const char *const   modes[] = {"r", "w", "ask", NULL};
@@ -15,14 +24,17 @@ static int core_store(lua_State *L)
     int         mode = luaL_checkoption(L, 2, "r", modes);
     glue_box   *b = glue_push(L, &glue_store_class);
     tl_status   st = tl_store_open(glue_ctx(L), folder, known[mode], &b->as.store);
-    if (st == TL_OK) {
-        tl_store_watch(b->as.store, glue_interrupted);
-        return 1;
-    }
-    lua_pushnil(L);
-    lua_pushstring(L, tl_errmsg(glue_ctx(L)));
-    lua_pushstring(L, tl_status_name(st));
-    return 3;
+    if (st != TL_OK) return refused(L, st);
+    tl_store_watch(b->as.store, glue_interrupted);
+    return 1;
+}
+
+static int store_check_folder(lua_State *L)
+{
+    tl_status st = tl_store_check_folder(glue_ctx(L), luaL_checkstring(L, 1));
+    if (st != TL_OK) return refused(L, st);
+    lua_pushboolean(L, 1);
+    return 1;
 }
 
 /* ---- Parameters ------------------------------------------------------------------------------ */
@@ -189,7 +201,8 @@ static int check(lua_State *L)
     return 0;
 }
 
-const luaL_Reg glue_store_functions[] = {{"store", core_store}, {NULL, NULL}};
+const luaL_Reg glue_store_functions[] = {
+    {"store", core_store}, {"store_check_folder", store_check_folder}, {NULL, NULL}};
 
 static const luaL_Reg methods[] = {
     {"exec", exec}, {"each", each}, {"tuples", tuples}, {"last_id", last_id}, {"check", check},

@@ -85,10 +85,9 @@ static int from_table(lua_State *L, tl_type type)
     luaL_checkany(L, 1);
     measure(L, 1, &r);
     tl_tensor **t = glue_push_tensor(L);
-    glue_result(L, tl_tensor_new(glue_ctx(L), type, r.ndim, r.dims, t));
+    glue_result(L, tl_tensor_new_host(glue_ctx(L), type, r.ndim, r.dims, t));
     r.f32 = tl_tensor_f32(*t);
     r.i32 = tl_tensor_i32(*t);
-    if (!r.f32 && !r.i32) glue_check(L, TL_ENOMEM); /* it was made on a device */
     lua_pushvalue(L, 1);
     read_level(L, 1, 0, &r);
     lua_pop(L, 1);
@@ -182,9 +181,8 @@ static int core_range(lua_State *L)
     luaL_argcheck(L, steps < 1e15, 2, "range has no end"); /* false for NaN, too */
     int64_t     n = steps < 0 ? 0 : (int64_t)steps + 1;
     tl_tensor **t = glue_push_tensor(L);
-    glue_result(L, tl_tensor_new(glue_ctx(L), TL_F32, 1, &n, t));
+    glue_result(L, tl_tensor_new_host(glue_ctx(L), TL_F32, 1, &n, t));
     float *to = tl_tensor_f32(*t);
-    if (!to) glue_check(L, TL_ENOMEM); /* it was made on a device */
     for (int64_t i = 0; i < n; i++) to[i] = (float)(first + (double)i * step);
     return 1;
 }

@@ -1,16 +1,11 @@
 /* batch_norm.cu - normalisation of each column over all rows, a block per column. */
 #include "cuda/cuda.cuh"
 
-typedef struct batch {
-    int64_t      rows, cols;
-    int          training;
-    double       eps, momentum;
-    const float *x, *dy, *weight, *bias; /* weight, bias NULL: 1, 0 */
-    float *y, *mean, *s; /* y or dx; per column the mean, and s = 1/sqrt(var + eps) */
-    float       *running_mean, *running_var, *dweight, *dbias; /* the last two NULL: not wanted */
-} batch;
+extern "C" {
+#include "ops/batch_norm.h"
+}
 
-static __global__ void columns(batch j)
+static __global__ void columns(tl_batch_norm_job j)
 {
     __shared__ double scratch[THREADS / 32];
     int64_t c = blockIdx.x;
@@ -43,7 +38,7 @@ static __global__ void columns(batch j)
 }
 
 /* dx = weight s (dy - mean dy - z mean(dy z)) in training, else weight s dy;  z = (x - mean) s */
-static __global__ void grad_columns(batch j)
+static __global__ void grad_columns(tl_batch_norm_job j)
 {
     __shared__ double scratch[THREADS / 32];
     int64_t c = blockIdx.x;
@@ -67,47 +62,17 @@ static __global__ void grad_columns(batch j)
             scale * (j.dy[r * j.cols + c] - a - (j.x[r * j.cols + c] - mean) * b);
 }
 
-static float *maybe(const tl_tensor *t) { return t ? F32(t) : NULL; }
-
-/* batch_norm: in: x, weight, bias (may be NULL)   out: y, statistics [2,d] (mean, s), running mean
-** and variance   i: training   f: momentum, eps */
 static tl_status batch_norm(tl_ctx *ctx, const tl_args *a)
 {
-    batch j = {};
-    j.rows = tl_rows(a->in[0]);
-    j.cols = tl_cols(a->in[0]);
-    j.training = a->i[0] != 0;
-    j.momentum = a->f[0];
-    j.eps = a->f[1];
-    j.x = F32(a->in[0]);
-    j.weight = maybe(a->in[1]);
-    j.bias = maybe(a->in[2]);
-    j.y = F32(a->out[0]);
-    j.mean = F32(a->out[1]);
-    j.s = j.mean + j.cols;
-    j.running_mean = F32(a->out[2]);
-    j.running_var = F32(a->out[3]);
+    tl_batch_norm_job j = tl_batch_norm_job_of(a);
     if (j.cols == 0) return TL_OK;
     LAUNCH_SYNC(columns, j.cols, THREADS, j);
     return launched(ctx, "batch_norm");
 }
 
-/* batch_norm_grad: in: x, weight or NULL, dy, statistics   out: dx, dweight, dbias where wanted
-** i: training */
 static tl_status batch_norm_grad(tl_ctx *ctx, const tl_args *a)
 {
-    batch j = {};
-    j.rows = tl_rows(a->in[0]);
-    j.cols = tl_cols(a->in[0]);
-    j.training = a->i[0] != 0;
-    j.x = F32(a->in[0]);
-    j.weight = maybe(a->in[1]);
-    j.dy = F32(a->in[2]);
-    j.mean = F32(a->in[3]);
-    j.s = j.mean + j.cols;
-    j.y = maybe(a->out[0]);
-    j.dweight = maybe(a->out[1]);
-    j.dbias = maybe(a->out[2]);
+    tl_batch_norm_job j = tl_batch_norm_grad_job_of(a);
     if (j.cols == 0) return TL_OK;
     LAUNCH_SYNC(grad_columns, j.cols, THREADS, j);
     return launched(ctx, "batch_norm_grad");

@@ -5,6 +5,10 @@ extern "C" {
 #include "ops/gemm.h"
 }
 
+extern "C" {
+#include "ops/product.h"
+}
+
 typedef struct product { /* card_gemm's arguments, the type of a and b, and how they are summed */
     int trans_a, trans_b;
     int64_t m, n, k, count;
@@ -92,14 +96,15 @@ tl_status card_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t
 
 /* ---- Operators ------------------------------------------------------------------------------- */
 
-/* as matmul.c's */
+/* As gemm.h says. */
 static tl_status matmul(tl_ctx *ctx, const tl_args *a)
 {
-    tl_tensor *y = a->out[0];
+    tl_matmul_sizes s = tl_matmul_sizes_of(a);
+    tl_tensor      *y = a->out[0];
     if (y->len == 0) return TL_OK;
-    if (a->i[6] == 0) return a->i[2] ? TL_OK : tl_tensor_fill(y, 0); /* an empty sum */
-    return card_product(ctx, (int)a->i[0], (int)a->i[1], a->i[4], a->i[5], a->i[6], F32(a->in[0]),
-                        F32(a->in[1]), a->i[2] ? 1.0f : 0.0f, F32(y), a->i[3]);
+    if (s.k == 0) return a->i[2] ? TL_OK : tl_tensor_fill(y, 0); /* an empty sum */
+    return card_product(ctx, (int)a->i[0], (int)a->i[1], s.m, s.n, s.k, F32(a->in[0]),
+                        F32(a->in[1]), a->i[2] ? 1.0f : 0.0f, F32(y), s.count);
 }
 
 static __global__ void spread_rows(const float *bias, float *y, int64_t cols, int64_t n)

@@ -82,11 +82,10 @@ static __global__ void adam_all(tl_adam_numbers a, const __grid_constant__ batch
     }
 }
 
-/* adam: p: a tl_trained_list   i: kind, step   f: lr, beta1, beta2, eps, weight decay, scale */
 static tl_status adam_step(tl_ctx *ctx, const tl_args *a)
 {
-    tl_adam_numbers        by = tl_adam_numbers_of(a);
     const tl_trained_list *list = (const tl_trained_list *)a->p;
+    tl_adam_numbers        by = tl_adam_numbers_of(list);
     batch                  l;
     for (int at = 0; at < list->count;) {
         int64_t chunks = next_batch(list, &at, &l);
@@ -112,7 +111,6 @@ static __global__ void sgd_all(const __grid_constant__ batch l, float lr, float 
     }
 }
 
-/* sgd: p: a tl_trained_list   f: lr, momentum, weight decay, scale */
 static tl_status sgd(tl_ctx *ctx, const tl_args *a)
 {
     const tl_trained_list *list = (const tl_trained_list *)a->p;
@@ -120,8 +118,8 @@ static tl_status sgd(tl_ctx *ctx, const tl_args *a)
     for (int at = 0; at < list->count;) {
         int64_t chunks = next_batch(list, &at, &l);
         if (chunks > 0)
-            LAUNCH(sgd_all, blocks_of(chunks), THREADS, l, (float)a->f[0], (float)a->f[1],
-                   (float)a->f[2], (float)a->f[3]);
+            LAUNCH(sgd_all, blocks_of(chunks), THREADS, l, (float)list->sgd.lr,
+                   (float)list->sgd.momentum, (float)list->sgd.weight_decay, (float)list->scale);
     }
     return launched(ctx, "sgd");
 }
@@ -152,7 +150,7 @@ static __global__ void add_up(const double *sums, double *total, int64_t n)
     if (threadIdx.x == 0) *total = sum;
 }
 
-/* norm2: p: a tl_trained_list, whose sum it sets: one number comes back for all of them */
+/* Sets the list's sum: one number is downloaded for all parameters. */
 static tl_status norm2(tl_ctx *ctx, const tl_args *a)
 {
     tl_trained_list *list = (tl_trained_list *)a->p;

@@ -1,17 +1,13 @@
 /* reduce.cu - sums, means and maxima over an axis, and running sums along one. */
 #include "cuda/cuda.cuh"
 
-typedef struct axis { /* x seen as [outer, size, inner] */
-    int64_t size, inner;
-} axis;
-
-static __device__ int64_t start_of(axis s, int64_t k)
+static __device__ int64_t start_of(tl_around s, int64_t k)
 {
     return k / s.inner * s.size * s.inner + k % s.inner;
 }
 
 /* One block per result. */
-static __global__ void reduce_rows(int kind, axis s, const float *x, float *y)
+static __global__ void reduce_rows(int kind, tl_around s, const float *x, float *y)
 {
     __shared__ double scratch[THREADS / 32];
     int64_t base = start_of(s, blockIdx.x);
@@ -26,7 +22,7 @@ static __global__ void reduce_rows(int kind, axis s, const float *x, float *y)
 }
 
 /* One thread per result: for an axis with enough behind it. */
-static __global__ void reduce_each(int kind, axis s, const float *x, float *y, int64_t n)
+static __global__ void reduce_each(int kind, tl_around s, const float *x, float *y, int64_t n)
 {
     EACH(k, n)
     {
@@ -40,11 +36,11 @@ static __global__ void reduce_each(int kind, axis s, const float *x, float *y, i
     }
 }
 
-/* out[0] = reduction i[0] of in[0] seen as [i[1], i[2], i[3]] over the middle axis */
+/* out[0] = reduction i[0] of in[0] over axis i[1] or TL_ALL */
 static tl_status reduce(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->i[1] * a->i[3];
-    axis    s = {a->i[2], a->i[3]};
+    tl_around s = tl_split(a->in[0], (int)a->i[1]);
+    int64_t   n = s.outer * s.inner;
     if (n == 0) return TL_OK;
     if (s.size == 0) return tl_tensor_fill(a->out[0], 0); /* sums only */
     if (s.size > 64 && n < 65536)
@@ -55,12 +51,12 @@ static tl_status reduce(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "reduce");
 }
 
-static __global__ void spread_each(float scale, axis s, const float *dy, float *dx, int64_t n)
+static __global__ void spread_each(float scale, tl_around s, const float *dy, float *dx, int64_t n)
 {
     EACH(i, n) dx[i] = dy[i / (s.size * s.inner) * s.inner + i % s.inner] * scale;
 }
 
-static __global__ void amax_grad_each(axis s, const float *x, const float *y, const float *dy,
+static __global__ void amax_grad_each(tl_around s, const float *x, const float *y, const float *dy,
                                       float *dx, int64_t n)
 {
     EACH(k, n)
@@ -76,11 +72,12 @@ static __global__ void amax_grad_each(axis s, const float *x, const float *y, co
     }
 }
 
-/* out[0] = gradient of reduction i[0] at in[0] -> in[1] for upstream in[2]; i[1..3] as reduce */
+/* out[0] = gradient of reduction i[0] over axis i[1], at in[0] -> in[1] for upstream in[2]; in[0]
+** and in[1] are needed for TL_AMAX only */
 static tl_status reduce_grad(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    axis    s = {a->i[2], a->i[3]};
+    int64_t   n = a->out[0]->len;
+    tl_around s = tl_split(a->out[0], (int)a->i[1]);
     if (n == 0) return TL_OK;
     if (a->i[0] == TL_AMAX)
         LAUNCH(amax_grad_each, blocks_for(a->in[2]->len), THREADS, s, F32(a->in[0]),
@@ -122,7 +119,7 @@ static tl_status argmax(tl_ctx *ctx, const tl_args *a)
 
 /* ---- Running sums ---------------------------------------------------------------------------- */
 
-static __global__ void cumsum_each(int reverse, axis s, const float *x, float *y, int64_t n)
+static __global__ void cumsum_each(int reverse, tl_around s, const float *x, float *y, int64_t n)
 {
     EACH(k, n)
     {
@@ -136,13 +133,13 @@ static __global__ void cumsum_each(int reverse, axis s, const float *x, float *y
     }
 }
 
-/* out[0] = running sums of in[0] seen as [i[1], i[2], i[3]], from the end if i[0] */
+/* out[0] = running sums of in[0] along axis i[0], from the end if i[1] */
 static tl_status cumsum(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->i[1] * a->i[3];
-    axis    s = {a->i[2], a->i[3]};
+    tl_around s = tl_split(a->in[0], (int)a->i[0]);
+    int64_t   n = s.outer * s.inner;
     if (a->out[0]->len == 0) return TL_OK;
-    LAUNCH(cumsum_each, blocks_for(n), THREADS, (int)a->i[0], s, F32(a->in[0]), F32(a->out[0]), n);
+    LAUNCH(cumsum_each, blocks_for(n), THREADS, (int)a->i[1], s, F32(a->in[0]), F32(a->out[0]), n);
     return launched(ctx, "cumsum");
 }
 

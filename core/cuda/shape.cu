@@ -49,29 +49,31 @@ static __global__ void whole_each(const uint32_t *part, uint32_t *whole, int64_t
     EACH(i, n) whole[i / run * stride + start + i % run] = part[i];
 }
 
-/* out[0] = positions i[3] .. i[3]+i[4]-1 of in[0] seen as [i[0], i[1], i[2]] */
+/* out[0] = as many positions of in[0] as it has, along axis i[0] from i[1] on */
 static tl_status slice(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t run = a->i[4] * a->i[2], n = a->i[0] * run;
+    tl_around s = tl_split(a->in[0], (int)a->i[0]);
+    int64_t   n = a->out[0]->len;
     if (n == 0) return TL_OK;
     LAUNCH(part_each, blocks_for(n), THREADS, (const uint32_t *)DATA(a->in[0]),
-           (uint32_t *)DATA(a->out[0]), run, a->i[1] * a->i[2], a->i[3] * a->i[2], n);
+           (uint32_t *)DATA(a->out[0]), n / s.outer, s.size * s.inner, a->i[1] * s.inner, n);
     return launched(ctx, "slice");
 }
 
-/* positions i[3] .. i[3]+i[4]-1 of out[0] seen as [i[0], i[1], i[2]] = in[0]; the others are set
-** to 0 if i[5] */
+/* as many positions of out[0] as in[0] has, along axis i[0] from i[1] on, = in[0]; the others are
+** set to 0 if i[2] */
 static tl_status paste(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t     run = a->i[4] * a->i[2], n = a->i[0] * run;
     tl_tensor  *whole = a->out[0];
+    tl_around   s = tl_split(whole, (int)a->i[0]);
+    int64_t     n = a->in[0]->len;
     cudaError_t st = cudaSuccess;
-    if (a->i[5] && whole->len > 0)
+    if (a->i[2] && whole->len > 0)
         st = cudaMemsetAsync(DATA(whole), 0, (size_t)whole->len * 4, card_of(ctx)->stream);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "paste");
     if (n == 0) return TL_OK;
     LAUNCH(whole_each, blocks_for(n), THREADS, (const uint32_t *)DATA(a->in[0]),
-           (uint32_t *)DATA(whole), run, a->i[1] * a->i[2], a->i[3] * a->i[2], n);
+           (uint32_t *)DATA(whole), n / s.outer, s.size * s.inner, a->i[1] * s.inner, n);
     return launched(ctx, "paste");
 }
 

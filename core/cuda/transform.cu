@@ -3,6 +3,10 @@
 
 #include "cuda/cuda.cuh"
 
+extern "C" {
+#include "ops/transform.h"
+}
+
 #define KEPT 64 /* plans; the oldest goes when one more is needed, unless a graph has it */
 
 typedef struct spectra { /* a plan for batch transforms of contiguous lines of length n */
@@ -140,45 +144,33 @@ static __global__ void from_lines(const float *lines, float *y, int64_t size, in
     }
 }
 
-static tl_status run(tl_ctx *ctx, const tl_args *a, float *from, float *to, int64_t lines,
-                     int64_t inner)
+static tl_status run(tl_ctx *ctx, const tl_args *args, float *from, float *to)
 {
-    tl_transform_kind kind = (tl_transform_kind)a->i[0];
-    int64_t n = a->i[1], in = kind == TL_C2R ? n / 2 + 1 : n, out = kind == TL_R2C ? n / 2 + 1 : n;
-    int     in_width = kind == TL_R2C ? 1 : 2, out_width = kind == TL_C2R ? 1 : 2;
-    float   f = (float)a->f[1];
-    middle  before = {kind == TL_C2R && f != 1 ? n : 0, f};
-    middle  after = {kind == TL_R2C && f != 1 ? n : 0, f};
-    int64_t total = lines * in * in_width;
-    LAUNCH(to_lines, blocks_for(total), THREADS, F32(a->in[0]), from, in, inner, in_width, before,
-           total);
+    const tl_transform_args *a = (const tl_transform_args *)args->p;
+    middle  before = {a->kind == TL_C2R && a->middle != 1 ? a->n : 0, a->middle};
+    middle  after = {a->kind == TL_R2C && a->middle != 1 ? a->n : 0, a->middle};
+    int64_t lines = a->outer * a->inner, total = lines * a->from * a->from_width;
+    LAUNCH(to_lines, blocks_for(total), THREADS, F32(args->in[0]), from, a->from, a->inner,
+           a->from_width, before, total);
     tl_status st = launched(ctx, "transform");
-    if (st == TL_OK) st = card_fft(ctx, kind, n, lines, from, to);
+    if (st == TL_OK) st = card_fft(ctx, a->kind, a->n, lines, from, to);
     if (st != TL_OK) return st;
-    total = lines * out * out_width;
-    LAUNCH(from_lines, blocks_for(total), THREADS, to, F32(a->out[0]), out, inner, out_width,
-           (float)a->f[0], after, total);
+    total = lines * a->to * a->to_width;
+    LAUNCH(from_lines, blocks_for(total), THREADS, to, F32(args->out[0]), a->to, a->inner,
+           a->to_width, a->scale, after, total);
     return launched(ctx, "transform");
 }
 
-/* out[0] = f[0] times the transform of in[0] along axis i[2], of kind i[0] and length i[1]; f[1]
-** multiplies the middle bins of the half spectrum, before TL_C2R and after TL_R2C */
 static tl_status transform(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
-    int              complex = a->i[0] != TL_R2C, axes = x->ndim - complex;
-    int64_t          inner = 1, lines = 1;
-    void            *from, *to;
-    if (x->len == 0 || a->out[0]->len == 0) return TL_OK;
-    for (int i = 0; i < axes; i++) {
-        if (i > a->i[2]) inner *= x->dims[i];
-        if (i != a->i[2]) lines *= x->dims[i];
-    }
-    tl_status st = card_alloc(ctx, (size_t)x->len * 4, &from);
+    size_t before = (size_t)a->in[0]->len * 4, after = (size_t)a->out[0]->len * 4;
+    void  *from, *to;
+    if (before == 0 || after == 0) return TL_OK;
+    tl_status st = card_alloc(ctx, before, &from);
     if (st != TL_OK) return st;
-    st = card_alloc(ctx, (size_t)a->out[0]->len * 4, &to);
+    st = card_alloc(ctx, after, &to);
     if (st == TL_OK) {
-        st = run(ctx, a, (float *)from, (float *)to, lines, inner);
+        st = run(ctx, a, (float *)from, (float *)to);
         card_free(ctx, to);
     }
     card_free(ctx, from);

@@ -62,10 +62,12 @@ tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis)
     return TL_OK;
 }
 
-void tl_split(const tl_tensor *x, int axis, int64_t *outer, int64_t *size, int64_t *inner)
+tl_around tl_split(const tl_tensor *x, int axis)
 {
-    *outer = *inner = 1;
-    for (int i = 0; i < axis; i++) *outer *= x->dims[i];
-    for (int i = axis + 1; i < x->ndim; i++) *inner *= x->dims[i];
-    *size = x->dims[axis];
+    tl_around s = {1, x->len, 1};
+    if (axis == TL_ALL) return s;
+    for (int i = 0; i < axis; i++) s.outer *= x->dims[i];
+    for (int i = axis + 1; i < x->ndim; i++) s.inner *= x->dims[i];
+    s.size = x->dims[axis];
+    return s;
 }

@@ -35,19 +35,18 @@ static tl_status add(tl_trained_list *list, tl_op op, tl_tensor *p, tl_tensor *m
     return st;
 }
 
-/* Runs op on all parameters that have a gradient at once. m, v: NULL where op has none; a->p: the
-** list, to be filled. */
+/* Fills list with all parameters that have a gradient, and runs op on it. m, v: NULL where op has
+** none. */
 static tl_status run(tl_op op, tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
-                     int count, const tl_args *a)
+                     int count, tl_trained_list *list)
 {
-    tl_trained_list *list = a->p;
-    tl_ctx          *ctx = params[0]->ctx;
-    tl_status        st = TL_OK;
+    tl_ctx   *ctx = params[0]->ctx;
+    tl_status st = TL_OK;
     list->of = tl_alloc(ctx, (size_t)count * sizeof *list->of);
     if (!list->of) return TL_ENOMEM;
     for (int i = 0; i < count && st == TL_OK; i++)
         st = add(list, op, params[i], m ? m[i] : NULL, v ? v[i] : NULL);
-    if (st == TL_OK) st = tl_launch(ctx, op, a);
+    if (st == TL_OK) st = tl_launch(ctx, op, &(tl_args){.p = list});
     tl_release(ctx, list->of);
     return st;
 }
@@ -75,11 +74,10 @@ static void adam_part(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* adam: p: a tl_trained_list   i: kind, step   f: lr, beta1, beta2, eps, weight decay, scale */
 static tl_status adam_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_trained_list *list = a->p;
-    adam                   j = {.by = tl_adam_numbers_of(a)};
+    adam                   j = {.by = tl_adam_numbers_of(list)};
     for (int k = 0; k < list->count; k++) {
         const tl_trained *x = &list->of[k];
         j.grad = x->grad, j.p = x->p, j.m = x->m, j.v = x->v;
@@ -113,11 +111,8 @@ tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor 
         st = check("adam", "m", i, params[i], m[i]);
         if (st == TL_OK) st = check("adam", "v", i, params[i], v[i]);
     }
-    tl_trained_list list = {0};
-    tl_args         a = {.p = &list, .i = {opt->kind, opt->step},
-                         .f = {opt->lr, opt->beta1, opt->beta2, opt->eps, opt->weight_decay,
-                               grad_scale}};
-    return st == TL_OK ? run(TL_OP_adam, params, m, v, count, &a) : st;
+    tl_trained_list list = {.adam = opt, .scale = grad_scale};
+    return st == TL_OK ? run(TL_OP_adam, params, m, v, count, &list) : st;
 }
 
 /* ---- Gradient descent ------------------------------------------------------------------------ */
@@ -145,14 +140,13 @@ static void sgd_part(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* sgd: p: a tl_trained_list   f: lr, momentum, weight decay, scale */
 static tl_status sgd_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_trained_list *list = a->p;
     for (int k = 0; k < list->count; k++) {
         const tl_trained *t = &list->of[k];
-        sgd j = {t->grad, t->p, t->m, (float)a->f[0], (float)a->f[1], (float)a->f[2],
-                 (float)a->f[3]};
+        sgd j = {t->grad, t->p, t->m, (float)list->sgd.lr, (float)list->sgd.momentum,
+                 (float)list->sgd.weight_decay, (float)list->scale};
         tl_parallel(ctx, t->len, GRAIN, sgd_part, &j);
     }
     return TL_OK;
@@ -167,9 +161,9 @@ tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count
         return tl_fail(params[0]->ctx, TL_EINVAL, "sgd: momentum %g needs buffers", momentum);
     for (int i = 0; i < count && st == TL_OK; i++)
         st = check("sgd", "momentum buffer", i, params[i], momentum != 0 ? buf[i] : NULL);
-    tl_trained_list list = {0};
-    tl_args         a = {.p = &list, .f = {lr, momentum, weight_decay, grad_scale}};
-    return st == TL_OK ? run(TL_OP_sgd, params, momentum != 0 ? buf : NULL, NULL, count, &a) : st;
+    tl_trained_list list = {.scale = grad_scale, .sgd = {lr, momentum, weight_decay}};
+    if (momentum == 0) buf = NULL;
+    return st == TL_OK ? run(TL_OP_sgd, params, buf, NULL, count, &list) : st;
 }
 
 /* ---- Norm ------------------------------------------------------------------------------------ */
@@ -203,7 +197,7 @@ static tl_status add_squares(tl_ctx *ctx, const tl_trained *t, double *sum)
     return TL_OK;
 }
 
-/* norm2: p: a tl_trained_list, whose sum it sets */
+/* Sets the list's sum. */
 static tl_status norm2_kernel(tl_ctx *ctx, const tl_args *a)
 {
     tl_trained_list *list = a->p;
@@ -217,12 +211,11 @@ static tl_status norm2_kernel(tl_ctx *ctx, const tl_args *a)
 tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_norm)
 {
     tl_trained_list list = {0};
-    tl_args         a = {.p = &list};
     if (count < 1) {
         *out_norm = 0;
         return TL_OK;
     }
-    tl_status st = run(TL_OP_norm2, params, NULL, NULL, count, &a);
+    tl_status st = run(TL_OP_norm2, params, NULL, NULL, count, &list);
     if (st == TL_OK) *out_norm = sqrt(list.sum);
     return st;
 }

@@ -1,5 +1,5 @@
-/* optim.h - what the kernels of optimisers get: lists, for a card does many parameters at once, and
-** the numbers of a step. */
+/* optim.h - what the kernels of optimisers get in tl_args.p: a list of parameters, because a GPU
+** updates many of them in one launch, and the numbers of the step. */
 #ifndef TL_OPTIM_H
 #define TL_OPTIM_H
 
@@ -17,6 +17,11 @@ typedef struct tl_trained {
 typedef struct tl_trained_list { /* what tl_args.p points to */
     int         count;
     tl_trained *of;
+    double      scale;             /* every gradient is multiplied by it first */
+    const tl_adam_options *adam;   /* adam's options; NULL for the other two */
+    struct {
+        double lr, momentum, weight_decay;
+    } sgd;
     double      sum; /* norm2's result: of all gradients' squares */
 } tl_trained_list;
 
@@ -27,23 +32,22 @@ typedef struct tl_adam_numbers { /* of one step, for every element */
     float step, root;         /* p -= step m / (root sqrt v + eps) */
 } tl_adam_numbers;
 
-/* From a kernel's arguments:   i: kind, step   f: lr, beta1, beta2, eps, weight decay, scale */
-static inline tl_adam_numbers tl_adam_numbers_of(const tl_args *a)
+static inline tl_adam_numbers tl_adam_numbers_of(const tl_trained_list *list)
 {
-    tl_adam_numbers n;
-    double lr = a->f[0], t = (double)a->i[1];
-    double bias1 = 1 - pow(a->f[1], t), root2 = sqrt(1 - pow(a->f[2], t));
-    int    fairseq = a->i[0] == TL_ADAM_FAIRSEQ, coupled = a->i[0] == TL_ADAM;
-    n.beta1 = (float)a->f[1];
-    n.beta2 = (float)a->f[2];
-    n.rest1 = (float)(1 - a->f[1]);
-    n.rest2 = (float)(1 - a->f[2]);
-    n.eps = (float)a->f[3];
-    n.scale = (float)a->f[5];
-    n.coupled = coupled ? (float)a->f[4] : 0;
-    n.decoupled = coupled ? 0 : (float)(lr * a->f[4]);
+    const tl_adam_options *o = list->adam;
+    tl_adam_numbers        n;
+    double t = (double)o->step, bias1 = 1 - pow(o->beta1, t), root2 = sqrt(1 - pow(o->beta2, t));
+    int    fairseq = o->kind == TL_ADAM_FAIRSEQ, coupled = o->kind == TL_ADAM;
+    n.beta1 = (float)o->beta1;
+    n.beta2 = (float)o->beta2;
+    n.rest1 = (float)(1 - o->beta1);
+    n.rest2 = (float)(1 - o->beta2);
+    n.eps = (float)o->eps;
+    n.scale = (float)list->scale;
+    n.coupled = coupled ? (float)o->weight_decay : 0;
+    n.decoupled = coupled ? 0 : (float)(o->lr * o->weight_decay);
     /* fairseq corrects v's bias in the step size alone, so its eps weighs more in early steps. */
-    n.step = (float)(fairseq ? lr * root2 / bias1 : lr / bias1);
+    n.step = (float)(fairseq ? o->lr * root2 / bias1 : o->lr / bias1);
     n.root = (float)(fairseq ? 1 : 1 / root2);
     return n;
 }

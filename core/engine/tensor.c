@@ -67,7 +67,8 @@ tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_te
     return make(ctx, ctx->device, type, ndim, dims, out_t);
 }
 
-tl_status tl_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t)
+tl_status tl_tensor_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
+                             tl_tensor **out_t)
 {
     return make(ctx, TL_CPU, type, ndim, dims, out_t);
 }

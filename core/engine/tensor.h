@@ -55,8 +55,12 @@ int64_t tl_rows(const tl_tensor *x); /* product of all dimensions but the last; 
 int64_t tl_cols(const tl_tensor *x); /* the last dimension; 1 for a number */
 /* TL_OK with axis made non-negative, or TL_EINVAL naming op. */
 tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis);
-/* x seen as [outer, dim(axis), inner]. */
-void tl_split(const tl_tensor *x, int axis, int64_t *outer, int64_t *size, int64_t *inner);
+/* x seen as [outer, size, inner] with axis, which is not negative, in the middle; TL_ALL: as
+** [1, len, 1]. */
+typedef struct tl_around {
+    int64_t outer, size, inner;
+} tl_around;
+tl_around tl_split(const tl_tensor *x, int axis);
 
 #define TL_SHAPE_MAX 96
 /* Text of a shape for messages; valid until the end of the enclosing block. */
@@ -79,8 +83,6 @@ tl_status tl_bring(const tl_tensor *t);
 
 /* As tl_tensor_new, but not cleared: for outputs that a kernel writes whole. */
 tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t);
-/* The same on the CPU, for a function that fills it there. */
-tl_status tl_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t);
 /* float32 of x's shape, or that one; not cleared */
 tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t);
 tl_status tl_new_shaped(tl_ctx *ctx, const tl_shape *shape, tl_tensor **out_t);

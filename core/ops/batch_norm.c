@@ -4,23 +4,15 @@
 
 #include "base/threads.h"
 #include "engine/tape.h"
+#include "ops/batch_norm.h"
 #include "ops/ops.h"
 
 #define STRIP 64 /* columns summed side by side */
 #define GRAIN 16 /* columns worth a thread: a cache line of each row */
 
-typedef struct batch {
-    int64_t      rows, cols;
-    int          training;
-    double       eps, momentum;
-    const float *x, *dy, *weight, *bias; /* weight, bias NULL: 1, 0 */
-    float       *y, *mean, *s; /* y or dx; per column the mean, and s = 1/sqrt(var + eps) */
-    float       *running_mean, *running_var, *dweight, *dbias; /* the last two NULL: not wanted */
-} batch;
-
 /* sum, dot = sums over rows of f and f (x - mean), f = dy; without dy f is x - mean. */
-static void column_sums(const batch *j, int64_t c, int64_t n, const double *mean, double *sum,
-                        double *dot)
+static void column_sums(const tl_batch_norm_job *j, int64_t c, int64_t n, const double *mean,
+                        double *sum, double *dot)
 {
     for (int64_t i = 0; i < STRIP; i++) sum[i] = dot[i] = 0;
     for (int64_t r = 0; r < j->rows; r++) {
@@ -36,7 +28,8 @@ static void column_sums(const batch *j, int64_t c, int64_t n, const double *mean
 
 /* Mean and variance of n columns from c on: the running ones, or in training the batch's, which the
 ** running ones then follow. */
-static void column_statistics(const batch *j, int64_t c, int64_t n, double *mean, double *var)
+static void column_statistics(const tl_batch_norm_job *j, int64_t c, int64_t n, double *mean,
+                              double *var)
 {
     double zero[STRIP] = {0}, sum[STRIP], dot[STRIP], rows = (double)j->rows;
     if (j->training) {
@@ -59,7 +52,7 @@ static void column_statistics(const batch *j, int64_t c, int64_t n, double *mean
 
 static void batch_columns(void *user, int64_t begin, int64_t end, int thread)
 {
-    const batch *j = user;
+    const tl_batch_norm_job *j = user;
     double       mean[STRIP] = {0}, var[STRIP] = {0};
     float        scale[STRIP], shift[STRIP];
     (void)thread;
@@ -85,7 +78,7 @@ static void batch_columns(void *user, int64_t begin, int64_t end, int thread)
 /* dx = weight s (dy - mean dy - z mean(dy z)) in training, else weight s dy;  z = (x - mean) s */
 static void batch_grad_columns(void *user, int64_t begin, int64_t end, int thread)
 {
-    const batch *j = user;
+    const tl_batch_norm_job *j = user;
     double       mean[STRIP] = {0}, sum[STRIP], dot[STRIP];
     float        scale[STRIP], a[STRIP], b[STRIP];
     (void)thread;
@@ -110,30 +103,42 @@ static void batch_grad_columns(void *user, int64_t begin, int64_t end, int threa
     }
 }
 
-/* batch_norm: in: x, weight, bias (may be NULL)   out: y, statistics [2,d] (mean, s), running mean
-** and variance   i: training   f: momentum, eps */
-static tl_status batch_norm_kernel(tl_ctx *ctx, const tl_args *a)
+static float *batch_norm_maybe(const tl_tensor *t) { return t ? F32(t) : NULL; }
+
+/* in: x, weight, bias (may be NULL)   out: y, statistics [2,d] (mean, s), running mean and variance
+** i: training   f: momentum, eps */
+tl_batch_norm_job tl_batch_norm_job_of(const tl_args *a)
 {
     tl_tensor *const *in = a->in, *const *out = a->out;
-    batch j = {.rows = tl_rows(in[0]), .cols = tl_cols(in[0]), .training = a->i[0] != 0,
-               .momentum = a->f[0], .eps = a->f[1], .x = F32(in[0]), .y = F32(out[0]),
-               .weight = in[1] ? F32(in[1]) : NULL, .bias = in[2] ? F32(in[2]) : NULL,
-               .mean = F32(out[1]), .running_mean = F32(out[2]), .running_var = F32(out[3])};
-    j.s = j.mean + j.cols;
+    return (tl_batch_norm_job){
+        .rows = tl_rows(in[0]), .cols = tl_cols(in[0]), .training = a->i[0] != 0,
+        .momentum = a->f[0], .eps = a->f[1], .x = F32(in[0]), .y = F32(out[0]),
+        .weight = batch_norm_maybe(in[1]), .bias = batch_norm_maybe(in[2]), .mean = F32(out[1]),
+        .s = F32(out[1]) + tl_cols(in[0]), .running_mean = F32(out[2]),
+        .running_var = F32(out[3])};
+}
+
+/* in: x, weight or NULL, dy, statistics   out: dx, dweight, dbias where wanted   i: training */
+tl_batch_norm_job tl_batch_norm_grad_job_of(const tl_args *a)
+{
+    tl_tensor *const *in = a->in, *const *out = a->out;
+    return (tl_batch_norm_job){
+        .rows = tl_rows(in[0]), .cols = tl_cols(in[0]), .training = a->i[0] != 0,
+        .x = F32(in[0]), .dy = F32(in[2]), .weight = batch_norm_maybe(in[1]), .mean = F32(in[3]),
+        .s = F32(in[3]) + tl_cols(in[0]), .y = batch_norm_maybe(out[0]),
+        .dweight = batch_norm_maybe(out[1]), .dbias = batch_norm_maybe(out[2])};
+}
+
+static tl_status batch_norm_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    tl_batch_norm_job j = tl_batch_norm_job_of(a);
     tl_parallel(ctx, j.cols, GRAIN, batch_columns, &j);
     return TL_OK;
 }
 
-/* batch_norm_grad: in: x, weight or NULL, dy, statistics   out: dx, dweight, dbias where wanted
-** i: training */
 static tl_status batch_norm_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    tl_tensor *const *in = a->in, *const *out = a->out;
-    batch j = {.rows = tl_rows(in[0]), .cols = tl_cols(in[0]), .training = a->i[0] != 0,
-               .x = F32(in[0]), .dy = F32(in[2]), .weight = in[1] ? F32(in[1]) : NULL,
-               .mean = F32(in[3]), .y = out[0] ? F32(out[0]) : NULL,
-               .dweight = out[1] ? F32(out[1]) : NULL, .dbias = out[2] ? F32(out[2]) : NULL};
-    j.s = j.mean + j.cols;
+    tl_batch_norm_job j = tl_batch_norm_grad_job_of(a);
     tl_parallel(ctx, j.cols, GRAIN, batch_grad_columns, &j);
     return TL_OK;
 }

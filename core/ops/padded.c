@@ -42,8 +42,9 @@ tl_status tl_padded(tl_tensor *ids, tl_tensor *starts, tl_tensor *index, int64_t
 {
     tl_tensor *rows = NULL, *lengths = NULL;
     tl_status st = check(ids, starts, index, n);
-    if (st == TL_OK) st = tl_new_host(ids->ctx, TL_I32, 2, (int64_t[]){index->len, n}, &rows);
-    if (st == TL_OK) st = tl_new_host(ids->ctx, TL_I32, 1, &index->len, &lengths);
+    if (st == TL_OK)
+        st = tl_tensor_new_host(ids->ctx, TL_I32, 2, (int64_t[]){index->len, n}, &rows);
+    if (st == TL_OK) st = tl_tensor_new_host(ids->ctx, TL_I32, 1, &index->len, &lengths);
     for (int64_t i = 0; st == TL_OK && i < index->len; i++) {
         int32_t k = I32(index)[i], *row = I32(rows) + i * n;
         int64_t start = I32(starts)[k], most = n - (end >= 0), length = I32(starts)[k + 1] - start;

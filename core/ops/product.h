@@ -1,9 +1,19 @@
-/* product.h - a matrix product cut into parts, and what gemm.c asks of oneDNN (onednn.c), which may
-** be missing. */
+/* product.h - the sizes of a matrix product, its parts, and what gemm.c asks of oneDNN (onednn.c),
+** which may be missing. */
 #ifndef TL_PRODUCT_H
 #define TL_PRODUCT_H
 
-#include "base/context.h"
+#include "engine/launch.h"
+
+/* What the kernel TL_OP_matmul computes: count products of [m,k] by [k,n]. */
+typedef struct tl_matmul_sizes {
+    int64_t count, m, n, k;
+} tl_matmul_sizes;
+
+/* out[0] = op(in[0]) op(in[1]), where op transposes if i[0], i[1]; i[2]: 1 adds to out[0]. If one
+** of the three has two axes, the leading axes of the others count as rows of one matrix; else they
+** count matrices, one by one. */
+tl_matmul_sizes tl_matmul_sizes_of(const tl_args *a);
 
 /* c [m,n] = alpha op(a) op(b) + beta c, its result cut into rows x columns parts; copies: how often
 ** a kernel of each part is wanted, for calls at the same time. */

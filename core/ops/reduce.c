@@ -7,7 +7,7 @@
 
 #define STRIP 64
 
-typedef struct job { /* x seen as [outer, size, inner] */
+typedef struct job { /* size, inner: as tl_split says */
     tl_reduce_kind kind;
     int            reverse;
     int64_t        size, inner;
@@ -66,12 +66,13 @@ static void reduce_body(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* out[0] = reduction i[0] of in[0] seen as [i[1], i[2], i[3]] over the middle axis */
+/* out[0] = reduction i[0] of in[0] over axis i[1] or TL_ALL */
 static tl_status reduce_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    job j = {.kind = (tl_reduce_kind)a->i[0], .size = a->i[2], .inner = a->i[3],
+    tl_around s = tl_split(a->in[0], (int)a->i[1]);
+    job j = {.kind = (tl_reduce_kind)a->i[0], .size = s.size, .inner = s.inner,
              .x = F32(a->in[0]), .out = F32(a->out[0])};
-    tl_parallel(ctx, a->i[1] * a->i[3], 1 + 16384 / (a->i[2] + 1), reduce_body, &j);
+    tl_parallel(ctx, s.outer * s.inner, 1 + 16384 / (s.size + 1), reduce_body, &j);
     return TL_OK;
 }
 
@@ -94,14 +95,16 @@ static void reduce_grad_body(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* out[0] = gradient of reduction i[0] at in[0] -> in[1] for upstream in[2]; i[1..3] as reduce */
+/* out[0] = gradient of reduction i[0] over axis i[1], at in[0] -> in[1] for upstream in[2]; in[0]
+** and in[1] are needed for TL_AMAX only */
 static tl_status reduce_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    int amax = a->i[0] == TL_AMAX;
-    job j = {.kind = (tl_reduce_kind)a->i[0], .size = a->i[2], .inner = a->i[3],
+    int       amax = a->i[0] == TL_AMAX;
+    tl_around s = tl_split(a->out[0], (int)a->i[1]);
+    job j = {.kind = (tl_reduce_kind)a->i[0], .size = s.size, .inner = s.inner,
              .x = amax ? F32(a->in[0]) : NULL, .y = amax ? F32(a->in[1]) : NULL,
              .dy = F32(a->in[2]), .out = F32(a->out[0])};
-    tl_parallel(ctx, a->i[1] * a->i[3], 1 + 16384 / (a->i[2] + 1), reduce_grad_body, &j);
+    tl_parallel(ctx, s.outer * s.inner, 1 + 16384 / (s.size + 1), reduce_grad_body, &j);
     return TL_OK;
 }
 
@@ -115,16 +118,10 @@ static tl_status reduce_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return tl_hand_over(ctx, node, st, a.out, 1);
 }
 
-/* The shape after reducing axis (TL_ALL: none left), and x's split around it in i[1..3]. */
-static int reduced(const tl_tensor *x, int axis, int keep, int64_t *dims, int64_t *i)
+/* The shape after reducing axis; TL_ALL: no axis is left. */
+static int reduced(const tl_tensor *x, int axis, int keep, int64_t *dims)
 {
     int ndim = 0;
-    if (axis == TL_ALL) {
-        i[1] = i[3] = 1;
-        i[2] = x->len;
-    } else {
-        tl_split(x, axis, &i[1], &i[2], &i[3]);
-    }
     for (int d = 0; d < x->ndim; d++) {
         if (axis != TL_ALL && d != axis)
             dims[ndim++] = x->dims[d];
@@ -144,9 +141,9 @@ tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_te
     if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "%s: x is int32", names[kind]);
     tl_status st = axis == TL_ALL ? TL_OK : tl_axis(ctx, names[kind], x, &axis);
     if (st != TL_OK) return st;
-    tl_args a = {.in = {x}, .i = {kind}};
-    int     ndim = reduced(x, axis, keep, dims, a.i);
-    if (a.i[2] == 0 && kind != TL_SUM)
+    tl_args a = {.in = {x}, .i = {kind, axis}};
+    int     ndim = reduced(x, axis, keep, dims);
+    if (tl_split(x, axis).size == 0 && kind != TL_SUM)
         return tl_fail(ctx, TL_ESHAPE, "%s: of no elements, x is %s", names[kind], SHAPE(x));
     st = tl_new(ctx, TL_F32, ndim, dims, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce, &a);
@@ -210,19 +207,20 @@ static void cumsum_body(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* out[0] = running sums of in[0] seen as [i[1], i[2], i[3]], from the end if i[0] */
+/* out[0] = running sums of in[0] along axis i[0], from the end if i[1] */
 static tl_status cumsum_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    job j = {.reverse = (int)a->i[0], .size = a->i[2], .inner = a->i[3], .x = F32(a->in[0]),
+    tl_around s = tl_split(a->in[0], (int)a->i[0]);
+    job j = {.reverse = (int)a->i[1], .size = s.size, .inner = s.inner, .x = F32(a->in[0]),
              .out = F32(a->out[0])};
-    tl_parallel(ctx, a->i[1] * a->i[3], 1 + 16384 / (a->i[2] + 1), cumsum_body, &j);
+    tl_parallel(ctx, s.outer * s.inner, 1 + 16384 / (s.size + 1), cumsum_body, &j);
     return TL_OK;
 }
 
 static tl_status cumsum_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args a = node->saved;
-    a.i[0] = 1; /* dx_j = sum over i >= j of dy_i */
+    a.i[1] = 1; /* dx_j = sum over i >= j of dy_i */
     a.in[0] = dy;
     tl_status st = tl_new_like(dy, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_cumsum, &a);
@@ -235,9 +233,7 @@ tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y)
     if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "cumsum: x is int32");
     tl_status st = tl_axis(ctx, "cumsum", x, &axis);
     if (st != TL_OK) return st;
-    tl_args a = {.in = {x}}, saved = {0};
-    tl_split(x, axis, &a.i[1], &a.i[2], &a.i[3]);
-    memcpy(saved.i, a.i, sizeof a.i);
+    tl_args a = {.in = {x}, .i = {axis}}, saved = {.i = {axis}};
     st = tl_new_like(x, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_cumsum, &a);
     if (st == TL_OK) st = tl_record(ctx, a.out[0], cumsum_grad, &x, 1, &saved, NULL);

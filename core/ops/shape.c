@@ -129,33 +129,34 @@ tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y)
 
 /* ---- Slice and concatenate ------------------------------------------------------------------- */
 
-/* Copies count of the rows of [outer, size, inner] between a whole and a part. */
-static void copy_part(const tl_args *a, char *part, char *whole, int to_whole)
+/* Copies between part and the positions of whole from start on along axis. */
+static void copy_part(tl_tensor *whole, tl_tensor *part, int axis, int64_t start, int to_whole)
 {
-    int64_t outer = a->i[0], size = a->i[1], inner = a->i[2], start = a->i[3], count = a->i[4];
-    size_t  bytes = (size_t)(count * inner) * 4;
+    tl_around s = tl_split(whole, axis);
+    size_t    bytes = (size_t)(part->dims[axis] * s.inner) * 4;
     if (bytes == 0) return;
-    for (int64_t o = 0; o < outer; o++) {
-        char *w = whole + (o * size + start) * inner * 4, *p = part + (size_t)o * bytes;
+    for (int64_t o = 0; o < s.outer; o++) {
+        char *w = (char *)DATA(whole) + (o * s.size + start) * s.inner * 4;
+        char *p = (char *)DATA(part) + (size_t)o * bytes;
         memcpy(to_whole ? w : p, to_whole ? p : w, bytes);
     }
 }
 
-/* out[0] = positions i[3] .. i[3]+i[4]-1 of in[0] seen as [i[0], i[1], i[2]] */
+/* out[0] = as many positions of in[0] as it has, along axis i[0] from i[1] on */
 static tl_status slice_kernel(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
-    copy_part(a, DATA(a->out[0]), DATA(a->in[0]), 0);
+    copy_part(a->in[0], a->out[0], (int)a->i[0], a->i[1], 0);
     return TL_OK;
 }
 
-/* positions i[3] .. i[3]+i[4]-1 of out[0] seen as [i[0], i[1], i[2]] = in[0]; the others are set
-** to 0 if i[5] */
+/* as many positions of out[0] as in[0] has, along axis i[0] from i[1] on, = in[0]; the others are
+** set to 0 if i[2] */
 static tl_status paste_kernel(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
-    if (a->i[5] && a->out[0]->len) memset(DATA(a->out[0]), 0, (size_t)a->out[0]->len * 4);
-    copy_part(a, DATA(a->in[0]), DATA(a->out[0]), 1);
+    if (a->i[2] && a->out[0]->len) memset(DATA(a->out[0]), 0, (size_t)a->out[0]->len * 4);
+    copy_part(a->out[0], a->in[0], (int)a->i[0], a->i[1], 1);
     return TL_OK;
 }
 
@@ -164,7 +165,7 @@ static tl_status slice_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args a = node->saved;
     a.in[0] = dy;
-    a.i[5] = 1;
+    a.i[2] = 1;
     tl_status st = tl_new_shaped(ctx, &a.shape[0], &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_paste, &a);
     return tl_hand_over(ctx, node, st, a.out, 1);
@@ -178,13 +179,10 @@ tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tens
     if (start < 0 || count < 0 || count > x->dims[axis] - start)
         return tl_fail(x->ctx, TL_ESHAPE, "slice: %lld elements from %lld on axis %d of %s",
                        (long long)count, (long long)start, axis + 1, SHAPE(x));
-    tl_args a = {.in = {x}, .i = {0, 0, 0, start, count}}, saved;
-    tl_split(x, axis, &a.i[0], &a.i[1], &a.i[2]);
+    tl_args a = {.in = {x}, .i = {axis, start}};
+    tl_args saved = {.i = {axis, start}, .shape = {tl_shape_of(x)}};
     memcpy(dims, x->dims, sizeof dims);
     dims[axis] = count;
-    saved = a;
-    saved.in[0] = NULL;
-    saved.shape[0] = tl_shape_of(x);
     st = tl_new(x->ctx, x->type, x->ndim, dims, &a.out[0]);
     if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_slice, &a);
     if (st == TL_OK) st = tl_record(x->ctx, a.out[0], slice_grad, &x, 1, &saved, NULL);
@@ -215,14 +213,11 @@ static tl_status join(tl_tensor *x, tl_tensor *z, int axis, tl_tensor **out_y)
                        axis + 1);
     memcpy(dims, x->dims, sizeof dims);
     dims[axis] += z->dims[axis];
-    tl_args   a = {.in = {x}}, saved = {.i = {axis, x->dims[axis]}};
+    tl_args   a = {.in = {x}, .i = {axis, 0}}, saved = {.i = {axis, x->dims[axis]}};
     tl_status st = tl_new(x->ctx, x->type, x->ndim, dims, &a.out[0]);
-    if (st == TL_OK) tl_split(a.out[0], axis, &a.i[0], &a.i[1], &a.i[2]);
-    a.i[4] = x->dims[axis];
     if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_paste, &a);
     a.in[0] = z;
-    a.i[3] = x->dims[axis];
-    a.i[4] = z->dims[axis];
+    a.i[1] = x->dims[axis];
     if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_paste, &a);
     if (st == TL_OK)
         st = tl_record(x->ctx, a.out[0], concat_grad, (tl_tensor *[]){x, z}, 2, &saved, NULL);

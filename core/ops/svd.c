@@ -108,11 +108,11 @@ tl_status tl_svd(tl_tensor *a, tl_tensor **out_u, tl_tensor **out_s, tl_tensor *
     tl_status  st = check("svd", "a", a);
     if (st != TL_OK) return st;
     int64_t m = a->dims[0], n = a->dims[1], least = m < n ? m : n;
-    st = tl_new_host(a->ctx, TL_F32, 1, &least, &s);
+    st = tl_tensor_new_host(a->ctx, TL_F32, 1, &least, &s);
     if (st == TL_OK && out_u)
-        st = tl_new_host(a->ctx, TL_F32, 2, (const int64_t[]){m, least}, &u);
+        st = tl_tensor_new_host(a->ctx, TL_F32, 2, (const int64_t[]){m, least}, &u);
     if (st == TL_OK && out_u)
-        st = tl_new_host(a->ctx, TL_F32, 2, (const int64_t[]){least, n}, &v);
+        st = tl_tensor_new_host(a->ctx, TL_F32, 2, (const int64_t[]){least, n}, &v);
     if (st == TL_OK && least > 0) st = run(a, u, s, v);
     if (st != TL_OK) goto fail;
     *out_s = s;
@@ -172,7 +172,7 @@ tl_status tl_solve(tl_tensor *a, tl_tensor *b, tl_tensor **out_x)
     if (st != TL_OK) return st;
     if (a->dims[0] != a->dims[1] || a->dims[0] != b->dims[0])
         return tl_fail(a->ctx, TL_ESHAPE, "solve: a is %s, b is %s", SHAPE(a), SHAPE(b));
-    st = tl_new_host(a->ctx, TL_F32, 2, b->dims, &x);
+    st = tl_tensor_new_host(a->ctx, TL_F32, 2, b->dims, &x);
     if (st == TL_OK && b->len > 0) st = solve(a, b, x);
     return tl_finish(st, x, out_x);
 }

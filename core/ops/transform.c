@@ -7,6 +7,7 @@
 #include "engine/plugin.h"
 #include "engine/tape.h"
 #include "ops/ops.h"
+#include "ops/transform.h"
 
 #define GROUP 8 /* neighbouring vectors moved together: 8 complex numbers are one cache line */
 
@@ -53,86 +54,74 @@ static tl_status find(tl_ctx *ctx, tl_transform_kind kind, int64_t n, const entr
 /* ---- Kernel ---------------------------------------------------------------------------------- */
 
 typedef struct job {
+    const tl_transform_args *a;
     const entry *e;
     const float *x;
     float       *y, *scratch;
-    int64_t      inner, groups;           /* groups of neighbours in an inner axis */
-    int64_t      from, to;                /* entries of a vector before and after */
-    int64_t      from_width, to_width;    /* floats of an entry: 2 if complex */
-    int64_t      from_line, line;         /* floats kept for one vector before, and for both */
-    float        scale, middle;
+    int64_t      groups;          /* of neighbours in the inner axis */
+    int64_t      from_line, line; /* floats of scratch for one vector before, and for both */
 } job;
 
 /* Multiplies the bins that stand for two of a whole spectrum: 0 < 2k < n. */
 static void scale_middle(const job *j, float *spectrum)
 {
     for (int64_t k = 1; 2 * k < j->e->n; k++) {
-        spectrum[2 * k] *= j->middle;
-        spectrum[2 * k + 1] *= j->middle;
+        spectrum[2 * k] *= j->a->middle;
+        spectrum[2 * k + 1] *= j->a->middle;
     }
 }
 
 static void transform(const job *j, float *from, float *to)
 {
-    if (j->e->kind == TL_C2R && j->middle != 1) scale_middle(j, from);
+    const tl_transform_args *a = j->a;
+    if (a->kind == TL_C2R && a->middle != 1) scale_middle(j, from);
     j->e->provider->run(j->e->plan, from, to);
-    if (j->e->kind == TL_R2C && j->middle != 1) scale_middle(j, to);
-    if (j->scale != 1)
-        for (int64_t k = 0; k < j->to * j->to_width; k++) to[k] *= j->scale;
+    if (a->kind == TL_R2C && a->middle != 1) scale_middle(j, to);
+    if (a->scale != 1)
+        for (int64_t k = 0; k < a->to * a->to_width; k++) to[k] *= a->scale;
 }
 
 /* Groups begin..end-1: gathered into contiguous vectors, transformed, scattered. */
 static void run_groups(void *user, int64_t begin, int64_t end, int thread)
 {
     const job *j = user;
+    const tl_transform_args *a = j->a;
     float     *lines = j->scratch + thread * GROUP * j->line;
     for (int64_t g = begin; g < end; g++) {
         int64_t      outer = g / j->groups, first = g % j->groups * GROUP;
-        int64_t      count = j->inner - first < GROUP ? j->inner - first : GROUP;
-        int64_t      fw = j->from_width, tw = j->to_width;
-        const float *x = j->x + (outer * j->from * j->inner + first) * fw;
-        float       *y = j->y + (outer * j->to * j->inner + first) * tw;
-        for (int64_t i = 0; i < j->from; i++)
+        int64_t      count = a->inner - first < GROUP ? a->inner - first : GROUP;
+        int64_t      fw = a->from_width, tw = a->to_width;
+        const float *x = j->x + (outer * a->from * a->inner + first) * fw;
+        float       *y = j->y + (outer * a->to * a->inner + first) * tw;
+        for (int64_t i = 0; i < a->from; i++)
             for (int64_t v = 0; v < count; v++)
                 for (int64_t w = 0; w < fw; w++)
-                    lines[v * j->line + i * fw + w] = x[(i * j->inner + v) * fw + w];
+                    lines[v * j->line + i * fw + w] = x[(i * a->inner + v) * fw + w];
         for (int64_t v = 0; v < count; v++)
             transform(j, lines + v * j->line, lines + v * j->line + j->from_line);
-        for (int64_t i = 0; i < j->to; i++)
+        for (int64_t i = 0; i < a->to; i++)
             for (int64_t v = 0; v < count; v++)
                 for (int64_t w = 0; w < tw; w++)
-                    y[(i * j->inner + v) * tw + w] =
+                    y[(i * a->inner + v) * tw + w] =
                         lines[v * j->line + j->from_line + i * tw + w];
     }
 }
 
 static int64_t padded(int64_t floats) { return (floats + 15) / 16 * 16; }
 
-/* out[0] = f[0] times the transform of in[0] along axis i[2], of kind i[0] and length i[1]; f[1]
-** multiplies the middle bins of the half spectrum, before TL_C2R and after TL_R2C */
-static tl_status transform_kernel(tl_ctx *ctx, const tl_args *a)
+static tl_status transform_kernel(tl_ctx *ctx, const tl_args *args)
 {
-    tl_transform_kind kind = (tl_transform_kind)a->i[0];
-    int64_t n = a->i[1], outer = 1, bins = n / 2 + 1;
-    int     axis = (int)a->i[2];
-    job     j = {.x = F32(a->in[0]), .y = F32(a->out[0]), .inner = 1};
-    j.from_width = kind == TL_R2C ? 1 : 2;
-    j.to_width = kind == TL_C2R ? 1 : 2;
-    j.from = kind == TL_C2R ? bins : n;
-    j.to = kind == TL_R2C ? bins : n;
-    j.scale = (float)a->f[0];
-    j.middle = (float)a->f[1];
-    for (int i = 0; i < axis; i++) outer *= a->in[0]->dims[i];
-    for (int i = axis + 1; i < a->in[0]->ndim - (kind != TL_R2C); i++) j.inner *= a->in[0]->dims[i];
-    if (outer * j.inner == 0) return TL_OK;
-    tl_status st = find(ctx, kind, n, &j.e);
+    const tl_transform_args *a = args->p;
+    job j = {.a = a, .x = F32(args->in[0]), .y = F32(args->out[0])};
+    if (a->outer * a->inner == 0) return TL_OK;
+    tl_status st = find(ctx, a->kind, a->n, &j.e);
     if (st != TL_OK) return st;
-    j.groups = (j.inner + GROUP - 1) / GROUP;
-    j.from_line = padded(j.from * j.from_width);
-    j.line = j.from_line + padded(j.to * j.to_width);
+    j.groups = (a->inner + GROUP - 1) / GROUP;
+    j.from_line = padded(a->from * a->from_width);
+    j.line = j.from_line + padded(a->to * a->to_width);
     j.scratch = tl_alloc(ctx, (size_t)(ctx->threads * GROUP * j.line) * sizeof *j.scratch);
     if (!j.scratch) return TL_ENOMEM;
-    tl_parallel(ctx, outer * j.groups, 4096 / (n * GROUP) + 1, run_groups, &j);
+    tl_parallel(ctx, a->outer * j.groups, 4096 / (a->n * GROUP) + 1, run_groups, &j);
     tl_release(ctx, j.scratch);
     return TL_OK;
 }
@@ -144,8 +133,14 @@ const tl_kernel_row tl_cpu_transform[] = {{TL_OP_transform, transform_kernel}, {
 static tl_status launch(tl_ctx *ctx, tl_tensor *x, tl_tensor *y, tl_transform_kind kind, int64_t n,
                         int axis, double scale, double middle)
 {
-    tl_args a = {.in = {x}, .out = {y}, .i = {kind, n, axis}, .f = {scale, middle}};
-    return tl_launch(ctx, TL_OP_transform, &a);
+    tl_around s = tl_split(x, axis);
+    int64_t   bins = n / 2 + 1;
+    tl_transform_args t = {.kind = kind, .n = n, .outer = s.outer,
+                           .from = kind == TL_C2R ? bins : n, .to = kind == TL_R2C ? bins : n,
+                           .from_width = kind == TL_R2C ? 1 : 2, .to_width = kind == TL_C2R ? 1 : 2,
+                           .scale = (float)scale, .middle = (float)middle};
+    t.inner = s.inner / t.from_width; /* the last axis of a complex tensor is the width */
+    return tl_launch(ctx, TL_OP_transform, &(tl_args){.in = {x}, .out = {y}, .p = &t});
 }
 
 /* The adjoint of scale times a transform. The half spectrum of a real vector stands for a whole

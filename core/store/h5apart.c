@@ -263,7 +263,7 @@ tl_status tl_h5_apart_read(tl_h5 *f, const char *name, tl_tensor **out_t)
     tl_tensor *t = NULL;
     tl_status st = ask(f, READ, name, 0, &a);
     if (st != TL_OK) return st;
-    st = tl_new_host(f->ctx, a.type == TL_F32 ? TL_F32 : TL_I32, a.ndim, a.dims, &t);
+    st = tl_tensor_new_host(f->ctx, a.type == TL_F32 ? TL_F32 : TL_I32, a.ndim, a.dims, &t);
     if (st == TL_OK && ((size_t)t->len * 4 != a.text || !take(f->reader, DATA(t), a.text)))
         st = lost(f);
     else if (st != TL_OK && !skip(f->reader, a.text))

@@ -115,7 +115,7 @@ tl_status tl_h5_here_read(tl_h5 *f, const char *name, tl_tensor **out_t)
     }
     if (st == TL_OK) st = check_storage(f, name, set, product(ndim, hdims, H5Tget_size(type)));
     for (int i = 0; st == TL_OK && i < ndim; i++) dims[i] = (int64_t)hdims[i];
-    if (st == TL_OK) st = tl_new_host(f->ctx, real ? TL_F32 : TL_I32, ndim, dims, &t);
+    if (st == TL_OK) st = tl_tensor_new_host(f->ctx, real ? TL_F32 : TL_I32, ndim, dims, &t);
     if (st == TL_OK) st = read_elements(f, name, set, t);
     if (type >= 0) (void)H5Tclose(type);
     if (space >= 0) (void)H5Sclose(space);

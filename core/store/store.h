@@ -31,7 +31,7 @@ tl_status store_fail(const tl_store *s, const char *what);
 tl_status store_script(tl_store *s, const char *sql);
 tl_status store_number(tl_store *s, const char *sql, int64_t *out);
 
-/* The file names in the folder are regular files of its own. TL_ECORRUPT: a symbolic link, ... */
+/* tl_store_check_folder, and that the rollback journal names no file for SQLite to delete. */
 tl_status store_check_files(const tl_store *s);
 /* Whether this is our file, with our schema and nothing else in it, and of which version; 0: an
 ** empty file. */

@@ -37,27 +37,34 @@ static tl_status check_journal(const tl_store *s, const char *path)
                  : TL_OK;
 }
 
-tl_status store_check_files(const tl_store *s)
+tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder)
 {
     static const char *const names[] = {"runs.db", "runs.db-wal", "runs.db-shm", "runs.db-journal",
                                         "lock",    "runs",        NULL};
     char path[4096];
     struct stat file;
     for (int i = 0; names[i]; i++) {
-        int folder = strcmp(names[i], "runs") == 0;
-        if (snprintf(path, sizeof path, "%s/%s", s->folder, names[i]) >= (int)sizeof path)
-            return tl_fail(s->ctx, TL_EINVAL, "%s: too long a name", s->folder);
+        if (snprintf(path, sizeof path, "%s/%s", folder, names[i]) >= (int)sizeof path)
+            return tl_fail(ctx, TL_EINVAL, "%s: too long a name", folder);
         if (lstat(path, &file) != 0) continue; /* it is not there, or opening it tells why */
         if (S_ISLNK(file.st_mode))
-            return tl_fail(s->ctx, TL_ECORRUPT,
+            return tl_fail(ctx, TL_ECORRUPT,
                            "%s: is a symbolic link, which a results folder does not hold (the "
                            "folder itself may be one)",
                            path);
-        if (folder ? !S_ISDIR(file.st_mode) : !S_ISREG(file.st_mode))
-            return tl_fail(s->ctx, TL_ECORRUPT, "%s: is no %s", path, folder ? "folder" : "file");
+        int runs = strcmp(names[i], "runs") == 0;
+        if (runs ? !S_ISDIR(file.st_mode) : !S_ISREG(file.st_mode))
+            return tl_fail(ctx, TL_ECORRUPT, "%s: is no %s", path, runs ? "folder" : "file");
     }
+    return TL_OK;
+}
+
+tl_status store_check_files(const tl_store *s)
+{
+    char path[4096];
+    tl_status st = tl_store_check_folder(s->ctx, s->folder); /* which finds that the names fit */
     (void)snprintf(path, sizeof path, "%s/runs.db-journal", s->folder);
-    return check_journal(s, path);
+    return st == TL_OK ? check_journal(s, path) : st;
 }
 
 /* ---- Our own schema -------------------------------------------------------------------------- */

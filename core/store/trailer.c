@@ -1,10 +1,17 @@
 /* trailer.c - the checksum behind the last byte of our HDF5 files.
 **
-** HDF5 ignores bytes past those that it knows of, so any tool reads the file; tl_h5_open verifies
-** the trailer before HDF5 parses anything, so that damaged contents do not reach a parser. Files of
-** others have none, nor has one of ours that has lost its end: those are read in another process.
-** It is eight bytes of magic, the length of what stands before it, and its checksum, all
-** little-endian. */
+** HDF5 and the store have checksums too, but neither does what this one does:
+** - HDF5's Fletcher32 covers datasets of 64 KiB and more (h5.c). A flipped bit in a smaller one,
+**   such as a bias or a decay, is read as another number, and no error (test_h5.c shows it).
+** - The store's sha256 is at hand only where a row of the store leads to the file. A model that
+**   was copied out, and whatever a script opens by its path, has no row.
+** - libhdf5 1.10.8 writes outside of its memory on damaged contents. tl_h5_open verifies the
+**   trailer before HDF5 parses anything, so what is whole is parsed in this process. Without it
+**   every file would be read by a child process (h5apart.c), as files of others are and ours that
+**   have lost their end, at the cost of a fork and a second copy of every tensor.
+**
+** HDF5 ignores bytes past those that it knows of, so any tool reads the file. The trailer is eight
+** bytes of magic, the length of what stands before it, and its checksum, all little-endian. */
 #include <string.h>
 
 #include "store/trailer.h"

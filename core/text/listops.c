@@ -161,7 +161,7 @@ tl_status tl_listops_parse(tl_ctx *ctx, const char *text, size_t bytes, tl_tenso
         if (end == at) end++;
     }
     if (st == TL_OK) st = evaluate(ctx, g.tokens, n, g.stack, NULL, &value);
-    if (st == TL_OK) st = tl_new_host(ctx, TL_I32, 1, &n, &ids);
+    if (st == TL_OK) st = tl_tensor_new_host(ctx, TL_I32, 1, &n, &ids);
     for (int64_t i = 0; st == TL_OK && i < n; i++) I32(ids)[i] = g.tokens[i];
     tl_release(ctx, g.stack);
     return tl_finish(st, ids, out_ids);
@@ -305,10 +305,10 @@ static tl_status hand_out(tl_ctx *ctx, const tl_intern *list, tl_tensor **out_id
 {
     int64_t total = (int64_t)list->used, count = (int64_t)list->count + 1;
     tl_tensor *ids = NULL, *starts = NULL;
-    tl_status st = total <= INT32_MAX ? tl_new_host(ctx, TL_I32, 1, &total, &ids)
+    tl_status st = total <= INT32_MAX ? tl_tensor_new_host(ctx, TL_I32, 1, &total, &ids)
                                       : tl_fail(ctx, TL_EINVAL, "listops: %lld tokens are too many",
                                                 (long long)total);
-    if (st == TL_OK) st = tl_new_host(ctx, TL_I32, 1, &count, &starts);
+    if (st == TL_OK) st = tl_tensor_new_host(ctx, TL_I32, 1, &count, &starts);
     if (st != TL_OK) {
         tl_tensor_free(ids);
         return st;
@@ -327,7 +327,7 @@ tl_status tl_listops_draw(tl_ctx *ctx, const tl_listops *o, tl_tensor **out_ids,
     tl_intern list = {.ctx = ctx};
     drawer d = {.opt = o, .key = tl_stream_new(o->seed, "listops").key};
     tl_status st = check(ctx, o);
-    if (st == TL_OK) st = tl_new_host(ctx, TL_I32, 1, &o->count, &answers);
+    if (st == TL_OK) st = tl_tensor_new_host(ctx, TL_I32, 1, &o->count, &answers);
     if (st == TL_OK) {
         d.stack = tl_alloc(ctx, (size_t)o->max_length * (sizeof(int32_t) + 1));
         if (d.stack) d.tokens = (uint8_t *)(d.stack + o->max_length);

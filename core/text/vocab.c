@@ -122,7 +122,7 @@ static tl_status feed(tl_encoder *e, const char *text, size_t bytes, int last)
 static tl_status collect(tl_encoder *e, tl_tensor **out_ids)
 {
     tl_tensor *t;
-    tl_status st = tl_new_host(e->vocab->ctx, TL_I32, 1, &e->count, &t);
+    tl_status st = tl_tensor_new_host(e->vocab->ctx, TL_I32, 1, &e->count, &t);
     if (st != TL_OK) return st;
     for (int64_t at = 0; at < e->count; at += TL_CHUNK) {
         int64_t left = e->count - at < TL_CHUNK ? e->count - at : TL_CHUNK;

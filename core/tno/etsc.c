@@ -174,9 +174,9 @@ tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tens
     int64_t    dims[] = {r->rows / 2, r->d, 2};
     tl_tensor *b = NULL, *lambda = NULL, *decay = NULL;
     if (r->kind == TL_RING) return tl_fail(r->ctx, TL_EINVAL, "recurrence: a ring has no modes");
-    tl_status st = tl_new_host(r->ctx, TL_F32, 3, dims, &b);
-    if (st == TL_OK) st = tl_new_host(r->ctx, TL_F32, 3, dims, &lambda);
-    if (st == TL_OK) st = tl_new_host(r->ctx, TL_F32, 1, &r->d, &decay);
+    tl_status st = tl_tensor_new_host(r->ctx, TL_F32, 3, dims, &b);
+    if (st == TL_OK) st = tl_tensor_new_host(r->ctx, TL_F32, 3, dims, &lambda);
+    if (st == TL_OK) st = tl_tensor_new_host(r->ctx, TL_F32, 1, &r->d, &decay);
     if (st != TL_OK) {
         tl_tensor_free(b);
         tl_tensor_free(lambda);

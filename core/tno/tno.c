@@ -123,7 +123,7 @@ tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points)
 {
     tl_tensor *t = NULL;
     double    *all = tl_alloc(tno->ctx, (size_t)tno->points * sizeof *all);
-    tl_status  st = all ? tl_new_host(tno->ctx, TL_F32, 1, &tno->points, &t) : TL_ENOMEM;
+    tl_status  st = all ? tl_tensor_new_host(tno->ctx, TL_F32, 1, &tno->points, &t) : TL_ENOMEM;
     if (st == TL_OK) {
         (void)tno->backend->points(&tno->problem, all);
         for (int64_t i = 0; i < tno->points; i++) F32(t)[i] = (float)all[i];
@@ -196,27 +196,27 @@ static tl_status check_x(tl_tno *tno, tl_tensor *x)
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
-enum { KEPT = 2 + TL_TNO_PARAMS, DY }; /* of what goes in */
+/* The places of tensors in tl_args.in. A gradient's are in tl_args.out, at the same places. */
+enum { COEF, X, PARAMS, KEPT = PARAMS + TL_TNO_PARAMS, DY };
 
 static float *wanted(const tl_tensor *t) { return t ? F32(t) : NULL; }
 
-/* p: the tno   in[0] coef, or NULL with kept  in[1] x  in[2..] params  in[6] kept or NULL
+/* p: the tno   in: as the enum says; COEF NULL with KEPT, KEPT NULL or from an earlier call
 ** out[0] y  out[1] kept, if it is to be made */
 tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
     (void)ctx;
-    for (int i = 0; i < tno->params; i++) params[i] = F32(a->in[2 + i]);
-    tl_tno_args t = {.b = a->in[1]->dims[0], .coef = wanted(a->in[0]), .params = params,
-                     .x = F32(a->in[1]), .y = F32(a->out[0]), .known = a->in[KEPT] != NULL};
+    for (int i = 0; i < tno->params; i++) params[i] = F32(a->in[PARAMS + i]);
+    tl_tno_args t = {.b = a->in[X]->dims[0], .coef = wanted(a->in[COEF]), .params = params,
+                     .x = F32(a->in[X]), .y = F32(a->out[0]), .known = a->in[KEPT] != NULL};
     if (a->in[KEPT]) t.kept = F32(a->in[KEPT]);
     else if (a->out[1]) t.kept = F32(a->out[1]);
     return tno->form.forward(tno->plan, &t);
 }
 
-/* p: the tno   in[0] coef  in[1] x  in[2..] params  in[6] kept or NULL  in[7] dy
-** out[0] dcoef  out[1] dx  out[2..] dparams; NULL: not wanted */
+/* p: the tno   in and out: as the enum says; in out NULL: not wanted */
 tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
@@ -224,12 +224,12 @@ tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
     float        *dparams[TL_TNO_PARAMS] = {0};
     (void)ctx;
     for (int i = 0; i < tno->params; i++) {
-        params[i] = F32(a->in[2 + i]);
-        dparams[i] = wanted(a->out[2 + i]);
+        params[i] = F32(a->in[PARAMS + i]);
+        dparams[i] = wanted(a->out[PARAMS + i]);
     }
-    tl_tno_args t = {.b = a->in[1]->dims[0], .coef = wanted(a->in[0]), .params = params,
-                     .x = F32(a->in[1]), .dy = F32(a->in[DY]), .dx = wanted(a->out[1]),
-                     .dcoef = wanted(a->out[0]), .dparams = dparams,
+    tl_tno_args t = {.b = a->in[X]->dims[0], .coef = wanted(a->in[COEF]), .params = params,
+                     .x = F32(a->in[X]), .dy = F32(a->in[DY]), .dx = wanted(a->out[X]),
+                     .dcoef = wanted(a->out[COEF]), .dparams = dparams,
                      .kept = a->in[KEPT] ? F32(a->in[KEPT]) : NULL, .known = a->in[KEPT] != NULL};
     return tno->form.backward(tno->plan, &t);
 }
@@ -246,7 +246,7 @@ static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = node->saved;
     tl_status st = TL_OK;
-    int       count = 2 + ((const tl_tno *)a.p)->params;
+    int       count = PARAMS + ((const tl_tno *)a.p)->params;
     a.in[DY] = dy;
     for (int i = 0; i < count && st == TL_OK; i++)
         if (node->in[i]) st = tl_new_like(a.in[i], &a.out[i]);
@@ -272,13 +272,13 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
 {
     tl_ctx    *ctx = tno->ctx;
     tl_tensor *y = NULL, *made;
-    tl_args    a = {.in = {coef, x}, .p = tno};
+    tl_args    a = {.in = {[COEF] = coef, [X] = x}, .p = tno};
     int        known = !coef && kept && *kept && tno->form.kept && tno->form.kept(tno->plan) > 0;
     tl_status  st = known ? TL_OK : check_coef(tno, "tno", coef);
     if (st == TL_OK) st = check_params(tno, "tno", params);
     if (st == TL_OK) st = check_x(tno, x);
     if (st != TL_OK) return st;
-    for (int i = 0; i < tno->params; i++) a.in[2 + i] = params[i];
+    for (int i = 0; i < tno->params; i++) a.in[PARAMS + i] = params[i];
     if (kept) st = keep(tno, *kept, &a);
     made = a.out[1];
     if (st == TL_OK) st = tl_new_like(x, &y);
@@ -292,7 +292,7 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
     a.out[0] = a.out[1] = NULL;
     if (st == TL_OK) {
         tno->refs++;
-        st = tl_record(ctx, y, grad, a.in, 2 + tno->params, &a, release);
+        st = tl_record(ctx, y, grad, a.in, PARAMS + tno->params, &a, release);
     }
     if (made && st == TL_OK) *kept = made;
     else tl_tensor_free(made);
@@ -311,20 +311,20 @@ tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
 static tl_status columns(tl_tno *tno, tl_args *a, tl_tensor *t)
 {
     int64_t   n = tno->problem.n, d = tno->problem.d, dims[] = {1, n, d};
-    tl_status st = tl_tensor_new(tno->ctx, TL_F32, 3, dims, &a->in[1]);
+    tl_status st = tl_tensor_new(tno->ctx, TL_F32, 3, dims, &a->in[X]);
     if (st == TL_OK) st = tl_new(tno->ctx, TL_F32, 3, dims, &a->out[0]);
     for (int64_t j = 0; j < n && st == TL_OK; j++) {
-        if ((st = tl_bring(a->in[1])) != TL_OK) break;
-        for (int64_t c = 0; c < d; c++) F32(a->in[1])[j * d + c] = 1;
+        if ((st = tl_bring(a->in[X])) != TL_OK) break;
+        for (int64_t c = 0; c < d; c++) F32(a->in[X])[j * d + c] = 1;
         st = tl_launch(tno->ctx, TL_OP_tno, a);
-        if (st == TL_OK) st = tl_bring(a->in[1]);
+        if (st == TL_OK) st = tl_bring(a->in[X]);
         if (st == TL_OK) st = tl_bring(a->out[0]);
-        for (int64_t c = 0; c < d && st == TL_OK; c++) F32(a->in[1])[j * d + c] = 0;
+        for (int64_t c = 0; c < d && st == TL_OK; c++) F32(a->in[X])[j * d + c] = 0;
         for (int64_t i = 0; i < n && st == TL_OK; i++)
             for (int64_t c = 0; c < d; c++)
                 F32(t)[(c * n + i) * n + j] = F32(a->out[0])[i * d + c];
     }
-    tl_tensor_free(a->in[1]);
+    tl_tensor_free(a->in[X]);
     tl_tensor_free(a->out[0]);
     return st;
 }
@@ -357,9 +357,9 @@ tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
     tl_args    a = {.in = {coef}, .p = tno};
     tl_status  st = check_coef(tno, "dense", coef);
     if (st == TL_OK) st = check_params(tno, "dense", params);
-    if (st == TL_OK) st = tl_new_host(tno->ctx, TL_F32, 3, dims, &t);
+    if (st == TL_OK) st = tl_tensor_new_host(tno->ctx, TL_F32, 3, dims, &t);
     if (st != TL_OK) return st;
-    for (int i = 0; i < tno->params; i++) a.in[2 + i] = params[i];
+    for (int i = 0; i < tno->params; i++) a.in[PARAMS + i] = params[i];
     st = tno->backend->dense ? write_out(tno, coef, params, t) : columns(tno, &a, t);
     return tl_finish(st, t, out_t);
 }

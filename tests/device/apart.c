@@ -1,6 +1,10 @@
 /* apart.c - a device for tests: the CPU's kernels on memory that the program cannot touch while no
 ** kernel runs. What reads or writes a tensor of a device without bringing it over dies here, on any
-** machine. It lacks one operator, cumsum. */
+** machine. It lacks one operator, cumsum.
+**
+** APART_LATE=SECONDS: each kernel seems to run for so long after its launch, until a download, also
+** of nothing, has waited for it. APART_COUNTS=1: what the device is says how many tensors were
+** copied. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -8,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "engine/device.h"
 #include "engine/plugin.h"
@@ -27,6 +32,9 @@ typedef struct apart {
     int       depth; /* kernels running: one may launch another */
     piece    *free[CLASSES], *taken;
     tl_memory info;
+    double    late, owed; /* seconds: of one kernel; of those that nobody has waited for */
+    int       uploads, downloads;
+    char      text[80];
 } apart;
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -97,6 +105,22 @@ static tl_status move(tl_ctx *ctx, void *to, const void *from, size_t bytes)
     return leave(ctx, st);
 }
 
+static tl_status upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
+{
+    ((apart *)ctx->engine_state)->uploads++;
+    return move(ctx, to, from, bytes);
+}
+
+static tl_status download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
+{
+    apart          *s = ctx->engine_state;
+    struct timespec t = {(time_t)s->owed, (long)(1e9 * (s->owed - (double)(time_t)s->owed))};
+    if (s->owed > 0) (void)nanosleep(&t, NULL);
+    s->owed = 0;
+    s->downloads += bytes > 0;
+    return move(ctx, to, from, bytes);
+}
+
 static tl_memory memory(const tl_ctx *ctx) { return ((const apart *)ctx->engine_state)->info; }
 
 static void reset_peak(tl_ctx *ctx)
@@ -133,6 +157,8 @@ static tl_status open_device(tl_ctx *ctx, int card, void **out_state)
         free(s);
         return tl_fail(ctx, TL_ENOMEM, "apart: no room for its arena");
     }
+    const char *late = getenv("APART_LATE");
+    s->late = late ? strtod(late, NULL) : 0;
     *out_state = s;
     return TL_OK;
 }
@@ -157,8 +183,10 @@ static void close_device(tl_ctx *ctx)
 
 static const char *about(tl_ctx *ctx)
 {
-    (void)ctx;
-    return what;
+    apart *s = ctx->engine_state;
+    if (!getenv("APART_COUNTS")) return what;
+    (void)snprintf(s->text, sizeof s->text, "%d uploads, %d downloads", s->uploads, s->downloads);
+    return s->text;
 }
 
 /* Plans hold no memory of tensors, so they are the CPU's. */
@@ -178,6 +206,7 @@ static const tl_tno_form *form(tl_ctx *ctx, const char *name)
     {                                                                                              \
         tl_status st = enter(ctx);                                                                 \
         if (st == TL_OK) st = ctx->kernels->of[TL_CPU][TL_OP_##name](ctx, a);                      \
+        ((apart *)ctx->engine_state)->owed += ((apart *)ctx->engine_state)->late;                  \
         return leave(ctx, st);                                                                     \
     }
 TL_OP_MAP(X)
@@ -194,7 +223,7 @@ static const tl_kernel_row *const tables[] = {kernels};
 
 const tl_engine tl_engine_entry = {
     .abi = TL_ENGINE_ABI, .name = "apart", .look = look, .open = open_device, .close = close_device,
-    .alloc = allocate, .release = release, .upload = move, .download = move, .memory = memory,
+    .alloc = allocate, .release = release, .upload = upload, .download = download, .memory = memory,
     .reset_peak = reset_peak, .trim = trim, .about = about, .tables = tables,
     .table_count = 1, .precisions = 1u << TL_FLOAT32 | 1u << TL_BF16, .form = form,
 };

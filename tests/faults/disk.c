@@ -7,18 +7,10 @@
 **
 ** Calls of the C library to itself cannot be replaced, so the functions of stdio and of folders are
 ** replaced as well. */
-#define _GNU_SOURCE
+#include "interpose.h"
+
 #include <dirent.h>
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 static struct {
     const char *folder, *met, *calls;
@@ -67,20 +59,13 @@ static int path_fails(const char *kind, const char *path)
 
 static int file_fails(const char *kind, int fd)
 {
-    char link[64], path[4096];
+    char path[4096];
     int  old = errno;
     if (!fault.on || strcmp(kind, fault.calls) != 0) return 0;
-    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, sizeof path - 1);
-    if (n < 0) return 0;
-    path[n] = 0;
-    if (path_fails(kind, path)) return 1;
+    if (path_fails(kind, path_of(fd, path))) return 1;
     errno = old;
     return 0;
 }
-
-/* The function of that name that this library stands in front of. */
-#define NEXT(name) (*(void **)&next = dlsym(RTLD_NEXT, name))
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
@@ -96,11 +81,6 @@ ssize_t pwrite(int fd, const void *data, size_t bytes, off_t at)
     return fails(fd) ? -1 : syscall(SYS_pwrite64, fd, data, bytes, at);
 }
 
-ssize_t pwrite64(int fd, const void *data, size_t bytes, off64_t at)
-{
-    return fails(fd) ? -1 : syscall(SYS_pwrite64, fd, data, bytes, at);
-}
-
 int fsync(int fd) { return fails(fd) ? -1 : (int)syscall(SYS_fsync, fd); }
 
 int fdatasync(int fd) { return fails(fd) ? -1 : (int)syscall(SYS_fdatasync, fd); }
@@ -109,8 +89,6 @@ int ftruncate(int fd, off_t size)
 {
     return fails(fd) ? -1 : (int)syscall(SYS_ftruncate, fd, size);
 }
-
-int ftruncate64(int fd, off64_t size) { return ftruncate(fd, size); }
 
 int rename(const char *from, const char *to)
 {
@@ -127,37 +105,9 @@ size_t fwrite(const void *data, size_t size, size_t count, FILE *file)
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-static int open_at(int folder, const char *path, int flags, va_list more)
+static int open_at(int folder, const char *path, int flags, mode_t mode)
 {
-    mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(more, mode_t) : 0;
     return path_fails("open", path) ? -1 : (int)syscall(SYS_openat, folder, path, flags, mode);
-}
-
-int open(const char *path, int flags, ...)
-{
-    va_list more;
-    va_start(more, flags);
-    int fd = open_at(AT_FDCWD, path, flags, more);
-    va_end(more);
-    return fd;
-}
-
-int open64(const char *path, int flags, ...)
-{
-    va_list more;
-    va_start(more, flags);
-    int fd = open_at(AT_FDCWD, path, flags, more);
-    va_end(more);
-    return fd;
-}
-
-int openat(int folder, const char *path, int flags, ...)
-{
-    va_list more;
-    va_start(more, flags);
-    int fd = open_at(folder, path, flags, more);
-    va_end(more);
-    return fd;
 }
 
 FILE *fopen(const char *path, const char *mode)
@@ -166,8 +116,6 @@ FILE *fopen(const char *path, const char *mode)
     NEXT("fopen");
     return path_fails("open", path) ? NULL : next(path, mode);
 }
-
-FILE *fopen64(const char *path, const char *mode) { return fopen(path, mode); }
 
 DIR *opendir(const char *path)
 {

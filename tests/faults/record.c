@@ -6,22 +6,11 @@
 ** A call is recorded after it and before its caller goes on, so that what one process does because
 ** of another's call comes after that call. Calls of the C library to itself cannot be replaced:
 ** what a stream buffers is not recorded. Nobody syncs such a file. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdio_ext.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
+#include "interpose.h"
 
-/* The function of that name that this library stands in front of. */
-#define NEXT(name) (*(void **)&next = dlsym(RTLD_NEXT, name))
+#include <stdio_ext.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 
 /* path below the folder, or NULL. */
 static const char *inside(const char *path)
@@ -34,11 +23,7 @@ static const char *inside(const char *path)
 /* The same for the open file fd, in the buffer path; NULL also if the file is gone. */
 static const char *inside_of(int fd, char path[4096])
 {
-    char link[64];
-    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, 4095);
-    path[n < 0 ? 0 : n] = 0;
-    return strstr(path, " (deleted)") ? NULL : inside(path);
+    return strstr(path_of(fd, path), " (deleted)") ? NULL : inside(path);
 }
 
 static void record(const char *name, const void *data, size_t bytes, const char *format, ...)
@@ -82,11 +67,6 @@ ssize_t pwrite(int fd, const void *data, size_t bytes, off_t at)
     return written(fd, data, syscall(SYS_pwrite64, fd, data, bytes, at), at);
 }
 
-ssize_t pwrite64(int fd, const void *data, size_t bytes, off64_t at)
-{
-    return pwrite(fd, data, bytes, at);
-}
-
 size_t fwrite(const void *data, size_t size, size_t count, FILE *file)
 {
     size_t (*next)(const void *, size_t, size_t, FILE *);
@@ -121,8 +101,6 @@ int ftruncate(int fd, off_t size)
     return result;
 }
 
-int ftruncate64(int fd, off64_t size) { return ftruncate(fd, size); }
-
 /* ---- Names ----------------------------------------------------------------------------------- */
 
 /* What opening a file for writing did to it: fresh: it was not there. */
@@ -134,31 +112,12 @@ static void opened(const char *path, int fresh, int cut)
 
 static int absent(const char *path) { return syscall(SYS_faccessat, AT_FDCWD, path, F_OK) != 0; }
 
-static int open_at(int folder, const char *path, int flags, va_list more)
+static int open_at(int folder, const char *path, int flags, mode_t mode)
 {
-    mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(more, mode_t) : 0;
-    int    error = errno, fresh = flags & O_CREAT && absent(path);
+    int error = errno, fresh = flags & O_CREAT && absent(path);
     errno = error;
     int fd = (int)syscall(SYS_openat, folder, path, flags, mode);
     if (fd >= 0) opened(path, fresh, flags & O_TRUNC);
-    return fd;
-}
-
-int open(const char *path, int flags, ...)
-{
-    va_list more;
-    va_start(more, flags);
-    int fd = open_at(AT_FDCWD, path, flags, more);
-    va_end(more);
-    return fd;
-}
-
-int open64(const char *path, int flags, ...)
-{
-    va_list more;
-    va_start(more, flags);
-    int fd = open_at(AT_FDCWD, path, flags, more);
-    va_end(more);
     return fd;
 }
 
@@ -172,8 +131,6 @@ FILE *fopen(const char *path, const char *mode)
     if (file) opened(path, fresh, *mode == 'w');
     return file;
 }
-
-FILE *fopen64(const char *path, const char *mode) { return fopen(path, mode); }
 
 static int done(const char *what, const char *path, int result)
 {

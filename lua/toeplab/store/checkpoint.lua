@@ -90,4 +90,32 @@ function checkpoint.read(path, only)
   return tree
 end
 
+-- What the file at path holds, small enough to compare two of any size: path in the state ->
+-- {text=, tensor=}. The text of a tensor is its type, shape and the sha256 of its bits, that of a
+-- number its bits. Memory: one file and its largest tensor.
+function checkpoint.digest(path)
+  local file <close> = core.h5_open(path)
+  local digest = {}
+  local function walk(group)
+    for _, child in ipairs(file:children(group)) do
+      local name = group .. "/" .. child.name
+      if child.kind == "group" then
+        walk(name)
+      else
+        local x <close> = file:read(name)
+        digest[name:gsub("/#", "/"):sub(2)] = { text = tostring(x) .. " " .. core.sha256(x),
+          tensor = true }
+      end
+    end
+  end
+  walk ""
+  for name, value in pairs(file:attrs "/") do
+    if not name:find "/%?$" then -- what marks an empty table
+      local text = math.type(value) == "float" and ("%a"):format(value) or tostring(value)
+      digest[(("/" .. name):gsub("/#", "/"):gsub("%?$", ""):sub(2))] = { text = text }
+    end
+  end
+  return digest
+end
+
 return checkpoint

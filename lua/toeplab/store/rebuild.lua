@@ -248,7 +248,7 @@ end
 
 -- Holds the lock of root, which no program that writes there then gets; as records.open tells it.
 local function lock(root)
-  trial_files.check_own(root)
+  try(core.store_check_folder(root))
   local file = try(io.open(root .. "/lock", "a"))
   if not core.sys.lock(file) then
     errors.raise(errors.LOCKED, "%s: another process writes here", root)

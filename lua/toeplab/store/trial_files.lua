@@ -70,13 +70,6 @@ function trial_files.check_all(root, id)
   for _, name in ipairs(core.sys.list(folder) or {}) do check(folder .. "/" .. name) end
 end
 
--- Refuses links among the files that every results folder has.
-function trial_files.check_own(root)
-  for _, name in ipairs { "runs.db", "runs.db-wal", "runs.db-shm", "lock", "runs" } do
-    check(root .. "/" .. name)
-  end
-end
-
 -- The folder called name in the results folder, made if it is not there.
 function trial_files.make(root, name)
   local path = root .. "/" .. name

@@ -5,7 +5,7 @@ local core = require "toeplab.core"
 local Profile = {}
 Profile.__index = Profile
 
--- One line per kernel: calls, milliseconds, share of the whole.
+-- One line per kernel: calls, milliseconds, share of the whole; the last line says what was timed.
 function Profile:__tostring()
   local lines = {}
   local function line(name, calls, seconds)
@@ -15,16 +15,20 @@ function Profile:__tostring()
   for _, k in ipairs(self.kernels) do line(k.name, k.calls, k.seconds) end
   line("other", "", self.other)
   line("all", "", self.seconds)
+  lines[#lines + 1] = self.device == "cpu" and "timed: each kernel on the CPU"
+    or ("timed: each kernel on %s until it had finished; without a profile they overlap")
+      :format(self.device)
   return table.concat(lines, "\n")
 end
 
--- Runs fn(...) and times each kernel of the engine. Returns {seconds=, kernels = {{name=, calls=,
+-- Runs fn(...) and times each kernel of the engine; on a GPU each is waited for, and no graphs are
+-- used, whose kernels cannot be told apart. Returns {seconds=, kernels = {{name=, calls=,
 -- seconds=}, ..}, the longest first, other = seconds outside them (Lua, allocation, the tape),
--- system = times that memory was asked of the system}. An error in fn passes on, and a profile
--- within fn is one.
+-- device = the name of the device they ran on, system = how often memory was asked of the system}.
+-- Passes on an error in fn, and raises one if fn itself profiles.
 local function profile(fn, ...)
-  local before, start = core.memory().system, core.sys.clock()
   core.profile_start()
+  local before, start = core.memory().system, core.sys.clock()
   local done, problem = pcall(fn, ...)
   local kernels, sum = core.profile_stop(), 0.0
   local spent = core.sys.clock() - start
@@ -35,7 +39,7 @@ local function profile(fn, ...)
     return a.name < b.name
   end)
   return setmetatable({
-    seconds = spent, kernels = kernels, other = spent - sum,
+    seconds = spent, kernels = kernels, other = spent - sum, device = core.device(),
     system = core.memory().system - before,
   }, Profile)
 end

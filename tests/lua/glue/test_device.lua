@@ -26,12 +26,12 @@ for step = 1, 3 do
 end
 ]]
 
--- What a script prints with the device, and whether it succeeded.
-local function run(text, device)
+-- What a script prints with the device, and whether it succeeded; settings: of the environment.
+local function run(text, device, settings)
   local path = os.tmpname()
   assert(core.sys.write_file(path, text))
-  local command = ("TOEPLAB_DEVICE=%s %s --threads 2 lua %s 2>&1"):format(shell.quote(device),
-    shell.quote(program), shell.quote(path))
+  local command = ("%s TOEPLAB_DEVICE=%s %s --threads 2 lua %s 2>&1"):format(settings or "",
+    shell.quote(device), shell.quote(program), shell.quote(path))
   local pipe = assert(io.popen(command))
   local out = pipe:read "a"
   local ok = pipe:close()
@@ -76,6 +76,38 @@ int32	1
 0.25	0.0625
 2.0
 ]])
+end)
+
+t.test("what a script writes down is filled on the CPU and uploaded once", function()
+  local out = run([[
+    local core = require "toeplab.core"
+    local function copies(what)
+      local _, text = core.device()
+      print(what, text)
+    end
+    local x, n, r = core.tensor { { 1, 2 }, { 3, 4 } }, core.ids { 1, 0 }, core.range(1, 4)
+    copies "made"
+    local y = x:gather(n):sum() + r:sum()
+    copies "used"
+    y = y + x:sum() + r:sum()
+    copies "used again"
+    print(y:item())
+  ]], apart, "APART_COUNTS=1")
+  t.eq(out, "made\t0 uploads, 0 downloads\nused\t3 uploads, 0 downloads\n"
+    .. "used again\t3 uploads, 0 downloads\n40.0\n")
+end)
+
+t.test("a profile times the kernels of a device, not their launches", function()
+  local out = run([[
+    local tl = require "toeplab"
+    local x = tl.tensor { 1, 2, 3 }
+    local p = tl.profile(function() return (x * x):sum() end)
+    for _, k in ipairs(p.kernels) do print(k.name, k.calls, k.seconds >= 0.05) end
+    print(#p.kernels, p.seconds > 0.1, p.other < 0.05)
+    print(tostring(p):match "[^\n]*$")
+  ]], apart, "APART_LATE=0.05")
+  t.ok(out:find "binary\t1\ttrue" and out:find "reduce\t1\ttrue", out)
+  t.ok(out:find "2\ttrue\ttrue\ntimed: each kernel on apart until it had finished", out)
 end)
 
 for _, case in ipairs {

@@ -175,7 +175,7 @@ local script = [[
 local tl = require "toeplab"
 return tl.experiment "again" {
   fixed = { steps = 12, flag = "" },
-  grid = { width = { 8, 16 } },
+  grid = { width = { 8, 16, 65536 } },
   seeds = 2,
   checkpoint = { steps = 5 },
   trial = function(t, c)
@@ -199,7 +199,8 @@ return tl.experiment "again" {
 
 local quiet = { write = function() end, flush = function() end }
 
--- Runs the trial of width and seed 2 again; returns what reproduce.compare tells, and differences.
+-- Runs the trial of width and seed 2 again; returns what reproduce.compare tells, differences, and
+-- how many instructions of Lua the comparison took, in hundreds.
 local function again(folder, width, ignored, threads)
   local store <close> = records.open(folder .. "/results", "r")
   local id = store:rows([[SELECT id FROM trials WHERE seed = 2
@@ -210,8 +211,11 @@ local function again(folder, width, ignored, threads)
     out = quiet, command = { "toeplab", "reproduce" } })
   local new <close> = records.open(scratch .. "/results", "r")
   t.eq(#new:rows "SELECT id FROM trials", 1)
-  return reproduce.compare(store, id, new, new_id, ignored),
-    reproduce.differences(row, reproduce.stored(new, new_id))
+  local hundreds = 0
+  debug.sethook(function() hundreds = hundreds + 1 end, "", 100)
+  local told = reproduce.compare(store, id, new, new_id, ignored)
+  debug.sethook()
+  return told, reproduce.differences(row, reproduce.stored(new, new_id)), hundreds
 end
 
 t.test("a trial that is run again is the same bit for bit, or where it differs is told", function()
@@ -224,6 +228,8 @@ t.test("a trial that is run again is the same bit for bit, or where it differs i
     t.eq({ told.checkpoint.step, told.checkpoint.tensors, told.texts }, { 12, 2, 1 })
     t.eq(differences, {})
     t.ok(not again(folder, 16).equal, "the time was the same")
+    local large, _, hundreds = again(folder, 65536, { seconds = true })
+    t.ok(large.equal and hundreds < 655, "Lua looks at the elements of tensors: " .. hundreds)
 
     write(folder .. "/flag", "")
     told, differences = again(folder, 8, { seconds = true }, 2)

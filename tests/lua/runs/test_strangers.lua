@@ -7,6 +7,7 @@ local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
+local rebuild = require "toeplab.store.rebuild"
 local trial_files = require "toeplab.store.trial_files"
 
 -- ---- Names and files --------------------------------------------------------------------------
@@ -49,6 +50,19 @@ t.test("links and pipes in a folder are refused", function()
     os.execute(("cd '%s' && ln -s away reports"):format(folder))
     t.raises(trial_files.make, "is a symbolic link", folder, "reports")
   end)
+end)
+
+t.test("a database is not made anew where one of its files is a link", function()
+  for _, name in ipairs { "runs.db", "runs.db-wal", "runs.db-shm", "runs.db-journal", "lock",
+      "runs" } do
+    t.in_folder(function(folder)
+      t.write(folder .. "/outside", "precious")
+      assert(core.sys.mkdir(folder .. "/results"))
+      if name ~= "runs.db" then t.write(folder .. "/results/runs.db", "damaged") end
+      os.execute(("cd '%s/results' && ln -s ../outside '%s'"):format(folder, name))
+      t.raises(rebuild.run, "is a symbolic link", folder .. "/results")
+    end)
+  end
 end)
 
 t.test("what lies in a folder is known by any path to it", function()
