@@ -19,8 +19,8 @@ static tl_status length(tl_ctx *ctx, int ndim, const int64_t *dims, int64_t *out
         return tl_fail(ctx, TL_ESHAPE, "a tensor has 0 to %d dimensions, not %d", TL_MAXDIMS, ndim);
     for (int i = 0; i < ndim; i++) {
         if (dims[i] < 0)
-            return tl_fail(ctx, TL_ESHAPE, "dimension %d is negative: %lld", i + 1,
-                           (long long)dims[i]);
+            return tl_fail(ctx, TL_ESHAPE, "dimension %lld is negative: %lld",
+                           tl_axis_number(ctx, i), (long long)dims[i]);
         empty |= dims[i] == 0;
         if (dims[i] && (__builtin_mul_overflow(len, dims[i], &len) || len > INT64_MAX / 8))
             return tl_fail(ctx, TL_ENOMEM, "out of memory: a tensor of more than 2^60 elements");

@@ -6,7 +6,7 @@
 ** The AVX-512 kernels of 2.6 keep data below the stack pointer, further than the 128 bytes that the
 ** system leaves alone. A signal handler on the same stack overwrites them. So the engine's threads
 ** block all signals, and a program that handles any gives its handlers a stack of their own
-** (sigaltstack, SA_ONSTACK), as lua/signals.c does. */
+** (sigaltstack, SA_ONSTACK), as lua/glue/signals.c does. */
 #include "ops/gemm.h"
 #include "ops/product.h"
 

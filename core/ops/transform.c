@@ -174,7 +174,7 @@ static tl_status check(tl_tensor *x, const char *op, int complex, int *axis)
     int count = x->ndim - complex, at = *axis < 0 ? *axis + count : *axis;
     if (at < 0 || at >= count)
         return tl_fail(x->ctx, TL_EINVAL, "%s: %s has no axis %lld", op, SHAPE(x),
-                       *axis < 0 ? (long long)*axis : *axis + 1LL);
+                       tl_axis_number(x->ctx, *axis));
     if (x->dims[at] < 1)
         return tl_fail(x->ctx, TL_ESHAPE, "%s: x is %s, the axis needs at least 1", op, SHAPE(x));
     *axis = at;
