@@ -33,7 +33,8 @@ void card_spectra_close(tl_ctx *ctx)
     while (card_of(ctx)->spectra) drop(&card_of(ctx)->spectra);
 }
 
-static tl_status make(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spectra **out)
+static tl_status transform_gpu_make(tl_ctx *ctx, tl_transform_kind kind, int n, int batch,
+                                    spectra **out)
 {
     cufftType type = kind == TL_R2C ? CUFFT_R2C : kind == TL_C2R ? CUFFT_C2R : CUFFT_C2C;
     spectra  *s = (spectra *)malloc(sizeof *s);
@@ -62,7 +63,8 @@ static tl_status make(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spe
 }
 
 /* The plan, moved to the front of the list. */
-static tl_status find(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spectra **out)
+static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, int batch,
+                                    spectra **out)
 {
     card     *c = card_of(ctx);
     spectra **at = &c->spectra, **oldest = NULL, *s;
@@ -78,7 +80,7 @@ static tl_status find(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spe
         if (c->capture)
             return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met a transform of a new size");
         if (count >= KEPT && oldest) drop(oldest);
-        tl_status st = make(ctx, kind, n, batch, &s);
+        tl_status st = transform_gpu_make(ctx, kind, n, batch, &s);
         if (st != TL_OK) return st;
     }
     if (c->capture) s->in_graph = 1;
@@ -96,7 +98,7 @@ tl_status card_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch
     if (n > INT32_MAX || batch > INT32_MAX)
         return tl_fail(ctx, TL_ESHAPE, "cufft: %lld transforms of length %lld are too many",
                        (long long)batch, (long long)n);
-    tl_status found = find(ctx, kind, (int)n, (int)batch, &s);
+    tl_status found = transform_gpu_find(ctx, kind, (int)n, (int)batch, &s);
     if (found != TL_OK) return found;
     if (kind == TL_R2C)
         st = cufftExecR2C(s->plan, from, (cufftComplex *)to);
@@ -140,8 +142,9 @@ static __global__ void from_lines(const float *lines, float *y, int64_t size, in
     }
 }
 
-static tl_status run(tl_ctx *ctx, const tl_args *a, float *from, float *to, int64_t lines,
-                     int64_t inner)
+static tl_status transform_gpu_run(tl_ctx *ctx, const tl_args *a, float *from, float *to,
+                                   int64_t lines,
+                                   int64_t inner)
 {
     tl_transform_kind kind = (tl_transform_kind)a->i[0];
     int64_t n = a->i[1], in = kind == TL_C2R ? n / 2 + 1 : n, out = kind == TL_R2C ? n / 2 + 1 : n;
@@ -178,7 +181,7 @@ static tl_status transform(tl_ctx *ctx, const tl_args *a)
     if (st != TL_OK) return st;
     st = card_alloc(ctx, (size_t)a->out[0]->len * 4, &to);
     if (st == TL_OK) {
-        st = run(ctx, a, (float *)from, (float *)to, lines, inner);
+        st = transform_gpu_run(ctx, a, (float *)from, (float *)to, lines, inner);
         card_free(ctx, to);
     }
     card_free(ctx, from);

@@ -51,8 +51,9 @@ static tl_status wrap(tl_ctx *ctx, tl_storage *s, tl_type type, int64_t offset, 
     return TL_OK;
 }
 
-static tl_status make(tl_ctx *ctx, tl_device device, tl_type type, int ndim, const int64_t *dims,
-                      tl_tensor **out_t)
+static tl_status tensor_make(tl_ctx *ctx, tl_device device, tl_type type, int ndim,
+                             const int64_t *dims,
+                             tl_tensor **out_t)
 {
     int64_t     len = 0;
     tl_storage *s = NULL;
@@ -64,12 +65,12 @@ static tl_status make(tl_ctx *ctx, tl_device device, tl_type type, int ndim, con
 
 tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t)
 {
-    return make(ctx, ctx->device, type, ndim, dims, out_t);
+    return tensor_make(ctx, ctx->device, type, ndim, dims, out_t);
 }
 
 tl_status tl_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t)
 {
-    return make(ctx, TL_CPU, type, ndim, dims, out_t);
+    return tensor_make(ctx, TL_CPU, type, ndim, dims, out_t);
 }
 
 tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t)
