@@ -54,11 +54,14 @@ typedef struct tl_ctx tl_ctx;
 /* threads: 0 takes as many as the process may use processors (affinity, quota of its container).
 ** Results are bitwise repeatable for one thread count on one machine. A failure leaves no context
 ** that could hold a message: TL_EINVAL (threads not in 0..4096), TL_ENOMEM. Signal handlers of the
-** program need a stack of their own (SA_ONSTACK): core/onednn.c says why. */
+** program need a stack of their own (SA_ONSTACK): core/ops/onednn.c says why. */
 tl_status tl_ctx_new(int threads, tl_ctx **out_ctx);
 void tl_ctx_free(tl_ctx *ctx);
 /* the last failure, e.g. "matmul: a is [4,3], b is [2,5]" */
 const char *tl_errmsg(const tl_ctx *ctx);
+/* What messages call the first axis of a tensor: 0, as here, until a language that counts from 1
+** says 1. Functions number axes from 0 all the same. */
+void tl_number_axes_from(tl_ctx *ctx, int first);
 int tl_threads(const tl_ctx *ctx);
 
 /* Records st and a printf-style message on ctx and returns st, so that callers write: return

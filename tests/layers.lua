@@ -10,9 +10,9 @@ local LINES = { ["core/toeplab.h"] = 760, ["tests/device/emulate.h"] = 600,
 -- ---- What each room may use ----
 
 local may_include = { -- header -> the only files that may include it
-  { "^lua%.h$",       "^lua/", "^tests/lua_oom%.c$" },
-  { "^lauxlib%.h$",   "^lua/", "^tests/lua_oom%.c$" },
-  { "^lualib%.h$",    "^lua/", "^tests/lua_oom%.c$" },
+  { "^lua%.h$",       "^lua/", "^tests/glue/" },
+  { "^lauxlib%.h$",   "^lua/", "^tests/glue/" },
+  { "^lualib%.h$",    "^lua/", "^tests/glue/" },
   { "^sqlite3",       "^core/store/store[%w_]*%.[ch]$", "^core/text/json%.c$" },
   { "^pcre2",         "^core/text/pieces%.c$" },
   { "^hdf5",          "^core/store/h5%w*%.[ch]$" },
@@ -44,9 +44,10 @@ local may_quote = { -- room -> what its files include in quotes and call, beside
   { "^backends/fd/",   "^core/backend%.h$", "^core/status%.h$", "^backends/common/",
     "^backends/rac/rac%.h$" }, -- whose transforms it is built of
   { "^backends/",      "^core/backend%.h$", "^core/status%.h$", "^backends/common/" },
-  { "^lua/",           "^core/toeplab%.h$" },
+  { "^lua/",           "^core/toeplab%.h$", "^lua/glue/" },
   { "^tests/plugin/",  "^core/backend%.h$" },
-  { "^tests/",         "^core/", "^lua/glue%.h$" },
+  { "^tests/glue/",    "^core/", "^lua/glue/", "^tests/core/" },
+  { "^tests/",         "^core/", "^tests/core/" },
 }
 
 local may_require = { -- Lua room -> the modules it may ask for; tests may ask for any
@@ -143,14 +144,14 @@ rule("a header is included only where its concept lives", function(path, text, f
   end
 end)
 
--- The file that #include "name" in path means: the one beside path, else that in core, in lua or
--- among the stand-ins for CUDA. A header that is made from SQL counts as that.
+-- The file that #include "name" in path means: the one beside path, else that in core, in the
+-- glue or among the tools of tests. A header that is made from SQL counts as that.
 local function included(path, name, exists)
   local beside = path:match "^(.*)/" .. "/" .. name
   while beside:find "[^/]+/%.%./" do beside = beside:gsub("[^/]+/%.%./", "", 1) end
   local made = "core/store/" .. name:gsub("%.h$", ".sql")
-  for _, file in ipairs { beside, "core/" .. name, "lua/" .. name,
-    "tests/device/" .. name, made } do
+  for _, file in ipairs { beside, "core/" .. name, "lua/glue/" .. name,
+    "tests/core/" .. name, "tests/device/" .. name, made } do
     if exists(file) then return file end
   end
 end
@@ -427,12 +428,12 @@ local planted = { -- rule, path, text
   { 1, "backends/fft/x.c", c "#include <dlfcn.h>" },
   { 1, "backends/naive/x.c", c "#include <fftw3.h>" },
   { 1, "core/x.c",        c "#include <cblas.h>" },
-  { 1, "lua/x.c",         c "#include <hdf5.h>" },
+  { 1, "lua/glue/x.c",    c "#include <hdf5.h>" },
   { 1, "backends/naive/x.c", c "#include <toeplab.h>" },
   { 2, "core/x.c",        c "#include \"../tests/test.h\"" },
   { 2, "backends/naive/x.c", c "#include \"base/vecmath.h\"" },
   { 2, "backends/fft/x.c", c "#include \"../naive/naive.c\"" },
-  { 2, "lua/x.c",         c "#include \"base/vecmath.h\"" },
+  { 2, "lua/glue/x.c",    c "#include \"base/vecmath.h\"" },
   { 3, "experiments/x.lua", lua "local a = require \"decay\"" },
   { 3, "experiments/x.lua", lua "local a = require(\"toeplab.core\")" },
   { 3, "lua/toeplab/x.lua", lua "local a = require \"lfs\"" },
@@ -491,7 +492,7 @@ local clean = { -- path, text: near misses, in which nothing may be found
   { "core/x.c", c(body(60)) },
   { "core/x.c", c("/* " .. ("é"):rep(94) .. " */") },
   { "core/store/store.c", c "#include <sqlite3.h>\n#include \"base/file.h\"" },
-  { "lua/x.c", c "#include <lua.h>\n#include \"toeplab.h\"" },
+  { "lua/glue/x.c", c "#include <lua.h>\n#include \"toeplab.h\"" },
   { "backends/naive/x.c",
     c "#include \"backend.h\"\n#include \"../common/lag.h\"\n#include <stdlib.h>" },
   { "backends/naive/x.cu", c "#include \"../common/apply.cuh\"" },

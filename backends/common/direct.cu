@@ -31,8 +31,9 @@ static __device__ float woven(card_weave w, int64_t sequence, int64_t i, int64_t
 /* At step s the tap is s, or the s-th from the end if adjoint: either way the inputs that it meets
 ** are one further down than those of the tap before. */
 template <class T>
-static __global__ void apply(card_band j, int adjoint, const float *t, const float *x, card_weave w,
-                             float *y, int64_t groups, int64_t total)
+static __global__ void direct_apply(card_band j, int adjoint, const float *t, const float *x,
+                                    card_weave w,
+                                    float *y, int64_t groups, int64_t total)
 {
     EACH(e, total)
     {
@@ -62,7 +63,7 @@ tl_status card_band_apply(tl_ctx *ctx, const card_band *p, int adjoint, int64_t 
     int64_t    groups = (p->n + RUN - 1) / RUN, total = b * groups * p->d;
     card_weave more = w ? *w : card_weave();
     if (total == 0) return TL_OK;
-    auto kernel = p->wide ? apply<double> : apply<float>;
+    auto kernel = p->wide ? direct_apply<double> : direct_apply<float>;
     LAUNCH(kernel, blocks_for(total), THREADS, *p, adjoint, t, x, more, y, groups, total);
     return launched(ctx, "tno");
 }
@@ -94,8 +95,9 @@ static __device__ void add_unit(card_band j, int64_t chunks, int64_t u, int64_t 
 }
 
 template <class T>
-static __global__ void grad(card_band j, share s, const float *x, const float *dy, double *sums,
-                            int64_t groups, int64_t total)
+static __global__ void direct_grad(card_band j, share s, const float *x, const float *dy,
+                                   double *sums,
+                                   int64_t groups, int64_t total)
 {
     EACH(e, total)
     {
@@ -121,7 +123,7 @@ tl_status card_band_grad(tl_ctx *ctx, const card_band *p, int64_t b, const float
     int64_t   total = s.parts * groups * p->d;
     tl_status st = card_alloc(ctx, (size_t)(s.parts * len) * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;
-    auto kernel = p->wide ? grad<double> : grad<float>;
+    auto kernel = p->wide ? direct_grad<double> : direct_grad<float>;
     LAUNCH(kernel, blocks_for(total), THREADS, *p, s, x, dy, sums, groups, total);
     st = launched(ctx, "tno_grad");
     if (st == TL_OK) st = card_add_parts(ctx, sums, s.parts, len, add, dt);

@@ -37,7 +37,7 @@ static const tl_option options[] = {
     {0},
 };
 
-static int accepts(const tl_tno_problem *p, char *why, size_t size)
+static int fd_accepts(const tl_tno_problem *p, char *why, size_t size)
 {
     const char *isa = p->options[ISA].s, *reason = NULL;
     if (p->device != TL_CPU) reason = "it runs on the CPU only";
@@ -62,7 +62,7 @@ static int64_t half_size(const tl_tno_problem *p)
     return strcmp(size, "good") == 0 ? angle_size(p->n) : p->n;
 }
 
-static int64_t points(const tl_tno_problem *p, double *out)
+static int64_t fd_points(const tl_tno_problem *p, double *out)
 {
     int64_t half = half_size(p);
     for (int64_t m = 0; out && m <= half; m++) out[m] = PI * (double)m / (double)half;
@@ -79,14 +79,14 @@ typedef struct plan {
     void          *plan; /* of the way */
 } plan;
 
-static void release(void *state)
+static void fd_release(void *state)
 {
     plan *s = state;
     if (s->plan) s->way->release(s->plan);
     s->h->free(s->h, s);
 }
 
-static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
+static tl_status fd_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     fd_problem problem = {p->n, p->d, half_size(p), p->causal, p->options[ISA].s};
     plan      *s = h->alloc(h, sizeof *s);
@@ -100,29 +100,29 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
     if (st == TL_OK)
         *out_plan = s;
     else
-        release(s);
+        fd_release(s);
     return st;
 }
 
-static tl_status forward(void *state, const tl_tno_args *a)
+static tl_status fd_forward(void *state, const tl_tno_args *a)
 {
     const plan *s = state;
     return s->way->forward(s->plan, a);
 }
 
-static tl_status backward(void *state, const tl_tno_args *a)
+static tl_status fd_backward(void *state, const tl_tno_args *a)
 {
     const plan *s = state;
     return s->way->backward(s->plan, a);
 }
 
-static tl_status dense(void *state, const tl_tno_args *a)
+static tl_status fd_dense(void *state, const tl_tno_args *a)
 {
     const plan *s = state;
     return s->way->dense(s->plan, a);
 }
 
-static int64_t kept(void *state)
+static int64_t fd_kept(void *state)
 {
     const plan *s = state;
     return s->way->kept ? s->way->kept(s->plan) : 0;
@@ -134,13 +134,13 @@ const tl_tno_backend tl_tno_backend_entry = {
     .summary = "frequency domain: the encoder gives the response, O(n log n)",
     .domain = "frequency",
     .options = options,
-    .accepts = accepts,
-    .points = points,
+    .accepts = fd_accepts,
+    .points = fd_points,
     .width = width,
-    .plan = make,
-    .forward = forward,
-    .backward = backward,
-    .dense = dense,
-    .release = release,
-    .kept = kept,
+    .plan = fd_make,
+    .forward = fd_forward,
+    .backward = fd_backward,
+    .dense = fd_dense,
+    .release = fd_release,
+    .kept = fd_kept,
 };

@@ -78,22 +78,22 @@ static tl_status gradients(const card_convolution *s, const card_room *m, float 
     return launched(ctx, "fd");
 }
 
-static tl_status forward(void *state, const tl_tno_args *a)
+static tl_status fd_gpu_forward(void *state, const tl_tno_args *a)
 {
     return card_convolve(&((const plan *)state)->base, a);
 }
 
-static tl_status backward(void *state, const tl_tno_args *a)
+static tl_status fd_gpu_backward(void *state, const tl_tno_args *a)
 {
     return card_convolve_back(&((const plan *)state)->base, a);
 }
 
-static int64_t kept(void *state)
+static int64_t fd_gpu_kept(void *state)
 {
     return card_convolution_kept(&((const plan *)state)->base);
 }
 
-static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
+static tl_status fd_gpu_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     int64_t   points;
     tl_status st = card_points(h, "fd", p, &points);
@@ -113,4 +113,5 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
     return TL_OK;
 }
 
-const card_form card_fd_form = {"fd", {make, forward, backward, card_plan_free, kept}};
+const card_form card_fd_form = {"fd", {fd_gpu_make, fd_gpu_forward, fd_gpu_backward,
+                                       card_plan_free, fd_gpu_kept}};

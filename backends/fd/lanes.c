@@ -45,7 +45,7 @@ static lane carve(const plan *s, int thread)
                   .blocks = {blocks + 2 * s->block, blocks + 2 * s->block + s->part}};
 }
 
-static void release(void *state)
+static void lanes_release(void *state)
 {
     plan *s = state;
     circle_free(&s->c);
@@ -53,7 +53,7 @@ static void release(void *state)
     s->h->free(s->h, s);
 }
 
-static tl_status make(const tl_host *h, const fd_problem *p, void **out_plan)
+static tl_status lanes_make(const tl_host *h, const fd_problem *p, void **out_plan)
 {
     plan *s = h->alloc(h, sizeof *s);
     if (!s) return TL_ENOMEM;
@@ -74,7 +74,7 @@ static tl_status make(const tl_host *h, const fd_problem *p, void **out_plan)
     if (st == TL_OK && s->c.depth > 0)
         *out_plan = s;
     else
-        release(s);
+        lanes_release(s);
     return st;
 }
 
@@ -295,24 +295,24 @@ static void backward_tiles(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-static void run(const plan *s, const tl_tno_args *a, tl_body body)
+static void lanes_run(const plan *s, const tl_tno_args *a, tl_body body)
 {
     s->h->parallel(s->h, (s->p.d + s->lanes - 1) / s->lanes, 1, body, &(job){s, a});
 }
 
-static tl_status forward(void *state, const tl_tno_args *a)
+static tl_status lanes_forward(void *state, const tl_tno_args *a)
 {
-    run(state, a, forward_tiles);
+    lanes_run(state, a, forward_tiles);
     return TL_OK;
 }
 
-static tl_status backward(void *state, const tl_tno_args *a)
+static tl_status lanes_backward(void *state, const tl_tno_args *a)
 {
-    run(state, a, backward_tiles);
+    lanes_run(state, a, backward_tiles);
     return TL_OK;
 }
 
-static int64_t kept(void *state)
+static int64_t lanes_kept(void *state)
 {
     const plan *s = state;
     return (s->p.d + s->lanes - 1) / s->lanes * s->block;
@@ -346,10 +346,11 @@ static void dense_tiles(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-static tl_status dense(void *state, const tl_tno_args *a)
+static tl_status lanes_dense(void *state, const tl_tno_args *a)
 {
-    run(state, a, dense_tiles);
+    lanes_run(state, a, dense_tiles);
     return TL_OK;
 }
 
-const fd_way fd_lanes = {make, forward, backward, dense, release, kept};
+const fd_way fd_lanes = {lanes_make, lanes_forward, lanes_backward, lanes_dense, lanes_release,
+                         lanes_kept};

@@ -101,7 +101,7 @@ static void gradients(const convolution *s, const convolve_lane *w, float *dcoef
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
-static void release(void *state)
+static void lines_release(void *state)
 {
     plan *s = state;
     void *plans[] = {s->there, s->back, s->response, s->kernel};
@@ -121,7 +121,7 @@ static tl_status plan_transforms(plan *s)
     return st;
 }
 
-static tl_status make(const tl_host *h, const fd_problem *p, void **out_plan)
+static tl_status lines_make(const tl_host *h, const fd_problem *p, void **out_plan)
 {
     const tl_transforms *f = h->transforms(h);
     if (!f)
@@ -137,7 +137,7 @@ static tl_status make(const tl_host *h, const fd_problem *p, void **out_plan)
     if (st == TL_OK)
         *out_plan = s;
     else
-        release(s);
+        lines_release(s);
     return st;
 }
 
@@ -163,9 +163,10 @@ static void dense_tiles(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-static tl_status dense(void *state, const tl_tno_args *a)
+static tl_status lines_dense(void *state, const tl_tno_args *a)
 {
     return convolve_run(state, a, dense_tiles);
 }
 
-const fd_way fd_lines = {make, convolve_forward, convolve_backward, dense, release, NULL};
+const fd_way fd_lines = {lines_make, convolve_forward, convolve_backward, lines_dense,
+                         lines_release, NULL};

@@ -64,7 +64,7 @@ static void gradients(const convolution *s, const convolve_lane *w, float *dcoef
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
-static void release(void *state)
+static void fft_release(void *state)
 {
     plan *s = state;
     fft_plan_free(s->there);
@@ -86,11 +86,11 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
     if (st == TL_OK)
         *out_plan = s;
     else
-        release(s);
+        fft_release(s);
     return st;
 }
 
-static tl_status dense(void *state, const tl_tno_args *a)
+static tl_status fft_dense(void *state, const tl_tno_args *a)
 {
     const convolution *s = state;
     lag_dense(s->n, s->d, s->causal, a->coef, a->dense);
@@ -113,8 +113,8 @@ const tl_tno_backend tl_tno_backend_entry = {
     .plan = make,
     .forward = convolve_forward,
     .backward = convolve_backward,
-    .dense = dense,
-    .release = release,
+    .dense = fft_dense,
+    .release = fft_release,
     .transforms = &fft_transforms,
     .auto_length = INT64_MAX,
 };

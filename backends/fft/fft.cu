@@ -2,23 +2,24 @@
 ** one here. */
 #include "../common/apply.cuh"
 
-static tl_status forward(void *plan, const tl_tno_args *a)
+static tl_status fft_gpu_forward(void *plan, const tl_tno_args *a)
 {
     return card_convolve((const card_convolution *)plan, a);
 }
 
-static tl_status backward(void *plan, const tl_tno_args *a)
+static tl_status fft_gpu_backward(void *plan, const tl_tno_args *a)
 {
     return card_convolve_back((const card_convolution *)plan, a);
 }
 
-static int64_t kept(void *plan)
+static int64_t fft_gpu_kept(void *plan)
 {
     return card_convolution_kept((const card_convolution *)plan);
 }
 
 /* The points are all lags, or those nearer than an option says. */
-static tl_status make(const tl_host *h, const char *name, const tl_tno_problem *p, void **out_plan)
+static tl_status fft_gpu_make(const tl_host *h, const char *name, const tl_tno_problem *p,
+                              void **out_plan)
 {
     int64_t   lags;
     tl_status st = card_points(h, name, p, &lags);
@@ -32,13 +33,15 @@ static tl_status make(const tl_host *h, const char *name, const tl_tno_problem *
 
 static tl_status make_fft(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
-    return make(h, "fft", p, out_plan);
+    return fft_gpu_make(h, "fft", p, out_plan);
 }
 
 static tl_status make_rac(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
-    return make(h, "rac", p, out_plan);
+    return fft_gpu_make(h, "rac", p, out_plan);
 }
 
-const card_form card_fft_form = {"fft", {make_fft, forward, backward, card_plan_free, kept}};
-const card_form card_rac_form = {"rac", {make_rac, forward, backward, card_plan_free, kept}};
+const card_form card_fft_form = {"fft", {make_fft, fft_gpu_forward, fft_gpu_backward,
+                                         card_plan_free, fft_gpu_kept}};
+const card_form card_rac_form = {"rac", {make_rac, fft_gpu_forward, fft_gpu_backward,
+                                         card_plan_free, fft_gpu_kept}};

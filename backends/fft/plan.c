@@ -22,7 +22,7 @@ typedef struct request {
     float            *in, *out; /* to be overwritten by measuring */
 } request;
 
-static fftwf_plan make(const request *r, unsigned flags)
+static fftwf_plan fft_make(const request *r, unsigned flags)
 {
     fftwf_complex *in = (fftwf_complex *)r->in, *out = (fftwf_complex *)r->out;
     switch (r->kind) {
@@ -71,7 +71,7 @@ static fftwf_plan recall(const request *r, const char *path)
 {
     fftwf_forget_wisdom();
     if (!fftwf_import_wisdom_from_filename(path)) return NULL;
-    return make(r, FFTW_MEASURE | FFTW_WISDOM_ONLY);
+    return fft_make(r, FFTW_MEASURE | FFTW_WISDOM_ONLY);
 }
 
 /* The remembered plan, or a new one: measured, saved, and made again from the file, as a restarted
@@ -92,7 +92,7 @@ static fftwf_plan measured(const request *r, const char *folder)
     }
     fftwf_plan plan = recall(r, path);
     if (!plan) {
-        fftwf_plan trial = make(r, FFTW_MEASURE);
+        fftwf_plan trial = fft_make(r, FFTW_MEASURE);
         if (trial && save(path)) plan = recall(r, path);
         if (trial) fftwf_destroy_plan(trial);
     }
@@ -115,7 +115,7 @@ tl_status fft_plan(const tl_host *h, tl_transform_kind kind, int64_t n, int meas
         if (measure && h->cache_dir) plan = measured(&r, h->cache_dir);
         if (!plan) {
             fftwf_forget_wisdom(); /* an estimate would use it */
-            plan = make(&r, FFTW_ESTIMATE);
+            plan = fft_make(&r, FFTW_ESTIMATE);
         }
         (void)pthread_mutex_unlock(&planner);
     }

@@ -37,21 +37,21 @@ static lane carve(const plan *s, int thread)
     return (lane){(double *)p, p + 4 * s->n, block, x, x + BATCH * s->n};
 }
 
-static int accepts(const tl_tno_problem *p, char *why, size_t size)
+static int matrix_accepts(const tl_tno_problem *p, char *why, size_t size)
 {
     if (p->n <= INT_MAX) return lag_accepts(p, why, size);
     (void)snprintf(why, size, "its products have at most %d rows", INT_MAX);
     return 0;
 }
 
-static void release(void *state)
+static void matrix_release(void *state)
 {
     plan *s = state;
     s->h->free(s->h, s->scratch);
     s->h->free(s->h, s);
 }
 
-static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
+static tl_status matrix_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     int64_t each = ((6 + BLOCK + 2 * BATCH) * p->n + 15) / 16 * 16;
     plan   *s = h->alloc(h, sizeof *s);
@@ -59,7 +59,7 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
     *s = (plan){h, p->n, p->d, lag_zero(p), p->causal, each, NULL};
     s->scratch = h->alloc(h, (size_t)(each * h->threads) * sizeof *s->scratch);
     if (!s->scratch) {
-        release(s);
+        matrix_release(s);
         return TL_ENOMEM;
     }
     *out_plan = s;
@@ -91,7 +91,7 @@ static void materialise(const plan *s, const float *t, int64_t first, int64_t ro
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* y = T x for b sequences of one channel. */
-static void apply(const plan *s, const lane *w, int64_t b)
+static void matrix_apply(const plan *s, const lane *w, int64_t b)
 {
     for (int64_t i = 0; i < s->n; i += BLOCK) {
         int64_t rows = smaller(BLOCK, s->n - i), columns = s->causal ? i + rows : s->n;
@@ -134,7 +134,7 @@ static void forward_channels(void *user, int64_t begin, int64_t end, int thread)
         for (int64_t b = 0; b < a->b; b += BATCH) {
             int64_t count = smaller(BATCH, a->b - b), at = b * s->n * s->d;
             gather(a->x + at, count * s->n, s->d, c, w.x);
-            apply(s, &w, count);
+            matrix_apply(s, &w, count);
             scatter(w.y, count * s->n, s->d, c, a->y + at);
         }
     }
@@ -167,21 +167,21 @@ static void backward_channels(void *user, int64_t begin, int64_t end, int thread
     }
 }
 
-static tl_status forward(void *state, const tl_tno_args *a)
+static tl_status matrix_forward(void *state, const tl_tno_args *a)
 {
     plan *s = state;
     s->h->parallel(s->h, s->d, 1, forward_channels, &(job){s, a});
     return TL_OK;
 }
 
-static tl_status backward(void *state, const tl_tno_args *a)
+static tl_status matrix_backward(void *state, const tl_tno_args *a)
 {
     plan *s = state;
     s->h->parallel(s->h, s->d, 1, backward_channels, &(job){s, a});
     return TL_OK;
 }
 
-static tl_status dense(void *state, const tl_tno_args *a)
+static tl_status matrix_dense(void *state, const tl_tno_args *a)
 {
     const plan *s = state;
     lag_dense(s->n, s->d, s->causal, a->coef, a->dense);
@@ -193,12 +193,12 @@ const tl_tno_backend tl_tno_backend_entry = {
     .name = "matrix",
     .summary = "the matrix of each channel, written out and multiplied",
     .domain = "lag",
-    .accepts = accepts,
+    .accepts = matrix_accepts,
     .points = lag_points,
-    .plan = make,
-    .forward = forward,
-    .backward = backward,
-    .dense = dense,
-    .release = release,
+    .plan = matrix_make,
+    .forward = matrix_forward,
+    .backward = matrix_backward,
+    .dense = matrix_dense,
+    .release = matrix_release,
     .auto_length = 128, /* its work is n^2 */
 };

@@ -154,7 +154,7 @@ static tl_status backward_part(const plan *s, const room *m, const tl_tno_args *
     return st == TL_OK && a->dx ? store(s, p, m->dx, 0, s->n, a->dx) : st;
 }
 
-static tl_status run(const plan *s, const tl_tno_args *a, int backward)
+static tl_status matrix_gpu_run(const plan *s, const tl_tno_args *a, int backward)
 {
     room      m;
     tl_status st = reserve(s, a->b, backward, &m);
@@ -174,19 +174,19 @@ static tl_status run(const plan *s, const tl_tno_args *a, int backward)
     return st;
 }
 
-static tl_status forward(void *state, const tl_tno_args *a)
+static tl_status matrix_gpu_forward(void *state, const tl_tno_args *a)
 {
-    return a->b == 0 ? TL_OK : run((const plan *)state, a, 0);
+    return a->b == 0 ? TL_OK : matrix_gpu_run((const plan *)state, a, 0);
 }
 
-static tl_status backward(void *state, const tl_tno_args *a)
+static tl_status matrix_gpu_backward(void *state, const tl_tno_args *a)
 {
     const plan *s = (const plan *)state;
-    if (a->b > 0) return run(s, a, 1);
+    if (a->b > 0) return matrix_gpu_run(s, a, 1);
     return a->dcoef ? card_clear(s->ctx, a->dcoef, (size_t)(s->lags * s->d) * 4) : TL_OK;
 }
 
-static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
+static tl_status matrix_gpu_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     int64_t   lags;
     tl_status st = card_points(h, "matrix", p, &lags);
@@ -198,4 +198,5 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
     return TL_OK;
 }
 
-const card_form card_matrix_form = {"matrix", {make, forward, backward, card_plan_free}};
+const card_form card_matrix_form = {"matrix", {matrix_gpu_make, matrix_gpu_forward,
+                                               matrix_gpu_backward, card_plan_free}};

@@ -7,7 +7,7 @@ typedef struct plan {
     tl_tno_problem p;
 } plan;
 
-static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
+static tl_status naive_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     plan *s = h->alloc(h, sizeof *s);
     if (!s) return TL_ENOMEM;
@@ -16,14 +16,14 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
     return TL_OK;
 }
 
-static void release(void *state)
+static void naive_release(void *state)
 {
     plan *s = state;
     s->h->free(s->h, s);
 }
 
 /* y[b,i,c] = sum over j of t[i-j,c] x[b,j,c] */
-static tl_status forward(void *state, const tl_tno_args *a)
+static tl_status naive_forward(void *state, const tl_tno_args *a)
 {
     const tl_tno_problem *p = &((plan *)state)->p;
     int64_t n = p->n, d = p->d, zero = lag_zero(p);
@@ -66,7 +66,7 @@ static void coef_gradient(const tl_tno_problem *p, const tl_tno_args *a)
         }
 }
 
-static tl_status backward(void *state, const tl_tno_args *a)
+static tl_status naive_backward(void *state, const tl_tno_args *a)
 {
     const tl_tno_problem *p = &((plan *)state)->p;
     if (a->dx) input_gradient(p, a);
@@ -74,7 +74,7 @@ static tl_status backward(void *state, const tl_tno_args *a)
     return TL_OK;
 }
 
-static tl_status dense(void *state, const tl_tno_args *a)
+static tl_status naive_dense(void *state, const tl_tno_args *a)
 {
     const tl_tno_problem *p = &((plan *)state)->p;
     lag_dense(p->n, p->d, p->causal, a->coef, a->dense);
@@ -88,9 +88,9 @@ const tl_tno_backend tl_tno_backend_entry = {
     .domain = "lag",
     .accepts = lag_accepts,
     .points = lag_points,
-    .plan = make,
-    .forward = forward,
-    .backward = backward,
-    .dense = dense,
-    .release = release,
+    .plan = naive_make,
+    .forward = naive_forward,
+    .backward = naive_backward,
+    .dense = naive_dense,
+    .release = naive_release,
 };

@@ -6,13 +6,13 @@ typedef struct plan {
     card_band band; /* all of T */
 } plan;
 
-static tl_status forward(void *state, const tl_tno_args *a)
+static tl_status naive_gpu_forward(void *state, const tl_tno_args *a)
 {
     const plan *s = (const plan *)state;
     return card_band_apply(s->ctx, &s->band, 0, a->b, a->coef, a->x, NULL, a->y);
 }
 
-static tl_status backward(void *state, const tl_tno_args *a)
+static tl_status naive_gpu_backward(void *state, const tl_tno_args *a)
 {
     const plan *s = (const plan *)state;
     tl_status   st = TL_OK;
@@ -22,7 +22,7 @@ static tl_status backward(void *state, const tl_tno_args *a)
     return st;
 }
 
-static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
+static tl_status naive_gpu_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     int64_t   lags;
     tl_status st = card_points(h, "naive", p, &lags);
@@ -35,4 +35,5 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
     return TL_OK;
 }
 
-const card_form card_naive_form = {"naive", {make, forward, backward, card_plan_free}};
+const card_form card_naive_form = {"naive", {naive_gpu_make, naive_gpu_forward, naive_gpu_backward,
+                                             card_plan_free}};

@@ -52,13 +52,13 @@ static tl_tno_problem within(const tl_tno_problem *p)
     return cut;
 }
 
-static int64_t points(const tl_tno_problem *p, double *out)
+static int64_t rac_points(const tl_tno_problem *p, double *out)
 {
     tl_tno_problem cut = within(p);
     return lag_points(&cut, out);
 }
 
-static int accepts(const tl_tno_problem *p, char *why, size_t size)
+static int rac_accepts(const tl_tno_problem *p, char *why, size_t size)
 {
     if (rac_kernel_named(p->options[ISA].s)) return lag_accepts(p, why, size);
     (void)snprintf(why, size, "this processor has no %s", p->options[ISA].s);
@@ -74,7 +74,7 @@ static lane carve(const plan *s, int thread)
                   .rows = {rows, rows + each}, .carry = rows + 2 * each};
 }
 
-static void release(void *state)
+static void rac_release(void *state)
 {
     plan *s = state;
     rac_split_free(s->h, &s->split);
@@ -95,7 +95,7 @@ static tl_status set_blocks(plan *s)
     return st;
 }
 
-static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
+static tl_status rac_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     plan *s = h->alloc(h, sizeof *s);
     if (!s) return TL_ENOMEM;
@@ -115,7 +115,7 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
         if (!s->scratch) st = TL_ENOMEM;
     }
     if (st != TL_OK) {
-        release(s);
+        rac_release(s);
         return st;
     }
     *out_plan = s;
@@ -326,7 +326,7 @@ static int64_t groups_for(const plan *s, int64_t batch, int64_t count)
     return groups > 1 ? groups : 1;
 }
 
-static tl_status forward(void *state, const tl_tno_args *a)
+static tl_status rac_forward(void *state, const tl_tno_args *a)
 {
     plan *s = state;
     job   j = {s, a, groups_for(s, a->b, s->h->threads)};
@@ -334,7 +334,7 @@ static tl_status forward(void *state, const tl_tno_args *a)
     return TL_OK;
 }
 
-static tl_status backward(void *state, const tl_tno_args *a)
+static tl_status rac_backward(void *state, const tl_tno_args *a)
 {
     plan *s = state;
     job   j = {s, a, groups_for(s, a->b, SUMS)};
@@ -344,13 +344,13 @@ static tl_status backward(void *state, const tl_tno_args *a)
 }
 
 /* T^. From a forward call to its backward call it is not worth what memory takes to keep it. */
-static int64_t kept(void *state)
+static int64_t rac_kept(void *state)
 {
     const plan *s = state;
     return s->tiles * s->block;
 }
 
-static tl_status dense(void *state, const tl_tno_args *a)
+static tl_status rac_dense(void *state, const tl_tno_args *a)
 {
     const plan *s = state;
     lag_dense_within(s->lags, s->n, s->d, s->causal, a->coef, a->dense);
@@ -371,13 +371,13 @@ const tl_tno_backend tl_tno_backend_entry = {
     .summary = "right-angle convolution of our own, channels in vector lanes, O(n log n)",
     .domain = "lag",
     .options = options,
-    .accepts = accepts,
-    .points = points,
-    .plan = make,
-    .forward = forward,
-    .backward = backward,
-    .dense = dense,
-    .release = release,
-    .kept = kept,
+    .accepts = rac_accepts,
+    .points = rac_points,
+    .plan = rac_make,
+    .forward = rac_forward,
+    .backward = rac_backward,
+    .dense = rac_dense,
+    .release = rac_release,
+    .kept = rac_kept,
     .auto_length = INT64_MAX,
 };

@@ -19,7 +19,7 @@ typedef struct heap { /* hands out rows; with no memory behind it only counts th
     int64_t rows;
 } heap;
 
-static void *take(heap *h, int64_t rows)
+static void *ski_take(heap *h, int64_t rows)
 {
     h->rows += rows;
     return h->base ? h->base + (h->rows - rows) : NULL;
@@ -29,7 +29,7 @@ static void *take(heap *h, int64_t rows)
 enum { END = STEP + WIDTH };
 static void *take_padded(heap *h, int64_t rows)
 {
-    lanes *p = take(h, END + rows + END);
+    lanes *p = ski_take(h, END + rows + END);
     return p ? p + END : NULL;
 }
 
@@ -37,16 +37,16 @@ static ski_group carve_group(const ski_plan *s, heap *h)
 {
     const int64_t twice = sizeof(double) / sizeof(float);
     ski_group     g = {.column = -1};
-    g.x = take(h, s->window);
-    g.other = take(h, BLOCK);
-    g.taps = take(h, s->taps);
-    g.kernel = take(h, s->lags + END);
+    g.x = ski_take(h, s->window);
+    g.other = ski_take(h, BLOCK);
+    g.taps = ski_take(h, s->taps);
+    g.kernel = ski_take(h, s->lags + END);
     g.z = take_padded(h, s->r);
     g.g = take_padded(h, s->r);
-    g.v = take(h, s->r + END);
-    g.tap_sums = take(h, s->taps * twice);
-    g.kernel_sums = take(h, s->lags * twice);
-    g.spectra = take(h, s->line);
+    g.v = ski_take(h, s->r + END);
+    g.tap_sums = ski_take(h, s->taps * twice);
+    g.kernel_sums = ski_take(h, s->lags * twice);
+    g.spectra = ski_take(h, s->line);
     return g;
 }
 
@@ -54,10 +54,10 @@ static int64_t carve(const ski_plan *s, lanes *base, ski_work *w)
 {
     heap h = {base, 0};
     w->s = s;
-    w->out = take(&h, BLOCK);
-    w->flip = take(&h, ski_up(s->r));
-    w->sums = take(&h, larger(ski_up(s->taps), ski_up(s->lags + 1)));
-    for (int k = 0; k < 3; k++) w->line[k] = take(&h, s->line / LANES);
+    w->out = ski_take(&h, BLOCK);
+    w->flip = ski_take(&h, ski_up(s->r));
+    w->sums = ski_take(&h, larger(ski_up(s->taps), ski_up(s->lags + 1)));
+    for (int k = 0; k < 3; k++) w->line[k] = ski_take(&h, s->line / LANES);
     for (int64_t g = 0; g < s->groups; g++) w->group[g] = carve_group(s, &h);
     return h.rows;
 }
@@ -336,7 +336,7 @@ static void backward_tiles(void *user, int64_t begin, int64_t end, int thread)
         backward_tile(&w, j->a, tile * j->s->groups * LANES);
 }
 
-static void run(const ski_plan *s, const tl_tno_args *a, tl_body body)
+static void ski_run(const ski_plan *s, const tl_tno_args *a, tl_body body)
 {
     int64_t most = s->groups * LANES;
     s->h->parallel(s->h, (s->d + most - 1) / most, 1, body, &(job){s, a});
@@ -344,12 +344,12 @@ static void run(const ski_plan *s, const tl_tno_args *a, tl_body body)
 
 tl_status ski_forward(void *plan, const tl_tno_args *a)
 {
-    run(plan, a, forward_tiles);
+    ski_run(plan, a, forward_tiles);
     return TL_OK;
 }
 
 tl_status ski_backward(void *plan, const tl_tno_args *a)
 {
-    run(plan, a, backward_tiles);
+    ski_run(plan, a, backward_tiles);
     return TL_OK;
 }

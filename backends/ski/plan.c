@@ -77,7 +77,7 @@ static void warn(const tl_tno_problem *p, char *why, size_t size)
                    lambda, h, pow(lambda, h), ceil(safe * digits) / digits);
 }
 
-static int accepts(const tl_tno_problem *p, char *why, size_t size)
+static int ski_accepts(const tl_tno_problem *p, char *why, size_t size)
 {
     const char *reason = refusal(p);
     if (reason)
@@ -89,7 +89,7 @@ static int accepts(const tl_tno_problem *p, char *why, size_t size)
 
 /* sign(t) lambda^|t| for the lags of A, ascending. Where the mean is taken, lag 0 is asked for
 ** from both sides. */
-static int64_t points(const tl_tno_problem *p, double *out)
+static int64_t ski_points(const tl_tno_problem *p, double *out)
 {
     int64_t r = p->options[INDUCING].i, count = 0;
     double  log_lambda = log(p->options[LAMBDA].f), h = spacing(p);
@@ -117,7 +117,7 @@ static const tl_param params[] = {{"taps", "normal", taps_shape}, {0}};
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
-static void release(void *state)
+static void ski_release(void *state)
 {
     ski_plan *s = state;
     if (s->there) s->transforms->release(s->there);
@@ -144,7 +144,7 @@ static void describe(ski_plan *s, const tl_tno_problem *p)
     s->causal = p->causal;
     s->taps = taps(p);
     s->origin = p->causal ? 0 : s->taps / 2;
-    s->points = points(p, NULL);
+    s->points = ski_points(p, NULL);
     s->low = !is(p, PARTS, "sparse");
     s->each_token = is(p, MASKING, "token");
     if (s->low) {
@@ -169,7 +169,7 @@ static tl_status plan_weights(ski_plan *s, const tl_tno_problem *p)
     return TL_OK;
 }
 
-static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
+static tl_status ski_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     ski_plan *s = h->alloc(h, sizeof *s);
     if (!s) return TL_ENOMEM;
@@ -189,7 +189,7 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
     if (st == TL_OK)
         *out_plan = s;
     else
-        release(s);
+        ski_release(s);
     return st;
 }
 
@@ -200,11 +200,11 @@ const tl_tno_backend tl_tno_backend_entry = {
     .domain = "warp",
     .options = options,
     .params = params,
-    .accepts = accepts,
-    .points = points,
-    .plan = make,
+    .accepts = ski_accepts,
+    .points = ski_points,
+    .plan = ski_make,
     .forward = ski_forward,
     .backward = ski_backward,
     .dense = ski_dense,
-    .release = release,
+    .release = ski_release,
 };

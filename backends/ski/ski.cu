@@ -29,7 +29,7 @@ typedef struct plan {
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
-static void release(void *state)
+static void ski_gpu_release(void *state)
 {
     plan *s = (plan *)state;
     card_free(s->ctx, s->mesh.start);
@@ -117,7 +117,7 @@ static tl_status describe(plan *s, const tl_tno_problem *p, const chosen *o)
     return plan_mesh(s, &grid);
 }
 
-static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
+static tl_status ski_gpu_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     chosen    o;
     int64_t   points;
@@ -132,7 +132,7 @@ static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan
     if (st == TL_OK)
         *out_plan = s;
     else
-        release(s);
+        ski_gpu_release(s);
     return st;
 }
 
@@ -170,7 +170,7 @@ typedef struct room {
     float    *u[WIDTH]; /* [b,r,d]; bidirectional: only the first, W' x times A */
 } room;
 
-static float *take(float **next, int64_t floats)
+static float *ski_gpu_take(float **next, int64_t floats)
 {
     *next += floats;
     return *next - floats;
@@ -179,8 +179,8 @@ static float *take(float **next, int64_t floats)
 static void take_parts(const plan *s, int64_t b, float **next, ski_parts *to)
 {
     int64_t each = b * s->mesh.r * s->mesh.d;
-    for (int q = 0; q < s->mesh.width; q++) to->part[q] = take(next, each);
-    to->all = take(next, each);
+    for (int q = 0; q < s->mesh.width; q++) to->part[q] = ski_gpu_take(next, each);
+    to->all = ski_gpu_take(next, each);
 }
 
 static tl_status reserve(const plan *s, int64_t b, int backward, room *m)
@@ -192,9 +192,9 @@ static tl_status reserve(const plan *s, int64_t b, int backward, room *m)
     tl_status st = card_alloc(s->ctx, floats * 4, (void **)&m->block);
     if (st != TL_OK) return st;
     float *next = m->block;
-    m->kernel = take(&next, kernel);
-    m->dkernel = take(&next, kernel);
-    for (int q = 0; q < used; q++) m->u[q] = take(&next, each);
+    m->kernel = ski_gpu_take(&next, kernel);
+    m->dkernel = ski_gpu_take(&next, kernel);
+    for (int q = 0; q < used; q++) m->u[q] = ski_gpu_take(&next, each);
     take_parts(s, b, &next, &m->of_x);
     if (backward) take_parts(s, b, &next, &m->of_dy);
     return TL_OK;
@@ -289,7 +289,7 @@ static tl_status forward_low(const plan *s, const room *m, const tl_tno_args *a)
     return st;
 }
 
-static tl_status forward(void *state, const tl_tno_args *a)
+static tl_status ski_gpu_forward(void *state, const tl_tno_args *a)
 {
     const plan *s = (const plan *)state;
     card_band   taps = taps_of(s);
@@ -339,7 +339,7 @@ static tl_status backward_taps(const plan *s, const tl_tno_args *a)
     return st;
 }
 
-static tl_status backward(void *state, const tl_tno_args *a)
+static tl_status ski_gpu_backward(void *state, const tl_tno_args *a)
 {
     const plan *s = (const plan *)state;
     card_band   taps = taps_of(s);
@@ -356,4 +356,5 @@ static tl_status backward(void *state, const tl_tno_args *a)
     return st;
 }
 
-const card_form card_ski_form = {"ski", {make, forward, backward, release}};
+const card_form card_ski_form = {"ski", {ski_gpu_make, ski_gpu_forward, ski_gpu_backward,
+                                         ski_gpu_release}};

@@ -13,6 +13,7 @@ struct tl_ctx {
     int multiplies; /* the libraries of products have what they need (ops/gemm.c) */
     tl_precision_kind precision;
     char message[1024];
+    int first_axis; /* what messages call axis 0 */
     struct tl_pool *pool;       /* base/threads.c */
     struct tl_cache *cache;     /* base/memory.c */
     struct tl_kernels *kernels; /* engine/launch.h */
@@ -40,6 +41,12 @@ struct tl_ctx {
     ** above this one. */
     void (*close)(tl_ctx *ctx);
 };
+
+/* The number by which a message calls an axis; one that counts from the end stays as it is. */
+static inline long long tl_axis_number(const tl_ctx *ctx, int axis)
+{
+    return axis < 0 ? axis : (long long)axis + ctx->first_axis;
+}
 
 /* Drops one of refs; the last one closes the context. */
 static inline void tl_ctx_unref(tl_ctx *ctx)

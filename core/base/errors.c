@@ -39,3 +39,5 @@ tl_status tl_fail(tl_ctx *ctx, tl_status st, const char *format, ...)
 }
 
 const char *tl_errmsg(const tl_ctx *ctx) { return ctx->message; }
+
+void tl_number_axes_from(tl_ctx *ctx, int first) { ctx->first_axis = first; }

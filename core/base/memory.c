@@ -85,7 +85,7 @@ static void put(pool *p, block *b)
     *list = b;
 }
 
-static void take(pool *p, block *b)
+static void memory_take(pool *p, block *b)
 {
     if (b->last)
         b->last->next = b->next;
@@ -112,12 +112,12 @@ static void join(pool *p, block *b)
 {
     block *front = b->before, *behind = after(b);
     if (behind && !behind->used) {
-        take(p, behind);
+        memory_take(p, behind);
         b->bytes += behind->bytes;
         b->final = behind->final;
     }
     if (front && !front->used) {
-        take(p, front);
+        memory_take(p, front);
         front->bytes += b->bytes;
         front->final = b->final;
         b = front;
@@ -182,7 +182,7 @@ static void shrink(tl_cache *c, pool *p, int all)
             at = &s->next;
             continue;
         }
-        if (!all) take(p, first);
+        if (!all) memory_take(p, first);
         c->info.cached -= s->bytes;
         *at = s->next;
         free(s);
@@ -224,7 +224,7 @@ static block *request(tl_ctx *ctx, size_t bytes)
         b = extend(c, p, bytes);
     }
     if (!b) return NULL;
-    take(p, b);
+    memory_take(p, b);
     cut(p, b, bytes);
     return b;
 }

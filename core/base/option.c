@@ -120,7 +120,7 @@ static tl_status unknown(tl_ctx *ctx, const tl_tno_backend *b, const char *key)
 /* ---- All values ------------------------------------------------------------------------------ */
 
 /* The index of key in the table, or -1. */
-static int find(const tl_tno_backend *b, const char *key, size_t len)
+static int option_find(const tl_tno_backend *b, const char *key, size_t len)
 {
     const tl_option *o = b->options;
     for (int i = 0; o && o[i].name; i++)
@@ -135,7 +135,7 @@ static tl_status choose(tl_ctx *ctx, const tl_tno_backend *b, const char *const 
     for (; *given; given++) {
         size_t len = strcspn(*given, "=");
         char   key[64];
-        int    i = find(b, *given, len);
+        int    i = option_find(b, *given, len);
         (void)snprintf(key, sizeof key, "%.*s", len < 60 ? (int)len : 60, *given);
         if (i < 0) return unknown(ctx, b, key);
         if ((*given)[len] != '=')

@@ -56,7 +56,7 @@ static void relax(int looks)
 #endif
 }
 
-static void run(const job *j, int64_t t)
+static void threads_run(const job *j, int64_t t)
 {
     j->body(j->user, j->count * t / j->parts, j->count * (t + 1) / j->parts, (int)t);
 }
@@ -79,7 +79,7 @@ static void *work(void *user)
     struct tl_pool *pool = w->pool;
     while (await(w) == WORK) {
         atomic_store(&w->state, IDLE);
-        run(&pool->job, w->part);
+        threads_run(&pool->job, w->part);
         if (atomic_fetch_sub(&pool->pending, 1) == 1) {
             pthread_mutex_lock(&pool->lock);
             pthread_cond_signal(&pool->done);
@@ -111,7 +111,7 @@ void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, 
     pool->job = (job){body, user, count, parts};
     atomic_store(&pool->pending, (int)parts - 1);
     for (int64_t t = 1; t < parts; t++) post(&pool->workers[t - 1], WORK);
-    run(&pool->job, 0);
+    threads_run(&pool->job, 0);
     for (int i = 0; i < LOOKS && atomic_load(&pool->pending) > 0; i++) relax(i);
     if (atomic_load(&pool->pending) > 0) {
         pthread_mutex_lock(&pool->lock);

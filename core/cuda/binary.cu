@@ -5,7 +5,7 @@ extern "C" {
 #include "ops/walk.h"
 }
 
-static __device__ float apply(int kind, float a, float b)
+static __device__ float binary_gpu_apply(int kind, float a, float b)
 {
     switch (kind) {
     case TL_ADD: return a + b;
@@ -30,7 +30,7 @@ static __device__ void places(const walk &w, int64_t i, int64_t *a, int64_t *b)
 static __global__ void even_each(int kind, const float *a, int64_t sa, const float *b, int64_t sb,
                                  float *y, int64_t n)
 {
-    EACH(i, n) y[i] = apply(kind, a[i * sa], b[i * sb]);
+    EACH(i, n) y[i] = binary_gpu_apply(kind, a[i * sa], b[i * sb]);
 }
 
 static __global__ void walked_each(int kind, walk w, const float *a, const float *b, float *y,
@@ -40,7 +40,7 @@ static __global__ void walked_each(int kind, walk w, const float *a, const float
     {
         int64_t p, q;
         places(w, i, &p, &q);
-        y[i] = apply(kind, a[p], b[q]);
+        y[i] = binary_gpu_apply(kind, a[p], b[q]);
     }
 }
 

@@ -198,7 +198,7 @@ static tl_status forward_layer(tl_ctx *ctx, const mlp *j, int l, const float *x,
 }
 
 /* p: the network   out[0] y   out[1] states */
-static tl_status forward(tl_ctx *ctx, const tl_args *args)
+static tl_status mlp_gpu_forward(tl_ctx *ctx, const tl_args *args)
 {
     const mlp *j = (const mlp *)args->p;
     int64_t    each = j->rows * j->width;
@@ -252,7 +252,7 @@ static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const room *m,
 }
 
 /* p: the network, with dx and the gradients of its layers   in[0] dy   in[1] states   out[0] dx */
-static tl_status backward(tl_ctx *ctx, const tl_args *args)
+static tl_status mlp_gpu_backward(tl_ctx *ctx, const tl_args *args)
 {
     const mlp       *j = (const mlp *)args->p;
     const mlp_layer *p = &j->layers[0];
@@ -274,4 +274,5 @@ static tl_status backward(tl_ctx *ctx, const tl_args *args)
     return st;
 }
 
-const tl_kernel_row card_mlp[] = {{TL_OP_mlp, forward}, {TL_OP_mlp_grad, backward}, {}};
+const tl_kernel_row card_mlp[] = {{TL_OP_mlp, mlp_gpu_forward}, {TL_OP_mlp_grad, mlp_gpu_backward},
+                                  {}};

@@ -37,7 +37,8 @@ void card_spectra_close(tl_ctx *ctx)
     while (card_of(ctx)->spectra) drop(&card_of(ctx)->spectra);
 }
 
-static tl_status make(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spectra **out)
+static tl_status transform_gpu_make(tl_ctx *ctx, tl_transform_kind kind, int n, int batch,
+                                    spectra **out)
 {
     cufftType type = kind == TL_R2C ? CUFFT_R2C : kind == TL_C2R ? CUFFT_C2R : CUFFT_C2C;
     spectra  *s = (spectra *)malloc(sizeof *s);
@@ -66,7 +67,8 @@ static tl_status make(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spe
 }
 
 /* The plan, moved to the front of the list. */
-static tl_status find(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spectra **out)
+static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, int batch,
+                                    spectra **out)
 {
     card     *c = card_of(ctx);
     spectra **at = &c->spectra, **oldest = NULL, *s;
@@ -82,7 +84,7 @@ static tl_status find(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spe
         if (c->capture)
             return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met a transform of a new size");
         if (count >= KEPT && oldest) drop(oldest);
-        tl_status st = make(ctx, kind, n, batch, &s);
+        tl_status st = transform_gpu_make(ctx, kind, n, batch, &s);
         if (st != TL_OK) return st;
     }
     if (c->capture) s->in_graph = 1;
@@ -100,7 +102,7 @@ tl_status card_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch
     if (n > INT32_MAX || batch > INT32_MAX)
         return tl_fail(ctx, TL_ESHAPE, "cufft: %lld transforms of length %lld are too many",
                        (long long)batch, (long long)n);
-    tl_status found = find(ctx, kind, (int)n, (int)batch, &s);
+    tl_status found = transform_gpu_find(ctx, kind, (int)n, (int)batch, &s);
     if (found != TL_OK) return found;
     if (kind == TL_R2C)
         st = cufftExecR2C(s->plan, from, (cufftComplex *)to);
@@ -144,7 +146,7 @@ static __global__ void from_lines(const float *lines, float *y, int64_t size, in
     }
 }
 
-static tl_status run(tl_ctx *ctx, const tl_args *args, float *from, float *to)
+static tl_status transform_gpu_run(tl_ctx *ctx, const tl_args *args, float *from, float *to)
 {
     const tl_transform_args *a = (const tl_transform_args *)args->p;
     middle  before = {a->kind == TL_C2R && a->middle != 1 ? a->n : 0, a->middle};
@@ -170,7 +172,7 @@ static tl_status transform(tl_ctx *ctx, const tl_args *a)
     if (st != TL_OK) return st;
     st = card_alloc(ctx, after, &to);
     if (st == TL_OK) {
-        st = run(ctx, a, (float *)from, (float *)to);
+        st = transform_gpu_run(ctx, a, (float *)from, (float *)to);
         card_free(ctx, to);
     }
     card_free(ctx, from);

@@ -43,7 +43,7 @@ static int file_of(const char *name, char *path, size_t size)
     return 0;
 }
 
-static tl_status find(tl_ctx *ctx, const char *name, char *path, size_t size)
+static tl_status device_find(tl_ctx *ctx, const char *name, char *path, size_t size)
 {
     if (file_of(name, path, size)) return TL_OK;
     return tl_fail(ctx, TL_EDEVICE, "device '%s': this build has none of that name (one for cards "
@@ -53,7 +53,7 @@ static tl_status find(tl_ctx *ctx, const char *name, char *path, size_t size)
 static tl_status load(tl_ctx *ctx, const char *name, const tl_engine **out)
 {
     char      path[PATH_MAX];
-    tl_status st = find(ctx, name, path, sizeof path);
+    tl_status st = device_find(ctx, name, path, sizeof path);
     if (st == TL_OK && !tl_elf_whole(path))
         st = tl_fail(ctx, TL_EDEVICE, "device '%s': %s: is truncated", name, path);
     if (st != TL_OK) return st;
@@ -116,7 +116,7 @@ tl_status tl_device_file(tl_ctx *ctx, const char *device, char *path, size_t siz
     char      name[PATH_MAX];
     int       card = 0;
     tl_status st = split(ctx, device, name, sizeof name, &card);
-    return st == TL_OK ? find(ctx, name, path, size) : st;
+    return st == TL_OK ? device_find(ctx, name, path, size) : st;
 }
 
 static tl_status meet(tl_ctx *ctx, const char *device, const tl_engine **out, int *card)

@@ -57,7 +57,7 @@ tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis)
     int a = *axis < 0 ? *axis + x->ndim : *axis;
     if (a < 0 || a >= x->ndim)
         return tl_fail(ctx, TL_EINVAL, "%s: %s has no axis %lld", op, SHAPE(x),
-                       *axis < 0 ? (long long)*axis : *axis + 1LL);
+                       tl_axis_number(ctx, *axis));
     *axis = a;
     return TL_OK;
 }

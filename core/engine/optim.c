@@ -37,8 +37,8 @@ static tl_status add(tl_trained_list *list, tl_op op, tl_tensor *p, tl_tensor *m
 
 /* Fills list with all parameters that have a gradient, and runs op on it. m, v: NULL where op has
 ** none. */
-static tl_status run(tl_op op, tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
-                     int count, tl_trained_list *list)
+static tl_status optim_run(tl_op op, tl_tensor *const *params, tl_tensor *const *m,
+                           tl_tensor *const *v, int count, tl_trained_list *list)
 {
     tl_ctx   *ctx = params[0]->ctx;
     tl_status st = TL_OK;
@@ -87,8 +87,8 @@ static tl_status adam_kernel(tl_ctx *ctx, const tl_args *a)
 }
 
 /* Whether t is a float32 tensor of p's shape. */
-static tl_status check(const char *op, const char *name, int i, const tl_tensor *p,
-                       const tl_tensor *t)
+static tl_status optim_check(const char *op, const char *name, int i, const tl_tensor *p,
+                             const tl_tensor *t)
 {
     if (p->type != TL_F32 || (t && t->type != TL_F32))
         return tl_fail(p->ctx, TL_ETYPE, "%s: parameter %d or its %s is int32", op, i + 1, name);
@@ -108,11 +108,11 @@ tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor 
         return tl_fail(params[0]->ctx, TL_EINVAL, "adam: kind %d, step %lld, beta1 %g, beta2 %g",
                        (int)opt->kind, (long long)opt->step, opt->beta1, opt->beta2);
     for (int i = 0; i < count && st == TL_OK; i++) { /* all or none */
-        st = check("adam", "m", i, params[i], m[i]);
-        if (st == TL_OK) st = check("adam", "v", i, params[i], v[i]);
+        st = optim_check("adam", "m", i, params[i], m[i]);
+        if (st == TL_OK) st = optim_check("adam", "v", i, params[i], v[i]);
     }
     tl_trained_list list = {.adam = opt, .scale = grad_scale};
-    return st == TL_OK ? run(TL_OP_adam, params, m, v, count, &list) : st;
+    return st == TL_OK ? optim_run(TL_OP_adam, params, m, v, count, &list) : st;
 }
 
 /* ---- Gradient descent ------------------------------------------------------------------------ */
@@ -160,10 +160,10 @@ tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count
     if (momentum != 0 && !buf)
         return tl_fail(params[0]->ctx, TL_EINVAL, "sgd: momentum %g needs buffers", momentum);
     for (int i = 0; i < count && st == TL_OK; i++)
-        st = check("sgd", "momentum buffer", i, params[i], momentum != 0 ? buf[i] : NULL);
+        st = optim_check("sgd", "momentum buffer", i, params[i], momentum != 0 ? buf[i] : NULL);
     tl_trained_list list = {.scale = grad_scale, .sgd = {lr, momentum, weight_decay}};
     if (momentum == 0) buf = NULL;
-    return st == TL_OK ? run(TL_OP_sgd, params, buf, NULL, count, &list) : st;
+    return st == TL_OK ? optim_run(TL_OP_sgd, params, buf, NULL, count, &list) : st;
 }
 
 /* ---- Norm ------------------------------------------------------------------------------------ */
@@ -215,7 +215,7 @@ tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_norm)
         *out_norm = 0;
         return TL_OK;
     }
-    tl_status st = run(TL_OP_norm2, params, NULL, NULL, count, &list);
+    tl_status st = optim_run(TL_OP_norm2, params, NULL, NULL, count, &list);
     if (st == TL_OK) *out_norm = sqrt(list.sum);
     return st;
 }

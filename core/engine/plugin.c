@@ -52,7 +52,7 @@ static const tl_plugin *named(const tl_ctx *ctx, const char *name)
 }
 
 /* The abi is looked at first: what follows it may be laid out differently in another version. */
-static tl_status check(tl_ctx *ctx, const tl_tno_backend *b, const char *path)
+static tl_status plugin_check(tl_ctx *ctx, const tl_tno_backend *b, const char *path)
 {
     if (!b)
         return tl_fail(ctx, TL_EBACKEND, "%s: it exports no " ENTRY ", so it is no backend", path);
@@ -96,7 +96,7 @@ tl_status tl_backend_load(tl_ctx *ctx, const char *path)
         return tl_fail(ctx, TL_EBACKEND, "%s: %s", path, why);
     }
     const tl_tno_backend *b = dlsym(file, ENTRY);
-    tl_status             st = check(ctx, b, path);
+    tl_status             st = plugin_check(ctx, b, path);
     if (st == TL_OK) st = keep(ctx, b, path);
     if (st != TL_OK) (void)dlclose(file); /* no code of it has run */
     return st;

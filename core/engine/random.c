@@ -156,7 +156,7 @@ static void dropout_part(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-static void run(tl_ctx *ctx, fill *f, tl_body body)
+static void random_run(tl_ctx *ctx, fill *f, tl_body body)
 {
     tl_parallel(ctx, (f->len + GROUP - 1) / GROUP, GRAIN, body, f);
 }
@@ -166,7 +166,7 @@ static tl_status uniform(tl_ctx *ctx, const tl_args *a)
 {
     fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
               .out = F32(a->out[0]), .a = (float)a->f[0], .b = (float)(a->f[1] - a->f[0])};
-    run(ctx, &f, uniform_part);
+    random_run(ctx, &f, uniform_part);
     return TL_OK;
 }
 
@@ -175,7 +175,7 @@ static tl_status normal(tl_ctx *ctx, const tl_args *a)
 {
     fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
               .out = F32(a->out[0]), .a = (float)a->f[0], .b = (float)a->f[1]};
-    run(ctx, &f, normal_part);
+    random_run(ctx, &f, normal_part);
     return TL_OK;
 }
 
@@ -185,7 +185,7 @@ static tl_status dropout(tl_ctx *ctx, const tl_args *a)
     fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
               .in = F32(a->in[0]), .out = F32(a->out[0]), .a = (float)(1.0 / (1.0 - a->f[0])),
               .threshold = (uint64_t)(a->f[0] * 0x1p32)};
-    run(ctx, &f, dropout_part);
+    random_run(ctx, &f, dropout_part);
     return TL_OK;
 }
 

@@ -19,8 +19,8 @@ static tl_status length(tl_ctx *ctx, int ndim, const int64_t *dims, int64_t *out
         return tl_fail(ctx, TL_ESHAPE, "a tensor has 0 to %d dimensions, not %d", TL_MAXDIMS, ndim);
     for (int i = 0; i < ndim; i++) {
         if (dims[i] < 0)
-            return tl_fail(ctx, TL_ESHAPE, "dimension %d is negative: %lld", i + 1,
-                           (long long)dims[i]);
+            return tl_fail(ctx, TL_ESHAPE, "dimension %lld is negative: %lld",
+                           tl_axis_number(ctx, i), (long long)dims[i]);
         empty |= dims[i] == 0;
         if (dims[i] && (__builtin_mul_overflow(len, dims[i], &len) || len > INT64_MAX / 8))
             return tl_fail(ctx, TL_ENOMEM, "out of memory: a tensor of more than 2^60 elements");
@@ -51,8 +51,9 @@ static tl_status wrap(tl_ctx *ctx, tl_storage *s, tl_type type, int64_t offset, 
     return TL_OK;
 }
 
-static tl_status make(tl_ctx *ctx, tl_device device, tl_type type, int ndim, const int64_t *dims,
-                      tl_tensor **out_t)
+static tl_status tensor_make(tl_ctx *ctx, tl_device device, tl_type type, int ndim,
+                             const int64_t *dims,
+                             tl_tensor **out_t)
 {
     int64_t     len = 0;
     tl_storage *s = NULL;
@@ -64,13 +65,13 @@ static tl_status make(tl_ctx *ctx, tl_device device, tl_type type, int ndim, con
 
 tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t)
 {
-    return make(ctx, ctx->device, type, ndim, dims, out_t);
+    return tensor_make(ctx, ctx->device, type, ndim, dims, out_t);
 }
 
 tl_status tl_tensor_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
                              tl_tensor **out_t)
 {
-    return make(ctx, TL_CPU, type, ndim, dims, out_t);
+    return tensor_make(ctx, TL_CPU, type, ndim, dims, out_t);
 }
 
 tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t)

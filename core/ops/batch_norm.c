@@ -156,7 +156,7 @@ static tl_status batch_norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 }
 
 /* t: weight, bias (may be NULL), running mean and variance */
-static tl_status check(const tl_tensor *x, tl_tensor *const t[4], int training)
+static tl_status batch_norm_check(const tl_tensor *x, tl_tensor *const t[4], int training)
 {
     static const char *const names[4] = {"weight", "bias", "running mean", "running variance"};
     tl_ctx *ctx = x->ctx;
@@ -182,7 +182,8 @@ tl_status tl_batch_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, tl_ten
 {
     tl_ctx    *ctx = x->ctx;
     tl_tensor *inputs[3] = {x, weight, bias}, *y = NULL, *stats = NULL;
-    tl_status  st = check(x, (tl_tensor *[]){weight, bias, running_mean, running_var}, training);
+    tl_status  st = batch_norm_check(x, (tl_tensor *[]){weight, bias, running_mean, running_var},
+                                     training);
     if (st == TL_OK) st = tl_new_like(x, &y);
     if (st == TL_OK) st = tl_new(ctx, TL_F32, 2, (int64_t[]){2, tl_cols(x)}, &stats);
     if (st == TL_OK) {

@@ -92,7 +92,7 @@ static void run_batch(void *user, int64_t begin, int64_t end, int thread)
     for (int64_t i = begin; i < end; i++) run_part(user, i, 0, thread);
 }
 
-static void run(const tl_ctx *ctx, work *w)
+static void gemm_run(const tl_ctx *ctx, work *w)
 {
     const tl_product *p = &w->shape;
     if (w->count == 1)
@@ -183,7 +183,7 @@ static tl_status run_bf16(tl_ctx *ctx, work *w)
     w->scratch = scratch + bytes_a + bytes_b;
     tl_parallel(ctx, w->count * rows_a, 1 + ROUND_GRAIN / columns_a, round_rows, &a);
     tl_parallel(ctx, w->count * rows_b, 1 + ROUND_GRAIN / columns_b, round_rows, &b);
-    run(ctx, w);
+    gemm_run(ctx, w);
     tl_release(ctx, scratch);
     st = (tl_status)w->failed;
     return st == TL_OK ? TL_OK : tl_fail(ctx, st, "oneDNN: a product failed");
@@ -228,7 +228,7 @@ static tl_status run_any(tl_ctx *ctx, work *w)
     if (st != TL_OK) return st;
     if (ctx->precision == TL_BF16 && w->count > 0 && p->m > 0 && p->n > 0 && p->k > 0)
         return run_bf16(ctx, w);
-    run(ctx, w);
+    gemm_run(ctx, w);
     st = (tl_status)w->failed;
     return st == TL_OK ? TL_OK : tl_fail(ctx, st, "out of memory: a matrix product [%lld,%lld] "
                                          "[%lld,%lld]", (long long)p->m, (long long)p->k,

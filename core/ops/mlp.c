@@ -226,8 +226,8 @@ static tl_status check_layer(tl_ctx *ctx, const tl_mlp_layer *p, int l, int64_t 
     return st;
 }
 
-static tl_status check(const tl_tensor *x, const tl_mlp_layer *layers, int count,
-                       tl_unary_kind act, int residual, const tl_tensor *scale)
+static tl_status mlp_check(const tl_tensor *x, const tl_mlp_layer *layers, int count,
+                           tl_unary_kind act, int residual, const tl_tensor *scale)
 {
     tl_ctx   *ctx = x->ctx;
     tl_status st = TL_OK;
@@ -298,7 +298,7 @@ static int recorded(const tl_ctx *ctx, tl_tensor *const *list, int count)
     return 0;
 }
 
-static tl_status run(tl_ctx *ctx, mlp *j, tl_tensor **list, int count, tl_tensor **out_y)
+static tl_status mlp_run(tl_ctx *ctx, mlp *j, tl_tensor **list, int count, tl_tensor **out_y)
 {
     tl_tensor *y = NULL;
     tl_args    saved = {.p = j};
@@ -326,7 +326,7 @@ tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_k
 {
     tl_ctx   *ctx = x->ctx;
     int       listed = FIRST + count * MLP_PARAMS;
-    tl_status st = check(x, layers, count, act, residual, scale);
+    tl_status st = mlp_check(x, layers, count, act, residual, scale);
     if (st != TL_OK) return st;
     tl_tensor **list = calloc((size_t)listed, sizeof *list);
     mlp        *j = list ? network(ctx, layers, count, list) : NULL;
@@ -335,7 +335,7 @@ tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_k
         list[SCALE] = scale;
         j->act = act;
         j->residual = residual != 0;
-        st = run(ctx, j, list, listed, out_y);
+        st = mlp_run(ctx, j, list, listed, out_y);
     } else {
         st = tl_fail(ctx, TL_ENOMEM, "out of memory");
     }

@@ -52,8 +52,9 @@ static void add_bias(const mlp_layer *p, int64_t m, int64_t first, int64_t colum
 }
 
 /* y = a w^T + scale bias, or with that added if add */
-static void apply(const mlp_layer *p, int64_t m, const float *a, int add, const float *scale,
-                  float *y)
+static void mlp_rows_apply(const mlp_layer *p, int64_t m, const float *a, int add,
+                           const float *scale,
+                           float *y)
 {
     int64_t k = p->inputs, n = p->outputs, step = panel(k);
     for (int64_t c = 0; c < n; c += step) {
@@ -282,7 +283,7 @@ static void forward_block(const mlp *j, int64_t first, int64_t m, int thread)
             a = to;
         }
         if (shortcut(j, l) && y != x) memcpy(y, x, (size_t)(m * p->outputs) * sizeof *y);
-        apply(p, m, a, shortcut(j, l), scale, y);
+        mlp_rows_apply(p, m, a, shortcut(j, l), scale, y);
         x = y;
     }
 }

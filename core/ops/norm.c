@@ -217,8 +217,8 @@ static tl_status norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 }
 
 /* weight and bias may be NULL. */
-static tl_status check(const char *op, const tl_tensor *x, const tl_tensor *weight,
-                       const tl_tensor *bias, int64_t size)
+static tl_status norm_check(const char *op, const tl_tensor *x, const tl_tensor *weight,
+                            const tl_tensor *bias, int64_t size)
 {
     tl_ctx *ctx = x->ctx;
     if (x->type != TL_F32 || (weight && weight->type != TL_F32) || (bias && bias->type != TL_F32))
@@ -237,7 +237,7 @@ static tl_status norm(kind k, const char *op, tl_tensor *x, tl_tensor *weight, t
 {
     tl_ctx    *ctx = x->ctx;
     tl_tensor *inputs[3] = {x, weight, bias}, *y = NULL, *stats = NULL;
-    tl_status  st = check(op, x, weight, bias, k == SCALE ? 1 : tl_cols(x));
+    tl_status  st = norm_check(op, x, weight, bias, k == SCALE ? 1 : tl_cols(x));
     if (st != TL_OK) return st;
     if (!(eps >= 0)) return tl_fail(ctx, TL_EINVAL, "%s: eps is %g", op, eps);
     st = tl_new_like(x, &y);

@@ -6,7 +6,7 @@
 ** The AVX-512 kernels of 2.6 keep data below the stack pointer, further than the 128 bytes that the
 ** system leaves alone. A signal handler on the same stack overwrites them. So the engine's threads
 ** block all signals, and a program that handles any gives its handlers a stack of their own
-** (sigaltstack, SA_ONSTACK), as lua/signals.c does. */
+** (sigaltstack, SA_ONSTACK), as lua/glue/signals.c does. */
 #include "ops/gemm.h"
 #include "ops/product.h"
 
@@ -168,7 +168,8 @@ static dnnl_status_t build(dnnl_engine_t engine, const tl_product *p, kernel *k,
 }
 
 /* *out stays NULL where there is no kernel for the product. */
-static tl_status make(tl_ctx *ctx, dnnl_engine_t engine, const tl_product *whole, tl_onednn **out)
+static tl_status onednn_make(tl_ctx *ctx, dnnl_engine_t engine, const tl_product *whole,
+                             tl_onednn **out)
 {
     int           parts = whole->rows * whole->columns, count = parts * whole->copies;
     dnnl_status_t built = dnnl_success;
@@ -248,7 +249,7 @@ tl_status tl_onednn_find(tl_ctx *ctx, const tl_product *whole, tl_onednn **out_k
     }
     drop(*oldest);
     *oldest = NULL;
-    st = make(ctx, t->engine, whole, oldest);
+    st = onednn_make(ctx, t->engine, whole, oldest);
     if (*oldest) (*oldest)->used = t->calls;
     *out_kernels = *oldest;
     return st;

@@ -16,8 +16,8 @@ static tl_status check_starts(const tl_tensor *ids, const tl_tensor *starts)
     return TL_OK;
 }
 
-static tl_status check(const tl_tensor *ids, const tl_tensor *starts, const tl_tensor *index,
-                       int64_t n)
+static tl_status padded_check(const tl_tensor *ids, const tl_tensor *starts, const tl_tensor *index,
+                              int64_t n)
 {
     tl_ctx *ctx = ids->ctx;
     if (ids->type != TL_I32 || starts->type != TL_I32 || index->type != TL_I32)
@@ -41,7 +41,7 @@ tl_status tl_padded(tl_tensor *ids, tl_tensor *starts, tl_tensor *index, int64_t
                     int32_t pad, tl_tensor **out_rows, tl_tensor **out_lengths)
 {
     tl_tensor *rows = NULL, *lengths = NULL;
-    tl_status st = check(ids, starts, index, n);
+    tl_status st = padded_check(ids, starts, index, n);
     if (st == TL_OK)
         st = tl_tensor_new_host(ids->ctx, TL_I32, 2, (int64_t[]){index->len, n}, &rows);
     if (st == TL_OK) st = tl_tensor_new_host(ids->ctx, TL_I32, 1, &index->len, &lengths);

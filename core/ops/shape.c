@@ -19,8 +19,8 @@ static tl_status resolve(tl_tensor *x, int ndim, const int64_t *dims, int64_t *o
         if (dims[i] == -1 && open < 0)
             open = i;
         else if (dims[i] < 0 || __builtin_mul_overflow(known, dims[i], &known))
-            return tl_fail(x->ctx, TL_ESHAPE, "reshape: dimension %d of %s would be %lld", i + 1,
-                           SHAPE(x), (long long)dims[i]);
+            return tl_fail(x->ctx, TL_ESHAPE, "reshape: dimension %lld of %s would be %lld",
+                           tl_axis_number(x->ctx, i), SHAPE(x), (long long)dims[i]);
     }
     if (open >= 0) out[open] = known > 0 ? x->len / known : 0;
     if (known * (open >= 0 ? out[open] : 1) != x->len)
@@ -177,8 +177,8 @@ tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tens
     tl_status st = tl_axis(x->ctx, "slice", x, &axis);
     if (st != TL_OK) return st;
     if (start < 0 || count < 0 || count > x->dims[axis] - start)
-        return tl_fail(x->ctx, TL_ESHAPE, "slice: %lld elements from %lld on axis %d of %s",
-                       (long long)count, (long long)start, axis + 1, SHAPE(x));
+        return tl_fail(x->ctx, TL_ESHAPE, "slice: %lld elements from %lld on axis %lld of %s",
+                       (long long)count, (long long)start, tl_axis_number(x->ctx, axis), SHAPE(x));
     tl_args a = {.in = {x}, .i = {axis, start}};
     tl_args saved = {.i = {axis, start}, .shape = {tl_shape_of(x)}};
     memcpy(dims, x->dims, sizeof dims);
@@ -209,8 +209,8 @@ static tl_status join(tl_tensor *x, tl_tensor *z, int axis, tl_tensor **out_y)
     if (x->type != z->type) return tl_fail(x->ctx, TL_ETYPE, "concat: float32 and int32 mixed");
     for (int i = 0; fits && i < x->ndim; i++) fits = i == axis || x->dims[i] == z->dims[i];
     if (!fits)
-        return tl_fail(x->ctx, TL_ESHAPE, "concat: %s and %s on axis %d", SHAPE(x), SHAPE(z),
-                       axis + 1);
+        return tl_fail(x->ctx, TL_ESHAPE, "concat: %s and %s on axis %lld", SHAPE(x), SHAPE(z),
+                       tl_axis_number(x->ctx, axis));
     memcpy(dims, x->dims, sizeof dims);
     dims[axis] += z->dims[axis];
     tl_args   a = {.in = {x}, .i = {axis, 0}}, saved = {.i = {axis, x->dims[axis]}};

@@ -79,7 +79,7 @@ static void log_softmax_grad_rows(void *user, int64_t begin, int64_t end, int th
 }
 
 /* softmax, log_softmax: in[0] -> out[0]; their gradients: in: result, dy -> out[0].   i: causal */
-static tl_status run(tl_ctx *ctx, const tl_args *a, tl_body body)
+static tl_status softmax_run(tl_ctx *ctx, const tl_args *a, tl_body body)
 {
     const tl_tensor *x = a->in[0], *dy = a->in[1];
     job j = {F32(x), dy ? F32(dy) : NULL, F32(a->out[0]), tl_cols(x), a->i[0] != 0};
@@ -89,22 +89,22 @@ static tl_status run(tl_ctx *ctx, const tl_args *a, tl_body body)
 
 static tl_status softmax_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    return run(ctx, a, softmax_rows);
+    return softmax_run(ctx, a, softmax_rows);
 }
 
 static tl_status softmax_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    return run(ctx, a, softmax_grad_rows);
+    return softmax_run(ctx, a, softmax_grad_rows);
 }
 
 static tl_status log_softmax_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    return run(ctx, a, log_softmax_rows);
+    return softmax_run(ctx, a, log_softmax_rows);
 }
 
 static tl_status log_softmax_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    return run(ctx, a, log_softmax_grad_rows);
+    return softmax_run(ctx, a, log_softmax_grad_rows);
 }
 
 /* saved: in[0] the result   i: causal, the gradient's operator */

@@ -15,7 +15,7 @@ void dgesv_(const int *n, const int *nrhs, double *a, const int *lda, int *pivot
             const int *ldb, int *info);
 
 /* A matrix of finite float32, brought to the CPU. */
-static tl_status check(const char *op, const char *name, const tl_tensor *a)
+static tl_status svd_check(const char *op, const char *name, const tl_tensor *a)
 {
     if (a->type != TL_F32) return tl_fail(a->ctx, TL_ETYPE, "%s: %s is int32", op, name);
     if (a->ndim != 2)
@@ -56,7 +56,7 @@ static int decompose(const svd *d, double *work, int room)
     return info;
 }
 
-static void release(tl_ctx *ctx, const svd *d)
+static void svd_release(tl_ctx *ctx, const svd *d)
 {
     tl_release(ctx, d->a);
     tl_release(ctx, d->s);
@@ -85,7 +85,7 @@ static tl_status reserve(tl_ctx *ctx, svd *d, const tl_tensor *a, int vectors)
     return d->work ? TL_OK : TL_ENOMEM;
 }
 
-static tl_status run(const tl_tensor *a, tl_tensor *u, tl_tensor *s, tl_tensor *v)
+static tl_status svd_run(const tl_tensor *a, tl_tensor *u, tl_tensor *s, tl_tensor *v)
 {
     tl_ctx   *ctx = a->ctx;
     int       m = (int)a->dims[0], n = (int)a->dims[1];
@@ -98,14 +98,14 @@ static tl_status run(const tl_tensor *a, tl_tensor *u, tl_tensor *s, tl_tensor *
         if (u) narrow(F32(u), d.right, u->len);
         if (v) narrow(F32(v), d.left, v->len);
     }
-    release(ctx, &d);
+    svd_release(ctx, &d);
     return st;
 }
 
 tl_status tl_svd(tl_tensor *a, tl_tensor **out_u, tl_tensor **out_s, tl_tensor **out_v)
 {
     tl_tensor *u = NULL, *s = NULL, *v = NULL;
-    tl_status  st = check("svd", "a", a);
+    tl_status  st = svd_check("svd", "a", a);
     if (st != TL_OK) return st;
     int64_t m = a->dims[0], n = a->dims[1], least = m < n ? m : n;
     st = tl_tensor_new_host(a->ctx, TL_F32, 1, &least, &s);
@@ -113,7 +113,7 @@ tl_status tl_svd(tl_tensor *a, tl_tensor **out_u, tl_tensor **out_s, tl_tensor *
         st = tl_tensor_new_host(a->ctx, TL_F32, 2, (const int64_t[]){m, least}, &u);
     if (st == TL_OK && out_u)
         st = tl_tensor_new_host(a->ctx, TL_F32, 2, (const int64_t[]){least, n}, &v);
-    if (st == TL_OK && least > 0) st = run(a, u, s, v);
+    if (st == TL_OK && least > 0) st = svd_run(a, u, s, v);
     if (st != TL_OK) goto fail;
     *out_s = s;
     if (out_u) {
@@ -167,8 +167,8 @@ static tl_status solve(const tl_tensor *a, const tl_tensor *b, tl_tensor *x)
 tl_status tl_solve(tl_tensor *a, tl_tensor *b, tl_tensor **out_x)
 {
     tl_tensor *x = NULL;
-    tl_status  st = check("solve", "a", a);
-    if (st == TL_OK) st = check("solve", "b", b);
+    tl_status  st = svd_check("solve", "a", a);
+    if (st == TL_OK) st = svd_check("solve", "b", b);
     if (st != TL_OK) return st;
     if (a->dims[0] != a->dims[1] || a->dims[0] != b->dims[0])
         return tl_fail(a->ctx, TL_ESHAPE, "solve: a is %s, b is %s", SHAPE(a), SHAPE(b));

@@ -29,7 +29,8 @@ void tl_transforms_close(tl_ctx *ctx)
     ctx->transform_plans = NULL;
 }
 
-static tl_status find(tl_ctx *ctx, tl_transform_kind kind, int64_t n, const entry **out_entry)
+static tl_status transform_find(tl_ctx *ctx, tl_transform_kind kind, int64_t n,
+                                const entry **out_entry)
 {
     entry *e = ctx->transform_plans;
     while (e && (e->kind != kind || e->n != n)) e = e->next;
@@ -114,7 +115,7 @@ static tl_status transform_kernel(tl_ctx *ctx, const tl_args *args)
     const tl_transform_args *a = args->p;
     job j = {.a = a, .x = F32(args->in[0]), .y = F32(args->out[0])};
     if (a->outer * a->inner == 0) return TL_OK;
-    tl_status st = find(ctx, a->kind, a->n, &j.e);
+    tl_status st = transform_find(ctx, a->kind, a->n, &j.e);
     if (st != TL_OK) return st;
     j.groups = (a->inner + GROUP - 1) / GROUP;
     j.from_line = padded(a->from * a->from_width);
@@ -146,7 +147,7 @@ static tl_status launch(tl_ctx *ctx, tl_tensor *x, tl_tensor *y, tl_transform_ki
 /* The adjoint of scale times a transform. The half spectrum of a real vector stands for a whole
 ** one, so TL_C2R counts the middle bins twice where the adjoint of TL_R2C counts them once, and the
 ** reverse. */
-static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+static tl_status transform_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     static const tl_transform_kind adjoint[] = {TL_C2C_BACKWARD, TL_C2C_FORWARD, TL_C2R, TL_R2C};
     static const double            middle[] = {1, 1, 0.5, 2};
@@ -161,7 +162,7 @@ static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 }
 
 /* Checks x and makes axis non-negative; the last axis of a complex tensor is not counted. */
-static tl_status check(tl_tensor *x, const char *op, int complex, int *axis)
+static tl_status transform_check(tl_tensor *x, const char *op, int complex, int *axis)
 {
     if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "%s: x is not float32", op);
     if (complex && (x->ndim < 2 || x->dims[x->ndim - 1] != 2))
@@ -169,7 +170,7 @@ static tl_status check(tl_tensor *x, const char *op, int complex, int *axis)
     int count = x->ndim - complex, at = *axis < 0 ? *axis + count : *axis;
     if (at < 0 || at >= count)
         return tl_fail(x->ctx, TL_EINVAL, "%s: %s has no axis %lld", op, SHAPE(x),
-                       *axis < 0 ? (long long)*axis : *axis + 1LL);
+                       tl_axis_number(x->ctx, *axis));
     if (x->dims[at] < 1)
         return tl_fail(x->ctx, TL_ESHAPE, "%s: x is %s, the axis needs at least 1", op, SHAPE(x));
     *axis = at;
@@ -177,8 +178,9 @@ static tl_status check(tl_tensor *x, const char *op, int complex, int *axis)
 }
 
 /* Makes the output, runs and records. */
-static tl_status apply(tl_tensor *x, tl_transform_kind kind, int64_t n, int axis, double scale,
-                       int ndim, const int64_t *dims, tl_tensor **out_y)
+static tl_status transform_apply(tl_tensor *x, tl_transform_kind kind, int64_t n, int axis,
+                                 double scale,
+                                 int ndim, const int64_t *dims, tl_tensor **out_y)
 {
     tl_ctx    *ctx = x->ctx;
     tl_tensor *y;
@@ -186,34 +188,35 @@ static tl_status apply(tl_tensor *x, tl_transform_kind kind, int64_t n, int axis
     tl_status  st = tl_new(ctx, TL_F32, ndim, dims, &y);
     if (st != TL_OK) return st;
     st = launch(ctx, x, y, kind, n, axis, scale, 1);
-    if (st == TL_OK) st = tl_record(ctx, y, grad, &x, 1, &saved, NULL);
+    if (st == TL_OK) st = tl_record(ctx, y, transform_grad, &x, 1, &saved, NULL);
     return tl_finish(st, y, out_y);
 }
 
 tl_status tl_fft(tl_tensor *x, int axis, int inverse, tl_tensor **out_y)
 {
-    tl_status st = check(x, inverse ? "ifft" : "fft", 1, &axis);
+    tl_status st = transform_check(x, inverse ? "ifft" : "fft", 1, &axis);
     if (st != TL_OK) return st;
     int64_t           n = x->dims[axis];
     tl_transform_kind kind = inverse ? TL_C2C_BACKWARD : TL_C2C_FORWARD;
-    return apply(x, kind, n, axis, inverse ? 1.0 / (double)n : 1, x->ndim, x->dims, out_y);
+    return transform_apply(x, kind, n, axis, inverse ? 1.0 / (double)n : 1, x->ndim, x->dims,
+                           out_y);
 }
 
 tl_status tl_rfft(tl_tensor *x, int axis, tl_tensor **out_y)
 {
     int64_t   dims[TL_MAXDIMS + 1];
-    tl_status st = check(x, "rfft", 0, &axis);
+    tl_status st = transform_check(x, "rfft", 0, &axis);
     if (st != TL_OK) return st;
     memcpy(dims, x->dims, sizeof x->dims);
     dims[axis] = x->dims[axis] / 2 + 1;
     dims[x->ndim] = 2;
-    return apply(x, TL_R2C, x->dims[axis], axis, 1, x->ndim + 1, dims, out_y);
+    return transform_apply(x, TL_R2C, x->dims[axis], axis, 1, x->ndim + 1, dims, out_y);
 }
 
 tl_status tl_irfft(tl_tensor *x, int axis, int64_t n, tl_tensor **out_y)
 {
     int64_t   dims[TL_MAXDIMS];
-    tl_status st = check(x, "irfft", 1, &axis);
+    tl_status st = transform_check(x, "irfft", 1, &axis);
     if (st != TL_OK) return st;
     if (n < 1 || n / 2 + 1 != x->dims[axis])
         return tl_fail(x->ctx, TL_ESHAPE, "irfft: x is %s with %lld bins, n %lld needs %lld",
@@ -221,5 +224,5 @@ tl_status tl_irfft(tl_tensor *x, int axis, int64_t n, tl_tensor **out_y)
                        (long long)(n < 1 ? 0 : n / 2 + 1));
     memcpy(dims, x->dims, sizeof dims);
     dims[axis] = n;
-    return apply(x, TL_C2R, n, axis, 1.0 / (double)n, x->ndim - 1, dims, out_y);
+    return transform_apply(x, TL_C2R, n, axis, 1.0 / (double)n, x->ndim - 1, dims, out_y);
 }

@@ -64,7 +64,7 @@ static int put(int fd, const void *data, size_t bytes)
     return 1;
 }
 
-static int take(int fd, void *data, size_t bytes)
+static int h5apart_take(int fd, void *data, size_t bytes)
 {
     for (char *p = data; bytes;) {
         ssize_t n = recv(fd, p, bytes, 0);
@@ -81,7 +81,7 @@ static int skip(int fd, size_t bytes)
     char some[4096];
     for (size_t n; bytes; bytes -= n) {
         n = bytes < sizeof some ? bytes : sizeof some;
-        if (!take(fd, some, n)) return 0;
+        if (!h5apart_take(fd, some, n)) return 0;
     }
     return 1;
 }
@@ -152,9 +152,9 @@ static void serve(tl_h5 *f)
     request q;
     unsigned seconds = SECONDS + (unsigned)(f->bytes / BYTES_A_SECOND);
     struct itimerval work = {.it_value.tv_sec = (time_t)seconds}, none = {.it_value.tv_sec = 0};
-    for (int going = 1; going && take(3, &q, sizeof q);) {
+    for (int going = 1; going && h5apart_take(3, &q, sizeof q);) {
         char *name = malloc(q.name + 1);
-        going = name && take(3, name, q.name);
+        going = name && h5apart_take(3, name, q.name);
         if (!going) break;
         name[q.name] = '\0';
         (void)alarm(PATIENCE * seconds);
@@ -193,7 +193,7 @@ static int receive(tl_h5 *f, char **text, size_t bytes)
 {
     free(*text);
     *text = bytes <= f->bytes + sizeof f->ctx->message ? malloc(bytes + 1) : NULL;
-    if (!*text || !take(f->reader, *text, bytes)) return 0;
+    if (!*text || !h5apart_take(f->reader, *text, bytes)) return 0;
     (*text)[bytes] = '\0';
     return 1;
 }
@@ -203,7 +203,7 @@ static tl_status ask(tl_h5 *f, int what, const char *name, int64_t i, reply *a)
 {
     request q = {what, i, strlen(name)};
     if (f->process < 0 || !put(f->reader, &q, sizeof q) || !put(f->reader, name, q.name) ||
-        !take(f->reader, a, sizeof *a))
+        !h5apart_take(f->reader, a, sizeof *a))
         return lost(f);
     int elements = what == READ && a->st == TL_OK;
     if (!receive(f, &f->name, a->name) || (!elements && !receive(f, &f->text, a->text)))
@@ -264,7 +264,7 @@ tl_status tl_h5_apart_read(tl_h5 *f, const char *name, tl_tensor **out_t)
     tl_status st = ask(f, READ, name, 0, &a);
     if (st != TL_OK) return st;
     st = tl_tensor_new_host(f->ctx, a.type == TL_F32 ? TL_F32 : TL_I32, a.ndim, a.dims, &t);
-    if (st == TL_OK && ((size_t)t->len * 4 != a.text || !take(f->reader, DATA(t), a.text)))
+    if (st == TL_OK && ((size_t)t->len * 4 != a.text || !h5apart_take(f->reader, DATA(t), a.text)))
         st = lost(f);
     else if (st != TL_OK && !skip(f->reader, a.text))
         (void)end(f);

@@ -74,7 +74,7 @@ static int bind(sqlite3_stmt *stmt, int i, const tl_value *v)
 
 /* The kept statement of that text, now the caller's; NULL: none. A statement that runs inside
 ** itself gets a second one. */
-static sqlite3_stmt *take(tl_store *s, const char *sql)
+static sqlite3_stmt *store_exec_take(tl_store *s, const char *sql)
 {
     for (int i = 0; i < STORE_KEPT && s->kept[i]; i++) {
         sqlite3_stmt *stmt = s->kept[i];
@@ -98,7 +98,7 @@ static void give(tl_store *s, sqlite3_stmt *stmt)
 static tl_status prepare(tl_store *s, const char *sql, sqlite3_stmt **out)
 {
     const char *tail;
-    sqlite3_stmt *stmt = take(s, sql), *more = NULL;
+    sqlite3_stmt *stmt = store_exec_take(s, sql), *more = NULL;
     if (!stmt) {
         if (sqlite3_prepare_v2(s->db, sql, -1, &stmt, &tail) != SQLITE_OK)
             return store_fail(s, sql);

@@ -328,12 +328,12 @@ static tl_status take_text(tl_encoder *e, const char *text, size_t bytes, int la
     return tl_pieces_walk(b->pieces, text, bytes, last, put_piece, e, out_used);
 }
 
-static void release(void *state)
+static void bpe_release(void *state)
 {
     tl_bpe_free(state);
 }
 
-static const tl_vocab_kind bpe_kind = {.take = take_text, .release = release};
+static const tl_vocab_kind bpe_kind = {.take = take_text, .release = bpe_release};
 
 tl_status tl_bpe_vocab(tl_bpe *b, tl_vocab **out_v)
 {

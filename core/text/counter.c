@@ -40,7 +40,8 @@ static tl_status count(void *user, const char *s, size_t bytes)
     return TL_OK;
 }
 
-static tl_status take(void *user, const char *text, size_t bytes, int last, size_t *out_used)
+static tl_status counter_take(void *user, const char *text, size_t bytes, int last,
+                              size_t *out_used)
 {
     tl_counter *c = user;
     if (c->kind == TL_COUNT_WORDS) return tl_words_walk(text, bytes, last, count, c, out_used);
@@ -49,12 +50,12 @@ static tl_status take(void *user, const char *text, size_t bytes, int last, size
 
 tl_status tl_counter_feed(tl_counter *c, const char *text, size_t bytes)
 {
-    return tl_feed_part(&c->feed, text, bytes, 0, take, c);
+    return tl_feed_part(&c->feed, text, bytes, 0, counter_take, c);
 }
 
 tl_status tl_counter_end(tl_counter *c)
 {
-    return c->feed.ended ? TL_OK : tl_feed_part(&c->feed, "", 0, 1, take, c);
+    return c->feed.ended ? TL_OK : tl_feed_part(&c->feed, "", 0, 1, counter_take, c);
 }
 
 int32_t tl_counter_size(const tl_counter *c)

@@ -15,7 +15,8 @@ static tl_status append(tl_feed *f, const char *text, size_t bytes)
     return st;
 }
 
-static tl_status run(tl_feed *f, const char *text, size_t bytes, int last, tl_take take, void *user)
+static tl_status feed_run(tl_feed *f, const char *text, size_t bytes, int last, tl_take take,
+                          void *user)
 {
     size_t used = 0;
     if (f->bytes) {
@@ -38,7 +39,7 @@ tl_status tl_feed_part(tl_feed *f, const char *text, size_t bytes, int last, tl_
 {
     if (f->ended || f->failed)
         return tl_fail(f->ctx, TL_EINVAL, "the text has ended, or a part of it was refused");
-    tl_status st = run(f, text, bytes, last, take, user);
+    tl_status st = feed_run(f, text, bytes, last, take, user);
     if (st == TL_OK && f->bytes > LONGEST)
         st = tl_fail(f->ctx, TL_ECORRUPT,
                      "%zu bytes from offset %llu on have no place to cut: "

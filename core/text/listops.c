@@ -25,7 +25,7 @@ static const char *const names[] = {"[MIN", "[MAX", "[MED", "[SM", "]"}; /* from
 /* ---- Values ---------------------------------------------------------------------------------- */
 
 /* The value of a list of count digits of which counts[v] are v. */
-static int apply(int op, const int32_t counts[10], int32_t count)
+static int listops_apply(int op, const int32_t counts[10], int32_t count)
 {
     int64_t sum = 0, twice = 0;
     int least = -1, most = 0;
@@ -70,7 +70,7 @@ static tl_status evaluate(tl_ctx *ctx, const uint8_t *tokens, int64_t n, int32_t
                            height ? "an empty list" : "no list");
         int32_t open = -1 - stack[height - 1];
         if (args) args[open] = count;
-        stack[height - 1] = apply(tokens[open], counts, count);
+        stack[height - 1] = listops_apply(tokens[open], counts, count);
     }
     if (height == 0 || stack[height - 1] < 0 || height > 1)
         return tl_fail(ctx, TL_EINVAL, "listops: the expression of %lld tokens does not end",
@@ -102,7 +102,8 @@ static tl_status given_room(tl_ctx *ctx, int64_t n, given *g)
 }
 
 /* Takes ids[first .. first+n-1] and evaluates them. */
-static tl_status take(const tl_tensor *ids, int64_t first, int64_t n, given *g, int *out_value)
+static tl_status listops_take(const tl_tensor *ids, int64_t first, int64_t n, given *g,
+                              int *out_value)
 {
     tl_ctx *ctx = ids->ctx;
     *g = (given){0}; /* to be released in any case */
@@ -123,7 +124,7 @@ static tl_status take(const tl_tensor *ids, int64_t first, int64_t n, given *g, 
 tl_status tl_listops_value(const tl_tensor *ids, int64_t first, int64_t n, int *out_value)
 {
     given g;
-    tl_status st = take(ids, first, n, &g, out_value);
+    tl_status st = listops_take(ids, first, n, &g, out_value);
     tl_release(ids->ctx, g.stack);
     return st;
 }
@@ -203,7 +204,7 @@ tl_status tl_listops_text(const tl_tensor *ids, int64_t first, int64_t n, char *
     given g;
     int value;
     output o = {text, size, 0};
-    tl_status st = take(ids, first, n, &g, &value);
+    tl_status st = listops_take(ids, first, n, &g, &value);
     if (st == TL_OK) {
         write_out(&g, &o);
         *out_bytes = o.used;
@@ -286,7 +287,7 @@ static tl_status gather(tl_ctx *ctx, drawer *d, tl_intern *list, int32_t *answer
     return st;
 }
 
-static tl_status check(tl_ctx *ctx, const tl_listops *o)
+static tl_status listops_check(tl_ctx *ctx, const tl_listops *o)
 {
     if (o->count < 1 || o->count > INT32_MAX / 2)
         return tl_fail(ctx, TL_EINVAL, "listops: count is %lld", (long long)o->count);
@@ -326,7 +327,7 @@ tl_status tl_listops_draw(tl_ctx *ctx, const tl_listops *o, tl_tensor **out_ids,
     tl_tensor *answers = NULL;
     tl_intern list = {.ctx = ctx};
     drawer d = {.opt = o, .key = tl_stream_new(o->seed, "listops").key};
-    tl_status st = check(ctx, o);
+    tl_status st = listops_check(ctx, o);
     if (st == TL_OK) st = tl_tensor_new_host(ctx, TL_I32, 1, &o->count, &answers);
     if (st == TL_OK) {
         d.stack = tl_alloc(ctx, (size_t)o->max_length * (sizeof(int32_t) + 1));

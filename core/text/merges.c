@@ -56,7 +56,7 @@ static int next_line(lines *l)
 /* ---- vocab.bpe ------------------------------------------------------------------------------- */
 
 /* The token that text stands for; -1: none, -2: not in the alphabet. */
-static tl_status find(loader *l, const char *text, size_t bytes, int32_t *out_token)
+static tl_status merges_find(loader *l, const char *text, size_t bytes, int32_t *out_token)
 {
     tl_status st = tl_grow(l->ctx, &l->name, &l->name_room, bytes + 1, 1);
     if (st != TL_OK) return st;
@@ -74,7 +74,7 @@ static tl_status read_merge(loader *l, const lines *s)
         return tl_fail(l->ctx, TL_ECORRUPT, "%s:%d: not two tokens with a space between: '%.*s'",
                        s->path, s->number, SHOWN(s));
     for (int i = 0; i < 2; i++) {
-        tl_status st = find(l, i ? space + 1 : s->line, i ? right : left, &token[i]);
+        tl_status st = merges_find(l, i ? space + 1 : s->line, i ? right : left, &token[i]);
         if (st != TL_OK) return st;
         if (token[i] < 0)
             return tl_fail(l->ctx, TL_ECORRUPT, "%s:%d: '%.*s': the %s part is %s", s->path,
@@ -145,7 +145,7 @@ static tl_status encoder_entry(void *user, const char *key, size_t bytes, int64_
 {
     int32_t token;
     loader *l = user;
-    tl_status st = find(l, key, bytes, &token);
+    tl_status st = merges_find(l, key, bytes, &token);
     if (st == TL_OK && token < 0) {
         st = special(l, key, bytes, &token);
         if (st == TL_OK) st = set_id(l, token, -1);

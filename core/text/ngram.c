@@ -127,7 +127,7 @@ static double probability(const tree *t, const uint32_t *contexts, int order, in
     return p;
 }
 
-static tl_status check(tl_ctx *ctx, const char *name, const tl_tensor *t, int32_t v)
+static tl_status ngram_check(tl_ctx *ctx, const char *name, const tl_tensor *t, int32_t v)
 {
     if (t->type != TL_I32) return tl_fail(ctx, TL_ETYPE, "ngram: %s must be int32", name);
     if (t->ndim != 1) return tl_fail(ctx, TL_ESHAPE, "ngram: %s is %s", name, SHAPE(t));
@@ -149,8 +149,8 @@ tl_status tl_ngram_bits(tl_tensor *train, tl_tensor *test, int order, int32_t v,
     uint32_t contexts[MAX_ORDER] = {ROOT};
     if (order < 0 || order > MAX_ORDER)
         return tl_fail(ctx, TL_EINVAL, "ngram: order %d is not in 0..%d", order, MAX_ORDER);
-    tl_status st = check(ctx, "train", train, v);
-    if (st == TL_OK) st = check(ctx, "test", test, v);
+    tl_status st = ngram_check(ctx, "train", train, v);
+    if (st == TL_OK) st = ngram_check(ctx, "test", test, v);
     if (st == TL_OK && !test->len) st = tl_fail(ctx, TL_EINVAL, "ngram: the test text is empty");
     for (int k = 1; k < MAX_ORDER; k++) contexts[k] = NONE;
     if (st == TL_OK) st = grow(&t);

@@ -59,7 +59,7 @@ static tl_status not_utf8(tl_ctx *ctx, unsigned char byte, uint64_t at)
 }
 
 /* The id of code point c; -1: none. */
-static int32_t find(const points *p, uint32_t c)
+static int32_t text_find(const points *p, uint32_t c)
 {
     int32_t low = 0, high = p->count;
     while (low < high) {
@@ -84,7 +84,7 @@ static tl_status take_chars(tl_encoder *e, const char *text, size_t bytes, int l
         int32_t c = tl_utf8_decode((const unsigned char *)text + at, bytes - at, &n);
         if (c < 0 && !last && bytes - at < 4) break; /* the rest of it may follow */
         if (c < 0) return not_utf8(ctx, (unsigned char)text[at], offset);
-        int32_t id = find(e->vocab->state, (uint32_t)c);
+        int32_t id = text_find(e->vocab->state, (uint32_t)c);
         if (id < 0)
             return tl_fail(ctx, TL_ENOTFOUND,
                            "character '%.*s' (U+%04X) at offset %llu is not among the %d known", n,

@@ -107,7 +107,7 @@ tl_status tl_encoder_put(tl_encoder *e, const int32_t *ids, int64_t count)
     return TL_OK;
 }
 
-static tl_status take(void *user, const char *text, size_t bytes, int last, size_t *out_used)
+static tl_status vocab_take(void *user, const char *text, size_t bytes, int last, size_t *out_used)
 {
     tl_encoder *e = user;
     return e->vocab->kind->take(e, text, bytes, last, out_used);
@@ -115,7 +115,7 @@ static tl_status take(void *user, const char *text, size_t bytes, int last, size
 
 static tl_status feed(tl_encoder *e, const char *text, size_t bytes, int last)
 {
-    return tl_feed_part(&e->feed, text, bytes, last, take, e);
+    return tl_feed_part(&e->feed, text, bytes, last, vocab_take, e);
 }
 
 /* The ids as one tensor; each block is released once it is copied. */

@@ -136,7 +136,7 @@ static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return tl_hand_over(ctx, node, st, g, 3);
 }
 
-static tl_status check(const tl_tensor *coef, const tl_tensor *lags, const tl_tensor *gamma)
+static tl_status decay_check(const tl_tensor *coef, const tl_tensor *lags, const tl_tensor *gamma)
 {
     tl_ctx *ctx = coef->ctx;
     if (coef->type != TL_F32 || lags->type != TL_F32 || gamma->type != TL_F32)
@@ -153,7 +153,7 @@ static tl_status check(const tl_tensor *coef, const tl_tensor *lags, const tl_te
 tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor **out_coef)
 {
     tl_tensor *y;
-    tl_status  st = check(coef, lags, gamma);
+    tl_status  st = decay_check(coef, lags, gamma);
     if (st == TL_OK) st = tl_new_like(coef, &y);
     if (st != TL_OK) return st;
     tl_tensor *inputs[] = {coef, NULL, gamma}; /* lags have no gradient */

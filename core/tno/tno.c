@@ -38,7 +38,7 @@ void tl_tno_free(tl_tno *tno)
     tl_ctx_unref(ctx);
 }
 
-static void release(void *tno) { tl_tno_free(tno); }
+static void tno_release(void *tno) { tl_tno_free(tno); }
 
 /* Asks the backend whether it takes the problem, and for its sizes. */
 static tl_status ask(tl_tno *tno)
@@ -285,14 +285,14 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
     a.out[0] = y;
     if (st == TL_OK && ctx->capture) {
         tno->refs++;
-        st = tl_graph_own(ctx->capture, tno, release);
+        st = tl_graph_own(ctx->capture, tno, tno_release);
     }
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno, &a);
     if (made) a.in[KEPT] = made;
     a.out[0] = a.out[1] = NULL;
     if (st == TL_OK) {
         tno->refs++;
-        st = tl_record(ctx, y, grad, a.in, PARAMS + tno->params, &a, release);
+        st = tl_record(ctx, y, grad, a.in, PARAMS + tno->params, &a, tno_release);
     }
     if (made && st == TL_OK) *kept = made;
     else tl_tensor_free(made);

@@ -135,6 +135,7 @@ int luaopen_toeplab_core(lua_State *L)
         glue_listops_functions, glue_device_functions, glue_graph_functions,
     };
     luaL_checkversion(L);
+    tl_number_axes_from(glue_ctx(L), 1);
     open_classes(L);
     lua_newtable(L);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) glue_set(L, lists[i]);

@@ -121,12 +121,12 @@ static void sha256_is_the_standard_one(void)
 
 /* ---- Files of others ---- */
 
-/* A file beside this one. */
+/* A file of tests/. */
 static const char *beside(const char *name)
 {
     static char path[1024];
     (void)snprintf(path, sizeof path, "%s", __FILE__);
-    (void)snprintf(strrchr(path, '/') + 1, 32, "%s", name);
+    (void)snprintf(strrchr(path, '/') + 1, 32, "../../%s", name);
     return path;
 }
 

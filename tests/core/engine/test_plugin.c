@@ -20,7 +20,7 @@ static int compile(const char *name, const char *source, const char *text)
     (void)snprintf(core, sizeof core, "%s", __FILE__);
     char *slash = strrchr(core, '/');
     if (!slash) return 0;
-    (void)snprintf(slash, sizeof core - (size_t)(slash - core), "/../core");
+    (void)snprintf(slash, sizeof core - (size_t)(slash - core), "/../../../core");
     if (text) {
         (void)snprintf(file, sizeof file, "%s/%s.c", folder, name);
         FILE *f = fopen(file, "w");

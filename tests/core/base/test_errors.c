@@ -35,9 +35,9 @@ static const refusal refusals[] = {
      "[4]"},
     {{"sum axis", reduce, 1, OF({ANY, 2, {2, 3}}), .i = {TL_SUM, 2}}, TL_EINVAL, "[2,3]"},
     {{"sum axis of more than an int", reduce, 1, OF({ANY, 2, {2, 3}}), .i = {TL_SUM, INT_MAX}},
-     TL_EINVAL, "no axis 2147483648"},
+     TL_EINVAL, "no axis 2147483647"},
     {{"rfft axis of more than an int", rfft, 1, OF({ANY, 2, {2, 3}}), .i = {INT_MAX}}, TL_EINVAL,
-     "no axis 2147483648"},
+     "no axis 2147483647"},
     {{"irfft of a number", irfft, 1, OF({ANY, 0, {0}}), .i = {INT_MIN, 1}}, TL_ESHAPE, "[..,2]"},
     {{"sum of ids", reduce, 1, OF({INTEGERS, 2, {2, 3}}), .i = {TL_SUM, 0}}, TL_ETYPE, "int32"},
     {{"cumsum axis", cumsum, 1, OF({ANY, 2, {2, 3}}), .i = {-3}}, TL_EINVAL, "[2,3]"},
@@ -118,6 +118,38 @@ static void refuses(void)
         free_all(in, r->c.inputs);
         CHECK(tl_memory_info(ctx).tensors == 0);
     }
+    tl_ctx_free(ctx);
+}
+
+/* Messages name an axis as the caller gave it: from 0 in C, and from 1 for a caller who says so. */
+static void axes_are_named_as_given(void)
+{
+    tl_ctx       *ctx = NULL;
+    const int64_t dims[3] = {2, 3, 4}, negative[3] = {2, -3, 4};
+    tl_tensor    *x = NULL, *y = NULL;
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, dims, &x), TL_OK);
+    for (int first = 0; first < 2; first++) {
+        char fifth[32], last[32], middle[40], open[40];
+        tl_number_axes_from(ctx, first);
+        (void)snprintf(fifth, sizeof fifth, "no axis %d", 5 + first);
+        (void)snprintf(last, sizeof last, "on axis %d", 2 + first);
+        (void)snprintf(middle, sizeof middle, "dimension %d is negative", 1 + first);
+        (void)snprintf(open, sizeof open, "dimension %d of [2,3,4]", 1 + first);
+        CHECK_STATUS(tl_cumsum(x, 5, &y), TL_EINVAL);
+        CHECK(strstr(tl_errmsg(ctx), fifth) != NULL);
+        CHECK_STATUS(tl_cumsum(x, -5, &y), TL_EINVAL);
+        CHECK(strstr(tl_errmsg(ctx), "no axis -5") != NULL);
+        CHECK_STATUS(tl_rfft(x, 5, &y), TL_EINVAL);
+        CHECK(strstr(tl_errmsg(ctx), fifth) != NULL);
+        CHECK_STATUS(tl_slice(x, 2, 3, 2, &y), TL_ESHAPE);
+        CHECK(strstr(tl_errmsg(ctx), last) != NULL);
+        CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, negative, &y), TL_ESHAPE);
+        CHECK(strstr(tl_errmsg(ctx), middle) != NULL);
+        CHECK_STATUS(tl_reshape(x, 3, negative, &y), TL_ESHAPE);
+        CHECK(strstr(tl_errmsg(ctx), open) != NULL);
+    }
+    tl_tensor_free(x);
     tl_ctx_free(ctx);
 }
 
@@ -231,6 +263,7 @@ static void empty_tensors(void)
 int main(void)
 {
     return run_tests((const test[]){{"wrong shapes and types", refuses},
+                                    {"axes are named as given", axes_are_named_as_given},
                                     {"indices out of range", indices_out_of_range},
                                     {"empty tensors of too much", empty_tensors_of_too_much},
                                     {"ids are filled with integers only",
