@@ -2,6 +2,10 @@
 ** time and never stored whole. */
 #include "cuda/cuda.cuh"
 
+extern "C" {
+#include "ops/loss.h"
+}
+
 #define BLOCK_BYTES ((int64_t)256 << 20) /* of logits made at a time */
 
 typedef struct loss { /* as softmax.c's */
@@ -119,31 +123,30 @@ static tl_status clear(tl_tensor *t) { return t ? tl_tensor_fill(t, 0) : TL_OK; 
 static tl_status of_nothing(const tl_args *a)
 {
     tl_status st = TL_OK;
-    for (int i = 0; i < 4 && st == TL_OK; i++) st = clear(a->out[i]);
+    for (int i = 0; i < LOSS_OUTPUTS && st == TL_OK; i++) st = clear(a->out[i]);
     return st;
 }
 
-/* cross_entropy: in: x, w, bias, targets; w and bias may be NULL   out: loss, and d loss / d x, w,
-** bias where wanted   i: ignore */
+/* in, out: as loss.h says   i: ignore */
 static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
 {
     tl_tensor *const *in = a->in, *const *out = a->out;
     loss              j = {};
     float            *scratch;
-    j.rows = in[3]->len;
+    j.rows = in[LOSS_TARGETS]->len;
     if (j.rows == 0) return of_nothing(a);
     tl_status st = card_alloc(ctx, (size_t)(j.rows + 1) * 4, (void **)&scratch);
     if (st != TL_OK) return st;
-    j.x = F32(in[0]);
-    j.w = maybe(in[1]);
-    j.bias = maybe(in[2]);
-    j.targets = I32(in[3]);
-    j.d = tl_cols(in[0]);
-    j.v = in[1] ? in[1]->dims[0] : j.d;
+    j.x = F32(in[LOSS_X]);
+    j.w = maybe(in[LOSS_W]);
+    j.bias = maybe(in[LOSS_BIAS]);
+    j.targets = I32(in[LOSS_TARGETS]);
+    j.d = tl_cols(in[LOSS_X]);
+    j.v = j.w ? in[LOSS_W]->dims[0] : j.d;
     j.ignore = (int32_t)a->i[0];
-    j.dx = maybe(out[1]);
-    j.dw = maybe(out[2]);
-    j.dbias = maybe(out[3]);
+    j.dx = maybe(out[LOSS_DX]);
+    j.dw = maybe(out[LOSS_DW]);
+    j.dbias = maybe(out[LOSS_DBIAS]);
     j.losses = scratch + 1;
     j.scale = scratch;
     j.fault = card_of(ctx)->fault;
@@ -152,7 +155,7 @@ static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
         st = projected(ctx, &j);
     else
         LAUNCH_SYNC(loss_rows, j.rows, THREADS, j, 0, j.x, j.dx);
-    LAUNCH_SYNC(total, 1, THREADS, j.losses, j.rows, scratch, F32(out[0]));
+    LAUNCH_SYNC(total, 1, THREADS, j.losses, j.rows, scratch, F32(out[LOSS]));
     if (st == TL_OK) st = launched(ctx, "cross_entropy");
     card_free(ctx, scratch);
     return st;

@@ -1,7 +1,9 @@
 /* norm.cu - normalisation of each row: the formulas of norm.c, a block per row. */
 #include "cuda/cuda.cuh"
 
-enum kind { LAYER, RMS, SIMPLE, SCALE }; /* as norm.c counts them */
+extern "C" {
+#include "ops/norm.h"
+}
 
 /* The weight of column i: 1, one number for all, or one per column. */
 typedef struct column {
@@ -61,16 +63,16 @@ static __global__ void norm_rows(int kind, double eps, const float *x, column we
             pick(bias, i, 0);
 }
 
-/* norm: in: x, weight, bias (may be NULL), statistics [2,rows], which are written   out: y
-** i: kind   f: eps */
+/* in: as norm.h says   out: y   i: kind   f: eps */
 static tl_status norm(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
+    const tl_tensor *x = a->in[NORM_X];
     int64_t          rows = tl_rows(x);
+    float           *stats = F32(a->in[NORM_STATS]);
     if (x->len == 0) return TL_OK;
-    LAUNCH_SYNC(norm_rows, rows, THREADS, (int)a->i[0], a->f[0], F32(x), column_of(a->in[1]),
-                column_of(a->in[2]), F32(a->out[0]), F32(a->in[3]), F32(a->in[3]) + rows,
-                tl_cols(x));
+    LAUNCH_SYNC(norm_rows, rows, THREADS, (int)a->i[0], a->f[0], F32(x),
+                column_of(a->in[NORM_WEIGHT]), column_of(a->in[NORM_BIAS]), F32(a->out[0]), stats,
+                stats + rows, tl_cols(x));
     return launched(ctx, "norm");
 }
 
@@ -139,12 +141,13 @@ static __global__ void sum_parts(const double *parts, int64_t n, int all, float 
 /* Before dx, which may be dy. */
 static tl_status weights(tl_ctx *ctx, const tl_args *a, int64_t rows, int64_t n)
 {
-    tl_tensor *dweight = a->out[1], *dbias = a->out[2];
+    tl_tensor *dweight = a->out[NORM_DWEIGHT], *dbias = a->out[NORM_DBIAS];
+    float     *stats = F32(a->in[NORM_STATS]);
     double    *parts;
     tl_status  st = card_alloc(ctx, (size_t)(2 * PARTS * n) * sizeof *parts, (void **)&parts);
     if (st != TL_OK) return st;
-    LAUNCH(norm_parts, blocks_for(PARTS * n), THREADS, (int)a->i[0], F32(a->in[0]), F32(a->in[2]),
-           F32(a->in[3]), F32(a->in[3]) + rows, rows, n, parts);
+    LAUNCH(norm_parts, blocks_for(PARTS * n), THREADS, (int)a->i[0], F32(a->in[NORM_X]),
+           F32(a->in[NORM_DY]), stats, stats + rows, rows, n, parts);
     if (dweight)
         LAUNCH(sum_parts, blocks_for(n), THREADS, parts, n, dweight->len < n, F32(dweight));
     if (dbias)
@@ -153,22 +156,23 @@ static tl_status weights(tl_ctx *ctx, const tl_args *a, int64_t rows, int64_t n)
     return launched(ctx, "norm_grad");
 }
 
-/* norm_grad: in: x, weight or NULL, dy, statistics   out: dx (may be dy), dweight, dbias
-** where wanted   i: kind, whether to add to dx */
+/* in, out: as norm.h says   i: kind, whether to add to dx */
 static tl_status norm_grad(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
+    const tl_tensor *x = a->in[NORM_X];
+    tl_tensor       *dweight = a->out[NORM_DWEIGHT], *dbias = a->out[NORM_DBIAS];
     int64_t          rows = tl_rows(x), n = tl_cols(x);
+    float           *stats = F32(a->in[NORM_STATS]);
     tl_status        st = TL_OK;
     if (x->len == 0) { /* sums of nothing */
-        if (a->out[1]) st = tl_tensor_fill(a->out[1], 0);
-        return st == TL_OK && a->out[2] ? tl_tensor_fill(a->out[2], 0) : st;
+        if (dweight) st = tl_tensor_fill(dweight, 0);
+        return st == TL_OK && dbias ? tl_tensor_fill(dbias, 0) : st;
     }
-    if (a->out[1] || a->out[2]) st = weights(ctx, a, rows, n);
-    if (st != TL_OK || !a->out[0]) return st;
-    LAUNCH_SYNC(norm_grad_rows, rows, THREADS, (int)a->i[0], F32(x), column_of(a->in[1]),
-                F32(a->in[2]), F32(a->in[3]), F32(a->in[3]) + rows, a->i[1] != 0, F32(a->out[0]),
-                n);
+    if (dweight || dbias) st = weights(ctx, a, rows, n);
+    if (st != TL_OK || !a->out[NORM_DX]) return st;
+    LAUNCH_SYNC(norm_grad_rows, rows, THREADS, (int)a->i[0], F32(x),
+                column_of(a->in[NORM_WEIGHT]), F32(a->in[NORM_DY]), stats, stats + rows,
+                a->i[1] != 0, F32(a->out[NORM_DX]), n);
     return launched(ctx, "norm_grad");
 }
 

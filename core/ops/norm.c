@@ -20,14 +20,13 @@
 #include "base/rows.h"
 #include "base/threads.h"
 #include "engine/tape.h"
+#include "ops/norm.h"
 #include "ops/ops.h"
 
 #define GRAIN 8192 /* elements worth a thread */
 
-typedef enum kind { LAYER, RMS, SIMPLE, SCALE } kind;
-
 typedef struct job {
-    kind         kind;
+    norm_kind    kind;
     int64_t      rows, cols;
     double       eps;
     const float *x, *weight, *bias, *dy; /* weight and bias: rows of cols, whatever was given */
@@ -93,15 +92,14 @@ static void norm_rows(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* norm: in: x, weight, bias (may be NULL), statistics [2,rows], which are written   out: y
-** i: kind   f: eps */
+/* in: as norm.h says   out: y   i: kind   f: eps */
 static tl_status norm_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
-    job       j = {.kind = (kind)a->i[0], .rows = tl_rows(x), .cols = tl_cols(x), .eps = a->f[0],
-                   .x = F32(x), .y = F32(a->out[0]), .s = F32(a->in[3])};
-    float    *weight = stretch(ctx, a->in[1], j.cols, 1), *bias = NULL;
-    tl_status st = weight && (bias = stretch(ctx, a->in[2], j.cols, 0)) ? TL_OK : TL_ENOMEM;
+    const tl_tensor *x = a->in[NORM_X];
+    job       j = {.kind = (norm_kind)a->i[0], .rows = tl_rows(x), .cols = tl_cols(x),
+                   .eps = a->f[0], .x = F32(x), .y = F32(a->out[0]), .s = F32(a->in[NORM_STATS])};
+    float    *weight = stretch(ctx, a->in[NORM_WEIGHT], j.cols, 1), *bias = NULL;
+    tl_status st = weight && (bias = stretch(ctx, a->in[NORM_BIAS], j.cols, 0)) ? TL_OK : TL_ENOMEM;
     j.t = j.s + j.rows;
     j.weight = weight;
     j.bias = bias;
@@ -167,28 +165,27 @@ static void combine(const tl_ctx *ctx, const double *sums, int64_t n, tl_tensor 
     }
 }
 
-/* norm_grad: in: x, weight or NULL, dy, statistics   out: dx (may be dy), dweight, dbias where
-** wanted   i: kind, whether to add to dx */
+/* in, out: as norm.h says   i: kind, whether to add to dx */
 static tl_status norm_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
-    tl_tensor *const *out = a->out;
-    job j = {.kind = (kind)a->i[0], .rows = tl_rows(x), .cols = tl_cols(x), .x = F32(x),
-             .dy = F32(a->in[2]), .y = out[0] ? F32(out[0]) : NULL, .add = a->i[1] != 0,
-             .s = F32(a->in[3])};
-    size_t  bytes = out[1] || out[2] ? (size_t)(ctx->threads * j.cols) * sizeof(double) : 0;
-    float  *weight = stretch(ctx, a->in[1], j.cols, 1);
+    const tl_tensor *x = a->in[NORM_X], *dx = a->out[NORM_DX];
+    tl_tensor       *dweight = a->out[NORM_DWEIGHT], *dbias = a->out[NORM_DBIAS];
+    job j = {.kind = (norm_kind)a->i[0], .rows = tl_rows(x), .cols = tl_cols(x), .x = F32(x),
+             .dy = F32(a->in[NORM_DY]), .y = dx ? F32(dx) : NULL, .add = a->i[1] != 0,
+             .s = F32(a->in[NORM_STATS])};
+    size_t  bytes = dweight || dbias ? (size_t)(ctx->threads * j.cols) * sizeof(double) : 0;
+    float  *weight = stretch(ctx, a->in[NORM_WEIGHT], j.cols, 1);
     double *sums = tl_alloc(ctx, 2 * bytes);
     tl_status st = weight && sums ? TL_OK : TL_ENOMEM;
     if (st != TL_OK) goto fail;
     memset(sums, 0, 2 * bytes);
     j.t = j.s + j.rows;
     j.weight = weight;
-    if (out[1]) j.dweight = sums;
-    if (out[2]) j.dbias = sums + ctx->threads * j.cols;
+    if (dweight) j.dweight = sums;
+    if (dbias) j.dbias = sums + ctx->threads * j.cols;
     if (x->len > 0) tl_parallel(ctx, j.rows, 1 + GRAIN / j.cols, norm_grad_rows, &j);
-    combine(ctx, sums, j.cols, out[1]);
-    combine(ctx, sums + ctx->threads * j.cols, j.cols, out[2]);
+    combine(ctx, sums, j.cols, dweight);
+    combine(ctx, sums + ctx->threads * j.cols, j.cols, dbias);
 fail:
     tl_release(ctx, weight);
     tl_release(ctx, sums);
@@ -201,17 +198,18 @@ fail:
 static tl_status norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_tensor *const *in = node->saved.in;
-    tl_args   a = {.in = {in[0], in[1], dy, in[3]}, .i = {node->saved.i[0]}};
+    tl_args   a = {.in = {[NORM_X] = in[NORM_X], [NORM_WEIGHT] = in[NORM_WEIGHT], [NORM_DY] = dy,
+                          [NORM_STATS] = in[NORM_STATS]}, .i = {node->saved.i[0]}};
     tl_status st = TL_OK;
     tl_slot  *to = node->in[0];
     if (to && to->grad) {
-        tl_shape shape = tl_shape_of(in[0]);
-        st = tl_room(ctx, to, &shape, &a.out[0], &a.i[1]);
+        tl_shape shape = tl_shape_of(in[NORM_X]);
+        st = tl_room(ctx, to, &shape, &a.out[NORM_DX], &a.i[1]);
     } else if (to) {
-        st = tl_room_over(dy, &a.out[0]);
+        st = tl_room_over(dy, &a.out[NORM_DX]);
     }
-    if (node->in[1] && st == TL_OK) st = tl_new_like(in[1], &a.out[1]);
-    if (node->in[2] && st == TL_OK) st = tl_new_like(in[2], &a.out[2]);
+    if (node->in[1] && st == TL_OK) st = tl_new_like(in[NORM_WEIGHT], &a.out[NORM_DWEIGHT]);
+    if (node->in[2] && st == TL_OK) st = tl_new_like(in[NORM_BIAS], &a.out[NORM_DBIAS]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_norm_grad, &a);
     return tl_hand_over(ctx, node, st, a.out, 3);
 }
@@ -232,7 +230,7 @@ static tl_status norm_check(const char *op, const tl_tensor *x, const tl_tensor 
     return TL_OK;
 }
 
-static tl_status norm(kind k, const char *op, tl_tensor *x, tl_tensor *weight, tl_tensor *bias,
+static tl_status norm(norm_kind k, const char *op, tl_tensor *x, tl_tensor *weight, tl_tensor *bias,
                       double eps, tl_tensor **out_y)
 {
     tl_ctx    *ctx = x->ctx;
@@ -242,7 +240,8 @@ static tl_status norm(kind k, const char *op, tl_tensor *x, tl_tensor *weight, t
     if (!(eps >= 0)) return tl_fail(ctx, TL_EINVAL, "%s: eps is %g", op, eps);
     st = tl_new_like(x, &y);
     if (st == TL_OK) st = tl_new(ctx, TL_F32, 2, (int64_t[]){2, tl_rows(x)}, &stats);
-    tl_args a = {.in = {x, weight, bias, stats}, .out = {y}, .i = {k}, .f = {eps}};
+    tl_args a = {.in = {[NORM_X] = x, [NORM_WEIGHT] = weight, [NORM_BIAS] = bias,
+                        [NORM_STATS] = stats}, .out = {y}, .i = {k}, .f = {eps}};
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_norm, &a);
     if (st == TL_OK) st = tl_record(ctx, y, norm_grad, inputs, 3, &a, NULL);
     if (st == TL_OK) tl_can_make_again(ctx, y, TL_OP_norm);

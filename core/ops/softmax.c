@@ -7,6 +7,7 @@
 #include "base/threads.h"
 #include "engine/tape.h"
 #include "ops/gemm.h"
+#include "ops/loss.h"
 #include "ops/ops.h"
 
 #define GRAIN 16384 /* elements worth a thread */
@@ -273,26 +274,28 @@ static tl_status keep(tl_ctx *ctx, const tl_tensor *targets, int32_t ignore, int
 
 static tl_status clear(tl_tensor *t) { return t ? tl_tensor_fill(t, 0) : TL_OK; }
 
-/* cross_entropy: in: x, w, bias, targets; w and bias may be NULL, see loss_job
-**   out: loss, and d loss / d x, w, bias where wanted   i: ignore */
+static float *loss_maybe(const tl_tensor *t) { return t ? F32(t) : NULL; }
+
+/* in, out: as loss.h says   i: ignore */
 static tl_status cross_entropy_kernel(tl_ctx *ctx, const tl_args *a)
 {
     tl_tensor *const *in = a->in, *const *out = a->out;
-    int64_t  rows = in[3]->len;
-    loss_job j = {.x = F32(in[0]), .targets = I32(in[3]), .d = tl_cols(in[0]),
-                  .w = in[1] ? F32(in[1]) : NULL, .bias = in[2] ? F32(in[2]) : NULL,
-                  .dx = out[1] ? F32(out[1]) : NULL, .dw = out[2] ? F32(out[2]) : NULL,
-                  .dbias = out[3] ? F32(out[3]) : NULL, .wants_grad = out[1] || out[2] || out[3]};
-    j.v = in[1] ? in[1]->dims[0] : j.d;
+    int64_t  rows = in[LOSS_TARGETS]->len;
+    loss_job j = {.x = F32(in[LOSS_X]), .targets = I32(in[LOSS_TARGETS]),
+                  .d = tl_cols(in[LOSS_X]), .w = loss_maybe(in[LOSS_W]),
+                  .bias = loss_maybe(in[LOSS_BIAS]), .dx = loss_maybe(out[LOSS_DX]),
+                  .dw = loss_maybe(out[LOSS_DW]), .dbias = loss_maybe(out[LOSS_DBIAS])};
+    j.wants_grad = j.dx || j.dw || j.dbias;
+    j.v = j.w ? in[LOSS_W]->dims[0] : j.d;
     double    total = 0;
     int64_t  *kept = tl_alloc(ctx, (size_t)rows * sizeof *kept);
     j.losses = tl_alloc(ctx, (size_t)rows * sizeof *j.losses);
     j.kept = kept;
     tl_status st = kept && j.losses ? TL_OK : TL_ENOMEM;
-    if (st == TL_OK) st = keep(ctx, in[3], (int32_t)a->i[0], j.v, kept, &j.count);
-    if (st == TL_OK && j.count < rows) st = clear(out[1]);
-    if (st == TL_OK && j.count == 0) st = clear(out[2]);
-    if (st == TL_OK) st = clear(out[3]);
+    if (st == TL_OK) st = keep(ctx, in[LOSS_TARGETS], (int32_t)a->i[0], j.v, kept, &j.count);
+    if (st == TL_OK && j.count < rows) st = clear(out[LOSS_DX]);
+    if (st == TL_OK && j.count == 0) st = clear(out[LOSS_DW]);
+    if (st == TL_OK) st = clear(out[LOSS_DBIAS]);
     if (st != TL_OK) goto fail;
     if (j.count > 0) {
         j.scale = (float)(1.0 / (double)j.count);
@@ -303,7 +306,7 @@ static tl_status cross_entropy_kernel(tl_ctx *ctx, const tl_args *a)
         for (int64_t k = 0; k < j.count; k++) total += j.losses[k];
         total /= (double)j.count;
     }
-    F32(out[0])[0] = (float)total;
+    F32(out[LOSS])[0] = (float)total;
 fail:
     tl_release(ctx, kept);
     tl_release(ctx, j.losses);
@@ -333,16 +336,17 @@ static tl_status cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_t
 {
     tl_ctx    *ctx = x->ctx;
     tl_tensor *inputs[3] = {x, w, bias}, *loss = NULL;
-    tl_args    a = {.in = {x, w, bias, targets}, .i = {ignore}};
+    tl_args    a = {.in = {[LOSS_X] = x, [LOSS_W] = w, [LOSS_BIAS] = bias,
+                           [LOSS_TARGETS] = targets}, .i = {ignore}};
     tl_status  st = TL_OK;
     for (int i = 0; i < 3 && st == TL_OK; i++)
-        if (tl_wants(ctx, inputs[i])) st = tl_new_like(inputs[i], &a.out[i + 1]);
+        if (tl_wants(ctx, inputs[i])) st = tl_new_like(inputs[i], &a.out[LOSS_DX + i]);
     if (st == TL_OK) st = tl_new(ctx, TL_F32, 0, NULL, &loss);
-    a.out[0] = loss;
+    a.out[LOSS] = loss;
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_cross_entropy, &a);
-    tl_args saved = {.in = {a.out[1], a.out[2], a.out[3]}};
+    tl_args saved = {.in = {a.out[LOSS_DX], a.out[LOSS_DW], a.out[LOSS_DBIAS]}};
     if (st == TL_OK) st = tl_record(ctx, loss, cross_entropy_grad, inputs, 3, &saved, NULL);
-    for (int i = 1; i <= 3; i++) tl_tensor_free(a.out[i]);
+    for (int i = LOSS_DX; i <= LOSS_DBIAS; i++) tl_tensor_free(a.out[i]);
     return tl_finish(st, loss, out_loss);
 }
 
