@@ -98,9 +98,9 @@ local function keep_text(self, kind, step, text, number)
   return self.folder .. "/" .. path
 end
 
--- Stores the backends that "auto" stands for with the trial as soon as they are chosen, so that a
--- later attempt takes the same ones. Each new choice is written to a new file, named by its sha256,
--- before the row is changed: a kill in between leaves the old row with the old file.
+-- For what backend = "auto" stands is kept with the trial as soon as it is chosen; what an earlier
+-- attempt chose is chosen. Each new choice makes a new file, named after its sha256, and the row of
+-- the old one becomes its row: a kill in between leaves the old row with the old file.
 function Trial:pin_backends()
   local text, old
   for _, a in ipairs(self.rows.artifacts) do
