@@ -1,5 +1,5 @@
--- runs/coordinator.lua: shares the trials of a run out to worker processes and takes their journals
--- over into the store, whose only writer it is.
+-- runs/coordinator.lua: hands the trials of a run to worker processes and copies what they write to
+-- their journals into the store. It is the only process that writes to the store.
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local eta = require "toeplab.runs.eta"
@@ -31,7 +31,8 @@ end
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
--- Removes what a killed worker left half done: files that no row knows.
+-- Removes the files of a trial that have no row: a worker was killed before their row was written,
+-- or the trial is made again.
 local function clean_folder(run, t, artifacts)
   local folder, known = run.folder .. "/" .. t.path, {}
   for _, row in ipairs(artifacts) do known[row.path] = true end
@@ -41,7 +42,7 @@ local function clean_folder(run, t, artifacts)
   end
 end
 
--- Ends the process of w and forgets it.
+-- Kills the process of worker w, returns its device and removes it from the pool.
 local function dismiss(self, w)
   w:kill()
   for i, other in ipairs(self.workers) do
@@ -53,7 +54,7 @@ local function dismiss(self, w)
   end
 end
 
--- Gives worker w the trial t.
+-- Starts trial t on worker w: marks it as running, then sends its configuration and artifacts.
 local function assign(self, w, t)
   local run = self.run
   local ok, why = core.sys.mkdir(run.folder .. "/" .. t.path)
@@ -76,8 +77,8 @@ local function assign(self, w, t)
   run.progress:began(w, t)
 end
 
--- Gives each worker that is free the next trial of its device; one for which there is none goes.
--- Where trials are pruned none is begun before those that it will wait for.
+-- Gives each idle worker the next trial of its device; a worker without one is dismissed. Where
+-- trials are pruned they start strictly in order, since each waits for the values of earlier ones.
 local function assign_free(self)
   for _, w in ipairs(table.move(self.workers, 1, #self.workers, 1, {})) do
     if not w.trial and not w.closed and #self.queue > 0 then
@@ -94,7 +95,7 @@ local function assign_free(self)
   end
 end
 
--- Hands out trials as long as there is a worker for them; those whose cards are taken wait.
+-- Starts workers for queued trials up to the number of jobs; a trial whose GPUs are all full waits.
 local function assign_all(self)
   assign_free(self)
   local open, i, full = 0, 1, {}
@@ -114,8 +115,8 @@ local function assign_all(self)
   end
 end
 
--- Takes over what the journal of the worker's trial says; some: not all if that is much. Raises if
--- it cannot be read: what the trial has said there is lost or not known.
+-- Copies the new records of the worker's journal into the store; some: at most a megabyte of them.
+-- Raises if the journal cannot be read, since the results of the trial would be lost unseen.
 local function take(self, w, some)
   local _, damage = self.run.records:take(w.trial.id, w.trial.path, some)
   if damage then
@@ -124,15 +125,16 @@ local function take(self, w, some)
   end
 end
 
--- How the trial of w has ended by the word of its own journal: {status=, error=, ended=}, or nil.
+-- Returns how the trial of w ended according to its journal: {status=, error=, ended=}; nil if the
+-- journal has no end.
 local function own_word(self, w)
   take(self, w)
   local row = self.run.records:outcome(w.trial.id)
   return row.status ~= "running" and row or nil
 end
 
--- Warns after the first trial about axes that it did not read; runner.lua makes it an error only
--- when all trials have run.
+-- Warns after the first trial about axes that it did not read. It is an error only if no trial
+-- reads them, which runner.lua checks when all have run.
 local function check_reads(self)
   local run, conditional = self.run, {}
   for _, rule in ipairs(run.exp.when or {}) do
@@ -147,8 +149,9 @@ local function check_reads(self)
   self.checked = true
 end
 
--- The worker's trial is over: status "done", "failed" or "interrupted". Returns what it counts as:
--- what had no more time has failed. It is done only if its journal says so.
+-- Records the end of the worker's trial: status "done", "failed" or "interrupted". A trial that was
+-- stopped because its time was up counts as failed; one is done only if its journal says so.
+-- Returns the status that counts.
 local function over(self, w, status, why, ended)
   local run, t = self.run, w.trial
   local said = own_word(self, w)
@@ -175,7 +178,7 @@ local function over(self, w, status, why, ended)
   return status
 end
 
--- ---- What workers tell ------------------------------------------------------------------------
+-- ---- Messages of workers (worker.lua lists them) ----------------------------------------------
 
 local hear = {}
 
@@ -197,7 +200,7 @@ function hear.read(self, _, ...)
   for _, key in ipairs { ... } do self.reads[key] = true end
 end
 
--- The trial waits at that step until it is told whether it goes on.
+-- The trial has reached a step where it may be pruned, and waits for judge_all.
 function hear.rung(self, w, step)
   take(self, w)
   w.rung, w.waits_since = step, core.sys.clock()
@@ -219,7 +222,7 @@ function hear.ended(self, w, status, code, why, ended)
   end
   w.closed = w.late ~= nil -- it was told to stop: it takes no other trial
   status = over(self, w, status, why, ended)
-  if status == "failed" and w.place.card then dismiss(self, w) end -- its card may be beyond use
+  if status == "failed" and w.place.gpu then dismiss(self, w) end -- its CUDA context may be broken
   if code == errors.STORAGE then
     self.storage = { label = label, why = why }
     self:wind_down("TERM")
@@ -233,8 +236,8 @@ end
 
 -- ---- What befalls workers ---------------------------------------------------------------------
 
--- A worker's process has ended. What it was at goes on from its checkpoint in another one, unless
--- that happens again and again.
+-- Handles the end of a worker's process. Its trial continues from its checkpoint in another worker,
+-- unless the trial has killed its worker before.
 local function buried(self, w)
   local why, signal = w:cause()
   why = w.late or why
@@ -267,7 +270,8 @@ local function buried(self, w)
   end
 end
 
--- What is wrong with the time that the trial of w has taken, and the word for it.
+-- Returns why the time of w's trial is up, as a message and as the word for the store; nil if it is
+-- not.
 local function overdue(self, w, now)
   local limit, spent = self.run.timeout, now - w.began
   if limit and spent > limit then
@@ -278,7 +282,7 @@ local function overdue(self, w, now)
   end
 end
 
--- A trial that takes too long is asked to stop.
+-- Asks a trial that takes too long to stop, and kills its worker if it does not.
 local function check_time(self, w, now)
   if not w.trial then return end
   if not w.late and not w.rung then
@@ -291,7 +295,7 @@ local function check_time(self, w, now)
   w:kill_if_overdue(now)
 end
 
--- No more trials are begun; those at work are asked to save and stop.
+-- Starts no more trials and asks the running ones to save and stop.
 function Pool:wind_down(signal, seconds)
   self.queue, self.winding = {}, true
   for _, w in ipairs(self.workers) do
@@ -299,7 +303,7 @@ function Pool:wind_down(signal, seconds)
   end
 end
 
--- Passes signals of the user on; a second SIGINT does not let the workers finish their step.
+-- Passes the user's signals on to the workers. After a second SIGINT they do not finish their step.
 local function check_signals(self)
   local count, name = core.sys.interrupted()
   if count == (self.seen or 0) and (not name or self.named) then return end
@@ -320,7 +324,7 @@ local function listen(self, w)
   if not text then buried(self, w) end
 end
 
--- The budget of the whole run is the time of all its trials together.
+-- Winds the run down when the times of its trials add up to more than its budget.
 local function check_budget(self, now)
   if not self.total or self.fate then return end
   local used = self.run.used
@@ -333,7 +337,7 @@ local function check_budget(self, now)
   self:wind_down("TERM")
 end
 
--- Tells trials that wait to be judged whether they go on. The wait takes none of their time.
+-- Tells each trial that waits for judgement whether it goes on. The time it waited is not counted.
 local function judge_all(self, now)
   if self.winding then return end
   for _, w in ipairs(self.workers) do
@@ -346,7 +350,6 @@ local function judge_all(self, now)
     end
   end
 end
-
 
 local function busy(self)
   for _, w in ipairs(self.workers) do
@@ -381,8 +384,8 @@ local function turn(self)
   end)
 end
 
--- Runs the trials of list. Returns counts {done=, failed=} and the set of keys that were read.
--- Raises for what ends the run before its end; then too no worker is left.
+-- Runs the trials of list. Returns counts {done=, failed=, pruned=} and the set of configuration
+-- keys that trials have read. Raises if the run ends early. No worker is left in either case.
 function Pool:go(list)
   local spec = self.run.exp.prune
   self.queue = table.move(list, 1, #list, 1, {})

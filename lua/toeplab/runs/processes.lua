@@ -1,4 +1,4 @@
--- runs/processes.lua: the worker processes of a run: how they start, stop, and why they end.
+-- runs/processes.lua: starts and stops the worker processes of a run, and tells why one has ended.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local wire = require "toeplab.base.wire"
@@ -8,8 +8,8 @@ local processes = {}
 local Process = {}
 Process.__index = Process
 
--- Starts a worker at place (devices.lua), which serves one device. What it prints goes to the log
--- of the trial in hand; before that to a file of its own. number: of no other worker of the run.
+-- Starts a worker on the device of place (devices.lua). Its standard output goes to the log of the
+-- trial that it runs, and before its first trial to worker-NUMBER.log; number is unique in the run.
 function processes.start(run, number, device, place)
   local log = ("%s/worker-%d.log"):format(run.folder, number)
   local process, why = core.sys.spawn(run.worker(place.device), log)
@@ -18,19 +18,19 @@ function processes.start(run, number, device, place)
     place = place }, Process)
 end
 
--- Ends the process, whatever it does.
+-- Kills the process and removes its own log.
 function Process:kill()
   self.process:kill()
   core.sys.remove(self.log)
 end
 
--- Asks the process to save and stop: it has so many seconds.
+-- Asks the process to save and stop. kill_if_overdue kills it after that many seconds.
 function Process:ask_to_stop(signal, seconds)
   self.process:signal(signal)
   self.deadline = math.min(self.deadline or math.huge, core.sys.clock() + seconds)
 end
 
--- Kills a process that was asked to stop and has not.
+-- Kills the process if it was asked to stop and has not done so in time.
 function Process:kill_if_overdue(now)
   if not self.deadline or now <= self.deadline then return end
   self.killed = "it was asked to stop, its step did not end, and its process was killed"
@@ -38,12 +38,13 @@ function Process:kill_if_overdue(now)
   self.deadline = nil
 end
 
--- The last line that a worker printed, e.g. why it cannot go on.
+-- Returns the last line of a log, which most often says why the process ended.
 local function last_words(path)
   return (core.sys.read_file(path) or ""):sub(-4000):match("([^\n]+)\n*$")
 end
 
--- Why the process has ended: a text, and the number of the signal that ended it, if one did.
+-- Waits for the process; returns why it ended as text, and the number of the signal if one ended
+-- it.
 function Process:cause()
   local code, signal = self.process:wait(true)
   if self.killed then return self.killed, signal end

@@ -1,5 +1,5 @@
 -- runs/runner.lua: runs the trials of an experiment. The same command starts, continues and
--- repairs: what is done is skipped, what was interrupted goes on from its checkpoint.
+-- repairs: finished trials are skipped, interrupted ones continue from their checkpoint.
 local config = require "toeplab.base.config"
 local coordinator = require "toeplab.runs.coordinator"
 local core = require "toeplab.core"
@@ -23,8 +23,9 @@ local runner = {}
 
 local SECONDS, PATIENCE_SECONDS = 60, 20
 
--- A fixed key that no trial read may be a slip: weight_deacy. Where trials were done before, or
--- failed, others may have read it; and a scale may be such that some keys are of no use.
+-- Warns about fixed keys that no trial read, which may be misspelt (weight_deacy). It is silent if
+-- some trials did not run now, since they may have read the key, and if a scale was chosen, since a
+-- scale may make a key useless.
 local function warn_fixed(run, counts, reads)
   if counts.done ~= #run.trials or run.scale ~= "" then return end
   local unread = {}
@@ -36,7 +37,7 @@ local function warn_fixed(run, counts, reads)
     run.exp:where(unread[1]), "'" .. table.concat(unread, "', '") .. "'")
 end
 
--- An axis that no trial read made no difference: its trials are the same ones, again and again.
+-- Raises if no trial read an axis: all its values gave the same trial.
 local function check_read(run, counts, reads)
   if counts.done == 0 then return end
   for _, key in ipairs(run.axes) do
@@ -60,7 +61,7 @@ local function finished(run)
   return list
 end
 
--- A table of all metrics, for experiments that ask for nothing.
+-- Prints a table of all metrics: the report of an experiment that declares none.
 local function plain_report(trials)
   local set = {}
   for _, t in ipairs(trials) do
@@ -74,7 +75,7 @@ local function plain_report(trials)
   report.print({ "trial", table.unpack(names) }, rows)
 end
 
--- A column that no trial logged is a slip in its name.
+-- Warns about columns of the report that no trial logged: their names may be misspelt.
 local function warn_columns(run, trials)
   local logged = {}
   for _, t in ipairs(trials) do
@@ -125,7 +126,8 @@ end
 
 -- ---- All of it --------------------------------------------------------------------------------
 
--- A worker of a killed run saves and ends by itself; one that does not is killed.
+-- Waits until the worker of a killed run, which saves and ends by itself, has closed its journal,
+-- and kills it if that takes too long.
 local function wait_for_writer(run, open)
   local path, began = run.folder .. "/" .. journal.path(open.path, open.attempt), core.sys.clock()
   while journal.in_use(path) do
@@ -143,7 +145,7 @@ local function wait_for_writer(run, open)
   end
 end
 
--- What killed runs left in journals is taken over before anything else.
+-- Copies what killed runs left in journals into the store.
 local function replay(run)
   for _, open in ipairs(run.records:open_journals()) do
     wait_for_writer(run, open)
@@ -155,8 +157,8 @@ local function replay(run)
   end
 end
 
--- A function that gives the words of the command line of a worker on a device, and how many threads
--- it has.
+-- Returns a function that makes the command line of a worker on a device, and how many threads each
+-- worker has.
 local function worker_words(run, path)
   local threads = run.threads or math.max(1, core.threads() // run.jobs)
   return function(device)
@@ -177,7 +179,7 @@ end
 
 local function is_ours(i, shard) return not shard or (i - 1) % shard.of == shard.part - 1 end
 
--- Finished trials that other code has made are kept, or with redo taken again.
+-- Reports finished trials that other code has made; with redo queues them to be made again.
 local function settle_old(run, options)
   local list = {}
   for i, t in ipairs(run.trials) do
@@ -190,7 +192,8 @@ local function settle_old(run, options)
   for _, t in ipairs(options.redo and list or {}) do run.records:redo(t.id) end
 end
 
--- The trials that are to be run: all that are not done, or a share of them.
+-- Returns the trials that are to be run, which are all unfinished ones of this shard, and how many
+-- are finished.
 local function to_do(run, shard)
   local list, skipped = {}, 0
   for i, t in ipairs(run.trials) do
@@ -206,7 +209,7 @@ local function to_do(run, shard)
   return list, skipped
 end
 
--- Numbers the trials; returns those that only, a function of a trial, wants.
+-- Numbers the trials, and returns those for which only(trial) holds (only nil: all).
 local function chosen(trials, only)
   local list = {}
   for i, t in ipairs(trials) do
@@ -232,13 +235,13 @@ local function prepare(path, overrides, options)
     progress = progress.new { quiet = options.quiet, out = options.out } }
 end
 
--- What the report of an experiment says of its rows or columns, nil if it is a function or nothing.
+-- Returns the rows or columns that the experiment's report declares; nil if it declares none.
 local function asked(exp, field)
   return type(exp.report) == "table" and exp.report[field] or nil
 end
 
--- Keeps the changes of the checkout that are not committed in a file of the results folder, named
--- by its hash; returns its path there, or nil if there are none.
+-- Writes the uncommitted changes of the checkout to a file of the results folder, named by its
+-- hash. Returns the path below the results folder; nil if there are no changes.
 local function keep_changes(run)
   local text = provenance.changes()
   if not text then return nil end
@@ -302,7 +305,7 @@ function runner.run(path, overrides, options)
   return counts.failed > 0 and errors.FAILED or errors.DONE, run.trials
 end
 
--- Prints the trials that a command stands for, and how each stands; runs nothing.
+-- Prints the trials of a command with their status; runs nothing. Takes the options of runner.run.
 function runner.list(path, overrides, options)
   local exp = experiment.load(path)
   local trials = plan.trials(exp, overrides)

@@ -1,7 +1,7 @@
--- runs/worker.lua: the process that trains: it is given trials by the coordinator, one at a time,
--- and says what becomes of them in their journals.
+-- runs/worker.lua: the process that trains. The coordinator sends it trials, each with its whole
+-- configuration, one at a time; it writes their results to their journals.
 --
--- It hears (lines of wire.lua)                         and tells
+-- It reads (lines of wire.lua)                         and writes
 --   artifact KIND STEP PATH BYTES SHA256                 step STEP TOTAL TEXT   begin WHAT BYTES
 --   trial CONFIG CHECK PATH ATTEMPT SECONDS   start      say TEXT  note TEXT    part BYTES
 --   go, prune   the answer to rung                       clear   read KEY ...
@@ -31,9 +31,9 @@ local LONGEST = 10000 -- bytes of an error's text that are kept
 
 local function tell(...) core.sys.tell(wire.line(...)) end
 
--- ---- What a trial talks to --------------------------------------------------------------------
+-- ---- What a trial writes to -------------------------------------------------------------------
 
--- As Progress of progress.lua, at the other end of the pipe.
+-- Has the methods of Progress (progress.lua); the coordinator shows what is sent.
 local Remote = {}
 Remote.__index = Remote
 
@@ -51,7 +51,7 @@ function Remote:clear() tell("clear") end
 
 function Remote:begin(what, total) tell("begin", what, total) end
 
--- Often asked for: no more than a few a second.
+-- Lets at most ten messages a second through; a trial may log a thousand steps in that time.
 local function seldom(self)
   local now = core.sys.clock()
   if now - (self.told or 0) < 0.1 then return false end
@@ -67,8 +67,8 @@ function Remote:update(step, total, values)
   if seldom(self) or step == total then tell("step", step, total, values or "") end
 end
 
--- The rows of the trial in hand: added to its journal; what is in the store already came with the
--- assignment.
+-- The rows of the current trial. New ones are appended to its journal; the artifacts of earlier
+-- attempts came with the trial.
 local Rows = {}
 Rows.__index = Rows
 
@@ -90,7 +90,7 @@ function Rows:add_artifact(a)
   table.insert(self.artifacts, a)
 end
 
--- Takes the artifacts that fit out of the list; returns them.
+-- Removes the artifacts for which fits(a) holds from the list and returns them.
 function Rows:drop(fits)
   local kept, dropped = {}, {}
   for _, a in ipairs(self.artifacts) do
@@ -126,9 +126,9 @@ function Rows:checkpoints()
   return list
 end
 
--- Records a checkpoint, and that all of its kind are dropped but the last keep and the last one at
--- a step for which anchor (nil: none) holds; returns those, whose files may then go: the record is
--- on the disk.
+-- Records a checkpoint, and drops all others of its kind except the last `keep` and the last one at
+-- a step for which anchor(step) holds (anchor nil: none). Returns those dropped. Their files may be
+-- removed then, since the record is on the disk.
 function Rows:add_checkpoint(a, keep, anchor)
   local seconds = self.seconds + core.sys.clock() - self.began
   local lines, old, same = { artifact_line(a), { "step", a.step, seconds } }, {}, 1
@@ -157,19 +157,19 @@ function Rows:add_checkpoint(a, keep, anchor)
   return old
 end
 
--- Forgets the metrics and artifacts of steps after the one a trial is taken up from.
+-- Forgets metrics and artifacts of steps after the one that a trial resumes from.
 function Rows:forget_after(step)
   self.journal:add { { "forget", step } }
   self:drop(function(a) return a.step > step end)
 end
 
--- Something that was done to the trial: kind "rollback", ... It is recorded with the next
--- checkpoint, so that a kill between the two does not make it happen, and count, twice.
+-- Notes an event of the trial, e.g. of kind "rollback". It is recorded together with the next
+-- checkpoint, since a kill between the two would make it happen, and count, twice.
 function Rows:event(step, kind, why) table.insert(self.events, { "event", step, kind, why }) end
 
 -- ---- One trial --------------------------------------------------------------------------------
 
--- Prefixes message with the line of the script that led to it, if it does not name the script.
+-- Prefixes an error message with the line of the script that led to it, unless it names the script.
 local function located(exp, message)
   if message:find(exp.file, 1, true) then return message end
   for level = 3, 1000 do -- finding a level takes as long as it is deep
@@ -192,8 +192,8 @@ local function handler(exp)
   end
 end
 
--- What a failure means: the exit code if it ends the run, nil if the other trials go on. A file of
--- the script's own may be damaged without the results being so.
+-- Returns the exit code of a failure that ends the whole run, nil if the other trials go on. A
+-- damaged file ends it only while results were being stored: it may be a file of the script's own.
 local function verdict(why, storing)
   local signals = { [errors.INTERRUPT] = true, [errors.TERMINATE] = true, [errors.HANGUP] = true }
   if errors.is(why) and signals[why.code] then return why.code end
@@ -246,8 +246,8 @@ local function perform(self, t, attempt, seconds)
     tell("ended", "interrupted", errors.STORAGE, errors.text(writer))
     return
   end
-  -- The next coordinator waits for a journal that is in use; of one that was not, when it looked,
-  -- it knows nothing any more.
+  -- If the coordinator is gone, the next one may have seen no journal in use and have started this
+  -- trial elsewhere: it must not begin here.
   if not self:take(0) then return end
   tell("code", self.code)
   core.sys.print_to(log)
@@ -276,8 +276,8 @@ local function perform(self, t, attempt, seconds)
   collectgarbage()
 end
 
--- By what coordinator and worker know that a trial has the same id for both: the code of the script
--- and the number of the results.
+-- Coordinator and worker compare this text: if the code of the script or TL_NUMERICS is another for
+-- one of them, the trial would get results that its id does not stand for.
 function worker.check(exp)
   return ("%s %d"):format(code.hash(exp.text), core.numerics)
 end
@@ -296,7 +296,7 @@ local function unpack_config(text) return load("return " .. text, "=config", "t"
 
 -- ---- The process ------------------------------------------------------------------------------
 
--- Takes in what the coordinator has sent, waiting up to seconds. Returns false once it is gone.
+-- Reads what the coordinator has sent, waiting up to some seconds. Returns false once it is gone.
 function worker:take(seconds)
   local heard = core.sys.hear(seconds)
   if not heard then return false end
@@ -304,15 +304,15 @@ function worker:take(seconds)
   return true
 end
 
--- For a trial at work: "gone" if nobody listens any more; "go" or "prune" after it has asked
--- whether it goes on; nil if nothing came within seconds.
+-- Returns the next order to a running trial: "go" or "prune" after it has asked whether it goes on,
+-- "gone" if the coordinator is, nil if nothing came within some seconds.
 function worker:hear(seconds)
   if not self:take(seconds) then return "gone" end
   local line = table.remove(self.lines, 1)
   return line and line[1]
 end
 
--- Tells the coordinator that no trial can be made here, and ends this process.
+-- Tells the coordinator that this process cannot run trials, and ends it.
 local function unfit(e)
   tell("unfit", errors.is(e) and e.code or errors.FAILED, errors.text(e))
   error(e, 0)
@@ -323,7 +323,7 @@ local function prepare(path, device, say)
   return exp, worker.check(exp), provenance.code_hash(device)
 end
 
--- What each line of the coordinator between trials asks for.
+-- What is done for each kind of line that the coordinator sends between trials.
 local orders = {}
 
 function orders.artifact(self, kind, step, path, bytes, sha256)
@@ -338,8 +338,8 @@ function orders.trial(self, config_text, check, path, attempt, seconds)
   perform(self, { config = unpack_config(config_text), path = path }, attempt, seconds)
 end
 
--- Serves the experiment in the script at path until the coordinator closes the pipe. options: dir,
--- steps and seconds between checkpoints, device.
+-- Runs trials of the experiment in the script at path until the coordinator closes the pipe.
+-- options: dir, steps and seconds between checkpoints, device.
 function worker.main(path, options)
   core.sys.end_with_parent()
   core.sys.catch_signals()

@@ -148,12 +148,13 @@ function Records:status(id)
   if row then return row.status, row end
 end
 
--- How a trial went: {status=, error=, ended=}.
+-- Returns how a trial ended: {status=, error=, ended=}.
 function Records:outcome(id)
   return self:rows("SELECT status, error, ended FROM trials WHERE id = ?", { id })[1]
 end
 
--- Makes the rows of trials that have none, queued, and notes that the sweep asks for them all.
+-- Inserts a row, with status queued, for each trial that has none, and makes all the trials members
+-- of the sweep.
 function Records:enlist(sweep, trials)
   self:transaction(function()
     self:rows("DELETE FROM members WHERE sweep = ?", { sweep })
@@ -169,10 +170,12 @@ function Records:enlist(sweep, trials)
   end)
 end
 
--- Queues a trial that is over to be run from its start again. What it has logged and stored is
--- forgotten (its files are removed when it begins); its tags, notes and events stay.
+-- Queues a finished trial to be run from its start again. Its metrics, artifacts and events go (the
+-- files when it begins): an old verdict of the pruner or rollback must not count for the new run.
+-- Its tags and notes stay, and an event tells of the old run.
 function Records:redo(id)
   self:transaction(function()
+    self:rows("DELETE FROM events WHERE trial = ? AND kind <> 'redo'", { id })
     self:rows([[INSERT INTO events (trial, step, kind, text) SELECT id, coalesce(step, 0), 'redo',
       coalesce(ended, status) || ' by code ' || substr(code_hash, 1, 12) FROM trials
       WHERE id = ?]], { id })

@@ -34,7 +34,7 @@ local columns = {
   attempt = "t.attempt", started = "t.started", finished = "t.finished", created = "t.created",
   seconds = "t.seconds", host = "t.host", pid = "t.pid", error = "t.error", tags = "t.tags",
   notes = "t.notes", command = "t.command", commit = "t.git_commit", code = "t.code_hash",
-  data = "t.data_hash", trial = "json_extract(t.provenance, '$.label')",
+  data = "t.data_hash", numerics = "t.numerics", trial = "json_extract(t.provenance, '$.label')",
   scale = "(SELECT scale FROM sweeps WHERE sweeps.id = t.sweep)",
   age = "((julianday('now') - 2440587.5) * 86400.0 - t.started)",
 }

@@ -1,26 +1,26 @@
--- trials/devices.lua: the devices that trials are to run on: what their names mean, whether they
--- are here, and whose turn a card is.
+-- trials/devices.lua: the devices that trials run on: what their names mean, whether they are
+-- available, and which trial gets which GPU.
 --
--- "cpu"; "cuda", any card; "cuda:1", the second one. A name with a slash is the file of a device.
+-- "cpu"; "cuda", any GPU; "cuda:1", the second one. A name with a slash is the file of a device.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
 local devices = {}
 
--- What TOEPLAB_DEVICE names: where a process computes, and trials that do not say.
+-- The device of TOEPLAB_DEVICE, "cpu" if it is not set: the default of processes and trials.
 function devices.usual()
   local name = os.getenv "TOEPLAB_DEVICE"
   return name ~= "" and name or "cpu"
 end
 
--- The device without its card, and the number of that, nil if any will do.
+-- Splits "cuda:1" into "cuda" and 1; of "cuda" the second result is nil, any GPU will do.
 local function split(name)
-  local base, card = name:match "^(.+):(%d+)$"
-  return base or name, math.tointeger(card)
+  local base, gpu = name:match "^(.+):(%d+)$"
+  return base or name, math.tointeger(gpu)
 end
 
--- nil, or what is wrong with a name.
+-- Returns what is wrong with the name of a device, nil if nothing is.
 function devices.wrong(name)
   if type(name) ~= "string" then
     return ("a device is a text: cpu, cuda or cuda:1, not %s"):format(tostring(name))
@@ -32,7 +32,7 @@ function devices.wrong(name)
   return base == "cpu" and name ~= "cpu" and "device 'cpu' has no cards" or nil
 end
 
--- nil, or why products on a device cannot be in a precision.
+-- Returns why products on a device cannot be in a precision, nil if they can.
 function devices.lacks(name, precision)
   local known, why = suggest.choose("precision", precision, core.precisions "cuda")
   if not known then return why end
@@ -44,13 +44,13 @@ function devices.lacks(name, precision)
     precision, name, table.concat(there, " and "), precision)
 end
 
--- Raises unless this process computes where a trial of that device does.
+-- Raises unless this process computes on the device of a trial.
 function devices.expect(name)
   if (name == "cpu") == (core.device() == "cpu") then return end
   error(("a trial of device '%s' cannot run on %s"):format(name, (core.device())), 0)
 end
 
--- From here on this process computes on the device; it has made no tensor yet.
+-- Makes this process, which must not have made a tensor yet, compute on the device.
 function devices.use(name)
   local wrong, ok, why = devices.wrong(name), nil, nil
   if wrong then errors.usage("%s", wrong) end
@@ -58,20 +58,21 @@ function devices.use(name)
   if not ok then errors.usage("%s", errors.text(why)) end
 end
 
--- The file of a device other than the CPU, nil if there is none.
+-- Returns the path of the shared object that implements a device; nil for the CPU, and if there is
+-- none.
 function devices.file(name)
   local path = name ~= "cpu" and core.device_file(name)
   return path and core.sys.kind(path) == "file" and path or nil
 end
 
--- Raises unless trials can be run on their devices.
+-- Raises unless the devices of all the trials are available.
 function devices.check(exp, trials)
   local known = { cpu = true }
   for _, t in ipairs(trials) do
     local name = t.config.device
     if not known[name] then
-      local cards, why = core.look_at_device(name)
-      if not cards then errors.usage("%s: %s", exp:where("device"), why) end
+      local count, why = core.look_at_device(name)
+      if not count then errors.usage("%s: %s", exp:where("device"), why) end
     end
     known[name] = true
   end
@@ -82,19 +83,19 @@ end
 local Turns = {}
 Turns.__index = Turns
 
--- Cards are given to share trials at a time each.
+-- Returns an allocator of GPUs that gives each to `share` trials at a time.
 function devices.turns(share)
-  return setmetatable({ share = share, users = {}, cards = {} }, Turns)
+  return setmetatable({ share = share, users = {}, counts = {} }, Turns)
 end
 
--- The number of the card, among those that may be taken, that has the fewest users; nil: all are
--- full.
-local function free_card(self, base, card)
+-- Returns the number of the GPU that runs the fewest trials; nil if all are full. gpu: the only one
+-- that will do, or nil.
+local function free_gpu(self, base, gpu)
   local users = self.users[base] or {}
   self.users[base] = users
-  if not self.cards[base] then self.cards[base] = core.look_at_device(base) or 0 end
+  if not self.counts[base] then self.counts[base] = core.look_at_device(base) or 0 end
   local best
-  for c = card or 0, card or self.cards[base] - 1 do
+  for c = gpu or 0, gpu or self.counts[base] - 1 do
     local count = users[c] or 0
     if count < self.share and (not best or count < users[best]) then
       users[c], best = count, c
@@ -103,21 +104,23 @@ local function free_card(self, base, card)
   return best
 end
 
--- A place for one trial: {device = "cuda:1", about = "cuda:1: ..."}, or nil if all are taken.
+-- Allocates a device for one trial: {device = "cuda:1", about = "cuda:1: ..."}, nil if all GPUs are
+-- full. The caller returns it by Turns:give.
 function Turns:take(name)
   if name == "cpu" then return { device = name } end
   local base, wanted = split(name)
-  local card = free_card(self, base, wanted)
-  if not card then return nil end
-  self.users[base][card] = self.users[base][card] + 1
-  local device = ("%s:%d"):format(base, card)
+  local gpu = free_gpu(self, base, wanted)
+  if not gpu then return nil end
+  self.users[base][gpu] = self.users[base][gpu] + 1
+  local device = ("%s:%d"):format(base, gpu)
   local _, about = core.look_at_device(device)
-  return { device = device, base = base, card = card,
+  return { device = device, base = base, gpu = gpu,
     about = ("%s: %s"):format(device, about) }
 end
 
 function Turns:give(place)
-  if place.card then self.users[place.base][place.card] = self.users[place.base][place.card] - 1 end
+  if not place.gpu then return end
+  self.users[place.base][place.gpu] = self.users[place.base][place.gpu] - 1
 end
 
 return devices

@@ -1,10 +1,11 @@
 -- trials/guard.lua: watches a metric of a trial for values that are not finite and for spikes; then
 -- ends the trial, or takes it back to an earlier step at a lower learning rate.
 --
--- It goes back to the last multiple of every steps, or to the best checkpoint if that is later: not
--- to the last checkpoint, which is where somebody stopped the trial or a minute was over.
--- A value is a spike if it is more than zscore standard deviations above the mean of the last
--- window values (at least 8). Every intervention is an event of the trial.
+-- It goes back to the last multiple of `every` steps, or to the best checkpoint if that is later.
+-- The last checkpoint would not do: its step depends on the clock and on when somebody stopped the
+-- trial, and results must not. A value is a spike if it is more than zscore standard deviations
+-- above the mean of the last window values (at least 8). Every intervention is an event of the
+-- trial.
 local guard = {}
 
 local Guard = {}
@@ -28,7 +29,7 @@ local function spike(self, value)
     self.spec.metric, value, z, mean) or nil
 end
 
--- Told of every value that is logged; keeps in alarm what is wrong with it.
+-- Takes every value that is logged, and sets self.alarm to what is wrong with it.
 function Guard:logged(name, value)
   if name ~= self.spec.metric then return end
   if value - value ~= 0 then
@@ -41,22 +42,22 @@ function Guard:logged(name, value)
   if #self.values > self.spec.window then table.remove(self.values, 1) end
 end
 
--- What is kept in checkpoints, so that a resumed trial is guarded as an undisturbed one.
+-- The guard's state in checkpoints, so that a resumed trial is guarded like an undisturbed one.
 function Guard:state() return { values = self.values, used = self.used } end
 
 function Guard:load(state) self.values, self.used = state.values, state.used end
 
--- Whether the guard may take a trial back.
+-- Whether the guard may ever take the trial back.
 function Guard:rolls_back()
   local spec = self.spec
   return spec.retries > 0 and (spec.nan == "rollback" or spec.zscore ~= nil)
 end
 
--- Whether a step is one whose checkpoint is written for going back to.
+-- Whether a checkpoint is written at this step for a later rollback.
 function Guard:anchors(step) return self:rolls_back() and step % self.spec.every == 0 end
 
--- After a step: nil if all is well; "stop" or "rollback", and why. A spike is always an occasion to
--- go back; what is not finite is what nan says.
+-- Judges a step: nil if all is well; "stop" or "rollback", and why. A spike always asks for a
+-- rollback; a value that is not finite asks for what the field nan says.
 function Guard:verdict()
   local why = self.alarm
   self.alarm = nil

@@ -1,5 +1,5 @@
--- trials/prune.lua: ends trials that are behind the others of their run, at steps where that is
--- decided.
+-- trials/prune.lua: ends trials whose metric is behind that of the others of their run, at fixed
+-- steps ("rungs").
 --
 --   asha    at the steps min_steps, min_steps eta, min_steps eta^2, ...: a trial goes on if its
 --           value is among the best 1/eta of those before it in the order of the trials, and its
@@ -8,14 +8,14 @@
 --   median  at the same steps with eta 2: a trial goes on if its value is no worse than the median
 --           of those before it and its own; until 4 of them are there, all go on
 --
--- A trial waits at such a step until those before it have been there or have ended. So what is
--- decided depends on the values alone, not on the speed of workers nor on interruptions. Each
--- decision is an event of its trial, with the value, and is made once.
+-- A trial waits at such a step until all trials before it have reached it or have ended, so that
+-- the decision depends on the values alone, not on the speed of workers or on interruptions. Each
+-- decision is stored as an event of its trial, with the value, and is made once.
 local json = require "toeplab.base.json"
 
 local prune = {}
 
--- The step at which a trial is judged after it was at step.
+-- The step at which a trial is judged next after `step`.
 local function later(spec, step)
   local eta = spec.rule == "asha" and spec.eta or 2.0
   return math.max(step + 1, math.floor(step * eta))
@@ -26,18 +26,19 @@ end
 local Rungs = {}
 Rungs.__index = Rungs
 
--- The steps at which a trial is judged; what they stand at is part of its checkpoints.
+-- Returns the rungs of a trial; its next rung is part of its checkpoints.
 -- spec: the experiment's field prune, checked (declared.lua).
 function prune.rungs(spec)
   return setmetatable({ spec = spec, next = spec.min_steps, due = false }, Rungs)
 end
 
--- Told of every value that is logged at a step; due says that the trial is to be judged.
+-- Takes the name of every value that is logged at a step, and sets self.due if the trial is to be
+-- judged.
 function Rungs:logged(name, step)
   self.due = self.due or name == self.spec.metric and step >= self.next
 end
 
--- If the trial t is to be judged after this step: waits until it is known whether it goes on.
+-- Waits, if trial t is to be judged after this step, until the coordinator has decided.
 -- Returns nil if it does, else what it is told. Raises if it is stopped meanwhile.
 function Rungs:wait(t)
   while self.due do
@@ -74,7 +75,8 @@ function prune.new(spec, records, trials, list)
   return self
 end
 
--- What was decided of a trial at that step: {kind = "judged" or "prune", text=}, or nil.
+-- Returns the decision on a trial at that step: {kind = "judged" or "prune", text=}; nil if there
+-- is none yet.
 local function decided(self, id, step)
   return self.records:rows([[SELECT kind, text FROM events WHERE trial = ? AND step = ?
     AND kind IN ('judged', 'prune') ORDER BY id LIMIT 1]], { id, step })[1]
@@ -87,7 +89,7 @@ end
 
 local over = { done = true, pruned = true, failed = true } -- an interrupted trial goes on
 
--- The values at that step of the trials before t; nil if not all are known yet.
+-- Returns the values at that step of the trials before t; nil if some are not known yet.
 local function values_before(self, t, step)
   local list = {}
   for _, other in ipairs(self.trials) do

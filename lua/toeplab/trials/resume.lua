@@ -1,11 +1,13 @@
--- trials/resume.lua: what a checkpoint of a trial holds, and going on from the last good one.
+-- trials/resume.lua: what a checkpoint of a trial holds, and how a trial resumes from the last good
+-- one.
 local checkpoint = require "toeplab.store.checkpoint"
 local core = require "toeplab.core"
 local streams = require "toeplab.base.streams"
 
 local resume = {}
 
--- All that a checkpoint of the trial holds: the states of its parts and of the random streams.
+-- Returns all that a checkpoint of the trial holds: the states of its parts and of the random
+-- streams.
 function resume.state(self)
   local state = { step = self.step, streams = {}, best = self.lowest }
   for name, part in pairs(self.parts) do state[name] = part:state() end
@@ -31,8 +33,9 @@ local function apply(self, state)
   if self.rungs and state.rungs then self.rungs:load(state.rungs) end
 end
 
--- The state in a checkpoint's file, or its part only, or nil and why it cannot be used. One that is
--- there but cannot be read may be whole: that ends the run instead of throwing it away.
+-- Returns the state in a checkpoint's file (part: only that part); nil and the reason if it is not
+-- usable. Raises if the system cannot read the file, which may be sound: ignoring it could lose
+-- days.
 function resume.read(self, row, only)
   local file = self.folder .. "/" .. row.path
   local ok, hash = pcall(core.sha256_file, file)
@@ -47,8 +50,9 @@ function resume.read(self, row, only)
   return nil, "cannot be understood: " .. tostring(state)
 end
 
--- The state in the checkpoint row, or nil and why it cannot be gone on from. If its best one is
--- lost it cannot: the run would end differently.
+-- Returns the state in the checkpoint of a row; nil and the reason if the trial cannot resume from
+-- it. It cannot if the best checkpoint of that moment is lost, since t:load_best would load
+-- another.
 local function usable(self, row, rows)
   local state, why = resume.read(self, row)
   if not state or not state.best or not state.best.step then return state, why end
@@ -63,7 +67,7 @@ local function usable(self, row, rows)
   return nil, ("is of no use: the best one, of step %d, %s"):format(state.best.step, why)
 end
 
--- Bits are the same for one number of threads only.
+-- Warns if the number of threads is another than before: then the bits of the results are too.
 local function compare_threads(self, state)
   if not state.threads or state.threads == core.threads() then return end
   self.progress:warn("the checkpoint was made with %d thread%s and this run has %d: the results "
@@ -71,7 +75,7 @@ local function compare_threads(self, state)
     state.threads, state.threads == 1 and "" or "s", core.threads(), state.threads)
 end
 
--- And for one kind of card, with its driver and libraries.
+-- Warns if the GPU, its driver or its libraries are others than before, for the same reason.
 local function compare_devices(self, state)
   local _, about = core.device()
   if (state.device or "") == about then return end
@@ -79,8 +83,8 @@ local function compare_devices(self, state)
     .. "not equal those of an undisturbed run bit for bit; it was %s", state.device or "the CPU")
 end
 
--- A function that says whether a rollback may go back to a step: a multiple of guard.every, or that
--- of the best checkpoint.
+-- Returns a function that says whether a rollback may go back to a step, which is a multiple of
+-- guard.every or the step of the best checkpoint.
 function resume.anchors(self)
   local best
   for _, row in ipairs(self.rows:checkpoints()) do
@@ -89,9 +93,9 @@ function resume.anchors(self)
   return function(step) return step == best or self.guard:anchors(step) end
 end
 
--- Brings model, optimiser and streams to the last checkpoint that a rollback may go back to.
--- Returns its step, or nil if there is none. If that checkpoint is damaged, the trial fails: an
--- earlier one would change the result. Run again, the trial trains from before it and makes the
+-- Loads the last checkpoint that a rollback may go back to into model, optimiser and streams.
+-- Returns its step, or nil if there is none. Raises if that checkpoint is damaged, since an earlier
+-- one would change the result; when it is run again, the trial trains from before it and makes the
 -- same rollback.
 function resume.go_back(self)
   local rows, anchor = self.rows:checkpoints(), resume.anchors(self)
@@ -110,7 +114,8 @@ function resume.go_back(self)
   end
 end
 
--- Brings model, optimiser and streams to the last good checkpoint; returns its step, 0 if none.
+-- Loads the last good checkpoint into model, optimiser and streams. Returns its step, 0 if there is
+-- none.
 function resume.restore(self)
   local found, rows = 0, self.rows:checkpoints()
   for i, row in ipairs(rows) do

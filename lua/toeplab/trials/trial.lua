@@ -1,5 +1,5 @@
--- trials/trial.lua: what a trial is given as t: the loop that survives a kill at any moment, and
--- the log.
+-- trials/trial.lua: the object t that a trial's function gets: its training loop, which survives a
+-- kill at any moment, its log, and its checkpoints.
 --
 --   for step in t:steps(1000, model, opt, data) do   resumes after the last checkpoint
 --     t:log { loss = ... }                           is kept once it returns
@@ -29,9 +29,9 @@ Trial.__index = Trial
 local KEEP = { checkpoint = 2, best = 1 }
 
 -- o: rows (of this trial: worker.lua), folder (of the results), path (of the trial, below folder),
--- checkpoint ({steps=, seconds=}), progress, seed, hear (a function that waits some seconds for
--- what the coordinator says, and may return nil), ask (one that asks it whether the trial goes on
--- after a step), guard, prune (the experiment's), memory (its budget in bytes, or nil).
+-- checkpoint ({steps=, seconds=}: how often), progress, seed, hear (function(seconds): waits so
+-- long for an order of the coordinator, nil if none came), ask (function(step): asks it whether the
+-- trial goes on), guard, prune (of the experiment), memory (its budget in bytes, or nil).
 function trial.new(o)
   return setmetatable({
     rows = o.rows, folder = o.folder, path = o.path, progress = o.progress, seed = o.seed,
@@ -84,8 +84,8 @@ function Trial:log(values, index)
   self.busy = false
 end
 
--- Writes a text of a step to a file of the trial; its row commits it. number: the one in the file's
--- name, or nil: the step. Returns the path of the file.
+-- Writes a text of a step to a file of the trial and records it; a file without a row counts as
+-- absent. number: stands in the file's name, by default the step. Returns the path of the file.
 local function keep_text(self, kind, step, text, number)
   self.busy = true
   number = number or ("%08d"):format(step)
@@ -131,7 +131,7 @@ function Trial:text(name, text)
   keep_text(self, name, self.step, text)
 end
 
--- A line for who watches.
+-- Shows a line to the user, beside the progress.
 function Trial:say(format, ...)
   self.progress:note(format, ...)
 end
@@ -140,8 +140,8 @@ end
 
 local file_names = { checkpoint = "step-%08d%s.h5", best = "best-%08d%s.h5" }
 
--- Writes a checkpoint of the current step, of kind "checkpoint" or "best". Its row commits it; then
--- the older ones of its kind but those to keep go.
+-- Writes a checkpoint of the current step, of kind "checkpoint" or "best", and records it; only
+-- then are older ones of its kind removed, except those that KEEP counts.
 function Trial:save(kind)
   kind = kind or "checkpoint"
   self.busy = true
@@ -159,9 +159,9 @@ function Trial:save(kind)
   self.busy = false
 end
 
--- Tells how good the model is after this step, less being better: a loss or a perplexity. Of the
--- lowest value the checkpoint is kept (kind "best"). After patience values in a row that are not
--- lower the loop ends with this step. Returns whether the value is the lowest.
+-- Takes a measure of the model after this step, where less is better, such as a loss, and keeps the
+-- checkpoint of the lowest value (kind "best"). After `patience` values in a row that are not lower
+-- the loop ends with this step. Returns whether the value is the lowest so far.
 function Trial:best(value, patience)
   if not self.looping then error("best: tells of a step, inside the loop of steps", 2) end
   if type(value) ~= "number" then
@@ -182,8 +182,8 @@ function Trial:best(value, patience)
   return better
 end
 
--- After the loop: gives the model the parameters of the best checkpoint. Returns its step and its
--- value; nil if t:best was never told a number.
+-- Loads the parameters of the best checkpoint into the model, after the loop. Returns its step and
+-- value; nil if t:best was never given a number.
 function Trial:load_best()
   if not self.parts or self.looping then error("load_best: comes after the loop of steps", 2) end
   local lowest = self.lowest
@@ -202,8 +202,8 @@ function Trial:load_best()
   return lowest.step, lowest.value
 end
 
--- The model of another trial of the results folder, by the beginning of its id: what stored.load
--- returns.
+-- Returns the model of another trial of the results folder, named by the beginning of its id, as
+-- saved_model.lua loads it.
 function Trial:model_of(id)
   local all <close> = records.open(self.folder, "r")
   return stored.load(all, selection.one(all, id), {
@@ -213,14 +213,14 @@ end
 
 -- ---- The loop ---------------------------------------------------------------------------------
 
--- What ends the run if a signal has come, as error object; nil if none has.
+-- Returns the error object that ends the run if a signal has come; nil if none has.
 function Trial:stopped()
   local name, code = errors.signal()
   return name and errors.new(code, "stopped by SIG%s after step %d", name, self.saved_step or 0)
 end
 
--- Raises what ends the run if a signal has come. Between steps a checkpoint is written first;
--- outside the loop nothing is lost by stopping at any moment; a second SIGINT does not wait.
+-- Raises the error that ends the run if a signal has come. Between steps it writes a checkpoint
+-- first. Inside a step it waits for the end of the step, unless this is the second SIGINT.
 function Trial:check_signals(inside_step)
   local stopped = self:stopped()
   if not stopped then return end
@@ -234,8 +234,8 @@ local function ended(self)
   return self.lowest ~= nil and self.lowest.ended == true
 end
 
--- Does what the coordinator says: a pruned trial ends where it is. If the coordinator is gone, a
--- checkpoint is the last thing to do.
+-- Obeys the coordinator: "prune" ends the trial here. If the coordinator is gone, the trial writes
+-- a checkpoint and ends.
 local function obey(self, wish)
   if wish == "prune" then
     self.why_ended = "pruned"
@@ -246,7 +246,7 @@ local function obey(self, wish)
   errors.raise(errors.TERMINATE, "the coordinator is gone after step %d", self.step)
 end
 
--- Waiting to be judged takes none of the trial's time.
+-- Waits for the coordinator's judgement where the trial may be pruned; that time is not counted.
 local function be_judged(self)
   if not self.rungs or not self.rungs.due then return end
   local since = core.sys.clock()
@@ -255,8 +255,8 @@ local function be_judged(self)
   obey(self, wish)
 end
 
--- Back to an earlier step, at a lower learning rate; that is a checkpoint at once, so that a kill
--- does not forget it.
+-- Takes the trial back to an earlier step at a lower learning rate, and writes a checkpoint of that
+-- at once, so that the rollback survives a kill.
 local function roll_back(self, why)
   local spec, bad, used = self.guard.spec, self.step, self.guard.used
   self.keep = nil
@@ -274,7 +274,7 @@ local function roll_back(self, why)
   self:save()
 end
 
--- Lets the guard judge the step; true if it took the trial back.
+-- Lets the guard judge the step; returns whether it took the trial back.
 local function guarded(self)
   if not self.guard then return false end
   local verdict, why = self.guard:verdict()
@@ -287,7 +287,7 @@ local function guarded(self)
   error(("guard: %s at step %d"):format(why, self.step), 0)
 end
 
--- The engine's memory (core.memory) against the experiment's budget.
+-- Raises if the engine's memory (core.memory) exceeds the experiment's budget.
 local function check_memory(self)
   if not self.memory then return end
   local peak = core.memory().peak
@@ -327,7 +327,8 @@ local function stateful(data)
   return type(data) == "table" and type(data.state) == "function" and type(data.load) == "function"
 end
 
--- A trial that goes on needs the vocabulary it was begun with: a file of merges may have changed.
+-- Raises if the vocabulary is not the one that the trial was begun with; a file of merges may have
+-- changed since.
 local function compare_vocabulary(self, texts)
   if #self.rows:checkpoints() == 0 then return end
   for _, kind in ipairs { "vocabulary", "encoder", "dictionary" } do
@@ -340,7 +341,7 @@ local function compare_vocabulary(self, texts)
   end
 end
 
--- Keeps what the model and its vocabulary can be made from again without the script.
+-- Stores texts from which the model and its vocabulary can be made again without the script.
 local function keep_model(self, model, data)
   local texts = stored.texts(model, data) or {}
   compare_vocabulary(self, texts)
@@ -349,13 +350,13 @@ local function keep_model(self, model, data)
   end
 end
 
--- Names in a checkpoint that are not free for the parts in extra.
+-- Names in a checkpoint that parts in `extra` must not have.
 local reserved = { step = true, streams = true, threads = true, device = true, best = true,
   model = true, optim = true, data = true, guard = true, rungs = true }
 
--- Iterates over the steps that are still to do, up to n, after restoring everything from the last
--- good checkpoint. model, opt: have state() and load(); data: may have; extra: name -> more of
--- them.
+-- Restores everything from the last good checkpoint and iterates over the remaining steps up to n.
+-- model and opt have methods state() and load(); data may have them; extra: name -> further objects
+-- that have them.
 function Trial:steps(n, model, opt, data, extra)
   if self.parts then error("steps: a trial has one loop of steps", 2) end
   if math.type(n) ~= "integer" or n < 0 then error("steps: takes an integer from 0 up", 2) end

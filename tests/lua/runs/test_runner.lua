@@ -3,8 +3,10 @@ local t = require "harness"
 local checkpoint = require "toeplab.store.checkpoint"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
+local json = require "toeplab.base.json"
 local errors = require "toeplab.base.errors"
 local trials = require "trials"
+local worker = require "toeplab.runs.worker"
 
 local read, write, in_folder = t.read, t.write, t.in_folder
 
@@ -293,6 +295,26 @@ local function program(folder, text)
   local fine = os.execute(command:format(folder, core.sys.executable()))
   return fine, read(folder .. "/said")
 end
+
+t.test("what a trial prints is shown; what it writes to standard output is in its log",
+  function()
+    in_folder(function(folder)
+      local fine, said = program(folder, (script:gsub("t:log { start",
+        'print(math.type(c.steps), "shown") io.write("written\\n") t:log { start')))
+      t.ok(fine and said:find("integer\tshown", 1, true), said)
+      t.ok(not said:find "written", said)
+      local row = query(folder, "SELECT id FROM v_trials")[1]
+      t.eq(read(("%s/results/runs/%s/log.txt"):format(folder, row.id:sub(1, 12))), "written\n")
+    end)
+  end)
+
+t.test("a configuration reaches the worker bit for bit", function()
+  local given = { a = { 1, 2.5, "x\n\0'" }, b = -0.0, c = 5e-324, d = math.mininteger, e = true,
+    f = 1.0, g = {}, ["local"] = 0.1 }
+  local back = load("return " .. worker.pack(given))()
+  t.eq(json.encode(back), json.encode(given))
+  t.eq({ math.type(back.f), 1 / back.b }, { "float", -math.huge })
+end)
 
 t.test("a module of one's own whose code changes makes another trial", function()
   in_folder(function(folder)
