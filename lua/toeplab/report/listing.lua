@@ -2,6 +2,7 @@
 -- words.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
+local quantity = require "toeplab.base.quantity"
 local report = require "toeplab.report.table_text"
 local errors = require "toeplab.base.errors"
 
@@ -47,7 +48,6 @@ function output.bytes(n)
   end
 end
 
--- "1 trial", "3 trials"
-function output.count(n, what) return ("%d %s%s"):format(n, what, n == 1 and "" or "s") end
+output.count = quantity.count
 
 return output
