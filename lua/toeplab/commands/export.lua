@@ -1,6 +1,7 @@
 -- commands/export.lua: toeplab export: trials or metrics for other programs.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
+local output = require "toeplab.report.listing"
 local records = require "toeplab.store.records"
 local report = require "toeplab.report.table_text"
 local select = require "toeplab.store.select"
@@ -20,7 +21,7 @@ local export = {
     { name = "json", help = "JSON, one object a line; inf and nan are null" },
     { name = "output", short = "o", value = "FILE",
       help = "write to FILE instead of standard output (-)" },
-    { name = "dir", short = "C", value = "DIR", help = "the results folder" },
+    output.dir,
   },
 }
 
@@ -127,7 +128,6 @@ function export.run(set, words)
       errors.raise(errors.storage_problem(status) and errors.STORAGE or errors.FAILED, "%s", why)
     end
   end
-  return errors.DONE
 end
 
 return export

@@ -115,7 +115,6 @@ function lua.run(set, words)
     if fn or not more then source = "" end
   end
   if asks then io.stderr:write("\n") end
-  return errors.DONE
 end
 
 return lua
