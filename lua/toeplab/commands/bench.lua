@@ -122,20 +122,13 @@ end
 
 local function print_rows(set, name, rows, o)
   if set.json or set.csv then
-    local header, seen, list = {}, {}, {}
+    local list = {}
     for i, r in ipairs(rows) do
       local record, metrics = show.record(r)
       for key, value in pairs(metrics) do record[key] = value end
-      for key in pairs(record) do seen[key] = true end
       list[i] = record
     end
-    header = suggest.keys(seen)
-    for i, record in ipairs(list) do
-      local row = {}
-      for c, key in ipairs(header) do row[c] = record[key] end
-      list[i] = row
-    end
-    output.rows(set, header, list)
+    output.rows(set, output.columns(list))
     return
   end
   report.print(show.header, show.cells(rows))
