@@ -533,6 +533,9 @@ const char *tl_backend_summary(const tl_ctx *ctx, int i);
 const char *tl_backend_path(const tl_ctx *ctx, int i);
 int tl_backend_problem_count(const tl_ctx *ctx);
 const char *tl_backend_problem(const tl_ctx *ctx, int i); /* "PATH: why" */
+/* The folder for tuning results, downloads and tokens: TOEPLAB_CACHE, else $XDG_CACHE_HOME/toeplab,
+** else ~/.cache/toeplab. NULL if TOEPLAB_CACHE is empty or the folder cannot be made. */
+const char *tl_cache_dir(const tl_ctx *ctx);
 /* Option j of backend i: 0 and nothing written when there is none. All strings borrowed. */
 int tl_backend_option(const tl_ctx *ctx, int i, int j, const char **out_name, const char **out_type,
                       const char **out_default, const char **out_range, const char **out_help);

@@ -201,9 +201,9 @@ static tl_status load_listed(tl_ctx *ctx, const char *folders)
     return st;
 }
 
-/* ---- The folder of tuning results ------------------------------------------------------------ */
+/* ---- The cache folder ------------------------------------------------------------------------ */
 
-/* Leaves host.cache_dir NULL where there is none, or TOEPLAB_CACHE is empty. */
+/* Sets host.cache_dir to what tl_cache_dir says. */
 static tl_status find_cache(tl_ctx *ctx)
 {
     char        path[PATH_MAX];
@@ -224,6 +224,8 @@ static tl_status find_cache(tl_ctx *ctx)
     ctx->host.cache_dir = strdup(path);
     return ctx->host.cache_dir ? TL_OK : tl_fail(ctx, TL_ENOMEM, "%s: out of memory", path);
 }
+
+const char *tl_cache_dir(const tl_ctx *ctx) { return ctx->host.cache_dir; }
 
 tl_status tl_plugins_open(tl_ctx *ctx)
 {

@@ -78,27 +78,10 @@ int glue_executable(char *path, size_t size)
     return 1;
 }
 
-/* TOEPLAB_CACHE, else $XDG_CACHE_HOME/toeplab, else ~/.cache/toeplab; it need not exist. An empty
-** TOEPLAB_CACHE says that there is none. */
+/* cache_dir(): the folder, or nil where there is none. */
 static int cache_dir(lua_State *L)
 {
-    const char *own = getenv("TOEPLAB_CACHE");
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (own && *own) {
-        lua_pushstring(L, own);
-    } else if (own) {
-        lua_pushnil(L);
-        lua_pushliteral(L, "TOEPLAB_CACHE is empty");
-        return 2;
-    } else if (cache && *cache == '/') {
-        lua_pushfstring(L, "%s/toeplab", cache);
-    } else if (home && *home == '/') {
-        lua_pushfstring(L, "%s/.cache/toeplab", home);
-    } else {
-        lua_pushnil(L);
-        lua_pushliteral(L, "neither XDG_CACHE_HOME nor HOME is set");
-        return 2;
-    }
+    lua_pushstring(L, tl_cache_dir(glue_ctx(L)));
     return 1;
 }
 

@@ -1,4 +1,5 @@
--- base/quantity.lua: times and sizes with a unit, as people write them: "90s", "4h", "512M".
+-- base/quantity.lua: times and sizes with a unit, as people write them: "90s", "4h", "512M"; and
+-- numbers of things in words.
 local quantity = {}
 
 local time_units = { s = 1, m = 60, h = 3600, d = 86400 }
@@ -16,5 +17,8 @@ function quantity.seconds(v) return read(v, time_units, "[smhd]") end
 
 -- Bytes in 1e9, "512M" or "6G"; nil if it is none.
 function quantity.bytes(v) return read(v, size_units, "[KMGT]") end
+
+-- "1 trial", "3 trials"
+function quantity.count(n, what) return ("%d %s%s"):format(n, what, n == 1 and "" or "s") end
 
 return quantity

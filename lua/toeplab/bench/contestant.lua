@@ -29,7 +29,7 @@ end
 
 function answers.run(words) return ("%.9g"):format(work.time(made, math.tointeger(words))) end
 
--- On a card its own memory is what counts.
+-- On a GPU, the memory of the device is what counts.
 function answers.memory()
   local peak = core.memory().peak
   return ("rss=%d engine=%d"):format(core.device() == "cpu" and resident() or peak, peak)

@@ -1,6 +1,6 @@
--- bench/gpu.lua: all that is to be shown of a card, in one command: that what it computes is right,
+-- bench/gpu.lua: all that is to be shown of a GPU, in one command: that what it computes is right,
 -- how near single operators are to its limits, and the operator and a training step beside
--- PyTorch's on it. Without a card the kernels are checked on the processor.
+-- PyTorch's on it. Without a GPU the kernels are checked on the processor.
 local core = require "toeplab.core"
 local grids = require "toeplab.bench.grids"
 local shell = require "toeplab.base.shell"
@@ -16,7 +16,7 @@ local tests = (here:match "^(.*)/lua/toeplab/bench$" or ".") .. "/tests"
 local harness = "LUA_PATH=" .. tests .. "/lua/?.lua;;"
 local function of_test(name) return tests .. "/lua/" .. name:gsub("/", "/test_") .. ".lua" end
 
--- The card that is emulated (tests/device/emulate.h), beside the program of a build.
+-- The GPU that is emulated (tests/device/emulate.h), beside the program of a build.
 local emulated = program:match "^(.*)/[^/]*$" .. "/tests/emulated.so"
 
 -- Runs a command, its words; returns whether it succeeded, and what it printed.
@@ -60,7 +60,7 @@ end
 
 -- The tests of operators under compute-sanitizer, where there is one.
 local function sanitized(o, device)
-  if not grids.is_card(device) then return true end
+  if not grids.is_gpu(device) then return true end
   if not shell.on_path "compute-sanitizer" then
     o.say("%-6s %-22s not in PATH", "-", "compute-sanitizer")
     return true
@@ -93,9 +93,9 @@ end
 
 -- ---- All of it --------------------------------------------------------------------------------
 
--- There is no card: why tells.
+-- There is no GPU: why tells.
 local function without(o, why)
-  o.say("no card: %s", why)
+  o.say("no GPU: %s", why)
   if not core.sys.exists(emulated) then
     o.say("nothing is checked: there is no %s (./lab bench gpu builds it where there is a C++ "
       .. "compiler)", emulated)
@@ -107,8 +107,8 @@ end
 
 -- o: as measure.bench wants it; measure(name, o) does one bench. Returns the exit code.
 function gpu.run(o, measure)
-  local cards, about = core.look_at_device(o.device)
-  if not cards then return without(o, about) end
+  local count, about = core.look_at_device(o.device)
+  if not count then return without(o, about) end
   o.say("%s: %s", o.device, about)
   local good = gpu.correct(o, o.device)
   o.absent, o.said, o.limits = {}, {}, {} -- once for all benches

@@ -22,11 +22,11 @@ local function each(names)
   return list
 end
 
--- Without a batch dimension worth it a card waits for its launches: it has shapes of its own.
+-- With a small batch a GPU waits for its launches, so that it has shapes of its own.
 benches.ops = {
   about = "single operators beside the limits of the machine",
   dim = 512, passes = { "fwd", "fwd+bwd" }, more = { vocab = 8192 },
-  shapes = { { 512, 4 } }, quick = { { 256, 2 } }, card = { { 2048, 32 } }, card_dim = 1024,
+  shapes = { { 512, 4 } }, quick = { { 256, 2 } }, gpu = { { 2048, 32 } }, gpu_dim = 1024,
   vary = each(operators.names),
   quick_vary = each { "silu", "layer-norm", "linear", "adam" },
   ours = { { by = "toeplab" } },
@@ -40,7 +40,7 @@ benches.tno = {
   axis = true, shapes = { { 512, 1, 2, 4, 8 }, { 1024, 1, 2, 4, 8 }, { 2048, 1, 2, 4, 8 },
     { 4096, 1, 8 }, { 8192, 1, 8 }, { 16384, 1, 8 } },
   quick = { { 512, 1 }, { 2048, 8 } },
-  card = { { 512, 8, 64 }, { 2048, 8, 64 }, { 8192, 1, 16 } },
+  gpu = { { 512, 8, 64 }, { 2048, 8, 64 }, { 8192, 1, 16 } },
   ours = {
     { by = "rac", backend = "rac" }, { by = "fft", backend = "fft" },
     { by = "matrix", backend = "matrix", when = small },
@@ -81,11 +81,11 @@ benches.lm = {
   about = "a training step of a language model: loss, gradients, Adam",
   dim = 512, passes = { "step" }, peers = true, more = published, matrices = true,
   shapes = { { 512, 1, 4 }, { 2048, 1 } }, quick = { { 256, 1 } },
-  card = { { 512, 8, 32 }, { 2048, 8 } },
+  gpu = { { 512, 8, 32 }, { 2048, 8 } },
   vary = { { vocab = 8192 }, { vocab = 50265 } }, quick_vary = { { vocab = 8192 } },
   extra = { { n = 256, b = 8, dim = 128, layers = 4, rpe_dim = 32, rpe_layers = 2, vocab = 63 } },
   ours = { { by = "rac", backend = "rac" }, { by = "fft", backend = "fft", asked = true },
-    { by = "fft, no graphs", backend = "fft", graphs = false, asked = true, card = true } },
+    { by = "fft, no graphs", backend = "fft", graphs = false, asked = true, gpu = true } },
 }
 
 benches.classify = {
@@ -137,8 +137,8 @@ benches.fd = {
   },
 }
 
--- Whether a device is a card: neither the CPU nor a file, which tests name.
-function grids.is_card(device) return device ~= nil and device ~= "cpu" and not device:find "/" end
+-- Whether a device is a GPU: neither the CPU nor a file, which tests name.
+function grids.is_gpu(device) return device ~= nil and device ~= "cpu" and not device:find "/" end
 
 -- The names of all benches, in the order in which "all" runs them.
 function grids.names() return table.move(order, 1, #order, 1, {}) end
@@ -160,7 +160,7 @@ end
 
 -- The lengths and batches: {n, b, b, ...}; every length with every batch if one of them is given.
 local function shapes_of(bench, o)
-  local usual = o.quick and bench.quick or grids.is_card(o.device) and bench.card or bench.shapes
+  local usual = o.quick and bench.quick or grids.is_gpu(o.device) and bench.gpu or bench.shapes
   if not o.lengths and not o.batches then return usual end
   local list, batches = {}, o.batches or { distinct(usual, "b")[1] }
   for i, n in ipairs(o.lengths or distinct(usual, "n")) do
@@ -189,7 +189,7 @@ function grids.problems(name, o)
   local given = o.lengths or o.batches or o.dim
   local vary = o.quick and bench.quick_vary or bench.vary or { {} }
   for _, causal in ipairs(modes_of(bench, o.quick)) do
-    local usual = not o.quick and grids.is_card(o.device) and bench.card_dim or bench.dim
+    local usual = not o.quick and grids.is_gpu(o.device) and bench.gpu_dim or bench.dim
     local fixed = { what = name, causal = causal, dim = o.dim or usual }
     for _, more in ipairs(vary) do
       for _, shape in ipairs(shapes_of(bench, o)) do
@@ -228,12 +228,12 @@ end
 
 -- Whether an entry of a bench can be had on a device.
 local function there(entry, device)
-  if not device or device == "cpu" then return not entry.card end
+  if not device or device == "cpu" then return not entry.gpu end
   if entry.method and entry.method ~= "window" then return false end -- recurrences are the CPU's
   return not entry.backend or core.device_takes(device, entry.backend)
 end
 
-local apart = { by = true, when = true, asked = true, card = true }
+local apart = { by = true, when = true, asked = true, gpu = true }
 
 -- Ours for problem p, in each precision: {by=, precision=, options= (what they add to p)}. o:
 -- backends (a list: these only), precisions (a list), device.

@@ -30,15 +30,15 @@ local function trial_of(row, label, number, code, about)
     data_hash = "", data = {}, label = label, provenance = about }
 end
 
-local function add_metrics(store, id, row)
+-- The metrics of a row: a list of {name, step, value}.
+local function metrics_of(row)
   local _, metrics = show.record(row)
-  local sql = "INSERT INTO metrics (trial, name, step, value) VALUES (?, ?, ?, ?)"
+  local list = {}
   for _, name in ipairs(suggest.keys(metrics)) do
-    store:rows(sql, { id, name, 0, metrics[name] + 0.0 })
+    list[#list + 1] = { name, 0, metrics[name] + 0.0 }
   end
-  for i, seconds in ipairs(row.samples) do
-    store:rows(sql, { id, "sample_ms", i, 1e3 * seconds })
-  end
+  for i, seconds in ipairs(row.samples) do list[#list + 1] = { "sample_ms", i, 1e3 * seconds } end
+  return list
 end
 
 local Run = {}
@@ -73,7 +73,7 @@ local function write(self)
   local first = #self.trials + 1
   for _, p in ipairs(self.pending) do
     local own = config.copy(self.origin)
-    own.threads, own.limits, own.device = p.row.threads, p.limits, p.card
+    own.threads, own.limits, own.device = p.row.threads, p.limits, p.gpu
     self.trials[#self.trials + 1] =
       trial_of(p.row, label_of(p.row, self.cases), self.number, self.code, own)
   end
@@ -81,12 +81,7 @@ local function write(self)
   for i, p in ipairs(self.pending) do
     local t = self.trials[first + i - 1]
     store:begin(t, core.sys.getpid())
-    store:transaction(function()
-      add_metrics(store, t.id, p.row)
-      store:finish(t.id, "done")
-      store:rows("UPDATE trials SET seconds = ? WHERE id = ?", { p.seconds, t.id })
-      store:rows("DELETE FROM journals WHERE trial = ?", { t.id })
-    end)
+    store:complete(t.id, metrics_of(p.row), p.seconds)
   end
   self.pending = {}
 end
@@ -100,13 +95,13 @@ local function try(self)
 end
 
 -- Keeps rows, all of one problem, as soon as they are measured: nothing that comes later, a kill
--- either, takes them away. limits: of the machine, with their threads; card: what is known of it.
+-- either, takes them away. limits: of the machine, with their threads; gpu: its name, or nil.
 -- While another process writes to the folder they wait for the next ones, or for close.
-function Run:add(rows, limits, card)
+function Run:add(rows, limits, gpu)
   local now = core.sys.clock()
   for _, row in ipairs(rows) do
     table.insert(self.pending,
-      { row = row, limits = limits, card = card, seconds = (now - self.since) / #rows })
+      { row = row, limits = limits, gpu = gpu, seconds = (now - self.since) / #rows })
   end
   self.since = now
   try(self)

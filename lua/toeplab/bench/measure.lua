@@ -212,7 +212,7 @@ end
 
 -- Sizes, of matrices and vectors, at which a device does what it can: far beyond its caches.
 local function sizes(o)
-  if grids.is_card(o.device) then return o.quick and 4096 or 8192, 1 << (o.quick and 26 or 28) end
+  if grids.is_gpu(o.device) then return o.quick and 4096 or 8192, 1 << (o.quick and 26 or 28) end
   if o.device ~= "cpu" then return 16, 1 << 10 end
   return o.quick and 1024 or 2048, 1 << (o.quick and 23 or 25)
 end

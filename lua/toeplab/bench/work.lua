@@ -3,7 +3,7 @@
 --
 -- A problem is a flat table: what, n, b, dim, causal, pass ("fwd", "fwd+bwd", "step", "token"),
 -- precision, and what the kind needs: backend, encoder, rpe_dim, rpe_layers, decay, layers, vocab,
--- graphs (false: a step on a card without one).
+-- graphs (false: a step on a GPU without one).
 local core = require "toeplab.core"
 local classify = require "toeplab.train.classify"
 local models = require "toeplab.models"
@@ -213,7 +213,7 @@ local function timed(made, calls)
   core.synchronize()
   local start = core.sys.clock()
   for _ = 1, calls do made.run() end
-  core.synchronize() -- a card does it later than it is told
+  core.synchronize() -- launches on a GPU return before the work is done
   return (core.sys.clock() - start) / calls
 end
 

@@ -21,7 +21,7 @@ local command = {
   about = "Measures WHAT, or all, in turns with PyTorch where it is installed, and prints medians\n"
     .. "and quartiles, ratios pair by pair, and how near to the machine's limits that is. The\n"
     .. "rows are stored as trials of the experiment bench-WHAT, with a picture. Without WHAT,\n"
-    .. "lists what can be measured. Close what else runs on the machine. gpu: tests a card, then\n"
+    .. "lists what can be measured. Close what else runs on the machine. gpu: tests a GPU, then\n"
     .. "measures on it; without one, checks its kernels on the processor.",
   options = {
     { name = "quick", short = "q", help = "under a minute: fewer problems, repeats, peers" },
@@ -32,9 +32,9 @@ local command = {
     { name = "dim", value = "N", help = "channels" },
     { name = "backends", value = "NAMES", help = "only these of ours" },
     { name = "precision", value = "NAMES",
-      help = "of matrix products; by default all there are, on cards float32" },
+      help = "of matrix products; by default all there are, on GPUs float32" },
     { name = "device", short = "d", value = "D",
-      help = "cpu, cuda, or cuda:1 for the second card" },
+      help = "cpu, cuda, or cuda:1 for the second GPU" },
     { name = "output", short = "o", value = "FILE", help = "the picture: FILE.svg or FILE.png" },
     output.csv, output.json, output.dir,
   },
@@ -122,20 +122,13 @@ end
 
 local function print_rows(set, name, rows, o)
   if set.json or set.csv then
-    local header, seen, list = {}, {}, {}
+    local list = {}
     for i, r in ipairs(rows) do
       local record, metrics = show.record(r)
       for key, value in pairs(metrics) do record[key] = value end
-      for key in pairs(record) do seen[key] = true end
       list[i] = record
     end
-    header = suggest.keys(seen)
-    for i, record in ipairs(list) do
-      local row = {}
-      for c, key in ipairs(header) do row[c] = record[key] end
-      list[i] = row
-    end
-    output.rows(set, header, list)
+    output.rows(set, output.columns(list))
     return
   end
   report.print(show.header, show.cells(rows))
@@ -160,8 +153,8 @@ end
 local function run_one(set, name, o, words)
   local folder = records.folder(set.dir)
   local run = keep.run(name, grids.problems(name, o), folder, words)
-  local card = o.device ~= "cpu" and select(2, core.look_at_device(o.device)) or nil
-  local rows = measure.bench(name, o, function(list, limits) run:add(list, limits, card) end)
+  local gpu_name = o.device ~= "cpu" and select(2, core.look_at_device(o.device)) or nil
+  local rows = measure.bench(name, o, function(list, limits) run:add(list, limits, gpu_name) end)
   o.progress ""
   if #rows == 0 then errors.raise(errors.FAILED, "bench %s: nobody could be measured", name) end
   for _, threads in ipairs(o.threads) do o.say("%s", show.limits(o.limits[threads])) end
@@ -177,7 +170,7 @@ end
 local function device_of(set, what)
   local device = set.device or devices.usual()
   if what ~= "gpu" or device ~= "cpu" then return device end
-  if set.device then errors.usage("bench gpu: the device 'cpu' is no card") end
+  if set.device then errors.usage("bench gpu: the device 'cpu' is no GPU") end
   return "cuda"
 end
 
@@ -185,9 +178,8 @@ local function list_all()
   local rows = {}
   for i, name in ipairs(grids.names()) do rows[i] = { name, grids.get(name).about } end
   rows[#rows + 1] = { "all", "all of these" }
-  rows[#rows + 1] = { "gpu", "ops, tno and lm on a card, after its tests" }
+  rows[#rows + 1] = { "gpu", "ops, tno and lm on a GPU, after its tests" }
   report.print({ "what", "" }, rows)
-  return errors.DONE
 end
 
 function command.run(set, words, command_line)
@@ -207,11 +199,10 @@ function command.run(set, words, command_line)
   end
   if words[1] == "gpu" then return gpu.run(o, measured) end
   if o.device ~= "cpu" then
-    local cards, why = core.look_at_device(o.device)
-    if not cards then errors.usage("bench: %s", why) end
+    local count, why = core.look_at_device(o.device)
+    if not count then errors.usage("bench: %s", why) end
   end
   for _, name in ipairs(list) do measured(name, o) end
-  return errors.DONE
 end
 
 return command

@@ -2,6 +2,7 @@
 local arguments = require "toeplab.base.arguments"
 local compare = require "toeplab.report.compare"
 local measured = require "toeplab.report.answers"
+local output = require "toeplab.report.listing"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
 local records = require "toeplab.store.records"
@@ -28,7 +29,7 @@ local command = {
     { name = "lower", help = "lower is better" },
     { name = "resolve", value = "D", help = "how many seeds a difference of D needs" },
     { name = "csv", help = "the rows as CSV" },
-    { name = "dir", short = "C", value = "DIR", help = "the results folder" },
+    output.dir,
   },
 }
 
@@ -145,7 +146,6 @@ function command.run(set, words)
   else
     print_text(result, resolve)
   end
-  return errors.DONE
 end
 
 return command

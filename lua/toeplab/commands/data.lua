@@ -201,7 +201,6 @@ function data.run(set, words)
     if set[name] and verb ~= whose then errors.usage("data: --%s is of data %s", name, whose) end
   end
   verbs[verb or (#words > 0 and "show" or "list")](set, words)
-  return errors.DONE
 end
 
 return data

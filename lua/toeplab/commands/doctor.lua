@@ -141,7 +141,7 @@ local function database(add, folder)
   local fine, row = pcall(function()
     return store:rows([[SELECT (SELECT count(*) FROM v_trials) AS trials,
       (SELECT count(*) FROM v_trash) AS trash, (SELECT count(*) FROM journals) AS journals,
-      (SELECT total(bytes) FROM artifacts) AS bytes]])[1]
+      (SELECT total(bytes) FROM v_artifacts) AS bytes]])[1]
   end)
   if not fine then return add("store", "bad", errors.text(row), errors.STORAGE) end
   add("store", "ok", ("%s, %s of files, %d in the trash%s"):format(
@@ -190,12 +190,12 @@ local function backends(add)
   for _, problem in ipairs(core.backend_problems()) do add("backend", "note", problem) end
 end
 
--- The device cuda: its first card, with driver and libraries, and what its products can be; or why
+-- The device cuda: its first GPU, with driver and libraries, and what its products can be; or why
 -- it cannot be used.
 local function cuda(add)
-  local cards, about = core.look_at_device "cuda"
-  if not cards then return add("cuda", "note", about) end
-  add("cuda", "ok", ("%s%s; products in %s"):format(cards > 1 and cards .. " cards, the first: "
+  local count, about = core.look_at_device "cuda"
+  if not count then return add("cuda", "note", about) end
+  add("cuda", "ok", ("%s%s; products in %s"):format(count > 1 and count .. " GPUs, the first: "
     or "", about, table.concat(core.precisions "cuda", ", ")))
 end
 
@@ -255,7 +255,6 @@ local function list_backends()
   local count, about = core.look_at_device "cuda"
   print(count and "cuda     " .. about or "no cuda: " .. about)
   for _, problem in ipairs(core.backend_problems()) do errors.say("not usable: %s", problem) end
-  return errors.DONE
 end
 
 function doctor.run(set, words)

@@ -1,11 +1,11 @@
 -- commands/export.lua: toeplab export: trials or metrics for other programs.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
+local output = require "toeplab.report.listing"
 local records = require "toeplab.store.records"
 local report = require "toeplab.report.table_text"
 local select = require "toeplab.store.select"
 local errors = require "toeplab.base.errors"
-local suggest = require "toeplab.base.suggest"
 
 local export = {
   example = "toeplab export quickstart --csv -o trials.csv\n"
@@ -20,7 +20,7 @@ local export = {
     { name = "json", help = "JSON, one object a line; inf and nan are null" },
     { name = "output", short = "o", value = "FILE",
       help = "write to FILE instead of standard output (-)" },
-    { name = "dir", short = "C", value = "DIR", help = "the results folder" },
+    output.dir,
   },
 }
 
@@ -52,19 +52,6 @@ local function trial_record(store, row)
   return record
 end
 
--- The columns of records: the fixed ones, then the others by name.
-local function columns(list)
-  local set, header = {}, {}
-  for _, record in ipairs(list) do
-    for name in pairs(record) do set[name] = true end
-  end
-  for _, name in ipairs(fixed) do
-    header[#header + 1], set[name] = name, nil
-  end
-  for _, name in ipairs(suggest.keys(set)) do header[#header + 1] = name end
-  return header
-end
-
 local function trials(store, rows, write, as_json)
   if as_json then
     for _, row in ipairs(rows) do
@@ -74,12 +61,7 @@ local function trials(store, rows, write, as_json)
   end
   local list = {}
   for i, row in ipairs(rows) do list[i] = trial_record(store, row_of(store, row.id)) end
-  local header, table_rows = columns(list), {}
-  for i, record in ipairs(list) do
-    table_rows[i] = {}
-    for c, name in ipairs(header) do table_rows[i][c] = record[name] end
-  end
-  write(report.csv(header, table_rows))
+  write(report.csv(output.columns(list, fixed)))
 end
 
 local function metrics(store, rows, write, as_json)
@@ -127,7 +109,6 @@ function export.run(set, words)
       errors.raise(errors.storage_problem(status) and errors.STORAGE or errors.FAILED, "%s", why)
     end
   end
-  return errors.DONE
 end
 
 return export

@@ -51,7 +51,7 @@ local command = {
     { name = "last", help = "the newest checkpoint, not the best" },
     { name = "convert", short = "o", value = "FILE",
       help = "write the recurrent model to FILE.h5" },
-    { name = "dir", short = "C", value = "DIR", help = "the results folder" },
+    output.dir,
   },
 }
 
@@ -234,8 +234,7 @@ function command.run(set, words)
   end
   check_together(set, words[1])
   if set.convert then
-    convert(set, words)
-    return errors.DONE
+    return convert(set, words)
   end
   local o = {
     tokens = arguments.integer("generate", set, "tokens", 0),
@@ -255,7 +254,6 @@ function command.run(set, words)
   local prompt = set.prompt or ""
   o.window = window(set, trained, check_prompt(vocab, prompt) + (o.tokens or 200))
   write(model, vocab, prompt, o)
-  return errors.DONE
 end
 
 return command

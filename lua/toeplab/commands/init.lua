@@ -71,8 +71,8 @@ Environment
   TOEPLAB_THREADS    the number of threads, as --threads N before the verb
   TOEPLAB_DEVICE     where lua, generate, verify and bench compute, and the key device of
                      experiments that do not declare it: cpu (the default), cuda, or cuda:1, the
-                     second card
-  TOEPLAB_GRAPHS     off: no CUDA graphs of training steps on a card
+                     second GPU
+  TOEPLAB_GRAPHS     off: no CUDA graphs of training steps on a GPU
   TOEPLAB_PYTHON     the pythons whose PyTorch is measured by bench, separated by ':'
                      (default: python3); empty: none
   TOEPLAB_LUA        the folder of the Lua library, if not the installed one

@@ -69,12 +69,12 @@ end
 
 -- A checkpoint is behind what a running trial has logged.
 local STEP = [[CASE WHEN %s = 'running' THEN max(coalesce(t.step, 0), coalesce((SELECT max(step)
-  FROM last WHERE last.trial = t.id), 0)) ELSE t.step END]]
+  FROM v_last l WHERE l.trial = t.id), 0)) ELSE t.step END]]
 
 -- The SQL of a name; a store whose trials log no loss has the usual columns all the same.
 local function sql_of(query, name, chosen)
   if not chosen and name == "loss" then
-    return ("(%s FROM last WHERE trial = t.id AND name = %s)"):format(LOGGED, query:bind("loss"))
+    return ("(%s FROM v_last WHERE trial = t.id AND name = %s)"):format(LOGGED, query:bind("loss"))
   end
   if not chosen and name == "step" then return STEP:format(query.status) end
   local sql, kind = query:value(chosen and name or "column:" .. name)
@@ -166,7 +166,6 @@ function ls.run(set, words)
   else
     list(store, set, words, limit)
   end
-  return errors.DONE
 end
 
 return ls

@@ -7,7 +7,6 @@ local output = require "toeplab.report.listing"
 local records = require "toeplab.store.records"
 local report = require "toeplab.report.table_text"
 local select = require "toeplab.store.select"
-local suggest = require "toeplab.base.suggest"
 
 local lua = {
   example = "toeplab lua script.lua\n  toeplab lua -e 'local tl = require \"toeplab\" "
@@ -38,18 +37,7 @@ local function shown(v)
   return ok and encoded or v
 end
 
-local function show(rows)
-  local names, lists = {}, {}
-  for _, row in ipairs(rows) do
-    for name in pairs(row) do names[name] = true end
-  end
-  local header = suggest.keys(names)
-  for i, row in ipairs(rows) do
-    lists[i] = {}
-    for c, name in ipairs(header) do lists[i][c] = row[name] end
-  end
-  report.print(header, lists)
-end
+local function show(rows) report.print(output.columns(rows)) end
 
 -- The names that the lines may use, besides the globals of Lua. The store is opened when a function
 -- first asks for it, so that the library can be tried where nothing has been run.
@@ -115,7 +103,6 @@ function lua.run(set, words)
     if fn or not more then source = "" end
   end
   if asks then io.stderr:write("\n") end
-  return errors.DONE
 end
 
 return lua

@@ -104,12 +104,10 @@ function model.run(set, words)
   local found, why = suggest.choose("model", name, names)
   if not found then errors.usage("%s", why) end
   if set.keys then
-    show_keys(name)
-    return errors.DONE
+    return show_keys(name)
   end
   if set.presets then
-    show_presets(name)
-    return errors.DONE
+    return show_presets(name)
   end
   local sizes, rest = split(name, words)
   local ok, built = pcall(function()
@@ -127,7 +125,6 @@ function model.run(set, words)
   print(("\nparameters %s, of which %s are trained"):format(tree.thousands(parameters),
     tree.thousands(trained)))
   show_memory(models.estimate(built, sizes.length, sizes.batch), sizes)
-  return errors.DONE
 end
 
 return model

@@ -89,7 +89,6 @@ function rm.run(set, words)
   else
     put(store, words, dry)
   end
-  return errors.DONE
 end
 
 return rm

@@ -261,7 +261,6 @@ function show.run(set, words)
   if #words == 0 then errors.usage("show: which trial? Give an id (see toeplab ls) or @last") end
   local store <close> = records.open(records.folder(set.dir), "r")
   if set.diff then show_diff(store, set, words) else show_all(store, set, words) end
-  return errors.DONE
 end
 
 return show

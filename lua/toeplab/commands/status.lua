@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
 local json = require "toeplab.base.json"
+local output = require "toeplab.report.listing"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
 local report = require "toeplab.report.table_text"
@@ -15,7 +16,7 @@ local status = {
     .. "left, and shows how far each running trial is.",
   options = {
     { name = "json", help = "as JSON, one object a line" },
-    { name = "dir", short = "C", value = "DIR", help = "the results folder" },
+    output.dir,
   },
 }
 
@@ -28,7 +29,7 @@ end
 
 local function counts(store, sweep)
   local list, all = {}, 0
-  for _, row in ipairs(store:rows([[SELECT t.status, count(*) AS count FROM members m
+  for _, row in ipairs(store:rows([[SELECT t.status, count(*) AS count FROM v_members m
       JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ? GROUP BY t.status]], { sweep.id })) do
     list[row.status], all = row.count, all + row.count
   end
@@ -39,9 +40,9 @@ end
 local function running(store, sweep)
   local list = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.pid,
       t.host, t.started, t.config, json_extract(t.config, '$.steps') AS steps,
-      (SELECT max(step) FROM last l WHERE l.trial = t.id) AS step,
-      (SELECT value FROM last l WHERE l.trial = t.id AND l.name = 'loss') AS loss
-    FROM members m JOIN trials t ON t.id = m.trial
+      (SELECT max(step) FROM v_last l WHERE l.trial = t.id) AS step,
+      (SELECT value FROM v_last l WHERE l.trial = t.id AND l.name = 'loss') AS loss
+    FROM v_members m JOIN trials t ON t.id = m.trial
     WHERE m.sweep = ? AND t.status = 'running' ORDER BY m.position]], { sweep.id })
   for _, t in ipairs(list) do
     local here = t.host == core.sys.hostname() and core.sys.exists("/proc/self")
@@ -59,7 +60,7 @@ local function left(store, sweep, list, workers)
     times[#times + 1] = model:left(store:config(t.config), t.step, core.sys.now() - t.started)
   end
   for _, row in ipairs(store:rows([[SELECT json_remove(t.config, '$.seed') AS config,
-      count(*) AS trials, avg(coalesce(t.step, 0)) AS step FROM members m
+      count(*) AS trials, avg(coalesce(t.step, 0)) AS step FROM v_members m
       JOIN v_trials t ON t.id = m.trial
       WHERE m.sweep = ? AND t.status IN ('queued', 'interrupted') GROUP BY 1]], { sweep.id })) do
     local seconds = model:left(store:config(row.config), row.step)
@@ -88,7 +89,7 @@ local function show(store, sweep)
   for _, name in ipairs(order) do
     if by_status[name] then words[#words + 1] = ("%d %s"):format(by_status[name], name) end
   end
-  print(("%s  %d trial%s: %s%s"):format(sweep.experiment, all, all == 1 and "" or "s",
+  print(("%s  %s: %s%s"):format(sweep.experiment, output.count(all, "trial"),
     table.concat(words, ", "), seconds and "  eta " .. progress.duration(seconds) or ""))
   for i, t in ipairs(list) do
     local far = t.step and (t.steps and ("%d/%d"):format(t.step, t.steps) or tostring(t.step))
@@ -119,7 +120,6 @@ function status.run(set, words)
     errors.usage("%s holds no sweep%s", store.folder, words[1] and " of '" .. words[1] .. "'" or "")
   end
   for _, sweep in ipairs(list) do (set.json and as_json or show)(store, sweep) end
-  return errors.DONE
 end
 
 return status

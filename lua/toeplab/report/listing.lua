@@ -2,8 +2,10 @@
 -- words.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
+local quantity = require "toeplab.base.quantity"
 local report = require "toeplab.report.table_text"
 local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 
 local output = {}
 
@@ -34,6 +36,21 @@ function output.rows(set, header, rows)
   end
 end
 
+-- Flat records as a header, the names in first and then all others sorted, and rows under it.
+function output.columns(records, first)
+  local names, header, rows = {}, {}, {}
+  for _, record in ipairs(records) do
+    for name in pairs(record) do names[name] = true end
+  end
+  for i, name in ipairs(first or {}) do header[i], names[name] = name, nil end
+  for _, name in ipairs(suggest.keys(names)) do header[#header + 1] = name end
+  for i, record in ipairs(records) do
+    rows[i] = {}
+    for c, name in ipairs(header) do rows[i][c] = record[name] end
+  end
+  return header, rows
+end
+
 function output.when(seconds)
   return seconds and os.date("%Y-%m-%d %H:%M", math.floor(seconds)) or nil
 end
@@ -47,7 +64,6 @@ function output.bytes(n)
   end
 end
 
--- "1 trial", "3 trials"
-function output.count(n, what) return ("%d %s%s"):format(n, what, n == 1 and "" or "s") end
+output.count = quantity.count
 
 return output

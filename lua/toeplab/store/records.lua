@@ -275,6 +275,16 @@ lines["end"] = function(self, id, status, why, ended, seconds)
   self:rows("UPDATE trials SET seconds = ? WHERE id = ?", { seconds, id })
 end
 
+-- Ends a trial that was begun and wrote no journal: stores metrics, a list of {name, step, value},
+-- and the seconds it took, and marks it as done; all of it or nothing.
+function Records:complete(id, metrics, seconds)
+  self:transaction(function()
+    for _, m in ipairs(metrics) do lines.metric(self, id, m[2], m[1], m[3]) end
+    lines["end"](self, id, "done", nil, nil, seconds)
+    self:rows("DELETE FROM journals WHERE trial = ?", { id })
+  end)
+end
+
 -- Takes over what the journal of a trial's attempt holds beyond what is taken over already, in one
 -- transaction with how far that is. path: of the trial; some: no more than a megabyte of it, so
 -- that a writer who is faster does not hold the caller. Returns whether the trial has ended by its

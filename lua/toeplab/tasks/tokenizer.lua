@@ -9,9 +9,9 @@ local errors = require "toeplab.base.errors"
 
 local tokenizer = {}
 
-local CACHED = 1 << 18 -- bytes of a text from which on its ids are kept
+local CACHED = 1 << 18 -- bytes of a text from which on its ids are cached
 
--- The folder of kept things, or nil for none.
+-- The folder of that name in the cache, or nil for none.
 local function cache_folder(name)
   local cache = core.sys.cache_dir()
   local folder = cache and cache .. "/" .. name
@@ -76,7 +76,7 @@ function tokenizer.learn(part, vocab_size, path, watch)
   given("corpus " .. part.name, core.bpe_train, counter, vocab_size, path)
 end
 
--- The file of merges learnt from the training part: kept, or made now.
+-- The file of merges learnt from the training part: from the cache, or learnt now.
 local function learnt(part, o)
   local size = o.vocab_size
   if not size then
@@ -163,7 +163,7 @@ local function load(path, want)
   return nil, errors.text(result)
 end
 
--- The ids of a part: from the cache if they are there and whole, else made now and kept. watch: a
+-- The ids of a part: from the cache if they are there and whole, else made now and cached. watch: a
 -- progress, or nil.
 function tokenizer.ids(tok, part, watch)
   local folder = not tok.quick and part.bytes >= CACHED and cache_folder "tokens"
