@@ -1,7 +1,7 @@
 -- report/page.lua: the page about a sweep: what summary.lua collected, as HTML that needs no other
 -- file.
 local curves = require "toeplab.report.curves"
-local dossier = require "toeplab.report.summary"
+local summary = require "toeplab.report.summary"
 local formats = require "toeplab.report.formats"
 local html = require "toeplab.report.html"
 local output = require "toeplab.report.listing"
@@ -158,7 +158,7 @@ local function trials(page)
       row[c + 1] = value ~= nil and plan.show(value) or nil
     end
     local at = #d.axes + 2
-    row[at], row[at + 1] = t.seed, dossier.good[t.status] and t.status
+    row[at], row[at + 1] = t.seed, summary.good[t.status] and t.status
       or raw(text('<span class="bad">%s</span>', t.status))
     for c, name in ipairs(d.columns) do row[at + 1 + c] = t.metrics[name] end
     row[at + 2 + #d.columns] = t.seconds and progress.duration(t.seconds)
@@ -263,9 +263,9 @@ local function head(page)
     }
 end
 
--- The page about the sweeps of pool (measured.lua), and why pictures are missing (nil: none is).
+-- The page about the sweeps of pool (answers.lua), and why pictures are missing (nil: none is).
 function pages.sweep(store, pool)
-  local page = { d = dossier.collect(store, pool), figures = 0, title = pool:title() }
+  local page = { d = summary.collect(store, pool), figures = 0, title = pool:title() }
   local links, parts = {}, {}
   for i, section in ipairs(sections) do
     local title, markup = section(page)
