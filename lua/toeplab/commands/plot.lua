@@ -63,11 +63,11 @@ local function integers(set, name)
   return list
 end
 
--- Options that say nothing of the kind of picture are a slip.
+-- An option that does not apply to the kind of picture is an error.
 local function check(set, kind)
-  local of_model, of_curves = { "layer", "channel", "n" }, { "metric", "against", "at", "by",
-    "each" }
-  for _, name in ipairs(kind == "curves" and of_model or of_curves) do
+  local others = kind == "curves" and { "layer", "channel", "n" }
+    or { "metric", "against", "at", "by", "each" }
+  for _, name in ipairs(others) do
     if set[name] then
       errors.usage("plot: --%s is for %s", name, kind == "curves" and "matrix, kernel and response"
         or "curves")
@@ -79,8 +79,8 @@ local function check(set, kind)
       errors.usage("plot: choose one of --%s and --%s", pair[1], pair[2])
     end
   end
-  local kind = (set.output or ".svg"):lower():match("%.(%a+)$")
-  if kind ~= "svg" and kind ~= "png" and kind ~= "pdf" then
+  local ending = (set.output or ".svg"):lower():match("%.(%a+)$")
+  if ending ~= "svg" and ending ~= "png" and ending ~= "pdf" then
     errors.usage("plot: --output %s: its name must end in .svg, .png or .pdf", set.output)
   end
 end

@@ -183,26 +183,22 @@ local function events(store, trials)
   return list
 end
 
-local function counts(trials)
-  local count = {}
-  for _, t in ipairs(trials) do count[t.status] = (count[t.status] or 0) + 1 end
-  return count
-end
-
 -- All about the sweeps of pool (answers.lua).
 function summary.collect(store, pool)
   local sweep = store:rows("SELECT * FROM sweeps WHERE id = ?", { pool.sweeps[1].id })[1]
   local all = pool:trials {}
   local trials, failed = trials_of(store, all)
-  local ids, seconds = {}, 0
-  for _, t in ipairs(all) do seconds = seconds + (t.seconds or 0) end
+  local ids, seconds, counts = {}, 0, {}
+  for _, t in ipairs(all) do
+    seconds, counts[t.status] = seconds + (t.seconds or 0), (counts[t.status] or 0) + 1
+  end
   for i, t in ipairs(trials) do ids[i] = t.id end
   local set = groups.set(store, ids)
   local known = groups.metrics(set)
   local d = { pool = pool, sweep = sweep, trials = trials, failed = failed, total = #all,
     seconds = seconds, set = set, known = known,
     question = toolbox.question(sweep.source), columns = columns(pool, known),
-    counts = counts(all), origins = origins(trials), data = data(trials),
+    counts = counts, origins = origins(trials), data = data(trials),
     events = events(store, trials), axes = suggest.keys(pool.axes) }
   if #all == #trials then
     d.own, d.own_missing = own_report(store, sweep, trials)
