@@ -1,7 +1,7 @@
 # The device of CUDA cards: built where nvcc is found, for the cards that are common and, as PTX, for
 # those to come. The same sources run on the CPU in tests, compiled as C++ (tests/device/emulate.h).
 include(CheckLanguage)
-file(GLOB CARD CONFIGURE_DEPENDS core/cuda/*.cu)
+file(GLOB CARD CONFIGURE_DEPENDS core/cuda/*.cu backends/*.cu backends/*/*.cu)
 
 set(HAS_CUDA OFF)
 check_language(CUDA)
@@ -27,7 +27,7 @@ check_language(CXX)
 if(CMAKE_CXX_COMPILER AND NOT TL_SANITIZE)
   enable_language(CXX)
   foreach(source ${CARD}) # a .cu file is C++ only to a file that includes it
-    get_filename_component(name ${source} NAME_WE)
+    file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR} ${source}) # two folders may have a file of one name
     file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/emulated/${name}.cpp CONTENT "#include \"${source}\"\n")
     list(APPEND EMULATED ${CMAKE_BINARY_DIR}/emulated/${name}.cpp)
   endforeach()
@@ -37,7 +37,7 @@ if(CMAKE_CXX_COMPILER AND NOT TL_SANITIZE)
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_compile_definitions(emulated PRIVATE TL_EMULATE)
   target_compile_options(emulated PRIVATE -O1 -Wall -Wno-unused-function -U_FORTIFY_SOURCE)
-  target_include_directories(emulated PRIVATE tests/device core core/cuda)
+  target_include_directories(emulated PRIVATE tests/device core)
   target_link_libraries(emulated PRIVATE toeplab-core)
 else()
   message(STATUS "No C++ compiler: the kernels of 'cuda' are not tested (device_*)")

@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-#define TL_TNO_ABI 2u
+#define TL_TNO_ABI 3u
 
 typedef enum tl_device { TL_CPU, TL_CUDA, TL_DEVICES } tl_device;
 
@@ -151,6 +151,10 @@ typedef struct tl_tno_backend {
     /* How many floats made of coef and params alone are worth keeping for calls in which these do
     ** not change; the host keeps them. NULL: none */
     int64_t (*kept)(void *plan);
+    /* The longest sequence for which the backend "auto" may choose this one by measuring it; 0:
+    ** never. A candidate takes a coefficient per lag, all of them and no others, so that every
+    ** candidate computes the same operator. */
+    int64_t auto_length;
 } tl_tno_backend;
 
 #if defined(_WIN32)

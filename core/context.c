@@ -1,57 +1,22 @@
-/* context.c - what belongs to one user of the engine, its errors, and the table of kernels. */
+/* context.c - puts the rooms together: the life of a context, the list of the CPU's kernels, what
+** plugins are given, and what was built. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.h"
-
-const char *tl_status_name(tl_status st)
-{
-    switch (st) {
-#define X(name, value, text) \
-    case TL_##name: return #name;
-        TL_STATUS_MAP(X)
-#undef X
-    }
-    return "unknown";
-}
-
-const char *tl_status_text(tl_status st)
-{
-    switch (st) {
-#define X(name, value, text) \
-    case TL_##name: return text;
-        TL_STATUS_MAP(X)
-#undef X
-    }
-    return "unknown status";
-}
-
-tl_status tl_fail(tl_ctx *ctx, tl_status st, const char *format, ...)
-{
-    char    text[sizeof ctx->message]; /* the arguments may point into the old message */
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    memcpy(ctx->message, text, sizeof text);
-    return st;
-}
-
-const char *tl_errmsg(const tl_ctx *ctx) { return ctx->message; }
-
-int tl_threads(const tl_ctx *ctx) { return ctx->threads; }
+#include "base/memory.h"
+#include "base/threads.h"
+#include "engine/device.h"
+#include "engine/plugin.h"
+#include "ops/gemm.h"
+#include "ops/ops.h"
+#include "tno/tno.h"
+#include "text/pieces.h"
+#include "text/vocab.h"
+#include "store/versions.h"
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
-
-static const char *const op_names[TL_OPS] = {
-#define X(name) #name,
-    TL_OP_MAP(X)
-#undef X
-};
-
-const char *tl_op_name(tl_op op) { return op_names[op]; }
 
 static const tl_kernel_row *const cpu_tables[] = {
     tl_cpu_tensor,  tl_cpu_elementwise, tl_cpu_binary, tl_cpu_matmul,    tl_cpu_reduce,
@@ -61,37 +26,14 @@ static const tl_kernel_row *const cpu_tables[] = {
     tl_cpu_recurrence, tl_cpu_mlp,
 };
 
-static void fill_kernels(tl_ctx *ctx)
+static tl_status fill_kernels(tl_ctx *ctx)
 {
+    ctx->kernels = calloc(1, sizeof *ctx->kernels);
+    if (!ctx->kernels) return TL_ENOMEM;
     for (size_t i = 0; i < sizeof cpu_tables / sizeof *cpu_tables; i++)
         for (const tl_kernel_row *row = cpu_tables[i]; row->run; row++)
-            ctx->kernels[TL_CPU][row->op] = row->run;
-}
-
-static tl_status launch_on(tl_ctx *ctx, tl_device device, tl_op op, const tl_args *a)
-{
-    tl_kernel kernel = ctx->kernels[device][op];
-    if (!kernel)
-        return tl_fail(ctx, TL_EDEVICE, "%s is not available on %s", op_names[op],
-                       tl_device_name(ctx));
-    for (int i = 0; i < 2 * TL_ARGS; i++) {
-        const tl_tensor *t = i < TL_ARGS ? a->in[i] : a->out[i - TL_ARGS];
-        tl_status        st = t ? tl_place(t, device) : TL_OK;
-        if (st != TL_OK) return st;
-    }
-    for (int i = 0; i < TL_ARGS; i++)
-        if (a->out[i]) a->out[i]->storage->version++;
-    return ctx->profile ? tl_profile_run(ctx, op, kernel, a) : kernel(ctx, a);
-}
-
-tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a)
-{
-    return launch_on(ctx, ctx->device, op, a);
-}
-
-tl_status tl_launch_host(tl_ctx *ctx, tl_op op, const tl_args *a)
-{
-    return launch_on(ctx, TL_CPU, op, a);
+            ctx->kernels->of[TL_CPU][row->op] = row->run;
+    return TL_OK;
 }
 
 /* ---- What plugins are given ------------------------------------------------------------------ */
@@ -137,18 +79,35 @@ static void fill_host(tl_ctx *ctx)
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
+static void close_context(tl_ctx *ctx)
+{
+    tl_transforms_close(ctx);
+    tl_onednn_close(ctx);
+    tl_plugins_close(ctx);
+    tl_device_close(ctx);
+    tl_memory_close(ctx);
+    tl_threads_close(ctx);
+    tl_profile_stop(ctx);
+    free(ctx->kernels);
+    free(ctx->tape);
+    free(ctx->choices);
+    free(ctx->info);
+    free(ctx);
+}
+
 tl_status tl_ctx_new(int threads, tl_ctx **out_ctx)
 {
     if (threads < 0 || threads > 4096) return TL_EINVAL;
     tl_ctx *ctx = calloc(1, sizeof *ctx);
     if (!ctx) return TL_ENOMEM;
     ctx->refs = 1;
+    ctx->close = close_context;
     ctx->threads = threads > 0 ? threads : tl_processors("/sys/fs/cgroup/cpu.max");
     ctx->recording = 1;
     tl_blas_open();
-    fill_kernels(ctx);
     fill_host(ctx);
-    tl_status st = tl_memory_open(ctx);
+    tl_status st = fill_kernels(ctx);
+    if (st == TL_OK) st = tl_memory_open(ctx);
     if (st == TL_OK) st = tl_threads_open(ctx);
     if (st == TL_OK) st = tl_plugins_open(ctx);
     if (st != TL_OK) {
@@ -157,21 +116,6 @@ tl_status tl_ctx_new(int threads, tl_ctx **out_ctx)
     }
     *out_ctx = ctx;
     return TL_OK;
-}
-
-void tl_ctx_unref(tl_ctx *ctx)
-{
-    if (--ctx->refs > 0) return;
-    tl_transforms_close(ctx);
-    tl_onednn_close(ctx);
-    tl_plugins_close(ctx);
-    tl_device_close(ctx);
-    tl_memory_close(ctx);
-    tl_threads_close(ctx);
-    tl_profile_stop(ctx);
-    free(ctx->tape);
-    free(ctx->info);
-    free(ctx);
 }
 
 void tl_ctx_free(tl_ctx *ctx)
@@ -205,10 +149,11 @@ const char *tl_build_info(tl_ctx *ctx)
     const tl_transforms *t = tl_find_transforms(ctx);
     if (ctx->info) return ctx->info;
     (void)snprintf(text, sizeof text,
-                   "version %s\ncompiler %s\nblas %s\nonednn %s\nhdf5 %s\nsqlite %s\npcre2 %s\n"
-                   "transforms %s\ncpu %s\nthreads %d\n",
-                   TL_VERSION, __VERSION__, tl_blas_name(), tl_onednn_name(onednn, sizeof onednn),
-                   tl_hdf5_version(), tl_sqlite_version(), tl_pcre2_version(), t ? t->name : "none",
+                   "version %s\nnumerics %d\ncompiler %s\nblas %s\nonednn %s\nhdf5 %s\nsqlite %s\n"
+                   "pcre2 %s\ntransforms %s\ncpu %s\nthreads %d\n",
+                   TL_VERSION, TL_NUMERICS, __VERSION__, tl_blas_name(),
+                   tl_onednn_name(onednn, sizeof onednn), tl_hdf5_version(),
+                   tl_sqlite_version(), tl_pcre2_version(), t ? t->name : "none",
                    cpu_name(line, sizeof line), ctx->threads);
     ctx->info = strdup(text);
     return ctx->info ? ctx->info : "";

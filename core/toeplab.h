@@ -36,6 +36,11 @@ extern "C" {
 
 #define TL_VERSION "0.1.0"
 
+/* The number of the results: it is part of the id of every trial. Raise it by one with each change
+** that may alter what a training run computes, in C or in Lua, on the CPU or on a GPU: finished
+** trials then count as new. tests/lua/trials/test_numerics.lua fails if it is forgotten. */
+#define TL_NUMERICS 1
+
 /* ---- Status (the codes are in status.h) ------------------------------------------------------ */
 
 const char *tl_status_name(tl_status st); /* "ENOMEM" */
@@ -374,7 +379,9 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
 
 typedef struct tl_graph tl_graph;
 
-int tl_has_graphs(const tl_ctx *ctx); /* whether ctx's device can capture; the CPU cannot */
+/* Whether ctx's device can capture now: the CPU cannot, and no device while a profile counts the
+** kernels one by one. */
+int tl_has_graphs(const tl_ctx *ctx);
 /* From here to tl_graph_end, or tl_graph_free, which gives up, operators are captured, not run; one
 ** that needs a tensor on the CPU is TL_EDEVICE. streams, of different keys, are those that they may
 ** draw from; borrowed until then, and where they were afterwards. TL_EDEVICE: the device has no

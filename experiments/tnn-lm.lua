@@ -32,39 +32,12 @@ return tl.experiment "tnn-lm" {
   checkpoint = { seconds = 600 },
 
   trial = function(t, c)
-    local data = tl.corpus(c.corpus, c)
-    data:check_lengths("valid", { c.length })
-    data:check_lengths("test", c.lengths)
-    local blocks = tl.blocks(data:stream "train", c)
-    local model = tl.models.tnn_lm(tl.models.preset(c.preset, {
-      vocab = data.vocab:size(), dim = c.dim, layers = c.layers > 0 and c.layers or nil,
-      backend = c.backend,
-    }))
-    local opt = tl.optim.adam(model, c)
-    t:say("%d tokens to train on; %d parameters; %d updates in an epoch", blocks.targets,
-      model:count(), blocks:steps())
-
-    for step in t:steps(c.steps, model, opt, data) do
-      local loss, info = tl.train.lm_step(model, opt, blocks:batch(step))
-      t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
-      if blocks:ends_epoch(step) or step == c.steps then
-        local ppl = tl.eval.perplexity(model, data:stream "valid", c.length)
-        t:log { val_ppl = ppl }
-        t:best(ppl)
-      end
-    end
-
-    local step, ppl = t:load_best()
-    t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()) }
-    local sum = 0.0
-    for _, length in ipairs(c.lengths) do
-      t:say("evaluating at length %d", length)
-      local at = tl.eval.perplexity(model, data:stream "test", length, { batch_tokens = 1 })
-      t:log { ["ppl@" .. length] = at }
-      if length == c.length then t:log { test_ppl = at } end
-      sum = sum + at
-    end
-    t:log { mean_extrapolation_ppl = sum / #c.lengths }
+    local model, data = tl.lm.train(t, c, { make = function(vocab)
+      return tl.models.tnn_lm(tl.models.preset(c.preset, {
+        vocab = vocab, dim = c.dim, layers = c.layers > 0 and c.layers or nil, backend = c.backend,
+      }))
+    end })
+    tl.lm.test(t, c, model, data, function() return { batch_tokens = 1 } end)
   end,
 
   report = { rows = "preset",

@@ -23,27 +23,7 @@ return tl.experiment "wikitext2-bpe" {
   },
 
   trial = function(t, c)
-    local data = tl.corpus(c.corpus, c)
-    data:check_lengths("valid", { c.length })
-    data:check_lengths("test", c.lengths)
-    local blocks = tl.blocks(data:stream "train", c)
-    local model = tl.models.tnn_lm(data.vocab:size(), c)
-    local opt = tl.optim.adam(model, c)
-    t:say("%d tokens to train on, of %d kinds, %.2f bytes each; %d parameters", blocks.targets,
-      data.vocab:size(), data.bytes_per_token.train, model:count())
-
-    for step in t:steps(c.steps, model, opt, data) do
-      local loss, info = tl.train.lm_step(model, opt, blocks:batch(step))
-      t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
-      if blocks:ends_epoch(step) or step == c.steps then
-        local ppl = tl.eval.perplexity(model, data:stream "valid", c.length)
-        t:log { val_ppl = ppl }
-        t:best(ppl)
-      end
-    end
-
-    t:load_best()
-    t:log { parameters = (model:count()) }
+    local model, data = tl.lm.train(t, c)
     for _, length in ipairs(c.lengths) do
       t:say("evaluating at length %d", length)
       local bits = tl.eval.bits_per_token(model, data:stream "test", length)

@@ -27,31 +27,8 @@ return tl.experiment "wikitext2" {
   end,
 
   trial = function(t, c)
-    local data = tl.corpus(c.corpus, c)
-    data:check_lengths("valid", { c.length })
-    data:check_lengths("test", c.lengths)
-    local blocks = tl.blocks(data:stream "train", c)
-    local model = tl.models.tnn_lm(data.vocab:size(), c)
-    local opt = tl.optim.adam(model, c)
-    t:say("%d words to train on, of %d kinds; %d parameters; %d batches in an epoch",
-      blocks.targets, data.vocab:size(), model:count(), blocks:steps())
-
-    for step in t:steps(c.steps, model, opt, data) do
-      local loss, info = tl.train.lm_step(model, opt, blocks:batch(step))
-      t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
-      if blocks:ends_epoch(step) or step == c.steps then
-        local ppl = tl.eval.perplexity(model, data:stream "valid", c.length)
-        t:log { val_ppl = ppl }
-        t:best(ppl, c.patience)
-      end
-    end
-
-    local step, ppl = t:load_best()
-    t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()) }
-    for _, length in ipairs(c.lengths) do
-      t:say("evaluating at length %d", length)
-      t:log { ["ppl@" .. length] = tl.eval.perplexity(model, data:stream "test", length) }
-    end
+    local model, data = tl.lm.train(t, c, { patience = c.patience })
+    tl.lm.test(t, c, model, data)
   end,
 
   -- Perplexities of the test part, and how each changes from the first length to the last.

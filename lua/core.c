@@ -148,5 +148,7 @@ int luaopen_toeplab_core(lua_State *L)
     lua_setfield(L, -2, "sys");
     lua_pushliteral(L, TL_VERSION);
     lua_setfield(L, -2, "version");
+    lua_pushinteger(L, TL_NUMERICS);
+    lua_setfield(L, -2, "numerics");
     return 1;
 }

@@ -3,7 +3,8 @@
 **
 **   toeplab [--threads N] VERB [ARGUMENTS]   module toeplab.commands does the rest
 **   toeplab lua [FILE [ARGUMENTS]]           runs a Lua script (standard input without FILE), with
-**                                            its folder and the library in package.path
+**                                            its folder and the library in package.path; with -i,
+**                                            module toeplab.commands.lua reads it line by line
 **
 ** TOEPLAB_THREADS, TOEPLAB_DEVICE (of a script; verbs look themselves), TOEPLAB_LUA and
 ** TOEPLAB_TRACEBACK are read here. */
@@ -168,11 +169,13 @@ static int run_script(lua_State *L, const start *s)
     return 1;
 }
 
-/* The help of the verb lua is the library's, as all help. */
+/* Whether the words run a script. The help of the verb lua and its mode -i are in the library, as
+** those of all verbs: any option but -e is theirs, which makes a misspelt one an error there. */
 static int is_script(const start *s)
 {
     if (s->argc < 1 || strcmp(s->argv[0], "lua") != 0) return 0;
-    return s->argc < 2 || (strcmp(s->argv[1], "--help") != 0 && strcmp(s->argv[1], "-h") != 0);
+    if (s->argc < 2 || s->argv[1][0] != '-' || s->argv[1][1] == '\0') return 1;
+    return strcmp(s->argv[1], "-e") == 0;
 }
 
 static int run_command(lua_State *L, const start *s)

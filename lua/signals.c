@@ -4,11 +4,13 @@
 **                               third SIGINT ends the process all the same
 **   core.sys.release_signals()  they do again what they did before
 **   core.sys.interrupted()      how many SIGINT came; and "TERM", "HUP", "USR1", "USR2" if it came
+**   core.sys.on_signal(fn)      once a signal has come, calls fn() every 1000 instructions of Lua;
+**                               in coroutines that are made from now on too; nil: stops that
 **   core.sys.end_with_parent()  when the parent is gone, this process is sent SIGTERM; 8 seconds
 **                               later it is killed with its group if it has not ended
 **
 ** The handler runs on a stack of its own: oneDNN's AVX-512 kernels keep data below the stack
-** pointer, where the system would put the handler's frame (core/onednn.c). Only the thread that
+** pointer, where the system would put the handler's frame (core/ops/onednn.c). Only the thread that
 ** called catch_signals counts. The engine's threads block all signals, and a thread of another
 ** library that is hit passes the signal on. */
 #include <errno.h>
@@ -100,6 +102,31 @@ static int interrupted(lua_State *L)
     return 1;
 }
 
+/* ---- Between instructions -------------------------------------------------------------------- */
+
+#define HOOK_INSTRUCTIONS 1000 /* at most so many pass before a signal is seen */
+
+static const char on_signal_key = 0; /* its address names the function in the registry */
+
+static void look(lua_State *L, lua_Debug *ar)
+{
+    (void)ar;
+    if (!glue_interrupted()) return;
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &on_signal_key) == LUA_TFUNCTION) lua_call(L, 0, 0);
+}
+
+/* lua_newthread copies a hook made in C to each new coroutine; one made by debug.sethook, which is
+** a Lua function looked up by its thread, would not be called there. */
+static int on_signal_call(lua_State *L)
+{
+    int on = !lua_isnoneornil(L, 1);
+    if (on) luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_settop(L, 1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &on_signal_key);
+    lua_sethook(L, on ? look : NULL, on ? LUA_MASKCOUNT : 0, HOOK_INSTRUCTIONS);
+    return 0;
+}
+
 /* ---- The parent ------------------------------------------------------------------------------ */
 
 /* A thread of its own, because a step that never ends looks at no signal. */
@@ -134,6 +161,7 @@ const luaL_Reg glue_signal_functions[] = {
     {"catch_signals", catch_signals},
     {"release_signals", release_signals},
     {"interrupted", interrupted},
+    {"on_signal", on_signal_call},
     {"end_with_parent", end_with_parent},
     {NULL, NULL},
 };

@@ -4,7 +4,8 @@
 local ROOT = arg[1] or arg[0]:match("^(.*)/tests/[^/]*$") or "."
 local MAX = { columns = 100, lines = 500, body = 60 }
 -- The whole public API is one file; so is what stands in for CUDA.
-local LINES = { ["core/toeplab.h"] = 720, ["tests/device/emulate.h"] = 600 }
+local LINES = { ["core/toeplab.h"] = 720, ["tests/device/emulate.h"] = 600,
+  ["tests/layers.lua"] = 700 }
 
 -- ---- What each room may use ----
 
@@ -12,24 +13,37 @@ local may_include = { -- header -> the only files that may include it
   { "^lua%.h$",       "^lua/", "^tests/lua_oom%.c$" },
   { "^lauxlib%.h$",   "^lua/", "^tests/lua_oom%.c$" },
   { "^lualib%.h$",    "^lua/", "^tests/lua_oom%.c$" },
-  { "^sqlite3",       "^core/store[%w_]*%.[ch]$", "^core/json%.c$" },
-  { "^pcre2",         "^core/pieces%.c$" },
-  { "^hdf5",          "^core/h5%w*%.[ch]$" },
-  { "^dlfcn%.h$",     "^core/plugin%.c$", "^core/device%.c$", "^tests/faults/" },
+  { "^sqlite3",       "^core/store/store[%w_]*%.[ch]$", "^core/text/json%.c$" },
+  { "^pcre2",         "^core/text/pieces%.c$" },
+  { "^hdf5",          "^core/store/h5%w*%.[ch]$" },
+  { "^dlfcn%.h$",     "^core/engine/plugin%.c$", "^core/engine/device%.c$", "^tests/faults/" },
   { "^fftw3",         "^backends/fft/", "^benches/" },
-  { "^cblas",         "^core/gemm%.c$" },
-  { "^openblas",      "^core/gemm%.c$" },
-  { "^dnnl",          "^core/onednn%.c$" },
-  { "^internal%.h$",  "^core/", "^tests/" },
+  { "^cblas",         "^core/ops/gemm%.c$" },
+  { "^openblas",      "^core/ops/gemm%.c$" },
+  { "^dnnl",          "^core/ops/onednn%.c$" },
   { "^backend%.h$",   "^core/", "^backends/", "^tests/" },
   { "^toeplab%.h$",   "^core/", "^lua/", "^tests/" },
 }
 
-local may_quote = { -- room -> what its files include in quotes, beside their own folder
-  { "^core/" },
-  { "^backends/fd/",   "^core/backend%.h$", "^core/status%.h$", "^backends/[^/]+$",
+-- The headers of core that everybody may include.
+local PUBLIC = "^core/%w+%.h$"
+local BASE, ENGINE, OPS, TNO = "^core/base/", "^core/engine/", "^core/ops/", "^core/tno/"
+
+local may_quote = { -- room -> what its files include in quotes and call, beside their own folder
+  { "^core/base/",   PUBLIC },
+  { "^core/engine/", PUBLIC, BASE },
+  { "^core/ops/",    PUBLIC, BASE, ENGINE },
+  { "^core/tno/",    PUBLIC, BASE, ENGINE, OPS },
+  { "^core/text/",   PUBLIC, BASE, ENGINE, OPS },
+  { "^core/store/",  PUBLIC, BASE, ENGINE, OPS },
+  { "^core/cuda/",   PUBLIC, BASE, ENGINE, OPS, TNO, "^tests/device/emulate" },
+  { "^core/[%w]+%.h$", PUBLIC },
+  { "^core/",        "^core/[^c]", "^core/context%.c$" }, -- no file of core needs the CUDA device
+  { "^backends/.*%.cuh?$", PUBLIC, BASE, ENGINE, OPS, TNO, "^core/cuda/%w+%.cuh$",
+    "^backends/common/" },
+  { "^backends/fd/",   "^core/backend%.h$", "^core/status%.h$", "^backends/common/",
     "^backends/rac/rac%.h$" }, -- whose transforms it is built of
-  { "^backends/",      "^core/backend%.h$", "^core/status%.h$", "^backends/[^/]+$" },
+  { "^backends/",      "^core/backend%.h$", "^core/status%.h$", "^backends/common/" },
   { "^lua/",           "^core/toeplab%.h$" },
   { "^tests/plugin/",  "^core/backend%.h$" },
   { "^tests/",         "^core/", "^lua/glue%.h$" },
@@ -118,7 +132,7 @@ local rules = {}
 local function rule(name, check) rules[#rules + 1] = { name = name, check = check } end
 
 rule("a header is included only where its concept lives", function(path, text, fault)
-  if not is_c(path) then return end
+  if not is_c_or_cuda(path) then return end
   for n, line in each_line(text) do
     local header = line:match "^%s*#%s*include%s*[<\"]([^>\"]+)[>\"]"
     for _, row in ipairs(header and may_include or {}) do
@@ -129,19 +143,20 @@ rule("a header is included only where its concept lives", function(path, text, f
   end
 end)
 
--- The file that #include "name" in path means: the one beside path, else that in core or lua. A
--- header that is made from SQL counts as that.
+-- The file that #include "name" in path means: the one beside path, else that in core, in lua or
+-- among the stand-ins for CUDA. A header that is made from SQL counts as that.
 local function included(path, name, exists)
   local beside = path:match "^(.*)/" .. "/" .. name
   while beside:find "[^/]+/%.%./" do beside = beside:gsub("[^/]+/%.%./", "", 1) end
-  local made = "core/" .. name:gsub("%.h$", ".sql")
-  for _, file in ipairs { beside, "core/" .. name, "lua/" .. name, made } do
+  local made = "core/store/" .. name:gsub("%.h$", ".sql")
+  for _, file in ipairs { beside, "core/" .. name, "lua/" .. name,
+    "tests/device/" .. name, made } do
     if exists(file) then return file end
   end
 end
 
 rule("a room includes files of rooms below it", function(path, text, fault, exists)
-  local row = is_c(path) and room(may_quote, path)
+  local row = is_c_or_cuda(path) and room(may_quote, path)
   if not row then return end
   for n, line in each_line(text) do
     local name = line:match "^%s*#%s*include%s*\"([^\"]+)\""
@@ -212,10 +227,10 @@ rule("no Lua global is made, and only standard ones are read", function(path, te
 end)
 
 rule("the engine and its plugins are silent and never end the process", function(path, text, fault)
-  if not (is_c(path) and (path:find "^core/" or path:find "^backends/")) then return end
+  if not (is_c_or_cuda(path) and (path:find "^core/" or path:find "^backends/")) then return end
   for n, line in each_line(bare(text)) do
     for _, name in ipairs(voice) do
-      local apart = path .. name == "core/h5apart.c_exit"
+      local apart = path .. name == "core/store/h5apart.c_exit"
       if not apart and line:find("%f[%w_]" .. name .. "%s*%(") then fault(n, "calls " .. name) end
     end
     local stream = line:match "%f[%w_]std(%l+)%f[^%w_]"
@@ -237,7 +252,7 @@ local function mutable(line)
 end
 
 rule("the engine and its plugins have no mutable globals", function(path, text, fault)
-  if not (is_c(path) and (path:find "^core/" or path:find "^backends/")) then return end
+  if not (is_c_or_cuda(path) and (path:find "^core/" or path:find "^backends/")) then return end
   for n, line in each_line(bare(text)) do
     local name = mutable(line)
     if name then fault(n, name .. " is a mutable global") end
@@ -294,6 +309,85 @@ rule("nothing names a folder of one machine, or is left undone", function(path, 
   end
 end)
 
+-- ---- Calls between the files of core ----
+
+local defined = {} -- a function or table of core that other files see -> the file that defines it
+local calls = {}   -- a file of core -> the files whose functions or tables it uses
+
+local function is_core(path) return path:find "^core/.*%.cu?$" ~= nil end
+
+-- Calls each with the name of every definition in bare C text that other files can see: its head
+-- begins at the margin, without static, and runs to a brace or an equals sign.
+local function each_definition(text, each)
+  local head = ""
+  for line in text:gmatch "[^\n]*" do
+    if line:find "^[%a_]" then head = line elseif head ~= "" then head = head .. " " .. line end
+    local stop = head:find "[{;=]"
+    if stop then
+      local what = head:sub(1, stop - 1)
+      local seen = not (what:find "^static" or what:find "^typedef") and head:sub(stop, stop) ~= ";"
+      local name = what:match "([%w_]+)%s*%b()%s*$" or what:match "([%w_]+)[%[%]%w%s]*$"
+      if seen and name and name:find "_" and not what:find "^struct [%w_]+%s*$" then each(name) end
+      head = ""
+    end
+  end
+end
+
+-- The files of core that text of path uses, each with the line and the name of its first use.
+local function used(path, text)
+  local own, uses, code = {}, {}, bare(text)
+  for name in code:gmatch "static[^(;={]-([%w_]+)%s*%(" do own[name] = true end
+  for n, line in each_line(code) do
+    for before, name in line:gmatch "([.>]?)%f[%w_]([%a_][%w_]*)" do
+      local file = before == "" and not own[name] and defined[name]
+      if file and file ~= path and not uses[file] then uses[file] = { line = n, name = name } end
+    end
+  end
+  return uses
+end
+
+rule("a room of core calls functions of rooms below it", function(path, text, fault)
+  if not is_core(path) then return end
+  local row = room(may_quote, path)
+  for file, use in pairs(used(path, text)) do
+    local same = file:match "^(.*)/" == path:match "^(.*)/"
+    if not (same or matches(file, row)) then
+      fault(use.line, ("uses %s of %s, which is not below"):format(use.name, file))
+    end
+  end
+end)
+
+rule("no two files of core need one another", function(path, text, fault)
+  if not is_core(path) then return end
+  local first, seen = used(path, text), {}
+  local function leads_back(file)
+    if file == path then return true end
+    if seen[file] then return false end
+    seen[file] = true
+    for next_file in pairs(calls[file] or {}) do
+      if leads_back(next_file) then return true end
+    end
+    return false
+  end
+  for file, use in pairs(first) do
+    if leads_back(file) then
+      fault(use.line, ("uses %s of %s, which needs this file"):format(use.name, file))
+    end
+  end
+end)
+
+local backends = { naive = 1, matrix = 1, fft = 1, rac = 1, ski = 1, fd = 1 }
+
+rule("core names no backend", function(path, text, fault)
+  if not (is_c_or_cuda(path) and path:find "^core/") then return end
+  if path == "core/ops/transform.c" then return end -- fft is the name of its operator too
+  for n, line in each_line((text:gsub("/%*.-%*/", function(s) return (s:gsub("[^\n]", "")) end))) do
+    for name in line:gmatch "\"(%l+)\"" do
+      if backends[name] then fault(n, "names the backend " .. name) end
+    end
+  end
+end)
+
 -- ---- The tree ----
 
 local function files()
@@ -328,18 +422,17 @@ local function body(lines) return "int f(void)\n{\n" .. ("    g();\n"):rep(lines
 local planted = { -- rule, path, text
   { 1, "core/x.c",        c "#include <lua.h>" },
   { 1, "core/x.c",        c "#include <sqlite3.h>" },
-  { 1, "core/store.c",    c "# include <hdf5.h>" },
-  { 1, "core/bpe.c",      c "#include <pcre2.h>" },
+  { 1, "core/store/store.c", c "# include <hdf5.h>" },
+  { 1, "core/text/bpe.c", c "#include <pcre2.h>" },
   { 1, "backends/fft/x.c", c "#include <dlfcn.h>" },
   { 1, "backends/naive/x.c", c "#include <fftw3.h>" },
   { 1, "core/x.c",        c "#include <cblas.h>" },
-  { 1, "lua/x.c",         c "#include <internal.h>" },
   { 1, "lua/x.c",         c "#include <hdf5.h>" },
   { 1, "backends/naive/x.c", c "#include <toeplab.h>" },
   { 2, "core/x.c",        c "#include \"../tests/test.h\"" },
-  { 2, "backends/naive/x.c", c "#include \"vecmath.h\"" },
+  { 2, "backends/naive/x.c", c "#include \"base/vecmath.h\"" },
   { 2, "backends/fft/x.c", c "#include \"../naive/naive.c\"" },
-  { 2, "lua/x.c",         c "#include \"vecmath.h\"" },
+  { 2, "lua/x.c",         c "#include \"base/vecmath.h\"" },
   { 3, "experiments/x.lua", lua "local a = require \"decay\"" },
   { 3, "experiments/x.lua", lua "local a = require(\"toeplab.core\")" },
   { 3, "lua/toeplab/x.lua", lua "local a = require \"lfs\"" },
@@ -370,6 +463,20 @@ local planted = { -- rule, path, text
   { 10, "lua/toeplab/x.lua", "local x\n" },
   { 11, "README.md",      "see /" .. "work/main" },
   { 11, "core/x.c",       c("/* TO" .. "DO: everything */") },
+  { 2, "core/cuda/x.cu",  c "#include \"../../backends/ski/weights.c\"" },
+  { 2, "core/cuda/x.cuh", c "#include \"../../backends/ski/runs.cuh\"" },
+  { 2, "backends/fd/x.cu", c "#include \"../ski/weights.c\"" },
+  { 2, "backends/fd/x.cuh", c "#include \"text/vocab.h\"" },
+  { 2, "core/base/x.h",   c "#include \"engine/tensor.h\"" },
+  { 2, "core/toeplab.h",  c "#include \"base/context.h\"" },
+  { 1, "core/cuda/x.cuh", c "#include <lua.h>" },
+  { 6, "core/cuda/x.cu",  c "void f(void) { printf(\"x\"); }" },
+  { 7, "core/cuda/x.cu",  c "static int counter;" },
+  { 13, "core/base/errors.c", c "void f(void) { tl_alloc(0, 0); }" },
+  { 13, "core/engine/tensor.c", c "void f(void) { tl_accumulate(0, 0, 0); }" },
+  { 13, "core/cuda/memory.cu", c "void f(void) { card_graph_begin(0, 0, 0, 0); }" },
+  { 14, "core/tno/tno.c", c "const char *const f = \"fft\";" },
+  { 14, "core/cuda/tno.cu", c "const char *const f = \"ski\";" },
 }
 
 for i = 2, #lua_rooms do -- each arrow from a room to the one above it
@@ -383,14 +490,38 @@ local clean = { -- path, text: near misses, in which nothing may be found
   { "core/x.c", c "const int z = 1;\nconst char quotes[2] = {'\\'', '\"'}; /* exit(1) */" },
   { "core/x.c", c(body(60)) },
   { "core/x.c", c("/* " .. ("é"):rep(94) .. " */") },
-  { "core/store.c", c "#include <sqlite3.h>\n#include \"internal.h\"" },
+  { "core/store/store.c", c "#include <sqlite3.h>\n#include \"base/file.h\"" },
   { "lua/x.c", c "#include <lua.h>\n#include \"toeplab.h\"" },
-  { "backends/naive/x.c", c "#include \"backend.h\"\n#include \"../lag.h\"\n#include <stdlib.h>" },
+  { "backends/naive/x.c",
+    c "#include \"backend.h\"\n#include \"../common/lag.h\"\n#include <stdlib.h>" },
+  { "backends/naive/x.cu", c "#include \"../common/apply.cuh\"" },
   { "lua/toeplab/nn/x.lua",
     lua "local M = {}\nfunction M.f() return require \"toeplab.nn\" end" },
   { "lua/toeplab/runs/x.lua", lua "local a = require \"toeplab.base.json\"" },
   { "experiments/x.lua", lua "-- require \"decay\"\nlocal tl = require \"toeplab\"" },
 }
+
+-- Each arrow between rooms of core that is not allowed is planted, as an include and as a call.
+local offer = { -- a room -> a header and a function of it
+  ["core/base/"] = { "base/memory.h", "tl_alloc" },
+  ["core/engine/"] = { "engine/tensor.h", "tl_new" },
+  ["core/ops/"] = { "ops/gemm.h", "tl_gemm" },
+  ["core/tno/"] = { "tno/tno.h", "tl_choose" },
+  ["core/text/"] = { "text/vocab.h", "tl_vocab_add" },
+  ["core/store/"] = { "store/lock.h", "tl_lock" },
+  ["core/cuda/"] = { "cuda/cuda.cuh", "card_alloc" },
+}
+for from in pairs(offer) do
+  local path = from .. (from == "core/cuda/" and "x.cu" or "x.c")
+  local row = room(may_quote, path)
+  for to, it in pairs(offer) do
+    if from ~= to and not matches(to .. "x", row) then
+      planted[#planted + 1] = { 2, path, c("#include \"" .. it[1] .. "\"") }
+      planted[#planted + 1] = { 12, path, c("void f(void) { " .. it[2] .. "(); }") }
+    end
+  end
+  planted[#planted + 1] = { 12, path, c "void f(void) { tl_ctx_new(0, 0); }" }
+end
 
 local passed, failed = 0, 0
 local function result(ok, name)
@@ -398,12 +529,27 @@ local function result(ok, name)
   print((ok and "ok " or "not ok ") .. name)
 end
 
-local faults, read = {}, {} -- faults of each rule, files of each room
-local modules = {} -- Lua module -> names of those that it requires
-for _, path in ipairs(files()) do
+local function text_of(path)
   local file = assert(io.open(ROOT .. "/" .. path, "rb"))
   local text = file:read "a"
   file:close()
+  return text
+end
+
+local all = files()
+for _, path in ipairs(all) do
+  if is_core(path) then
+    each_definition(bare(text_of(path)), function(name) defined[name] = path end)
+  end
+end
+for _, path in ipairs(all) do
+  if is_core(path) then calls[path] = used(path, text_of(path)) end
+end
+
+local faults, read = {}, {} -- faults of each rule, files of each room
+local modules = {} -- Lua module -> names of those that it requires
+for _, path in ipairs(all) do
+  local text = text_of(path)
   local name = path:match "^[^/]+"
   read[name] = (read[name] or 0) + 1
   local module = path:match "^lua/(toeplab/.*)%.lua$"

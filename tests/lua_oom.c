@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "glue.h"
-#include "internal.h"
 #include "test.h"
 
 #define LIMIT 20000 /* allocations that no script here comes near */

@@ -1,4 +1,5 @@
 /* test_again.c - gradients that are added to what is there, and results that are made again. */
+#include "base/memory.h"
 #include "operations.h"
 
 /* ---- Adding ---------------------------------------------------------------------------------- */

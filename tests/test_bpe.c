@@ -1,7 +1,8 @@
 /* test_bpe.c - byte pair encoding: against the definition, in parts, and how it is learnt. */
 #include <stdlib.h>
 
-#include "bpe.h"
+#include "base/memory.h"
+#include "text/bpe.h"
 #include "scratch.h"
 #include "test.h"
 

@@ -1,5 +1,4 @@
 /* test_conv.c - depthwise convolution against its definition. */
-#include "internal.h"
 #include "tensors.h"
 
 typedef struct shape {

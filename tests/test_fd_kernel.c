@@ -1,8 +1,7 @@
 /* test_fd_kernel.c - the kernels of the frequency-domain backend: what is true of them, and fft
 ** with the same one; its frequencies, and what it refuses. */
+#include "engine/plugin.h"
 #include "fd.h"
-#include "internal.h"
-#include "tno.h"
 
 /* ---- Frequencies ----------------------------------------------------------------------------- */
 

@@ -1,7 +1,6 @@
 /* test_file.c - folders and whole files, and whose temporaries a write removes. */
 #include <errno.h>
 
-#include "internal.h"
 #include "scratch.h"
 #include "test.h"
 

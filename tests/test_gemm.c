@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "base/memory.h"
+#include "ops/gemm.h"
 #include "test.h"
 
 #define MOST (210 * 210)

@@ -1,4 +1,5 @@
 /* test_gradients.c - every differentiable operator of toeplab.h against differences of values. */
+#include "base/memory.h"
 #include "gradients.h"
 #include "operations.h"
 

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "test.h"
-#include "internal.h"
 
 static tl_ctx *ctx;
 

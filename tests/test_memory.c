@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "base/memory.h"
 #include "test.h"
 
 #define LIVE 200

@@ -1,5 +1,6 @@
 /* test_mlp.c - the network in one pass against differences of its values, and against the same
 ** network one operator after another. */
+#include "base/memory.h"
 #include "gradients.h"
 #include "operations.h"
 #include "tensors.h"

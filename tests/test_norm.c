@@ -1,7 +1,6 @@
 /* test_norm.c - the norms against float64, and the row of zeros. */
 #include <string.h>
 
-#include "internal.h"
 #include "tensors.h"
 
 #define ROWS 501

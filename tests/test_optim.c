@@ -1,5 +1,4 @@
 /* test_optim.c - optimisers against the same updates in float64. */
-#include "internal.h"
 #include "test.h"
 
 #define N 50021 /* enough for several threads */

@@ -167,7 +167,7 @@ static void wrong_files_are_refused(void)
                   "#include \"backend.h\"\n"
                   "const tl_tno_backend tl_tno_backend_entry = {.abi = TL_TNO_ABI,\n"
                   "  .name = \"half\", .summary = \"no functions\", .domain = \"lag\"};\n"));
-    refused(ctx, "abi.so", "made for ABI 99, this is ABI 2");
+    refused(ctx, "abi.so", "made for ABI 99, this is ABI 3");
     refused(ctx, "other.so", "it exports no tl_tno_backend_entry");
     refused(ctx, "other.so.c", "");
     refused(ctx, "absent.so", "No such file");

@@ -1,8 +1,7 @@
 /* test_random.c - random streams: known answers, distributions, and what they may not depend on. */
 #include <string.h>
 
-#include "internal.h"
-#include "philox.h"
+#include "base/philox.h"
 #include "test.h"
 
 #define N 100003 /* not a multiple of anything */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "base/memory.h"
 #include "tensors.h"
 
 static tl_ctx *ctx;

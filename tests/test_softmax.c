@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
 #include "tensors.h"
 
 #define ROWS 300

@@ -84,8 +84,8 @@ static void views_have_their_columns(void)
         const char *sql, *columns;
     } views[] = {{"SELECT * FROM v_trials",
                   "id experiment sweep status seed attempt step created started finished seconds "
-                  "host error command git_commit git_dirty code_hash data_hash config provenance "
-                  "tags notes "},
+                  "host error command git_commit git_dirty code_hash numerics data_hash config "
+                  "provenance tags notes "},
                  {"SELECT * FROM v_metrics", "trial name step value "},
                  {"SELECT * FROM v_last", "trial name step value "},
                  {"SELECT * FROM v_artifacts", "trial kind step path bytes sha256 created "}};
@@ -341,12 +341,13 @@ static void old_schemas_are_backed_up_and_upgraded(void)
 {
     tl_store *s = open_store(scratch("old"), TL_STORE_WRITE);
     CHECK_STATUS(trial(s, "t"), TL_OK);
-    static const char *const later[] = { /* what versions 2 to 5 made */
+    static const char *const later[] = { /* what versions 2 to 6 made */
         "DROP VIEW v_trials", "DROP VIEW v_metrics", "DROP VIEW v_last", "DROP VIEW v_artifacts",
         "DROP VIEW v_trash", "DROP VIEW v_members", "DROP VIEW v_events", "DROP TABLE members",
         "DROP TABLE journals", "DROP TABLE events", "DROP INDEX trials_started",
         "ALTER TABLE trials DROP COLUMN seconds", "ALTER TABLE trials DROP COLUMN ended",
-        "ALTER TABLE trials DROP COLUMN trashed", "ALTER TABLE metrics DROP COLUMN at",
+        "ALTER TABLE trials DROP COLUMN trashed", "ALTER TABLE trials DROP COLUMN numerics",
+        "ALTER TABLE metrics DROP COLUMN at",
     };
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         CHECK_STATUS(run(s, later[i]), TL_OK);
@@ -355,7 +356,7 @@ static void old_schemas_are_backed_up_and_upgraded(void)
     CHECK_STATUS(tl_store_open(ctx, scratch("old"), TL_STORE_READ, &s), TL_ECORRUPT);
     s = open_store(scratch("old"), TL_STORE_WRITE);
     CHECK(real(s, "SELECT count(*) FROM v_trials") == 1);
-    CHECK(real(s, "PRAGMA user_version") == 5);
+    CHECK(real(s, "PRAGMA user_version") == 6);
     tl_store_close(s);
     CHECK(mkdir(scratch("backup"), 0777) == 0);
     CHECK(rename(scratch("old/runs.db.v1"), scratch("backup/runs.db")) == 0);

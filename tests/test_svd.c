@@ -1,6 +1,6 @@
 /* test_svd.c - singular values and linear systems: matrices with known answers, orthogonality, what
 ** is put together again, and what is refused. */
-#include "internal.h"
+#include "base/memory.h"
 #include "tensors.h"
 
 typedef struct case_of {

@@ -1,7 +1,6 @@
 /* test_tape.c - what the tape keeps and what gradients share. */
 #include <string.h>
 
-#include "internal.h"
 #include "tensors.h"
 
 static tl_ctx *ctx;

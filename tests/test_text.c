@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "base/memory.h"
 #include "test.h"
 
 static tl_ctx *ctx;

@@ -1,6 +1,7 @@
 /* test_vocab_files.c - the files of byte pair encodings: right ones, and what is said of wrong
 ** ones. */
-#include "bpe.h"
+#include "base/memory.h"
+#include "text/bpe.h"
 #include "scratch.h"
 #include "test.h"
 

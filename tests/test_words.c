@@ -1,8 +1,8 @@
 /* test_words.c - texts of words: counting, the vocabulary, and encoding in parts. */
 #include <string.h>
 
+#include "base/memory.h"
 #include "test.h"
-#include "internal.h"
 
 static tl_ctx *ctx;
 

@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../angle.h"
+#include "../common/angle.h"
 #include "fd.h"
 
 #define PI      3.14159265358979323846

@@ -5,7 +5,7 @@
 ** right-angle convolution of angle.h. */
 #include <string.h>
 
-#include "../convolve.h"
+#include "../common/convolve.h"
 #include "fd.h"
 
 typedef struct plan {

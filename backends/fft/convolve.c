@@ -2,8 +2,8 @@
 ** right-angle convolution of angle.h. */
 #include <string.h>
 
-#include "../convolve.h"
-#include "../lag.h"
+#include "../common/convolve.h"
+#include "../common/lag.h"
 #include "fft.h"
 
 typedef struct plan {
@@ -116,4 +116,5 @@ const tl_tno_backend tl_tno_backend_entry = {
     .dense = dense,
     .release = release,
     .transforms = &fft_transforms,
+    .auto_length = INT64_MAX,
 };

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../lag.h"
+#include "../common/lag.h"
 
 #define BLOCK 128 /* rows of T at a time */
 #define BATCH 32  /* sequences at a time */
@@ -200,4 +200,5 @@ const tl_tno_backend tl_tno_backend_entry = {
     .backward = backward,
     .dense = dense,
     .release = release,
+    .auto_length = 128, /* its work is n^2 */
 };

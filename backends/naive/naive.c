@@ -1,6 +1,6 @@
 /* naive.c - the definition of the operator, in plain loops with float64 sums. Every other backend
 ** is tested against it, so it is never made faster. */
-#include "../lag.h"
+#include "../common/lag.h"
 
 typedef struct plan {
     const tl_host *h;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../lag.h"
+#include "../common/lag.h"
 #include "rac.h"
 #include "rows.h"
 
@@ -379,4 +379,5 @@ const tl_tno_backend tl_tno_backend_entry = {
     .dense = dense,
     .release = release,
     .kept = kept,
+    .auto_length = INT64_MAX,
 };

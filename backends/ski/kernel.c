@@ -2,7 +2,7 @@
 ** circulant that A lies in. Which of the two is decided in plan.c. */
 #include <string.h>
 
-#include "../angle.h"
+#include "../common/angle.h"
 #include "ski.h"
 
 /* ---- By transforms --------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../angle.h"
+#include "../common/angle.h"
 #include "ski.h"
 
 #define MOST 16777216 /* inducing points, and taps: so that no size below overflows */

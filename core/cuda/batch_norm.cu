@@ -1,5 +1,5 @@
 /* batch_norm.cu - normalisation of each column over all rows, a block per column. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 typedef struct batch {
     int64_t      rows, cols;

@@ -1,8 +1,8 @@
 /* binary.cu - arithmetic of two tensors with broadcasting, and the sum that undoes a broadcast. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 extern "C" {
-#include "walk.h"
+#include "ops/walk.h"
 }
 
 static __device__ float apply(int kind, float a, float b)

@@ -1,5 +1,5 @@
 /* conv.cu - depthwise convolution: a few taps per channel, summed directly. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 typedef struct conv {
     int64_t b, n, d, taps;

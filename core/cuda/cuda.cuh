@@ -20,7 +20,7 @@
 #endif
 
 extern "C" {
-#include "device.h"
+#include "engine/device.h"
 }
 
 #define SLOTS      8
@@ -57,7 +57,7 @@ typedef struct card {
 
 static inline card *card_of(const tl_ctx *ctx) { return (card *)ctx->engine_state; }
 
-/* The failure that st tells, with what failed; TL_ENOMEM or TL_EDEVICE (engine.cu). */
+/* The failure that st tells, with what failed; TL_ENOMEM or TL_EDEVICE (memory.cu). */
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what);
 tl_status blas_fail(tl_ctx *ctx, cublasStatus_t st, const char *what);
 tl_status fft_fail(tl_ctx *ctx, cufftResult st, const char *what);
@@ -78,9 +78,15 @@ static inline tl_status launched(tl_ctx *ctx, const char *what)
 /* Scratch on the card: freed in the order of the stream, so at once after the last launch. */
 tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p);
 void card_free(tl_ctx *ctx, void *p);
+/* The functions of tl_engine (memory.cu). */
+tl_status card_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes);
+tl_status card_download(tl_ctx *ctx, void *to, const void *from, size_t bytes);
+tl_memory card_memory(const tl_ctx *ctx);
+void card_reset_peak(tl_ctx *ctx);
+void card_trim(tl_ctx *ctx);
 
-/* Graphs (graph.cu). took: p was allocated during g's capture. gave: p is given back; 1: a graph
-** holds it, or the capture must end first, and it is not to be freed now. */
+/* Graphs (capture.cu, graph.cu). took: p was allocated during g's capture. gave: p is given back;
+** 1: a graph holds it, or the capture must end first, and it is not to be freed now. */
 void card_graph_took(card_graph *g, void *p);
 int card_graph_gave(card *c, void *p);
 /* By how many blocks a graph's run moves its draws from the stream of key: a number on the card;
@@ -100,6 +106,11 @@ tl_status card_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n,
 /* The same in the context's precision: products of layers and models. */
 tl_status card_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
                        const float *a, const float *b, float beta, float *c, int64_t count);
+
+/* batch transforms of length n, contiguous lines of from into those of to, unscaled, by cuFFT
+** (transform.cu). TL_C2R overwrites from. */
+tl_status card_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch, float *from,
+                   float *to);
 
 /* ---- Shapes of launches ---------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* decay.cu - coef_k gamma^|k|, with gradients to coef and gamma. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 /* gamma^lag: the exponent in double, see decay.c */
 static __device__ float power(float gamma, float lag)

@@ -1,5 +1,5 @@
 /* elementwise.cu - functions of one and of two tensors, element by element; copying and filling. */
-#include "unary.cuh"
+#include "cuda/unary.cuh"
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* gather.cu - rows by index: embeddings and table look-ups; windows of a text. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 static __device__ bool bad(int32_t index, int64_t count, int64_t *fault)
 {

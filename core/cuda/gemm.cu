@@ -1,5 +1,9 @@
 /* gemm.cu - matrix products, by cuBLAS. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
+
+extern "C" {
+#include "ops/gemm.h"
+}
 
 typedef struct product { /* card_gemm's arguments, the type of a and b, and how they are summed */
     int trans_a, trans_b;

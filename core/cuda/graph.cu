@@ -5,113 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda.cuh"
-
-typedef struct pointers {
-    void **of;
-    int64_t count, room;
-} pointers;
-
-struct card_graph {
-    cudaGraph_t captured; /* kept as long as exec: the addresses are its */
-    cudaGraphExec_t exec; /* NULL: not instantiated */
-    uint64_t *keys;       /* of streams */
-    uint64_t *shifts;     /* on the card, one for each */
-    int count;
-    pointers own;  /* taken during the capture; those that it gave back are taken out */
-    pointers late; /* given back during the capture, taken before: given back after it */
-    int64_t held;  /* how many of own tensors still have */
-    const char *wrong; /* why the capture is of no use, or NULL */
-    int launched, freed;
-    struct card_graph *next;
-};
-
-static int push(pointers *list, void *p)
-{
-    if (list->count == list->room) {
-        int64_t room = list->room ? 2 * list->room : 256;
-        void  **of = (void **)realloc(list->of, (size_t)room * sizeof *of);
-        if (!of) return 0;
-        list->of = of;
-        list->room = room;
-    }
-    list->of[list->count++] = p;
-    return 1;
-}
-
-/* The place of p, looked for from the end; -1: none. */
-static int64_t place_of(const pointers *list, const void *p)
-{
-    int64_t i = list->count - 1;
-    while (i >= 0 && list->of[i] != p) i--;
-    return i;
-}
-
-/* ---- Memory ---------------------------------------------------------------------------------- */
-
-static void destroy(card *c, card_graph *g)
-{
-    card_graph **at = &c->graphs;
-    while (*at != g) at = &(*at)->next;
-    *at = g->next;
-    for (int64_t i = 0; i < g->own.count && g->launched; i++)
-        (void)cudaFreeAsync(g->own.of[i], c->stream);
-    if (g->launched) (void)cudaStreamSynchronize(c->stream);
-    if (g->exec) (void)cudaGraphExecDestroy(g->exec);
-    if (g->captured) (void)cudaGraphDestroy(g->captured);
-    if (g->shifts) (void)cudaFreeAsync(g->shifts, c->stream);
-    (void)cudaGetLastError(); /* what cannot be freed is no failure of what comes next */
-    free(g->own.of);
-    free(g->late.of);
-    free(g->keys);
-    free(g);
-    if (!c->graphs) card_spectra_let_go(c);
-}
-
-/* Those that are freed and of which no tensor has memory; not in a capture, of which that would be
-** a part. */
-static void sweep(card *c)
-{
-    for (card_graph *g = c->graphs, *next; g && !c->capture; g = next) {
-        next = g->next;
-        if (g->freed && g->held == 0) destroy(c, g);
-    }
-}
-
-void card_graph_took(card_graph *g, void *p)
-{
-    if (!push(&g->own, p)) g->wrong = "out of memory";
-}
-
-int card_graph_gave(card *c, void *p)
-{
-    card_graph *g = c->capture;
-    int64_t     i = g ? place_of(&g->own, p) : -1;
-    if (i >= 0) {
-        g->own.of[i] = g->own.of[--g->own.count];
-        return 0;
-    }
-    for (card_graph *old = c->graphs; old; old = old->next) {
-        if (old == g || place_of(&old->own, p) < 0) continue;
-        old->held--;
-        sweep(c);
-        return 1;
-    }
-    if (g && !push(&g->late, p)) g->wrong = "out of memory";
-    return g != NULL;
-}
-
-/* ---- Random numbers -------------------------------------------------------------------------- */
-
-const uint64_t *card_graph_shift(tl_ctx *ctx, uint64_t key)
-{
-    card_graph *g = card_of(ctx)->capture;
-    if (!g) return NULL;
-    for (int i = 0; i < g->count; i++)
-        if (g->keys[i] == key) return g->shifts + i;
-    g->wrong = "random numbers of a stream that it was not told of";
-    return NULL;
-}
+#include "cuda/graph.cuh"
 
 /* ---- The four functions ---------------------------------------------------------------------- */
 
@@ -130,6 +24,7 @@ tl_status card_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **
     card       *c = card_of(ctx);
     card_graph *g = (card_graph *)calloc(1, sizeof *g);
     if (!g) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    if (!c->graphs) card_spectra_let_go(c);
     g->next = c->graphs;
     c->graphs = g;
     tl_status   st = take_keys(ctx, g, keys, count);
@@ -138,7 +33,7 @@ tl_status card_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **
     if (st == TL_OK) began = cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal);
     if (began != cudaSuccess) st = cuda_fail(ctx, began, "beginning a graph");
     if (st != TL_OK) {
-        destroy(c, g);
+        card_graph_destroy(c, g);
         return st;
     }
     c->capture = g;
@@ -153,7 +48,7 @@ static cudaError_t stop(card *c, card_graph *g)
     g->held = g->own.count;
     for (int64_t i = 0; i < g->late.count; i++) (void)cudaFreeAsync(g->late.of[i], c->stream);
     g->late.count = 0;
-    sweep(c);
+    card_graph_sweep(c);
     return st;
 }
 
@@ -197,10 +92,10 @@ void card_graph_free(tl_ctx *ctx, void *graph)
     card_graph *g = (card_graph *)graph;
     if (c->capture == g && stop(c, g) != cudaSuccess) (void)cudaGetLastError();
     g->freed = 1;
-    sweep(c);
+    card_graph_sweep(c);
 }
 
 void card_graphs_close(tl_ctx *ctx)
 {
-    while (card_of(ctx)->graphs) destroy(card_of(ctx), card_of(ctx)->graphs);
+    while (card_of(ctx)->graphs) card_graph_destroy(card_of(ctx), card_of(ctx)->graphs);
 }

@@ -1,6 +1,6 @@
 /* loss.cu - cross entropy of logits, or of a projection whose logits are made a block of rows at a
 ** time and never stored whole. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 #define BLOCK_BYTES ((int64_t)256 << 20) /* of logits made at a time */
 

@@ -1,9 +1,9 @@
 /* mlp.cu - a network of linear maps, norms and activations (mlp.c): a product of all rows for each
 ** map, and between two maps one pass over the rows, a warp each. */
-#include "unary.cuh"
+#include "cuda/unary.cuh"
 
 extern "C" {
-#include "mlp.h"
+#include "ops/mlp.h"
 }
 
 #define WARPS (THREADS / 32) /* rows of a block */

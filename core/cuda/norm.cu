@@ -1,5 +1,5 @@
 /* norm.cu - normalisation of each row: the formulas of norm.c, a block per row. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 enum kind { LAYER, RMS, SIMPLE, SCALE }; /* as norm.c counts them */
 

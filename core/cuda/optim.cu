@@ -2,10 +2,10 @@
 ** many parameters, of which most are small. */
 #include <math.h>
 
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 extern "C" {
-#include "optim.h"
+#include "engine/optim.h"
 }
 
 /* ---- Lists of parameters --------------------------------------------------------------------- */

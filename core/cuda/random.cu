@@ -1,11 +1,11 @@
 /* random.cu - numbers from the same blocks as random.c's, so that a mask is the same on a card:
 ** word e % 4 of block e / 4 of the stream is element e's. One thread makes a block. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 #ifdef __CUDACC__
 #define inline __device__ inline
 #endif
-#include "philox.h"
+#include "base/philox.h"
 #undef inline
 
 static __device__ void draw(uint64_t key, uint64_t block, uint32_t w[4])

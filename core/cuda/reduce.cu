@@ -1,5 +1,5 @@
 /* reduce.cu - sums, means and maxima over an axis, and running sums along one. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 typedef struct axis { /* x seen as [outer, size, inner] */
     int64_t size, inner;

@@ -1,5 +1,5 @@
 /* shape.cu - other orders and parts of the same elements, of four bytes each. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 typedef struct order {
     int     ndim;

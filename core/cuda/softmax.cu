@@ -1,5 +1,5 @@
 /* softmax.cu - softmax over the last axis and its logarithm, a block per row. */
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 static __device__ int64_t width(int causal, int64_t r, int64_t cols)
 {

@@ -1,23 +1,21 @@
-/* tno.cu - the operator tno on a card, and the list of backends that have a form there. */
+/* tno.cu - the operator tno on a GPU: finding the form of a backend, and what forms ask for. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "tno.cuh"
+#include "cuda/tno.cuh"
 
 extern "C" {
-#include "tno.h"
+#include "engine/plugin.h"
+#include "tno/tno.h"
 }
 
 /* ---- Backends -------------------------------------------------------------------------------- */
 
-static const card_form *const forms[] = {&card_fft_form,   &card_rac_form,    &card_fd_form,
-                                         &card_naive_form, &card_matrix_form, &card_ski_form};
-
 const tl_tno_form *card_backend(tl_ctx *ctx, const char *name)
 {
     (void)ctx;
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (strcmp(forms[i]->name, name) == 0) return &forms[i]->form;
+    for (const card_form *const *f = card_forms; *f; f++)
+        if (strcmp((*f)->name, name) == 0) return &(*f)->form;
     return NULL;
 }
 

@@ -1,8 +1,7 @@
 /* transform.cu - Fourier transforms by cuFFT. */
 #include <stdlib.h>
 
-#include "cuda.cuh"
-#include "lines.cuh"
+#include "cuda/cuda.cuh"
 
 #define KEPT 64 /* plans; the oldest goes when one more is needed, unless a graph has it */
 
@@ -69,7 +68,7 @@ static tl_status find(tl_ctx *ctx, tl_transform_kind kind, int n, int batch, spe
     spectra **at = &c->spectra, **oldest = NULL, *s;
     int       count = 0;
     for (; *at && ((*at)->kind != kind || (*at)->n != n || (*at)->batch != batch); count++) {
-        if (!(*at)->in_graph) oldest = at;
+        if (!(*at)->in_graph || !c->graphs) oldest = at;
         at = &(*at)->next;
     }
     s = *at;

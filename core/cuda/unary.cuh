@@ -1,9 +1,9 @@
-/* unary.cuh - the formulas of core/unary.h for kernels, by the functions of CUDA. kind is the same
-** in all threads of a launch. */
+/* unary.cuh - the formulas of core/ops/unary.h for kernels, by the functions of CUDA. kind is the
+** same in all threads of a launch. */
 #ifndef TL_UNARY_CUH
 #define TL_UNARY_CUH
 
-#include "cuda.cuh"
+#include "cuda/cuda.cuh"
 
 #define INLINE static __device__
 
@@ -12,6 +12,6 @@
 #define tl_tanhf  tanhf
 INLINE float tl_sigmoidf(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-#include "unary.h"
+#include "ops/unary.h"
 
 #endif

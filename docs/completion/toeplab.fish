@@ -10,18 +10,18 @@ end
 
 function __toeplab_words
     switch (commandline -opc)[2]
-        case show generate convert ls diff failures retry tag note rm restore export reproduce plot
+        case show generate ls retry mark rm export reproduce plot
             test (commandline -opc)[2] = plot; and printf '%s\n' curves matrix kernel response
             printf '%s\n' @last @all @done @failed @interrupted @killed @timeout @queued @running
-            toeplab sql --csv "SELECT substr(id, 1, 12) AS word FROM (SELECT id FROM v_trials
+            toeplab ls --csv --sql "SELECT substr(id, 1, 12) AS word FROM (SELECT id FROM v_trials
                 ORDER BY started DESC LIMIT 200) UNION ALL SELECT DISTINCT experiment FROM v_trials UNION ALL
                 SELECT DISTINCT j.key || '=' FROM (SELECT config FROM v_trials ORDER BY started DESC LIMIT 100) c,
                 json_each(c.config) j UNION ALL SELECT DISTINCT '@best:' || name FROM v_last WHERE trial IN
                 (SELECT id FROM v_trials ORDER BY started DESC LIMIT 100)" 2>/dev/null | tail -n +2
         case report
-            toeplab sql --csv "SELECT DISTINCT experiment FROM v_trials" 2>/dev/null | tail -n +2
+            toeplab ls --csv --sql "SELECT DISTINCT experiment FROM v_trials" 2>/dev/null | tail -n +2
         case data
-            printf '%s\n' fetch path show list generate
+            printf '%s\n' fetch path show list generate bpe
             toeplab data 2>/dev/null | string match -r '^[a-z][a-z0-9-]+(?= +[\d-])'
         case table compare
             toeplab table --csv 2>/dev/null | string replace -rf '^([a-z]+/[a-z0-9]+),([^,]*),.*' '$1\t$2'

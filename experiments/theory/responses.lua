@@ -27,6 +27,7 @@ local function train(t, c)
     backend = "fd" }
   local opt = tl.optim.adam(model, { lr = c.lr, clip = 1.0, schedule = "cosine", steps = c.steps,
     warmup = c.steps // 10 })
+  tl.train.graph(model, opt)
   for step in t:steps(c.steps, model, opt, data) do
     t:log { loss = tl.train.lm_step(model, opt, data:batch(step)) }
   end

@@ -1,4 +1,4 @@
--- init.lua -- module "toeplab": the engine, and the library of layers, models, experiments over it.
+-- init.lua: module "toeplab": the engine, and the library of layers, models, experiments over it.
 --
 --   local tl = require "toeplab"
 --   local model = tl.models.tnn_lm { vocab = 256, layers = 2, dim = 64 }

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "device.h"
-#include "tno.h"
+#include "engine/device.h"
+#include "engine/plugin.h"
 
 #define ROOM    ((size_t)4 << 30) /* reserved, not used */
 #define CLASSES 64
@@ -177,7 +177,7 @@ static const tl_tno_form *form(tl_ctx *ctx, const char *name)
     static tl_status run_##name(tl_ctx *ctx, const tl_args *a)                                     \
     {                                                                                              \
         tl_status st = enter(ctx);                                                                 \
-        if (st == TL_OK) st = ctx->kernels[TL_CPU][TL_OP_##name](ctx, a);                          \
+        if (st == TL_OK) st = ctx->kernels->of[TL_CPU][TL_OP_##name](ctx, a);                      \
         return leave(ctx, st);                                                                     \
     }
 TL_OP_MAP(X)

@@ -11,7 +11,7 @@ local core = require "toeplab.core"
 local checkpoint = require "toeplab.store.checkpoint"
 local config = require "toeplab.base.config"
 local experiment = require "toeplab.trials.experiment"
-local identify = require "toeplab.trials.identity"
+local identity = require "toeplab.trials.identity"
 local journal = require "toeplab.store.journal"
 local plan = require "toeplab.trials.plan"
 local records = require "toeplab.store.records"
@@ -171,7 +171,7 @@ function targets.config()
     write(folder .. "/x.lua", text)
     local exp = experiment.load(folder .. "/x.lua")
     local trials = plan.trials(exp, given)
-    identify(exp, trials)
+    identity.identify(exp, trials)
     local c = config.new(trials[1].config)
     return c.steps
   end

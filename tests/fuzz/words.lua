@@ -20,22 +20,24 @@ local lines = {
   "show @best:loss --json", "show @failed", "table", "table tnn-table10 --md",
   "table tnn/table10 --tex", "table tnn/table10 --why 0.95/val",
   "table tnn/table10 --html scale=smoke",
-  "compare decay=0.9 decay=0.95 --metric loss --by lr", "diff @last @failed --csv",
+  "compare decay=0.9 decay=0.95 --metric loss --by lr", "show --diff @last @failed --csv",
   "compare tnn/table10 decay=0.9 decay=learnable --resolve 0.1 --csv --lower",
-  "failures tnn-table10 --json", "retry @failed", "retry", "tag good @last", "note @last",
-  "tag --remove good @all", "note @last it^was^long", "rm tnn-table10 status=done",
-  "restore @last", "gc --dry-run", "gc --days 0", "merge other --dry-run", "merge other",
+  "ls --failures tnn-table10 --json", "retry @failed", "retry", "mark @last --tag good",
+  "mark @last", "mark @all --untag good", "mark @last --note it^was^long",
+  "rm tnn-table10 status=done", "rm --restore @last", "rm --purge --dry-run",
+  "rm --purge --days 0", "merge other --dry-run", "merge other",
   "plot tnn-table10 --metric loss --log y --term", "plot @last kernel --n 8 --term",
   "plot tnn-table10 --at ppl@ --by decay --term", "plot tnn-table10 --against lr --term",
   "report tnn-table10", "report 1 -o page.html", "export tnn-table10 --csv -o trials.csv",
   "export @all --metrics --json", "export note~long lr<0.01 loss>=0.2 ppl@16!=20",
-  "sql SELECT^name,avg(value)^FROM^v_last^GROUP^BY^1", "sql --csv SELECT^*^FROM^v_trials",
+  "ls --sql SELECT^name,avg(value)^FROM^v_last^GROUP^BY^1",
+  "ls --csv --sql SELECT^*^FROM^v_trials",
   "fsck", "fsck --repair", "reproduce @last --ignore loss", "generate @last --prompt In",
-  "convert @last -o model.h5", "verify --backend fft cases.h5", "backends", "data",
+  "generate @last -o model.h5", "verify --backend fft cases.h5", "doctor --backends", "data",
   "data show imdb",
   "data path wikitext-2", "model tnn_lm layers=1 dim=8 batch=2 length=8", "help run", "help ls",
-  "help exit-codes", "version", "--version", "-h", "bench", "torture --kills 1 -j2 --seconds 1",
-  "bpe train FILE --size 270 --out pairs.bpe", "doctor --json", "worker FILE --dir .",
+  "help exit-codes", "version", "--version", "-h", "bench",
+  "data bpe FILE --size 270 --out pairs.bpe", "doctor --json", "worker FILE --dir .",
 }
 
 local whole = {} -- the files of the store as they were
@@ -44,7 +46,6 @@ local whole = {} -- the files of the store as they were
 local function disarm()
   local function refuse() errors.raise(errors.FAILED, "not here") end
   runner.run = refuse
-  require "toeplab.runs.torture".run = refuse
   require "toeplab.runs.worker".main = refuse
   require "toeplab.runs.reproduce".run = refuse
 end
@@ -80,7 +81,7 @@ local function spawned(folder, words)
 end
 
 local own = { -- verbs that would do more than ask in a process of their own
-  run = true, worker = true, lua = true, torture = true, bench = true, repl = true,
+  run = true, worker = true, lua = true, bench = true,
   retry = true, reproduce = true,
 }
 
@@ -90,12 +91,12 @@ local function harmless(words)
     local away = word:find "^/" or word:find "=/" or word:find("..", 1, true) or word:find "^%-%a/"
       or word:find "^~" or word == "fetch" or word == "-"
     local large = word:find "%d%d%d%d%d" or word:find "%de%+?%d" or word:find "0x"
-    if away or large and (words[1] == "model" or words[1] == "bpe") then return false end
+    if away or large and (words[1] == "model" or words[1] == "data") then return false end
   end
-  return words[1] ~= "repl" and words[1] ~= "lua"
+  return words[1] ~= "lua"
 end
 
-local apart = "data model verify bpe bench backends help version --version -h worker" -- no folder
+local apart = "data model verify bench help version --version -h worker" -- no folder
 
 -- One input: a line of the list, changed.
 local function input(m)

@@ -1,6 +1,6 @@
 /* shift.c - a whole backend, to be copied: y_i = coef_0 x_i + coef_1 x_(i-1) in each channel.
 **   cc -shared -fPIC -I TOEPLAB/core shift.c -o FOLDER/shift.so
-**   TOEPLAB_BACKENDS=FOLDER toeplab backends */
+**   TOEPLAB_BACKENDS=FOLDER toeplab doctor --backends */
 #include <stdio.h>
 #include <stdlib.h>
 #include "backend.h"

@@ -75,11 +75,12 @@ return tl.experiment "sweep" {
 }
 END
 
-for verb in ls show diff failures retry tag note rm restore gc merge export sql repl doctor fsck; do
+for verb in ls show retry mark rm merge export lua doctor fsck; do
     expect "$verb --help" 0 "^usage: toeplab $verb" "$toeplab" $verb --help
     said "... an example first" "^toeplab $verb"
 done
-for words in ls retry "tag x @all" "rm @all" "restore @all" "note @all x" gc "fsck --repair"; do
+for words in ls retry "mark @all --tag x" "rm @all" "rm --restore @all" "mark @all --note x" \
+    "rm --purge" "ls --failures" "ls --schema" "fsck --repair"; do
     expect "$words without a store" 2 "holds no runs" "$toeplab" $words
 done
 expect "a sweep with failures" 1 "4 done, 2 failed" "$toeplab" run "$top/sweep.lua"
@@ -122,21 +123,21 @@ said "... and the environment" "^  *TOEPLAB_DIR="
 expect "show of the best by its name" 0 "width = 2" "$toeplab" show @best:acc
 expect "show --json" 0 '"metrics":{"acc":{"step":4,' "$toeplab" show @best:loss --json
 expect "show of none" 1 "show: no trial fits" "$toeplab" show 'width>9'
-expect "diff" 0 "^  width  *1  *2" "$toeplab" diff @best:loss @best:max:loss
-expect "diff --csv" 0 "^metric,loss,0.25,0.5,0.25" "$toeplab" diff @best:loss @best:max:loss --csv
-expect "diff of one" 2 "takes two trials" "$toeplab" diff @last
+expect "show --diff" 0 "^  width  *1  *2" "$toeplab" show --diff @best:loss @best:max:loss
+expect "show --diff --csv" 0 "^metric,loss,0.25,0.5,0.25" "$toeplab" show --diff @best:loss @best:max:loss --csv
+expect "show --diff of one" 2 "takes two trials" "$toeplab" show --diff @last
 expect "failures are grouped" 0 "^A  2x  sweep  failed: sweep.lua:N: loss is nan at step N of PATH" \
-    "$toeplab" failures
+    "$toeplab" ls --failures
 said "... with what they share" "width=3.*looks systematic"
 said "... and the command" "again: toeplab run .*sweep.lua"
 said "... and their checkpoint" "last checkpoint: step 2"
-expect "failures --json" 0 '"shared":\["width=3"\]' "$toeplab" failures --json
-expect "no failures" 0 "^no trial has failed$" "$toeplab" failures width=1
+expect "failures --json" 0 '"shared":\["width=3"\]' "$toeplab" ls --failures --json
+expect "no failures" 0 "^no trial has failed$" "$toeplab" ls --failures width=1
 expect "a sweep with a flag" 1 "2 failed" \
     "$toeplab" run "$top/sweep.lua" flag=true width=3 -C "$top/truth"
 expect "... and one without" 0 "2 done" "$toeplab" run "$top/sweep.lua" width=1 -C "$top/truth"
 expect "failures share truth values" 0 "all have flag=true width=3" \
-    "$toeplab" failures -C "$top/truth"
+    "$toeplab" ls --failures -C "$top/truth"
 expect "@best: without a metric" 2 "'@best:' needs a metric: @best:acc, @best:loss$" \
     "$toeplab" show @best:
 expect "a full disk behind ls" 1 "standard output: No space left" sh -c "'$toeplab' ls >/dev/full"
@@ -168,42 +169,59 @@ fi
 expect "export of what fits" 0 ",ski," "$toeplab" export op=ski
 expect "export of none" 1 "no trial fits" "$toeplab" export op=none
 
+expect "a verb of old" 2 "^toeplab: 'diff' is now: toeplab show --diff" "$toeplab" diff @last @all
+expect "its help too" 2 "is now: toeplab rm --purge" "$toeplab" help gc
+lines "the help leaves it out" 0 sh -c "'$toeplab' help | sed -n '/^  gc /p; /^  tag /p; /^  repl /p'"
+expect "failures with what they do not take" 2 "ls: --failures goes without --sort" \
+    "$toeplab" ls --failures --sort lr
+expect "show of one form" 2 "choose one of --script and --diff" "$toeplab" show --script --diff @last
+
 # ---- Asking in other languages -------------------------------------------------------------------
 
-expect "sql" 0 "^done  *4" "$toeplab" sql \
+expect "sql" 0 "^done  *4" "$toeplab" ls --sql \
     "SELECT status, count(*) AS n FROM v_trials GROUP BY 1 ORDER BY n DESC"
-expect "sql as CSV, columns in order" 0 "^b,a$" "$toeplab" sql --csv "SELECT 1 AS b, 2 AS a;"
-expect "sql as JSON" 0 '^{"n":6}$' "$toeplab" sql --json "SELECT count(*) AS n FROM v_trials"
-expect "sql of no rows keeps its header" 0 "^id$" "$toeplab" sql "SELECT id FROM v_trials WHERE 0"
-expect "sql of what is not there" 2 "^toeplab: sql: no such column: x" "$toeplab" sql "SELECT x"
+expect "sql as CSV, columns in order" 0 "^b,a$" "$toeplab" ls --csv --sql "SELECT 1 AS b, 2 AS a;"
+expect "sql as JSON" 0 '^{"n":6}$' "$toeplab" ls --json --sql "SELECT count(*) AS n FROM v_trials"
+expect "sql of no rows keeps its header" 0 "^id$" "$toeplab" ls --sql "SELECT id FROM v_trials WHERE 0"
+expect "sql of what is not there" 2 "^toeplab: sql: no such column: x" "$toeplab" ls --sql "SELECT x"
 expect "sql of a key" 2 "no such column: width: a key is json_extract(config, '$.width')" \
-    "$toeplab" sql "SELECT width FROM v_trials"
+    "$toeplab" ls --sql "SELECT width FROM v_trials"
 expect "sql of a metric" 2 "no such column: acc: a metric is a row of v_last, whose name is 'acc'" \
-    "$toeplab" sql "SELECT acc FROM v_trials"
-expect "sql changes nothing" 2 "sql: near" "$toeplab" sql "DELETE FROM trials"
-expect "sql takes one statement" 2 "takes one SELECT" "$toeplab" sql "SELECT 1; SELECT 2"
+    "$toeplab" ls --sql "SELECT acc FROM v_trials"
+expect "sql changes nothing" 2 "sql: near" "$toeplab" ls --sql "DELETE FROM trials"
+expect "sql takes one statement" 2 "takes one SELECT" "$toeplab" ls --sql "SELECT 1; SELECT 2"
 expect "sql from standard input" 0 "^7$" \
-    sh -c "echo 'SELECT 3 + 4 AS x' | '$toeplab' sql --csv -"
-expect "sql --schema" 0 "^v_last  *trial, name, step, value" "$toeplab" sql --schema
-expect "repl" 0 "^0.25	2$" sh -c "printf '%s\n' 'local x =' '1' 'nonsense(' ')' \
-    'trial(\"@best:loss\").metrics.loss, 1 + 1' | '$toeplab' repl"
-expect "help in repl" 0 "series(TRIAL, METRIC)" sh -c "echo help | '$toeplab' repl"
+    sh -c "echo 'SELECT 3 + 4 AS x' | '$toeplab' ls --csv --sql -"
+expect "sql --schema" 0 "^v_last  *trial, name, step, value" "$toeplab" ls --schema
+expect "lua -i" 0 "^0.25	2$" sh -c "printf '%s\n' 'local x =' '1' 'nonsense(' ')' \
+    'trial(\"@best:loss\").metrics.loss, 1 + 1' | '$toeplab' lua -i"
+expect "lua -i without a store" 0 "^ *1 *2$" \
+    sh -c "echo 'tl.tensor { 1, 2 }' | '$toeplab' lua -i -C '$top/none'"
+expect "lua with an option there is none of" 2 "lua: unknown option" "$toeplab" lua --interactiv
+expect "help in lua -i" 0 "series(TRIAL, METRIC)" sh -c "echo help | '$toeplab' lua -i"
 
 # ---- Changing ------------------------------------------------------------------------------------
 
-expect "tag" 0 "1 trial now 'good'" "$toeplab" tag good @best:loss
+expect "tag" 0 "1 trial now 'good'" "$toeplab" mark @best:loss --tag good
 lines "... finds it" 2 "$toeplab" ls tag=good
 lines "... and the others" 6 "$toeplab" ls tag!=good
-expect "tag again changes nothing" 0 "0 trials now" "$toeplab" tag good @best:loss
-expect "tag --remove" 0 "1 trial no longer" "$toeplab" tag --remove good @all
-expect "no tag" 2 "a tag has 1 to 64 characters" "$toeplab" tag "" @last
+expect "tag again changes nothing" 0 "0 trials now" "$toeplab" mark @best:loss --tag good
+expect "mark --untag" 0 "1 trial no longer" "$toeplab" mark --untag good @all
+expect "no tag" 2 "a tag has 1 to 64 characters" "$toeplab" mark --tag "" @last
 expect "status of what is not there" 2 "no sweep of 'none'" "$toeplab" status none
-expect "tag of two words" 2 "other characters" "$toeplab" tag "a b" @last
-expect "note" 0 "1 trial noted" "$toeplab" note @last "needs a second look"
-expect "... is told" 0 "needs a second look" "$toeplab" note @last
+expect "mark of several things" 0 "^1 trial now 'b'$" "$toeplab" mark @last -t a -t b --note one \
+    --note two
+said "... tells of each" "^1 trial noted$"
+expect "... and shows them" 0 "tags: a b$" "$toeplab" mark @last
+said "... notes too" "  two$"
+"$toeplab" mark @last --untag a -u b --clear >/dev/null
+expect "mark of none" 2 "mark: which trials" "$toeplab" mark --tag x
+expect "tag of two words" 2 "other characters" "$toeplab" mark @last --tag "a b"
+expect "note" 0 "1 trial noted" "$toeplab" mark @last --note "needs a second look"
+expect "... is told" 0 "needs a second look" "$toeplab" mark @last
 lines "... and found" 2 "$toeplab" ls 'note~SECOND look'
-expect "note --clear" 0 "1 trial noted" "$toeplab" note @last --clear
-lines "... leaves none" 0 "$toeplab" note @last
+expect "mark --clear" 0 "1 trial noted" "$toeplab" mark @last --clear
+lines "... leaves none" 0 "$toeplab" mark @last
 expect "retry --dry-run" 0 "2 trials would be queued" "$toeplab" retry -n
 expect "retry of some" 0 "1 trial queued" "$toeplab" retry op=ski
 lines "... queues them" 2 "$toeplab" ls @queued
@@ -215,19 +233,23 @@ expect "rm --dry-run" 0 "4 trials, .* would go" "$toeplab" rm @done -n
 expect "rm" 0 "2 trials, .* into the trash" "$toeplab" rm width=2
 lines "... hides them" 5 "$toeplab" ls
 lines "... but not in the trash" 3 "$toeplab" ls --trash
+expect "rm in two forms" 2 "choose one of --restore and --purge" "$toeplab" rm --restore --purge
+expect "rm --days of what is not freed" 2 "days is for --purge" "$toeplab" rm @done --days 3
+expect "rm --purge of trials" 2 "takes no trials" "$toeplab" rm --purge @done
+expect "rm --restore --dry-run" 0 "2 trials would be restored" "$toeplab" rm --restore -n @last
 expect "rm of nothing" 2 "rm: which trials" "$toeplab" rm
-expect "gc leaves what is new" 0 "freed 0 trials" "$toeplab" gc
-expect "restore" 0 "2 trials restored" "$toeplab" restore @last
+expect "rm --purge leaves what is new" 0 "freed 0 trials" "$toeplab" rm --purge
+expect "rm --restore" 0 "2 trials restored" "$toeplab" rm --restore @last
 lines "... brings them back" 7 "$toeplab" ls
-expect "restore of what is not there" 2 "no trial's id begins with 'abc'" "$toeplab" restore abc
+expect "rm --restore of what is not there" 2 "no trial's id begins with 'abc'" "$toeplab" rm --restore abc
 
 cp -R "$top/results" "$top/copy"
 one=$("$toeplab" ls width=1 op=tno --csv | sed -n '2s/,.*//p')
 touch "$top/copy/runs/$one/step-00000001.h5"
-expect "gc --dry-run lists" 0 "step-00000001.h5 .*no row knows it" "$toeplab" gc -n -C "$top/copy"
+expect "rm --purge --dry-run lists" 0 "step-00000001.h5 .*no row knows it" "$toeplab" rm --purge -n -C "$top/copy"
 "$toeplab" rm -C "$top/copy" width=2 >/dev/null
-expect "gc --days 0" 0 "freed 2 trials from the trash (.*), 1 file left behind" \
-    "$toeplab" gc -C "$top/copy" --days 0
+expect "rm --purge --days 0" 0 "freed 2 trials from the trash (.*), 1 file left behind" \
+    "$toeplab" rm --purge -C "$top/copy" --days 0
 expect "... files and all" 0 "^4$" sh -c "ls '$top/copy/runs' | wc -l | tr -d ' '"
 expect "... and there is no damage" 0 "4 trials, .*: no damage" "$toeplab" fsck -C "$top/copy"
 
@@ -247,8 +269,8 @@ expect "merge after merges that were killed" 0 "6 already here\|added" \
 expect "... is whole" 0 "^6 trials, .* files:" "$toeplab" fsck -C "$top/killed-merge"
 dump="SELECT trial, name, step, value FROM v_metrics UNION ALL SELECT id, status, seed, config
     FROM v_trials UNION ALL SELECT trial, path, bytes, sha256 FROM v_artifacts ORDER BY 1, 2, 3"
-"$toeplab" sql --csv "$dump" >"$top/dump"
-"$toeplab" sql --csv -C "$top/killed-merge" "$dump" >"$top/dump2"
+"$toeplab" ls --csv --sql "$dump" >"$top/dump"
+"$toeplab" ls --csv -C "$top/killed-merge" --sql "$dump" >"$top/dump2"
 lines "... and the same" 0 cmp "$top/dump" "$top/dump2"
 expect "merge of itself" 2 "results folder itself" "$toeplab" merge "$top/results"
 for itself in "$top/./results" "$top/results/../results/runs.db"; do
@@ -296,7 +318,7 @@ expect "fsck --repair" 0 "database was copied to" "$toeplab" fsck --repair -C "$
 lines "... keeps a damaged file" 0 test -s "$hurt/$file.damaged"
 expect "... and then all is whole" 0 "all is whole" "$toeplab" fsck -C "$hurt"
 expect "... and the values are the right ones" 0 "^0.25$" \
-    "$toeplab" sql --csv -C "$hurt" "SELECT min(value) AS x FROM v_last WHERE name = 'loss'"
+    "$toeplab" ls --csv -C "$hurt" --sql "SELECT min(value) AS x FROM v_last WHERE name = 'loss'"
 expect "... and killed trials go on" 1 "2 failed" "$toeplab" run -C "$hurt" "$top/sweep.lua"
 expect "fsck of no database" 6 "runs.db" sh -c "mkdir '$top/no' &&
     head -c 5000 /dev/zero | tr '\\0' x >'$top/no/runs.db' && '$toeplab' fsck -C '$top/no'"
@@ -322,7 +344,7 @@ for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 done
 expect "fsck tells of the journal of a killed run" 0 "events-1.jnl is not taken over" \
     "$toeplab" fsck -C "$top/killed"
-expect "gc leaves it" 0 "^would free 0 trials" "$toeplab" gc -n -C "$top/killed"
+expect "rm --purge leaves it" 0 "^would free 0 trials" "$toeplab" rm --purge -n -C "$top/killed"
 grep -q events "$top/out" && result 1 "... and does not list it" || result 0 "... and does not list it"
 expect "merge leaves its trial out" 0 "^1 running and left out" \
     "$toeplab" merge -C "$top/merged" "$top/killed"
@@ -348,7 +370,7 @@ expect "ls while a run is at work: what it logged last" 0 "slow .*running  *7 " 
 expect "status --json while a run is at work" 0 '"at_work":\[{"alive":true,"id":"[0-9a-f]*"' \
     "$toeplab" status --json slow
 expect "rm of a running trial" 5 "writing here" "$toeplab" rm slow
-expect "gc while a run is at work" 5 "writing here" "$toeplab" gc
+expect "rm --purge while a run is at work" 5 "writing here" "$toeplab" rm --purge
 kill -TERM $pid
 wait $pid || :
 

@@ -60,7 +60,7 @@ absent() { [ ! -e "$1" ]; }
 
 expect "help lists the verbs" 0 "^  verify " "$toeplab" --help
 expect "no verb: the same" 0 "^  verify " "$toeplab"
-for verb in run ls show export generate convert bench verify model backends data; do
+for verb in run ls show export generate bench verify model doctor data; do
     expect "$verb --help begins with an example" 0 "^usage: toeplab $verb" "$toeplab" "$verb" --help
     check "$verb: an example first" \
         sh -c "'$toeplab' help $verb | head -1 | grep -q '^toeplab $verb'"
@@ -75,7 +75,7 @@ refuse "lua -e with a slip" 2 "toeplab: -e:1: " "$toeplab" lua -e 'x('
 expect "print shows the numbers of a tensor" 0 "^ *1 *2.5$" \
     "$toeplab" lua -e 'print(require("toeplab").tensor { 1, 2.5 })'
 expect "version" 0 "^toeplab [0-9]" "$toeplab" --version
-expect "backends" 0 "^naive" "$toeplab" backends
+expect "backends" 0 "^naive" "$toeplab" doctor --backends
 expect "data" 0 "^wikitext-2  *13175278" "$toeplab" data
 expect "data of one set" 0 "728c77e87e176af4730f9a80fc6008bc" "$toeplab" data wikitext-2
 expect "model" 0 "48,677,376" "$toeplab" model tnn_lm
@@ -275,12 +275,13 @@ check "... and what a long text costs" \
 expect "generate" 0 "^the old man " "$toeplab" generate @last --prompt "the old man" --tokens 5
 expect "generate by modes" 0 "^the old man " "$toeplab" generate @last -p "the old man" -n 5 -m etsc
 expect "convert" 0 "^$top/model.h5: trial .* exact form, 40 lags" \
-    "$toeplab" convert @last -o "$top/model.h5" --lags 40
+    "$toeplab" generate @last --convert "$top/model.h5" --lags 40
 expect "generate from what was converted" 0 "^the old man " \
     "$toeplab" generate "$top/model.h5" --prompt "the old man" --tokens 5
-refuse "convert of what is not there" 2 "not the id of a trial" "$toeplab" convert xyz
+refuse "convert of what is not there" 2 "not the id of a trial" "$toeplab" generate xyz -o x.h5
+refuse "convert with a prompt" 2 "prompt is for text" "$toeplab" generate @last -o x.h5 -p x
 refuse "convert to a form that there is none of" 2 "did you mean 'exact'" \
-    "$toeplab" convert @last --form exakt
+    "$toeplab" generate @last -o x.h5 --form exakt
 refuse "generate from no such file" 2 "there is no such file" "$toeplab" generate none.h5
 expect "bench lists" 0 "^generate " "$toeplab" bench
 TOEPLAB_PYTHON='' expect "bench generate" 0 "^n 32 b 1  *[0-9]*  token  etsc exact " \
@@ -371,7 +372,7 @@ check "the template of a backend compiles" \
     cc -shared -fPIC -I "$source/core" "$top/plugins/mine.c" -o "$top/plugins/mine.so"
 mkfifo "$top/plugins/pipe.so"
 expect "... is listed, and a pipe passed over" 0 "^mine " \
-    env TOEPLAB_BACKENDS="$top/plugins" timeout 20 "$toeplab" backends
+    env TOEPLAB_BACKENDS="$top/plugins" timeout 20 "$toeplab" doctor --backends
 expect "... is what the definition says" 0 "mine: 12 passed, 0 failed" \
     env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" verify mine
 expect "... and trains" 0 "n-gram of order 4" \

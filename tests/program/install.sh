@@ -46,7 +46,7 @@ check "toeplab --version" "$prefix/bin/toeplab" --version
 uses() { ! ldd "$prefix/bin/toeplab" | grep -F "$build"; }
 check "the library is the installed one" uses
 backends() {
-    "$prefix/bin/toeplab" backends >list
+    "$prefix/bin/toeplab" doctor --backends >list
     for backend in naive matrix fft; do grep -q "^$backend " list || return 1; done
 }
 check "the installed backends are found" backends

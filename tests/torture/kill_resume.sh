@@ -31,6 +31,7 @@ return tl.experiment "kill" {
       rpe_layers = 1, dropout = 0.1 }
     local opt = tl.optim.adam(model, { lr = 0.003, clip = 1.0, schedule = "cosine",
       steps = c.steps })
+    tl.train.graph(model, opt)
     for step in t:steps(c.steps, model, opt, data) do
       local loss, info = tl.train.lm_step(model, opt, data:batch(step))
       t:log { loss = loss, grad_norm = info.grad_norm }

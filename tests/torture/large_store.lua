@@ -20,7 +20,7 @@ local questions = {
   { "ls 'lr<0.0002' decay=0.99", 1 },
   { "ls 'val_ppl<20.5' --sort val_ppl --columns lr,decay,val_ppl", 2 },
   { "show @best:val_ppl", 2 },
-  { "failures sweep3", 2 },
+  { "ls --failures sweep3", 2 },
   { "status", 1 },
   { "table sweep3", 0.5 },
   { "table all", 1 },

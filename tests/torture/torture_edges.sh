@@ -201,7 +201,7 @@ many="WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 20000
 {
     trap '' PIPE
     code=0
-    "$toeplab" sql -C "$top/plain" "$many" 2>"$top/err" || code=$?
+    "$toeplab" ls -C "$top/plain" --sql "$many" 2>"$top/err" || code=$?
     echo "$code" >"$top/code"
 } | head -1 >"$top/out"
 check "a closed pipe, also if the parent ignores SIGPIPE: 141 and silent" \

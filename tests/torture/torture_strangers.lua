@@ -208,16 +208,19 @@ local folders = { -- name, what is done to a copy of plain; what merge must say 
 -- ---- Verbs ------------------------------------------------------------------------------------
 
 local reading = { "ls", "ls --csv", "ls --json", "status", "status --json", "show @all",
-  "show --json @all", "show --script @last", "failures", "failures --json", "table sweep", "table",
+  "show --json @all", "show --script @last", "ls --failures", "ls --failures --json",
+  "table sweep", "table",
   "report sweep -o page.html", "report ../../outside/x", "report 1", "plot --term", "compare rate",
   "export", "export --json", "export --metrics", "export --metrics --json", "doctor", "retry @all",
-  "diff @last @best:loss", "plan sweep.lua", "run --list sweep.lua", "rm --dry-run @all",
-  "sql 'SELECT * FROM v_trials'", "sql --json 'SELECT * FROM v_metrics'", "note @last",
-  "generate @last", "convert @last", "fsck", "fsck --json", "fsck --quick", "gc --dry-run" }
+  "show --diff @last @best:loss", "plan sweep.lua", "run --list sweep.lua", "rm --dry-run @all",
+  "ls --sql 'SELECT * FROM v_trials'", "ls --json --sql 'SELECT * FROM v_metrics'",
+  "mark @last",
+  "generate @last", "generate @last -o m.h5", "fsck", "fsck --json", "fsck --quick",
+  "rm --purge --dry-run" }
 
 -- Each on a folder of its own.
-local writing = { "run -q sweep.lua", "run sweep.lua --report", "gc --days 0", "fsck --repair",
-  "rm @all", "restore @all", "tag x @all", "merge other" }
+local writing = { "run -q sweep.lua", "run sweep.lua --report", "rm --purge --days 0",
+  "fsck --repair", "rm @all", "rm --restore @all", "mark @all -t x", "merge other" }
 
 local good = { [0] = true, true, true, [4] = true, [5] = true, [6] = true }
 

@@ -1,10 +1,12 @@
--- base/streams.lua -- the named random streams of a program: one per purpose, all from one seed.
+-- base/streams.lua: the named random streams of a program: one per purpose, all from one seed.
 --
--- Number i of a stream depends on (seed, purpose, i) alone (core.stream), so a run is resumed by
--- storing for each stream the two numbers that stream:state() returns. Modules ask for "init" and
--- "dropout" when they need them.
+-- Number i of a stream depends on (seed, purpose, i) alone (core.stream), so a checkpoint stores
+-- for each stream the two numbers that stream:state() returns. Modules draw from "init" and
+-- "dropout". Like a framework's default generator, the streams belong to the program, because a
+-- layer is made and called without one; streams.with gives a call streams of its own.
 
 local core = require "toeplab.core"
+local defer = require "toeplab.base.defer"
 
 local streams = {}
 
@@ -16,6 +18,14 @@ function streams.seed(value)
     error("seed must be an integer, got " .. tostring(value), 2)
   end
   seed, live = value, {}
+end
+
+-- Calls fn(...) with streams that start from a seed; afterwards the caller's are as they were.
+function streams.with(value, fn, ...)
+  local outer_seed, outer = seed, live
+  local restore <close> = defer(function() seed, live = outer_seed, outer end)
+  streams.seed(value)
+  return fn(...)
 end
 
 -- The seed that the streams were started from.

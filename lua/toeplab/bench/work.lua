@@ -6,7 +6,6 @@
 -- graphs (false: a step on a card without one).
 local core = require "toeplab.core"
 local classify = require "toeplab.train.classify"
-local graphs = require "toeplab.train.graphs"
 local models = require "toeplab.models"
 local nn = require "toeplab.nn"
 local operators = require "toeplab.bench.operators"
@@ -132,6 +131,7 @@ end
 function makers.lm(p, stream)
   local model = models.tnn_lm(model_options(p))
   local opt, batch = adam(model), text(stream, p.b, p.n + 1, p.vocab)
+  if p.graphs ~= false then train.graph(model, opt) end
   return {
     run = function() train.lm_step(model, opt, batch) end, parameters = model:count(),
   }
@@ -204,7 +204,6 @@ function work.make(p)
   local maker = makers[p.what]
   if not maker then error("there is no work " .. tostring(p.what), 0) end
   enter(p.precision)
-  graphs.on = graphs.on and p.graphs ~= false
   streams.seed(1)
   return maker(p, core.stream(1, "bench"))
 end

@@ -1,5 +1,5 @@
 -- commands/bench.lua: toeplab bench: time and memory beside PyTorch's, measured.
-local arguments = require "toeplab.commands.arguments"
+local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
 local gpu = require "toeplab.bench.gpu"

@@ -1,5 +1,5 @@
 -- commands/compare.lua: toeplab compare: two settings, paired by seed.
-local arguments = require "toeplab.commands.arguments"
+local arguments = require "toeplab.base.arguments"
 local compare = require "toeplab.report.compare"
 local measured = require "toeplab.report.answers"
 local progress = require "toeplab.base.progress"

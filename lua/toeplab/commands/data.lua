@@ -1,5 +1,6 @@
--- commands/data.lua: toeplab data: the known data sets, whether they are here, and bringing them
--- here.
+-- commands/data.lua: toeplab data: the known data sets, whether they are here, bringing them here,
+-- and vocabularies of byte pairs learnt from them.
+local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local fetch = require "toeplab.tasks.fetch"
@@ -7,23 +8,31 @@ local options = require "toeplab.base.options"
 local progress = require "toeplab.base.progress"
 local report = require "toeplab.report.table_text"
 local errors = require "toeplab.base.errors"
+local source = require "toeplab.tasks.source"
 local suggest = require "toeplab.base.suggest"
+local tokenizer = require "toeplab.tasks.tokenizer"
 
 local data = {
   example = "toeplab data\n  toeplab data wikitext-2\n  toeplab data fetch wikitext-2\n"
-    .. "  toeplab data path wikitext-2\n  toeplab data generate listops lra/ train=1000",
+    .. "  toeplab data path wikitext-2\n  toeplab data generate listops lra/ train=1000\n"
+    .. "  toeplab data bpe wikitext-2 --size 8000 --out wikitext-2.bpe",
   usage = "toeplab data [list | [show] NAME... | fetch NAME... | path NAME\n"
-    .. "         | generate NAME FOLDER [key=value...]]",
+    .. "         | generate NAME FOLDER [key=value...] | bpe CORPUS --size N --out FILE]",
   about = "Lists the data sets, shows the files of some, fetches some, or prints the folder of\n"
     .. "one. TOEPLAB_DATA names the folder they are in, each unpacked in a folder of its name, or\n"
     .. "as the archive that toeplab data NAME names. What is fetched goes there too or, if it\n"
     .. "cannot be written, to the cache folder. An interrupted download goes on where it stopped;\n"
     .. "what has not the known sha256 is refused. What is generated needs no fetching; generate\n"
     .. "writes it to files, for other programs: listops as Long Range Arena's basic_train.tsv,\n"
-    .. "basic_val.tsv and basic_test.tsv.",
+    .. "basic_val.tsv and basic_test.tsv. bpe learns N tokens, the 256 bytes among them, from the\n"
+    .. "training text of a data set or of a file, cut into pieces and merged as GPT-2 does, and\n"
+    .. "writes the merges to FILE. The same text and N give the same file. A script uses it by\n"
+    .. "  tl.corpus(name, { tokenizer = \"bpe\", merges = \"FILE\" })",
   options = {
     { name = "check", help = "also compare the sha256 of every file" },
     { name = "from", value = "URL", help = "fetch from this folder or address instead" },
+    { name = "size", short = "s", value = "N", help = "of bpe: tokens, at least 256" },
+    { name = "out", short = "o", value = "FILE", help = "of bpe: where the merges go" },
     { name = "quiet", short = "q", help = "no progress" },
   },
 }
@@ -154,9 +163,43 @@ function verbs.generate(set, words)
   end
 end
 
+-- Whether the merges may go to path: into a folder that is there, over nothing but other merges.
+local function check_out(path)
+  local folder = path:match("^(.*/)[^/]*$") or "."
+  if core.sys.kind(folder) ~= "folder" then
+    errors.usage("data bpe: --out %s: there is no folder %s", path, folder)
+  end
+  local kind = core.sys.kind(path)
+  if not kind then return end
+  if kind ~= "file" then errors.usage("data bpe: --out %s: is no plain file", path) end
+  local text = core.sys.read_file(path)
+  if text ~= "" and not (text and text:find("^#version")) then
+    errors.usage("data bpe: --out %s is there and holds no merges; choose another name", path)
+  end
+end
+
+function verbs.bpe(set, words)
+  local size = arguments.integer("data bpe", set, "size", 256)
+  if #words ~= 1 or not size or not set.out then
+    errors.usage("usage: toeplab data bpe CORPUS --size N --out FILE (see toeplab data --help)")
+  end
+  check_out(set.out)
+  local from = source.find(words[1])
+  local part = from.whole or from.parts.train
+  local start = core.sys.clock()
+  tokenizer.learn(part, size, set.out, progress.new { quiet = set.quiet })
+  local vocab = core.vocab_bpe(set.out)
+  if not set.quiet then
+    print(("%s: %d tokens learnt from %.1f MB of %s in %.1f s"):format(set.out, vocab:size(),
+      part.bytes / 1e6, part.name, core.sys.clock() - start))
+  end
+end
+
 function data.run(set, words)
   local verb = verbs[words[1] or "list"] and table.remove(words, 1) or nil
-  if set.from and verb ~= "fetch" then errors.usage("data: --from is of data fetch") end
+  for name, whose in pairs { from = "fetch", size = "bpe", out = "bpe" } do
+    if set[name] and verb ~= whose then errors.usage("data: --%s is of data %s", name, whose) end
+  end
   verbs[verb or (#words > 0 and "show" or "list")](set, words)
   return errors.DONE
 end

@@ -1,22 +1,30 @@
--- commands/doctor.lua: toeplab doctor: what this machine and the results folder offer, and what is
--- amiss.
+-- commands/doctor.lua: toeplab doctor: what this machine, the backends and the results folder
+-- offer, and what is amiss.
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.listing"
 local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
+local report = require "toeplab.report.table_text"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local trash = require "toeplab.store.trash"
 
 local doctor = {
-  example = "toeplab doctor\n  toeplab doctor -C /scratch/results --json",
-  usage = "toeplab doctor",
+  example = "toeplab doctor\n  toeplab doctor -C /scratch/results --json\n"
+    .. "  toeplab doctor --backends",
+  usage = "toeplab doctor [--backends]",
   about = "Says what the program runs with: versions, the file system of the results folder with\n"
     .. "its locks and the time of an fsync, free disk, processor, threads, backends, data, tools;\n"
-    .. "each with ok, note or bad. Exit code 4 if something is bad, 6 if it is the store.",
-  options = { output.json, output.dir },
+    .. "each with ok, note or bad. Exit code 4 if something is bad, 6 if it is the store.\n"
+    .. "With --backends lists the backends of the Toeplitz operator with their options and the\n"
+    .. "devices that they have a form for, and the plugin files that could not be used.\n"
+    .. "TOEPLAB_BACKENDS names further folders to look into.",
+  options = {
+    { name = "backends", short = "b", help = "list the backends and their options instead" },
+    output.json, output.dir,
+  },
 }
 
 local LEAST_FREE, SLOW_FSYNC, TRIES = 1 << 30, 0.1, 5
@@ -118,8 +126,8 @@ local function stale(add, store)
   local list, bytes = trash.stale(store), 0
   for _, item in ipairs(list) do bytes = bytes + item.bytes end
   add("left behind", #list > 0 and "note" or "ok", #list == 0 and "nothing"
-    or ("%s, %s, the first %s: %s (toeplab gc frees them)"):format(output.count(#list, "file"),
-      output.bytes(bytes), list[1].path, list[1].why))
+    or ("%s, %s, the first %s: %s (toeplab rm --purge frees them)"):format(
+      output.count(#list, "file"), output.bytes(bytes), list[1].path, list[1].why))
 end
 
 -- Opens the store, if there is one; its trouble is the worst.
@@ -224,8 +232,35 @@ end
 
 -- ---- All of it --------------------------------------------------------------------------------
 
+-- The devices that a backend can be used on, as far as this build knows of any.
+local function devices_of(name)
+  local list = { "cpu" }
+  for _, device in ipairs { "cuda" } do
+    if core.device_takes(device, name) then list[#list + 1] = device end
+  end
+  return table.concat(list, ", ")
+end
+
+local function list_backends()
+  for _, backend in ipairs(core.backends()) do
+    print(("%-8s %s"):format(backend.name, backend.summary))
+    print("         " .. backend.path)
+    print("         on " .. devices_of(backend.name))
+    local rows = {}
+    for i, o in ipairs(backend.options) do
+      rows[i] = { "         " .. o.name, o.type, o.default, o.range or "", o.help }
+    end
+    if #rows > 0 then report.print({ "         option", "type", "default", "range", "" }, rows) end
+  end
+  local count, about = core.look_at_device "cuda"
+  print(count and "cuda     " .. about or "no cuda: " .. about)
+  for _, problem in ipairs(core.backend_problems()) do errors.say("not usable: %s", problem) end
+  return errors.DONE
+end
+
 function doctor.run(set, words)
   if #words > 0 then errors.usage("doctor: takes no words, got '%s'", words[1]) end
+  if set.backends then return list_backends() end
   local folder, code, colour = records.folder(set.dir), errors.DONE, { ok = "", note = "note: " }
   local function add(name, state, text, worst)
     if state == "bad" then code = math.max(code, worst or errors.CHECK) end

@@ -220,7 +220,7 @@ end
 
 local function check_stale(check)
   for _, item in ipairs(trash.stale(check.store)) do
-    check:found(false, nil, "%s: %s (toeplab gc frees it)", item.path, item.why)
+    check:found(false, nil, "%s: %s (toeplab rm --purge frees it)", item.path, item.why)
   end
 end
 

@@ -1,12 +1,13 @@
--- commands/generate.lua: toeplab generate: text from the model of a stored trial, written as it
--- comes.
-local arguments = require "toeplab.commands.arguments"
+-- commands/generate.lua: toeplab generate: text from the model of a stored trial, written token by
+-- token; or the model converted to a recurrent one, in a file.
+local arguments = require "toeplab.base.arguments"
 local converted = require "toeplab.store.converted"
 local core = require "toeplab.core"
 local generate = require "toeplab.models.generate"
 local output = require "toeplab.report.listing"
 local records = require "toeplab.store.records"
 local recurrent = require "toeplab.models.recurrent"
+local report = require "toeplab.report.table_text"
 local select = require "toeplab.store.select"
 local errors = require "toeplab.base.errors"
 local stored = require "toeplab.store.saved_model"
@@ -15,15 +16,23 @@ local suggest = require "toeplab.base.suggest"
 local command = {
   example = 'toeplab generate @last --prompt "In the beginning" --tokens 200\n'
     .. '  toeplab generate 3f9c1a --tokens 50 --temperature 0.8 --top-k 40 --seed 7\n'
-    .. "  toeplab generate @last --tokens 5000 --method ring",
-  usage = "toeplab generate TRIAL | FILE.h5 [--prompt TEXT]",
+    .. "  toeplab generate @last --tokens 5000 --method ring\n"
+    .. "  toeplab generate @last --convert model.h5",
+  usage = "toeplab generate TRIAL | FILE.h5 [--prompt TEXT]\n"
+    .. "       toeplab generate TRIAL --convert FILE.h5",
   about = "Writes the prompt and what the model of a trial adds to it, token by token. The model\n"
     .. "has the parameters of its best checkpoint or, if none was kept, of its newest. ID: the\n"
-    .. "beginning of a trial's id (toeplab ls), or @last; FILE.h5: what toeplab convert wrote.\n"
+    .. "beginning of a trial's id (toeplab ls), or @last; FILE.h5: what --convert wrote.\n"
     .. "The same seed gives the same text.\n\n"
     .. "Methods: window (default) runs the model on the last tokens only. The others see all of\n"
     .. "the text and give the same tokens: fft runs the model on it again for each token; ring\n"
-    .. "keeps the last inputs of each operator; etsc keeps modes.",
+    .. "keeps the last inputs of each operator; etsc keeps modes.\n\n"
+    .. "--convert turns a causal model into a recurrent one without training (ETSC): each\n"
+    .. "Toeplitz operator becomes modes, whose state does not grow with the text. The file has\n"
+    .. "all that toeplab generate needs. Prints for each operator how far its answer to an\n"
+    .. "impulse is from the kernel (error), the largest answer in the next lags positions, where\n"
+    .. "there should be none (after), and its state and its microseconds per token beside those\n"
+    .. "of a ring of inputs, which computes the same.",
   computes = true,
   options = {
     { name = "prompt", short = "p", value = "TEXT", help = "what the text begins with" },
@@ -36,9 +45,12 @@ local command = {
       help = "the model sees the last N tokens (default: the length it was trained at)" },
     { name = "method", short = "m", value = "METHOD", help = "window, fft, ring or etsc" },
     { name = "lags", value = "N",
-      help = "an operator sees the last N tokens (default: all; not with window)" },
-    { name = "form", value = "FORM", help = "of etsc: exact (default) or published" },
+      help = "an operator sees N tokens (default: all; with --convert as trained)" },
+    { name = "form", value = "FORM",
+      help = "of etsc: exact (default), or published: right for N tokens" },
     { name = "last", help = "the newest checkpoint, not the best" },
+    { name = "convert", short = "o", value = "FILE",
+      help = "write the recurrent model to FILE.h5" },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
   },
 }
@@ -65,9 +77,16 @@ local function check_together(set, word)
     if set[name] and not fits then errors.usage("generate: --%s is %s", name, why) end
   end
   if word:find "%.h5$" then
-    for _, name in ipairs { "method", "lags", "form", "window", "last", "dir" } do
-      only(name, false, "for trials; what convert wrote has its method and lags in it")
+    for _, name in ipairs { "method", "lags", "form", "window", "last", "dir", "convert" } do
+      only(name, false, "for trials; what --convert wrote has its method and lags in it")
     end
+  end
+  if set.convert then
+    for _, name in ipairs { "prompt", "tokens", "temperature", "top-k", "seed", "window",
+      "method" } do
+      only(name, false, "for text, not for --convert")
+    end
+    return
   end
   only("window", method == "window", "for method window")
   only("lags", method ~= "window", "for the methods fft, ring and etsc")
@@ -92,22 +111,29 @@ local function check_prompt(vocab, prompt)
   return math.max(ids:numel(), 1)
 end
 
--- The model of a stored trial, its vocabulary, and the length that it was trained at.
-local function from_trial(set, words, o)
+-- The model of a stored trial, its vocabulary (nil: it kept none), and what is known of it: trial,
+-- step, and the length that it was trained at, nil if its configuration does not say.
+local function load(set, words)
   local store <close> = records.open(records.folder(set.dir), "r")
   local row = select.one(store, words)
   local model, vocab, about = stored.load(store, row, {
     kind = set.last and "checkpoint" or nil,
     warn = function(...) errors.say("warning: %s", string.format(...)) end,
   })
-  if not vocab then
-    errors.usage("trial %s keeps no vocabulary: give t:steps the corpus", row.id:sub(1, 12))
-  end
+  about.trial = row.id
+  about.length = about.length or math.tointeger(store:config(row.config).length)
+  return model, vocab, about
+end
+
+local function from_trial(set, words, o)
+  local model, vocab, about = load(set, words)
+  local id = about.trial:sub(1, 12)
+  if not vocab then errors.usage("trial %s keeps no vocabulary: give t:steps the corpus", id) end
   if model.causal == false then
-    errors.usage("generate: the model of trial %s is not causal", row.id:sub(1, 12))
+    errors.usage("generate: the model of trial %s is not causal", id)
   end
   if o.method == "ring" or o.method == "etsc" then recurrent.operators(model) end
-  return model, vocab, about.length or math.tointeger(store:config(row.config).length) or 256
+  return model, vocab, about.length or 256
 end
 
 local function from_file(path, o)
@@ -145,11 +171,72 @@ local function write(model, vocab, prompt, o)
   io.write(output.data(rest), "\n")
 end
 
+-- ---- The recurrent model ----------------------------------------------------------------------
+
+-- Makes the session layer by layer, each measured while its kernel is there.
+local function session_of(model, form, lags)
+  local rows = {}
+  local session = recurrent.session(model, function(tno, name)
+    local t, gamma = recurrent.kernel(tno, lags, name)
+    local recurrence = core.recurrence(t, gamma, form)
+    local row = core.no_grad(converted.measure, { recurrence = recurrence }, t, gamma)
+    row.name = name
+    rows[#rows + 1] = row
+    return recurrence
+  end)
+  return session, rows
+end
+
+local function print_rows(rows)
+  local header = { "operator", "lags", "modes", "error", "after", "state KiB", "ring KiB", "us",
+    "ring us" }
+  local lines, total = {}, { name = "all", bytes = 0, ring_bytes = 0, seconds = 0,
+    ring_seconds = 0, error = 0, after = 0 }
+  local function add(row)
+    lines[#lines + 1] = {
+      row.name, row.lags or "", row.modes or "", ("%.1e"):format(row.error),
+      ("%.1e"):format(row.after), ("%.0f"):format(row.bytes / 1024),
+      ("%.0f"):format(row.ring_bytes / 1024), ("%.1f"):format(row.seconds * 1e6),
+      ("%.1f"):format(row.ring_seconds * 1e6),
+    }
+  end
+  for _, row in ipairs(rows) do
+    add(row)
+    for _, name in ipairs { "bytes", "ring_bytes", "seconds", "ring_seconds" } do
+      total[name] = total[name] + row[name]
+    end
+    for _, name in ipairs { "error", "after" } do total[name] = math.max(total[name], row[name]) end
+  end
+  add(total)
+  report.print(header, lines)
+end
+
+local function convert(set, words)
+  if not set.convert:find "[^/]%.h5$" then
+    errors.usage("generate: --convert '%s' must end in .h5, by which toeplab generate knows a file",
+      set.convert)
+  end
+  local form = choose(set, "form", recurrent.forms) or "exact"
+  local lags = arguments.integer("generate", set, "lags", 1)
+  local model, _, about = load(set, words)
+  recurrent.operators(model) -- refuses before anything is computed
+  lags = lags or about.length or 256
+  local session, rows = session_of(model:eval(), form, lags)
+  converted.write(set.convert, session, about, form, lags)
+  print_rows(rows)
+  print(("%s: trial %s, step %d, %s form, %d lags"):format(set.convert, about.trial:sub(1, 12),
+    about.step, form, lags))
+end
+
 function command.run(set, words)
   if #words == 0 then
     errors.usage("generate: which trial? Give one id (see toeplab ls) or @last, or a file")
   end
   check_together(set, words[1])
+  if set.convert then
+    convert(set, words)
+    return errors.DONE
+  end
   local o = {
     tokens = arguments.integer("generate", set, "tokens", 0),
     temperature = arguments.number("generate", set, "temperature", 0),

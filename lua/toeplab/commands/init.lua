@@ -1,5 +1,5 @@
 -- commands/init.lua: the verbs of the toeplab program; main runs one and returns its exit code.
-local arguments = require "toeplab.commands.arguments"
+local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
@@ -7,44 +7,45 @@ local suggest = require "toeplab.base.suggest"
 
 local commands = {}
 
--- In the order of the help. A verb without a module is done by the program itself.
+-- In the order of the help. now: the command that does what an old verb of this name did.
 local verbs = {
   { "run", "run an experiment: start it, continue it, repair it" },
   { "plan", "count what a run would do, with the time and disk it takes; run nothing" },
   { "status", "how the sweeps stand, also while they run" },
-  { "ls", "list the trials of the results folder" },
-  { "show", "show all that is known of a trial" },
+  { "ls", "list trials; group failed ones by cause; ask the store in SQL" },
+  { "show", "show all that is known of a trial, or in what two differ" },
   { "table", "a published table beside what was measured, or an experiment's own" },
   { "compare", "two settings, paired by seed: what may be claimed" },
-  { "diff", "show in what two trials differ" },
-  { "failures", "group what failed by cause" },
   { "retry", "queue trials that did not end well" },
-  { "tag", "give trials a word to find them by" },
-  { "note", "add a line to the notes of trials" },
-  { "rm", "put trials into the trash" },
-  { "restore", "take trials out of the trash" },
-  { "gc", "free the trash and what kills have left behind" },
+  { "mark", "give trials tags and notes to find them by" },
+  { "rm", "put trials into the trash, take them out of it, or free it" },
   { "merge", "take over the trials of another results folder" },
   { "reproduce", "run a trial again: bit-identical, or where it differs and why" },
   { "plot", "draw learning curves, sweeps, Toeplitz matrices, kernels and responses" },
   { "report", "one page of HTML about a sweep, to keep or to send" },
   { "export", "write trials or metrics as CSV or JSON" },
-  { "sql", "ask the store in SQL" },
-  { "repl", "ask it in Lua, a line at a time" },
-  { "doctor", "say what this machine and the results folder offer" },
+  { "doctor", "say what this machine, the backends and the results folder offer" },
   { "fsck", "check the results folder, and mend it" },
-  { "generate", "write text with the model of a trial" },
-  { "convert", "turn the model of a trial into a recurrent one" },
+  { "generate", "write text with the model of a trial, or make the model recurrent" },
   { "verify", "put backends and layers through reference cases" },
   { "model", "show a model: its tree, parameters and memory" },
   { "bench", "measure time and memory of operators and models" },
-  { "backends", "list the operator backends and their options" },
-  { "data", "list the data sets, and how to get those that are not here" },
-  { "bpe", "learn byte pairs from a text: a vocabulary of any size" },
-  { "lua", "run a Lua script with the engine and the library at hand", program = true },
+  { "data", "list and fetch data sets; learn a vocabulary of byte pairs" },
+  { "lua", "run a Lua script with the engine and the library, or Lua line by line" },
   { "help", "help on a verb, on exit-codes or on environment" },
   { "version", "print the version and what was compiled in" },
   { "worker", "train what a run hands out", unlisted = true },
+  { "backends", now = "doctor --backends" },
+  { "bpe", now = "data bpe CORPUS --size N --out FILE" },
+  { "convert", now = "generate TRIAL --convert FILE.h5" },
+  { "diff", now = "show --diff TRIAL TRIAL" },
+  { "failures", now = "ls --failures [TRIAL...]" },
+  { "gc", now = "rm --purge" },
+  { "note", now = "mark TRIAL... --note TEXT" },
+  { "repl", now = "lua -i" },
+  { "restore", now = "rm --restore TRIAL..." },
+  { "sql", now = "ls --sql QUERY" },
+  { "tag", now = "mark TRIAL... --tag TAG" },
 }
 
 local topics = {}
@@ -68,7 +69,7 @@ Environment
   TOEPLAB_BACKENDS   folders with further backends, separated by ':'
   TOEPLAB_CACHE      the folder of tuning results (default: ~/.cache/toeplab); empty: none
   TOEPLAB_THREADS    the number of threads, as --threads N before the verb
-  TOEPLAB_DEVICE     where lua, generate, verify, repl and bench compute, and the key device of
+  TOEPLAB_DEVICE     where lua, generate, verify and bench compute, and the key device of
                      experiments that do not declare it: cpu (the default), cuda, or cuda:1, the
                      second card
   TOEPLAB_GRAPHS     off: no CUDA graphs of training steps on a card
@@ -82,7 +83,7 @@ Environment
 local function names()
   local list = {}
   for _, verb in ipairs(verbs) do
-    if not verb.unlisted then list[#list + 1] = verb[1] end
+    if not verb.unlisted and not verb.now then list[#list + 1] = verb[1] end
   end
   return list
 end
@@ -93,19 +94,13 @@ local function overview()
     "usage: toeplab [--threads N] VERB [ARGUMENTS]      toeplab VERB --help tells more", "",
   }
   for _, verb in ipairs(verbs) do
-    if not verb.unlisted then lines[#lines + 1] = ("  %-10s %s"):format(verb[1], verb[2]) end
+    if not verb.unlisted and not verb.now then
+      lines[#lines + 1] = ("  %-10s %s"):format(verb[1], verb[2])
+    end
   end
   lines[#lines + 1] = "\nmore help: toeplab help exit-codes, toeplab help environment"
   return table.concat(lines, "\n")
 end
-
-local lua_help = [==[
-toeplab lua script.lua
-  toeplab lua -e 'local tl = require "toeplab" print(tl.tno("rac", 4, 1, true):points())'
-
-usage: toeplab lua [FILE | -e CODE [ARGUMENTS]]
-
-Runs FILE, CODE or standard input as Lua; require "toeplab" gives the library.]==]
 
 -- The help of a verb's module: an example first.
 local function help_of(command)
@@ -121,7 +116,11 @@ end
 
 local function find(name)
   for _, verb in ipairs(verbs) do
-    if verb[1] == name then return verb end
+    if verb[1] == name and verb.now then
+      errors.usage("'%s' is now: toeplab %s", name, verb.now)
+    elseif verb[1] == name then
+      return verb
+    end
   end
   errors.usage("unknown verb '%s'%s (see toeplab help)", name, suggest.hint(name, names()))
 end
@@ -133,9 +132,7 @@ local function show_help(topic)
     print(topics[topic])
   else
     local verb = find(topic)
-    if verb.program then
-      print(lua_help)
-    elseif topic == "help" or topic == "version" then
+    if topic == "help" or topic == "version" then
       print(("toeplab %s\n\n%s"):format(topic, verb[2]))
     else
       print(help_of(require("toeplab.commands." .. topic)))
@@ -165,9 +162,9 @@ local function dispatch(words)
   if not name or name == "--help" or name == "-h" then return show_help() end
   if name == "--version" then return show_version() end
   if name:find("^%-") then errors.usage("unknown option '%s' (see toeplab help)", name) end
-  local verb = find(name)
+  find(name)
   if name == "help" then return show_help(rest[1]) end
-  if wants_help(rest) or verb.program then return show_help(name) end
+  if wants_help(rest) then return show_help(name) end
   if name == "version" then return show_version() end
   local command = require("toeplab.commands." .. name)
   local set, others = arguments.parse(name, command.options, rest)

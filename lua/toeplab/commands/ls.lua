@@ -1,17 +1,30 @@
--- commands/ls.lua: toeplab ls: the trials of the results folder.
-local arguments = require "toeplab.commands.arguments"
+-- commands/ls.lua: toeplab ls: the trials of the results folder as a list, by the causes of their
+-- failures, or by a query in SQL.
+local arguments = require "toeplab.base.arguments"
+local failures = require "toeplab.report.failures"
 local output = require "toeplab.report.listing"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
 local select = require "toeplab.store.select"
+local sql = require "toeplab.report.query"
 local errors = require "toeplab.base.errors"
 
 local ls = {
   example = "toeplab ls\n  toeplab ls quickstart status=failed\n"
-    .. "  toeplab ls decay=0.99 'val_ppl<200' --sort val_ppl --columns seed,lr,val_ppl",
-  usage = "toeplab ls [TRIAL...]",
+    .. "  toeplab ls decay=0.99 'val_ppl<200' --sort val_ppl --columns seed,lr,val_ppl\n"
+    .. "  toeplab ls --failures\n"
+    .. "  toeplab ls --sql 'SELECT name, avg(value) AS mean FROM v_last GROUP BY 1' --csv",
+  usage = "toeplab ls [TRIAL...]\n       toeplab ls --failures [TRIAL...]\n"
+    .. "       toeplab ls --sql QUERY | --schema",
   about = "Lists trials, the last started first; a table shows at most 100 unless --limit says\n"
-    .. "otherwise.\n" .. select.help,
+    .. "otherwise.\n" .. select.help .. "\n\n"
+    .. "With --failures groups the trials that failed, were killed or took too long by what\n"
+    .. "their messages say, numbers and paths aside, and tells for each group which keys of the\n"
+    .. "configuration they share, how far their checkpoints go, and the command that tries them\n"
+    .. "again.\n\n"
+    .. "QUERY is one SELECT, or - for standard input; it cannot change anything. The views\n"
+    .. "v_trials, v_metrics, v_last, v_artifacts, v_members, v_events and v_trash stay as they\n"
+    .. "are from version to version; json_extract(config, '$.lr') is a key.",
   options = {
     { name = "status", value = "STATUS", help = "as status=STATUS" },
     { name = "tag", value = "TAG", help = "as tag=TAG" },
@@ -19,6 +32,9 @@ local ls = {
     { name = "columns", value = "NAMES", help = "keys, metrics and columns to show: lr,loss,host" },
     { name = "limit", value = "N", help = "at most N trials; 0: all" },
     { name = "trash", help = "those in the trash instead" },
+    { name = "failures", short = "f", help = "group failed trials by cause" },
+    { name = "sql", value = "QUERY", help = "print the rows of a query instead" },
+    { name = "schema", help = "print the columns of the views instead" },
     output.csv, output.json, output.dir,
   },
 }
@@ -104,12 +120,7 @@ local function trim(header, rows)
   return table.move(header, 1, #header - 1, 1, {})
 end
 
-function ls.run(set, words)
-  output.check("ls", set)
-  if set.status then words[#words + 1] = "status=" .. set.status end
-  if set.tag then words[#words + 1] = "tag=" .. set.tag end
-  local given = arguments.integer("ls", set, "limit", 0)
-  local store <close> = records.open(records.folder(set.dir), "r")
+local function list(store, set, words, given)
   local header, plain = names(set), not set.csv and not set.json
   local page = plain and not given
   local query = select.new(store, words, set.trash)
@@ -118,6 +129,43 @@ function ls.run(set, words)
   if plain and not set.columns then header = trim(header, rows) end
   output.rows(set, header, rows)
   if more then io.stderr:write(("the first %d; --limit 0 lists all\n"):format(PAGE)) end
+end
+
+-- What each form of the verb does not take; an option without effect would mislead.
+local apart = {
+  failures = { "csv", "sort", "columns", "limit", "trash", "sql", "schema" },
+  sql = { "status", "tag", "sort", "columns", "limit", "trash", "schema" },
+  schema = { "csv", "json", "status", "tag", "sort", "columns", "limit", "trash" },
+}
+
+local function check(set, words)
+  output.check("ls", set)
+  for form, names_apart in pairs(apart) do
+    for _, name in ipairs(set[form] and names_apart or {}) do
+      if set[name] then errors.usage("ls: --%s goes without --%s", form, name) end
+    end
+  end
+  if (set.sql or set.schema) and #words > 0 then
+    errors.usage("ls: --%s takes no trials; a query goes in quotes", set.sql and "sql" or "schema")
+  end
+end
+
+function ls.run(set, words)
+  check(set, words)
+  if set.status then words[#words + 1] = "status=" .. set.status end
+  if set.tag then words[#words + 1] = "tag=" .. set.tag end
+  local limit = arguments.integer("ls", set, "limit", 0)
+  local asks = set.sql or set.schema
+  local store <close> = records.open(records.folder(set.dir), asks and "ask" or "r")
+  if set.schema then
+    sql.schema(store)
+  elseif set.sql then
+    sql.print(store, set, set.sql)
+  elseif set.failures then
+    failures.print(store, words, set.json)
+  else
+    list(store, set, words, limit)
+  end
   return errors.DONE
 end
 

@@ -1,9 +1,9 @@
 -- commands/plan.lua: toeplab plan: all that a run would do, before anything is spent.
-local arguments = require "toeplab.commands.arguments"
+local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
 local experiment = require "toeplab.trials.experiment"
-local identify = require "toeplab.trials.identity"
+local identity = require "toeplab.trials.identity"
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.listing"
 local plan = require "toeplab.trials.plan"
@@ -30,14 +30,15 @@ local command = {
 
 -- ---- What there is to do ----------------------------------------------------------------------
 
--- How trial t stands: status, the step it would go on from, the seconds it has had.
+-- How trial t stands: status, the step it would go on from, the seconds it has had, the hash of the
+-- code that ran it last.
 local function stand(store, t)
   local status, row = nil, nil
   if store then status, row = store:status(t.id) end
   if not status then return "new" end
   local kept = store:rows([[SELECT max(step) AS step FROM artifacts
     WHERE trial = ? AND kind = 'checkpoint']], { t.id })[1].step
-  return status, kept, row.seconds
+  return status, kept, row.seconds, row.code_hash
 end
 
 local over = { done = true, pruned = true }
@@ -45,12 +46,14 @@ local over = { done = true, pruned = true }
 -- Adds to each trial how it stands and what it will take; returns all counts as a table.
 local function look(store, exp, trials)
   local model = store and estimate.new(store, exp.name)
-  local p = { trials = #trials, done = 0, resumable = 0, to_run = 0, times = {}, unknown = 0,
-    finished = model and model.finished or 0, farthest = 0, learnt = model }
+  local p = { trials = #trials, done = 0, other_code = 0, resumable = 0, to_run = 0, times = {},
+    unknown = 0, finished = model and model.finished or 0, farthest = 0, learnt = model }
   for _, t in ipairs(trials) do
-    t.status, t.step, t.had = stand(store, t)
+    local code
+    t.status, t.step, t.had, code = stand(store, t)
     if over[t.status] then
       p.done = p.done + 1
+      if code ~= t.code_hash then p.other_code = p.other_code + 1 end
     else
       p.to_run = p.to_run + 1
       if t.step then p.resumable = p.resumable + 1 end
@@ -87,9 +90,10 @@ end
 local function make(path, words, set)
   local exp = experiment.load(path)
   local trials, about = plan.trials(exp, words)
-  identify(exp, trials)
+  identity.identify(exp, trials)
   local folder = records.folder(set.dir)
   local store <close> = core.sys.exists(folder .. "/runs.db") and records.open(folder, "r") or nil
+  if store then identity.find_earlier(store, exp, trials) end
   local p = look(store, exp, trials)
   p.jobs = arguments.integer("plan", set, "jobs", 1) or 1
   p.seconds = #p.times > 0 and estimate.makespan(p.times, p.jobs) or nil
@@ -190,7 +194,10 @@ local function show(p)
     add("except " .. group.reason, ("-%d"):format(#group.labels * seeds),
       group.labels[1] .. (#group.labels > 1 and ", ..." or ""))
   end
-  if p.done > 0 then add("already done", ("-%d"):format(p.done)) end
+  if p.done > 0 then
+    add("already done", ("-%d"):format(p.done), p.other_code > 0
+      and ("%d of them by other code (run --redo makes them again)"):format(p.other_code) or nil)
+  end
   add("to run", tostring(p.to_run), p.resumable > 0
     and ("%d of them from a checkpoint"):format(p.resumable) or nil)
   local width = 0
@@ -221,8 +228,9 @@ local function as_list(p, set)
   output.rows(set, { "id", "status", "step", plain and "time" or "seconds", "trial" }, rows)
 end
 
-local names = { "experiment", "trials", "excepted", "done", "resumable", "to_run", "jobs",
-  "seconds", "finished", "farthest", "unknown", "longest", "longest_seconds", "bytes", "free" }
+local names = { "experiment", "trials", "excepted", "done", "other_code", "resumable", "to_run",
+  "jobs", "seconds", "finished", "farthest", "unknown", "longest", "longest_seconds", "bytes",
+  "free" }
 
 -- The same counts for programs: one object, or name,value lines.
 local function as_values(p, set)

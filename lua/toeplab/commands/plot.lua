@@ -1,5 +1,5 @@
 -- commands/plot.lua: toeplab plot: pictures of what trials logged and of the operators they learnt.
-local arguments = require "toeplab.commands.arguments"
+local arguments = require "toeplab.base.arguments"
 local curves = require "toeplab.report.curves"
 local groups = require "toeplab.report.groups"
 local kernels = require "toeplab.report.kernels"

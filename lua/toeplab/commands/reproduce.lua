@@ -1,7 +1,6 @@
 -- commands/reproduce.lua: toeplab reproduce: runs a trial again, and is it the same bit for bit?
-local arguments = require "toeplab.commands.arguments"
+local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
-local devices = require "toeplab.trials.devices"
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.listing"
 local provenance = require "toeplab.trials.provenance"
@@ -35,7 +34,7 @@ local say = errors.say
 -- Tells what is known to be another before any time is spent.
 local function warn(t)
   local commit, dirty = provenance.commit()
-  local code = provenance.code_hash(devices.file(t.device))
+  local code = provenance.code_hash(t.device)
   if code == t.code_hash then return end
   local how = t.commit and t.commit ~= commit and ("git checkout %s"):format(t.commit) or nil
   if t.about.changes then

@@ -1,45 +1,94 @@
--- commands/rm.lua: toeplab rm: trials into the trash.
+-- commands/rm.lua: toeplab rm: trials into the trash and out of it, and what is deleted for good.
+local arguments = require "toeplab.base.arguments"
+local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.listing"
 local records = require "toeplab.store.records"
 local select = require "toeplab.store.select"
-local errors = require "toeplab.base.errors"
 local trash = require "toeplab.store.trash"
 
 local rm = {
-  example = "toeplab rm quickstart status=failed\n  toeplab restore @last",
-  usage = "toeplab rm TRIAL...",
+  example = "toeplab rm quickstart status=failed\n  toeplab rm --restore @last\n"
+    .. "  toeplab rm --purge --dry-run",
+  usage = "toeplab rm TRIAL...\n       toeplab rm --restore TRIAL...\n       toeplab rm --purge",
   about = "Puts trials into the trash: nothing shows or counts them any more, and nothing is lost\n"
-    .. "until toeplab gc frees what has been there for 30 days. toeplab restore undoes it, and so\n"
-    .. "does a run that asks for the trial. A running trial is refused.\n" .. select.help,
+    .. "until --purge frees what has been there for 30 days. A running trial is refused.\n"
+    .. "--restore takes trials out of the trash, as they were; there @last means all that the\n"
+    .. "last rm put into it. A run that asks for a trial restores it too.\n"
+    .. "--purge deletes the trials that have been in the trash for so long, with their files, and\n"
+    .. "what kills have left behind: files that no row knows, temporaries of processes that are\n"
+    .. "gone, journals that are taken over. It says what it frees.\n" .. select.help,
   options = {
+    { name = "restore", help = "take trials out of the trash" },
+    { name = "purge", help = "delete what has been in the trash for 30 days, and stray files" },
+    { name = "days", value = "N", help = "with --purge: what has been there for N days" },
     { name = "dry-run", short = "n", help = "only say what would be done" },
     output.dir,
   },
 }
 
-local function bytes_of(store, ids)
-  local files, bytes = 0, 0
+local function put(store, words, dry)
+  local ids, files, bytes = select.ids(store, words, "rm"), 0, 0
   for _, id in ipairs(ids) do
-    local row = store:rows("SELECT count(*) AS n, total(bytes) AS b FROM artifacts WHERE trial = ?",
-      { id })[1]
+    local row = store:rows("SELECT count(*) AS n, total(bytes) AS b FROM v_artifacts "
+      .. "WHERE trial = ?", { id })[1]
     files, bytes = files + row.n, bytes + row.b
   end
-  return files, bytes
+  local what = ("%s, %s, %s"):format(output.count(#ids, "trial"), output.count(files, "file"),
+    output.bytes(bytes))
+  if dry then return print(what .. " would go into the trash") end
+  trash.put(store, ids)
+  print(what .. " into the trash (undo: toeplab rm --restore @last; freed by toeplab rm --purge "
+    .. "in 30 days)")
+end
+
+local function restore(store, words, dry)
+  local ids = select.ids(store, words, "rm --restore", true)
+  if not dry then trash.restore(store, ids) end
+  print(output.count(#ids, "trial") .. (dry and " would be restored" or " restored"))
+end
+
+local function purge(store, days, dry)
+  local ids = trash.expired(store, days)
+  local trashed = trash.free(store, ids, dry)
+  local list, left = trash.stale(store), 0
+  for _, item in ipairs(list) do
+    local path = store.folder .. "/" .. item.path
+    left = left + item.bytes
+    if dry then
+      print(("%s  %s  (%s)"):format(path, output.bytes(item.bytes), item.why))
+    else
+      trash.remove(path)
+    end
+  end
+  local database = #ids > 0 and not dry and trash.shrink(store) or 0
+  print(("%s %s from the trash (%s), %s left behind (%s)%s"):format(
+    dry and "would free" or "freed", output.count(#ids, "trial"), output.bytes(trashed),
+    output.count(#list, "file"), output.bytes(left),
+    database > 0 and ", database " .. output.bytes(database) or ""))
+end
+
+local function check(set, words)
+  if set.restore and set.purge then errors.usage("rm: choose one of --restore and --purge") end
+  if set.days and not set.purge then errors.usage("rm: --days is for --purge") end
+  if set.purge and #words > 0 then
+    errors.usage("rm: --purge takes no trials, got '%s'", words[1])
+  elseif #words == 0 and not set.purge then
+    errors.usage("rm: which trials? Give ids (see toeplab ls%s), or @all",
+      set.restore and " --trash" or "")
+  end
 end
 
 function rm.run(set, words)
-  if #words == 0 then errors.usage("rm: which trials? Give ids (see toeplab ls), or @all") end
-  local store <close> = records.open(records.folder(set.dir), set["dry-run"] and "r" or "u")
-  local ids = select.ids(store, words, "rm")
-  local files, bytes = bytes_of(store, ids)
-  local what = ("%s, %s, %s"):format(output.count(#ids, "trial"), output.count(files, "file"),
-    output.bytes(bytes))
-  if set["dry-run"] then
-    print(what .. " would go into the trash")
-    return errors.DONE
+  check(set, words)
+  local days, dry = arguments.number("rm", set, "days", 0) or 30, set["dry-run"]
+  local store <close> = records.open(records.folder(set.dir), dry and "r" or "u")
+  if set.purge then
+    purge(store, days, dry)
+  elseif set.restore then
+    restore(store, words, dry)
+  else
+    put(store, words, dry)
   end
-  trash.put(store, ids)
-  print(what .. " into the trash (undo: toeplab restore @last; freed by toeplab gc in 30 days)")
   return errors.DONE
 end
 

@@ -1,5 +1,5 @@
 -- commands/run.lua: toeplab run: the trials of an experiment.
-local arguments = require "toeplab.commands.arguments"
+local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local quantity = require "toeplab.base.quantity"
 local runner = require "toeplab.runs.runner"
@@ -20,6 +20,7 @@ local run = {
     { name = "share", value = "N", help = "so many trials on a card at a time (1)" },
     { name = "timeout", value = "TIME", help = "a trial that takes longer (90s, 30m) is stopped" },
     { name = "fail-fast", help = "stop all at the first failure" },
+    { name = "redo", help = "take finished trials that other code has made again" },
     { name = "shard", value = "I/K", help = "only every K-th trial, from the I-th on" },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
     { name = "quiet", short = "q", help = "no progress" },
@@ -58,6 +59,7 @@ function run.run(set, words, command)
     jobs = arguments.integer("run", set, "jobs", 1),
     share = arguments.integer("run", set, "share", 1), timeout = duration(set.timeout),
     fail_fast = set["fail-fast"], shard = shard(set.shard),
+    redo = set.redo,
     steps = arguments.integer("run", set, "checkpoint-steps", 1),
     seconds = arguments.number("run", set, "checkpoint-seconds", 0),
   }

@@ -1,4 +1,4 @@
--- commands/show.lua: toeplab show: all that is known of a trial.
+-- commands/show.lua: toeplab show: all that is known of a trial, or in what two differ.
 local choices = require "toeplab.nn.choices"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
@@ -15,12 +15,16 @@ local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
 
 local show = {
-  example = "toeplab show @last\n  toeplab show 3f9c1a\n  toeplab show @best:val_ppl --json",
-  usage = "toeplab show TRIAL...",
-  about = "Shows the configuration, results, events, files and provenance of trials.\n"
+  example = "toeplab show @last\n  toeplab show 3f9c1a\n  toeplab show @best:val_ppl --json\n"
+    .. "  toeplab show --diff @best:val_ppl @last",
+  usage = "toeplab show TRIAL...\n       toeplab show --diff TRIAL TRIAL",
+  about = "Shows the configuration, results, events, files and provenance of trials; with --diff\n"
+    .. "the keys, last metrics and origins in which two trials differ.\n"
     .. select.help,
   options = {
     { name = "script", help = "print the script it was run from, nothing else" },
+    { name = "diff", help = "show only in what two trials differ" },
+    { name = "csv", help = "as CSV, with --diff" },
     output.json, output.dir,
   },
 }
@@ -155,9 +159,86 @@ local function show_script(store, row)
   io.write(output.data(sweep.source))
 end
 
-function show.run(set, words)
-  if #words == 0 then errors.usage("show: which trial? Give an id (see toeplab ls) or @last") end
-  local store <close> = records.open(records.folder(set.dir), "r")
+-- ---- Two trials -------------------------------------------------------------------------------
+
+local from = { "experiment", "status", "seed", "step", "seconds", "host", "command", "git_commit",
+  "git_dirty", "code_hash", "data_hash", "error" }
+
+-- What is compared of a trial: three tables of values by name.
+local function sides(store, row)
+  local metrics, about, provenance = {}, {}, store:object(row.provenance)
+  for _, m in ipairs(store:rows("SELECT name, value FROM v_last WHERE trial = ?", { row.id })) do
+    metrics[m.name] = m.value or 0 / 0
+  end
+  for _, name in ipairs(from) do about[name] = row[name] end
+  about.version, about.threads = provenance.version, provenance.threads
+  for name, value in pairs(provenance.build or {}) do about[name] = about[name] or value end
+  return { config = store:config(row.config), metric = metrics, trial = about }
+end
+
+local function same(a, b)
+  if a == nil or b == nil then return a == b end
+  if a ~= a then return b ~= b end
+  return json.line { v = a } == json.line { v = b }
+end
+
+local function all_keys(a, b)
+  local set = {}
+  for key in pairs(a) do set[key] = true end
+  for key in pairs(b) do set[key] = true end
+  return suggest.keys(set)
+end
+
+local function text(v)
+  if v == nil or math.type(v) == "float" then return v end
+  return type(v) == "table" and plan.show(v) or v
+end
+
+-- How far b is from a, if both are finite numbers.
+local function change(a, b)
+  if math.type(a) and math.type(b) and a - a == 0 and b - b == 0 then return b - a end
+end
+
+local function differences(a, b)
+  local rows = {}
+  for _, kind in ipairs { "config", "metric", "trial" } do
+    for _, key in ipairs(all_keys(a[kind], b[kind])) do
+      local x, y = a[kind][key], b[kind][key]
+      if not same(x, y) then
+        local row = { kind, key }
+        row[3], row[4], row[5] = text(x), text(y), kind == "metric" and change(x, y) or nil
+        rows[#rows + 1] = row
+      end
+    end
+  end
+  return rows
+end
+
+local titles = { config = "configuration", metric = "metrics (last values)", trial = "origin" }
+
+local function show_differences(header, rows)
+  for _, kind in ipairs { "config", "metric", "trial" } do
+    local part = {}
+    for _, row in ipairs(rows) do
+      if row[1] == kind then part[#part + 1] = { "  " .. row[2], row[3], row[4], row[5] } end
+    end
+    local head = { "  " .. titles[kind], header[3], header[4] }
+    if kind == "metric" then head[4] = "change" end
+    if #part > 0 then report.print(head, part) end
+  end
+end
+
+local function show_diff(store, set, words)
+  if #words ~= 2 then errors.usage("show: --diff takes two trials, got %d", #words) end
+  local a, b = select.one(store, words[1]), select.one(store, words[2])
+  local rows = differences(sides(store, a), sides(store, b))
+  local header = { "kind", "name", a.id:sub(1, 12), b.id:sub(1, 12), "change" }
+  if not set.csv and not set.json then return show_differences(header, rows) end
+  header[3], header[4] = "a", "b"
+  output.rows(set, header, rows)
+end
+
+local function show_all(store, set, words)
   for i, id in ipairs(select.ids(store, words, "show")) do
     local row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
     if set.script then
@@ -171,6 +252,15 @@ function show.run(set, words)
       show_tables(store, t)
     end
   end
+end
+
+function show.run(set, words)
+  output.check("show", set)
+  if set.csv and not set.diff then errors.usage("show: --csv is for --diff") end
+  if set.script and set.diff then errors.usage("show: choose one of --script and --diff") end
+  if #words == 0 then errors.usage("show: which trial? Give an id (see toeplab ls) or @last") end
+  local store <close> = records.open(records.folder(set.dir), "r")
+  if set.diff then show_diff(store, set, words) else show_all(store, set, words) end
   return errors.DONE
 end
 

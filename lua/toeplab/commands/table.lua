@@ -1,5 +1,5 @@
 -- commands/table.lua: toeplab table: a published table beside what was measured.
-local arguments = require "toeplab.commands.arguments"
+local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local formats = require "toeplab.report.formats"
 local html = require "toeplab.report.html"

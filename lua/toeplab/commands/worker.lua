@@ -1,10 +1,10 @@
 -- commands/worker.lua: toeplab worker: one worker process of a run; started by toeplab run only.
-local arguments = require "toeplab.commands.arguments"
+local arguments = require "toeplab.base.arguments"
 local worker = require "toeplab.runs.worker"
 
 local command = {
   example = "toeplab run experiments/quickstart.lua -j2",
-  usage = "toeplab worker FILE [key=value...]",
+  usage = "toeplab worker FILE",
   about = "Trains the trials that it is handed; toeplab run starts as many as -j says.",
   options = {
     { name = "dir", value = "DIR", help = "the results folder" },
@@ -16,7 +16,7 @@ local command = {
 
 function command.run(set, words)
   local path = table.remove(words, 1)
-  return worker.main(path, words, { dir = set.dir, device = set.device or "cpu",
+  return worker.main(path, { dir = set.dir, device = set.device or "cpu",
     steps = arguments.integer("worker", set, "checkpoint-steps", 1),
     seconds = arguments.number("worker", set, "checkpoint-seconds", 0) })
 end

@@ -1,4 +1,4 @@
--- models/generate.lua -- text from a causal language model, one token at a time.
+-- models/generate.lua: text from a causal language model, one token at a time.
 
 local core = require "toeplab.core"
 local eval = require "toeplab.train.eval"

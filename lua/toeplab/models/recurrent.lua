@@ -1,4 +1,4 @@
--- models/recurrent.lua -- a causal model that is given its text position after position: each TNO
+-- models/recurrent.lua: a causal model that is given its text position after position: each TNO
 -- in it becomes a recurrence (core.recurrence), everything else sees one position at a time anyway.
 --
 --   local session = recurrent.new(model:eval(), { method = "etsc", lags = 1000 })
@@ -7,6 +7,7 @@
 
 local core = require "toeplab.core"
 local act = require "toeplab.nn.act"
+local defer = require "toeplab.base.defer"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
 local errors = require "toeplab.base.errors"
@@ -184,14 +185,14 @@ local function run(session, fn, ...)
   if session.model.training then
     error("recurrent: the model is in training; call model:eval() first", 3)
   end
+  local restore <close> = defer(function()
+    for _, layer in ipairs(session.layers) do rawset(layer.module, "stepper", nil) end
+  end)
   for _, layer in ipairs(session.layers) do
     layer.called = false
     rawset(layer.module, "stepper", layer.step)
   end
-  local results = table.pack(pcall(core.no_grad, fn, ...))
-  for _, layer in ipairs(session.layers) do rawset(layer.module, "stepper", nil) end
-  if not results[1] then error(results[2], 0) end
-  return table.unpack(results, 2, results.n)
+  return core.no_grad(fn, ...)
 end
 
 -- model:hidden(ids) and model(ids) for the next positions.   ids [b,n]

@@ -1,4 +1,4 @@
--- nn/act.lua -- activations by name: nn.act.silu(x); the engine's unary functions and "none".
+-- nn/act.lua: activations by name: nn.act.silu(x); the engine's unary functions and "none".
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class

@@ -1,4 +1,4 @@
--- nn/block.lua -- Block: a token mixer and a channel mixer, with norms and shortcuts.
+-- nn/block.lua: Block: a token mixer and a channel mixer, with norms and shortcuts.
 
 local class = require("toeplab.nn.class").class
 local Dropout = require("toeplab.nn.dropout").Dropout

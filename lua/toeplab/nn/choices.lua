@@ -1,28 +1,28 @@
--- nn/choices.lua: which backend "auto" stands for, problem by problem. The choice is by
--- measurement, and each backend rounds in its own way: a trial keeps to what it chose first,
--- however often it is interrupted, wherever it goes on.
+-- nn/choices.lua: which backend "auto" stands for, by length, channels and causality. The engine
+-- chooses by measuring, and every backend rounds in its own way, so a trial must use the backends
+-- that it chose first, however often it is interrupted and wherever it goes on.
 --
--- As text, a line for each problem: LENGTH CHANNELS causal|bidirectional BACKEND
+-- As text, choices are a line each: LENGTH CHANNELS causal|bidirectional BACKEND
 local core = require "toeplab.core"
+local defer = require "toeplab.base.defer"
 
 local choices = {}
 
-local made, changed = {}, nil -- problem -> backend; who is told of a new one
+local open = { made = {} } -- those of the innermost choices.with, else those of the program
 
 local function problem(n, dim, causal)
   return ("%08d %08d %s"):format(n, dim, causal and "causal" or "bidirectional")
 end
 
--- From now on those in text (nil: none) are made; fn (nil: nobody) is told the text of all after
--- each new one.
-function choices.begin(text, fn)
-  made, changed = {}, fn
+local function parsed(text)
+  local made = {}
   for n, dim, how, name in (text or ""):gmatch "(%d+) (%d+) (%l+) ([%w_]+)\n" do
     made[problem(tonumber(n), tonumber(dim), how == "causal")] = name
   end
+  return made
 end
 
-local function text()
+local function text(made)
   local lines = {}
   for key, name in pairs(made) do lines[#lines + 1] = key .. " " .. name end
   table.sort(lines)
@@ -30,13 +30,22 @@ local function text()
   return table.concat(lines)
 end
 
--- The backend for operators of that length, so many channels, causal or not.
+-- Calls fn(...) with the choices in given (text; nil: none) and with those that it makes, of which
+-- the caller's are independent. changed is called with the text of all after each new one.
+function choices.with(given, changed, fn, ...)
+  local outer = open
+  local restore <close> = defer(function() open = outer end)
+  open = { made = parsed(given), changed = changed }
+  return fn(...)
+end
+
+-- The backend for operators of that length and number of channels, causal or not.
 function choices.of(n, dim, causal)
-  local key = problem(n, dim, causal)
+  local made, key = open.made, problem(n, dim, causal)
   if not made[key] then
     local operator <close> = core.tno("auto", n, dim, causal)
     made[key] = operator:chosen()
-    if changed then changed(text()) end
+    if open.changed then open.changed(text(made)) end
   end
   return made[key]
 end

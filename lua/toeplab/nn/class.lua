@@ -1,4 +1,4 @@
--- nn/class.lua -- Module, the base of all layers and models, and class, which makes new kinds of
+-- nn/class.lua: Module, the base of all layers and models, and class, which makes new kinds of
 -- them.
 --
 --   local Gate = class("Gate", { dim = "int", act = "silu" }, { "dim" })
@@ -106,17 +106,10 @@ local function arguments(class, ...)
 end
 
 local function construct(class, ...)
-  local ok, self = pcall(function(...)
-    local given, over, rest = arguments(class, ...)
-    local self = setmetatable({}, class)
-    rawset(self, "_order", {})
-    rawset(self, "_buffers", {})
-    rawset(self, "training", true)
-    rawset(self, "opt", options.check(class.kind, class.spec, given, over))
-    self:build(self.opt, table.unpack(rest))
-    return self
-  end, ...)
-  if not ok then error(self, 0) end
+  local given, over, rest = arguments(class, ...)
+  local opt = options.check(class.kind, class.spec, given, over)
+  local self = setmetatable({ _order = {}, _buffers = {}, training = true, opt = opt }, class)
+  self:build(opt, table.unpack(rest))
   return self
 end
 
@@ -148,7 +141,8 @@ function Module:buffer(name, tensor)
   self[name] = tensor
 end
 
--- Fields that were something else first, so that register never saw the tensor or module; by name.
+-- Registers fields that held another value before a tensor or a module, which __newindex is not
+-- called for; by name.
 local function late(self)
   local known, names = {}, {}
   for _, name in ipairs(self._order) do known[name] = true end

@@ -1,4 +1,4 @@
--- nn/container.lua -- Sequential and ModuleList: modules in an order, named by number.
+-- nn/container.lua: Sequential and ModuleList: modules in an order, named by number.
 
 local class = require("toeplab.nn.class")
 

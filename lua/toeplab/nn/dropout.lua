@@ -1,4 +1,4 @@
--- nn/dropout.lua -- Dropout: zeroes a random share of the numbers while training.
+-- nn/dropout.lua: Dropout: zeroes a random share of the numbers while training.
 
 local class = require("toeplab.nn.class").class
 local options = require "toeplab.base.options"

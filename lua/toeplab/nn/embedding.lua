@@ -1,4 +1,4 @@
--- nn/embedding.lua -- Embedding: a row of a table per token.
+-- nn/embedding.lua: Embedding: a row of a table per token.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class

@@ -1,4 +1,4 @@
--- nn/glu.lua -- GLU, the channel mixer of a TNN.
+-- nn/glu.lua: GLU, the channel mixer of a TNN.
 
 local class = require("toeplab.nn.class").class
 local act = require "toeplab.nn.act"

@@ -1,5 +1,6 @@
--- nn/initial.lua -- parameters and their initial values, drawn from the stream "init" (tl.seed).
+-- nn/initial.lua: parameters and their initial values, drawn from the stream "init" (tl.seed).
 
+local defer = require "toeplab.base.defer"
 local streams = require "toeplab.base.streams"
 local suggest = require "toeplab.base.suggest"
 
@@ -16,11 +17,9 @@ end
 -- training it.
 local function without_init(fn, ...)
   local before = drawing
+  local restore <close> = defer(function() drawing = before end)
   drawing = false
-  local results = table.pack(pcall(fn, ...))
-  drawing = before
-  if not results[1] then error(results[2], 0) end
-  return table.unpack(results, 2, results.n)
+  return fn(...)
 end
 
 -- Fills t with U(low, high).

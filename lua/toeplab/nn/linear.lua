@@ -1,4 +1,4 @@
--- nn/linear.lua -- Linear: y = x W^T + b.
+-- nn/linear.lua: Linear: y = x W^T + b.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class

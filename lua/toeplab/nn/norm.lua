@@ -1,4 +1,4 @@
--- nn/norm.lua -- norms over the last axis, and norm(name, dim), which makes one by its name.
+-- nn/norm.lua: norms over the last axis, and norm(name, dim), which makes one by its name.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
@@ -8,16 +8,24 @@ local suggest = require "toeplab.base.suggest"
 
 local parameter = initial.parameter
 
-local function dim() return options.field { type = "int", min = 1 } end
-local function eps(default) return options.field { default = default, min = 0 } end
+-- A class of norms over the last axis, of dim numbers; eps: its default.
+local function kind(name, eps, more)
+  local spec = more or {}
+  spec.dim = options.field { type = "int", min = 1 }
+  spec.eps = options.field { default = eps, min = 0 }
+  return class(name, spec, { "dim" })
+end
 
--- y = (x - mean) / sqrt(var + eps) weight + bias (Ba et al. 2016); affine = false: without the two.
-local LayerNorm = class("LayerNorm", { dim = dim(), eps = eps(1e-5), affine = true }, { "dim" })
-
-function LayerNorm:build(o)
-  if not o.affine then return end
+local function affine(self, o)
   self.weight = parameter(core.ones(o.dim))
   self.bias = parameter(core.zeros(o.dim))
+end
+
+-- y = (x - mean) / sqrt(var + eps) weight + bias (Ba et al. 2016); affine = false: without the two.
+local LayerNorm = kind("LayerNorm", 1e-5, { affine = true })
+
+function LayerNorm:build(o)
+  if o.affine then affine(self, o) end
 end
 
 function LayerNorm:forward(x)
@@ -25,7 +33,7 @@ function LayerNorm:forward(x)
 end
 
 -- y = x / sqrt(mean x^2 + eps) weight (Zhang & Sennrich 2019).
-local RMSNorm = class("RMSNorm", { dim = dim(), eps = eps(1e-6) }, { "dim" })
+local RMSNorm = kind("RMSNorm", 1e-6)
 
 function RMSNorm:build(o)
   self.weight = parameter(core.ones(o.dim))
@@ -36,14 +44,14 @@ function RMSNorm:forward(x)
 end
 
 -- y = x / (||x||/sqrt(dim) + eps): no parameters (TNN code).
-local SimpleRMSNorm = class("SimpleRMSNorm", { dim = dim(), eps = eps(1e-8) }, { "dim" })
+local SimpleRMSNorm = kind("SimpleRMSNorm", 1e-8)
 
 function SimpleRMSNorm:forward(x)
   return core.simple_rms_norm(x, self.opt.eps)
 end
 
 -- y = weight x / max(||x||/sqrt(dim), eps), weight one number (Nguyen & Salazar 2019, as in FLASH).
-local ScaleNorm = class("ScaleNorm", { dim = dim(), eps = eps(1e-5) }, { "dim" })
+local ScaleNorm = kind("ScaleNorm", 1e-5)
 
 function ScaleNorm:build()
   self.weight = parameter(core.ones(1))
@@ -53,15 +61,14 @@ function ScaleNorm:forward(x)
   return core.scale_norm(x, self.weight, self.opt.eps)
 end
 
--- As LayerNorm but per channel over all other axes, with running statistics in evaluation (Ioffe &
--- Szegedy 2015; PyTorch's defaults).
-local BatchNorm = class("BatchNorm", {
-  dim = dim(), eps = eps(1e-5), momentum = options.field { default = 0.1, min = 0, max = 1 },
-}, { "dim" })
+-- The formula of LayerNorm with mean and var per channel over all other axes; in evaluation running
+-- statistics stand for these (Ioffe & Szegedy 2015; PyTorch's defaults).
+local BatchNorm = kind("BatchNorm", 1e-5, {
+  momentum = options.field { default = 0.1, min = 0, max = 1 },
+})
 
 function BatchNorm:build(o)
-  self.weight = parameter(core.ones(o.dim))
-  self.bias = parameter(core.zeros(o.dim))
+  affine(self, o)
   self:buffer("running_mean", core.zeros(o.dim))
   self:buffer("running_var", core.ones(o.dim))
 end
@@ -72,7 +79,7 @@ function BatchNorm:forward(x)
 end
 
 -- x itself.
-local NoNorm = class("NoNorm", { dim = dim() }, { "dim" })
+local NoNorm = class("NoNorm", { dim = "int" }, { "dim" })
 
 function NoNorm:forward(x)
   return x

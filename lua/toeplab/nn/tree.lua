@@ -1,4 +1,4 @@
--- nn/tree.lua -- a module printed as a tree: a line each with its options and parameters; equal
+-- nn/tree.lua: a module printed as a tree: a line each with its options and parameters; equal
 -- neighbours are printed once.
 
 local tree = {}

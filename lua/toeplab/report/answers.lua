@@ -2,8 +2,9 @@
 -- experiment, with how far they may be put together.
 --
 -- What may: the trials of the newest command of the experiment and scale, and those of earlier
--- ones, of the same script, whose configurations differ in the axes and the seed alone: more seeds,
--- other values of an axis.
+-- ones, of a script of the same code, whose configurations differ in the axes and the seed alone:
+-- more seeds, other values of an axis.
+local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
@@ -89,12 +90,22 @@ local function rest(values, without)
   return json.encode(left)
 end
 
+-- A function of two sweeps: whether their scripts are of the same code, whatever their comments.
+local function same_code(store)
+  local hashes = {}
+  local function hash(s)
+    hashes[s.sha256] = hashes[s.sha256]
+      or code.hash(store:rows("SELECT source FROM sweeps WHERE id = ?", { s.id })[1].source)
+    return hashes[s.sha256]
+  end
+  return function(a, b) return a.sha256 == b.sha256 or hash(a) == hash(b) end
+end
+
 -- The sweeps that go with the newest, and all keys that vary in them.
-local function together(list)
-  local newest, same, axes = list[1], {}, {}
+local function together(store, list)
+  local newest, same, axes, alike = list[1], {}, {}, same_code(store)
   for _, s in ipairs(list) do
-    if s.experiment == newest.experiment and s.scale == newest.scale
-      and s.sha256 == newest.sha256 then
+    if s.experiment == newest.experiment and s.scale == newest.scale and alike(s, newest) then
       same[#same + 1] = s
       for _, key in ipairs(s.axes) do axes[key] = true end
     end
@@ -125,7 +136,7 @@ function measured.pool(store, what, name, filters)
     seen[label] = true
   end
   if #list == 0 then return nil, others end
-  local kept, axes = together(list)
+  local kept, axes = together(store, list)
   local newest = kept[1]
   local self = setmetatable({ store = store, sweeps = kept, axes = axes, filters = filters,
     experiment = newest.experiment, scale = newest.scale, script = newest.script,
@@ -170,7 +181,8 @@ local function query(keys)
     at = "json_extract(t.config, " .. table.concat(paths, ", ") .. ")"
   end
   return [[SELECT m.position, t.id, t.seed, t.status, t.seconds, substr(t.git_commit, 1, 12),
-    t.git_dirty, substr(t.code_hash, 1, 12), ]] .. at .. [[ FROM v_members m
+    t.git_dirty, substr(t.code_hash, 1, 12), coalesce(t.numerics, 1), EXISTS (SELECT 1
+    FROM v_events e WHERE e.trial = t.id AND e.kind = 'code'), ]] .. at .. [[ FROM v_members m
     JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ? ORDER BY m.position]]
 end
 
@@ -184,12 +196,14 @@ local function values_of(self, sweep, name)
   return set
 end
 
--- What made a trial, {commit=, code=, dirty=}: one table for all that were made so.
+-- What made a trial, {commit=, code=, dirty=, numerics=, mixed=}: one table for all that were made
+-- so.
 local function makers()
   local known = {}
-  return function(commit, dirty, code)
-    local key = ("%s %s %s"):format(commit, dirty, code)
-    known[key] = known[key] or { commit = commit, code = code, dirty = dirty == 1 }
+  return function(commit, dirty, hash, numerics, mixed)
+    local key = ("%s %s %s %s %s"):format(commit, dirty, hash, numerics, mixed)
+    known[key] = known[key] or { commit = commit, code = hash, dirty = dirty == 1,
+      numerics = numerics, mixed = mixed == 1 }
     return known[key]
   end
 end
@@ -221,24 +235,25 @@ local function chosen(self, values, seed)
 end
 
 -- The trials, in the order of their declaration: {id=, seed=, status=, seconds=, made= {commit= and
--- code= (12 characters of each), dirty=}, point=, values=}; values: of each metric of the list a
--- number, nan or nil. Trials at the same point share one point {values=, at=}: the configuration
--- without the seed, and what of it varies. A seed counts once at a point, as the newest sweep has
--- it. That the filters leave none is a usage error.
+-- code= (12 characters of each), dirty=, numerics= (of the engine), mixed= (whether other code
+-- continued it than began it)}, point=, values=}; values: of each metric of the list a number, nan
+-- or nil. Trials at the same point share one point {values=, at=}: the configuration without the
+-- seed, and what of it varies. A seed counts once at a point, as the newest sweep has it. That the
+-- filters leave none is a usage error.
 function Pool:trials(metrics)
   local keys, rows, taken, maker = suggest.keys(self.axes), {}, {}, makers()
   for _, s in ipairs(self.sweeps) do
     local sets = {}
     for i, name in ipairs(metrics) do sets[i] = values_of(self, s.id, name) end
     self.store.store:tuples(query(keys), { s.id },
-      function(position, id, seed, status, seconds, commit, dirty, code, at)
+      function(position, id, seed, status, seconds, commit, dirty, hash, numerics, mixed, at)
         taken[at] = taken[at] or {}
         if taken[at][seed] then return end
         taken[at][seed] = true
         local values = {}
         for i, set in ipairs(sets) do values[i] = set[position] end
         rows[#rows + 1] = { id = id, seed = seed, status = status, seconds = seconds,
-          made = maker(commit, dirty, code), point = at, values = values }
+          made = maker(commit, dirty, hash, numerics, mixed), point = at, values = values }
       end)
   end
   local point_of, list = points(self, keys, taken), {}

@@ -51,8 +51,31 @@ local function measured(result, add)
   end)
   local made = #commits > 0 and "; commit " .. table.concat(commits, ", ") or ""
   add("%s: %s%s", pool:title(), status_counts(trials), made)
-  local codes = #distinct(trials, function(t) return t.made.code end)
-  if codes > 1 then add("the trials were run by %d versions of the program", codes) end
+end
+
+local MOST_NAMED = 3 -- rows
+
+-- The rows whose trials are not all of one code, and whether the results of these may differ.
+local function codes(result, add)
+  local names, numbers = {}, {}
+  for _, row in ipairs(result.rows) do
+    local made, mixed = {}, false
+    for _, t in ipairs(row.group and row.group.trials or {}) do
+      made[t.made.code], numbers[tostring(t.made.numerics)] = true, true
+      mixed = mixed or t.made.mixed
+    end
+    if mixed or next(made, next(made)) then names[#names + 1] = row.name end
+  end
+  if #names > 0 then
+    local more = #names > MOST_NAMED and (" and %d more"):format(#names - MOST_NAMED) or ""
+    add("made by more than one version of the code: %s%s (toeplab run --redo makes them again)",
+      table.concat(names, ", ", 1, math.min(#names, MOST_NAMED)), more)
+  end
+  local list = suggest.keys(numbers)
+  if #list > 1 then
+    add("of the numerics %s: results of one may differ from those of another",
+      table.concat(list, " and "))
+  end
 end
 
 local function same(a, b)
@@ -148,6 +171,7 @@ function footnotes.of(result)
   local function add(format, ...) list[#list + 1] = format:format(...) end
   if result.pool then
     measured(result, add)
+    codes(result, add)
     settings(result, add)
     marks(result, add)
     agreements(result, add)

@@ -24,8 +24,9 @@ Pool.__index = Pool
 function coordinator.new(run)
   local budget = run.exp.budget or {}
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
-    counts = { done = 0, failed = 0, pruned = 0 }, deaths = {}, started = 0, total = budget.total,
-    limit = budget.trial, eta = eta.new(run.records, run.exp.name, run.jobs) }, Pool)
+    check = worker.check(run.exp), counts = { done = 0, failed = 0, pruned = 0 }, deaths = {},
+    started = 0, total = budget.total, limit = budget.trial,
+    eta = eta.new(run.records, run.exp.name, run.jobs) }, Pool)
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
@@ -59,14 +60,15 @@ local function assign(self, w, t)
   if not ok then errors.raise(errors.STORAGE, "%s", why) end
   t.provenance = config.copy(t.provenance)
   t.provenance.device = w.place.about
+  t.code_hash = w.code or t.code_hash
   local attempt, seconds, artifacts = run.records:begin(t, w.process:pid())
   clean_folder(run, t, artifacts)
   local lines = {}
   for i, a in ipairs(artifacts) do
     lines[i] = wire.line("artifact", a.kind, a.step, a.path, a.bytes, a.sha256)
   end
-  lines[#lines + 1] = wire.line("trial", t.number, worker.check(run.exp, t, t.code_hash), t.path,
-    attempt, seconds)
+  lines[#lines + 1] = wire.line("trial", worker.pack(t.config), self.check, t.path, attempt,
+    seconds)
   w.trial, w.began, w.step, w.text, w.late, w.deadline = t, core.sys.clock(), nil, nil, nil, nil
   w.seconds, w.killed, w.rung = seconds, nil, nil
   w.process:send(table.concat(lines)) -- if it is gone, its end is found soon
@@ -199,6 +201,13 @@ end
 function hear.rung(self, w, step)
   take(self, w)
   w.rung, w.waits_since = step, core.sys.clock()
+end
+
+-- The files of the program may have changed since this run was started, so the hash of the code
+-- that runs a trial is what its worker says.
+function hear.code(self, w, hash)
+  w.code = hash
+  if w.trial then self.run.records:run_by(w.trial.id, hash) end
 end
 
 function hear.unfit(_, w, code, why) w.unfit = { code = code, why = why } end

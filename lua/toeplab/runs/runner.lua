@@ -5,7 +5,7 @@ local coordinator = require "toeplab.runs.coordinator"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
 local experiment = require "toeplab.trials.experiment"
-local identify = require "toeplab.trials.identity"
+local identity = require "toeplab.trials.identity"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
@@ -112,7 +112,7 @@ local function summary(run, counts, seconds)
   run.progress:say("%d trial%s: %s  (%s, %s)", #run.trials, #run.trials == 1 and "" or "s",
     table.concat(parts, ", "), progress.duration(seconds), run.folder)
   if counts.failed > 3 then
-    run.progress:say("toeplab failures %s groups them by their causes", run.exp.name)
+    run.progress:say("toeplab ls --failures %s groups them by their causes", run.exp.name)
   end
 end
 
@@ -157,7 +157,7 @@ end
 
 -- A function that gives the words of the command line of a worker on a device, and how many threads
 -- it has.
-local function worker_words(run, path, overrides, options)
+local function worker_words(run, path)
   local threads = run.threads or math.max(1, core.threads() // run.jobs)
   return function(device)
     local words = { core.sys.executable(), "--threads", tostring(threads), "worker",
@@ -166,9 +166,28 @@ local function worker_words(run, path, overrides, options)
       local value = run.checkpoint[name]
       words[#words + 1] = value and ("--checkpoint-%s=%.17g"):format(name, value)
     end
-    table.move({ "--", path }, 1, 2, #words + 1, words)
-    return table.move(overrides, 1, #overrides, #words + 1, words)
+    return table.move({ "--", path }, 1, 2, #words + 1, words)
   end, threads
+end
+
+-- Whether this trial, whose row in the store is given, is over and was run by other code than this.
+local function by_other_code(t, status, row)
+  return (status == "done" or status == "pruned") and row.code_hash ~= t.code_hash
+end
+
+local function is_ours(i, shard) return not shard or (i - 1) % shard.of == shard.part - 1 end
+
+-- Finished trials that other code has made are kept, or with redo taken again.
+local function settle_old(run, options)
+  local list = {}
+  for i, t in ipairs(run.trials) do
+    local status, row = run.records:status(t.id)
+    if is_ours(i, options.shard) and by_other_code(t, status, row) then list[#list + 1] = t end
+  end
+  if #list == 0 then return end
+  run.progress:note("%d finished trial%s made by other code: %s", #list, #list == 1 and "" or "s",
+    options.redo and "made again" or "kept (run --redo makes them again)")
+  for _, t in ipairs(options.redo and list or {}) do run.records:redo(t.id) end
 end
 
 -- The trials that are to be run: all that are not done, or a share of them.
@@ -176,7 +195,7 @@ local function to_do(run, shard)
   local list, skipped = {}, 0
   for i, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
-    local ours = not shard or (i - 1) % shard.of == shard.part - 1
+    local ours = is_ours(i, shard)
     if status == "done" or status == "pruned" then
       t.status, skipped = status, skipped + 1
     elseif ours then
@@ -200,7 +219,7 @@ end
 local function prepare(path, overrides, options)
   local exp = experiment.load(path)
   local trials, about = plan.trials(exp, overrides)
-  identify(exp, trials)
+  identity.identify(exp, trials)
   trials = chosen(trials, options.only)
   local given = options.steps or options.seconds
   local checkpoint = given and { steps = options.steps, seconds = options.seconds }
@@ -248,21 +267,24 @@ local function enlist(run, path, overrides, options, threads)
 end
 
 -- Runs the experiment in the script at path under overrides ("key=value"). options: dir, quiet,
--- steps and seconds between checkpoints, jobs (workers), share (trials on a card), timeout (seconds
--- of a trial), fail_fast, shard ({part=, of=}), command (the words of the whole command line), out
--- (a file instead of stderr), threads (of each worker), only (a function that says whether a trial
--- is wanted; then there is no report), enlisted (a function that is told the records and the trials
--- once these have rows). Returns the exit code, then the trials; raises for what ends the run.
+-- steps and seconds between checkpoints, jobs (workers), share (trials on a GPU), timeout (seconds
+-- of a trial), fail_fast, shard ({part=, of=}), redo (whether finished trials that other code made
+-- are made again), command (the words of the whole command line), out (a file instead of stderr),
+-- threads (of each worker), only (a function that says whether a trial is wanted; then there is no
+-- report), enlisted (a function that is told the records and the trials once these have rows).
+-- Returns the exit code, then the trials; raises for what ends the run.
 function runner.run(path, overrides, options)
   local run = prepare(path, overrides, options)
   core.sys.catch_signals()
   run.records = records.open(run.folder, "w")
   local guard <close> = run.records
   local began = core.sys.clock()
+  identity.find_earlier(run.records, run.exp, run.trials)
   devices.check(run.exp, (to_do(run, options.shard))) -- before anything is begun
   replay(run)
+  settle_old(run, options)
   local threads
-  run.worker, threads = worker_words(run, path, overrides, options)
+  run.worker, threads = worker_words(run, path)
   enlist(run, path, overrides, options, threads)
   if options.enlisted then options.enlisted(run.records, run.trials) end
   local list, skipped = to_do(run, options.shard)
@@ -284,13 +306,15 @@ end
 function runner.list(path, overrides, options)
   local exp = experiment.load(path)
   local trials = plan.trials(exp, overrides)
-  identify(exp, trials)
+  identity.identify(exp, trials)
   local folder, rows = records.folder(options.dir), {}
   local known = core.sys.exists(folder .. "/runs.db") and records.open(folder, "r")
+  if known then identity.find_earlier(known, exp, trials) end
   for i, t in ipairs(trials) do
     local status, row = nil, nil
     if known then status, row = known:status(t.id) end
-    rows[i] = { t.id:sub(1, 12), status or "new", row and row.step, t.label }
+    local again = options.redo and by_other_code(t, status, row)
+    rows[i] = { t.id:sub(1, 12), again and "redo" or status or "new", row and row.step, t.label }
   end
   if known then known:close() end
   report.print({ "id", "status", "step", "trial" }, rows)

@@ -3,12 +3,13 @@
 --
 -- It hears (lines of wire.lua)                         and tells
 --   artifact KIND STEP PATH BYTES SHA256                 step STEP TOTAL TEXT   begin WHAT BYTES
---   trial NUMBER CHECK PATH ATTEMPT SECONDS   start      say TEXT  note TEXT    part BYTES
+--   trial CONFIG CHECK PATH ATTEMPT SECONDS   start      say TEXT  note TEXT    part BYTES
 --   go, prune   the answer to rung                       clear   read KEY ...
 --                                                        rung STEP   waits: does the trial go on?
+--                                                        code SHA256   of what it runs
 --                                                        unfit CODE WHY   makes no trials
 --                                                        ended STATUS CODE WHY ENDED
-local choices = require "toeplab.nn.choices"
+local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local corpus = require "toeplab.tasks.corpus"
@@ -16,8 +17,6 @@ local cut = require "toeplab.base.cut"
 local devices = require "toeplab.trials.devices"
 local experiment = require "toeplab.trials.experiment"
 local journal = require "toeplab.store.journal"
-local json = require "toeplab.base.json"
-local plan = require "toeplab.trials.plan"
 local provenance = require "toeplab.trials.provenance"
 local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
@@ -28,7 +27,6 @@ local wire = require "toeplab.base.wire"
 
 local worker = {}
 
-local HOOK_INSTRUCTIONS = 1000
 local LONGEST = 10000 -- bytes of an error's text that are kept
 
 local function tell(...) core.sys.tell(wire.line(...)) end
@@ -194,31 +192,6 @@ local function handler(exp)
   end
 end
 
--- Looks for signals all the time, not only between steps; in coroutines too. Returns what ends it.
-local function watch(t)
-  local function look() t:check_signals(true) end
-  local create, wrap = coroutine.create, coroutine.wrap
-  local function watched(fn)
-    local thread = create(fn)
-    debug.sethook(thread, look, "", HOOK_INSTRUCTIONS)
-    return thread
-  end
-  local function pass(fine, ...)
-    if not fine then error((...), 0) end
-    return ...
-  end
-  coroutine.create = watched
-  coroutine.wrap = function(fn)
-    local thread = watched(fn)
-    return function(...) return pass(coroutine.resume(thread, ...)) end
-  end
-  debug.sethook(look, "", HOOK_INSTRUCTIONS)
-  return function()
-    debug.sethook()
-    coroutine.create, coroutine.wrap = create, wrap
-  end
-end
-
 -- What a failure means: the exit code if it ends the run, nil if the other trials go on. A file of
 -- the script's own may be damaged without the results being so.
 local function verdict(why, storing)
@@ -231,30 +204,28 @@ end
 local function call(self, t, rows)
   local c = config.new(t.config)
   local handle = trial.new {
-    rows = rows, folder = self.folder, path = t.path, seed = t.seed, progress = self.progress,
+    rows = rows, folder = self.folder, path = t.path, seed = c.seed, progress = self.progress,
     checkpoint = self.checkpoint, guard = self.exp.guard, prune = self.exp.prune,
     memory = self.exp.budget and self.exp.budget.memory,
     hear = function(seconds) return self:hear(seconds) end,
     ask = function(step) tell("rung", step) end,
   }
-  streams.seed(t.seed)
-  math.randomseed(t.seed)
-  corpus.seed, corpus.progress = t.seed, self.progress
-  local unwatch, open_modules = watch(handle), provenance.close_modules()
+  math.randomseed(c.seed)
+  corpus.progress = self.progress
+  local open_modules = provenance.close_modules()
   core.precision(c.precision)
   local handled = handler(self.exp)
+  core.sys.on_signal(function() handle:check_signals(true) end)
   local ok, why = xpcall(function() -- outside of it nobody would catch what a signal raises
     devices.expect(c.device)
-    handle:pin_backends()
-    self.exp.trial(handle, c)
-    unwatch()
+    streams.with(c.seed, handle.with_backends, handle, self.exp.trial, handle, c)
+    core.sys.on_signal(nil)
   end, function(e)
-    unwatch()
+    core.sys.on_signal(nil)
     return handled(e)
   end)
-  unwatch() -- for want of memory Lua calls no handler
+  core.sys.on_signal(nil) -- Lua calls no handler when it lacks memory
   core.precision "float32"
-  choices.begin()
   open_modules()
   if handle.why_ended == "pruned" then ok = true end
   local storing = handle.busy -- it ended in the middle of storing something
@@ -278,14 +249,15 @@ local function perform(self, t, attempt, seconds)
   -- The next coordinator waits for a journal that is in use; of one that was not, when it looked,
   -- it knows nothing any more.
   if not self:take(0) then return end
+  tell("code", self.code)
   core.sys.print_to(log)
   local rows = setmetatable({ journal = writer, artifacts = self.artifacts, events = {},
     seconds = seconds, began = core.sys.clock() }, Rows)
   self.artifacts = {}
   local ok, problem, storing, handle = call(self, t, rows)
   if ok and writer.broken then ok, problem, storing = false, writer.broken, true end
-  local code = not ok and verdict(problem, storing) or nil
-  local status = ok and "done" or code and "interrupted" or "failed"
+  local exit = not ok and verdict(problem, storing) or nil
+  local status = ok and "done" or exit and "interrupted" or "failed"
   local why = not ok and secrets.text(tostring(problem)) or nil
   if why and #why > LONGEST then
     why = ("%s... (%d bytes)"):format(cut(why, LONGEST), #why)
@@ -295,20 +267,32 @@ local function perform(self, t, attempt, seconds)
   local kept, refused = pcall(writer.add, writer, { { "end", status, why, ended,
     seconds + core.sys.clock() - rows.began, n = 5 } }, true)
   if ok and not kept then
-    status, code, why, ended = "interrupted", errors.STORAGE, tostring(refused), nil
+    status, exit, why, ended = "interrupted", errors.STORAGE, tostring(refused), nil
   end
   writer:close()
   io.stdout:flush()
   if core.sys.size(log) == 0 then core.sys.remove(log) end
-  tell("ended", status, code, why, ended)
+  tell("ended", status, exit, why, ended)
   collectgarbage()
 end
 
--- By what coordinator and worker know that they mean the same trial, and make it by the same
--- program, of which code is the hash.
-function worker.check(exp, t, code)
-  return core.sha256(json.encode(t.config) .. exp.text .. code):sub(1, 16)
+-- By what coordinator and worker know that a trial has the same id for both: the code of the script
+-- and the number of the results.
+function worker.check(exp)
+  return ("%s %d"):format(code.hash(exp.text), core.numerics)
 end
+
+-- A configuration as the text of a Lua table; floats are hexadecimal, so that no bit is lost.
+function worker.pack(value)
+  if type(value) ~= "table" then return ("%q"):format(value) end
+  local parts = {}
+  for key, item in pairs(value) do
+    parts[#parts + 1] = ("[%q]=%s"):format(key, worker.pack(item))
+  end
+  return "{" .. table.concat(parts, ",") .. "}"
+end
+
+local function unpack_config(text) return load("return " .. text, "=config", "t", {})() end
 
 -- ---- The process ------------------------------------------------------------------------------
 
@@ -334,41 +318,48 @@ local function unfit(e)
   error(e, 0)
 end
 
-local function prepare(path, overrides, device)
-  local exp = experiment.load(path)
-  return exp, plan.trials(exp, overrides), provenance.code_hash(devices.file(device))
+local function prepare(path, device, say)
+  local exp = experiment.load(path, { print = say })
+  return exp, worker.check(exp), provenance.code_hash(device)
 end
 
--- Serves the experiment in the script at path under overrides until the coordinator closes the
--- pipe. options: dir, steps and seconds between checkpoints, device.
-function worker.main(path, overrides, options)
+-- What each line of the coordinator between trials asks for.
+local orders = {}
+
+function orders.artifact(self, kind, step, path, bytes, sha256)
+  table.insert(self.artifacts, { kind = kind, step = step, path = path, bytes = bytes,
+    sha256 = sha256 })
+end
+
+function orders.trial(self, config_text, check, path, attempt, seconds)
+  if check ~= self.check then
+    unfit(errors.new(errors.FAILED, "%s has changed while it ran", self.exp.file))
+  end
+  perform(self, { config = unpack_config(config_text), path = path }, attempt, seconds)
+end
+
+-- Serves the experiment in the script at path until the coordinator closes the pipe. options: dir,
+-- steps and seconds between checkpoints, device.
+function worker.main(path, options)
   core.sys.end_with_parent()
   core.sys.catch_signals()
   devices.use(options.device)
-  local ready, exp, trials, code = pcall(prepare, path, overrides, options.device)
-  if not ready then unfit(exp) end
-  local self = setmetatable({ exp = exp, folder = options.dir, artifacts = {}, lines = {},
-    progress = setmetatable({}, Remote), read = wire.reader(),
-    checkpoint = { steps = options.steps, seconds = options.seconds } }, { __index = worker })
-  rawset(_G, "print", function(...)
+  local remote = setmetatable({}, Remote)
+  local function say(...) -- the script's print: shown to the user like what it says by t:say
     local words = table.pack(...)
     for i = 1, words.n do words[i] = tostring(words[i]) end
-    self.progress:say("%s", table.concat(words, "\t"))
-  end)
+    remote:say("%s", table.concat(words, "\t"))
+  end
+  local ready, exp, check, hash = pcall(prepare, path, options.device, say)
+  if not ready then unfit(exp) end
+  local self = setmetatable({ exp = exp, check = check, code = hash, folder = options.dir,
+    artifacts = {}, lines = {}, progress = remote, read = wire.reader(),
+    checkpoint = { steps = options.steps, seconds = options.seconds } }, { __index = worker })
   while self:take(60) do
     while #self.lines > 0 do
       local line = table.remove(self.lines, 1)
-      if line[1] == "artifact" then
-        table.insert(self.artifacts, { kind = line[2], step = line[3], path = line[4],
-          bytes = line[5], sha256 = line[6] })
-      elseif line[1] == "trial" then
-        local t = trials[line[2]]
-        if not t or worker.check(exp, t, code) ~= line[3] then
-          unfit(errors.new(errors.FAILED, "%s or the program has changed while it ran", path))
-        end
-        t.path = line[4]
-        perform(self, t, line[5], line[6])
-      end
+      local act = orders[line[1]]
+      if act then act(self, table.unpack(line, 2, line.n)) end
     end
     if errors.signal() then break end
   end

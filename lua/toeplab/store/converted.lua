@@ -1,6 +1,6 @@
 -- store/converted.lua: a causal model as a recurrent one in an HDF5 file of its own: the
--- parameters, the modes of its operators, its vocabulary. What toeplab convert writes and toeplab
--- generate reads.
+-- parameters, the modes of its operators, its vocabulary. toeplab generate --convert writes it, and
+-- toeplab generate reads it.
 --
 -- The file is a state of checkpoint.lua: datasets and attributes by path.
 --   model/NAME                            the parameters
@@ -89,7 +89,7 @@ function converted.open(path)
   local ok, state = pcall(checkpoint.read, path)
   if not ok then errors.raise(errors.STORAGE, "%s", errors.text(state)) end
   if state.format ~= FORMAT then
-    errors.usage("%s is no file of toeplab convert%s", path,
+    errors.usage("%s is no file of toeplab generate --convert%s", path,
       state.format and " that this version reads" or "")
   end
   local model = models.describe(state.name, state.options):load(state.model):eval()

@@ -3,7 +3,7 @@
 --
 -- Files come first, each under a temporary name until its sha256 is right; then the rows of a trial
 -- in one transaction. A kill in between leaves files that no row knows, which the next merge, or
--- toeplab gc, deals with.
+-- toeplab rm --purge, deals with.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
@@ -14,7 +14,7 @@ local CHUNK = 1 << 20
 
 local copied = { "experiment", "config", "seed", "code_hash", "data_hash", "status", "attempt",
   "step", "created", "started", "finished", "host", "pid", "error", "command", "git_commit",
-  "git_dirty", "provenance", "tags", "notes", "seconds", "ended" }
+  "git_dirty", "provenance", "tags", "notes", "seconds", "ended", "numerics" }
 
 -- ---- What is to be done -----------------------------------------------------------------------
 

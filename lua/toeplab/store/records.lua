@@ -143,8 +143,8 @@ function Records:sweep(s)
 end
 
 function Records:status(id)
-  local row = self:rows([[SELECT coalesce(ended, status) AS status, step, attempt, seconds
-    FROM trials WHERE id = ?]], { id })[1]
+  local row = self:rows([[SELECT coalesce(ended, status) AS status, step, attempt, seconds,
+    code_hash FROM trials WHERE id = ?]], { id })[1]
   if row then return row.status, row end
 end
 
@@ -160,13 +160,40 @@ function Records:enlist(sweep, trials)
     for i, t in ipairs(trials) do
       local kept = t.config and secrets.config(t.config) -- what a bench stores has none
       self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash,
-        provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+        numerics, provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
         ON CONFLICT (id) DO UPDATE SET trashed = NULL WHERE trashed IS NOT NULL]],
         { t.id, sweep, t.experiment, kept == t.config and t.json or json.encode(kept), t.seed,
-          t.code_hash, t.data_hash, json.encode { label = t.label } })
+          t.code_hash, t.data_hash, core.numerics, json.encode { label = t.label } })
       self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
     end
   end)
+end
+
+-- Queues a trial that is over to be run from its start again. What it has logged and stored is
+-- forgotten (its files are removed when it begins); its tags, notes and events stay.
+function Records:redo(id)
+  self:transaction(function()
+    self:rows([[INSERT INTO events (trial, step, kind, text) SELECT id, coalesce(step, 0), 'redo',
+      coalesce(ended, status) || ' by code ' || substr(code_hash, 1, 12) FROM trials
+      WHERE id = ?]], { id })
+    for _, name in ipairs { "metrics", "last", "artifacts" } do
+      self:rows(("DELETE FROM %s WHERE trial = ?"):format(name), { id })
+    end
+    self:rows([[UPDATE trials SET status = 'queued', ended = NULL, error = NULL, finished = NULL,
+      step = NULL, seconds = NULL WHERE id = ?]], { id })
+  end)
+end
+
+-- Records that the code with this hash runs a trial. Where other code has brought it to a
+-- checkpoint, from which it goes on, an event tells that two have made it.
+function Records:run_by(id, hash)
+  local row = self:rows("SELECT step, code_hash FROM trials WHERE id = ?", { id })[1]
+  if row.code_hash == hash then return end
+  if (row.step or 0) > 0 then
+    self:event(id, row.step, "code", ("by code %s up to here, by %s from here on"):format(
+      row.code_hash:sub(1, 12), hash:sub(1, 12)))
+  end
+  self:rows("UPDATE trials SET code_hash = ? WHERE id = ?", { hash, id })
 end
 
 -- Marks a trial as running in process pid; returns the number of the attempt, the seconds of those
@@ -175,6 +202,7 @@ function Records:begin(t, pid)
   local p = config.copy(t.provenance)
   p.label, p.data = t.label, next(t.data) and t.data or nil
   self:transaction(function()
+    self:run_by(t.id, t.code_hash)
     self:rows([[UPDATE trials SET status = 'running', ended = NULL, attempt = attempt + 1,
       started = ?, finished = NULL, error = NULL, host = ?, pid = ?, command = ?, git_commit = ?,
       git_dirty = ?, provenance = ? WHERE id = ?]],
@@ -195,6 +223,11 @@ end
 function Records:finish(id, status, why, ended)
   self:rows("UPDATE trials SET status = ?, error = ?, ended = ?, finished = ? WHERE id = ?",
     { status, secrets.text(why), ended, core.sys.now(), id, n = 5 })
+end
+
+-- Replaces the tags (words between spaces) and the notes (lines) of a trial.
+function Records:mark(id, tags, notes)
+  self:rows("UPDATE trials SET tags = ?, notes = ? WHERE id = ?", { tags, notes, id })
 end
 
 -- ---- Journals ---------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
--- store/trash.lua: what becomes of trials that nobody wants: into the trash, back out of it, gone;
--- and the files in a results folder that nothing knows.
+-- store/trash.lua: moves trials to the trash, restores them, and deletes them for good; and finds
+-- the files of a results folder that no row knows.
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local records = require "toeplab.store.records"
@@ -146,6 +146,40 @@ function trash.stale(store)
     if not busy and name:find("^worker%-%d+%.log$") then add(name, "of a worker that is gone") end
   end
   return list
+end
+
+-- ---- For good ---------------------------------------------------------------------------------
+
+-- Deletes trials with their folders, unless dry; returns the bytes of these. The rows go first: the
+-- next purge finds a file without a row, but a row without its file would be damage.
+function trash.free(store, ids, dry)
+  local bytes = 0
+  for _, id in ipairs(ids) do
+    local folder = store.folder .. "/" .. trial_files.folder(store.folder, id)
+    bytes = bytes + trash.bytes(folder)
+    if not dry then
+      trash.delete(store, id)
+      trash.remove(folder)
+    end
+  end
+  if not dry then
+    store:rows [[DELETE FROM sweeps WHERE id NOT IN (SELECT sweep FROM members)
+      AND id NOT IN (SELECT sweep FROM trials WHERE sweep IS NOT NULL)]]
+  end
+  return bytes
+end
+
+local function size(store)
+  return store:rows [[SELECT page_count * page_size AS bytes, freelist_count * page_size AS free
+    FROM pragma_page_count, pragma_page_size, pragma_freelist_count]][1]
+end
+
+-- Gives unused pages of the database back to the disk, if they are many. Returns their bytes.
+function trash.shrink(store)
+  local before = size(store)
+  if before.free * 4 < before.bytes then return 0 end
+  store:rows "VACUUM"
+  return before.bytes - size(store).bytes
 end
 
 return trash

@@ -3,12 +3,11 @@
 --
 -- The stream is cut into consecutive blocks of length targets, the last one shorter; the first
 -- input of a block is the stream's previous token, and the stream's first token is no target. Every
--- epoch takes every block once, in an order of its own that depends on the seed and the number of
--- the epoch alone, so that nothing has to be saved to resume.
+-- epoch takes every block once, in an order of its own (epochs.lua).
 
 local core = require "toeplab.core"
+local epochs = require "toeplab.tasks.epochs"
 local options = require "toeplab.base.options"
-local streams = require "toeplab.base.streams"
 
 local Blocks = {}
 Blocks.__index = Blocks
@@ -29,7 +28,7 @@ local function new(stream, given)
   local o = options.check("blocks", spec, given)
   options.stream("blocks", stream)
   local self = setmetatable({ length = o.length, rows = o.batch, opt = o, stream = stream }, Blocks)
-  self.seed = o.seed or streams.seed_of()
+  self.order = epochs.order(o.seed, "blocks.epoch.")
   self.targets = stream:numel() - 1
   if self.targets < 1 then
     error(("blocks: a stream of %d tokens has nothing to predict"):format(stream:numel()), 2)
@@ -54,20 +53,11 @@ function Blocks:ends_epoch(step)
   return step % self:steps() == 0
 end
 
-local function order(self, epoch)
-  if self.ordered ~= epoch then
-    self.order = self.opt.shuffle
-      and core.stream(self.seed, "blocks.epoch." .. epoch):permutation(self.count):totable()
-    self.ordered = epoch
-  end
-  return self.order
-end
-
 -- The numbers (0-based) of the blocks of a step.
 local function numbers(self, step)
   local epoch, steps = self:epoch(step), self:steps()
   local first = (step - 1) % steps * self.rows
-  local places, list = order(self, epoch), {}
+  local places, list = self.opt.shuffle and self.order(epoch, self.count), {}
   for place = first, math.min(first + self.rows, self.count) - 1 do
     list[#list + 1] = places and places[place + 1] or place
   end

@@ -1,9 +1,11 @@
 -- tasks/corpus.lua: a text as token ids, split into train, valid and test, and the batches of a
 -- training run.
 local core = require "toeplab.core"
+local epochs = require "toeplab.tasks.epochs"
 local options = require "toeplab.base.options"
 local source = require "toeplab.tasks.source"
 local errors = require "toeplab.base.errors"
+local streams = require "toeplab.base.streams"
 local tasks = require "toeplab.tasks"
 local tokenizer = require "toeplab.tasks.tokenizer"
 
@@ -16,7 +18,7 @@ local spec = options.set {
   { "tokenizer", options.field { default = "char", choices = tokenizer.names },
     "what a token is" },
   { "merges", options.field { type = "string", optional = true },
-    "for bpe: the file that 'toeplab bpe train' made" },
+    "for bpe: the file that 'toeplab data bpe' made" },
   { "vocab_size", options.field { type = "int", min = 256, optional = true },
     "for bpe without merges: tokens to learn from the training text" },
   { "length", options.field { type = "int", min = 1, max = 1 << 31, optional = true },
@@ -29,12 +31,11 @@ local spec = options.set {
     "fraction held out before the test part, of a text that is not split already" },
   { "test", options.field { default = 0.05, min = 0, max = 0.9 }, "fraction held out at the end" },
   { "seed", options.field { type = "int", min = 0, optional = true },
-    "seed of the order; default: the trial's" },
+    "seed of the order (that of tl.seed, which is the trial's)" },
 }
 
--- The seed that corpora of the running trial take, and the progress on which they show long work;
--- the runner sets both.
-corpus.seed, corpus.progress = 0, nil
+-- The progress on which long work is shown, or nil. A worker sets it; no number depends on it.
+corpus.progress = nil
 
 -- The sha256 of a corpus: what tl.corpus(name).hash will be. Raises a usage error that says how to
 -- get what is not here. A task (tl.tasks) has one too.
@@ -115,8 +116,9 @@ end
 -- options may be a trial's configuration, of which those above are taken.
 function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
-  local self = setmetatable({ name = name, options = o, seed = o.seed or corpus.seed,
+  local self = setmetatable({ name = name, options = o, seed = o.seed or streams.seed_of(),
     bytes_per_token = {}, streams = {} }, Corpus)
+  self.order = epochs.order(self.seed, "data.epoch.")
   if o.valid + o.test >= 1 then
     errors.usage("corpus: valid = %g and test = %g leave nothing to train on", o.valid, o.test)
   end
@@ -155,23 +157,12 @@ function Corpus:check_lengths(part, lengths)
   end
 end
 
--- The order of the blocks in an epoch is a function of (seed, epoch) alone, so nothing has to be
--- saved to resume.
-local function epoch_order(self, epoch, blocks)
-  if self.epoch ~= epoch or self.blocks ~= blocks then
-    local stream = core.stream(self.seed, "data.epoch." .. epoch)
-    self.order = stream:permutation(blocks):totable()
-    self.epoch, self.blocks = epoch, blocks
-  end
-  return self.order
-end
-
 local function block_starts(self, step, batch, length, total)
   local blocks = (total - 1) // length
   local starts = {}
   for row = 1, batch do
     local place = (step - 1) * batch + row - 1
-    starts[row] = epoch_order(self, place // blocks, blocks)[place % blocks + 1] * length
+    starts[row] = self.order(place // blocks, blocks)[place % blocks + 1] * length
   end
   return starts
 end

@@ -7,8 +7,8 @@
 -- which batch norm sees, and bidirectional token mixers too: so it was in the published runs.
 
 local core = require "toeplab.core"
+local epochs = require "toeplab.tasks.epochs"
 local options = require "toeplab.base.options"
-local streams = require "toeplab.base.streams"
 
 local Labelled = {}
 Labelled.__index = Labelled
@@ -30,7 +30,7 @@ local labelled = {}
 function labelled.new(ids, starts, labels, given)
   local o = options.check("labelled", spec, given)
   local self = setmetatable({ ids = ids, starts = starts, labels = labels, opt = o,
-    seed = o.seed or streams.seed_of(), sizes = {}, index = {}, ordered = false }, Labelled)
+    order = epochs.order(o.seed, "labelled.epoch."), sizes = {}, index = {} }, Labelled)
   local places = starts:totable()
   if #places ~= #labels + 1 then
     error(("labelled: %d labels for %d sequences"):format(#labels, #places - 1), 2)
@@ -48,8 +48,7 @@ end
 
 -- Some of the examples, by their numbers from 0, as a set that shares the others' tokens.
 function Labelled:part(numbers)
-  local part = setmetatable({ index = {}, count = #numbers, ordered = false },
-    { __index = self })
+  local part = setmetatable({ index = {}, count = #numbers }, { __index = self })
   for i, number in ipairs(numbers) do part.index[i] = self.index[number + 1] end
   return part
 end
@@ -80,7 +79,7 @@ local function rows(self, numbers)
     longest = math.max(longest, self.sizes[number + 1])
     labels[i] = self.labels[number + 1]
   end
-  local n = math.min((longest + o.multiple - 1) // o.multiple * o.multiple, o.length)
+  local n = epochs.padded(longest, o.multiple, o.length)
   local ids, lengths = core.padded(self.ids, self.starts, core.ids(numbers), n, o.stop, o.pad)
   return { ids = ids, lengths = lengths, labels = core.ids(labels) }
 end
@@ -91,19 +90,15 @@ function Labelled:steps(size)
   return math.max(self.count // size, 1)
 end
 
--- The batch of a step (1, 2, ...) and its epoch. Each epoch has an order of its own that depends on
--- the seed and the number of the epoch alone, so that nothing has to be saved to resume.
+-- The batch of a step (1, 2, ...) and its epoch. Each epoch has an order of its own (epochs.lua).
 function Labelled:batch(step, size)
   if self.count == 0 then error("labelled: a batch of no examples", 2) end
   local steps = self:steps(size)
   local epoch = (step - 1) // steps + 1
-  if self.ordered ~= epoch then
-    local stream = core.stream(self.seed, "labelled.epoch." .. epoch)
-    self.order, self.ordered = stream:permutation(self.count):totable(), epoch
-  end
+  local order = self.order(epoch, self.count)
   local first, numbers = (step - 1) % steps * size, {}
   for place = first + 1, math.min(first + size, self.count) do
-    numbers[#numbers + 1] = self.index[self.order[place] + 1]
+    numbers[#numbers + 1] = self.index[order[place] + 1]
   end
   return rows(self, numbers), epoch
 end

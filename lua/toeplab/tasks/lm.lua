@@ -79,43 +79,57 @@ function lm.scales(more, without)
   return scales
 end
 
-local function score(model, data, part, c, length)
-  return eval.perplexity(model, data:stream(part), length,
-    { blocks = math.max(1, c.scored // length) })
-end
-
--- One trial: trains, keeps the best of the validation part, scores it on the test part at all
--- lengths. Logs best_val_ppl, test_ppl, ppl@LENGTH and their mean, mean_extrapolation_ppl.
-function lm.trial(t, c)
+-- Trains a causal language model on c.corpus and goes back to the parameters that were best on the
+-- validation part, which is scored at the end of every epoch and after the last step. Logs loss,
+-- lr, grad_norm, val_ppl, best_step, best_val_ppl and parameters. Returns the model and the corpus.
+-- o, all of it optional: make(vocab) -> model, every (scores after so many steps too), blocks (of
+-- the validation part, at most), patience (of t:best).
+function lm.train(t, c, o)
+  o = o or {}
   local data = corpus(c.corpus, c)
   data:check_lengths("valid", { c.length })
   data:check_lengths("test", c.lengths)
-  local batches = blocks(data:stream "train", c)
-  local model = models.tnn_lm(data.vocab:size(), c)
-  local opt = optim.adam(model, c)
+  local batches, vocab = blocks(data:stream "train", c), data.vocab:size()
+  local model = o.make and o.make(vocab) or models.tnn_lm(vocab, c)
+  local opt = train.graph(model, optim.adam(model, c))
   t:say("%d tokens to train on, of %d kinds; %d parameters; %d updates in an epoch",
-    batches.targets, data.vocab:size(), model:count(), batches:steps())
+    batches.targets, vocab, model:count(), batches:steps())
 
   for step in t:steps(c.steps, model, opt, data) do
     local loss, info = train.lm_step(model, opt, batches:batch(step))
     t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
-    if batches:ends_epoch(step) or step == c.steps or step % math.max(c.steps // 8, 1) == 0 then
-      local ppl = score(model, data, "valid", c, c.length)
+    if batches:ends_epoch(step) or step == c.steps or o.every and step % o.every == 0 then
+      local ppl = eval.perplexity(model, data:stream "valid", c.length, { blocks = o.blocks })
       t:log { val_ppl = ppl }
-      t:best(ppl)
+      t:best(ppl, o.patience)
     end
   end
 
   local step, ppl = t:load_best()
   t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()) }
+  return model, data
+end
+
+-- Scores a model on the test part of data at the lengths c.lengths: logs ppl@LENGTH, test_ppl (that
+-- of c.length) and their mean, mean_extrapolation_ppl. options(length): those of eval.perplexity.
+function lm.test(t, c, model, data, options)
   local sum = 0.0
   for _, length in ipairs(c.lengths) do
-    local at = score(model, data, "test", c, length)
+    t:say("evaluating at length %d", length)
+    local at = eval.perplexity(model, data:stream "test", length, options and options(length))
     t:log { ["ppl@" .. length] = at }
     if length == c.length then t:log { test_ppl = at } end
     sum = sum + at
   end
   t:log { mean_extrapolation_ppl = sum / #c.lengths }
+end
+
+-- The trial of an ablation: lm.train and lm.test on as many targets of a part as c.scored says.
+function lm.trial(t, c)
+  local function scored(length) return { blocks = math.max(1, c.scored // length) } end
+  local model, data = lm.train(t, c, { every = math.max(c.steps // 8, 1),
+    blocks = scored(c.length).blocks })
+  lm.test(t, c, model, data, scored)
 end
 
 return suggest.strict("lm", lm)

@@ -7,6 +7,7 @@
 -- nothing has to be saved to resume, and every epoch masks others.
 
 local core = require "toeplab.core"
+local epochs = require "toeplab.tasks.epochs"
 local evaluating = require("toeplab.train.eval").evaluating
 local options = require "toeplab.base.options"
 local streams = require "toeplab.base.streams"
@@ -66,7 +67,8 @@ end
 local function new(ids, given)
   local o = options.check("masking", spec, given)
   local self = setmetatable({ opt = o, first = o.vocab, pad = o.vocab + 1, mask = o.vocab + 2,
-    vocab = o.vocab + 3, seed = o.seed or streams.seed_of(), shuffled = false }, Masking)
+    vocab = o.vocab + 3, seed = o.seed or streams.seed_of() }, Masking)
+  self.epoch_order = epochs.order(self.seed, "masking.epoch.")
   if ids:numel() == 0 then error("masking: a stream of no tokens", 2) end
   if o.kept + o.replaced > 1 then
     error(("masking: kept = %g and replaced = %g are more than all"):format(o.kept, o.replaced), 2)
@@ -127,7 +129,7 @@ local function masked(self, index, epoch)
     blocks[#blocks + 1] = self.order[place]
     longest = math.max(longest, self.sizes[self.order[place]])
   end
-  local n, numbers = math.min((longest + o.multiple - 1) // o.multiple * o.multiple, o.length), {}
+  local n, numbers = epochs.padded(longest, o.multiple, o.length), {}
   for i, block in ipairs(blocks) do numbers[i] = block - 1 end
   local ids = core.padded(self.stream, self.starts, core.ids(numbers), n, nil, self.pad)
   local rows, places, targets = ids:totable(), {}, {}
@@ -144,11 +146,7 @@ end
 -- tl.models.tnn_mlm. Every epoch takes every block once.
 function Masking:batch(step)
   local epoch, steps = self:epoch(step), self:steps()
-  if self.shuffled ~= epoch then
-    local stream = core.stream(self.seed, "masking.epoch." .. epoch)
-    self.batches, self.shuffled = stream:permutation(steps):totable(), epoch
-  end
-  return masked(self, self.batches[(step - 1) % steps + 1], epoch)
+  return masked(self, self.epoch_order(epoch, steps)[(step - 1) % steps + 1], epoch)
 end
 
 -- ---- Training and evaluation --------------------------------------------------------------------

@@ -80,7 +80,7 @@ end
 local function learnt(part, o)
   local size = o.vocab_size
   if not size then
-    errors.usage("corpus: tokenizer 'bpe' needs merges (a file that 'toeplab bpe train' made) or "
+    errors.usage("corpus: tokenizer 'bpe' needs merges (a file that 'toeplab data bpe' made) or "
       .. "vocab_size (to learn them from the training text)")
   end
   local folder = cache_folder "bpe"

@@ -1,4 +1,4 @@
--- train/classify.lua -- training and evaluation of classifiers: one update, and the share that is
+-- train/classify.lua: training and evaluation of classifiers: one update, and the share that is
 -- right.
 
 local core = require "toeplab.core"

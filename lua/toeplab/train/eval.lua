@@ -1,4 +1,4 @@
--- train/eval.lua -- how well a language model predicts a stream of tokens at any length.
+-- train/eval.lua: how well a language model predicts a stream of tokens at any length.
 --
 -- The stream is cut into consecutive blocks of n targets that do not overlap; the first input of a
 -- block is the stream's previous token, and the stream's first token is no target; the last block
@@ -6,6 +6,7 @@
 -- times the context starts afresh.
 
 local core = require "toeplab.core"
+local defer = require "toeplab.base.defer"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
 local suggest = require "toeplab.base.suggest"
@@ -20,14 +21,13 @@ local spec = options.set {
     "score only the first blocks" },
 }
 
--- Runs fn with the model in evaluation, nothing recorded and coefficients kept; then as it was.
+-- Calls fn with the model in evaluation, without a tape and with coefficients cached; afterwards
+-- the model is in the mode that it was in.
 local function evaluating(model, fn)
   local training = model.training
+  local restore <close> = defer(function() model:train(training) end)
   model:eval()
-  local results = table.pack(pcall(core.no_grad, nn.cached, fn))
-  model:train(training)
-  if not results[1] then error(results[2], 0) end
-  return table.unpack(results, 2, results.n)
+  return core.no_grad(nn.cached, fn)
 end
 
 -- Sum of the nats of rows of n targets whose inputs start at starts (0-based).

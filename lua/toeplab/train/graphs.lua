@@ -1,34 +1,81 @@
--- train/graphs.lua -- the forward and backward pass of a training step as a CUDA graph.
+-- train/graphs.lua: the forward and backward pass of a training step as a CUDA graph, where the
+-- caller asks for it (tl.train.graph). A graph launches the whole pass at once, so that neither Lua
+-- nor the driver spends time on each kernel.
 --
--- On a card the pass over inputs of the same shapes is captured after its second time and from then
--- on launched as a whole, so that neither Lua nor the driver spends time on each kernel. What a
--- graph does is what it did when it was captured: so it is used only for models made of Toeplab's
--- own modules, as long as they are what they were (structure.lua) and the numbers that they have
--- read of their tensors are (memo.lua). TOEPLAB_GRAPHS=off: no graphs.
+-- A graph repeats what was captured, so the request is the caller's word that the pass depends on
+-- its inputs, on tensors and on random streams alone, and on nothing that Lua code decides anew at
+-- each step. The pass over inputs of the same shapes is captured after its second time. It is
+-- captured again when a field or an option of a module has changed, or which parameters are
+-- trained, or the value of one that is not: modules read such values (a decay) to choose kernels.
 
 local core = require "toeplab.core"
-local memo = require "toeplab.nn.memo"
+local class = require "toeplab.nn.class"
 local streams = require "toeplab.base.streams"
-local structure = require "toeplab.nn.structure"
 
-local graphs = { on = os.getenv "TOEPLAB_GRAPHS" ~= "off" }
-
-local KEPT = 4 -- graphs of an optimiser: each has memory of its own
+local MOST = 4 -- graphs of an optimiser: each has memory of its own
 local PAYS = 4 -- runs for which a capture was worth its time
 local TRIES = 3 -- captures that did not pay; then there are no more
-local excused = { EDEVICE = true, ENOMEM = true } -- errors: the pass is taken without a graph
+local excused = { EDEVICE = true, ENOMEM = true } -- after these errors the pass runs without one
 
--- optimiser -> {model=, count=, of = {key -> false (once), {never=} or what capture gives}}
-local known = setmetatable({}, { __mode = "k" })
+-- ---- Whether a model has changed ----------------------------------------------------------------
 
--- What of the inputs a graph is for.
+-- Whether another value in a field changes what a module does. Plain tables are caches of it.
+local function counts(value)
+  return type(value) ~= "table" or class.ismodule(value)
+end
+
+-- What a captured pass depends on beside the values of its inputs and trained parameters; nil if
+-- the model trains parameters that are not among params, whose gradients the graph would not set.
+local function snapshot(model, params)
+  local s = { fields = {}, sizes = {}, trained = {} }
+  s.params = table.move(params, 1, #params, 1, {})
+  for _, p in ipairs(params) do s.trained[p] = p:requires_grad() or p:version() end
+  for _, p in ipairs(model:parameters()) do
+    local t = p.tensor
+    if s.trained[t] == nil and t:requires_grad() then return nil end
+    s.trained[t] = s.trained[t] or t:version()
+  end
+  for _, entry in ipairs(model:modules()) do
+    for _, t in ipairs { entry.module, entry.module.opt, getmetatable(entry.module) } do
+      local copy, size = {}, 0
+      for name, value in next, t do copy[name], size = value, size + 1 end
+      s.fields[t], s.sizes[t] = copy, size
+    end
+  end
+  return s
+end
+
+-- Compares every field of every module at every step, so it is written to be quick.
+local function unchanged(s, params)
+  for t, was in next, s.trained do
+    if (t:requires_grad() or t:version()) ~= was then return false end
+  end
+  if #params ~= #s.params then return false end
+  for i, p in ipairs(params) do
+    if p ~= s.params[i] then return false end
+  end
+  for t, copy in next, s.fields do
+    local size = 0
+    for name, value in next, t do
+      local was = copy[name]
+      if was ~= value and (counts(value) or counts(was)) then return false end
+      size = size + 1
+    end
+    if size ~= s.sizes[t] then return false end
+  end
+  return true
+end
+
+-- ---- One graph ----------------------------------------------------------------------------------
+
+-- What of the inputs a graph is for, as text.
 local function key_of(inputs)
   local words = { core.precision() }
   for _, t in ipairs(inputs) do words[#words + 1] = tostring(t) end
   return table.concat(words, " ")
 end
 
--- The streams of the names, those in use by now; nil if one is not.
+-- The streams of the names; nil if one of them is not in use.
 local function named(names)
   local list, all = {}, {}
   for _, entry in ipairs(streams.list()) do all[entry.name] = entry.stream end
@@ -39,7 +86,8 @@ local function named(names)
   return list
 end
 
--- What pcall gives; nil and the error if a pass without a graph may do better; others are raised.
+-- The results of a pcall; nil and the error if a pass without a graph may succeed where this one
+-- did not. Raises other errors.
 local function checked(ok, ...)
   if ok then return ... end
   local why = ...
@@ -47,8 +95,8 @@ local function checked(ok, ...)
   error(why, 0)
 end
 
--- A graph of pass: {graph=, inputs=, names= (of streams), results=, grads=, runs=}, to which
--- capture adds parts= and asked=, renew wasted=. The parameters have no gradients.
+-- Captures a pass: {graph=, inputs=, names= (of streams), results=, grads=, runs=}. The parameters
+-- have no gradients.
 local function captured(params, inputs, pass)
   local g = { inputs = {}, names = {}, grads = {}, runs = 0 }
   for i, t in ipairs(inputs) do g.inputs[i] = t:clone() end
@@ -67,45 +115,43 @@ local function captured(params, inputs, pass)
   return g
 end
 
--- The same of a pass that has just been taken, so that its plans and tables are made, and whose
--- gradients stay as they are; nil, with a warning if the device refuses.
-local function capture(model, params, inputs, pass)
-  local parts = structure.of(model, params)
-  if not parts then return nil end
-  local had = {}
-  for i, p in ipairs(params) do
+-- Captures a pass that has just been taken, so that its plans and tables exist, and leaves its
+-- gradients as they are; nil, with a warning, if the device refuses.
+local function capture(self, inputs, pass)
+  local model, had = snapshot(self.model, self.params), {}
+  if not model then return nil end
+  for i, p in ipairs(self.params) do
     had[i] = p:grad() or false
     p:set_grad(nil)
   end
-  local asked, ok, g = memo.watch(captured, params, inputs, pass)
-  for i, p in ipairs(params) do
+  local ok, g = pcall(captured, self.params, inputs, pass)
+  for i, p in ipairs(self.params) do
     p:set_grad(had[i] or nil)
-    if had[i] then had[i]:close() end -- the slot has it
+    if had[i] then had[i]:close() end -- the parameter holds it
   end
   local why
   g, why = checked(ok, g)
-  if not g then
+  if g then
+    g.model = model
+  else
     warn("toeplab: a step is not a CUDA graph, so it is slower: ", tostring(why))
-    return nil
   end
-  g.parts, g.asked = parts, asked
   return g
 end
 
--- Does what g has captured, of these inputs; false if it has to be captured again.
-local function run(g, params, inputs)
-  if not (structure.same(g.parts, params) and memo.same(g.asked)) then return false end
-  local list = named(g.names)
+-- Runs graph g on these inputs; false if it has to be captured again.
+local function replay(self, g, inputs)
+  local list = unchanged(g.model, self.params) and named(g.names)
   if not list then return false end
   for i, t in ipairs(inputs) do g.inputs[i]:copy(t) end
   if not checked(pcall(g.graph.run, g.graph, list)) then return false end
-  for i, p in ipairs(params) do p:set_grad(g.grads[i] or nil) end
+  for i, p in ipairs(self.params) do p:set_grad(g.grads[i] or nil) end
   core.tape_clear() -- as backward does
   g.runs = g.runs + 1
   return true
 end
 
--- Ends a graph: its memory is free once nobody has its gradients.
+-- Ends a graph: its memory is freed once nobody holds its gradients.
 local function close(g)
   g.graph:close()
   for _, list in ipairs { g.inputs, g.results, g.grads } do
@@ -115,55 +161,55 @@ local function close(g)
   end
 end
 
--- After a pass without a graph: captures one for the next of key, if that is expected to pay.
-local function renew(all, key, model, params, inputs, pass)
-  local g = all.of[key]
-  if g == nil then -- once is no reason to expect it again
-    all.of[key] = false
+-- ---- The graphs of an optimiser -----------------------------------------------------------------
+
+local Graphs = {}
+Graphs.__index = Graphs
+
+-- The graphs of a model of which params are trained. of: key -> false (seen once), {never=}, or
+-- what capture returns.
+local function new(model, params)
+  return setmetatable({ model = model, params = params, count = 0, of = {} }, Graphs)
+end
+
+-- After a pass without a graph: captures one for the next pass of key, if that is expected to pay.
+local function renew(self, key, inputs, pass)
+  local g = self.of[key]
+  if g == nil then -- a shape seen once need not come again
+    self.of[key] = false
     return
   end
-  if not g and all.count == KEPT then return end
+  if not g and self.count == MOST then return end
   local wasted = 0
   if g then
     wasted = g.wasted + (g.runs < PAYS and 1 or 0)
     close(g)
-    all.count = all.count - 1
+    self.count = self.count - 1
   end
-  g = wasted < TRIES and capture(model, params, inputs, pass) or { never = true }
+  g = wasted < TRIES and capture(self, inputs, pass) or { never = true }
   g.wasted = wasted
-  all.of[key] = g
-  if g.graph then all.count = all.count + 1 end
+  self.of[key] = g
+  if g.graph then self.count = self.count + 1 end
 end
 
--- pass(inputs): a list of tensors, after going backward from them. It depends on the model, of
--- which opt trains the parameters (they have no gradient), and on inputs, a list of tensors, alone.
--- Its results, and the gradients, are valid until the next pass.
-function graphs.run(model, opt, inputs, pass)
-  local params = opt.params
-  if not graphs.on or not params or not core.has_graphs() or not core.recording() then
-    return pass(inputs)
-  end
-  local all = known[opt]
-  if not all or all.model ~= model then
-    all = { model = model, count = 0, of = {} }
-    known[opt] = all
-  end
+-- pass(inputs): a list of tensors, after going backward from them; the parameters have no gradient
+-- before. Its results, and the gradients, are valid until the next pass.
+function Graphs:run(inputs, pass)
+  if not core.has_graphs() or not core.recording() then return pass(inputs) end
   local key = key_of(inputs)
-  local g = all.of[key]
+  local g = self.of[key]
   if g and g.never then return pass(inputs) end
-  if g and run(g, params, inputs) then return g.results end
+  if g and replay(self, g, inputs) then return g.results end
   local results = pass(inputs)
-  renew(all, key, model, params, inputs, pass)
+  renew(self, key, inputs, pass)
   return results
 end
 
--- How many graphs an optimiser has, and how often they ran.
-function graphs.count(opt)
-  local count, runs = 0, 0
-  for _, g in next, known[opt] and known[opt].of or {} do
-    if g and g.graph then count, runs = count + 1, runs + g.runs end
-  end
-  return count, runs
+-- How many graphs there are, and how often they ran.
+function Graphs:counts()
+  local runs = 0
+  for _, g in next, self.of do runs = runs + (g and g.runs or 0) end
+  return self.count, runs
 end
 
-return graphs
+return { new = new }

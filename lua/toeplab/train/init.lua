@@ -1,6 +1,7 @@
--- train/init.lua -- one update of a language model. The loop around it belongs to the script.
+-- train/init.lua: one update of a language model. The loop around it belongs to the script.
 
 local core = require "toeplab.core"
+local class = require "toeplab.nn.class"
 local graphs = require "toeplab.train.graphs"
 local nn = require "toeplab.nn"
 
@@ -74,6 +75,19 @@ local function pass_of(model, shares)
   end
 end
 
+-- Asks for CUDA graphs: lm_step by opt then captures the forward and backward pass of the model
+-- after the second batch of one shape, and launches it as a whole from then on, with the same
+-- results bit for bit. Only for a model that does the same at every step: Lua code of a module of
+-- one's own runs while the pass is captured and not again (train/graphs.lua). On the CPU, and with
+-- TOEPLAB_GRAPHS=off, the request changes nothing. Returns opt.
+function train.graph(model, opt)
+  if not class.ismodule(model) or type(opt) ~= "table" or type(opt.params) ~= "table" then
+    error("graph: takes a module and its optimiser: tl.train.graph(model, opt)", 2)
+  end
+  if os.getenv "TOEPLAB_GRAPHS" ~= "off" then opt.graphs = graphs.new(model, opt.params) end
+  return opt
+end
+
 -- One update from a batch: ids [b,n+1], or a list of such tensors, the micro batches, whose sizes
 -- may differ; micro_batches cuts the rows of ids. Loss and gradient are the sum over all target
 -- tokens of all micro batches divided by their number, so that they do not depend on the cut.
@@ -89,7 +103,9 @@ function train.lm_step(model, opt, batch, micro_batches)
   for i, count in ipairs(shares) do shares[i] = count / tokens end
   model:train()
   opt:zero_grad()
-  for _, part in ipairs(graphs.run(model, opt, list, pass_of(model, shares))) do
+  local pass, captured = pass_of(model, shares), opt.graphs
+  local graphed = captured and captured.model == model
+  for _, part in ipairs(graphed and captured:run(list, pass) or pass(list)) do
     loss = loss + part:item()
   end
   local info = opt:step()

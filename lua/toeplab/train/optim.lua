@@ -1,4 +1,4 @@
--- train/optim.lua -- optimisers: opt = tl.optim.adam(model, {lr=..}); each step opt:zero_grad(),
+-- train/optim.lua: optimisers: opt = tl.optim.adam(model, {lr=..}); each step opt:zero_grad(),
 -- loss:backward(), opt:step().
 
 local core = require "toeplab.core"

@@ -1,7 +1,6 @@
--- train/profile.lua -- where the time of a function goes: print(tl.profile(fn, ...)).
+-- train/profile.lua: where the time of a function goes: print(tl.profile(fn, ...)).
 
 local core = require "toeplab.core"
-local graphs = require "toeplab.train.graphs"
 
 local Profile = {}
 Profile.__index = Profile
@@ -25,11 +24,8 @@ end
 -- within fn is one.
 local function profile(fn, ...)
   local before, start = core.memory().system, core.sys.clock()
-  local was = graphs.on
   core.profile_start()
-  graphs.on = false -- a graph has no kernels of its own to count
   local done, problem = pcall(fn, ...)
-  graphs.on = was
   local kernels, sum = core.profile_stop(), 0.0
   local spent = core.sys.clock() - start
   if not done then error(problem, 0) end

@@ -1,4 +1,4 @@
--- train/schedule.lua -- learning rates: each maker returns a function of the update number, 1 for
+-- train/schedule.lua: learning rates: each maker returns a function of the update number, 1 for
 -- the first update.
 --
 -- Update number s has u = s - 1 updates behind it, and that is what the published codes count: with

@@ -316,7 +316,8 @@ end
 function experiment.is(v) return getmetatable(v) == Experiment end
 
 -- Runs the script at path, which returns an experiment. It may use every global but make none.
-function experiment.load(path)
+-- names: name -> what the script finds under it instead of the global; nil: all are the globals.
+function experiment.load(path, names)
   local kind = core.sys.kind(path)
   if kind == "folder" or kind == "other" or path:find "^/dev/" or path:find "^/proc/" then
     errors.usage("%s: is not a plain file; every worker reads it again", path)
@@ -326,7 +327,7 @@ function experiment.load(path)
   local text = file:read("a")
   file:close()
   if not text then errors.usage("%s: is not a file that can be read", path) end
-  local strict = setmetatable({}, {
+  local strict = setmetatable(config.copy(names or {}), {
     __index = function(_, key)
       local value = _G[key]
       if value == nil then

@@ -1,14 +1,25 @@
--- trials/identity.lua: the id of a trial: a hash of all that its numbers depend on.
+-- trials/identity.lua: the id of a trial: a hash of its configuration with the seed, of the code of
+-- its script and of the script's own modules, of its data, and of the engine's TL_NUMERICS.
+--
+-- The code of the engine and of the library is not part of it, so that a mended comment there makes
+-- no trial new: who changes what they compute raises TL_NUMERICS. The hash of that code is stored
+-- with each trial all the same (provenance.code_hash).
+local code = require "toeplab.trials.code"
 local core = require "toeplab.core"
 local corpus = require "toeplab.tasks.corpus"
-local devices = require "toeplab.trials.devices"
 local json = require "toeplab.base.json"
 local provenance = require "toeplab.trials.provenance"
+local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
--- The keys whose values name a corpus, and the sha256 of each: { corpus = "9f..." }. known: what
--- the hashes of names were, asked before.
+local identity = {}
+
+-- The number that the engine had when ids began to hold one: trials of before count as made by it.
+local FIRST = 1
+
+-- The keys whose values name a corpus, and the sha256 of each: { corpus = "9f..." }. known: a cache
+-- of hashes by the name of the corpus.
 local function data_of(exp, values, known)
   local hashes = {}
   local names = exp.data or (values.corpus and { "corpus" }) or {}
@@ -29,24 +40,84 @@ local function check_backend(exp, values, names)
   if not ok then errors.usage("%s: %s", exp:where("backend"), why) end
 end
 
+-- sha256 of the code of a module's file; a module in C is its bytes.
+local function module_hash(path)
+  local text = path:find "%.lua$" and core.sys.read_file(path)
+  return text and code.hash(text) or core.sha256_file(path)
+end
+
+-- config: the JSON text of the configuration, the seed included; script: a hash of the
+-- code of the script and of its modules; data: key -> sha256.
+local function id_of(config, script, data, numerics)
+  return core.sha256(json.encode { config = config, script = script, data = data,
+    numerics = numerics })
+end
+
 -- Gives each of the trials of exp its id, its folder below the results folder, the text of its
 -- configuration and the hashes of code and data.
-return function(exp, trials)
-  local codes, script = {}, core.sha256(exp.text)
-  local modules, backends, known = provenance.modules_hash(), {}, {}
+function identity.identify(exp, trials)
+  local script = core.sha256(code.hash(exp.text) .. provenance.modules_hash(module_hash))
+  local codes, backends, known = {}, {}, {}
   for i, backend in ipairs(core.backends()) do backends[i] = backend.name end
   backends[#backends + 1] = "auto"
   for _, t in ipairs(trials) do
     check_backend(exp, t.config, backends)
-    local data = data_of(exp, t.config, known)
-    local device = devices.file(t.config.device)
-    local code = codes[device or ""] or provenance.code_hash(device)
-    codes[device or ""] = code
-    t.code_hash, t.data_hash = code, next(data) and core.sha256(json.encode(data)) or ""
-    t.data = data
+    t.data = data_of(exp, t.config, known)
+    local device = t.config.device
+    codes[device] = codes[device] or provenance.code_hash(device)
+    t.code_hash = codes[device]
+    t.data_hash = next(t.data) and core.sha256(json.encode(t.data)) or ""
     t.json = t.json or json.encode(t.config)
-    t.id = core.sha256(json.encode { config = t.config, script = script, modules = modules,
-      code = code, data = data, seed = t.seed })
+    t.id = id_of(t.json, script, t.data, core.numerics)
     t.path = "runs/" .. t.id:sub(1, 12)
   end
 end
+
+-- ---- Trials of earlier programs ---------------------------------------------------------------
+
+-- The keys that every experiment has, and what trials from before there was such a key had.
+local usual = { device = "cpu", precision = "float32" }
+
+local function whole_config(store, text)
+  local values, complete = store:config(text), true
+  for key, value in pairs(usual) do
+    if values[key] == nil then values[key], complete = value, false end
+  end
+  return complete and text or json.encode(values)
+end
+
+-- The ids that the trials of the experiment from before schema 6 would have today -> what they
+-- have: of several the one that is furthest. Where the script has modules of its own, their text
+-- must be the same: only its hash is stored.
+local function earlier(store, exp)
+  local found, scripts = {}, {}
+  local modules = provenance.modules_hash(core.sha256_file)
+  local own = provenance.modules_hash(module_hash)
+  local function script_of(sweep)
+    local row = store:rows("SELECT source FROM sweeps WHERE id = ?", { sweep })[1]
+    return row and core.sha256(code.hash(row.source) .. own) or ""
+  end
+  for _, row in ipairs(store:rows([[SELECT id, sweep, config, provenance FROM trials
+      WHERE experiment = ? AND numerics IS NULL AND trashed IS NULL AND sweep IS NOT NULL
+      ORDER BY ended IS NULL AND status = 'done', ended = 'pruned', started]], { exp.name })) do
+    local about = store:object(row.provenance)
+    if (about.modules or "") == modules and not row.config:find(secrets.MASK, 1, true) then
+      scripts[row.sweep] = scripts[row.sweep] or script_of(row.sweep)
+      found[id_of(whole_config(store, row.config), scripts[row.sweep], about.data or {}, FIRST)] =
+        row.id
+    end
+  end
+  return found
+end
+
+-- Gives those of the trials that the store knows by an id of an earlier rule that id, so that they
+-- count as what they are there.
+function identity.find_earlier(store, exp, trials)
+  local found = core.numerics == FIRST and earlier(store, exp) or {}
+  for _, t in ipairs(trials) do
+    local id = found[t.id]
+    if id and not store:status(t.id) then t.id, t.path = id, "runs/" .. id:sub(1, 12) end
+  end
+end
+
+return identity

@@ -1,5 +1,6 @@
 -- trials/provenance.lua: what a result came from: code, command, machine, versions, environment.
 local core = require "toeplab.core"
+local devices = require "toeplab.trials.devices"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
@@ -22,9 +23,6 @@ function provenance.library()
   return path and path:match("^(.*)/[^/]*$") or "."
 end
 
--- The rooms whose code a trial's numbers depend on.
-local rooms = { "base", "models", "nn", "tasks", "train", "trials" }
-
 local function add_files(folder, list)
   for _, name in ipairs(core.sys.list(folder) or {}) do
     local path = folder .. "/" .. name
@@ -45,19 +43,18 @@ local function engine_files()
   return list
 end
 
--- sha256 of the engine, its backends and the library's files: what a trial's numbers depend on.
--- device: the file of the device it runs on, nil on the CPU.
+-- sha256 of all the code that a trial on a device ("cpu" unless named) is run by: the engine with
+-- its backends and the device's file, and every file of the library.
 function provenance.code_hash(device)
-  local files, hashes = {}, { core.version }
-  for _, room in ipairs(rooms) do add_files(provenance.library() .. "/" .. room, files) end
-  table.sort(files)
-  for _, path in ipairs(engine_files()) do files[#files + 1] = path end
-  files[#files + 1] = device
+  local files, hashes = engine_files(), { core.version }
+  add_files(provenance.library(), files)
+  files[#files + 1] = devices.file(device or "cpu")
   for i, path in ipairs(files) do
     local ok, hash = pcall(core.sha256_file, path)
     if not ok then errors.raise(errors.FAILED, "the program cannot be read: %s", tostring(hash)) end
     hashes[i + 1] = hash
   end
+  table.sort(hashes)
   return core.sha256(table.concat(hashes, "\n"))
 end
 
@@ -69,18 +66,19 @@ local function own_module(name)
   return path and path:sub(1, #library) ~= library and path or nil
 end
 
--- sha256 of the modules that a script has loaded and that are not the library's; "" if none.
-function provenance.modules_hash()
+-- One hash over the modules that a script has loaded and that are not the library's; "" if there
+-- are none. hash: a function that hashes the file at a path.
+function provenance.modules_hash(hash)
   local hashes = {}
   for _, name in ipairs(suggest.keys(package.loaded)) do
     local path = own_module(name)
-    if path then hashes[#hashes + 1] = name .. " " .. core.sha256_file(path) end
+    if path then hashes[#hashes + 1] = name .. " " .. hash(path) end
   end
   return #hashes > 0 and core.sha256(table.concat(hashes, "\n")) or ""
 end
 
--- Until the function that it returns is called, a script can require no more modules of its own:
--- modules_hash would not have had them, and a change of theirs would make no trial another one.
+-- Until the function that it returns is called, a script can require no more modules of its own: a
+-- trial's id does not hold their code, so that a change of theirs would make no trial another one.
 function provenance.close_modules()
   local function refuse(name)
     if not own_module(name) then return nil end
@@ -190,7 +188,7 @@ function provenance.collect(words)
   local commit, dirty = provenance.commit()
   return {
     commit = commit, dirty = dirty, command = shell.line(secrets.words(words)),
-    modules = provenance.modules_hash(),
+    modules = provenance.modules_hash(core.sha256_file),
     host = core.sys.hostname(), pid = core.sys.getpid(), threads = core.threads(),
     version = core.version, build = core.build_info(), environment = environment(),
     features = provenance.features(),

@@ -98,10 +98,10 @@ local function keep_text(self, kind, step, text, number)
   return self.folder .. "/" .. path
 end
 
--- For what backend = "auto" stands is kept with the trial as soon as it is chosen; what an earlier
--- attempt chose is chosen. Each new choice makes a new file, named after its sha256, and the row of
--- the old one becomes its row: a kill in between leaves the old row with the old file.
-function Trial:pin_backends()
+-- Calls fn(...) with the backends for "auto" that an earlier attempt of the trial chose, and stores
+-- every new choice at once. Each makes a new file, named after its sha256, and the row of the old
+-- file becomes its row: a kill in between leaves the old row with the old file.
+function Trial:with_backends(fn, ...)
   local text, old
   for _, a in ipairs(self.rows.artifacts) do
     if a.kind == "backends" then
@@ -114,11 +114,12 @@ function Trial:pin_backends()
       old = path
     end
   end
-  choices.begin(text, function(all)
+  local function store(all)
     local new = keep_text(self, "backends", 0, all, core.sha256(all):sub(1, 8))
     if old and old ~= new then core.sys.remove(old) end
     old = new
-  end)
+  end
+  return choices.with(text, store, fn, ...)
 end
 
 -- Stores a text of the current step with the trial, e.g. a sample; name ends up in a file name.

@@ -217,6 +217,7 @@ function kinds.train(case, backend)
     weight_decay = a.weight_decay, schedule = "inverse_sqrt", warmup = a.warmup,
     warmup_init_lr = a.warmup_init_lr,
   })
+  train.graph(model, opt)
   local ids, series = case:read "ids", { loss = {}, grad_norm = {}, lr = {} }
   for step = 1, a.steps do
     local batch = ids:narrow(1, step, 1):reshape(ids:dim(2), ids:dim(3))

@@ -36,7 +36,10 @@ t.test("the manual page has every verb, and no other", function()
 end)
 
 t.test("the manual page has every option of every verb", function()
-  local page, count = read "toeplab.1", 0
+  local page, count, forms = read "toeplab.1", 0, 1
+  while forms > 0 do -- a verb with several forms has as many lines above its text
+    page, forms = page:gsub("(\n%.It Ic (%l+)%f[^%w][^\n]*)\n%.It Ic %2%f[^%w]", "%1")
+  end
   local all = page:match "\n%.Sh VERBS.-\n%.It" -- options of every verb
   for _, verb in ipairs(verbs()) do
     local entry = page:match("\n%.It Ic " .. verb .. "%f[^%w].-\n%.It Ic ") or page

@@ -40,6 +40,7 @@ tl.seed(7)
 local model = tl.models.tnn_lm { vocab = 40, layers = 2, dim = 16, backend = "rac", dropout = 0.1,
   rpe_dim = 8, rpe_layers = 2, layout = "%s", norm = "%s" }
 local opt = tl.optim.adam(model, { lr = 0.003, clip = 1.0, schedule = "inverse_sqrt", warmup = 5 })
+tl.train.graph(model, opt)
 local s = tl.stream(3, "data")
 local text = {}
 for i = 1, 500 do text[i] = i %% 7 + s:below(4) end
@@ -151,7 +152,7 @@ return tl.experiment "device" {
     local data = tl.corpus("text:" .. ("how now brown cow, "):rep(40), { batch = 2, length = 16 })
     local model = tl.models.tnn_lm { vocab = data.vocab:size(), layers = 1, dim = c.width,
       rpe_dim = 4, rpe_layers = 1, dropout = 0.1 }
-    local opt = tl.optim.adam(model, { lr = 0.01 })
+    local opt = tl.train.graph(model, tl.optim.adam(model, { lr = 0.01 }))
     for step in t:steps(c.steps, model, opt, data) do
       if step == 5 and (t.seed == c.fail or os.getenv "FAIL") then error "on purpose" end
       t:log { loss = tl.train.lm_step(model, opt, data:batch(step)) }
@@ -260,7 +261,7 @@ local tl = require "toeplab"
 local checkpoint = require "toeplab.store.checkpoint"
 local state = checkpoint.read(%q)
 local model = tl.models.tnn_lm { vocab = %d, layers = 1, dim = 8, rpe_dim = 4, rpe_layers = 1 }
-local opt = tl.optim.adam(model, { lr = 0.01 })
+local opt = tl.train.graph(model, tl.optim.adam(model, { lr = 0.01 }))
 model:load(state.model)
 opt:load(state.optim)
 local ids = {}

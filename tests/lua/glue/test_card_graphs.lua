@@ -3,7 +3,6 @@
 local card = require("card").name
 local core = require "toeplab.core"
 core.use_device(card)
-local graphs = require "toeplab.train.graphs"
 local named = require "toeplab.base.streams"
 local tl = require "toeplab"
 local t = require "harness"
@@ -33,9 +32,9 @@ end
 local function both(make, steps, each)
   local lists, count, runs = {}, 0, 0
   for turn, on in ipairs { true, false } do
-    graphs.on = on
     local model = make()
     local opt = tl.optim.adam(model, { lr = 0.01, clip = 1.0 })
+    if on then tl.train.graph(model, opt) end
     local list = {}
     for step = 1, steps do
       local loss, info = each(model, opt, step)
@@ -45,9 +44,8 @@ local function both(make, steps, each)
       list[#list + 1] = ("%a"):format((p.tensor * p.tensor):sum():item())
     end
     lists[turn] = table.concat(list, "\n")
-    if on then count, runs = graphs.count(opt) end
+    if on then count, runs = opt.graphs:counts() end
   end
-  graphs.on = true
   t.eq(lists[1], lists[2])
   return count, runs
 end
@@ -154,28 +152,27 @@ end)
 t.test("a parameter that is trained from here on, and not by this optimiser", function()
   local sizes = {}
   for turn, on in ipairs { true, false } do
-    graphs.on = on
     local model = model_of()
     model.embed.weight:require_grad(false)
     local opt = tl.optim.adam(model, { lr = 0.01 })
+    if on then tl.train.graph(model, opt) end
     for step = 1, 7 do
       if step == 5 then model.embed.weight:require_grad() end
       plain(model, opt, step)
     end
     sizes[turn] = model.embed.weight:grad():abs():sum():item()
   end
-  graphs.on = true
   t.eq(sizes[1], sizes[2])
 end)
 
 t.test("an index out of range in a step that is a graph is told there", function()
   local model = model_of()
-  local opt = tl.optim.adam(model, {})
+  local opt = tl.train.graph(model, tl.optim.adam(model, {}))
   for step = 1, 4 do plain(model, opt, step) end
   local bad = batch(5):clone():fill(VOCAB)
   t.raises(tl.train.lm_step, "an index, 30, is out of range", model, opt, bad)
   t.ok(plain(model, opt, 5) > 0)
-  t.eq(select(2, graphs.count(opt)), 4)
+  t.eq(select(2, opt.graphs:counts()), 4)
 end)
 
 t.test("other streams: a seed in the middle of training", function()
@@ -200,7 +197,8 @@ end)
 
 t.test("gradients are there after a step, and gone when they are set to nil", function()
   local model = model_of()
-  local opt, weight = tl.optim.adam(model, {}), model.layers[1].token.u.weight
+  local opt = tl.train.graph(model, tl.optim.adam(model, {}))
+  local weight = model.layers[1].token.u.weight
   for step = 1, 4 do
     plain(model, opt, step)
     t.ok(weight:grad():abs():sum():item() > 0)
@@ -213,7 +211,7 @@ end)
 
 t.test("a step forgets what was recorded before it", function()
   local model = model_of()
-  local opt = tl.optim.adam(model, {})
+  local opt = tl.train.graph(model, tl.optim.adam(model, {}))
   for step = 1, 6 do
     tl.train.loss(model, tl.train.split(batch(step))):item()
     plain(model, opt, step)
@@ -268,14 +266,19 @@ t.test("parameters that are frozen in turn", function()
   end)
 end)
 
+-- Asks for graphs of another optimiser if opt has them.
+local function graphed_as(opt, model, other)
+  return opt.graphs and tl.train.graph(model, other) or other
+end
+
 t.test("two optimisers, of one model and of its parts", function()
   both(function() return model_of { layers = 2 } end, 9, function(model, opt, step)
-    opt.second = opt.second or tl.optim.sgd(model, { lr = 0.1 })
+    opt.second = opt.second or graphed_as(opt, model, tl.optim.sgd(model, { lr = 0.1 }))
     return plain(model, step % 2 == 0 and opt or opt.second, step)
   end)
   both(function() return model_of { layers = 2 } end, 9, function(model, opt, step)
-    opt.one = opt.one or tl.optim.adam(model.layers[1], {})
-    opt.two = opt.two or tl.optim.adam(model.layers[2], {})
+    opt.one = opt.one or graphed_as(opt, model, tl.optim.adam(model.layers[1], {}))
+    opt.two = opt.two or graphed_as(opt, model, tl.optim.adam(model.layers[2], {}))
     local loss, info = plain(model, step % 2 == 0 and opt.one or opt.two, step)
     if step == 6 then opt:step() end -- with what has gathered
     return loss, info
@@ -284,14 +287,14 @@ end)
 
 t.test("gradients are not recorded: the error is the same", function()
   local model = model_of()
-  local opt = tl.optim.adam(model, {})
+  local opt = tl.train.graph(model, tl.optim.adam(model, {}))
   for step = 1, 4 do plain(model, opt, step) end
   t.raises(function() core.no_grad(plain, model, opt, 5) end, "was not recorded")
 end)
 
 t.test("no stream comes to be by a graph", function()
   local model = model_of()
-  local opt = tl.optim.adam(model, {})
+  local opt = tl.train.graph(model, tl.optim.adam(model, {}))
   for step = 1, 4 do plain(model, opt, step) end
   tl.seed(7)
   t.eq(named.list(), {})
@@ -308,7 +311,7 @@ end)
 
 t.test("a profile counts kernels", function()
   local model = model_of()
-  local opt = tl.optim.adam(model, {})
+  local opt = tl.train.graph(model, tl.optim.adam(model, {}))
   for step = 1, 4 do plain(model, opt, step) end
   local kernels = {}
   for _, k in ipairs(tl.profile(plain, model, opt, 5).kernels) do kernels[k.name] = k.calls end
@@ -317,32 +320,38 @@ end)
 
 -- ---- What has no graph --------------------------------------------------------------------------
 
-t.test("modules and functions of a script are asked at each step", function()
+t.test("without a request, modules and functions of a script are asked at each step", function()
   local Mixer = tl.nn.class("Mixer", {}, {})
   local calls = 0
   function Mixer:forward(x)
     calls = calls + 1
     return x * (1 / calls)
   end
-  t.eq(both(function()
-    calls = 0
-    return model_of { mixer = function() return Mixer() end }
-  end, 4, plain), 0)
-  t.eq(both(function()
-    calls = 0
+  local function mixed() return model_of { mixer = function() return Mixer() end } end
+  local function encoded()
     return model_of { encoder = function(points)
       calls = calls + 1
       return core.zeros(points:dim(1), 24) + 1 / calls
     end }
-  end, 4, plain), 0)
+  end
+  for _, make in ipairs { mixed, encoded } do
+    calls = 0
+    local model = make()
+    local opt = tl.optim.adam(model, {})
+    local before = calls
+    for step = 1, 4 do plain(model, opt, step) end
+    t.eq({ calls - before, opt.graphs }, { 4 })
+  end
 end)
 
-t.test("a model that is no module, and an optimiser without a list of parameters", function()
+t.test("another model than the one asked for, and what is no module or no optimiser", function()
   local model = model_of()
-  local opt = tl.optim.adam(model, {})
+  local opt = tl.train.graph(model, tl.optim.adam(model, {}))
   local thin = { train = function() end, loss = function(_, ...) return model:loss(...) end }
   for step = 1, 4 do plain(thin, opt, step) end
-  t.eq(graphs.count(opt), 0)
+  t.eq(opt.graphs:counts(), 0)
+  t.raises(tl.train.graph, "takes a module and its optimiser", thin, opt)
+  t.raises(tl.train.graph, "takes a module and its optimiser", model, {})
 end)
 
 t.done()

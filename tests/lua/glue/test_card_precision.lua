@@ -120,7 +120,7 @@ t.test("a model trains in each", function()
       tl.seed(7)
       local model = tl.models.tnn_lm { vocab = 20, layers = 1, dim = 16, rpe_dim = 8,
         rpe_layers = 1 }
-      local opt = tl.optim.adam(model, { lr = 0.02, clip = 1.0 })
+      local opt = tl.train.graph(model, tl.optim.adam(model, { lr = 0.02, clip = 1.0 }))
       local list = {}
       for i = 1, 33 do list[i] = i * i %% 20 end
       tl.precision "%s"

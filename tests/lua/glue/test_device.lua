@@ -14,7 +14,7 @@ local core = require "toeplab.core"
 tl.seed(7)
 local model = tl.models.tnn_lm { vocab = 40, layers = 2, dim = 16, backend = "%s", decay = "none",
   dropout = 0.1, rpe_dim = 8, rpe_layers = 2 }
-local opt = tl.optim.adam(model, { lr = 0.01, clip = 1.0 })
+local opt = tl.train.graph(model, tl.optim.adam(model, { lr = 0.01, clip = 1.0 }))
 local s = core.stream(3, "data")
 local text = {}
 for i = 1, 500 do text[i] = s:below(40) end

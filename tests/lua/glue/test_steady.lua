@@ -7,7 +7,7 @@ local function small_step()
   tl.seed(1)
   local model = tl.models.tnn_lm { vocab = 97, layers = 2, dim = 64, rpe_dim = 16, rpe_layers = 2,
     backend = "rac" }
-  local opt = tl.optim.adam(model, { clip = 1.0, weight_decay = 0.1 })
+  local opt = tl.train.graph(model, tl.optim.adam(model, { clip = 1.0, weight_decay = 0.1 }))
   local rows, s = {}, tl.stream_of "data"
   for i = 1, 4 do
     rows[i] = {}

@@ -81,7 +81,7 @@ end
 -- Writes the last trial's model to FOLDER/m.h5; returns as generate, of words with that.
 local function converted(folder, options, words)
   local program, out = core.sys.executable(), folder .. "/out"
-  local _, _, code = os.execute(("'%s' convert -C %s/results @last %s -o %s/m.h5 >%s"):format(
+  local _, _, code = os.execute(("'%s' generate -C %s/results @last %s -o %s/m.h5 >%s"):format(
     program, folder, options, folder, out))
   t.eq(code, 0)
   local said = t.read(out)
@@ -244,7 +244,7 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
       refused("-p a " .. options, 2, want)
       t.eq(t.read(folder .. "/out"), "")
     end
-    local _, _, code = os.execute(("'%s' convert -C %s/results @last -o %s/m 2>%s/err"):format(
+    local _, _, code = os.execute(("'%s' generate -C %s/results @last -o %s/m 2>%s/err"):format(
       core.sys.executable(), folder, folder, folder))
     t.eq({ code, core.sys.exists(folder .. "/m") }, { 2, false })
     t.ok(t.read(folder .. "/err"):find "must end in %.h5", t.read(folder .. "/err"))

@@ -65,7 +65,6 @@ test("piecewise: parameters and gradients", function()
   local e = nn.Piecewise(3, { nodes = 9, lambda = 0.8 })
   for _, zero in ipairs { "plus", "literal", "mean" } do
     e.opt.zero = zero
-    e.places.lag = {}
     check_gradients(e, core.range(-6, 6), 7, "lag")
   end
   check_gradients(e, core.tensor { -1, -0.3, 0, 0.1, 0.77, 1 }, 4, "warp")

@@ -3,6 +3,7 @@ local t = require "harness"
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local published_tables = require "toeplab.trials.published_tables"
+local records = require "toeplab.store.records"
 local sweeps = require "sweeps"
 
 local program = "'" .. core.sys.executable() .. "'"
@@ -232,6 +233,27 @@ t.test("more seeds of the same settings are put together, other settings are not
     local _, code, said = run(folder, "tnn/table10 scale=paper")
     t.eq(code, 2)
     t.ok(said:find("there are: decays scale=smoke; decays scale=laptop", 1, true), said)
+  end)
+end)
+
+t.test("a row of several codes or numerics says so; a script with a comment is the same", function()
+  t.in_folder(function(folder)
+    sweep(folder, { source = "f()", seeds = { 1, 2 } })
+    t.ok(not run(folder, "tnn/table10"):find "version of the code")
+    sweep(folder, { source = "f() -- a comment", seeds = { 3 },
+      overrides = { "scale=laptop", "seeds=3" } }, function(trial)
+      trial.code = trial.config.decay == 0.99 and "other" or nil
+    end)
+    local text = run(folder, "tnn/table10")
+    t.ok(text:find "over 3 seeds", text)
+    t.ok(text:find("made by more than one version of the code: 0.99 (ours) (toeplab run --redo "
+      .. "makes them again)", 1, true), text)
+    t.ok(not text:find "numerics", text)
+    local store = records.open(folder, "w")
+    store:rows "UPDATE trials SET numerics = 2 WHERE code_hash = 'other'"
+    store:close()
+    text = run(folder, "tnn/table10")
+    t.ok(text:find("of the numerics 1 and 2: results of one may differ", 1, true), text)
   end)
 end)
 

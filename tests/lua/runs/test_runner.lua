@@ -95,12 +95,14 @@ t.test("a trial that is done is not run again", function()
   end)
 end)
 
-t.test("another value, seed or text of the script is another trial", function()
+t.test("another value, seed or code of the script is another trial, a comment is not", function()
   in_folder(function(folder)
     t.eq(run(folder), 0)
     t.eq(run(folder, { "steps=5" }), 0)
     t.eq(run(folder, { "seed=2" }), 0)
     t.eq(run(folder, {}, "-- changed\n" .. script), 0)
+    t.eq(#query(folder, "SELECT DISTINCT id FROM v_trials"), 3)
+    t.eq(run(folder, {}, "local changed = 1\n" .. script), 0)
     t.eq(#query(folder, "SELECT DISTINCT id FROM v_trials"), 4)
   end)
 end)
@@ -292,10 +294,10 @@ local function program(folder, text)
   return fine, read(folder .. "/said")
 end
 
-t.test("a module of one's own that changes makes another trial", function()
+t.test("a module of one's own whose code changes makes another trial", function()
   in_folder(function(folder)
     local text = 'local own = require "own_part"\n' .. script:gsub("steps = 12", "steps = own")
-    for _, own in ipairs { "return 1", "return 1", "return 1 -- changed" } do
+    for _, own in ipairs { "return 1", "return 1 -- changed", "return 1 + 0" } do
       write(folder .. "/own_part.lua", own)
       t.ok(program(folder, text))
     end

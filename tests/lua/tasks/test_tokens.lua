@@ -275,35 +275,35 @@ end)
 
 -- ---- The command --------------------------------------------------------------------------------
 
-t.test("toeplab bpe train", function()
+t.test("toeplab data bpe", function()
   local text, out = write("train.txt", long), folder .. "/out.bpe"
-  local said, code = process("", ("bpe train %s --size 300 --out %s"):format(text, out))
+  local said, code = process("", ("data bpe %s --size 300 --out %s"):format(text, out))
   t.ok(code == 0 and said:find "300 tokens learnt from", said)
   local first = read(out)
-  t.eq({ process("", ("bpe train %s -q -s 300 -o %s"):format(text, out)) }, { "", 0 })
+  t.eq({ process("", ("data bpe %s -q -s 300 -o %s"):format(text, out)) }, { "", 0 })
   t.ok(read(out) == first, "the second file is another")
   for words, want in pairs {
-    [""] = "usage: toeplab bpe train", ["learn x"] = "usage: toeplab bpe train",
-    ["train " .. text .. " --size 300"] = "usage: toeplab bpe train",
-    ["train " .. text .. " --size 200 --out x"] = "at least 256",
-    ["train none.txt --size 300 --out x"] = "none.txt: No such file",
-    ["train wikitext-2 --size 300 --out x"] = "wikitext%-2 is not here",
+    [""] = "usage: toeplab data bpe", ["x y"] = "usage: toeplab data bpe",
+    [text .. " --size 300"] = "usage: toeplab data bpe",
+    [text .. " --size 200 --out x"] = "at least 256",
+    ["none.txt --size 300 --out x"] = "none.txt: No such file",
+    ["wikitext-2 --size 300 --out x"] = "wikitext%-2 is not here",
   } do
-    said, code = process("XDG_CACHE_HOME=" .. folder, "bpe " .. words)
+    said, code = process("XDG_CACHE_HOME=" .. folder, "data bpe " .. words)
     t.ok(code == 2 and said:find(want), said)
   end
-  said, code = process("", ("bpe train %s --size 99999 --out %s/none"):format(text, folder))
+  said, code = process("", ("data bpe %s --size 99999 --out %s/none"):format(text, folder))
   t.ok(code == 2 and said:find "train.txt: bpe: the text gives %d+ tokens, 99999 are asked for",
     said)
   t.ok(not core.sys.exists(folder .. "/none"))
 end)
 
-t.test("toeplab bpe train writes over merges only", function()
+t.test("toeplab data bpe writes over merges only", function()
   local text = write("train.txt", long)
   assert(os.execute("mkfifo " .. quote(folder .. "/pipe")))
   for name, want in pairs { ["train.txt"] = "is there and holds no merges", pipe = "no plain file",
     ["."] = "no plain file", ["none/x"] = "there is no folder " .. folder .. "/none/" } do
-    local said, code = process("", ("bpe train %s --size 260 --out %s/%s"):format(text, folder,
+    local said, code = process("", ("data bpe %s --size 260 --out %s/%s"):format(text, folder,
       name))
     t.ok(code == 2 and said:find(want, 1, true), said)
   end

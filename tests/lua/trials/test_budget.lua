@@ -4,7 +4,6 @@ local experiment = require "toeplab.trials.experiment"
 local journal = require "toeplab.store.journal"
 local plan = require "toeplab.trials.plan"
 local prune = require "toeplab.trials.prune"
-local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
 local stores = require "stores"
 local t = require "harness"
@@ -199,9 +198,9 @@ t.test("a worker whose coordinator is gone begins nothing", function()
     local exp = experiment.load(path)
     local first = plan.trials(exp, { "steps=1" })[1]
     core.sys.mkdir(folder .. "/results/runs/one")
-    t.write(folder .. "/in", wire.line("trial", 1, worker.check(exp, first, provenance.code_hash()),
+    t.write(folder .. "/in", wire.line("trial", worker.pack(first.config), worker.check(exp),
       "runs/one", 1, 0.0))
-    t.eq({ os.execute(("'%s' worker '%s' --dir '%s/results' steps=1 <'%s/in' 3>'%s/out'"):format(
+    t.eq({ os.execute(("'%s' worker '%s' --dir '%s/results' <'%s/in' 3>'%s/out'"):format(
       core.sys.executable(), path, folder, folder, folder)) }, { true, "exit", 0 })
     t.eq(core.sys.read_file(folder .. "/out"), "")
     t.eq({ journal.read(folder .. "/results/runs/one/events-1.jnl", 0) }, { {}, 0 })

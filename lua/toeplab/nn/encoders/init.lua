@@ -1,4 +1,4 @@
--- nn/encoders/init.lua -- encoders by name, and which of them a backend can ask.
+-- nn/encoders/init.lua: encoders by name, and which of them a backend can ask.
 
 local core = require "toeplab.core"
 local class = require "toeplab.nn.class"

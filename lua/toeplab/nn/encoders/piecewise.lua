@@ -1,6 +1,7 @@
--- nn/encoders/piecewise.lua -- Piecewise, the encoder of SKI: piecewise linear in the warped lag.
+-- nn/encoders/piecewise.lua: Piecewise, the encoder of SKI: piecewise linear in the warped lag.
 
 local core = require "toeplab.core"
+local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
@@ -31,19 +32,11 @@ local Piecewise = class("Piecewise", {
 
 Piecewise.domains = { lag = true, warp = true }
 
-function Piecewise:build(o)
-  for _, name in ipairs { "neg", "pos" } do
-    local t = core.zeros(o.nodes // 2, o.dim)
-    self[name] = initial.parameter(initial.init.normal(t, 0, o.deviation))
-  end
-  self.places = { lag = setmetatable({}, { __mode = "k" }), -- by points
-    warp = setmetatable({}, { __mode = "k" }) }
-end
-
 local zeros = { plus = 1.0, literal = 0.0 }
 
-local function place(self, points, domain)
-  local o, half = self.opt, self.opt.nodes // 2
+-- Between which nodes the points of a domain fall.
+local function place(o, points, domain)
+  local half = o.nodes // 2
   local function at(x)
     if x < -1 or x > 1 then error(("Piecewise: the point %g is not in [-1,1]"):format(x), 0) end
     return rows.cell((x + 1) * half, o.nodes)
@@ -55,12 +48,21 @@ local function place(self, points, domain)
   end)
 end
 
+function Piecewise:build(o)
+  for _, name in ipairs { "neg", "pos" } do
+    local t = core.zeros(o.nodes // 2, o.dim)
+    self[name] = initial.parameter(initial.init.normal(t, 0, o.deviation))
+  end
+  self.places = {}
+  for domain in pairs(Piecewise.domains) do
+    self.places[domain] = cache.reading(function(points) return place(o, points, domain) end)
+  end
+end
+
 -- domain: "lag" unless given.
 function Piecewise:forward(points, _, domain)
-  local places = self.places[domain or "lag"]
-  if not places[points] then places[points] = place(self, points, domain or "lag") end
   local t = core.concat({ self.neg, core.zeros(1, self.opt.dim), self.pos }, 1)
-  return rows.interpolate(t, places[points])
+  return rows.interpolate(t, self.places[domain or "lag"](points))
 end
 
 return { Piecewise = Piecewise }

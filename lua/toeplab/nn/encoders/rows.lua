@@ -1,12 +1,12 @@
--- nn/encoders/rows.lua -- what encoders that are tables share: rows put at lags, and rows
+-- nn/encoders/rows.lua: what encoders that are tables share: rows put at lags, and rows
 -- interpolated.
 
 local core = require "toeplab.core"
-local memo = require "toeplab.nn.memo"
+local cache = require "toeplab.nn.cache"
 
 local rows = {}
 
-local ends = memo.of(function(points)
+local ends = cache.reading(function(points)
   return { math.tointeger(points:get(1)), math.tointeger(points:get(points:dim(1))) }
 end)
 

@@ -1,4 +1,4 @@
--- nn/encoders/rpe.lua -- RPE, the relative position encoder: a small network from a lag, or another
+-- nn/encoders/rpe.lua: RPE, the relative position encoder: a small network from a lag, or another
 -- point that a backend names, to coefficients.
 
 local core = require "toeplab.core"

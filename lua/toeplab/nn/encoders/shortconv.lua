@@ -1,4 +1,4 @@
--- nn/encoders/shortconv.lua -- ShortConv, the encoder of a short convolution.
+-- nn/encoders/shortconv.lua: ShortConv, the encoder of a short convolution.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class

@@ -1,9 +1,9 @@
--- nn/encoders/ssm.lua -- SSM, the encoder of diagonal state space models.
+-- nn/encoders/ssm.lua: SSM, the encoder of diagonal state space models.
 
 local core = require "toeplab.core"
+local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
-local kept = require "toeplab.nn.kept"
 local options = require "toeplab.base.options"
 local rows = require "toeplab.nn.encoders.rows"
 
@@ -30,8 +30,20 @@ local fields = {
 -- starting as S4D-Lin: exp(a) = 1/2, w_m = pi m, E|C|^2 = 1.
 local Kernel = class("Kernel", fields, { "dim" })
 
+-- 0, step, .. (count of them).   [1,count,1]
+local function lags(count, step)
+  return core.affine(core.range(0, count - 1), step, 0):reshape(1, count, 1)
+end
+
+-- A lag below count is step q + r with r < step, about sqrt(count): the values of step q, those of
+-- r, and step.
+local function coarse_and_fine(count)
+  local step = math.ceil(math.sqrt(count))
+  return { lags((count + step - 1) // step, step), lags(step, 1), step }
+end
+
 function Kernel:build(o)
-  self.lags = {} -- by count; a card would be sent them each time
+  self.lags = cache.recent(coarse_and_fine)
   local half = o.state // 2
   local low, high = math.log(o.dt_min), math.log(o.dt_max)
   if low > high then
@@ -60,16 +72,6 @@ local function weights(self, re, z_re, z_im)
   return times(self.c_re, self.c_im, g_re, g_im)
 end
 
--- 0, step, .. (count of them).   [1,count,1]
-local function lags(count, step)
-  return core.affine(core.range(0, count - 1), step, 0):reshape(1, count, 1)
-end
-
--- The multiples of step below count, and what is below step.
-local function coarse_and_fine(count, step)
-  return { lags((count + step - 1) // step, step), lags(step, 1) }
-end
-
 -- exp(z l) for the lags l [1,count,1], as its two parts.   [dim,count,s]
 local function powers(z_re, z_im, l)
   local count = l:dim(2)
@@ -79,11 +81,10 @@ local function powers(z_re, z_im, l)
   return size * core.cos(angle), size * core.sin(angle)
 end
 
--- l = step q + r with r < step, about sqrt(count), so that k is a product of two small matrices
--- per channel and exp(z l) is never stored for all l.
+-- By coarse and fine lags k is a product of two small matrices per channel, and exp(z l) is never
+-- stored for all l.
 function Kernel:forward(count)
-  local step = math.ceil(math.sqrt(count))
-  local coarse, fine = table.unpack(kept(self.lags, count, coarse_and_fine, count, step))
+  local coarse, fine, step = table.unpack(self.lags(count))
   local dt, re = core.exp(self.log_dt):reshape(-1, 1), -core.exp(self.a)
   local z_re, z_im = re * dt, self.w * dt
   local w_re, w_im = weights(self, re, z_re, z_im)
@@ -108,18 +109,18 @@ local SSM = class("SSM", all, { "dim" })
 
 SSM.domains = { lag = true }
 
-function SSM:build(o)
-  local more = { state = o.state, dt_min = o.dt_min, dt_max = o.dt_max }
-  self.past = Kernel(o.dim, more)
-  if not o.causal then self.future = Kernel(o.dim, more) end
-  self.orders = {} -- by length
-  if o.skip then self.skip = parameter(init.normal(core.zeros(1, o.dim), 0, 1)) end
-end
-
 local function reversed(count)
   local ids = {}
   for i = 1, count do ids[i] = count - i end
   return core.ids(ids)
+end
+
+function SSM:build(o)
+  local more = { state = o.state, dt_min = o.dt_min, dt_max = o.dt_max }
+  self.past = Kernel(o.dim, more)
+  if not o.causal then self.future = Kernel(o.dim, more) end
+  self.orders = cache.recent(reversed)
+  if o.skip then self.skip = parameter(init.normal(core.zeros(1, o.dim), 0, 1)) end
 end
 
 function SSM:forward(points)
@@ -127,7 +128,7 @@ function SSM:forward(points)
   local past, parts = self.past(last + 1), {}
   if first < 0 and not self.future then error("SSM: causal, and asked for a negative lag", 0) end
   if first < 0 then
-    parts[1] = self.future(-first):gather(kept(self.orders, first, reversed, -first))
+    parts[1] = self.future(-first):gather(self.orders(-first))
   end
   if self.skip then
     parts[#parts + 1] = past:narrow(1, 1, 1) + self.skip

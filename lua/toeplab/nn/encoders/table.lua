@@ -1,7 +1,8 @@
--- nn/encoders/table.lua -- Table and FrequencyTable, the encoders without a network: coefficients,
+-- nn/encoders/table.lua: Table and FrequencyTable, the encoders without a network: coefficients,
 -- or values of a frequency response, are free parameters.
 
 local core = require "toeplab.core"
+local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
@@ -10,7 +11,7 @@ local rows = require "toeplab.nn.encoders.rows"
 -- coef of lag k is a row of a table, 0 from lag length on (TNN, Table 9).
 --   points [p]   coef [p,dim]
 -- zero [1,dim], pos [length-1,dim] (lags 1..), neg [length-1,dim] (lags -(length-1)..-1) ~ N(0,1);
--- neg is kept and counted in causal models too, as in the published ones.
+-- neg is a parameter, and counted, in causal models too, as in the published ones.
 local Table = class("Table", {
   dim = options.field { type = "int", min = 1 },
   length = options.field { default = 512, min = 2 },
@@ -48,15 +49,9 @@ local FrequencyTable = class("FrequencyTable", {
 
 FrequencyTable.domains = { frequency = true }
 
-function FrequencyTable:build(o)
-  local t = initial.init.normal(core.zeros(o.length, o.dim), 0, o.deviation)
-  self.table = initial.parameter(t)
-  if o.dc then self.dc = initial.parameter(core.ones(1, o.dim)) end
-  self.places = setmetatable({}, { __mode = "k" }) -- by points
-end
-
-local function place(self, points)
-  local count, dc = self.opt.length, self.opt.dc
+-- Between which rows the frequencies fall.
+local function place(o, points)
+  local count, dc = o.length, o.dc
   return rows.between(points, function(omega)
     if not dc then return rows.cell(omega / math.pi * (count - 1), count) end
     if omega == 0 then return 0, 0, 0 end
@@ -65,10 +60,16 @@ local function place(self, points)
   end)
 end
 
+function FrequencyTable:build(o)
+  local t = initial.init.normal(core.zeros(o.length, o.dim), 0, o.deviation)
+  self.table = initial.parameter(t)
+  if o.dc then self.dc = initial.parameter(core.ones(1, o.dim)) end
+  self.places = cache.reading(function(points) return place(o, points) end)
+end
+
 function FrequencyTable:forward(points)
-  if not self.places[points] then self.places[points] = place(self, points) end
   local t = self.dc and core.concat({ self.dc, self.table }, 1) or self.table
-  return rows.interpolate(t, self.places[points])
+  return rows.interpolate(t, self.places(points))
 end
 
 return { Table = Table, FrequencyTable = FrequencyTable }

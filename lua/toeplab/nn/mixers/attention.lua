@@ -1,10 +1,10 @@
--- nn/mixers/attention.lua -- softmax attention: multi-head, and the gated one of TNN's Table 7.
+-- nn/mixers/attention.lua: softmax attention: multi-head, and the gated one of TNN's Table 7.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
 local act = require "toeplab.nn.act"
+local cache = require "toeplab.nn.cache"
 local Dropout = require("toeplab.nn.dropout").Dropout
-local kept = require "toeplab.nn.kept"
 local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.base.options"
 local position = require "toeplab.nn.mixers.position"
@@ -28,7 +28,7 @@ local function attend(self, q, k, v)
   q, k, v = split(q, heads), split(k, heads), split(v, heads)
   local scores = core.affine(core.matmul(q, k, false, true), 1 / math.sqrt(q:dim(4)), 0)
   if self.opt.positions == "alibi" then
-    scores = scores + kept(self.bias, n, position.alibi_bias, heads, n)
+    scores = scores + self.bias(n)
   end
   local weights = core.softmax(scores, self.opt.causal)
   if self.drop then weights = self.drop(weights) end
@@ -53,7 +53,7 @@ local function prepare(self, o, width)
     error(("%s: %d and %d channels do not divide into %d heads"):format(
       self.kind, o.dim, width, o.heads), 0)
   end
-  self.bias = {} -- by length
+  self.bias = cache.recent(function(n) return position.alibi_bias(o.heads, n) end)
   if o.dropout > 0 then self.drop = Dropout(o.dropout) end
   if o.positions == "sinusoidal" then self.position = position.Sinusoidal(o.dim) end
 end

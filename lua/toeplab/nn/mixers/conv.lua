@@ -1,4 +1,4 @@
--- nn/mixers/conv.lua -- Conv: a depthwise convolution over positions.
+-- nn/mixers/conv.lua: Conv: a depthwise convolution over positions.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class

@@ -1,9 +1,9 @@
--- nn/mixers/decay.lua -- Decay: coef_k <- coef_k gamma^|k|, gamma fixed, per channel, or learnable.
+-- nn/mixers/decay.lua: Decay: coef_k <- coef_k gamma^|k|, gamma fixed, per channel, or learnable.
 
 local core = require "toeplab.core"
+local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
-local memo = require "toeplab.nn.memo"
 local options = require "toeplab.base.options"
 local alibi_slopes = require("toeplab.nn.mixers.position").alibi_slopes
 
@@ -75,7 +75,7 @@ function Decay:value()
 end
 
 -- Whether all numbers of gamma are the same.
-local even = memo.of(function(gamma)
+local even = cache.reading(function(gamma)
   local first = gamma:get(1)
   return gamma:amax():item() == first and core.neg(gamma):amax():item() == -first
 end)

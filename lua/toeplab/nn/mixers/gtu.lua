@@ -1,4 +1,4 @@
--- nn/mixers/gtu.lua -- GTU, the gated Toeplitz unit: the token mixer of a TNN.
+-- nn/mixers/gtu.lua: GTU, the gated Toeplitz unit: the token mixer of a TNN.
 
 local class = require("toeplab.nn.class").class
 local act = require "toeplab.nn.act"

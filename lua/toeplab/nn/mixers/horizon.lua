@@ -1,4 +1,4 @@
--- nn/mixers/horizon.lua -- the decay horizon: at which lag a kernel that decays may be cut, and
+-- nn/mixers/horizon.lua: the decay horizon: at which lag a kernel that decays may be cut, and
 -- what is lost.
 --
 -- With t_k = act(e_k gamma^|k|), |act(v)| <= |v|, |e_k| <= E and |x| <= X, cutting all lags from K
@@ -56,8 +56,8 @@ function horizon.at(o, n, gamma)
   return count, 2 * rest / (1 + gamma - 2 * gamma ^ n)
 end
 
--- Lags nearer than this are kept at any length, for max_lag and horizon of the options o of a TNO
--- and gamma as above; nil: all are.
+-- Coefficients of this lag and longer ones are cut at any length, by max_lag and horizon of the
+-- options o of a TNO, with gamma as above; nil: none are.
 function horizon.lags(o, gamma)
   local count = o.max_lag
   if o.horizon then

@@ -1,9 +1,9 @@
--- nn/mixers/position.lua -- absolute and linear position information for attention: sinusoids and
+-- nn/mixers/position.lua: absolute and linear position information for attention: sinusoids and
 -- ALiBi.
 
 local core = require "toeplab.core"
+local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
-local kept = require "toeplab.nn.kept"
 local options = require "toeplab.base.options"
 
 -- y = x + P,  P[i,2j] = sin(i 10000^(-2j/dim)),  P[i,2j+1] = cos of the same (Vaswani et al. 2017).
@@ -18,13 +18,12 @@ local function sinusoids(n, dim)
   return core.concat({ sin, cos }, 3):reshape(n, -1):narrow(2, 1, dim)
 end
 
-function Sinusoidal:build()
-  self.tables = {} -- by length
+function Sinusoidal:build(o)
+  self.tables = cache.recent(function(n) return sinusoids(n, o.dim) end)
 end
 
 function Sinusoidal:forward(x)
-  local n = x:dim(2)
-  return x + kept(self.tables, n, sinusoids, n, self.opt.dim)
+  return x + self.tables(x:dim(2))
 end
 
 -- The slopes of ALiBi (Press et al. 2022) for h heads: 2^(-8/h), 2^(-16/h), ... for a power of 2;

@@ -1,96 +1,14 @@
--- nn/mixers/tno.lua -- TNO, the Toeplitz neural operator: an encoder, a decay, and a backend.
+-- nn/mixers/tno.lua: TNO, the Toeplitz neural operator: an encoder, a decay, and a backend.
 
 local core = require "toeplab.core"
-local choices = require "toeplab.nn.choices"
 local class = require("toeplab.nn.class")
 local act = require "toeplab.nn.act"
+local coefficients = require "toeplab.nn.coefficients"
 local decays = require "toeplab.nn.mixers.decay"
 local encoders = require "toeplab.nn.encoders"
 local horizon = require "toeplab.nn.mixers.horizon"
 local initial = require "toeplab.nn.initial"
-local keep = require "toeplab.nn.kept"
-local memo = require "toeplab.nn.memo"
 local options = require "toeplab.base.options"
-local suggest = require "toeplab.base.suggest"
-
--- Plans in use by any layer, by problem: equal layers share one. A layer keeps those of its last
--- few lengths.
-local plans = setmetatable({}, { __mode = "v" })
-
-local function problem(backend, given, ...)
-  local words = { backend, ... }
-  for _, name in ipairs(suggest.keys(given)) do
-    words[#words + 1] = name .. "=" .. tostring(given[name])
-  end
-  return table.concat(words, " ")
-end
-
-local function plan(o, n, backend, given)
-  local key = problem(backend, given, n, o.dim, tostring(o.causal))
-  if not plans[key] then
-    local operator = core.tno(backend, n, o.dim, o.causal, given)
-    plans[key] = { operator = operator, points = operator:points() }
-  end
-  return plans[key]
-end
-
-local function takes_lags(backend)
-  for _, b in ipairs(core.backends()) do
-    for _, option in ipairs(b.name == backend and b.options or {}) do
-      if option.name == "lags" then return true end
-    end
-  end
-  return false
-end
-
--- A plan for lags nearer than count, by a backend that need not be told of the others; or nil.
-local function short_plan(o, n, count)
-  local backend, own = o.backend == "auto" and "rac" or o.backend, o.backend_options.lags
-  if not takes_lags(backend) then return nil end
-  local given = {}
-  for name, value in pairs(o.backend_options) do given[name] = value end
-  own = math.tointeger(own) or 0 -- 0: all
-  given.lags = own > 0 and math.min(own, count) or count
-  return plan(o, n, backend, given)
-end
-
--- The backend in use at length n.
-local function backend_of(o, n)
-  return o.backend == "auto" and choices.of(n, o.dim, o.causal) or o.backend
-end
-
--- While nn.cached runs, and nn.shared: module -> length -> {coef =, own = what the backend keeps}.
-local kept, shared
-local order -- of shared: a list of {module, length}
-
--- Runs fn(...), in which no parameter may change, and computes the coefficients of each TNO once
--- per length as long as nothing is recorded. For evaluation and generation.
-local function cached(fn, ...)
-  local outer = kept
-  kept = kept or setmetatable({}, { __mode = "k" })
-  local results = table.pack(pcall(fn, ...))
-  kept = outer
-  if not results[1] then error(results[2], 0) end
-  return table.unpack(results, 2, results.n)
-end
-
--- Runs fn(...), which goes backward from several losses and changes no parameter, and then backward
--- through the encoders, once for all of them: meanwhile the coefficients of each TNO are leaves,
--- computed once per length, where their gradients gather. Encoders of the user's own, which might
--- draw random numbers, run each time.
-local function share(fn, ...)
-  local outer, outer_order = shared, order
-  local mine, list = {}, {}
-  shared, order = mine, list
-  local results = table.pack(pcall(fn, ...))
-  shared, order = outer, outer_order
-  if not results[1] then error(results[2], 0) end
-  for _, use in ipairs(list) do
-    local module, n = table.unpack(use)
-    module:descend(n, mine[module][n].coef:grad())
-  end
-  return table.unpack(results, 2, results.n)
-end
 
 -- y = T x per channel,  T_ij = t_(i-j),  t_k = act(encoder(k) gamma^|k|) (TNN, Eq. 4 and 8).
 --   x, y [b,n,dim]
@@ -101,10 +19,11 @@ end
 --   "table"      nn.Table; by frequency nn.FrequencyTable
 --   "piecewise"  nn.Piecewise   "ssm" nn.SSM   "conv" nn.ShortConv: with encoder_options
 --   a module or a function of (points, n, domain) -> [p, width dim]
--- It is float32 with any precision: rounded factors would make its gradients wrong by more than
--- they are. One that cannot be asked there is refused (encoders.lua). With max_lag or a horizon
--- (horizon.lua) it is asked at shorter lags only, and the backend rac then takes n log(lags) steps.
--- Channels are head-major; heads matter only to the decay "alibi".
+-- It computes in float32 with any precision: rounded factors would put errors into its gradients
+-- that are larger than these. An encoder that is not defined at the backend's points is refused
+-- (encoders/init.lua). With max_lag or a horizon (horizon.lua) it is evaluated at shorter lags
+-- only, and the backend rac then takes n log(lags) steps. Channels are head-major; heads matter
+-- only to the decay "alibi".
 local TNO = class.class("TNO", {
   { "dim", options.field { type = "int", min = 1 }, "channels" },
   { "causal", true, "position i sees only j <= i" },
@@ -143,29 +62,17 @@ local fills = {
   ones = function(t) return t:fill(1) end,
 }
 
--- What of an operator a layer cannot change with the length, as text.
-local function wants(operator)
-  local list = { ("%d numbers per channel by %s"):format(operator:width(), operator:domain()) }
-  for _, p in ipairs(operator:params()) do
-    list[#list + 1] = ("%s [%s]"):format(p.name, table.concat(p.shape, ","))
-  end
-  return table.concat(list, ", ")
-end
-
 function TNO:build(o)
   if o.dim % o.heads ~= 0 then
     error(("TNO: %d channels do not divide into %d heads"):format(o.dim, o.heads), 0)
   end
-  self.plans, self.own = {}, {}
-  -- A small one, to learn what the backend wants; what auto chooses from are alike in that.
-  local asked = o.backend == "auto" and not next(o.backend_options) and "rac" or o.backend
-  local operator = plan(o, 2, asked, o.backend_options).operator
-  self.domain, self.wants = operator:domain(), wants(operator)
+  local operator = coefficients.probe(o)
+  self.own, self.domain = {}, operator:domain()
   if o.max_lag and self.domain ~= "lag" then
     error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, and max_lag is a "
       .. "lag: use a backend that takes lags"):format(o.backend, self.domain)), 0)
   end
-  self.lags = horizon.lags(o)
+  self.cache = coefficients.new(self, operator)
   self.encoder = encoders.make(o, operator:width() * o.dim, self.domain)
   self.decay = decay(o, self.domain)
   for i, p in ipairs(operator:params()) do
@@ -176,120 +83,22 @@ function TNO:build(o)
   end
 end
 
-local warned = {} -- backends with their options: what is true of a layer is so of the others
-
-local function check_wants(self, operator, n)
-  local now = wants(operator)
-  if now == self.wants then return end
-  error(core.error("EBACKEND", ("TNO: backend '%s' wants %s at length %d, and wanted %s when "
-    .. "the layer was made: its parameters cannot depend on the length"):format(
-    self.opt.backend, now, n, self.wants)), 0)
-end
-
--- What TNO:plan keeps for length n, checked against what the layer was made for.
-local function planned(self, n)
-  local o, count = self.opt, self.lags
-  local cut = count and count < n
-  local short = cut and short_plan(o, n, count)
-  local shared = short or plan(o, n, backend_of(o, n), o.backend_options)
-  local operator, points = shared.operator, shared.points
-  check_wants(self, operator, n)
-  local why, what = operator:warning(), problem(o.backend, o.backend_options)
-  if why and not warned[what] then
-    warned[what] = true
-    warn("toeplab: ", why)
-  end
-  local entry = { shared = shared, operator = operator, points = points, asked = points }
-  if cut and not short then
-    entry.after = n - count
-    entry.before = o.causal and 0 or n - count
-    entry.asked = points:narrow(1, entry.before + 1, points:dim(1) - entry.before - entry.after)
-  end
-  return entry
-end
-
-local largest = memo.of(function(gamma) return core.no_grad(gamma.amax, gamma):item() end)
-
--- The largest gamma in use: it is part of the state, and another may have been loaded.
-local function gamma_in_use(self) return largest(self.decay:value()) end
-
--- Forgets plans whose horizon is of another gamma.
-local function follow_gamma(self)
-  if not self.opt.horizon then return end
-  local gamma = gamma_in_use(self)
-  if gamma == self.largest then return end
-  self.lags, self.plans = horizon.lags(self.opt, gamma), {}
-  self.largest = gamma
-end
-
--- The plan for length n: {operator=, points=, asked=}; asked: those points that are not cut off.
-function TNO:plan(n)
-  follow_gamma(self)
-  return keep(self.plans, n, planned, self, n)
-end
-
-local function padded(coef, entry)
-  local width = coef:dim(2)
-  local parts = { coef, core.zeros(entry.after, width) }
-  if entry.before > 0 then table.insert(parts, 1, core.zeros(entry.before, width)) end
-  return core.concat(parts, 1)
-end
+-- What is cached for length n: {operator=, points=, asked=, ...} (nn/coefficients.lua).
+function TNO:plan(n) return self.cache:at(n) end
 
 -- The backend in use at length n: another word than the option only for "auto".
 function TNO:chosen(n) return self:plan(n).operator:chosen() end
 
--- How many lags are kept at length n with a horizon, and the bound on what is lost by it
+-- The coefficients at length n: [p, width dim], rows as the backend's points.
+function TNO:coefficients(n) return self.cache:get(n) end
+
+-- How many lags are computed at length n with a horizon, and the bound on what is lost by it
 -- (horizon.lua) of those that max_lag leaves: n and 0 without one.
 function TNO:horizon(n)
   local o = self.opt
   if not o.horizon then return n, 0.0 end
-  return horizon.at(o, math.min(n, o.max_lag or n), gamma_in_use(self))
+  return horizon.at(o, math.min(n, o.max_lag or n), self.cache:largest_gamma())
 end
-
-local function compute(self, n)
-  local entry = self:plan(n)
-  local scales = self.decay and class.ismodule(self.encoder) and self.encoder.scales
-  local factors = scales and self.decay:factors(entry.asked) or nil
-  local coef = core.precision("float32", self.encoder, entry.asked, n, self.domain, factors)
-  if self.decay and not factors then coef = self.decay(coef, entry.asked) end
-  coef = act.act[self.opt.act](coef)
-  return entry.after and padded(coef, entry) or coef
-end
-
--- Backward from the coefficients at length n, whose gradient is given.
-function TNO:descend(n, gradient)
-  local coef = gradient and compute(self, n)
-  if coef and coef:requires_grad() then coef:backward(gradient) end
-end
-
--- What the calls of a module at length n have in common, if they have anything.
-local function entry_of(self, n)
-  local all = kept
-  if core.recording() then all = type(self.opt.encoder) == "string" and shared end
-  if not all then return end
-  all[self] = all[self] or {}
-  local lengths = all[self]
-  if lengths[n] then return lengths[n] end
-  local coef = core.no_grad(compute, self, n)
-  if all == shared and coef:requires_grad() then return end -- a parameter as it is
-  lengths[n] = { coef = coef, own = true }
-  if all == shared then
-    coef:require_grad()
-    order[#order + 1] = { self, n }
-  end
-  return lengths[n]
-end
-
--- The coefficients at length n, and if they are kept the entry that keeps them: nil where it has
--- what the backend made of them.
-local function coefficients(self, n)
-  local entry = entry_of(self, n)
-  if entry then return entry.coef, entry end
-  return compute(self, n)
-end
-
--- The coefficients at length n: [p, width dim], rows as the backend's points.
-function TNO:coefficients(n) return (coefficients(self, n)) or compute(self, n) end
 
 local function parameters(self)
   local list = {}
@@ -301,15 +110,8 @@ function TNO:forward(x)
   if x:ndim() ~= 3 then
     error(("TNO: x is %s, wanted [b,n,%d]"):format(tostring(x), self.opt.dim), 0)
   end
-  if self.stepper then return self.stepper(x) end -- the next positions: toeplab.recurrent
-  local n = x:dim(2)
-  local coef, entry = coefficients(self, n)
-  local y, own = self:plan(n).operator:apply(coef, parameters(self), x, entry and entry.own)
-  if entry then
-    entry.own = own
-    if own and not core.recording() then entry.coef = nil end -- whose place it takes
-  end
-  return y
+  if self.stepper then return self.stepper(x) end -- x holds the next positions: toeplab.recurrent
+  return self.cache:apply(parameters(self), x)
 end
 
 -- The matrices T [dim,n,n] at length n, for looking at them: no gradient.
@@ -323,7 +125,7 @@ function TNO:brief()
   local o = self.opt
   local backend, chosen = o.backend, {}
   if backend == "auto" then
-    for i, n in ipairs(self.plans.keys or {}) do
+    for i, n in ipairs(self.cache.records.keys) do
       chosen[i] = ("%s at %d"):format(self:chosen(n), n)
     end
     backend = "auto" .. (chosen[1] and (" (%s)"):format(table.concat(chosen, ", ")) or "")
@@ -336,4 +138,4 @@ function TNO:brief()
     backend, cut)
 end
 
-return { TNO = TNO, cached = cached, share = share }
+return { TNO = TNO }

@@ -1,4 +1,4 @@
--- nn/mixers/tno2d.lua -- TNO2d, Toeplitz operators along both axes of a grid.
+-- nn/mixers/tno2d.lua: TNO2d, Toeplitz operators along both axes of a grid.
 
 local class = require("toeplab.nn.class").class
 local core = require "toeplab.core"

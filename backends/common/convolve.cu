@@ -1,0 +1,181 @@
+/* convolve.cu - T x by real transforms F of padded sequences, one per channel; with t the
+** kernel,
+**     y = F^-1 (F t . F x)    dx = F^-1 (conj(F t) . F dy)    dt = F^-1 (sum of F dy conj(F x))
+** A backend brings what makes coefficients spectra, and back. */
+#include "apply.cuh"
+
+/* ---- Products of spectra --------------------------------------------------------------------- */
+
+/* For every bin: sum = or += z conj(x) over the sequences, unless sum is NULL; and then z = z t, or
+** z conj(t) if sign is -1, unless t is NULL. */
+static __global__ void multiply(float2 *z, const float2 *x, const float2 *t, float sign, int add,
+                                float2 *sum, int64_t count, int64_t period)
+{
+    EACH(e, period)
+    {
+        float2 s = sum && add ? sum[e] : make_float2(0, 0), w = make_float2(0, 0);
+        if (t) w = make_float2(t[e].x, sign * t[e].y);
+        for (int64_t k = 0; k < count; k++) {
+            float2 a = z[k * period + e];
+            if (sum) {
+                float2 b = x[k * period + e];
+                s.x += a.x * b.x + a.y * b.y;
+                s.y += a.y * b.x - a.x * b.y;
+            }
+            if (t) z[k * period + e] = make_float2(a.x * w.x - a.y * w.y, a.x * w.y + a.y * w.x);
+        }
+        if (sum) sum[e] = s;
+    }
+}
+
+/* ---- Room ------------------------------------------------------------------------------------ */
+
+static void give_back(const card_convolution *s, const tl_tno_args *a, const card_room *m)
+{
+    card_free(s->ctx, m->lines);
+    card_free(s->ctx, m->x);
+    card_free(s->ctx, m->dy);
+    card_free(s->ctx, m->sum);
+    if (!a->kept) card_free(s->ctx, m->t);
+}
+
+static tl_status reserve(const card_convolution *s, const tl_tno_args *a, int backward,
+                         card_room *m)
+{
+    int64_t line = s->d * s->size * 4, spectrum = s->d * s->bins * 8;
+    *m = card_room();
+    m->b = clamp(BUDGET / spectrum, 1, a->b > 0 ? a->b : 1);
+    m->t = (float2 *)a->kept;
+    tl_status st = card_alloc(s->ctx, (size_t)(m->b * line), (void **)&m->lines);
+    if (st == TL_OK) st = card_alloc(s->ctx, (size_t)(m->b * spectrum), (void **)&m->x);
+    if (st == TL_OK && !m->t) st = card_alloc(s->ctx, (size_t)spectrum, (void **)&m->t);
+    if (st == TL_OK && backward)
+        st = card_alloc(s->ctx, (size_t)(m->b * spectrum), (void **)&m->dy);
+    if (st == TL_OK && backward) st = card_alloc(s->ctx, (size_t)spectrum, (void **)&m->sum);
+    if (st != TL_OK) give_back(s, a, m);
+    return st;
+}
+
+int64_t card_convolution_kept(const card_convolution *s) { return 2 * s->d * s->bins; }
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+/* spectra of b sequences */
+static tl_status there(const card_convolution *s, const card_room *m, const float *x, int64_t b,
+                       float2 *to)
+{
+    card_sheet sheet = card_sheet_of(b, s->n, s->d, 0, s->size);
+    tl_status  st = card_to_lines(s->ctx, &sheet, x, m->lines);
+    if (st != TL_OK) return st;
+    return card_fft(s->ctx, TL_R2C, s->size, b * s->d, m->lines, (float *)to);
+}
+
+/* Overwrites `from`, which serves as scratch space. */
+static tl_status back(const card_convolution *s, const card_room *m, float2 *from, int64_t b,
+                      float *y)
+{
+    card_sheet sheet = card_sheet_of(b, s->n, s->d, 0, s->size);
+    tl_status  st = card_fft(s->ctx, TL_C2R, s->size, b * s->d, (float *)from, m->lines);
+    if (st != TL_OK) return st;
+    return card_from_lines(s->ctx, &sheet, 1.0f / (float)s->size, m->lines, y);
+}
+
+tl_status card_convolve(const card_convolution *s, const tl_tno_args *a)
+{
+    tl_ctx   *ctx = s->ctx;
+    card_room m;
+    int64_t   row = s->n * s->d, period = s->d * s->bins;
+    if (a->b == 0 && (!a->kept || a->known)) return TL_OK;
+    tl_status st = reserve(s, a, 0, &m);
+    if (st != TL_OK) return st;
+    if (!a->known) st = s->spectra(s, &m, a->coef);
+    for (int64_t at = 0; at < a->b && st == TL_OK; at += m.b) {
+        int64_t b = clamp(m.b, 1, a->b - at);
+        st = there(s, &m, a->x + at * row, b, m.x);
+        if (st != TL_OK) break;
+        LAUNCH(multiply, blocks_for(period), THREADS, m.x, NULL, m.t, 1.0f, 0, NULL, b, period);
+        st = launched(ctx, "tno");
+        if (st == TL_OK) st = back(s, &m, m.x, b, a->y + at * row);
+    }
+    give_back(s, a, &m);
+    return st;
+}
+
+/* dx of b sequences, and their part of m->sum. */
+static tl_status adjoints(const card_convolution *s, const card_room *m, const tl_tno_args *a,
+                          int64_t at, int64_t b)
+{
+    tl_ctx   *ctx = s->ctx;
+    int64_t   row = s->n * s->d, period = s->d * s->bins;
+    tl_status st = there(s, m, a->dy + at * row, b, m->dy);
+    if (st == TL_OK && a->dcoef) st = there(s, m, a->x + at * row, b, m->x);
+    if (st != TL_OK) return st;
+    LAUNCH(multiply, blocks_for(period), THREADS, m->dy, m->x, a->dx ? m->t : NULL, -1.0f, at > 0,
+           a->dcoef ? m->sum : NULL, b, period);
+    st = launched(ctx, "tno_grad");
+    if (st == TL_OK && a->dx) st = back(s, m, m->dy, b, a->dx + at * row);
+    return st;
+}
+
+tl_status card_convolve_back(const card_convolution *s, const tl_tno_args *a)
+{
+    card_room m;
+    if (!a->dx && !a->dcoef) return TL_OK;
+    if (a->b == 0) return a->dcoef ? card_clear(s->ctx, a->dcoef, (size_t)s->coefs * 4) : TL_OK;
+    tl_status st = reserve(s, a, 1, &m);
+    if (st != TL_OK) return st;
+    if (a->dx && !a->known) st = s->spectra(s, &m, a->coef);
+    for (int64_t at = 0; at < a->b && st == TL_OK; at += m.b)
+        st = adjoints(s, &m, a, at, clamp(m.b, 1, a->b - at));
+    if (st == TL_OK && a->dcoef) st = s->gradients(s, &m, a->dcoef);
+    give_back(s, a, &m);
+    return st;
+}
+
+/* ---- Kernels given by lags ------------------------------------------------------------------- */
+
+/* The next number from n on without prime factors above 7, even. */
+static int64_t good_size(int64_t n)
+{
+    static const int primes[] = {2, 3, 5, 7};
+    for (int64_t m = n + (n & 1);; m += 2) {
+        int64_t rest = m;
+        for (int i = 0; i < 4; i++)
+            while (rest % primes[i] == 0) rest /= primes[i];
+        if (rest == 1) return m;
+    }
+}
+
+/* Lag k is in place k mod size. */
+static tl_status spectra(const card_convolution *s, const card_room *m, const float *coef)
+{
+    card_sheet sheet = card_sheet_of(1, s->lags, s->d, -s->zero, s->size);
+    tl_status  st = card_to_lines(s->ctx, &sheet, coef, m->lines);
+    if (st != TL_OK) return st;
+    return card_fft(s->ctx, TL_R2C, s->size, s->d, m->lines, (float *)m->t);
+}
+
+static tl_status gradients(const card_convolution *s, const card_room *m, float *dcoef)
+{
+    card_sheet sheet = card_sheet_of(1, s->lags, s->d, -s->zero, s->size);
+    tl_status  st = card_fft(s->ctx, TL_C2R, s->size, s->d, (float *)m->sum, m->lines);
+    if (st != TL_OK) return st;
+    return card_from_lines(s->ctx, &sheet, 1.0f / (float)s->size, m->lines, dcoef);
+}
+
+/* What goes round the circle must not meet the n outputs. */
+void card_convolution_set(card_convolution *s, tl_ctx *ctx, int64_t n, int64_t d, int64_t zero,
+                          int64_t lags)
+{
+    *s = card_convolution();
+    s->ctx = ctx;
+    s->n = n;
+    s->d = d;
+    s->zero = zero;
+    s->lags = lags;
+    s->size = good_size(n + (lags - zero > zero ? lags - zero - 1 : zero));
+    s->bins = s->size / 2 + 1;
+    s->coefs = lags * d;
+    s->spectra = spectra;
+    s->gradients = gradients;
+}

@@ -1,0 +1,116 @@
+/* fd.cu - the backend fd on a GPU. The coefficients are (half of) the spectrum of a kernel of
+** period N = 2M >= 2n (backends/fd/fd.c). Bidirectional, that is all that a product needs; causal,
+** the kernel is windowed in between. */
+#include "../common/apply.cuh"
+
+typedef struct plan {
+    card_convolution base;
+    int              causal;
+} plan;
+
+/* t [d,M+1] from coef [M+1,width d]; without imaginary parts if causal, and at both ends */
+static __global__ void to_spectra(const float *coef, int causal, int64_t d, int64_t bins, float2 *t)
+{
+    EACH(e, bins * d)
+    {
+        int64_t c = e % d, m = e / d;
+        int     real = causal || m == 0 || m == bins - 1;
+        const float *row = coef + m * d * (causal ? 1 : 2);
+        t[c * bins + m] = make_float2(row[c], real ? 0 : row[d + c]);
+    }
+}
+
+/* A bin between the ends stands for two of N. */
+static __global__ void from_spectra(const float2 *t, int causal, int64_t d, int64_t bins,
+                                    float scale, float *coef)
+{
+    EACH(e, bins * d)
+    {
+        int64_t c = e % d, m = e / d;
+        int     end = m == 0 || m == bins - 1;
+        float  *row = coef + m * d * (causal ? 1 : 2);
+        float2  z = t[c * bins + m];
+        row[c] = (end ? scale : 2 * scale) * z.x;
+        if (!causal) row[d + c] = end ? 0 : 2 * scale * z.y;
+    }
+}
+
+/* The window, which is its own adjoint, times scale: lags 0..n-1, twice but for lag 0. */
+static __global__ void window(float *lines, int64_t n, int64_t size, float scale, int64_t total)
+{
+    EACH(e, total)
+    {
+        int64_t k = e % size;
+        lines[e] = k < n ? (k == 0 ? scale : 2 * scale) * lines[e] : 0;
+    }
+}
+
+/* Overwrites `from`, which serves as scratch space. */
+static tl_status windowed(const card_convolution *s, const card_room *m, float2 *from, float2 *to)
+{
+    tl_ctx   *ctx = s->ctx;
+    int64_t   total = s->d * s->size;
+    tl_status st = card_fft(ctx, TL_C2R, s->size, s->d, (float *)from, m->lines);
+    if (st != TL_OK) return st;
+    LAUNCH(window, blocks_for(total), THREADS, m->lines, s->n, s->size, 1.0f / (float)s->size,
+           total);
+    st = launched(ctx, "fd");
+    return st == TL_OK ? card_fft(ctx, TL_R2C, s->size, s->d, m->lines, (float *)to) : st;
+}
+
+static tl_status spectra(const card_convolution *s, const card_room *m, const float *coef)
+{
+    tl_ctx *ctx = s->ctx;
+    int     causal = ((const plan *)s)->causal;
+    LAUNCH(to_spectra, blocks_for(s->d * s->bins), THREADS, coef, causal, s->d, s->bins, m->t);
+    tl_status st = launched(ctx, "fd");
+    return st == TL_OK && causal ? windowed(s, m, m->t, m->t) : st;
+}
+
+static tl_status gradients(const card_convolution *s, const card_room *m, float *dcoef)
+{
+    tl_ctx   *ctx = s->ctx;
+    int       causal = ((const plan *)s)->causal;
+    tl_status st = causal ? windowed(s, m, m->sum, m->sum) : TL_OK;
+    if (st != TL_OK) return st;
+    LAUNCH(from_spectra, blocks_for(s->d * s->bins), THREADS, m->sum, causal, s->d, s->bins,
+           1.0f / (float)s->size, dcoef);
+    return launched(ctx, "fd");
+}
+
+static tl_status forward(void *state, const tl_tno_args *a)
+{
+    return card_convolve(&((const plan *)state)->base, a);
+}
+
+static tl_status backward(void *state, const tl_tno_args *a)
+{
+    return card_convolve_back(&((const plan *)state)->base, a);
+}
+
+static int64_t kept(void *state)
+{
+    return card_convolution_kept(&((const plan *)state)->base);
+}
+
+static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
+{
+    int64_t   points;
+    tl_status st = card_points(h, "fd", p, &points);
+    if (st != TL_OK) return st;
+    plan *s = (plan *)card_plan(h, sizeof *s);
+    if (!s) return TL_ENOMEM;
+    s->causal = p->causal;
+    s->base.ctx = card_ctx(h);
+    s->base.n = p->n;
+    s->base.d = p->d;
+    s->base.bins = points;
+    s->base.size = 2 * (points - 1);
+    s->base.coefs = points * p->d * (p->causal ? 1 : 2);
+    s->base.spectra = spectra;
+    s->base.gradients = gradients;
+    *out_plan = s;
+    return TL_OK;
+}
+
+const card_form card_fd_form = {"fd", {make, forward, backward, card_plan_free, kept}};

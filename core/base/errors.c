@@ -1,0 +1,41 @@
+/* errors.c - the statuses' names, and the message of the last failure. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/context.h"
+
+const char *tl_status_name(tl_status st)
+{
+    switch (st) {
+#define X(name, value, text) \
+    case TL_##name: return #name;
+        TL_STATUS_MAP(X)
+#undef X
+    }
+    return "unknown";
+}
+
+const char *tl_status_text(tl_status st)
+{
+    switch (st) {
+#define X(name, value, text) \
+    case TL_##name: return text;
+        TL_STATUS_MAP(X)
+#undef X
+    }
+    return "unknown status";
+}
+
+tl_status tl_fail(tl_ctx *ctx, tl_status st, const char *format, ...)
+{
+    char    text[sizeof ctx->message]; /* the arguments may point into the old message */
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    memcpy(ctx->message, text, sizeof text);
+    return st;
+}
+
+const char *tl_errmsg(const tl_ctx *ctx) { return ctx->message; }

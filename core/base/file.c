@@ -1,0 +1,276 @@
+/* file.c - files that are whole or absent: written under a temporary name, synced, renamed.
+**
+** A temporary is ".NAME.tmp.HOST.PID" beside NAME. One whose process is gone was left by a kill and
+** is removed by this host's next write of NAME. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+
+tl_status tl_fail_errno(tl_ctx *ctx, const char *what, const char *path)
+{
+    int error = errno;
+    tl_status st = TL_EIO;
+    if (error == ENOSPC || error == EDQUOT || error == EFBIG) st = TL_ENOSPC;
+    if (error == ENOENT || error == ENOTDIR) st = TL_ENOTFOUND;
+    if (error == ENOMEM) st = TL_ENOMEM;
+    st = tl_fail(ctx, st, "%s: %s failed: %s", path, what, strerror(error));
+    errno = error;
+    return st;
+}
+
+tl_status tl_file_sync_folder(tl_ctx *ctx, const char *folder)
+{
+    tl_status st = TL_OK;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return tl_fail_errno(ctx, "open", folder);
+    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS) /* EINVAL: cannot be synced */
+        st = tl_fail_errno(ctx, "fsync", folder);
+    int error = errno;
+    (void)close(fd);
+    errno = error;
+    return st;
+}
+
+/* A new folder survives a power failure once the one that holds it is synced. */
+static tl_status sync_parent(tl_ctx *ctx, char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (!slash) return tl_file_sync_folder(ctx, ".");
+    if (slash == path) return tl_file_sync_folder(ctx, "/");
+    *slash = '\0';
+    tl_status st = tl_file_sync_folder(ctx, path);
+    *slash = '/';
+    return st;
+}
+
+static tl_status make_folder(tl_ctx *ctx, char *path)
+{
+    struct stat s;
+    if (mkdir(path, 0777) == 0) return sync_parent(ctx, path);
+    int error = errno; /* on a read-only disk it need not say that the folder exists */
+    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode)) return TL_OK;
+    errno = error;
+    return tl_fail_errno(ctx, "mkdir", path);
+}
+
+tl_status tl_file_folders(tl_ctx *ctx, const char *folder)
+{
+    if (!*folder) return tl_fail(ctx, TL_EINVAL, "the name of a folder is empty");
+    char *path = strdup(folder);
+    if (!path) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    tl_status st = TL_OK;
+    for (char *p = path + 1; st == TL_OK && *p; p++) {
+        if (*p != '/') continue;
+        *p = '\0';
+        st = make_folder(ctx, path);
+        *p = '/';
+    }
+    if (st == TL_OK) st = make_folder(ctx, path);
+    int error = errno;
+    free(path);
+    errno = error;
+    return st;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+/* Reads up to bytes; what was there, or -1. */
+static ssize_t read_all(int fd, char *data, size_t bytes)
+{
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t n = read(fd, data + done, bytes - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return -1;
+        if (n == 0) break;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+tl_status tl_file_open(tl_ctx *ctx, const char *path, int *out_fd, size_t *out_bytes)
+{
+    struct stat s;
+    *out_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would be waited for */
+    if (*out_fd < 0) return tl_fail_errno(ctx, "open", path);
+    if (fstat(*out_fd, &s) != 0) return tl_fail_errno(ctx, "stat", path);
+    if (!S_ISREG(s.st_mode)) return tl_fail(ctx, TL_EINVAL, "%s: is not a plain file", path);
+    *out_bytes = (size_t)s.st_size;
+    return TL_OK;
+}
+
+tl_status tl_file_fill(tl_ctx *ctx, const char *path, int fd, char *data, size_t *bytes)
+{
+    ssize_t n = read_all(fd, data, *bytes);
+    if (n < 0) return tl_fail_errno(ctx, "read", path);
+    data[n] = '\0';
+    *bytes = (size_t)n;
+    return TL_OK;
+}
+
+tl_status tl_file_read(tl_ctx *ctx, const char *path, char **out_text, size_t *out_bytes)
+{
+    char *text = NULL;
+    int fd;
+    tl_status st = tl_file_open(ctx, path, &fd, out_bytes);
+    if (st == TL_OK) {
+        text = tl_alloc(ctx, *out_bytes + 1);
+        st = text ? tl_file_fill(ctx, path, fd, text, out_bytes) : TL_ENOMEM;
+    }
+    int error = errno;
+    if (fd >= 0) (void)close(fd); /* nothing was written */
+    errno = error;
+    if (st == TL_OK)
+        *out_text = text;
+    else
+        tl_release(ctx, text);
+    return st;
+}
+
+/* ---- Temporaries ----------------------------------------------------------------------------- */
+
+/* The process of a temporary whose name is own but for the process; 0 if name is no such. */
+static pid_t owner(const char *name, const char *own)
+{
+    size_t same = (size_t)(strrchr(own, '.') + 1 - own), digits = strlen(name);
+    if (strncmp(name, own, same) != 0) return 0;
+    digits -= same;
+    if (digits < 1 || digits > 9 || strspn(name + same, "0123456789") != digits) return 0;
+    return (pid_t)atol(name + same);
+}
+
+/* Removes from folder what dead namesakes of the temporary left. */
+static void sweep(const char *folder, const char *temp)
+{
+    const char *own = temp + strlen(folder);
+    DIR *dir = opendir(folder);
+    if (!dir) return; /* opening the temporary will tell */
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
+        pid_t pid = owner(e->d_name, own);
+        if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
+            (void)unlinkat(dirfd(dir), e->d_name, 0); /* garbage either way */
+    }
+    (void)closedir(dir);
+}
+
+/* The folder of path and the temporary's path; both to be freed. */
+static tl_status temporary(tl_ctx *ctx, const char *path, char **out_folder, char **out_temp)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    char host[65] = "";
+    size_t room = strlen(path) + sizeof host + 40;
+    if (!*name) {
+        errno = EISDIR;
+        return tl_fail(ctx, TL_EINVAL, "'%s' does not name a file", path);
+    }
+    char *folder = malloc(room), *temp = malloc(room);
+    if (!folder || !temp) {
+        free(folder);
+        free(temp);
+        errno = ENOMEM;
+        return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    }
+    (void)gethostname(host, sizeof host - 1); /* "" is a name too */
+    (void)snprintf(folder, room, "%.*s", slash ? (int)(slash - path) + 1 : 2, slash ? path : "./");
+    (void)snprintf(temp, room, "%s.%s.tmp.%s.%ld", folder, name, host, (long)getpid());
+    *out_folder = folder;
+    *out_temp = temp;
+    return TL_OK;
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+/* A rename would put a file in the place of a device or a pipe. */
+static tl_status plain(tl_ctx *ctx, const char *path)
+{
+    struct stat s;
+    if (stat(path, &s) != 0 || S_ISREG(s.st_mode)) return TL_OK;
+    errno = S_ISDIR(s.st_mode) ? EISDIR : EINVAL;
+    return tl_fail(ctx, TL_EINVAL, "%s: is not a plain file and is left as it is", path);
+}
+
+static tl_status enough(tl_ctx *ctx, const char *folder, const char *path, size_t bytes)
+{
+    struct statvfs s;
+    if (statvfs(folder, &s) != 0) return tl_fail_errno(ctx, "statvfs", folder);
+    double left = (double)s.f_bavail * (double)s.f_frsize;
+    if (left >= 2.0 * (double)bytes) return TL_OK;
+    errno = ENOSPC;
+    return tl_fail(ctx, TL_ENOSPC, "%s: needs twice %.0f kB of free disk, %.0f kB are left", path,
+                   (double)bytes / 1e3, left / 1e3);
+}
+
+static int write_all(int fd, const char *data, size_t bytes)
+{
+    while (bytes) {
+        ssize_t n = write(fd, data, bytes < (1u << 30) ? bytes : 1u << 30);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return -1;
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+/* Creates temp. What stands there bears our own pid, so it is a dead namesake's. */
+static int create(const char *temp)
+{
+    int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    int fd = open(temp, flags, 0666);
+    if (fd < 0 && errno == EEXIST && unlink(temp) == 0) fd = open(temp, flags, 0666);
+    return fd;
+}
+
+tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_part *parts, int count)
+{
+    char *folder = NULL, *temp = NULL;
+    int fd = -1, error;
+    size_t bytes = 0;
+    tl_status st = temporary(ctx, path, &folder, &temp);
+    if (st != TL_OK) return st;
+    for (int i = 0; i < count; i++) bytes += parts[i].bytes;
+    sweep(folder, temp);
+    st = plain(ctx, path);
+    if (st == TL_OK) st = enough(ctx, folder, path, bytes);
+    if (st != TL_OK) goto done;
+    fd = create(temp);
+    if (fd < 0) {
+        st = tl_fail_errno(ctx, "create", temp);
+        goto done;
+    }
+    for (int i = 0; st == TL_OK && i < count; i++)
+        if (write_all(fd, parts[i].data, parts[i].bytes) != 0)
+            st = tl_fail_errno(ctx, "write", path);
+    if (st == TL_OK && fsync(fd) != 0) st = tl_fail_errno(ctx, "fsync", path);
+    if (close(fd) != 0 && st == TL_OK) st = tl_fail_errno(ctx, "close", path);
+    if (st == TL_OK && rename(temp, path) != 0) st = tl_fail_errno(ctx, "rename", path);
+    if (st != TL_OK) {
+        error = errno;
+        (void)unlink(temp); /* the failure is reported already */
+        errno = error;
+    } else {
+        st = tl_file_sync_folder(ctx, folder);
+    }
+done:
+    error = errno;
+    free(folder);
+    free(temp);
+    errno = error;
+    return st;
+}
+
+tl_status tl_file_write(tl_ctx *ctx, const char *path, const void *data, size_t bytes)
+{
+    return tl_file_replace(ctx, path, &(tl_part){data, bytes}, 1);
+}

@@ -1,0 +1,189 @@
+/* threads.c - the one parallel loop of the engine, on a pool of threads.
+**
+** A thread without work looks for some for a few microseconds, because the next loop of a training
+** step mostly follows at once; then for about a millisecond it gives way to any other thread
+** between looks, as waking one that sleeps costs as much as a small loop; and then it sleeps.
+** OpenMP's runtimes keep looking for milliseconds without giving way: on a machine whose processors
+** are shared, that made a step many times slower. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_getaffinity */
+#endif
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/threads.h"
+
+#define SPINS 2000 /* looks before giving way: 20 to 40 microseconds */
+#define LOOKS 4000 /* before sleeping */
+
+typedef struct job {
+    tl_body body;
+    void   *user;
+    int64_t count, parts;
+} job;
+
+typedef struct worker {
+    struct tl_pool *pool;
+    pthread_t       thread;
+    int64_t         part; /* 1 and up; part 0 is the caller's */
+    atomic_int      state;
+    pthread_mutex_t lock;
+    pthread_cond_t  wake;
+} worker;
+
+enum { IDLE, WORK, STOP };
+
+struct tl_pool {
+    int             count; /* workers running */
+    int             busy;
+    job             job;
+    atomic_int      pending;
+    pthread_mutex_t lock;
+    pthread_cond_t  done;
+    worker          workers[];
+};
+
+static void relax(int looks)
+{
+    if (looks >= SPINS) (void)sched_yield();
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void run(const job *j, int64_t t)
+{
+    j->body(j->user, j->count * t / j->parts, j->count * (t + 1) / j->parts, (int)t);
+}
+
+static int await(worker *w)
+{
+    int state = IDLE;
+    for (int i = 0; i < LOOKS && state == IDLE; i++, relax(i)) state = atomic_load(&w->state);
+    if (state == IDLE) {
+        pthread_mutex_lock(&w->lock);
+        while ((state = atomic_load(&w->state)) == IDLE) pthread_cond_wait(&w->wake, &w->lock);
+        pthread_mutex_unlock(&w->lock);
+    }
+    return state;
+}
+
+static void *work(void *user)
+{
+    worker         *w = user;
+    struct tl_pool *pool = w->pool;
+    while (await(w) == WORK) {
+        atomic_store(&w->state, IDLE);
+        run(&pool->job, w->part);
+        if (atomic_fetch_sub(&pool->pending, 1) == 1) {
+            pthread_mutex_lock(&pool->lock);
+            pthread_cond_signal(&pool->done);
+            pthread_mutex_unlock(&pool->lock);
+        }
+    }
+    return NULL;
+}
+
+static void post(worker *w, int state)
+{
+    pthread_mutex_lock(&w->lock);
+    atomic_store(&w->state, state);
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, void *user)
+{
+    struct tl_pool *pool = ctx->pool;
+    if (grain < 1) grain = 1;
+    int64_t parts = count / grain < ctx->threads ? count / grain : ctx->threads;
+    if (count <= 0) return;
+    if (parts <= 1 || pool->busy) { /* busy: inside a body, where waiting would never end */
+        body(user, 0, count, 0);
+        return;
+    }
+    pool->busy = 1;
+    pool->job = (job){body, user, count, parts};
+    atomic_store(&pool->pending, (int)parts - 1);
+    for (int64_t t = 1; t < parts; t++) post(&pool->workers[t - 1], WORK);
+    run(&pool->job, 0);
+    for (int i = 0; i < LOOKS && atomic_load(&pool->pending) > 0; i++) relax(i);
+    if (atomic_load(&pool->pending) > 0) {
+        pthread_mutex_lock(&pool->lock);
+        while (atomic_load(&pool->pending) > 0) pthread_cond_wait(&pool->done, &pool->lock);
+        pthread_mutex_unlock(&pool->lock);
+    }
+    pool->busy = 0;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+int tl_processors(const char *quota_file)
+{
+    cpu_set_t set;
+    long      count = sysconf(_SC_NPROCESSORS_ONLN), used = 0, period = 0;
+    FILE     *f = fopen(quota_file, "re");
+    if (sched_getaffinity(0, sizeof set, &set) == 0) count = CPU_COUNT(&set);
+    if (count < 1) count = 1;
+    if (f) { /* "MICROSECONDS PERIOD", or "max PERIOD": no quota */
+        if (fscanf(f, "%ld %ld", &used, &period) == 2 && used > 0 && period > 0 &&
+            (used - 1) / period < count)
+            count = (used - 1) / period + 1;
+        (void)fclose(f);
+    }
+    return (int)count;
+}
+
+/* The workers take no signals: those are for the thread that the program runs on. */
+static tl_status start(struct tl_pool *pool, int count)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int failed = 0; pool->count < count && !failed;) {
+        worker *w = &pool->workers[pool->count];
+        w->pool = pool;
+        w->part = pool->count + 1;
+        atomic_init(&w->state, IDLE);
+        pthread_mutex_init(&w->lock, NULL);
+        pthread_cond_init(&w->wake, NULL);
+        failed = pthread_create(&w->thread, NULL, work, w) != 0;
+        pool->count += !failed;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return pool->count == count ? TL_OK : TL_ENOMEM;
+}
+
+tl_status tl_threads_open(tl_ctx *ctx)
+{
+    int count = ctx->threads - 1;
+    ctx->pool = calloc(1, sizeof *ctx->pool + (size_t)count * sizeof(worker));
+    if (!ctx->pool) return TL_ENOMEM;
+    pthread_mutex_init(&ctx->pool->lock, NULL);
+    pthread_cond_init(&ctx->pool->done, NULL);
+    return start(ctx->pool, count);
+}
+
+void tl_threads_close(tl_ctx *ctx)
+{
+    struct tl_pool *pool = ctx->pool;
+    if (!pool) return;
+    for (int i = 0; i < pool->count; i++) post(&pool->workers[i], STOP);
+    for (int i = 0; i < pool->count; i++) {
+        worker *w = &pool->workers[i];
+        pthread_join(w->thread, NULL);
+        pthread_cond_destroy(&w->wake);
+        pthread_mutex_destroy(&w->lock);
+    }
+    pthread_cond_destroy(&pool->done);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+    ctx->pool = NULL;
+}
+
+int tl_threads(const tl_ctx *ctx) { return ctx->threads; }

@@ -1,0 +1,144 @@
+/* memory.cu - memory of the GPU, copies between it and the CPU, and how failures of CUDA are
+** reported. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda/cuda.cuh"
+
+/* ---- Failures -------------------------------------------------------------------------------- */
+
+tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what)
+{
+    (void)cudaGetLastError(); /* else the next launch would report it again */
+    if (st != cudaErrorMemoryAllocation)
+        return tl_fail(ctx, TL_EDEVICE, "cuda: %s: %s", what, cudaGetErrorString(st));
+    return tl_fail(ctx, TL_ENOMEM, "cuda: %s: out of memory on the card, %zu bytes in use", what,
+                   card_of(ctx) ? ctx->engine->memory(ctx).live : (size_t)0);
+}
+
+tl_status blas_fail(tl_ctx *ctx, cublasStatus_t st, const char *what)
+{
+    return tl_fail(ctx, st == CUBLAS_STATUS_ALLOC_FAILED ? TL_ENOMEM : TL_EDEVICE,
+                   "cublas: %s: %s", what, cublasGetStatusString(st));
+}
+
+tl_status fft_fail(tl_ctx *ctx, cufftResult st, const char *what)
+{
+    return tl_fail(ctx, st == CUFFT_ALLOC_FAILED ? TL_ENOMEM : TL_EDEVICE, "cufft: %s: status %d",
+                   what, (int)st);
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+void card_trim(tl_ctx *ctx)
+{
+    card *c = card_of(ctx);
+    if (c->capture) return;
+    (void)cudaStreamSynchronize(c->stream);
+    (void)cudaMemPoolTrimTo(c->pool, 0);
+    (void)cudaDeviceGraphMemTrim(c->number);
+    (void)cudaGetLastError(); /* what cannot be given back is kept */
+}
+
+/* The driver's pool keeps what is freed and hands it out again without asking the card. */
+tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
+{
+    card       *c = card_of(ctx);
+    char        what[64];
+    cudaError_t st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
+    if (st == cudaErrorMemoryAllocation && !c->capture) {
+        /* what is kept may be in small pieces, or in use */
+        (void)cudaGetLastError();
+        card_trim(ctx);
+        st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
+    }
+    if (st == cudaSuccess && c->capture) card_graph_took(c->capture, *out_p);
+    if (st == cudaSuccess) return TL_OK;
+    (void)snprintf(what, sizeof what, "%zu bytes asked for", bytes);
+    return cuda_fail(ctx, st, what);
+}
+
+void card_free(tl_ctx *ctx, void *p)
+{
+    card *c = card_of(ctx);
+    if (p && !card_graph_gave(c, p)) (void)cudaFreeAsync(p, c->stream);
+}
+
+/* A copy in a capture would be of the same numbers at each run. */
+static tl_status check_copy(tl_ctx *ctx)
+{
+    if (!card_of(ctx)->capture) return TL_OK;
+    return tl_fail(ctx, TL_EDEVICE, "cuda: a graph cannot copy from or to the processor");
+}
+
+/* What is small goes by a pinned buffer; the rest by the driver, which waits or has its own. */
+tl_status card_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
+{
+    card       *c = card_of(ctx);
+    int         slot = c->slot, staged = c->slots && bytes <= SLOT_BYTES;
+    tl_status   may = check_copy(ctx);
+    if (may != TL_OK) return may;
+    cudaError_t st = staged ? cudaEventSynchronize(c->sent[slot]) : cudaSuccess;
+    if (staged && st == cudaSuccess) {
+        from = memcpy(c->slots + (size_t)slot * SLOT_BYTES, from, bytes);
+        c->slot = (slot + 1) % SLOTS;
+    }
+    if (st == cudaSuccess) st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->stream);
+    if (staged && st == cudaSuccess) st = cudaEventRecord(c->sent[slot], c->stream);
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "copying to the card");
+}
+
+/* What a kernel met that it could not do is said at the next wait. */
+static tl_status check_fault(tl_ctx *ctx)
+{
+    card       *c = card_of(ctx);
+    int64_t     fault = 0, none = 0;
+    cudaError_t st = cudaMemcpyAsync(&fault, c->fault, sizeof fault, cudaMemcpyDeviceToHost,
+                                     c->stream);
+    if (st == cudaSuccess) st = cudaStreamSynchronize(c->stream);
+    if (st != cudaSuccess) return cuda_fail(ctx, st, "waiting for the card");
+    if (!fault) return TL_OK;
+    (void)cudaMemcpyAsync(c->fault, &none, sizeof none, cudaMemcpyHostToDevice, c->stream);
+    (void)cudaStreamSynchronize(c->stream);
+    if (fault == FAULT_GAMMA)
+        return tl_fail(ctx, TL_EINVAL, "cuda: decay: a gamma is outside (0,1]: run the same on the "
+                       "CPU, which says which");
+    return tl_fail(ctx, TL_EINVAL, "cuda: an index, %d, is out of range: run the same on the CPU, "
+                   "which says where", (int)((fault - 1) / 2));
+}
+
+tl_status card_download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
+{
+    card       *c = card_of(ctx);
+    cudaError_t st = cudaSuccess;
+    tl_status   may = check_copy(ctx);
+    if (may != TL_OK) return may;
+    if (bytes > 0) st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream);
+    if (st != cudaSuccess) return cuda_fail(ctx, st, "copying from the card");
+    return check_fault(ctx);
+}
+
+tl_memory card_memory(const tl_ctx *ctx)
+{
+    card    *c = card_of(ctx);
+    tl_memory info = {0};
+    uint64_t used = 0, high = 0, reserved = 0, graphs = 0, graphs_high = 0;
+    if (c->capture) return c->before;
+    (void)cudaDeviceGetGraphMemAttribute(c->number, cudaGraphMemAttrUsedMemCurrent, &graphs);
+    (void)cudaDeviceGetGraphMemAttribute(c->number, cudaGraphMemAttrUsedMemHigh, &graphs_high);
+    (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemCurrent, &used);
+    (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemHigh, &high);
+    (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved);
+    info.live = (size_t)(used + graphs); /* of graphs also what they use in between */
+    info.peak = (size_t)(high + graphs_high); /* at most, for they need not be at one time */
+    info.cached = (size_t)(reserved - used);
+    return info;
+}
+
+void card_reset_peak(tl_ctx *ctx)
+{
+    uint64_t none = 0;
+    card    *c = card_of(ctx);
+    (void)cudaMemPoolSetAttribute(c->pool, cudaMemPoolAttrUsedMemHigh, &none);
+    (void)cudaDeviceSetGraphMemAttribute(c->number, cudaGraphMemAttrUsedMemHigh, &none);
+}

@@ -1,0 +1,119 @@
+/* gradient.c - gradients: leaves that want one, and adding to what has gathered. */
+#include <stdlib.h>
+
+#include "engine/tape.h"
+
+/* ---- Leaves ---------------------------------------------------------------------------------- */
+
+tl_status tl_require_grad(tl_tensor *t, int on)
+{
+    if (t->type != TL_F32)
+        return tl_fail(t->ctx, TL_ETYPE, "require_grad: only float32 tensors have gradients");
+    if (on && t->slot && !t->slot->leaf)
+        return tl_fail(t->ctx, TL_EINVAL, "require_grad: %s is a result, not a leaf", SHAPE(t));
+    if (!on) {
+        tl_slot_free(t->slot);
+        t->slot = NULL;
+    } else if (!t->slot) {
+        t->slot = tl_slot_new(1);
+        if (!t->slot) return tl_fail(t->ctx, TL_ENOMEM, "out of memory");
+    }
+    return TL_OK;
+}
+
+int tl_requires_grad(const tl_tensor *t) { return t->slot != NULL; }
+
+tl_tensor *tl_grad(const tl_tensor *t) { return t->slot ? t->slot->grad : NULL; }
+
+tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad)
+{
+    if (!t->slot || !t->slot->leaf)
+        return grad ? tl_fail(t->ctx, TL_EINVAL, "grad: %s is not a leaf", SHAPE(t)) : TL_OK;
+    if (grad && (!tl_same_shape(t, grad) || grad->type != TL_F32))
+        return tl_fail(t->ctx, TL_ESHAPE, "grad: %s for a tensor %s", SHAPE(grad), SHAPE(t));
+    if (grad) tl_tensor_retain(grad);
+    tl_tensor_free(t->slot->grad);
+    t->slot->grad = grad;
+    return TL_OK;
+}
+
+/* ---- Gathering ------------------------------------------------------------------------------- */
+
+static int alone(const tl_tensor *t) { return t->refs == 1 && t->storage->refs == 1; }
+
+static tl_status copy_of(const tl_tensor *x, tl_tensor **out_y)
+{
+    tl_tensor *y = NULL;
+    tl_status  st = tl_new_like(x, &y);
+    if (st == TL_OK) st = tl_tensor_copy(y, x);
+    return tl_finish(st, y, out_y);
+}
+
+tl_status tl_room(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **out_g,
+                  int64_t *out_add)
+{
+    *out_add = slot->grad && alone(slot->grad);
+    if (!*out_add) return tl_new_shaped(ctx, like, out_g);
+    *out_g = slot->grad; /* tl_accumulate brings it back */
+    slot->grad = NULL;
+    return TL_OK;
+}
+
+tl_status tl_room_over(tl_tensor *used, tl_tensor **out_g)
+{
+    if (!alone(used)) return tl_new_like(used, out_g);
+    /* another handle: used may be a result, and a result's gradient must not hold the result */
+    return tl_tensor_view(used, 0, used->ndim, used->dims, out_g);
+}
+
+tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g)
+{
+    if (!slot) {
+        tl_tensor_free(g);
+        return TL_OK;
+    }
+    if (!slot->grad && (alone(g) || !slot->leaf)) {
+        slot->grad = g;
+        return TL_OK;
+    }
+    if (!slot->grad) { /* programs write to a leaf's gradient: it shares no storage */
+        tl_status copied = copy_of(g, &slot->grad);
+        tl_tensor_free(g);
+        return copied;
+    }
+    tl_tensor *old = slot->grad;
+    if (!alone(old) && alone(g)) { /* add into whichever nobody else holds */
+        slot->grad = g;
+        g = old;
+        old = slot->grad;
+    }
+    tl_tensor *sum = old;
+    tl_status  st = TL_OK;
+    if (!alone(old)) st = copy_of(old, &sum);
+    if (st == TL_OK) {
+        tl_args a = {.in = {g}, .out = {sum}, .f = {1.0}};
+        st = tl_launch(ctx, TL_OP_axpy, &a); /* sum += g */
+    }
+    if (sum != old) {
+        if (st == TL_OK) {
+            tl_tensor_free(old);
+            slot->grad = sum;
+        } else {
+            tl_tensor_free(sum);
+        }
+    }
+    tl_tensor_free(g);
+    return st;
+}
+
+tl_status tl_hand_over(tl_ctx *ctx, tl_node *node, tl_status st, tl_tensor *const *grads, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (!grads[i]) continue;
+        if (st == TL_OK)
+            st = tl_accumulate(ctx, node->in[i], grads[i]);
+        else
+            tl_tensor_free(grads[i]);
+    }
+    return st;
+}

@@ -1,0 +1,231 @@
+/* optim.c - one step of Adam and of gradient descent, and the norm of all gradients. */
+#include <math.h>
+
+#include "base/memory.h"
+#include "base/rows.h"
+#include "base/threads.h"
+#include "engine/optim.h"
+
+#define GRAIN 16384 /* elements worth a thread */
+
+/* ---- Lists ----------------------------------------------------------------------------------- */
+
+/* Where t's numbers are on the device; NULL of NULL. A kernel will write them if written. */
+static tl_status reach(tl_tensor *t, int written, float **out_numbers)
+{
+    tl_status st = t ? tl_place(t, t->ctx->device) : TL_OK;
+    *out_numbers = t && st == TL_OK ? F32(t) : NULL;
+    if (written && *out_numbers) t->storage->version++;
+    return st;
+}
+
+/* Adds parameter p to the list, unless it has no gradient. */
+static tl_status add(tl_trained_list *list, tl_op op, tl_tensor *p, tl_tensor *m, tl_tensor *v)
+{
+    tl_tensor *grad = tl_grad(p);
+    tl_trained t = {.len = p->len};
+    float     *numbers = NULL;
+    if (!grad) return TL_OK;
+    tl_status st = reach(grad, 0, &numbers);
+    t.grad = numbers;
+    if (st == TL_OK && op != TL_OP_norm2) st = reach(p, 1, &t.p);
+    if (st == TL_OK) st = reach(m, 1, &t.m);
+    if (st == TL_OK) st = reach(v, 1, &t.v);
+    if (st == TL_OK) list->of[list->count++] = t;
+    return st;
+}
+
+/* Runs op on all parameters that have a gradient at once. m, v: NULL where op has none; a->p: the
+** list, to be filled. */
+static tl_status run(tl_op op, tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
+                     int count, const tl_args *a)
+{
+    tl_trained_list *list = a->p;
+    tl_ctx          *ctx = params[0]->ctx;
+    tl_status        st = TL_OK;
+    list->of = tl_alloc(ctx, (size_t)count * sizeof *list->of);
+    if (!list->of) return TL_ENOMEM;
+    for (int i = 0; i < count && st == TL_OK; i++)
+        st = add(list, op, params[i], m ? m[i] : NULL, v ? v[i] : NULL);
+    if (st == TL_OK) st = tl_launch(ctx, op, a);
+    tl_release(ctx, list->of);
+    return st;
+}
+
+/* ---- Adam ------------------------------------------------------------------------------------ */
+
+typedef struct adam {
+    const float    *grad;
+    float          *p, *m, *v;
+    tl_adam_numbers by;
+} adam;
+
+static void adam_part(void *user, int64_t begin, int64_t end, int thread)
+{
+    const adam            j = *(const adam *)user;
+    const tl_adam_numbers a = j.by;
+    const float *restrict grad = j.grad;
+    float *restrict p = j.p, *restrict m = j.m, *restrict v = j.v;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        float g = grad[i] * a.scale + a.coupled * p[i];
+        m[i] = a.beta1 * m[i] + a.rest1 * g;
+        v[i] = a.beta2 * v[i] + a.rest2 * g * g;
+        p[i] = p[i] - a.decoupled * p[i] - a.step * (m[i] / (a.root * sqrtf(v[i]) + a.eps));
+    }
+}
+
+/* adam: p: a tl_trained_list   i: kind, step   f: lr, beta1, beta2, eps, weight decay, scale */
+static tl_status adam_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_trained_list *list = a->p;
+    adam                   j = {.by = tl_adam_numbers_of(a)};
+    for (int k = 0; k < list->count; k++) {
+        const tl_trained *x = &list->of[k];
+        j.grad = x->grad, j.p = x->p, j.m = x->m, j.v = x->v;
+        tl_parallel(ctx, x->len, GRAIN, adam_part, &j);
+    }
+    return TL_OK;
+}
+
+/* Whether t is a float32 tensor of p's shape. */
+static tl_status check(const char *op, const char *name, int i, const tl_tensor *p,
+                       const tl_tensor *t)
+{
+    if (p->type != TL_F32 || (t && t->type != TL_F32))
+        return tl_fail(p->ctx, TL_ETYPE, "%s: parameter %d or its %s is int32", op, i + 1, name);
+    if (t && !tl_same_shape(p, t))
+        return tl_fail(p->ctx, TL_ESHAPE, "%s: parameter %d is %s, its %s %s", op, i + 1, SHAPE(p),
+                       name, SHAPE(t));
+    return TL_OK;
+}
+
+tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
+                       int count, const tl_adam_options *opt, double grad_scale)
+{
+    tl_status st = TL_OK;
+    if (count < 1) return TL_OK;
+    if ((int)opt->kind < TL_ADAM || opt->kind > TL_ADAM_FAIRSEQ || opt->step < 1 ||
+        !(opt->beta1 >= 0 && opt->beta1 < 1 && opt->beta2 >= 0 && opt->beta2 < 1))
+        return tl_fail(params[0]->ctx, TL_EINVAL, "adam: kind %d, step %lld, beta1 %g, beta2 %g",
+                       (int)opt->kind, (long long)opt->step, opt->beta1, opt->beta2);
+    for (int i = 0; i < count && st == TL_OK; i++) { /* all or none */
+        st = check("adam", "m", i, params[i], m[i]);
+        if (st == TL_OK) st = check("adam", "v", i, params[i], v[i]);
+    }
+    tl_trained_list list = {0};
+    tl_args         a = {.p = &list, .i = {opt->kind, opt->step},
+                         .f = {opt->lr, opt->beta1, opt->beta2, opt->eps, opt->weight_decay,
+                               grad_scale}};
+    return st == TL_OK ? run(TL_OP_adam, params, m, v, count, &a) : st;
+}
+
+/* ---- Gradient descent ------------------------------------------------------------------------ */
+
+typedef struct sgd {
+    const float *grad;
+    float       *p, *buf; /* buf NULL: no momentum */
+    float        lr, momentum, decay, scale;
+} sgd;
+
+static void sgd_part(void *user, int64_t begin, int64_t end, int thread)
+{
+    const sgd a = *(const sgd *)user;
+    const float *restrict grad = a.grad;
+    float *restrict p = a.p, *restrict buf = a.buf;
+    (void)thread;
+    if (!buf) {
+        for (int64_t i = begin; i < end; i++)
+            p[i] -= a.lr * (grad[i] * a.scale + a.decay * p[i]);
+        return;
+    }
+    for (int64_t i = begin; i < end; i++) {
+        buf[i] = a.momentum * buf[i] + (grad[i] * a.scale + a.decay * p[i]);
+        p[i] -= a.lr * buf[i];
+    }
+}
+
+/* sgd: p: a tl_trained_list   f: lr, momentum, weight decay, scale */
+static tl_status sgd_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_trained_list *list = a->p;
+    for (int k = 0; k < list->count; k++) {
+        const tl_trained *t = &list->of[k];
+        sgd j = {t->grad, t->p, t->m, (float)a->f[0], (float)a->f[1], (float)a->f[2],
+                 (float)a->f[3]};
+        tl_parallel(ctx, t->len, GRAIN, sgd_part, &j);
+    }
+    return TL_OK;
+}
+
+tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count, double lr,
+                      double momentum, double weight_decay, double grad_scale)
+{
+    tl_status st = TL_OK;
+    if (count < 1) return TL_OK;
+    if (momentum != 0 && !buf)
+        return tl_fail(params[0]->ctx, TL_EINVAL, "sgd: momentum %g needs buffers", momentum);
+    for (int i = 0; i < count && st == TL_OK; i++)
+        st = check("sgd", "momentum buffer", i, params[i], momentum != 0 ? buf[i] : NULL);
+    tl_trained_list list = {0};
+    tl_args         a = {.p = &list, .f = {lr, momentum, weight_decay, grad_scale}};
+    return st == TL_OK ? run(TL_OP_sgd, params, momentum != 0 ? buf : NULL, NULL, count, &a) : st;
+}
+
+/* ---- Norm ------------------------------------------------------------------------------------ */
+
+#define CHUNK 16384 /* elements of one partial sum: the result is the same for any threads */
+
+typedef struct squares {
+    const float *x;
+    int64_t      len;
+    double      *sums;
+} squares;
+
+static void squares_part(void *user, int64_t begin, int64_t end, int thread)
+{
+    const squares *j = user;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        int64_t to = (k + 1) * CHUNK < j->len ? (k + 1) * CHUNK : j->len;
+        j->sums[k] = row_dot(j->x + k * CHUNK, j->x + k * CHUNK, to - k * CHUNK);
+    }
+}
+
+static tl_status add_squares(tl_ctx *ctx, const tl_trained *t, double *sum)
+{
+    int64_t chunks = (t->len + CHUNK - 1) / CHUNK;
+    squares j = {t->grad, t->len, tl_alloc(ctx, (size_t)chunks * sizeof(double))};
+    if (!j.sums) return TL_ENOMEM;
+    tl_parallel(ctx, chunks, 4, squares_part, &j);
+    for (int64_t k = 0; k < chunks; k++) *sum += j.sums[k];
+    tl_release(ctx, j.sums);
+    return TL_OK;
+}
+
+/* norm2: p: a tl_trained_list, whose sum it sets */
+static tl_status norm2_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    tl_trained_list *list = a->p;
+    tl_status        st = TL_OK;
+    list->sum = 0;
+    for (int k = 0; k < list->count && st == TL_OK; k++)
+        st = add_squares(ctx, &list->of[k], &list->sum);
+    return st;
+}
+
+tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_norm)
+{
+    tl_trained_list list = {0};
+    tl_args         a = {.p = &list};
+    if (count < 1) {
+        *out_norm = 0;
+        return TL_OK;
+    }
+    tl_status st = run(TL_OP_norm2, params, NULL, NULL, count, &a);
+    if (st == TL_OK) *out_norm = sqrt(list.sum);
+    return st;
+}
+
+const tl_kernel_row tl_cpu_optim[] = {
+    {TL_OP_adam, adam_kernel}, {TL_OP_sgd, sgd_kernel}, {TL_OP_norm2, norm2_kernel}, {0}};

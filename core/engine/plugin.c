@@ -1,0 +1,331 @@
+/* plugin.c - finds, checks and keeps the backends. A file that was opened with success stays mapped
+** until the process ends: its threads, and those of the libraries it brought along, may still run
+** when the last context closes. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* dladdr */
+#endif
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/option.h"
+#include "engine/plugin.h"
+
+#define ENTRY "tl_tno_backend_entry"
+#define WRITTEN(number) #number
+#define NUMBER(macro) WRITTEN(macro)
+
+/* ---- One file -------------------------------------------------------------------------------- */
+
+static int word(const char *s)
+{
+    if (!s || *s < 'a' || *s > 'z') return 0;
+    while ((*s >= 'a' && *s <= 'z') || (*s >= '0' && *s <= '9') || *s == '_') s++;
+    return *s == 0;
+}
+
+/* What is wrong with the table of a backend, or NULL. */
+static const char *fault(const tl_tno_backend *b)
+{
+    int params = 0;
+    while (b->params && b->params[params].name) params++;
+    if (!word(b->name)) return "its name is not a lower-case word";
+    if (!b->summary || !b->domain) return "it lacks a summary or a domain";
+    if (!b->accepts || !b->points) return "it lacks accepts or points";
+    if (!b->plan || !b->forward || !b->backward || !b->release)
+        return "it lacks plan, forward, backward or release";
+    if (params > TL_TNO_PARAMS) return "it has more than " NUMBER(TL_TNO_PARAMS) " parameters";
+    return NULL;
+}
+
+static const tl_plugin *named(const tl_ctx *ctx, const char *name)
+{
+    const tl_plugin *p = ctx->plugins;
+    while (p && strcmp(p->entry->name, name) != 0) p = p->next;
+    return p;
+}
+
+/* The abi is looked at first: what follows it may be laid out differently in another version. */
+static tl_status check(tl_ctx *ctx, const tl_tno_backend *b, const char *path)
+{
+    if (!b)
+        return tl_fail(ctx, TL_EBACKEND, "%s: it exports no " ENTRY ", so it is no backend", path);
+    if (b->abi != TL_TNO_ABI)
+        return tl_fail(ctx, TL_EBACKEND, "%s: made for ABI %u, this is ABI %u", path,
+                       (unsigned)b->abi, TL_TNO_ABI);
+    const char *why = fault(b);
+    if (why) return tl_fail(ctx, TL_EBACKEND, "%s: %s", path, why);
+    const tl_plugin *twin = named(ctx, b->name);
+    if (twin)
+        return tl_fail(ctx, TL_EBACKEND, "%s: a backend named '%s' is already loaded from %s", path,
+                       b->name, twin->path);
+    return TL_OK;
+}
+
+static tl_status keep(tl_ctx *ctx, const tl_tno_backend *b, const char *path)
+{
+    tl_plugin **last = &ctx->plugins;
+    tl_plugin  *p = malloc(sizeof *p);
+    char       *copy = strdup(path);
+    if (!p || !copy) {
+        free(p);
+        free(copy);
+        return tl_fail(ctx, TL_ENOMEM, "%s: out of memory", path);
+    }
+    while (*last) last = &(*last)->next;
+    *p = (tl_plugin){.entry = b, .path = copy};
+    *last = p;
+    return TL_OK;
+}
+
+tl_status tl_backend_load(tl_ctx *ctx, const char *path)
+{
+    if (!tl_elf_whole(path)) return tl_fail(ctx, TL_EBACKEND, "%s: is truncated", path);
+    void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!file) {
+        const char *why = dlerror();
+        size_t      len = strlen(path);
+        if (!why) why = "it cannot be opened";
+        if (strncmp(why, path, len) == 0 && strncmp(why + len, ": ", 2) == 0) why += len + 2;
+        return tl_fail(ctx, TL_EBACKEND, "%s: %s", path, why);
+    }
+    const tl_tno_backend *b = dlsym(file, ENTRY);
+    tl_status             st = check(ctx, b, path);
+    if (st == TL_OK) st = keep(ctx, b, path);
+    if (st != TL_OK) (void)dlclose(file); /* no code of it has run */
+    return st;
+}
+
+/* ---- Problems -------------------------------------------------------------------------------- */
+
+static size_t problems_size(const tl_ctx *ctx) /* without the empty string at the end */
+{
+    const char *p = ctx->problems;
+    while (p && *p) p += strlen(p) + 1;
+    return p ? (size_t)(p - ctx->problems) : 0;
+}
+
+/* Remembers the context's message and clears it. */
+static tl_status remember(tl_ctx *ctx)
+{
+    size_t size = problems_size(ctx), len = strlen(ctx->message);
+    char  *all = realloc(ctx->problems, size + len + 2);
+    if (!all) return TL_ENOMEM;
+    memcpy(all + size, ctx->message, len + 1);
+    all[size + len + 1] = 0;
+    ctx->problems = all;
+    ctx->message[0] = 0;
+    return TL_OK;
+}
+
+const char *tl_backend_problem(const tl_ctx *ctx, int i)
+{
+    const char *p = ctx->problems;
+    for (; p && *p && i > 0; i--) p += strlen(p) + 1;
+    return p && *p && i == 0 ? p : NULL;
+}
+
+int tl_backend_problem_count(const tl_ctx *ctx)
+{
+    int count = 0;
+    while (tl_backend_problem(ctx, count)) count++;
+    return count;
+}
+
+/* ---- The search path ------------------------------------------------------------------------- */
+
+static int shared_object(const struct dirent *e)
+{
+    size_t len = strlen(e->d_name);
+    return e->d_name[0] != '.' && len > 3 && strcmp(e->d_name + len - 3, ".so") == 0;
+}
+
+static tl_status load_folder(tl_ctx *ctx, const char *folder)
+{
+    struct dirent **files;
+    tl_status       st = TL_OK;
+    int             count = scandir(folder, &files, shared_object, alphasort);
+    if (count < 0) {
+        (void)tl_fail(ctx, TL_EBACKEND, "%s: %s", folder, strerror(errno));
+        return remember(ctx);
+    }
+    for (int i = 0; i < count; i++) {
+        char path[PATH_MAX];
+        int  n = snprintf(path, sizeof path, "%s/%s", folder, files[i]->d_name);
+        struct stat s; /* a pipe or a device would block */
+        int regular = n > 0 && n < PATH_MAX && stat(path, &s) == 0 && S_ISREG(s.st_mode);
+        if (st == TL_OK && regular) {
+            st = tl_backend_load(ctx, path);
+            if (st == TL_EBACKEND) st = remember(ctx);
+        }
+        free(files[i]);
+    }
+    free(files);
+    return st;
+}
+
+/* The folder of our own backends: beside the library, as a build or as an installation has it. */
+static int own_folder(char *folder, size_t size)
+{
+    static const char here = 0;
+    static const char *const places[] = {"backends", "toeplab/backends"};
+    char    library[PATH_MAX];
+    Dl_info info;
+    if (!dladdr(&here, &info) || !info.dli_fname || !realpath(info.dli_fname, library)) return 0;
+    char *slash = strrchr(library, '/');
+    if (!slash) return 0;
+    *slash = 0;
+    for (int i = 0; i < 2; i++) {
+        struct stat s;
+        int n = snprintf(folder, size, "%s/%s", library, places[i]);
+        if (n > 0 && (size_t)n < size && stat(folder, &s) == 0 && S_ISDIR(s.st_mode)) return 1;
+    }
+    return 0;
+}
+
+static tl_status load_listed(tl_ctx *ctx, const char *folders)
+{
+    char     *copy = strdup(folders), *rest = copy;
+    tl_status st = copy ? TL_OK : TL_ENOMEM;
+    while (st == TL_OK && rest) {
+        char *folder = strsep(&rest, ":");
+        if (*folder) st = load_folder(ctx, folder);
+    }
+    free(copy);
+    return st;
+}
+
+/* ---- The folder of tuning results ------------------------------------------------------------ */
+
+/* Leaves host.cache_dir NULL where there is none, or TOEPLAB_CACHE is empty. */
+static tl_status find_cache(tl_ctx *ctx)
+{
+    char        path[PATH_MAX];
+    const char *own = getenv("TOEPLAB_CACHE"), *xdg = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    int         n = 0;
+    if (own)
+        n = snprintf(path, sizeof path, "%s", own);
+    else if (xdg && xdg[0] == '/') /* a relative one is to be ignored, says the XDG specification */
+        n = snprintf(path, sizeof path, "%s/toeplab", xdg);
+    else if (home && home[0] == '/')
+        n = snprintf(path, sizeof path, "%s/.cache/toeplab", home);
+    if (n <= 0 || n >= PATH_MAX) return TL_OK;
+    if (tl_file_folders(ctx, path) != TL_OK) {
+        ctx->message[0] = 0; /* plans are then made without */
+        return TL_OK;
+    }
+    ctx->host.cache_dir = strdup(path);
+    return ctx->host.cache_dir ? TL_OK : tl_fail(ctx, TL_ENOMEM, "%s: out of memory", path);
+}
+
+tl_status tl_plugins_open(tl_ctx *ctx)
+{
+    char        folder[PATH_MAX];
+    const char *listed = getenv("TOEPLAB_BACKENDS");
+    tl_status   st = find_cache(ctx);
+    if (st == TL_OK && own_folder(folder, sizeof folder)) st = load_folder(ctx, folder);
+    if (st == TL_OK && listed) st = load_listed(ctx, listed);
+    return st;
+}
+
+void tl_plugins_close(tl_ctx *ctx)
+{
+    while (ctx->plugins) {
+        tl_plugin *p = ctx->plugins;
+        ctx->plugins = p->next;
+        free(p->path);
+        free(p);
+    }
+    free(ctx->problems);
+    free((void *)ctx->host.cache_dir);
+    ctx->problems = NULL;
+    ctx->host.cache_dir = NULL;
+}
+
+/* ---- Questions ------------------------------------------------------------------------------- */
+
+static const tl_plugin *at(const tl_ctx *ctx, int i)
+{
+    const tl_plugin *p = i < 0 ? NULL : ctx->plugins;
+    for (; p && i > 0; i--) p = p->next;
+    return p;
+}
+
+int tl_backend_count(const tl_ctx *ctx)
+{
+    int count = 0;
+    while (at(ctx, count)) count++;
+    return count;
+}
+
+const char *tl_backend_name(const tl_ctx *ctx, int i)
+{
+    const tl_plugin *p = at(ctx, i);
+    return p ? p->entry->name : NULL;
+}
+
+const char *tl_backend_summary(const tl_ctx *ctx, int i)
+{
+    const tl_plugin *p = at(ctx, i);
+    return p ? p->entry->summary : NULL;
+}
+
+const char *tl_backend_path(const tl_ctx *ctx, int i)
+{
+    const tl_plugin *p = at(ctx, i);
+    return p ? p->path : NULL;
+}
+
+int tl_backend_option(const tl_ctx *ctx, int i, int j, const char **out_name, const char **out_type,
+                      const char **out_default, const char **out_range, const char **out_help)
+{
+    const tl_plugin *p = at(ctx, i);
+    const tl_option *o = p ? p->entry->options : NULL;
+    for (; o && o->name && j > 0; j--) o++;
+    if (!o || !o->name || j < 0) return 0;
+    *out_name = o->name;
+    *out_type = o->type == 'i' ? "integer" : o->type == 'f' ? "number" : o->type == 'b' ? "boolean"
+                                                                                        : "word";
+    *out_default = o->preset;
+    *out_range = o->range;
+    *out_help = o->help;
+    return 1;
+}
+
+const tl_transforms *tl_find_transforms(const tl_ctx *ctx)
+{
+    const tl_plugin *p = ctx->plugins;
+    while (p && !p->entry->transforms) p = p->next;
+    return p ? p->entry->transforms : NULL;
+}
+
+tl_status tl_find_backend(tl_ctx *ctx, const char *name, const tl_tno_backend **out_backend)
+{
+    char             list[512] = "";
+    const tl_plugin *p = named(ctx, name);
+    const char      *meant = NULL;
+    int              best = INT_MAX, problems = tl_backend_problem_count(ctx);
+    if (p) {
+        *out_backend = p->entry;
+        return TL_OK;
+    }
+    for (p = ctx->plugins; p; p = p->next) {
+        size_t len = strlen(list);
+        (void)snprintf(list + len, sizeof list - len, "%s%s", len ? ", " : "", p->entry->name);
+        if (tl_nearer(name, p->entry->name, &best)) meant = p->entry->name;
+    }
+    char hint[96] = "", more[96] = "";
+    if (meant) (void)snprintf(hint, sizeof hint, " did you mean '%s'?", meant);
+    if (problems)
+        (void)snprintf(more, sizeof more, "; %d plugin file%s could not be used", problems,
+                       problems == 1 ? "" : "s");
+    return tl_fail(ctx, TL_EBACKEND, "no backend is named '%s';%s present: %s%s", name, hint,
+                   list[0] ? list : "none", more);
+}

@@ -1,0 +1,350 @@
+/* random.c - random streams: numbers that depend on (key, position) alone, so that neither the
+** number of threads nor an interruption changes them.
+**
+** A stream counts blocks of four 32-bit words. Filling a tensor takes word e%4 of block e/4 for
+** element e and advances the stream by whole blocks; each scalar draw takes one block. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "base/philox.h"
+#include "base/threads.h"
+#include "engine/tape.h"
+
+#define LANES 16          /* blocks made side by side, so that the rounds vectorise */
+#define GROUP (4 * LANES) /* elements they give */
+#define GRAIN 64          /* groups worth a thread */
+
+/* ---- Streams --------------------------------------------------------------------------------- */
+
+/* The finaliser of splitmix64: every input bit changes every output bit. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+tl_stream tl_stream_new(uint64_t seed, const char *purpose)
+{
+    uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
+    for (const char *p = purpose; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 0x100000001B3u;
+    return (tl_stream){.key = mix(hash ^ mix(seed + PHILOX_W0)), .offset = 0};
+}
+
+uint32_t tl_random_u32(tl_stream *s)
+{
+    uint32_t w[4];
+    tl_philox(s->key, s->offset++, w);
+    return w[0];
+}
+
+static uint64_t draw64(tl_stream *s)
+{
+    uint32_t w[4];
+    tl_philox(s->key, s->offset++, w);
+    return (uint64_t)w[1] << 32 | w[0];
+}
+
+double tl_random_unit(tl_stream *s) { return (double)(draw64(s) >> 11) * 0x1p-53; }
+
+int64_t tl_random_below(tl_stream *s, int64_t bound)
+{
+    if (bound <= 1) return 0;
+    uint64_t n = (uint64_t)bound, excess = (0 - n) % n, r; /* 2^64 mod n values would be too many */
+    do {
+        r = draw64(s);
+    } while (r < excess);
+    return (int64_t)(r % n);
+}
+
+/* ---- Filling --------------------------------------------------------------------------------- */
+
+typedef struct fill {
+    uint64_t     key, offset;
+    int64_t      len;
+    const float *in;
+    float       *out;
+    float        a, b;      /* low and range, mean and deviation, or the scale of what is kept */
+    uint64_t     threshold; /* words below it drop their element */
+} fill;
+
+static uint64_t blocks_of(int64_t len) { return ((uint64_t)len + 3) / 4; }
+
+/* The words of elements GROUP g .. GROUP (g+1) - 1. */
+static void draw(const fill *f, int64_t g, uint32_t out[GROUP])
+{
+    uint32_t c[4][LANES];
+    uint32_t k0 = (uint32_t)f->key, k1 = (uint32_t)(f->key >> 32);
+    uint64_t first = f->offset + (uint64_t)g * LANES;
+    for (int j = 0; j < LANES; j++) {
+        c[0][j] = (uint32_t)(first + (uint64_t)j);
+        c[1][j] = (uint32_t)((first + (uint64_t)j) >> 32);
+        c[2][j] = c[3][j] = 0;
+    }
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+#pragma omp simd
+        for (int j = 0; j < LANES; j++)
+            philox_round(&c[0][j], &c[1][j], &c[2][j], &c[3][j], k0, k1);
+        k0 += PHILOX_W0;
+        k1 += PHILOX_W1;
+    }
+    for (int j = 0; j < LANES; j++)
+        for (int w = 0; w < 4; w++) out[4 * j + w] = c[w][j];
+}
+
+static int64_t part_of(const fill *f, int64_t g)
+{
+    return f->len - g * GROUP < GROUP ? f->len - g * GROUP : GROUP;
+}
+
+static void uniform_part(void *user, int64_t begin, int64_t end, int thread)
+{
+    const fill *f = user;
+    uint32_t    w[GROUP];
+    float       a = f->a, b = f->b * 0x1p-24f;
+    (void)thread;
+    for (int64_t g = begin; g < end; g++) {
+        float *restrict out = f->out + g * GROUP;
+        int64_t n = part_of(f, g);
+        draw(f, g, w);
+        for (int64_t e = 0; e < n; e++) out[e] = a + b * (float)(int32_t)(w[e] >> 8);
+    }
+}
+
+/* Box and Muller: two uniform words give two independent normal numbers. */
+static void normal_pair(uint32_t u, uint32_t v, float out[2])
+{
+    float radius = sqrtf(-2.0f * logf(((float)u + 1.0f) * 0x1p-32f)); /* log of (0,1] */
+    float angle = 6.28318531f * ((float)(int32_t)(v >> 8) * 0x1p-24f);
+    out[0] = radius * cosf(angle);
+    out[1] = radius * sinf(angle);
+}
+
+static void normal_part(void *user, int64_t begin, int64_t end, int thread)
+{
+    const fill *f = user;
+    uint32_t    w[GROUP];
+    float       z[GROUP];
+    (void)thread;
+    for (int64_t g = begin; g < end; g++) {
+        float  *out = f->out + g * GROUP;
+        int64_t n = part_of(f, g);
+        draw(f, g, w);
+        for (int64_t e = 0; e < n; e += 2) normal_pair(w[e], w[e + 1], z + e);
+        for (int64_t e = 0; e < n; e++) out[e] = f->a + f->b * z[e];
+    }
+}
+
+static void dropout_part(void *user, int64_t begin, int64_t end, int thread)
+{
+    const fill *f = user;
+    uint32_t    w[GROUP];
+    uint32_t    threshold = (uint32_t)f->threshold;
+    float       scale = f->a;
+    (void)thread;
+    for (int64_t g = begin; g < end; g++) {
+        const float *restrict in = f->in + g * GROUP;
+        float *restrict out = f->out + g * GROUP;
+        int64_t n = part_of(f, g);
+        draw(f, g, w);
+        for (int64_t e = 0; e < n; e++) {
+            float kept = in[e] * scale; /* read in any case, so that the choice is no branch */
+            out[e] = w[e] >= threshold ? kept : 0.0f;
+        }
+    }
+}
+
+static void run(tl_ctx *ctx, fill *f, tl_body body)
+{
+    tl_parallel(ctx, (f->len + GROUP - 1) / GROUP, GRAIN, body, f);
+}
+
+/* uniform: out[0]   i: key, offset   f: low, high */
+static tl_status uniform(tl_ctx *ctx, const tl_args *a)
+{
+    fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
+              .out = F32(a->out[0]), .a = (float)a->f[0], .b = (float)(a->f[1] - a->f[0])};
+    run(ctx, &f, uniform_part);
+    return TL_OK;
+}
+
+/* normal: out[0]   i: key, offset   f: mean, deviation */
+static tl_status normal(tl_ctx *ctx, const tl_args *a)
+{
+    fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
+              .out = F32(a->out[0]), .a = (float)a->f[0], .b = (float)a->f[1]};
+    run(ctx, &f, normal_part);
+    return TL_OK;
+}
+
+/* dropout: in[0] -> out[0]   i: key, offset   f: p */
+static tl_status dropout(tl_ctx *ctx, const tl_args *a)
+{
+    fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
+              .in = F32(a->in[0]), .out = F32(a->out[0]), .a = (float)(1.0 / (1.0 - a->f[0])),
+              .threshold = (uint64_t)(a->f[0] * 0x1p32)};
+    run(ctx, &f, dropout_part);
+    return TL_OK;
+}
+
+/* Fills t by op with parameters x, y, and advances s. */
+static tl_status fill_tensor(tl_op op, const char *name, tl_tensor *t, tl_stream *s, double x,
+                             double y)
+{
+    if (t->type != TL_F32) return tl_fail(t->ctx, TL_ETYPE, "%s fills float32 tensors", name);
+    tl_args a = {.out = {t}, .i = {(int64_t)s->key, (int64_t)s->offset}, .f = {x, y}};
+    tl_status st = tl_launch(t->ctx, op, &a);
+    if (st == TL_OK) s->offset += blocks_of(t->len);
+    return st;
+}
+
+tl_status tl_random_uniform(tl_tensor *t, tl_stream *s, double low, double high)
+{
+    return fill_tensor(TL_OP_uniform, "uniform", t, s, low, high);
+}
+
+tl_status tl_random_normal(tl_tensor *t, tl_stream *s, double mean, double deviation)
+{
+    return fill_tensor(TL_OP_normal, "normal", t, s, mean, deviation);
+}
+
+tl_status tl_random_permutation(tl_tensor *t, tl_stream *s)
+{
+    if (t->type != TL_I32) return tl_fail(t->ctx, TL_ETYPE, "permutation fills int32 tensors");
+    if (t->ndim != 1)
+        return tl_fail(t->ctx, TL_ESHAPE, "permutation: t is %s, not a vector", SHAPE(t));
+    if (t->len > INT32_MAX)
+        return tl_fail(t->ctx, TL_ESHAPE, "permutation: %lld numbers are more than int32 holds",
+                       (long long)t->len);
+    tl_status st = tl_bring(t);
+    if (st != TL_OK) return st;
+    int32_t *p = I32(t);
+    for (int64_t i = 0; i < t->len; i++) p[i] = (int32_t)i;
+    for (int64_t i = t->len - 1; i > 0; i--) { /* Fisher and Yates */
+        int64_t j = tl_random_below(s, i + 1);
+        int32_t swap = p[i];
+        p[i] = p[j];
+        p[j] = swap;
+    }
+    return TL_OK;
+}
+
+/* ---- Dropout --------------------------------------------------------------------------------- */
+
+/* saved: i, f as for the kernel */
+static tl_status dropout_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_args   a = node->saved;
+    tl_status st = tl_new_like(dy, &a.out[0]);
+    a.in[0] = dy;
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_dropout, &a);
+    return tl_hand_over(ctx, node, st, a.out, 1);
+}
+
+tl_status tl_dropout(tl_tensor *x, double p, tl_stream *s, tl_tensor **out_y)
+{
+    tl_ctx    *ctx = x->ctx;
+    tl_tensor *y = NULL;
+    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "dropout needs a float32 tensor");
+    if (!(p >= 0 && p < 1)) return tl_fail(ctx, TL_EINVAL, "dropout: p is %g, not in [0,1)", p);
+    tl_status st = tl_new_like(x, &y);
+    if (st != TL_OK) return st;
+    tl_args saved = {.i = {(int64_t)s->key, (int64_t)s->offset}, .f = {p}};
+    tl_args a = saved;
+    a.in[0] = x;
+    a.out[0] = y;
+    st = tl_launch(ctx, TL_OP_dropout, &a);
+    if (st == TL_OK) st = tl_record(ctx, y, dropout_grad, (tl_tensor *[]){x}, 1, &saved, NULL);
+    if (st != TL_OK) goto fail;
+    s->offset += blocks_of(x->len);
+    *out_y = y;
+    return TL_OK;
+fail:
+    tl_tensor_free(y);
+    return st;
+}
+
+/* ---- Sampling -------------------------------------------------------------------------------- */
+
+static int descending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* The k-th largest of x [v], and how many of those equal to it are among the k largest. */
+static tl_status kth_largest(tl_ctx *ctx, const float *x, int64_t v, int64_t k, float *out_least,
+                             int64_t *out_ties)
+{
+    float *sorted = tl_alloc(ctx, (size_t)v * sizeof *sorted);
+    if (!sorted) return TL_ENOMEM;
+    for (int64_t i = 0; i < v; i++) sorted[i] = x[i];
+    qsort(sorted, (size_t)v, sizeof *sorted, descending);
+    *out_least = sorted[k - 1];
+    *out_ties = 0;
+    for (int64_t i = k - 1; i >= 0 && sorted[i] == *out_least; i--) ++*out_ties;
+    tl_release(ctx, sorted);
+    return TL_OK;
+}
+
+/* The candidate at which the running sum of the weights exp((x - top)/temperature) passes target;
+** the last one if none does. target < 0: out_sum gets the sum of all. */
+static int64_t walk(const float *x, int64_t v, float least, int64_t ties, double top,
+                    double temperature, double target, double *out_sum)
+{
+    double  sum = 0;
+    int64_t last = 0;
+    for (int64_t i = 0; i < v; i++) {
+        if (x[i] < least || (x[i] == least && ties-- <= 0)) continue;
+        double weight = exp(((double)x[i] - top) / temperature);
+        if (weight > 0) last = i;
+        sum += weight;
+        if (target >= 0 && sum > target) break;
+    }
+    *out_sum = sum;
+    return last;
+}
+
+tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_stream *s,
+                    int32_t *out_id)
+{
+    tl_ctx      *ctx = logits->ctx;
+    const float *x;
+    int64_t      v = logits->len, best = 0, ties = v;
+    float        least = -INFINITY;
+    double       sum;
+    if (logits->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "sample needs float32 logits");
+    if (logits->ndim != 1 || v < 1)
+        return tl_fail(ctx, TL_ESHAPE, "sample: logits are %s, not [v]", SHAPE(logits));
+    if (!(temperature >= 0) || isinf(temperature) || top_k < 0)
+        return tl_fail(ctx, TL_EINVAL, "sample: temperature %g, top_k %d", temperature, top_k);
+    tl_status st = tl_bring(logits);
+    if (st != TL_OK) return st;
+    x = F32(logits);
+    for (int64_t i = 0; i < v; i++) {
+        if (isnan(x[i])) return tl_fail(ctx, TL_EINVAL, "sample: logit %lld is NaN", (long long)i);
+        if (x[i] > x[best]) best = i;
+    }
+    if (isinf(x[best]))
+        return tl_fail(ctx, TL_EINVAL, "sample: the largest logit is %g", (double)x[best]);
+    if (temperature > 0) {
+        if (top_k > 0 && top_k < v) {
+            st = kth_largest(ctx, x, v, top_k, &least, &ties);
+            if (st != TL_OK) return st;
+        }
+        (void)walk(x, v, least, ties, x[best], temperature, -1, &sum);
+        double target = tl_random_unit(s) * sum;
+        best = walk(x, v, least, ties, x[best], temperature, target, &sum);
+    }
+    *out_id = (int32_t)best;
+    return TL_OK;
+}
+
+const tl_kernel_row tl_cpu_random[] = {
+    {TL_OP_uniform, uniform},
+    {TL_OP_normal, normal},
+    {TL_OP_dropout, dropout},
+    {0},
+};

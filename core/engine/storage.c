@@ -1,0 +1,103 @@
+/* storage.c - the memory of tensors. A storage is on one device at a time: it is made on the
+** context's, is brought to the CPU when the CPU reads or writes it, and back when a kernel needs
+** it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "engine/device.h"
+#include "engine/graph.h"
+
+/* ---- Memory of a device ---------------------------------------------------------------------- */
+
+tl_status tl_device_alloc(tl_ctx *ctx, tl_device device, size_t bytes, void **out_p)
+{
+    if (device != TL_CPU) return ctx->engine->alloc(ctx, bytes, out_p);
+    *out_p = tl_alloc(ctx, bytes);
+    return *out_p ? TL_OK : TL_ENOMEM;
+}
+
+void tl_device_release(tl_ctx *ctx, tl_device device, void *p)
+{
+    if (device == TL_CPU)
+        tl_release(ctx, p);
+    else
+        ctx->engine->release(ctx, p);
+}
+
+/* ---- Storages -------------------------------------------------------------------------------- */
+
+tl_status tl_storage_new(tl_ctx *ctx, tl_device device, size_t bytes, tl_storage **out_s)
+{
+    tl_storage *s = malloc(sizeof *s);
+    if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    *s = (tl_storage){.refs = 1, .device = device, .bytes = bytes,
+                      .capture = ctx->capture ? ctx->captures : 0,
+                      .unborn = ctx->capture && device != TL_CPU};
+    tl_status st = tl_device_alloc(ctx, device, bytes, &s->data);
+    if (st != TL_OK) {
+        free(s);
+        return st;
+    }
+    ctx->refs++;
+    *out_s = s;
+    return TL_OK;
+}
+
+void tl_storage_free(tl_ctx *ctx, tl_storage *s)
+{
+    if (--s->refs > 0) return;
+    tl_device_release(ctx, s->device, s->data);
+    free(s);
+    tl_ctx_unref(ctx);
+}
+
+/* ---- Where a storage is ---------------------------------------------------------------------- */
+
+/* What a capture made is for that capture alone, until its graph has run. */
+static tl_status check_born(const tl_tensor *t)
+{
+    const tl_ctx *ctx = t->ctx;
+    if (!t->storage->unborn || (ctx->capture && t->storage->capture == ctx->captures)) return TL_OK;
+    return tl_fail(t->ctx, TL_EINVAL, "a tensor %s was made in a capture, and is no result of a "
+                   "graph that has run", SHAPE(t));
+}
+
+tl_status tl_place(const tl_tensor *t, tl_device device)
+{
+    tl_ctx     *ctx = t->ctx;
+    tl_storage *s = t->storage;
+    void       *there;
+    if (check_born(t) != TL_OK) return TL_EINVAL;
+    if (s->device == device)
+        return ctx->capture && device != TL_CPU ? tl_graph_use(ctx->capture, s) : TL_OK;
+    if (ctx->capture)
+        return tl_fail(ctx, TL_EDEVICE, "a tensor %s is %s: a graph cannot have that", SHAPE(t),
+                       device == TL_CPU ? "read by the processor" : "on the processor");
+    tl_status st = tl_device_alloc(ctx, device, s->bytes, &there);
+    if (st != TL_OK) return st;
+    if (s->bytes > 0) /* one of the two is the CPU */
+        st = device == TL_CPU ? ctx->engine->download(ctx, there, s->data, s->bytes)
+                              : ctx->engine->upload(ctx, there, s->data, s->bytes);
+    tl_device_release(ctx, st == TL_OK ? s->device : device, st == TL_OK ? s->data : there);
+    if (st != TL_OK) return st;
+    s->data = there;
+    s->device = device;
+    return TL_OK;
+}
+
+tl_status tl_tensor_read(const tl_tensor *t, int64_t first, int64_t count, void *out)
+{
+    if (first < 0 || count < 0 || first > t->len - count)
+        return tl_fail(t->ctx, TL_ESHAPE, "read: %lld elements from %lld do not fit in %s",
+                       (long long)count, (long long)first, SHAPE(t));
+    const char *from = (const char *)DATA(t) + first * 4;
+    if (count == 0) return TL_OK;
+    if (check_born(t) != TL_OK) return TL_EINVAL;
+    if (t->storage->device != TL_CPU)
+        return t->ctx->engine->download(t->ctx, out, from, (size_t)count * 4);
+    memcpy(out, from, (size_t)count * 4);
+    return TL_OK;
+}
+
+tl_status tl_bring(const tl_tensor *t) { return tl_place(t, TL_CPU); }

@@ -1,0 +1,279 @@
+/* tape.c - reverse-mode differentiation over a list of recorded operators.
+**
+** A tensor that wants a gradient has a slot, where its gradient gathers. The tape's nodes hold
+** slots and the tensors that gradients need, never the tensors' handles: what a script forgets and
+** no gradient needs is freed at once. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/tape.h"
+
+/* ---- Recording ------------------------------------------------------------------------------- */
+
+int tl_recording(tl_ctx *ctx, int on)
+{
+    int was = ctx->recording;
+    ctx->recording = on != 0;
+    return was;
+}
+
+int tl_wants(const tl_ctx *ctx, const tl_tensor *t) { return ctx->recording && t && t->slot; }
+
+int64_t tl_tape_len(const tl_ctx *ctx) { return ctx->tape_len; }
+
+static tl_status grow(tl_ctx *ctx)
+{
+    if (ctx->tape_len < ctx->tape_cap) return TL_OK;
+    int64_t  cap = ctx->tape_cap ? 2 * ctx->tape_cap : 256;
+    tl_node *tape = realloc(ctx->tape, (size_t)cap * sizeof *tape);
+    if (!tape) return tl_fail(ctx, TL_ENOMEM, "out of memory: a tape of %lld operators",
+                              (long long)cap);
+    ctx->tape = tape;
+    ctx->tape_cap = cap;
+    return TL_OK;
+}
+
+tl_tensor *tl_take_saved(tl_node *node, int i)
+{
+    tl_tensor *t = node->saved.in[i];
+    node->saved.in[i] = NULL;
+    if (t) t->tape_refs--;
+    return t;
+}
+
+static void node_clear(tl_node *node)
+{
+    node->out->spent = 1;
+    tl_slot_free(node->out);
+    for (int i = 0; i < TL_ARGS; i++) {
+        tl_slot_free(node->in[i]);
+        tl_tensor_free(tl_take_saved(node, i));
+    }
+    for (int i = 0; i < node->count; i++) {
+        tl_slot_free(node->list[i].slot);
+        tl_tensor_free(node->list[i].t);
+    }
+    free(node->list);
+    if (node->release) node->release(node->saved.p);
+}
+
+/* *wanted: whether an operator on inputs has to be recorded. */
+static tl_status check_inputs(tl_ctx *ctx, tl_tensor *const *inputs, int count, int *wanted)
+{
+    *wanted = 0;
+    for (int i = 0; i < count; i++) {
+        if (!tl_wants(ctx, inputs[i])) continue;
+        *wanted = 1;
+        if (inputs[i]->slot->spent)
+            return tl_fail(ctx, TL_EINVAL,
+                           "operand %d, %s, is a result whose tape is gone (an earlier backward "
+                           "consumed it): compute it again, or cut it off by require_grad(false)",
+                           i + 1, SHAPE(inputs[i]));
+    }
+    return TL_OK;
+}
+
+/* A new node at the end of the tape whose result is out; NULL: no memory. */
+static tl_node *append(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, const tl_args *saved,
+                       void (*release)(void *p))
+{
+    if (grow(ctx) != TL_OK) return NULL;
+    tl_slot *slot = tl_slot_new(0);
+    if (!slot) {
+        (void)tl_fail(ctx, TL_ENOMEM, "out of memory");
+        return NULL;
+    }
+    tl_node *node = &ctx->tape[ctx->tape_len++];
+    *node = (tl_node){.grad = grad, .out = slot, .release = release,
+                       .precision = ctx->precision};
+    if (saved) node->saved = *saved;
+    memset(node->saved.out, 0, sizeof node->saved.out); /* outputs are not kept */
+    for (int i = 0; i < TL_ARGS; i++) {
+        if (!node->saved.in[i]) continue;
+        node->version[i] = tl_tensor_retain(node->saved.in[i])->storage->version;
+        node->saved.in[i]->tape_refs++;
+    }
+    slot->node = ctx->tape_len - 1;
+    out->slot = tl_slot_retain(slot);
+    return node;
+}
+
+tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *inputs,
+                    int count, const tl_args *saved, void (*release)(void *p))
+{
+    int       wanted;
+    tl_status st = check_inputs(ctx, inputs, count, &wanted);
+    tl_node  *node = NULL;
+    if (st == TL_OK && wanted && !(node = append(ctx, out, grad, saved, release))) st = TL_ENOMEM;
+    for (int i = 0; node && i < count; i++)
+        node->in[i] = inputs[i] ? tl_slot_retain(inputs[i]->slot) : NULL;
+    if (!node && release && saved) release(saved->p);
+    return st;
+}
+
+tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
+                         int count, const tl_args *saved, void (*release)(void *p))
+{
+    int        wanted;
+    tl_listed *all = NULL;
+    tl_node   *node = NULL;
+    tl_status  st = check_inputs(ctx, list, count, &wanted);
+    if (st == TL_OK && wanted && !(all = calloc((size_t)count, sizeof *all)))
+        st = tl_fail(ctx, TL_ENOMEM, "out of memory");
+    if (all && !(node = append(ctx, out, grad, saved, release))) {
+        st = TL_ENOMEM;
+        free(all);
+    }
+    if (node) {
+        node->list = all;
+        node->count = count;
+    }
+    for (int i = 0; node && i < count; i++)
+        if (list[i])
+            all[i] = (tl_listed){tl_tensor_retain(list[i]), tl_slot_retain(list[i]->slot),
+                                 list[i]->storage->version};
+    if (!node && release && saved) release(saved->p);
+    return st;
+}
+
+void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op)
+{
+    if (!out->slot) return;
+    const tl_node *node = &ctx->tape[out->slot->node];
+    for (int i = 0; i < TL_ARGS; i++) { /* one step back, not a chain of them */
+        const tl_tensor *t = node->saved.in[i];
+        if (t && t->slot && t->slot->again) return;
+    }
+    out->slot->again = (int)op;
+}
+
+void tl_tape_clear(tl_ctx *ctx)
+{
+    while (ctx->tape_len > 0) {
+        tl_node node = ctx->tape[--ctx->tape_len];
+        node_clear(&node);
+    }
+}
+
+/* ---- Backward -------------------------------------------------------------------------------- */
+
+/* Gradients are of the values that the operator saw. */
+static tl_status unchanged(tl_ctx *ctx, const tl_node *node)
+{
+    for (int i = 0; i < TL_ARGS + node->count; i++) {
+        int              listed = i >= TL_ARGS;
+        const tl_tensor *t = listed ? node->list[i - TL_ARGS].t : node->saved.in[i];
+        if (t && t->storage->version != (listed ? node->list[i - TL_ARGS].version
+                                                : node->version[i]))
+            return tl_fail(ctx, TL_EINVAL,
+                           "backward: a tensor %s was changed in place after an operator on the "
+                           "tape had used it", SHAPE(t));
+    }
+    return TL_OK;
+}
+
+/* Makes t, which was given up, again. */
+static tl_status make_again(tl_ctx *ctx, tl_tensor *t)
+{
+    const tl_node *node = &ctx->tape[t->slot->node];
+    tl_args   a = node->saved;
+    tl_status st = unchanged(ctx, node);
+    if (st != TL_OK) return st;
+    st = tl_device_alloc(ctx, t->storage->device, t->storage->bytes, &t->storage->data);
+    if (st != TL_OK) return st;
+    a.out[0] = t;
+    st = tl_launch(ctx, (tl_op)t->slot->again, &a);
+    t->storage->version--; /* it has the values that it had */
+    return st;
+}
+
+/* What node saved is there, and as it was. */
+static tl_status ready(tl_ctx *ctx, const tl_node *node)
+{
+    tl_status st = unchanged(ctx, node);
+    for (int i = 0; i < TL_ARGS && st == TL_OK; i++)
+        if (node->saved.in[i] && !node->saved.in[i]->storage->data)
+            st = make_again(ctx, node->saved.in[i]);
+    return st;
+}
+
+static tl_status walk(tl_ctx *ctx)
+{
+    tl_precision_kind was = ctx->precision;
+    tl_status         st = TL_OK;
+    while (ctx->tape_len > 0 && st == TL_OK) {
+        tl_node node = ctx->tape[--ctx->tape_len];
+        ctx->precision = node.precision;
+        if (node.out->grad) {
+            tl_tensor *dy = node.out->grad;
+            node.out->grad = NULL;
+            st = ready(ctx, &node);
+            if (st == TL_OK) st = node.grad(ctx, &node, dy);
+            tl_tensor_free(dy);
+        }
+        node_clear(&node);
+    }
+    ctx->precision = was;
+    return st;
+}
+
+static int on_tape(const tl_ctx *ctx, const tl_slot *slot)
+{
+    for (int64_t i = ctx->tape_len - 1; i >= 0; i--)
+        if (ctx->tape[i].out == slot) return 1;
+    return 0;
+}
+
+static tl_status check_result(tl_ctx *ctx, const tl_tensor *loss)
+{
+    if (!loss->slot || loss->slot->leaf)
+        return tl_fail(ctx, TL_EINVAL,
+                       "backward: the loss was not recorded (no input of it wants a gradient, or "
+                       "recording was off)");
+    if (!on_tape(ctx, loss->slot))
+        return tl_fail(ctx, TL_EINVAL,
+                       "backward: the tape of this loss is gone (an earlier backward consumed it, "
+                       "or it was cleared)");
+    return TL_OK;
+}
+
+/* Takes dy over. */
+static tl_status walk_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
+{
+    int       recording = tl_recording(ctx, 0); /* gradients are made of operators too */
+    tl_status st = tl_accumulate(ctx, y->slot, dy);
+    if (st == TL_OK) st = walk(ctx);
+    tl_tape_clear(ctx);
+    (void)tl_recording(ctx, recording);
+    return st;
+}
+
+tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss)
+{
+    tl_tensor *one = NULL;
+    tl_status  st = check_result(ctx, loss);
+    if (st != TL_OK) return st;
+    if (loss->len != 1)
+        return tl_fail(ctx, TL_EINVAL, "backward: the loss is %s, not one number", SHAPE(loss));
+    st = tl_new_like(loss, &one);
+    if (st != TL_OK || (st = tl_tensor_fill(one, 1)) != TL_OK) {
+        tl_tape_clear(ctx);
+        tl_tensor_free(one);
+        return st;
+    }
+    ctx->one = tl_tensor_retain(one); /* so nobody adds to it, and no other has its address */
+    st = walk_from(ctx, loss, one);
+    ctx->one = NULL;
+    tl_tensor_free(one);
+    return st;
+}
+
+tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
+{
+    tl_status st = check_result(ctx, y);
+    if (st != TL_OK) return st;
+    if (!tl_same_shape(y, dy) || dy->type != TL_F32)
+        return tl_fail(ctx, TL_ESHAPE, "backward: a gradient %s for a result %s", SHAPE(dy),
+                       SHAPE(y));
+    return walk_from(ctx, y, tl_tensor_retain(dy));
+}

@@ -1,0 +1,195 @@
+/* batch_norm.c - normalisation of each column over all rows. Columns are shared out to the threads,
+** so the result does not depend on their number. */
+#include <math.h>
+
+#include "base/threads.h"
+#include "engine/tape.h"
+#include "ops/ops.h"
+
+#define STRIP 64 /* columns summed side by side */
+#define GRAIN 16 /* columns worth a thread: a cache line of each row */
+
+typedef struct batch {
+    int64_t      rows, cols;
+    int          training;
+    double       eps, momentum;
+    const float *x, *dy, *weight, *bias; /* weight, bias NULL: 1, 0 */
+    float       *y, *mean, *s; /* y or dx; per column the mean, and s = 1/sqrt(var + eps) */
+    float       *running_mean, *running_var, *dweight, *dbias; /* the last two NULL: not wanted */
+} batch;
+
+/* sum, dot = sums over rows of f and f (x - mean), f = dy; without dy f is x - mean. */
+static void column_sums(const batch *j, int64_t c, int64_t n, const double *mean, double *sum,
+                        double *dot)
+{
+    for (int64_t i = 0; i < STRIP; i++) sum[i] = dot[i] = 0;
+    for (int64_t r = 0; r < j->rows; r++) {
+        const float *x = j->x + r * j->cols + c;
+        const float *dy = j->dy ? j->dy + r * j->cols + c : NULL;
+        for (int64_t i = 0; i < n; i++) {
+            double z = (double)x[i] - mean[i], f = dy ? (double)dy[i] : z;
+            sum[i] += f;
+            dot[i] += f * z;
+        }
+    }
+}
+
+/* Mean and variance of n columns from c on: the running ones, or in training the batch's, which the
+** running ones then follow. */
+static void column_statistics(const batch *j, int64_t c, int64_t n, double *mean, double *var)
+{
+    double zero[STRIP] = {0}, sum[STRIP], dot[STRIP], rows = (double)j->rows;
+    if (j->training) {
+        column_sums(j, c, n, zero, sum, dot);
+        for (int64_t i = 0; i < n; i++) mean[i] = sum[i] / rows;
+        column_sums(j, c, n, mean, sum, dot);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float *m = j->running_mean + c + i, *v = j->running_var + c + i;
+        if (j->training) {
+            var[i] = dot[i] / rows;
+            *m = (float)((1 - j->momentum) * (double)*m + j->momentum * mean[i]);
+            *v = (float)((1 - j->momentum) * (double)*v + j->momentum * dot[i] / (rows - 1));
+        } else {
+            mean[i] = (double)*m;
+            var[i] = (double)*v;
+        }
+    }
+}
+
+static void batch_columns(void *user, int64_t begin, int64_t end, int thread)
+{
+    const batch *j = user;
+    double       mean[STRIP] = {0}, var[STRIP] = {0};
+    float        scale[STRIP], shift[STRIP];
+    (void)thread;
+    for (int64_t c = begin; c < end; c += STRIP) {
+        int64_t n = end - c < STRIP ? end - c : STRIP;
+        column_statistics(j, c, n, mean, var);
+        for (int64_t i = 0; i < n; i++) {
+            double s = 1 / sqrt(var[i] + j->eps);
+            j->mean[c + i] = (float)mean[i];
+            j->s[c + i] = (float)s;
+            scale[i] = (float)(s * (j->weight ? (double)j->weight[c + i] : 1));
+            shift[i] = j->bias ? j->bias[c + i] : 0;
+        }
+        for (int64_t r = 0; r < j->rows; r++) {
+            const float *x = j->x + r * j->cols + c;
+            float       *y = j->y + r * j->cols + c;
+            for (int64_t i = 0; i < n; i++)
+                y[i] = (x[i] - j->mean[c + i]) * scale[i] + shift[i];
+        }
+    }
+}
+
+/* dx = weight s (dy - mean dy - z mean(dy z)) in training, else weight s dy;  z = (x - mean) s */
+static void batch_grad_columns(void *user, int64_t begin, int64_t end, int thread)
+{
+    const batch *j = user;
+    double       mean[STRIP] = {0}, sum[STRIP], dot[STRIP];
+    float        scale[STRIP], a[STRIP], b[STRIP];
+    (void)thread;
+    for (int64_t c = begin; c < end; c += STRIP) {
+        int64_t n = end - c < STRIP ? end - c : STRIP;
+        for (int64_t i = 0; i < n; i++) mean[i] = (double)j->mean[c + i];
+        column_sums(j, c, n, mean, sum, dot);
+        for (int64_t i = 0; i < n; i++) {
+            double s = (double)j->s[c + i], rows = (double)j->rows;
+            if (j->dbias) j->dbias[c + i] = (float)sum[i];
+            if (j->dweight) j->dweight[c + i] = (float)(dot[i] * s);
+            scale[i] = (float)(s * (j->weight ? (double)j->weight[c + i] : 1));
+            a[i] = j->training ? (float)(sum[i] / rows) : 0;
+            b[i] = j->training ? (float)(dot[i] * s * s / rows) : 0;
+        }
+        for (int64_t r = 0; j->y && r < j->rows; r++) {
+            const float *x = j->x + r * j->cols + c, *dy = j->dy + r * j->cols + c;
+            float       *dx = j->y + r * j->cols + c;
+            for (int64_t i = 0; i < n; i++)
+                dx[i] = scale[i] * (dy[i] - a[i] - (x[i] - j->mean[c + i]) * b[i]);
+        }
+    }
+}
+
+/* batch_norm: in: x, weight, bias (may be NULL)   out: y, statistics [2,d] (mean, s), running mean
+** and variance   i: training   f: momentum, eps */
+static tl_status batch_norm_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    tl_tensor *const *in = a->in, *const *out = a->out;
+    batch j = {.rows = tl_rows(in[0]), .cols = tl_cols(in[0]), .training = a->i[0] != 0,
+               .momentum = a->f[0], .eps = a->f[1], .x = F32(in[0]), .y = F32(out[0]),
+               .weight = in[1] ? F32(in[1]) : NULL, .bias = in[2] ? F32(in[2]) : NULL,
+               .mean = F32(out[1]), .running_mean = F32(out[2]), .running_var = F32(out[3])};
+    j.s = j.mean + j.cols;
+    tl_parallel(ctx, j.cols, GRAIN, batch_columns, &j);
+    return TL_OK;
+}
+
+/* batch_norm_grad: in: x, weight or NULL, dy, statistics   out: dx, dweight, dbias where wanted
+** i: training */
+static tl_status batch_norm_grad_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    tl_tensor *const *in = a->in, *const *out = a->out;
+    batch j = {.rows = tl_rows(in[0]), .cols = tl_cols(in[0]), .training = a->i[0] != 0,
+               .x = F32(in[0]), .dy = F32(in[2]), .weight = in[1] ? F32(in[1]) : NULL,
+               .mean = F32(in[3]), .y = out[0] ? F32(out[0]) : NULL,
+               .dweight = out[1] ? F32(out[1]) : NULL, .dbias = out[2] ? F32(out[2]) : NULL};
+    j.s = j.mean + j.cols;
+    tl_parallel(ctx, j.cols, GRAIN, batch_grad_columns, &j);
+    return TL_OK;
+}
+
+/* saved: in: x, weight, statistics, bias   i: training */
+static tl_status batch_norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_tensor *const *in = node->saved.in, *const like[3] = {in[0], in[1], in[3]};
+    tl_args   a = {.in = {in[0], in[1], dy, in[2]}, .i = {node->saved.i[0]}};
+    tl_status st = TL_OK;
+    for (int i = 0; i < 3 && st == TL_OK; i++)
+        if (node->in[i]) st = tl_new_like(like[i], &a.out[i]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_batch_norm_grad, &a);
+    return tl_hand_over(ctx, node, st, a.out, 3);
+}
+
+/* t: weight, bias (may be NULL), running mean and variance */
+static tl_status check(const tl_tensor *x, tl_tensor *const t[4], int training)
+{
+    static const char *const names[4] = {"weight", "bias", "running mean", "running variance"};
+    tl_ctx *ctx = x->ctx;
+    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "batch_norm: x is int32");
+    if (x->ndim < 1) return tl_fail(ctx, TL_ESHAPE, "batch_norm: x is one number, not [..,d]");
+    for (int i = 0; i < 4; i++) {
+        if (!t[i] && i < 2) continue;
+        if (t[i]->type != TL_F32)
+            return tl_fail(ctx, TL_ETYPE, "batch_norm: the %s is int32", names[i]);
+        if (t[i]->ndim != 1 || t[i]->len != tl_cols(x))
+            return tl_fail(ctx, TL_ESHAPE, "batch_norm: x is %s, the %s is %s", SHAPE(x), names[i],
+                           SHAPE(t[i]));
+    }
+    if (training && tl_rows(x) < 2)
+        return tl_fail(ctx, TL_EINVAL, "batch_norm: training needs 2 rows or more, x is %s",
+                       SHAPE(x));
+    return TL_OK;
+}
+
+tl_status tl_batch_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, tl_tensor *running_mean,
+                        tl_tensor *running_var, int training, double momentum, double eps,
+                        tl_tensor **out_y)
+{
+    tl_ctx    *ctx = x->ctx;
+    tl_tensor *inputs[3] = {x, weight, bias}, *y = NULL, *stats = NULL;
+    tl_status  st = check(x, (tl_tensor *[]){weight, bias, running_mean, running_var}, training);
+    if (st == TL_OK) st = tl_new_like(x, &y);
+    if (st == TL_OK) st = tl_new(ctx, TL_F32, 2, (int64_t[]){2, tl_cols(x)}, &stats);
+    if (st == TL_OK) {
+        tl_args a = {.in = {x, weight, bias}, .out = {y, stats, running_mean, running_var},
+                     .i = {training}, .f = {momentum, eps}};
+        st = tl_launch(ctx, TL_OP_batch_norm, &a);
+    }
+    tl_args saved = {.in = {x, weight, stats, bias}, .i = {training}};
+    if (st == TL_OK) st = tl_record(ctx, y, batch_norm_grad, inputs, 3, &saved, NULL);
+    tl_tensor_free(stats);
+    return tl_finish(st, y, out_y);
+}
+
+const tl_kernel_row tl_cpu_batch_norm[] = {
+    {TL_OP_batch_norm, batch_norm_kernel}, {TL_OP_batch_norm_grad, batch_norm_grad_kernel}, {0}};

@@ -1,0 +1,310 @@
+/* binary.c - arithmetic of two tensors with broadcasting, and the sum that undoes a broadcast. */
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/threads.h"
+#include "engine/tape.h"
+#include "ops/ops.h"
+#include "ops/walk.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+static tl_status broadcast(tl_ctx *ctx, const char *op, const tl_tensor *a, const tl_tensor *b,
+                           int *out_ndim, int64_t *out)
+{
+    int ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
+    for (int i = 0; i < ndim; i++) {
+        int64_t p = tl_tensor_dim(a, i - ndim), q = tl_tensor_dim(b, i - ndim);
+        if (p != q && p != 1 && q != 1)
+            return tl_fail(ctx, TL_ESHAPE, "%s: a is %s, b is %s", op, SHAPE(a), SHAPE(b));
+        out[i] = p == 1 ? q : p;
+    }
+    *out_ndim = ndim;
+    return TL_OK;
+}
+
+/* ---- Arithmetic ------------------------------------------------------------------------------ */
+
+INLINE float apply(tl_binary_kind kind, float a, float b)
+{
+    switch (kind) {
+    case TL_ADD: return a + b;
+    case TL_SUB: return a - b;
+    case TL_MUL: return a * b;
+    case TL_DIV: return a / b;
+    case TL_MAX: return a >= b || a != a ? a : b;
+    case TL_MIN: return a <= b || a != a ? a : b;
+    }
+    return a;
+}
+
+/* Strides are 0 or 1 in the common cases: those loops vectorise. */
+INLINE void inner(tl_binary_kind kind, int64_t n, const float *a, int64_t sa, const float *b,
+                  int64_t sb, float *restrict y)
+{
+    if (sa == 1 && sb == 1)
+        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[i], b[i]);
+    else if (sa == 1 && sb == 0)
+        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[i], b[0]);
+    else if (sa == 0 && sb == 1)
+        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[0], b[i]);
+    else
+        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[i * sa], b[i * sb]);
+}
+
+typedef struct job {
+    tl_binary_kind kind;
+    const walk    *w;
+    const float   *a, *b;
+    float         *y;
+} job;
+
+static void span(const job *j, int64_t n, const float *a, int64_t sa, const float *b, int64_t sb,
+                 float *y)
+{
+    switch (j->kind) {
+    case TL_ADD: inner(TL_ADD, n, a, sa, b, sb, y); break;
+    case TL_SUB: inner(TL_SUB, n, a, sa, b, sb, y); break;
+    case TL_MUL: inner(TL_MUL, n, a, sa, b, sb, y); break;
+    case TL_DIV: inner(TL_DIV, n, a, sa, b, sb, y); break;
+    case TL_MAX: inner(TL_MAX, n, a, sa, b, sb, y); break;
+    case TL_MIN: inner(TL_MIN, n, a, sa, b, sb, y); break;
+    }
+}
+
+static void rows_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    int        last = j->w->ndim - 1;
+    int64_t    n = j->w->dims[last], a, b;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        offsets(j->w, row, &a, &b);
+        span(j, n, j->a + a, j->w->a[last], j->b + b, j->w->b[last], j->y + row * n);
+    }
+}
+
+static void flat_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    span(j, end - begin, j->a + begin * j->w->a[0], j->w->a[0], j->b + begin * j->w->b[0],
+         j->w->b[0], j->y + begin);
+}
+
+/* out[0] = in[0] op in[1], op = i[0]; out's shape is the broadcast one */
+static tl_status binary_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *y = a->out[0];
+    if (y->len == 0) return TL_OK;
+    walk    w = plan(a->in[0], a->in[1], y->ndim, y->dims);
+    job     j = {(tl_binary_kind)a->i[0], &w, F32(a->in[0]), F32(a->in[1]), F32(y)};
+    int64_t n = w.dims[w.ndim - 1];
+    if (w.ndim == 1)
+        tl_parallel(ctx, n, 16384, flat_body, &j);
+    else
+        tl_parallel(ctx, y->len / n, 1 + 16384 / n, rows_body, &j);
+    return TL_OK;
+}
+
+INLINE int chosen(float a, float y) { return a == y || a != a; }
+
+/* out[0] = in[2] where in[0], stretched, is what in[1] was taken from, else 0: a NaN was taken */
+static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
+{
+    const tl_tensor *y = args->in[1];
+    const float     *dy = F32(args->in[2]);
+    float           *da = F32(args->out[0]);
+    if (y->len == 0) return TL_OK;
+    walk    w = plan(args->in[0], y, y->ndim, y->dims);
+    int64_t n = w.dims[w.ndim - 1], step = w.a[w.ndim - 1], a, b;
+    (void)ctx;
+    for (int64_t row = 0; row < y->len / n; row++) {
+        offsets(&w, row, &a, &b);
+        for (int64_t i = 0, k = row * n; i < n; i++, k++)
+            da[k] = chosen(F32(args->in[0])[a + i * step], F32(y)[k]) ? dy[k] : 0.0f;
+    }
+    return TL_OK;
+}
+
+/* ---- Undoing a broadcast --------------------------------------------------------------------- */
+
+typedef struct columns {
+    const float *x;
+    float       *y;
+    int64_t      rows, cols;
+    int          add;
+} columns;
+
+#define STRIP 1024 /* columns whose sums a thread keeps near it */
+
+/* y[c] = (or += if add) sum over rows of x[row,c], in float64, a strip of columns at a time. */
+static void columns_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const columns *j = user;
+    (void)thread;
+    for (int64_t c = begin; c < end; c += STRIP) {
+        int64_t n = end - c < STRIP ? end - c : STRIP;
+        double  sum[STRIP] = {0};
+        for (int64_t r = 0; r < j->rows; r++) {
+            const float *x = j->x + r * j->cols + c;
+            for (int64_t i = 0; i < n; i++) sum[i] += x[i];
+        }
+        for (int64_t i = 0; i < n; i++)
+            j->y[c + i] = j->add ? j->y[c + i] + (float)sum[i] : (float)sum[i];
+    }
+}
+
+/* Any stretched dimensions, element by element in x's order. */
+static tl_status scatter(tl_ctx *ctx, const tl_tensor *x, tl_tensor *y, int add)
+{
+    size_t  bytes = (size_t)y->len * sizeof(double);
+    double *sum = tl_alloc(ctx, bytes);
+    if (!sum) return TL_ENOMEM;
+    memset(sum, 0, bytes);
+    walk    w = plan(y, x, x->ndim, x->dims);
+    int     last = w.ndim - 1;
+    int64_t n = w.dims[last], a, b;
+    for (int64_t row = 0; row < x->len / n; row++) {
+        offsets(&w, row, &a, &b);
+        for (int64_t i = 0; i < n; i++) sum[a + i * w.a[last]] += F32(x)[row * n + i];
+    }
+    for (int64_t i = 0; i < y->len; i++)
+        F32(y)[i] = add ? F32(y)[i] + (float)sum[i] : (float)sum[i];
+    tl_release(ctx, sum);
+    return TL_OK;
+}
+
+/* Whether y's dimensions are x's last ones: then x is a matrix of rows, each of y's length. */
+static int is_suffix(const tl_tensor *x, const tl_tensor *y)
+{
+    for (int i = 1; i <= x->ndim; i++) {
+        int64_t size = i <= y->ndim ? y->dims[y->ndim - i] : 1;
+        if (size != x->dims[x->ndim - i]) {
+            for (; i <= y->ndim; i++)
+                if (y->dims[y->ndim - i] != 1) return 0;
+            return 1;
+        }
+    }
+    return 1;
+}
+
+/* out[0] = (or += if i[0]) in[0] summed over the dimensions along which out[0] was stretched to
+** in[0]'s shape */
+static tl_status reduce_to_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *x = a->in[0];
+    tl_tensor       *y = a->out[0];
+    int              add = a->i[0] != 0;
+    if (x->len == 0) return add ? TL_OK : tl_tensor_fill(y, 0);
+    if (!is_suffix(x, y)) return scatter(ctx, x, y, add);
+    columns j = {F32(x), F32(y), x->len / y->len, y->len, add};
+    tl_parallel(ctx, y->len, 64, columns_body, &j);
+    return TL_OK;
+}
+
+/* ---- Public function and its gradient -------------------------------------------------------- */
+
+static int has_shape(const tl_tensor *t, const tl_shape *s)
+{
+    return t->ndim == s->ndim && memcmp(t->dims, s->dims, (size_t)s->ndim * sizeof *s->dims) == 0;
+}
+
+/* *g summed to shape takes the place of *g (NULL: nothing to do). */
+static tl_status unstretch(tl_ctx *ctx, const tl_shape *shape, tl_tensor **g)
+{
+    tl_args a = {.in = {*g}};
+    if (!*g || has_shape(*g, shape)) return TL_OK;
+    tl_status st = tl_new_shaped(ctx, shape, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_to, &a);
+    tl_tensor_free(*g);
+    *g = NULL;
+    return tl_finish(st, a.out[0], g);
+}
+
+/* da = dy where y is a's value (so a tie goes to a), else 0; db = the rest. */
+static tl_status taken(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor *dy,
+                       tl_tensor **out_da, tl_tensor **out_db)
+{
+    tl_args   args = {.in = {a, NULL, dy}};
+    tl_status st = tl_binary(kind, a, b, &args.in[1]);
+    if (st == TL_OK) st = tl_new_like(dy, &args.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_pick, &args);
+    if (st == TL_OK) st = tl_binary(TL_SUB, dy, args.out[0], out_db);
+    tl_tensor_free(args.in[1]);
+    return tl_finish(st, args.out[0], out_da);
+}
+
+/* da and db of the operand shapes' broadcast, not yet summed. */
+static tl_status parts(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor *b,
+                       tl_tensor *dy, const tl_node *node, tl_tensor **da, tl_tensor **db)
+{
+    tl_status  st = TL_OK;
+    tl_tensor *q = NULL;
+    switch (kind) {
+    case TL_ADD:
+        *da = tl_tensor_retain(dy);
+        *db = tl_tensor_retain(dy);
+        break;
+    case TL_SUB:
+        *da = tl_tensor_retain(dy);
+        if (node->in[1]) st = tl_affine(dy, -1, 0, db);
+        break;
+    case TL_MUL:
+        if (node->in[0]) st = tl_binary(TL_MUL, dy, b, da);
+        if (node->in[1] && st == TL_OK) st = tl_binary(TL_MUL, dy, a, db);
+        break;
+    case TL_DIV:
+        st = tl_binary(TL_DIV, dy, b, da);
+        if (node->in[1] && st == TL_OK) {
+            st = tl_binary(TL_DIV, a, b, &q);
+            if (st == TL_OK) st = tl_binary(TL_MUL, *da, q, db);
+            tl_tensor_free(q);
+            q = *db;
+            *db = NULL;
+            if (st == TL_OK) st = tl_affine(q, -1, 0, db);
+            tl_tensor_free(q);
+        }
+        break;
+    case TL_MAX:
+    case TL_MIN: st = taken(ctx, kind, a, b, dy, da, db); break;
+    }
+    return st;
+}
+
+/* saved: in: a, b where the values are needed   shape: of a, b   i: kind */
+static tl_status binary_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    const tl_args *s = &node->saved;
+    tl_tensor     *g[2] = {NULL, NULL};
+    tl_status st = parts(ctx, (tl_binary_kind)s->i[0], s->in[0], s->in[1], dy, node, &g[0], &g[1]);
+    for (int i = 0; i < 2 && st == TL_OK; i++)
+        if (node->in[i]) st = unstretch(ctx, &s->shape[i], &g[i]);
+    return tl_hand_over(ctx, node, st, g, 2);
+}
+
+tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y)
+{
+    static const char *const names[] = {"add", "sub", "mul", "div", "max", "min"};
+    tl_ctx *ctx = a->ctx;
+    int     ndim = 0;
+    int64_t dims[TL_MAXDIMS];
+    if ((int)kind < 0 || kind > TL_MIN)
+        return tl_fail(ctx, TL_EINVAL, "binary: no operation %d", (int)kind);
+    if (a->type != TL_F32 || b->type != TL_F32)
+        return tl_fail(ctx, TL_ETYPE, "%s: operands are not both float32", names[kind]);
+    tl_status st = broadcast(ctx, names[kind], a, b, &ndim, dims);
+    if (st != TL_OK) return st;
+    tl_args args = {.in = {a, b}, .i = {kind}, .shape = {tl_shape_of(a), tl_shape_of(b)}};
+    tl_args saved = args;
+    if (kind <= TL_SUB) saved.in[0] = saved.in[1] = NULL;
+    st = tl_new(ctx, TL_F32, ndim, dims, &args.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_binary, &args);
+    if (st == TL_OK)
+        st = tl_record(ctx, args.out[0], binary_grad, (tl_tensor *[]){a, b}, 2, &saved, NULL);
+    return tl_finish(st, args.out[0], out_y);
+}
+
+const tl_kernel_row tl_cpu_binary[] = {
+    {TL_OP_binary, binary_kernel}, {TL_OP_pick, pick_kernel}, {TL_OP_reduce_to, reduce_to_kernel},
+    {0}};

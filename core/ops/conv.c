@@ -1,0 +1,176 @@
+/* conv.c - depthwise convolution: a few taps per channel, summed directly. */
+#include <string.h>
+
+#include "base/threads.h"
+#include "engine/tape.h"
+#include "ops/ops.h"
+
+#define STRIP 64    /* channels whose tap gradients are summed side by side, */
+#define TAPS  8     /* taps, */
+#define BLOCK 32    /* and positions read together */
+#define GRAIN 16384 /* products worth a thread */
+
+typedef struct conv {
+    int64_t      b, n, d, taps;
+    int64_t      origin; /* the tap of lag 0 */
+    int64_t      sign;   /* 1, or -1: the adjoint, x runs the other way */
+    const float *x, *t, *dy;
+    float       *y; /* or dtaps */
+} conv;
+
+/* y += t x over the channels, up to four taps at a time to pass over y less often. */
+static void add_taps(int64_t count, int64_t d, const float *const *t, const float *const *x,
+                     float *restrict y)
+{
+    const float *t0 = t[0], *x0 = x[0];
+    if (count == 4) {
+        const float *t1 = t[1], *t2 = t[2], *t3 = t[3], *x1 = x[1], *x2 = x[2], *x3 = x[3];
+        for (int64_t c = 0; c < d; c++)
+            y[c] += (t0[c] * x0[c] + t1[c] * x1[c]) + (t2[c] * x2[c] + t3[c] * x3[c]);
+    } else {
+        for (int64_t k = 0; k < count; k++) {
+            t0 = t[k];
+            x0 = x[k];
+            for (int64_t c = 0; c < d; c++) y[c] += t0[c] * x0[c];
+        }
+    }
+}
+
+/* Rows of y [b n, d]: tap k meets x at i - sign (k - origin). */
+static void conv_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const conv *j = user;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        int64_t      i = r % j->n, waiting = 0;
+        const float *t[4], *x[4], *sequence = j->x + (r - i) * j->d;
+        float       *y = j->y + r * j->d;
+        memset(y, 0, (size_t)j->d * sizeof *y);
+        for (int64_t k = 0; k < j->taps; k++) {
+            int64_t at = i - j->sign * (k - j->origin);
+            if (at < 0 || at >= j->n) continue;
+            t[waiting] = j->t + k * j->d;
+            x[waiting++] = sequence + at * j->d;
+            if (waiting == 4) {
+                add_taps(4, j->d, t, x, y);
+                waiting = 0;
+            }
+        }
+        if (waiting) add_taps(waiting, j->d, t, x, y);
+    }
+}
+
+/* sum[e] += sum over rows of dy[row,e] x[row,e], for n columns of matrices d wide */
+static inline void add_products(const float *dy, const float *x, int64_t d, int64_t rows, int64_t n,
+                                double *sum)
+{
+    float part[STRIP] = {0};
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t e = 0; e < n; e++) part[e] += dy[i * d + e] * x[i * d + e];
+    for (int64_t e = 0; e < n; e++) sum[e] += (double)part[e];
+}
+
+/* Adds positions first..last-1 of sequence b to the sums of taps k..end-1, n channels from c on. */
+static void tap_block(const conv *j, int64_t b, int64_t first, int64_t last, int64_t k, int64_t end,
+                      int64_t c, int64_t n, double sum[TAPS][STRIP])
+{
+    for (int64_t t = k; t < end; t++) {
+        int64_t lag = t - j->origin, from = lag > first ? lag : first;
+        int64_t to = j->n + lag < last ? j->n + lag : last;
+        if (from >= to) continue;
+        const float *dy = j->dy + (b * j->n + from) * j->d + c;
+        const float *x = j->x + (b * j->n + from - lag) * j->d + c;
+        if (n == STRIP)
+            add_products(dy, x, j->d, to - from, STRIP, sum[t - k]); /* sums stay in registers */
+        else
+            add_products(dy, x, j->d, to - from, n, sum[t - k]);
+    }
+}
+
+/* dt[k,c] = sum over b, i of dy[b,i,c] x[b, i - (k - origin), c]. One part is a strip of channels
+** and a few taps: for all of them a block of positions is read while it is in the cache. */
+static void conv_grad_parts(void *user, int64_t begin, int64_t end, int thread)
+{
+    const conv *j = user;
+    int64_t     groups = (j->taps + TAPS - 1) / TAPS;
+    (void)thread;
+    for (int64_t p = begin; p < end; p++) {
+        int64_t c = p / groups * STRIP, n = j->d - c < STRIP ? j->d - c : STRIP;
+        int64_t k = p % groups * TAPS, last = k + TAPS < j->taps ? k + TAPS : j->taps;
+        double  sum[TAPS][STRIP] = {{0}};
+        for (int64_t b = 0; b < j->b; b++)
+            for (int64_t i = 0; i < j->n; i += BLOCK)
+                tap_block(j, b, i, i + BLOCK < j->n ? i + BLOCK : j->n, k, last, c, n, sum);
+        for (int64_t t = k; t < last; t++)
+            for (int64_t e = 0; e < n; e++) j->y[t * j->d + c + e] = (float)sum[t - k][e];
+    }
+}
+
+static conv conv_of(const tl_tensor *x, int64_t taps, int64_t origin)
+{
+    return (conv){.b = x->dims[0], .n = x->dims[1], .d = x->dims[2], .taps = taps,
+                  .origin = origin, .sign = 1, .x = F32(x)};
+}
+
+/* conv: in: x, taps   out: y   i: origin, whether the adjoint */
+static tl_status conv_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    conv j = conv_of(a->in[0], a->in[1]->dims[0], a->i[0]);
+    if (a->i[1]) j.sign = -1;
+    j.t = F32(a->in[1]);
+    j.y = F32(a->out[0]);
+    if (a->in[0]->len > 0)
+        tl_parallel(ctx, j.b * j.n, 1 + GRAIN / (j.d * (j.taps + 1)), conv_rows, &j);
+    return TL_OK;
+}
+
+/* conv_grad: in: x, dy   out: dtaps   i: origin */
+static tl_status conv_grad_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    conv j = conv_of(a->in[0], a->out[0]->dims[0], a->i[0]);
+    j.dy = F32(a->in[1]);
+    j.y = F32(a->out[0]);
+    int64_t parts = (j.d + STRIP - 1) / STRIP * ((j.taps + TAPS - 1) / TAPS);
+    tl_parallel(ctx, parts, 1 + GRAIN / (1 + TAPS * STRIP * j.b * j.n), conv_grad_parts, &j);
+    return TL_OK;
+}
+
+/* saved: in: x, taps   i: origin */
+static tl_status conv_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_tensor *x = node->saved.in[0], *taps = node->saved.in[1], *g[2] = {NULL, NULL};
+    tl_status  st = TL_OK;
+    if (node->in[0]) {
+        st = tl_new_like(x, &g[0]);
+        tl_args a = {.in = {dy, taps}, .out = {g[0]}, .i = {node->saved.i[0], 1}};
+        if (st == TL_OK) st = tl_launch(ctx, TL_OP_conv, &a);
+    }
+    if (node->in[1] && st == TL_OK) {
+        st = tl_new_like(taps, &g[1]);
+        tl_args a = {.in = {x, dy}, .out = {g[1]}, .i = {node->saved.i[0]}};
+        if (st == TL_OK) st = tl_launch(ctx, TL_OP_conv_grad, &a);
+    }
+    return tl_hand_over(ctx, node, st, g, 2);
+}
+
+tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin, tl_tensor **out_y)
+{
+    tl_ctx *ctx = x->ctx;
+    if (x->type != TL_F32 || taps->type != TL_F32)
+        return tl_fail(ctx, TL_ETYPE, "depthwise_conv: int32 given");
+    if (x->ndim != 3 || taps->ndim != 2 || taps->dims[1] != x->dims[2])
+        return tl_fail(ctx, TL_ESHAPE, "depthwise_conv: x is %s, taps are %s", SHAPE(x),
+                       SHAPE(taps));
+    if (origin < 0 || origin >= taps->dims[0])
+        return tl_fail(ctx, TL_EINVAL, "depthwise_conv: origin %lld of %lld taps",
+                       (long long)origin, (long long)taps->dims[0]);
+    tl_args   a = {.in = {x, taps}, .i = {origin}};
+    tl_status st = tl_new_like(x, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_conv, &a);
+    if (st == TL_OK)
+        st = tl_record(ctx, a.out[0], conv_grad, (tl_tensor *[]){x, taps}, 2, &a, NULL);
+    return tl_finish(st, a.out[0], out_y);
+}
+
+const tl_kernel_row tl_cpu_conv[] = {
+    {TL_OP_conv, conv_kernel}, {TL_OP_conv_grad, conv_grad_kernel}, {0}};

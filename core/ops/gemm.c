@@ -1,0 +1,295 @@
+/* gemm.c - matrix products: how they are cut for the threads, how operands are rounded to bf16,
+** and OpenBLAS, where oneDNN (onednn.c) does not take them.
+**
+** The libraries run on one thread each; the cut is ours, so that their threads and ours do not
+** fight for the processors, and so that it, and with it the result, depends on the numbers alone.
+** A part has all of k: nothing is summed across threads. */
+#include <cblas.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/threads.h"
+#include "engine/device.h"
+#include "ops/gemm.h"
+#include "ops/product.h"
+
+#define ROUND_GRAIN  16384          /* elements worth a thread */
+#define ALIGN        64             /* bytes, of each array of scratch */
+#define FIRST        128            /* rows of the first product: enough for OpenBLAS to pack */
+#define FIRST_BYTES  ((size_t)160 << 20) /* of address space, that the libraries take per thread */
+
+static void by_blas(const tl_product *p, const float *a, const float *b, float *c)
+{
+    cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
+                p->trans_b ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n, (int)p->k, p->alpha,
+                a, (int)p->lda, b, (int)p->ldb, p->beta, c, (int)p->ldc);
+}
+
+static tl_status multiply(const tl_product *p, const float *a, const float *b, float *c)
+{
+    tl_status st = p->m == 0 || p->n == 0 ? TL_OK : tl_onednn_sgemm(p, a, b, c);
+    if (st != TL_EBACKEND) return st;
+    by_blas(p, a, b, c);
+    return TL_OK;
+}
+
+void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
+                    const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                    int64_t ldc)
+{
+    tl_product p = {m, n, k, lda, ldb, ldc, alpha, beta, trans_a, trans_b, 1, 1, 1};
+    if (multiply(&p, a, b, c) != TL_OK) by_blas(&p, a, b, c);
+}
+
+void tl_gemm_small(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
+                   const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                   int64_t ldc)
+{
+    tl_product p = {m, n, k, lda, ldb, ldc, alpha, beta, trans_a, trans_b, 1, 1, 1};
+    if (m > 0 && n > 0) by_blas(&p, a, b, c);
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+/* count products, one after another in a, b and c; float32, or bf16 where kernels are given */
+typedef struct work {
+    tl_product   shape;
+    int64_t      count, step_a, step_b, step_c;
+    const float *a, *b;
+    float       *c;
+    tl_onednn   *kernels;
+    uint16_t    *low_a, *low_b;
+    char        *scratch;
+    size_t       scratch_bytes; /* of one kernel */
+    _Atomic int  failed; /* a tl_status, of any thread */
+} work;
+
+static void run_part(work *w, int64_t i, int part, int kernel)
+{
+    tl_product_part p = tl_part_of(&w->shape, part);
+    int64_t a = i * w->step_a + p.a, b = i * w->step_b + p.b, c = i * w->step_c + p.c;
+    if (!w->kernels) {
+        tl_status done = multiply(&p.shape, w->a + a, w->b + b, w->c + c);
+        if (done != TL_OK) w->failed = done;
+        return;
+    }
+    tl_status st = tl_onednn_run(w->kernels, kernel, w->low_a + a, w->low_b + b, w->c + c,
+                                 w->scratch + (size_t)kernel * w->scratch_bytes);
+    if (st != TL_OK) w->failed = st;
+}
+
+static void run_parts(void *user, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) run_part(user, 0, (int)i, (int)i);
+}
+
+static void run_batch(void *user, int64_t begin, int64_t end, int thread)
+{
+    for (int64_t i = begin; i < end; i++) run_part(user, i, 0, thread);
+}
+
+static void run(const tl_ctx *ctx, work *w)
+{
+    const tl_product *p = &w->shape;
+    if (w->count == 1)
+        tl_parallel(ctx, (int64_t)p->rows * p->columns, 1, run_parts, w);
+    else
+        tl_parallel(ctx, w->count, 1 + 65536 / (p->m * p->n * p->k + 1), run_batch, w);
+}
+
+/* ---- bf16 ------------------------------------------------------------------------------------ */
+
+/* The upper half of a float32, rounded to nearest, ties to even; a NaN stays one. */
+static uint16_t round_bf16(uint32_t bits)
+{
+    int      nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return (uint16_t)(nan ? (bits >> 16 | 0x40u) : rounded);
+}
+
+/* rows of from, ld elements apart, to low, or to same as float32; one behind another there */
+typedef struct rounding {
+    const float *from;
+    int64_t      ld, columns;
+    uint16_t    *low;
+    float       *same;
+} rounding;
+
+static void round_to_low(const float *restrict x, uint16_t *restrict y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        y[i] = round_bf16(bits);
+    }
+}
+
+static void round_to_same(const float *restrict x, float *restrict y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        bits = (uint32_t)round_bf16(bits) << 16;
+        memcpy(y + i, &bits, sizeof bits);
+    }
+}
+
+static void round_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const rounding *r = user;
+    int64_t         n = r->columns;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        if (r->low)
+            round_to_low(r->from + i * r->ld, r->low + i * n, n);
+        else
+            round_to_same(r->from + i * r->ld, r->same + i * n, n);
+    }
+}
+
+static size_t padded(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+/* w with its operands rounded, in scratch of this call. */
+static tl_status run_bf16(tl_ctx *ctx, work *w)
+{
+    tl_product *p = &w->shape;
+    int64_t     rows_a = p->trans_a ? p->k : p->m, columns_a = p->trans_a ? p->m : p->k;
+    int64_t     rows_b = p->trans_b ? p->n : p->k, columns_b = p->trans_b ? p->k : p->n;
+    rounding    a = {.from = w->a, .ld = p->lda, .columns = columns_a};
+    rounding    b = {.from = w->b, .ld = p->ldb, .columns = columns_b};
+    p->lda = columns_a;
+    p->ldb = columns_b;
+    p->copies = w->count > 1 ? ctx->threads : 1;
+    tl_status st = tl_onednn_find(ctx, p, &w->kernels);
+    if (st != TL_OK) return st;
+    size_t size = w->kernels ? sizeof *w->low_a : sizeof *w->a;
+    size_t bytes_a = padded((size_t)(w->count * rows_a * columns_a) * size);
+    size_t bytes_b = padded((size_t)(w->count * rows_b * columns_b) * size);
+    if (w->kernels) w->scratch_bytes = padded(tl_onednn_scratch(w->kernels));
+    size_t kernels = (size_t)p->rows * (size_t)p->columns * (size_t)p->copies;
+    char  *scratch = tl_alloc(ctx, bytes_a + bytes_b + kernels * w->scratch_bytes);
+    if (!scratch) return TL_ENOMEM;
+    if (w->kernels) {
+        a.low = w->low_a = (uint16_t *)(void *)scratch;
+        b.low = w->low_b = (uint16_t *)(void *)(scratch + bytes_a);
+    } else {
+        w->a = a.same = (float *)(void *)scratch;
+        w->b = b.same = (float *)(void *)(scratch + bytes_a);
+    }
+    w->scratch = scratch + bytes_a + bytes_b;
+    tl_parallel(ctx, w->count * rows_a, 1 + ROUND_GRAIN / columns_a, round_rows, &a);
+    tl_parallel(ctx, w->count * rows_b, 1 + ROUND_GRAIN / columns_b, round_rows, &b);
+    run(ctx, w);
+    tl_release(ctx, scratch);
+    st = (tl_status)w->failed;
+    return st == TL_OK ? TL_OK : tl_fail(ctx, st, "oneDNN: a product failed");
+}
+
+typedef struct first {
+    float      *scratch; /* a, b, and c of each thread */
+    _Atomic int waiting; /* threads that have not come */
+} first;
+
+/* All threads wait for each other here: OpenBLAS would otherwise give the buffer of a thread that
+** has finished to the next one, and allocate too few. */
+static void first_product(void *user, int64_t begin, int64_t end, int thread)
+{
+    first       *w = user;
+    float       *a = w->scratch, *b = a + FIRST * FIRST, *c = b + (1 + thread) * FIRST * FIRST;
+    tl_product   p = {FIRST, FIRST, FIRST, FIRST, FIRST, FIRST, 1, 0, 0, 0, 1, 1, 1};
+    w->waiting -= (int)(end - begin);
+    while (w->waiting > 0) (void)sched_yield();
+    by_blas(&p, a, b, c);
+    (void)tl_onednn_sgemm(&p, a, b, c);
+}
+
+tl_status tl_gemm_ready(tl_ctx *ctx)
+{
+    if (ctx->multiplies) return TL_OK;
+    first w = {.waiting = ctx->threads};
+    w.scratch = calloc((size_t)(2 + ctx->threads) * FIRST * FIRST, sizeof *w.scratch);
+    tl_status st = w.scratch ? TL_OK : tl_fail(ctx, TL_ENOMEM, "out of memory");
+    if (st == TL_OK)
+        st = tl_reserve(ctx, (size_t)ctx->threads * FIRST_BYTES, "the first matrix product");
+    if (st == TL_OK) tl_parallel(ctx, ctx->threads, 1, first_product, &w);
+    ctx->multiplies = st == TL_OK;
+    free(w.scratch); /* not of tl_alloc, which may take all that is left */
+    return st;
+}
+
+static tl_status run_any(tl_ctx *ctx, work *w)
+{
+    const tl_product *p = &w->shape;
+    tl_status st = tl_gemm_ready(ctx);
+    if (st != TL_OK) return st;
+    if (ctx->precision == TL_BF16 && w->count > 0 && p->m > 0 && p->n > 0 && p->k > 0)
+        return run_bf16(ctx, w);
+    run(ctx, w);
+    st = (tl_status)w->failed;
+    return st == TL_OK ? TL_OK : tl_fail(ctx, st, "out of memory: a matrix product [%lld,%lld] "
+                                         "[%lld,%lld]", (long long)p->m, (long long)p->k,
+                                         (long long)p->k, (long long)p->n);
+}
+
+/* ---- What others call ------------------------------------------------------------------------ */
+
+tl_status tl_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                  float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                  float *c, int64_t ldc)
+{
+    work w = {.shape = {m, n, k, lda, ldb, ldc, alpha, beta, trans_a, trans_b, 1, 1, 1},
+              .count = 1, .a = a, .b = b, .c = c};
+    tl_product_cut(&w.shape, ctx->threads);
+    return run_any(ctx, &w);
+}
+
+tl_status tl_gemm_batch(tl_ctx *ctx, int64_t count, int trans_a, int trans_b, int64_t m, int64_t n,
+                        int64_t k, const float *a, const float *b, float beta, float *c)
+{
+    int64_t lda = trans_a ? m : k, ldb = trans_b ? k : n;
+    work    w = {.shape = {m, n, k, lda, ldb, n, 1, beta, trans_a, trans_b, 1, 1, 1},
+                 .count = count, .step_a = m * k, .step_b = k * n, .step_c = m * n,
+                 .a = a, .b = b, .c = c};
+    if (count == 1) tl_product_cut(&w.shape, ctx->threads);
+    return run_any(ctx, &w);
+}
+
+tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_t k)
+{
+    int64_t most = m > n ? m : n;
+    if (k > most) most = k;
+    if (most <= INT_MAX) return TL_OK;
+    return tl_fail(ctx, TL_ESHAPE, "%s: %lld rows or columns, at most %d can be multiplied", op,
+                   (long long)most, INT_MAX);
+}
+
+void tl_blas_open(void)
+{
+    openblas_set_num_threads(1);
+    tl_onednn_open();
+}
+
+const char *tl_blas_name(void) { return openblas_get_config(); }
+
+tl_precision_kind tl_precision(const tl_ctx *ctx) { return ctx->precision; }
+
+int tl_has_precision(const tl_ctx *ctx, tl_precision_kind kind)
+{
+    unsigned there = ctx->engine ? ctx->engine->precisions : 1u << TL_FLOAT32 | 1u << TL_BF16;
+    return kind >= TL_FLOAT32 && kind <= TL_TF32 && (there >> kind & 1u);
+}
+
+tl_status tl_set_precision(tl_ctx *ctx, tl_precision_kind kind)
+{
+    int there = tl_has_precision(ctx, kind);
+    if (!there && kind == TL_TF32)
+        return tl_fail(ctx, TL_EINVAL, "precision tf32: device %s has float32 and bf16 only, tf32 "
+                       "is of NVIDIA cards: device cuda", tl_device_name(ctx));
+    if (!there) return tl_fail(ctx, TL_EINVAL, "precision: none has number %d", (int)kind);
+    ctx->precision = kind;
+    return TL_OK;
+}

@@ -1,0 +1,275 @@
+/* norm.c - normalisation of each row (of each column: batch_norm.c).
+**
+** The four norms are one formula with different statistics of a row:
+**   z = (x - mean) s,   y = z weight + bias
+**   layer    mean, s = 1/sqrt(var + eps)
+**   rms      s = 1/sqrt(m + eps)          m the mean square of x
+**   simple   s = 1/(sqrt m + eps)
+**   scale    s = 1/max(sqrt m, eps)
+** and so are their gradients: with g = dy weight,
+**   dx = s (g - mean g - q z mean(g z))   mean g for layer only
+** where q accounts for eps: 1 for layer and rms, 1 + eps/sqrt m for simple, and for scale 1 above
+** eps and 0 below.
+**
+** A row of zeros has no direction: simple and scale give it 0, and as gradient 0 instead of dy/eps.
+** With eps 1e-8 one such row (an encoder without biases at lag 0) would drown all others. */
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/rows.h"
+#include "base/threads.h"
+#include "engine/tape.h"
+#include "ops/ops.h"
+
+#define GRAIN 8192 /* elements worth a thread */
+
+typedef enum kind { LAYER, RMS, SIMPLE, SCALE } kind;
+
+typedef struct job {
+    kind         kind;
+    int64_t      rows, cols;
+    double       eps;
+    const float *x, *weight, *bias, *dy; /* weight and bias: rows of cols, whatever was given */
+    float       *y;                      /* or dx, which may be dy */
+    int          add;                    /* to dx */
+    float       *s, *t;                  /* per row: s; and mean (layer) or q */
+    double      *dweight, *dbias;        /* [threads,cols], or NULL: not wanted */
+} job;
+
+/* Scratch: a row that holds t stretched to n, or preset if t is NULL. */
+static float *stretch(tl_ctx *ctx, const tl_tensor *t, int64_t n, float preset)
+{
+    float *row = tl_alloc(ctx, (size_t)n * sizeof *row);
+    for (int64_t i = 0; row && i < n; i++)
+        row[i] = !t ? preset : t->len == 1 ? F32(t)[0] : F32(t)[i];
+    return row;
+}
+
+/* ---- Kernels --------------------------------------------------------------------------------- */
+
+/* Sum of (x - mean)^2. */
+static double deviation(const float *x, int64_t n, double mean)
+{
+    double s = 0;
+#pragma omp simd reduction(+ : s)
+    for (int64_t i = 0; i < n; i++) s += ((double)x[i] - mean) * ((double)x[i] - mean);
+    return s;
+}
+
+static void statistics(const job *j, const float *x, float *s, float *t)
+{
+    double n = (double)j->cols;
+    double mean = j->kind == LAYER ? row_sum(x, j->cols) / n : 0;
+    double square = deviation(x, j->cols, mean) / n, root = sqrt(square);
+    switch (j->kind) {
+    case LAYER:
+    case RMS:
+        *s = (float)(1 / sqrt(square + j->eps));
+        *t = j->kind == LAYER ? (float)mean : 1;
+        break;
+    case SIMPLE:
+        *s = root == 0 ? 0 : (float)(1 / (root + j->eps));
+        *t = root == 0 ? 0 : (float)(1 + j->eps / root);
+        break;
+    case SCALE:
+        *s = root == 0 ? 0 : (float)(1 / (root > j->eps ? root : j->eps));
+        *t = root > j->eps;
+        break;
+    }
+}
+
+static void norm_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    int64_t    n = j->cols;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = j->x + r * n;
+        float *restrict y = j->y + r * n;
+        statistics(j, x, j->s + r, j->t + r);
+        float s = j->s[r], mean = j->kind == LAYER ? j->t[r] : 0.0f;
+        for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * s * j->weight[i] + j->bias[i];
+    }
+}
+
+/* norm: in: x, weight, bias (may be NULL), statistics [2,rows], which are written   out: y
+** i: kind   f: eps */
+static tl_status norm_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *x = a->in[0];
+    job       j = {.kind = (kind)a->i[0], .rows = tl_rows(x), .cols = tl_cols(x), .eps = a->f[0],
+                   .x = F32(x), .y = F32(a->out[0]), .s = F32(a->in[3])};
+    float    *weight = stretch(ctx, a->in[1], j.cols, 1), *bias = NULL;
+    tl_status st = weight && (bias = stretch(ctx, a->in[2], j.cols, 0)) ? TL_OK : TL_ENOMEM;
+    j.t = j.s + j.rows;
+    j.weight = weight;
+    j.bias = bias;
+    if (st == TL_OK && x->len > 0) tl_parallel(ctx, j.rows, 1 + GRAIN / j.cols, norm_rows, &j);
+    tl_release(ctx, weight);
+    tl_release(ctx, bias);
+    return st;
+}
+
+/* Means over a row of g = dy weight and of g z. */
+static void means(const job *j, const float *x, const float *dy, float s, float mean, float *out_g,
+                  float *out_gz)
+{
+    const float *w = j->weight;
+    double       sum = 0, dot = 0;
+#pragma omp simd reduction(+ : sum, dot)
+    for (int64_t i = 0; i < j->cols; i++) {
+        float g = dy[i] * w[i];
+        sum += (double)g;
+        dot += (double)(g * ((x[i] - mean) * s));
+    }
+    *out_g = (float)(sum / (double)j->cols);
+    *out_gz = (float)(dot / (double)j->cols);
+}
+
+static void norm_grad_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    int64_t    n = j->cols;
+    double    *dw = j->dweight ? j->dweight + thread * n : NULL;
+    double    *db = j->dbias ? j->dbias + thread * n : NULL;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = j->x + r * n, *dy = j->dy + r * n, *w = j->weight;
+        float *dx = j->y ? j->y + r * n : NULL;
+        float s = j->s[r], mean = 0, q = j->t[r], g, gz;
+        if (j->kind == LAYER) {
+            mean = q;
+            q = 1;
+        }
+        for (int64_t i = 0; dw && i < n; i++) dw[i] += (double)(dy[i] * ((x[i] - mean) * s));
+        for (int64_t i = 0; db && i < n; i++) db[i] += (double)dy[i];
+        if (!dx) continue;
+        means(j, x, dy, s, mean, &g, &gz);
+        if (j->kind != LAYER) g = 0;
+        gz *= q;
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) {
+            float d = s * (dy[i] * w[i] - g - (x[i] - mean) * s * gz);
+            dx[i] = j->add ? dx[i] + d : d;
+        }
+    }
+}
+
+/* t = the threads' sums added in their order; all columns in one if t has one element. */
+static void combine(const tl_ctx *ctx, const double *sums, int64_t n, tl_tensor *t)
+{
+    double all = 0;
+    for (int64_t i = 0; t && i < n; i++) {
+        double sum = 0;
+        for (int64_t p = 0; p < ctx->threads; p++) sum += sums[p * n + i];
+        all += sum;
+        F32(t)[t->len == 1 ? 0 : i] = (float)(t->len == 1 ? all : sum);
+    }
+}
+
+/* norm_grad: in: x, weight or NULL, dy, statistics   out: dx (may be dy), dweight, dbias where
+** wanted   i: kind, whether to add to dx */
+static tl_status norm_grad_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *x = a->in[0];
+    tl_tensor *const *out = a->out;
+    job j = {.kind = (kind)a->i[0], .rows = tl_rows(x), .cols = tl_cols(x), .x = F32(x),
+             .dy = F32(a->in[2]), .y = out[0] ? F32(out[0]) : NULL, .add = a->i[1] != 0,
+             .s = F32(a->in[3])};
+    size_t  bytes = out[1] || out[2] ? (size_t)(ctx->threads * j.cols) * sizeof(double) : 0;
+    float  *weight = stretch(ctx, a->in[1], j.cols, 1);
+    double *sums = tl_alloc(ctx, 2 * bytes);
+    tl_status st = weight && sums ? TL_OK : TL_ENOMEM;
+    if (st != TL_OK) goto fail;
+    memset(sums, 0, 2 * bytes);
+    j.t = j.s + j.rows;
+    j.weight = weight;
+    if (out[1]) j.dweight = sums;
+    if (out[2]) j.dbias = sums + ctx->threads * j.cols;
+    if (x->len > 0) tl_parallel(ctx, j.rows, 1 + GRAIN / j.cols, norm_grad_rows, &j);
+    combine(ctx, sums, j.cols, out[1]);
+    combine(ctx, sums + ctx->threads * j.cols, j.cols, out[2]);
+fail:
+    tl_release(ctx, weight);
+    tl_release(ctx, sums);
+    return st;
+}
+
+/* ---- Public functions ------------------------------------------------------------------------ */
+
+/* saved: as the kernel's */
+static tl_status norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_tensor *const *in = node->saved.in;
+    tl_args   a = {.in = {in[0], in[1], dy, in[3]}, .i = {node->saved.i[0]}};
+    tl_status st = TL_OK;
+    tl_slot  *to = node->in[0];
+    if (to && to->grad) {
+        tl_shape shape = tl_shape_of(in[0]);
+        st = tl_room(ctx, to, &shape, &a.out[0], &a.i[1]);
+    } else if (to) {
+        st = tl_room_over(dy, &a.out[0]);
+    }
+    if (node->in[1] && st == TL_OK) st = tl_new_like(in[1], &a.out[1]);
+    if (node->in[2] && st == TL_OK) st = tl_new_like(in[2], &a.out[2]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_norm_grad, &a);
+    return tl_hand_over(ctx, node, st, a.out, 3);
+}
+
+/* weight and bias may be NULL. */
+static tl_status check(const char *op, const tl_tensor *x, const tl_tensor *weight,
+                       const tl_tensor *bias, int64_t size)
+{
+    tl_ctx *ctx = x->ctx;
+    if (x->type != TL_F32 || (weight && weight->type != TL_F32) || (bias && bias->type != TL_F32))
+        return tl_fail(ctx, TL_ETYPE, "%s: int32 given", op);
+    if (x->ndim < 1 || tl_cols(x) < 1)
+        return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, not [..,d]", op, SHAPE(x));
+    if (weight && (weight->len != size || weight->ndim > 1))
+        return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, weight is %s", op, SHAPE(x), SHAPE(weight));
+    if (bias && (bias->len != size || bias->ndim > 1))
+        return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, bias is %s", op, SHAPE(x), SHAPE(bias));
+    return TL_OK;
+}
+
+static tl_status norm(kind k, const char *op, tl_tensor *x, tl_tensor *weight, tl_tensor *bias,
+                      double eps, tl_tensor **out_y)
+{
+    tl_ctx    *ctx = x->ctx;
+    tl_tensor *inputs[3] = {x, weight, bias}, *y = NULL, *stats = NULL;
+    tl_status  st = check(op, x, weight, bias, k == SCALE ? 1 : tl_cols(x));
+    if (st != TL_OK) return st;
+    if (!(eps >= 0)) return tl_fail(ctx, TL_EINVAL, "%s: eps is %g", op, eps);
+    st = tl_new_like(x, &y);
+    if (st == TL_OK) st = tl_new(ctx, TL_F32, 2, (int64_t[]){2, tl_rows(x)}, &stats);
+    tl_args a = {.in = {x, weight, bias, stats}, .out = {y}, .i = {k}, .f = {eps}};
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_norm, &a);
+    if (st == TL_OK) st = tl_record(ctx, y, norm_grad, inputs, 3, &a, NULL);
+    if (st == TL_OK) tl_can_make_again(ctx, y, TL_OP_norm);
+    tl_tensor_free(stats);
+    return tl_finish(st, y, out_y);
+}
+
+tl_status tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps,
+                        tl_tensor **out_y)
+{
+    return norm(LAYER, "layer_norm", x, weight, bias, eps, out_y);
+}
+
+tl_status tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y)
+{
+    return norm(RMS, "rms_norm", x, weight, NULL, eps, out_y);
+}
+
+tl_status tl_simple_rms_norm(tl_tensor *x, double eps, tl_tensor **out_y)
+{
+    return norm(SIMPLE, "simple_rms_norm", x, NULL, NULL, eps, out_y);
+}
+
+tl_status tl_scale_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y)
+{
+    return norm(SCALE, "scale_norm", x, weight, NULL, eps, out_y);
+}
+
+const tl_kernel_row tl_cpu_norm[] = {
+    {TL_OP_norm, norm_kernel}, {TL_OP_norm_grad, norm_grad_kernel}, {0}};

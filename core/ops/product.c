@@ -1,0 +1,43 @@
+/* product.c - how a matrix product is cut into parts, one per thread. */
+#include "ops/product.h"
+
+#define SERIAL_FLOPS (64 * 64 * 64) /* products below this are not worth a second thread */
+#define GRANULE      16             /* rows and columns of parts are multiples of this */
+
+static int64_t granules(int64_t size) { return (size + GRANULE - 1) / GRANULE; }
+
+/* Where part i of count begins. */
+static int64_t edge(int64_t size, int i, int count)
+{
+    int64_t at = granules(size) * i / count * GRANULE;
+    return at < size ? at : size;
+}
+
+tl_product_part tl_part_of(const tl_product *whole, int part)
+{
+    int     r = part / whole->columns, s = part % whole->columns;
+    int64_t top = edge(whole->m, r, whole->rows), left = edge(whole->n, s, whole->columns);
+    tl_product_part p = {*whole, whole->trans_a ? top : top * whole->lda,
+                         whole->trans_b ? left * whole->ldb : left, top * whole->ldc + left};
+    p.shape.m = edge(whole->m, r + 1, whole->rows) - top;
+    p.shape.n = edge(whole->n, s + 1, whole->columns) - left;
+    p.shape.rows = p.shape.columns = p.shape.copies = 1;
+    return p;
+}
+
+void tl_product_cut(tl_product *p, int threads)
+{
+    int64_t best = INT64_MAX;
+    int     serial = p->m * p->n < SERIAL_FLOPS / (p->k > 0 ? p->k : 1);
+    p->rows = p->columns = 1;
+    for (int rows = 1; rows <= threads && !serial; rows++) {
+        int columns = threads / rows;
+        if (rows * columns < threads) continue; /* some would idle */
+        if (rows > granules(p->m) || columns > granules(p->n)) continue;
+        int64_t reads = (p->m + rows - 1) / rows + (p->n + columns - 1) / columns;
+        if (reads >= best) continue;
+        best = reads;
+        p->rows = rows;
+        p->columns = columns;
+    }
+}

@@ -1,0 +1,251 @@
+/* reduce.c - sums, means and maxima over an axis, and running sums along one. */
+#include <string.h>
+
+#include "base/threads.h"
+#include "engine/tape.h"
+#include "ops/ops.h"
+
+#define STRIP 64
+
+typedef struct job { /* x seen as [outer, size, inner] */
+    tl_reduce_kind kind;
+    int            reverse;
+    int64_t        size, inner;
+    const float   *x, *y, *dy;
+    float         *out;
+    int32_t       *index;
+} job;
+
+/* ---- Reductions ------------------------------------------------------------------------------ */
+
+static float contiguous(const job *j, const float *x)
+{
+    if (j->kind == TL_AMAX) {
+        float best = x[0];
+        for (int64_t i = 1; i < j->size; i++) best = x[i] > best || x[i] != x[i] ? x[i] : best;
+        return best;
+    }
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < j->size; i++) sum += x[i];
+    return (float)(j->kind == TL_MEAN ? sum / (double)j->size : sum);
+}
+
+/* The same for n columns at once. */
+static void strided(const job *j, const float *x, int64_t n, float *y)
+{
+    double acc[STRIP];
+    for (int64_t c = 0; c < n; c++) acc[c] = j->kind == TL_AMAX ? (double)x[c] : 0;
+    for (int64_t i = 0; i < j->size; i++) {
+        const float *row = x + i * j->inner;
+        if (j->kind == TL_AMAX)
+            for (int64_t c = 0; c < n; c++)
+                acc[c] = row[c] > acc[c] || row[c] != row[c] ? (double)row[c] : acc[c];
+        else
+            for (int64_t c = 0; c < n; c++) acc[c] += row[c];
+    }
+    double scale = j->kind == TL_MEAN ? 1.0 / (double)j->size : 1.0;
+    for (int64_t c = 0; c < n; c++) y[c] = (float)(acc[c] * scale);
+}
+
+/* Strips of the outer x inner outputs. */
+static void reduce_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    for (int64_t k = begin; k < end;) {
+        int64_t outer = k / j->inner, c = k % j->inner, n = j->inner - c;
+        const float *x = j->x + outer * j->size * j->inner + c;
+        if (n > end - k) n = end - k;
+        if (n > STRIP) n = STRIP;
+        if (j->inner == 1)
+            j->out[k] = contiguous(j, x);
+        else
+            strided(j, x, n, j->out + k);
+        k += n;
+    }
+}
+
+/* out[0] = reduction i[0] of in[0] seen as [i[1], i[2], i[3]] over the middle axis */
+static tl_status reduce_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    job j = {.kind = (tl_reduce_kind)a->i[0], .size = a->i[2], .inner = a->i[3],
+             .x = F32(a->in[0]), .out = F32(a->out[0])};
+    tl_parallel(ctx, a->i[1] * a->i[3], 1 + 16384 / (a->i[2] + 1), reduce_body, &j);
+    return TL_OK;
+}
+
+static void reduce_grad_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    float      scale = j->kind == TL_MEAN ? 1.0f / (float)j->size : 1.0f;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        int64_t outer = k / j->inner, c = k % j->inner, base = outer * j->size * j->inner + c;
+        float   g = j->dy[k] * scale;
+        int     found = 0;
+        for (int64_t i = 0; i < j->size; i++) {
+            int64_t at = base + i * j->inner;
+            float   x = j->kind == TL_AMAX ? j->x[at] : 0.0f;
+            int     takes = j->kind != TL_AMAX || (!found && (x == j->y[k] || x != x));
+            j->out[at] = takes ? g : 0.0f;
+            found |= takes;
+        }
+    }
+}
+
+/* out[0] = gradient of reduction i[0] at in[0] -> in[1] for upstream in[2]; i[1..3] as reduce */
+static tl_status reduce_grad_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    int amax = a->i[0] == TL_AMAX;
+    job j = {.kind = (tl_reduce_kind)a->i[0], .size = a->i[2], .inner = a->i[3],
+             .x = amax ? F32(a->in[0]) : NULL, .y = amax ? F32(a->in[1]) : NULL,
+             .dy = F32(a->in[2]), .out = F32(a->out[0])};
+    tl_parallel(ctx, a->i[1] * a->i[3], 1 + 16384 / (a->i[2] + 1), reduce_grad_body, &j);
+    return TL_OK;
+}
+
+/* saved: in: x, y where they are needed   shape[0]: of x   i: as for the kernel */
+static tl_status reduce_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_args a = node->saved;
+    a.in[2] = dy;
+    tl_status st = tl_new_shaped(ctx, &a.shape[0], &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_grad, &a);
+    return tl_hand_over(ctx, node, st, a.out, 1);
+}
+
+/* The shape after reducing axis (TL_ALL: none left), and x's split around it in i[1..3]. */
+static int reduced(const tl_tensor *x, int axis, int keep, int64_t *dims, int64_t *i)
+{
+    int ndim = 0;
+    if (axis == TL_ALL) {
+        i[1] = i[3] = 1;
+        i[2] = x->len;
+    } else {
+        tl_split(x, axis, &i[1], &i[2], &i[3]);
+    }
+    for (int d = 0; d < x->ndim; d++) {
+        if (axis != TL_ALL && d != axis)
+            dims[ndim++] = x->dims[d];
+        else if (keep)
+            dims[ndim++] = 1;
+    }
+    return ndim;
+}
+
+tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_tensor **out_y)
+{
+    static const char *const names[] = {"sum", "mean", "amax"};
+    tl_ctx *ctx = x->ctx;
+    int64_t dims[TL_MAXDIMS];
+    if ((int)kind < 0 || kind > TL_AMAX)
+        return tl_fail(ctx, TL_EINVAL, "reduce: no reduction %d", (int)kind);
+    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "%s: x is int32", names[kind]);
+    tl_status st = axis == TL_ALL ? TL_OK : tl_axis(ctx, names[kind], x, &axis);
+    if (st != TL_OK) return st;
+    tl_args a = {.in = {x}, .i = {kind}};
+    int     ndim = reduced(x, axis, keep, dims, a.i);
+    if (a.i[2] == 0 && kind != TL_SUM)
+        return tl_fail(ctx, TL_ESHAPE, "%s: of no elements, x is %s", names[kind], SHAPE(x));
+    st = tl_new(ctx, TL_F32, ndim, dims, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce, &a);
+    if (st == TL_OK) {
+        tl_args saved = a;
+        if (kind != TL_AMAX) saved.in[0] = NULL;
+        saved.in[1] = kind == TL_AMAX ? a.out[0] : NULL;
+        saved.shape[0] = tl_shape_of(x);
+        st = tl_record(ctx, a.out[0], reduce_grad, &x, 1, &saved, NULL);
+    }
+    return tl_finish(st, a.out[0], out_y);
+}
+
+static void argmax_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = j->x + r * j->size;
+        int64_t      best = 0;
+        for (int64_t i = 1; i < j->size; i++)
+            if (x[i] > x[best]) best = i;
+        j->index[r] = (int32_t)best;
+    }
+}
+
+/* out[0] (int32) = first largest of each row of in[0] */
+static tl_status argmax_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    job j = {.size = tl_cols(a->in[0]), .x = F32(a->in[0]), .index = I32(a->out[0])};
+    tl_parallel(ctx, a->out[0]->len, 1 + 16384 / j.size, argmax_body, &j);
+    return TL_OK;
+}
+
+tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index)
+{
+    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "argmax: x is int32");
+    if (x->ndim < 1 || tl_cols(x) < 1 || tl_cols(x) > INT32_MAX)
+        return tl_fail(x->ctx, TL_ESHAPE, "argmax: of none or too many elements, x is %s",
+                       SHAPE(x));
+    tl_args   a = {.in = {x}};
+    tl_status st = tl_new(x->ctx, TL_I32, x->ndim - 1, x->dims, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_argmax, &a);
+    return tl_finish(st, a.out[0], out_index);
+}
+
+/* ---- Running sums ---------------------------------------------------------------------------- */
+
+static void cumsum_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        int64_t base = k / j->inner * j->size * j->inner + k % j->inner;
+        double  sum = 0;
+        for (int64_t i = 0; i < j->size; i++) {
+            int64_t at = base + (j->reverse ? j->size - 1 - i : i) * j->inner;
+            sum += j->x[at];
+            j->out[at] = (float)sum;
+        }
+    }
+}
+
+/* out[0] = running sums of in[0] seen as [i[1], i[2], i[3]], from the end if i[0] */
+static tl_status cumsum_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    job j = {.reverse = (int)a->i[0], .size = a->i[2], .inner = a->i[3], .x = F32(a->in[0]),
+             .out = F32(a->out[0])};
+    tl_parallel(ctx, a->i[1] * a->i[3], 1 + 16384 / (a->i[2] + 1), cumsum_body, &j);
+    return TL_OK;
+}
+
+static tl_status cumsum_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_args a = node->saved;
+    a.i[0] = 1; /* dx_j = sum over i >= j of dy_i */
+    a.in[0] = dy;
+    tl_status st = tl_new_like(dy, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_cumsum, &a);
+    return tl_hand_over(ctx, node, st, a.out, 1);
+}
+
+tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y)
+{
+    tl_ctx *ctx = x->ctx;
+    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "cumsum: x is int32");
+    tl_status st = tl_axis(ctx, "cumsum", x, &axis);
+    if (st != TL_OK) return st;
+    tl_args a = {.in = {x}}, saved = {0};
+    tl_split(x, axis, &a.i[1], &a.i[2], &a.i[3]);
+    memcpy(saved.i, a.i, sizeof a.i);
+    st = tl_new_like(x, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_cumsum, &a);
+    if (st == TL_OK) st = tl_record(ctx, a.out[0], cumsum_grad, &x, 1, &saved, NULL);
+    return tl_finish(st, a.out[0], out_y);
+}
+
+const tl_kernel_row tl_cpu_reduce[] = {
+    {TL_OP_reduce, reduce_kernel}, {TL_OP_reduce_grad, reduce_grad_kernel},
+    {TL_OP_argmax, argmax_kernel}, {TL_OP_cumsum, cumsum_kernel},
+    {0},
+};

@@ -1,0 +1,262 @@
+/* shape.c - other shapes, orders and parts of the same elements. */
+#include <string.h>
+
+#include "base/threads.h"
+#include "engine/tape.h"
+#include "ops/ops.h"
+
+/* ---- Reshape --------------------------------------------------------------------------------- */
+
+static tl_status resolve(tl_tensor *x, int ndim, const int64_t *dims, int64_t *out)
+{
+    int     open = -1;
+    int64_t known = 1;
+    if (ndim < 0 || ndim > TL_MAXDIMS)
+        return tl_fail(x->ctx, TL_ESHAPE, "reshape: to %d dimensions, at most %d", ndim,
+                       TL_MAXDIMS);
+    for (int i = 0; i < ndim; i++) {
+        out[i] = dims[i];
+        if (dims[i] == -1 && open < 0)
+            open = i;
+        else if (dims[i] < 0 || __builtin_mul_overflow(known, dims[i], &known))
+            return tl_fail(x->ctx, TL_ESHAPE, "reshape: dimension %d of %s would be %lld", i + 1,
+                           SHAPE(x), (long long)dims[i]);
+    }
+    if (open >= 0) out[open] = known > 0 ? x->len / known : 0;
+    if (known * (open >= 0 ? out[open] : 1) != x->len)
+        return tl_fail(x->ctx, TL_ESHAPE, "reshape: %s has %lld elements, not a multiple or equal "
+                       "of the %lld asked for", SHAPE(x), (long long)x->len, (long long)known);
+    return TL_OK;
+}
+
+static tl_status reshape_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    const tl_shape *shape = &node->saved.shape[0];
+    tl_tensor      *dx;
+    tl_status       st = tl_tensor_view(dy, 0, shape->ndim, shape->dims, &dx);
+    return st == TL_OK ? tl_accumulate(ctx, node->in[0], dx) : st;
+}
+
+tl_status tl_reshape(tl_tensor *x, int ndim, const int64_t *dims, tl_tensor **out_y)
+{
+    tl_tensor *y = NULL;
+    tl_args    saved = {.shape = {tl_shape_of(x)}};
+    int64_t    shape[TL_MAXDIMS];
+    tl_status  st = resolve(x, ndim, dims, shape);
+    if (st == TL_OK) st = tl_tensor_view(x, 0, ndim, shape, &y);
+    if (st == TL_OK) st = tl_record(x->ctx, y, reshape_grad, &x, 1, &saved, NULL);
+    return tl_finish(st, y, out_y);
+}
+
+/* ---- Transpose ------------------------------------------------------------------------------- */
+
+typedef struct order {
+    int          ndim;
+    int64_t      dims[TL_MAXDIMS], step[TL_MAXDIMS]; /* of the output; step: in the input */
+    const float *x;
+    float       *y;
+} order;
+
+static void transpose_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const order *p = user;
+    int64_t      n = p->dims[p->ndim - 1], step = p->step[p->ndim - 1];
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        int64_t from = 0, rest = row;
+        for (int i = p->ndim - 2; i >= 0; i--) {
+            from += rest % p->dims[i] * p->step[i];
+            rest /= p->dims[i];
+        }
+        const float *x = p->x + from;
+        float       *y = p->y + row * n;
+        if (step == 1)
+            memcpy(y, x, (size_t)n * sizeof *y);
+        else
+            for (int64_t i = 0; i < n; i++) y[i] = x[i * step];
+    }
+}
+
+/* out[0] axis k = in[0] axis i[k] */
+static tl_status transpose_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *x = a->in[0];
+    order            p = {.ndim = x->ndim, .x = F32(x), .y = F32(a->out[0])};
+    int64_t          steps[TL_MAXDIMS], step = 1;
+    if (x->len == 0) return TL_OK;
+    for (int i = x->ndim - 1; i >= 0; step *= x->dims[i--]) steps[i] = step;
+    for (int i = 0; i < x->ndim; i++) {
+        p.dims[i] = x->dims[a->i[i]];
+        p.step[i] = steps[a->i[i]];
+    }
+    int64_t n = p.dims[x->ndim - 1];
+    tl_parallel(ctx, x->len / n, 1 + 16384 / n, transpose_body, &p);
+    return TL_OK;
+}
+
+static tl_status transpose_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_tensor *dx;
+    int        back[TL_MAXDIMS] = {0};
+    for (int i = 0; i < dy->ndim; i++) back[node->saved.i[i]] = i;
+    tl_status st = tl_transpose(dy, back, &dx);
+    return st == TL_OK ? tl_accumulate(ctx, node->in[0], dx) : st;
+}
+
+tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y)
+{
+    tl_args  a = {.in = {x}}, saved;
+    int64_t  dims[TL_MAXDIMS];
+    unsigned seen = 0;
+    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "transpose: x is int32");
+    if (x->ndim == 0) return tl_reshape(x, 0, NULL, out_y);
+    for (int i = 0; i < x->ndim; i++) {
+        int axis = axes[i] < 0 ? axes[i] + x->ndim : axes[i];
+        if (axis < 0 || axis >= x->ndim || seen & 1u << axis)
+            return tl_fail(x->ctx, TL_EINVAL, "transpose: the axes of %s are not all named once",
+                           SHAPE(x));
+        seen |= 1u << axis;
+        a.i[i] = axis;
+        dims[i] = x->dims[axis];
+    }
+    saved = a;
+    saved.in[0] = NULL;
+    tl_status st = tl_new(x->ctx, TL_F32, x->ndim, dims, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_transpose, &a);
+    if (st == TL_OK) st = tl_record(x->ctx, a.out[0], transpose_grad, &x, 1, &saved, NULL);
+    return tl_finish(st, a.out[0], out_y);
+}
+
+/* ---- Slice and concatenate ------------------------------------------------------------------- */
+
+/* Copies count of the rows of [outer, size, inner] between a whole and a part. */
+static void copy_part(const tl_args *a, char *part, char *whole, int to_whole)
+{
+    int64_t outer = a->i[0], size = a->i[1], inner = a->i[2], start = a->i[3], count = a->i[4];
+    size_t  bytes = (size_t)(count * inner) * 4;
+    if (bytes == 0) return;
+    for (int64_t o = 0; o < outer; o++) {
+        char *w = whole + (o * size + start) * inner * 4, *p = part + (size_t)o * bytes;
+        memcpy(to_whole ? w : p, to_whole ? p : w, bytes);
+    }
+}
+
+/* out[0] = positions i[3] .. i[3]+i[4]-1 of in[0] seen as [i[0], i[1], i[2]] */
+static tl_status slice_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    (void)ctx;
+    copy_part(a, DATA(a->out[0]), DATA(a->in[0]), 0);
+    return TL_OK;
+}
+
+/* positions i[3] .. i[3]+i[4]-1 of out[0] seen as [i[0], i[1], i[2]] = in[0]; the others are set
+** to 0 if i[5] */
+static tl_status paste_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    (void)ctx;
+    if (a->i[5] && a->out[0]->len) memset(DATA(a->out[0]), 0, (size_t)a->out[0]->len * 4);
+    copy_part(a, DATA(a->in[0]), DATA(a->out[0]), 1);
+    return TL_OK;
+}
+
+/* saved: shape[0]: of x   i: as for the kernel */
+static tl_status slice_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_args a = node->saved;
+    a.in[0] = dy;
+    a.i[5] = 1;
+    tl_status st = tl_new_shaped(ctx, &a.shape[0], &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_paste, &a);
+    return tl_hand_over(ctx, node, st, a.out, 1);
+}
+
+tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tensor **out_y)
+{
+    int64_t   dims[TL_MAXDIMS];
+    tl_status st = tl_axis(x->ctx, "slice", x, &axis);
+    if (st != TL_OK) return st;
+    if (start < 0 || count < 0 || count > x->dims[axis] - start)
+        return tl_fail(x->ctx, TL_ESHAPE, "slice: %lld elements from %lld on axis %d of %s",
+                       (long long)count, (long long)start, axis + 1, SHAPE(x));
+    tl_args a = {.in = {x}, .i = {0, 0, 0, start, count}}, saved;
+    tl_split(x, axis, &a.i[0], &a.i[1], &a.i[2]);
+    memcpy(dims, x->dims, sizeof dims);
+    dims[axis] = count;
+    saved = a;
+    saved.in[0] = NULL;
+    saved.shape[0] = tl_shape_of(x);
+    st = tl_new(x->ctx, x->type, x->ndim, dims, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_slice, &a);
+    if (st == TL_OK) st = tl_record(x->ctx, a.out[0], slice_grad, &x, 1, &saved, NULL);
+    return tl_finish(st, a.out[0], out_y);
+}
+
+/* Two tensors at a time on the tape (saved.i: axis and the first one's size) keep nodes small. */
+static tl_status concat_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    int        axis = (int)node->saved.i[0];
+    int64_t    first = node->saved.i[1];
+    tl_tensor *g[2] = {NULL, NULL};
+    tl_status  st = TL_OK;
+    if (node->in[0]) st = tl_slice(dy, axis, 0, first, &g[0]);
+    if (node->in[1] && st == TL_OK)
+        st = tl_slice(dy, axis, first, dy->dims[axis] - first, &g[1]);
+    return tl_hand_over(ctx, node, st, g, 2);
+}
+
+static tl_status join(tl_tensor *x, tl_tensor *z, int axis, tl_tensor **out_y)
+{
+    int64_t dims[TL_MAXDIMS];
+    int     fits = x->ndim == z->ndim;
+    if (x->type != z->type) return tl_fail(x->ctx, TL_ETYPE, "concat: float32 and int32 mixed");
+    for (int i = 0; fits && i < x->ndim; i++) fits = i == axis || x->dims[i] == z->dims[i];
+    if (!fits)
+        return tl_fail(x->ctx, TL_ESHAPE, "concat: %s and %s on axis %d", SHAPE(x), SHAPE(z),
+                       axis + 1);
+    memcpy(dims, x->dims, sizeof dims);
+    dims[axis] += z->dims[axis];
+    tl_args   a = {.in = {x}}, saved = {.i = {axis, x->dims[axis]}};
+    tl_status st = tl_new(x->ctx, x->type, x->ndim, dims, &a.out[0]);
+    if (st == TL_OK) tl_split(a.out[0], axis, &a.i[0], &a.i[1], &a.i[2]);
+    a.i[4] = x->dims[axis];
+    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_paste, &a);
+    a.in[0] = z;
+    a.i[3] = x->dims[axis];
+    a.i[4] = z->dims[axis];
+    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_paste, &a);
+    if (st == TL_OK)
+        st = tl_record(x->ctx, a.out[0], concat_grad, (tl_tensor *[]){x, z}, 2, &saved, NULL);
+    return tl_finish(st, a.out[0], out_y);
+}
+
+/* Halves are joined first, so that many tensors are copied log2(count) times, not count times. */
+static tl_status join_all(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y)
+{
+    tl_tensor *left = NULL, *right = NULL;
+    if (count == 1) {
+        *out_y = tl_tensor_retain(xs[0]);
+        return TL_OK;
+    }
+    tl_status st = join_all(xs, count / 2, axis, &left);
+    if (st == TL_OK) st = join_all(xs + count / 2, count - count / 2, axis, &right);
+    if (st == TL_OK) st = join(left, right, axis, out_y);
+    tl_tensor_free(left);
+    tl_tensor_free(right);
+    return st;
+}
+
+tl_status tl_concat(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y)
+{
+    if (count < 1) return TL_EINVAL;
+    tl_status st = tl_axis(xs[0]->ctx, "concat", xs[0], &axis);
+    if (st != TL_OK) return st;
+    if (count == 1) return tl_reshape(xs[0], xs[0]->ndim, xs[0]->dims, out_y);
+    return join_all(xs, count, axis, out_y);
+}
+
+const tl_kernel_row tl_cpu_shape[] = {
+    {TL_OP_transpose, transpose_kernel},
+    {TL_OP_slice, slice_kernel},
+    {TL_OP_paste, paste_kernel},
+    {0},
+};

@@ -1,0 +1,393 @@
+/* softmax.c - softmax over the last axis, its logarithm, and the cross entropies built on it. */
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/rows.h"
+#include "base/threads.h"
+#include "engine/tape.h"
+#include "ops/gemm.h"
+#include "ops/ops.h"
+
+#define GRAIN 16384 /* elements worth a thread */
+
+typedef struct job {
+    const float *x, *dy;
+    float       *y;
+    int64_t      cols;
+    int          causal;
+} job;
+
+/* ---- Softmax --------------------------------------------------------------------------------- */
+
+/* How many entries of row r have a weight. */
+static int64_t width(const job *j, int64_t r) { return j->causal ? r % j->cols + 1 : j->cols; }
+
+static void softmax_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = j->x + r * j->cols;
+        float       *y = j->y + r * j->cols;
+        int64_t      n = width(j, r);
+        float        scale = (float)(1.0 / row_exp(x, y, n, row_max(x, n)));
+        for (int64_t i = 0; i < n; i++) y[i] *= scale;
+        for (int64_t i = n; i < j->cols; i++) y[i] = 0;
+    }
+}
+
+/* x: the softmax */
+static void softmax_grad_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const float *p = j->x + r * j->cols, *dy = j->dy + r * j->cols;
+        float       *dx = j->y + r * j->cols;
+        int64_t      n = width(j, r);
+        float        mean = (float)row_dot(p, dy, n);
+        for (int64_t i = 0; i < n; i++) dx[i] = p[i] * (dy[i] - mean);
+        for (int64_t i = n; i < j->cols; i++) dx[i] = 0;
+    }
+}
+
+static void log_softmax_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = j->x + r * j->cols;
+        float       *y = j->y + r * j->cols;
+        float        top = row_max(x, j->cols);
+        float        shift = (float)log(row_exp_sum(x, j->cols, top));
+        for (int64_t i = 0; i < j->cols; i++) y[i] = (x[i] - top) - shift;
+    }
+}
+
+/* x: the log softmax */
+static void log_softmax_grad_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const float *y = j->x + r * j->cols, *dy = j->dy + r * j->cols;
+        float       *dx = j->y + r * j->cols;
+        float        sum = (float)row_sum(dy, j->cols);
+        for (int64_t i = 0; i < j->cols; i++) dx[i] = dy[i] - tl_expf(y[i]) * sum;
+    }
+}
+
+/* softmax, log_softmax: in[0] -> out[0]; their gradients: in: result, dy -> out[0].   i: causal */
+static tl_status run(tl_ctx *ctx, const tl_args *a, tl_body body)
+{
+    const tl_tensor *x = a->in[0], *dy = a->in[1];
+    job j = {F32(x), dy ? F32(dy) : NULL, F32(a->out[0]), tl_cols(x), a->i[0] != 0};
+    if (x->len > 0) tl_parallel(ctx, tl_rows(x), 1 + GRAIN / j.cols, body, &j);
+    return TL_OK;
+}
+
+static tl_status softmax_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    return run(ctx, a, softmax_rows);
+}
+
+static tl_status softmax_grad_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    return run(ctx, a, softmax_grad_rows);
+}
+
+static tl_status log_softmax_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    return run(ctx, a, log_softmax_rows);
+}
+
+static tl_status log_softmax_grad_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    return run(ctx, a, log_softmax_grad_rows);
+}
+
+/* saved: in[0] the result   i: causal, the gradient's operator */
+static tl_status rows_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_args   a = {.in = {node->saved.in[0], dy}, .i = {node->saved.i[0]}};
+    tl_status st = tl_new_like(dy, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, (tl_op)node->saved.i[1], &a);
+    return tl_hand_over(ctx, node, st, a.out, 1);
+}
+
+static tl_status map_rows(tl_op op, tl_op grad, tl_tensor *x, int causal, tl_tensor **out_y)
+{
+    tl_ctx   *ctx = x->ctx;
+    tl_args   a = {.in = {x}, .i = {causal}};
+    tl_status st = tl_new_like(x, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, op, &a);
+    tl_args saved = {.in = {a.out[0]}, .i = {causal, grad}};
+    if (st == TL_OK) st = tl_record(ctx, a.out[0], rows_grad, &x, 1, &saved, NULL);
+    return tl_finish(st, a.out[0], out_y);
+}
+
+tl_status tl_softmax(tl_tensor *x, int causal, tl_tensor **out_y)
+{
+    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "softmax: x is int32");
+    if (causal && (x->ndim < 2 || tl_tensor_dim(x, -1) != tl_tensor_dim(x, -2)))
+        return tl_fail(x->ctx, TL_ESHAPE, "softmax: x is %s, causal needs [..,n,n]", SHAPE(x));
+    return map_rows(TL_OP_softmax, TL_OP_softmax_grad, x, causal != 0, out_y);
+}
+
+tl_status tl_log_softmax(tl_tensor *x, tl_tensor **out_y)
+{
+    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "log_softmax: x is int32");
+    return map_rows(TL_OP_log_softmax, TL_OP_log_softmax_grad, x, 0, out_y);
+}
+
+/* ---- Cross entropy --------------------------------------------------------------------------- */
+
+#define BLOCK_ELEMENTS (16 << 20) /* logits made at a time by the linear form */
+#define BLOCK_ROWS     1024
+#define STRIP          64
+
+typedef struct loss_job {
+    const float   *x, *w, *bias;     /* w NULL: x holds the logits */
+    float         *dx, *dw, *dbias;  /* NULL: not wanted */
+    const int32_t *targets;
+    int64_t        d, v;             /* columns of x, and of the logits */
+    const int64_t *kept;             /* the rows that count, */
+    int64_t        count;            /* and how many */
+    float         *logits, *xs, *dxs; /* scratch of the linear form: one block of rows */
+    double        *losses;           /* one per kept row */
+    float          scale;            /* 1/count */
+    int            wants_grad;
+    int64_t        first, rows;      /* the block under way, in kept */
+} loss_job;
+
+/* -log softmax(x)[t]; g, unless NULL, gets scale times its gradient and may be x. */
+static double loss_row(const float *x, float *g, int64_t v, int32_t t, float scale)
+{
+    float  top = row_max(x, v);
+    double target = (double)x[t] - (double)top;
+    if (!g) return log(row_exp_sum(x, v, top)) - target;
+    double sum = row_exp(x, g, v, top);
+    float  f = (float)((double)scale / sum);
+    for (int64_t i = 0; i < v; i++) g[i] *= f;
+    g[t] -= scale;
+    return log(sum) - target;
+}
+
+static void plain_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const loss_job *j = user;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        int64_t r = j->kept[k];
+        j->losses[k] = loss_row(j->x + r * j->v, j->dx ? j->dx + r * j->v : NULL, j->v,
+                                j->targets[r], j->scale);
+    }
+}
+
+static void block_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const loss_job *j = user;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        float *x = j->logits + k * j->v;
+        j->losses[j->first + k] = loss_row(x, j->wants_grad ? x : NULL, j->v,
+                                           j->targets[j->kept[j->first + k]], j->scale);
+    }
+}
+
+/* dbias += column sums of the block. */
+static void block_columns(void *user, int64_t begin, int64_t end, int thread)
+{
+    const loss_job *j = user;
+    (void)thread;
+    for (int64_t c = begin; c < end; c += STRIP) {
+        int64_t n = end - c < STRIP ? end - c : STRIP;
+        float   sum[STRIP] = {0};
+        for (int64_t r = 0; r < j->rows; r++) {
+            const float *row = j->logits + r * j->v + c;
+            for (int64_t i = 0; i < n; i++) sum[i] += row[i];
+        }
+        for (int64_t i = 0; i < n; i++) j->dbias[c + i] += sum[i];
+    }
+}
+
+/* One block: gathers its rows of x, makes their logits, turns these into gradients, uses them. */
+static tl_status block(tl_ctx *ctx, loss_job *j)
+{
+    size_t  row = (size_t)j->d * sizeof(float);
+    int64_t n = j->rows, d = j->d, v = j->v;
+    for (int64_t k = 0; k < n; k++) {
+        memcpy(j->xs + k * d, j->x + j->kept[j->first + k] * d, row);
+        if (j->bias) memcpy(j->logits + k * v, j->bias, (size_t)v * sizeof(float));
+    }
+    tl_status st =
+        tl_gemm(ctx, 0, 1, n, v, d, 1, j->xs, d, j->w, d, j->bias ? 1 : 0, j->logits, v);
+    if (st != TL_OK) return st;
+    tl_parallel(ctx, n, 1 + GRAIN / v, block_rows, j);
+    if (j->dw) st = tl_gemm(ctx, 1, 0, v, d, n, 1, j->logits, v, j->xs, d, j->first > 0, j->dw, d);
+    if (j->dbias) tl_parallel(ctx, v, STRIP, block_columns, j);
+    if (!j->dx || st != TL_OK) return st;
+    st = tl_gemm(ctx, 0, 0, n, d, v, 1, j->logits, v, j->w, d, 0, j->dxs, d);
+    for (int64_t k = 0; k < n; k++)
+        memcpy(j->dx + j->kept[j->first + k] * d, j->dxs + k * d, row);
+    return st;
+}
+
+static tl_status linear_loss(tl_ctx *ctx, loss_job *j)
+{
+    int64_t limit = BLOCK_ELEMENTS / j->v;
+    limit = limit < 64 ? 64 : limit > BLOCK_ROWS ? BLOCK_ROWS : limit;
+    int64_t blocks = (j->count + limit - 1) / limit, rows = (j->count + blocks - 1) / blocks;
+    size_t  bytes = (size_t)rows * sizeof(float);
+    j->logits = tl_alloc(ctx, bytes * (size_t)j->v);
+    j->xs = tl_alloc(ctx, bytes * (size_t)j->d);
+    j->dxs = tl_alloc(ctx, bytes * (size_t)j->d);
+    tl_status st = j->logits && j->xs && j->dxs ? TL_OK : TL_ENOMEM;
+    for (j->first = 0; st == TL_OK && j->first < j->count; j->first += rows) {
+        j->rows = j->count - j->first < rows ? j->count - j->first : rows;
+        st = block(ctx, j);
+    }
+    tl_release(ctx, j->logits);
+    tl_release(ctx, j->xs);
+    tl_release(ctx, j->dxs);
+    return st;
+}
+
+/* The rows of targets that are not ignore. */
+static tl_status keep(tl_ctx *ctx, const tl_tensor *targets, int32_t ignore, int64_t v,
+                      int64_t *kept, int64_t *out_count)
+{
+    int64_t count = 0;
+    for (int64_t r = 0; r < targets->len; r++) {
+        int32_t t = I32(targets)[r];
+        if (t == ignore) continue;
+        if (t < 0 || t >= v)
+            return tl_fail(ctx, TL_EINVAL, "cross_entropy: target %d in row %lld is not in 0..%lld",
+                           (int)t, (long long)r, (long long)v - 1);
+        kept[count++] = r;
+    }
+    *out_count = count;
+    return TL_OK;
+}
+
+static tl_status clear(tl_tensor *t) { return t ? tl_tensor_fill(t, 0) : TL_OK; }
+
+/* cross_entropy: in: x, w, bias, targets; w and bias may be NULL, see loss_job
+**   out: loss, and d loss / d x, w, bias where wanted   i: ignore */
+static tl_status cross_entropy_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    tl_tensor *const *in = a->in, *const *out = a->out;
+    int64_t  rows = in[3]->len;
+    loss_job j = {.x = F32(in[0]), .targets = I32(in[3]), .d = tl_cols(in[0]),
+                  .w = in[1] ? F32(in[1]) : NULL, .bias = in[2] ? F32(in[2]) : NULL,
+                  .dx = out[1] ? F32(out[1]) : NULL, .dw = out[2] ? F32(out[2]) : NULL,
+                  .dbias = out[3] ? F32(out[3]) : NULL, .wants_grad = out[1] || out[2] || out[3]};
+    j.v = in[1] ? in[1]->dims[0] : j.d;
+    double    total = 0;
+    int64_t  *kept = tl_alloc(ctx, (size_t)rows * sizeof *kept);
+    j.losses = tl_alloc(ctx, (size_t)rows * sizeof *j.losses);
+    j.kept = kept;
+    tl_status st = kept && j.losses ? TL_OK : TL_ENOMEM;
+    if (st == TL_OK) st = keep(ctx, in[3], (int32_t)a->i[0], j.v, kept, &j.count);
+    if (st == TL_OK && j.count < rows) st = clear(out[1]);
+    if (st == TL_OK && j.count == 0) st = clear(out[2]);
+    if (st == TL_OK) st = clear(out[3]);
+    if (st != TL_OK) goto fail;
+    if (j.count > 0) {
+        j.scale = (float)(1.0 / (double)j.count);
+        if (j.w)
+            st = linear_loss(ctx, &j);
+        else
+            tl_parallel(ctx, j.count, 1 + GRAIN / j.v, plain_rows, &j);
+        for (int64_t k = 0; k < j.count; k++) total += j.losses[k];
+        total /= (double)j.count;
+    }
+    F32(out[0])[0] = (float)total;
+fail:
+    tl_release(ctx, kept);
+    tl_release(ctx, j.losses);
+    return st;
+}
+
+/* saved: in: the gradients for dy = 1 of the inputs that want one */
+static tl_status cross_entropy_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_status st = TL_OK;
+    for (int i = 0; i < 3 && st == TL_OK; i++) {
+        tl_tensor *unit = node->saved.in[i], *g;
+        if (!unit) continue;
+        if (dy == ctx->one) { /* it is 1 */
+            g = tl_take_saved(node, i); /* handed on, so that a leaf need not copy it */
+        } else {
+            st = tl_binary(TL_MUL, unit, dy, &g);
+        }
+        if (st == TL_OK) st = tl_accumulate(ctx, node->in[i], g);
+    }
+    return st;
+}
+
+/* x [..,d] with w, or logits x [..,v] without */
+static tl_status cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor *targets,
+                               int32_t ignore, tl_tensor **out_loss)
+{
+    tl_ctx    *ctx = x->ctx;
+    tl_tensor *inputs[3] = {x, w, bias}, *loss = NULL;
+    tl_args    a = {.in = {x, w, bias, targets}, .i = {ignore}};
+    tl_status  st = TL_OK;
+    for (int i = 0; i < 3 && st == TL_OK; i++)
+        if (tl_wants(ctx, inputs[i])) st = tl_new_like(inputs[i], &a.out[i + 1]);
+    if (st == TL_OK) st = tl_new(ctx, TL_F32, 0, NULL, &loss);
+    a.out[0] = loss;
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_cross_entropy, &a);
+    tl_args saved = {.in = {a.out[1], a.out[2], a.out[3]}};
+    if (st == TL_OK) st = tl_record(ctx, loss, cross_entropy_grad, inputs, 3, &saved, NULL);
+    for (int i = 1; i <= 3; i++) tl_tensor_free(a.out[i]);
+    return tl_finish(st, loss, out_loss);
+}
+
+/* targets are int32 of x's leading dimensions. */
+static tl_status check_targets(const char *op, const tl_tensor *x, const tl_tensor *targets)
+{
+    int same = x->ndim >= 1 && targets->ndim == x->ndim - 1;
+    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "%s: x is int32", op);
+    if (targets->type != TL_I32) return tl_fail(x->ctx, TL_ETYPE, "%s: targets are float32", op);
+    for (int i = 0; same && i < targets->ndim; i++) same = targets->dims[i] == x->dims[i];
+    if (!same || tl_cols(x) < 1)
+        return tl_fail(x->ctx, TL_ESHAPE, "%s: x is %s, targets are %s", op, SHAPE(x),
+                       SHAPE(targets));
+    return TL_OK;
+}
+
+tl_status tl_cross_entropy(tl_tensor *logits, tl_tensor *targets, int32_t ignore,
+                           tl_tensor **out_loss)
+{
+    tl_status st = check_targets("cross_entropy", logits, targets);
+    return st == TL_OK ? cross_entropy(logits, NULL, NULL, targets, ignore, out_loss) : st;
+}
+
+tl_status tl_linear_cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor *targets,
+                                  int32_t ignore, tl_tensor **out_loss)
+{
+    tl_status st = check_targets("linear_cross_entropy", x, targets);
+    if (st != TL_OK) return st;
+    if (w->type != TL_F32 || (bias && bias->type != TL_F32))
+        return tl_fail(x->ctx, TL_ETYPE, "linear_cross_entropy: int32 weights");
+    if (w->ndim != 2 || w->dims[0] < 1 || w->dims[1] != tl_cols(x))
+        return tl_fail(x->ctx, TL_ESHAPE, "linear_cross_entropy: x is %s, w is %s", SHAPE(x),
+                       SHAPE(w));
+    if (bias && (bias->ndim != 1 || bias->dims[0] != w->dims[0]))
+        return tl_fail(x->ctx, TL_ESHAPE, "linear_cross_entropy: w is %s, bias is %s", SHAPE(w),
+                       SHAPE(bias));
+    st = tl_gemm_fits(x->ctx, "linear_cross_entropy", BLOCK_ROWS, w->dims[0], w->dims[1]);
+    return st == TL_OK ? cross_entropy(x, w, bias, targets, ignore, out_loss) : st;
+}
+
+const tl_kernel_row tl_cpu_softmax[] = {
+    {TL_OP_softmax, softmax_kernel},
+    {TL_OP_softmax_grad, softmax_grad_kernel},
+    {TL_OP_log_softmax, log_softmax_kernel},
+    {TL_OP_log_softmax_grad, log_softmax_grad_kernel},
+    {TL_OP_cross_entropy, cross_entropy_kernel},
+    {0},
+};

@@ -1,0 +1,72 @@
+/* walk.h - two operands of one shape, either of them stretched, walked together. */
+#ifndef TL_WALK_H
+#define TL_WALK_H
+
+#include "engine/tensor.h"
+
+#ifdef __CUDACC__
+#define HERE __host__ __device__
+#else
+#define HERE
+#endif
+
+/* Two operands walked together over a common shape; a stretched dimension has stride 0. Adjacent
+** dimensions that both operands walk evenly are merged, so most shapes become one or two loops. */
+typedef struct walk {
+    int     ndim; /* at least 1; the last is the inner loop */
+    int64_t dims[TL_MAXDIMS], a[TL_MAXDIMS], b[TL_MAXDIMS]; /* sizes and strides in elements */
+} walk;
+
+/* Strides of t stretched to dims. */
+static inline void strides(const tl_tensor *t, int ndim, const int64_t *dims, int64_t *out)
+{
+    int64_t step = 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        int     j = i - ndim + t->ndim;
+        int64_t size = j >= 0 ? t->dims[j] : 1;
+        out[i] = size == 1 && dims[i] != 1 ? 0 : step;
+        step *= size;
+    }
+}
+
+static inline walk plan(const tl_tensor *a, const tl_tensor *b, int ndim, const int64_t *dims)
+{
+    walk    w;
+    int64_t sa[TL_MAXDIMS] = {0}, sb[TL_MAXDIMS] = {0};
+    w.ndim = 0;
+    strides(a, ndim, dims, sa);
+    strides(b, ndim, dims, sb);
+    for (int i = 0; i < ndim; i++) {
+        int last = w.ndim - 1;
+        if (dims[i] == 1) continue;
+        if (last >= 0 && w.a[last] == sa[i] * dims[i] && w.b[last] == sb[i] * dims[i]) {
+            w.dims[last] *= dims[i];
+            w.a[last] = sa[i];
+            w.b[last] = sb[i];
+        } else {
+            w.dims[w.ndim] = dims[i];
+            w.a[w.ndim] = sa[i];
+            w.b[w.ndim++] = sb[i];
+        }
+    }
+    if (w.ndim == 0) { /* one element */
+        w.ndim = 1;
+        w.dims[0] = 1;
+        w.a[0] = w.b[0] = 1;
+    }
+    return w;
+}
+
+/* Offsets into a and b of outer iteration row (all dimensions but the last). */
+static inline HERE void offsets(const walk *w, int64_t row, int64_t *a, int64_t *b)
+{
+    *a = *b = 0;
+    for (int i = w->ndim - 2; i >= 0; i--) {
+        int64_t k = row % w->dims[i];
+        row /= w->dims[i];
+        *a += k * w->a[i];
+        *b += k * w->b[i];
+    }
+}
+
+#endif

@@ -1,0 +1,127 @@
+/* h5read.c - the datasets of HDF5 files of ours and of others, read.
+**
+** What a file says that would make libhdf5 allocate too much, run in circles or go to other files
+** is checked here before it is asked; what cannot be checked from outside happens in a process of
+** its own (h5apart.c). */
+#include <stdlib.h>
+
+#include "engine/tensor.h"
+#include "store/h5.h"
+
+#define DEFLATE 1032 /* bytes that one byte of deflate can stand for */
+
+/* ---- Datasets -------------------------------------------------------------------------------- */
+
+/* Whether a filter of the list may make a dataset shorter. */
+static int packs(hid_t create_list)
+{
+    for (int i = 0; i < H5Pget_nfilters(create_list); i++) {
+        unsigned flags, config;
+        size_t count = 0;
+        H5Z_filter_t id = H5Pget_filter2(create_list, (unsigned)i, &flags, &count, NULL, 0, NULL,
+                                         &config);
+        if (id != H5Z_FILTER_FLETCHER32 && id != H5Z_FILTER_SHUFFLE) return 1;
+    }
+    return 0;
+}
+
+/* The bytes of count numbers of size as far as dims say. */
+static double product(int ndim, const hsize_t *dims, size_t size)
+{
+    double bytes = (double)size;
+    for (int i = 0; i < ndim; i++) bytes *= (double)dims[i];
+    return bytes;
+}
+
+/* Refuses elements that are in other files, and more of them, or of a chunk, than this file can
+** hold: HDF5 would allocate them, or fill them in, before it looks. */
+static tl_status check_storage(tl_h5 *f, const char *name, hid_t set, double bytes)
+{
+    hsize_t chunk[H5S_MAX_RANK] = {0}, stored = 0;
+    hid_t type = H5Dget_type(set), list = H5Dget_create_plist(set);
+    H5D_layout_t layout = list < 0 ? H5D_LAYOUT_ERROR : H5Pget_layout(list);
+    double most = (double)f->bytes, piece = 0;
+    tl_status st = TL_OK;
+    if (type < 0 || layout == H5D_LAYOUT_ERROR) {
+        st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read the layout of", name);
+    } else if (layout == H5D_VIRTUAL || H5Pget_external_count(list) > 0) {
+        st = tl_fail(f->ctx, TL_EINVAL, "%s: the elements of '%s' are in other files, which are "
+                     "not read", f->path, name);
+    } else if (layout == H5D_CHUNKED) {
+        int rank = H5Pget_chunk(list, H5S_MAX_RANK, chunk);
+        piece = product(rank, chunk, H5Tget_size(type));
+        if (packs(list)) stored = H5Dget_storage_size(set);
+        most += DEFLATE * (stored < f->bytes ? (double)stored : most);
+    }
+    if (st == TL_OK && (bytes > most || piece > most))
+        st = tl_fail(f->ctx, TL_ECORRUPT, "%s: '%s' claims %.0f bytes%s, more than a file of %zu "
+                     "can hold", f->path, name, bytes > most ? bytes : piece,
+                     bytes > most ? "" : " for a chunk", f->bytes);
+    if (type >= 0) (void)H5Tclose(type);
+    if (list >= 0) (void)H5Pclose(list);
+    return st;
+}
+
+/* HDF5 would clamp an integer that does not fit. */
+static H5T_conv_ret_t too_big(H5T_conv_except_t what, hid_t from, hid_t to, void *src, void *dst,
+                              void *user)
+{
+    (void)from, (void)to, (void)src, (void)dst;
+    if (what != H5T_CONV_EXCEPT_RANGE_HI && what != H5T_CONV_EXCEPT_RANGE_LOW)
+        return H5T_CONV_UNHANDLED;
+    *(int *)user = 1;
+    return H5T_CONV_ABORT;
+}
+
+static tl_status read_elements(tl_h5 *f, const char *name, hid_t set, tl_tensor *t)
+{
+    int beyond = 0;
+    tl_status st = TL_OK;
+    hid_t how = H5Pcreate(H5P_DATASET_XFER);
+    hid_t memory = t->type == TL_F32 ? H5T_NATIVE_FLOAT : H5T_NATIVE_INT32;
+    if (t->type == TL_I32 && H5Pset_type_conv_cb(how, too_big, &beyond) < 0)
+        st = tl_h5_fail(f->ctx, TL_ENOMEM, f->path, "read", name);
+    if (st == TL_OK && t->len && H5Dread(set, memory, H5S_ALL, H5S_ALL, how, DATA(t)) < 0)
+        st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read", name);
+    if (beyond)
+        st = tl_fail(f->ctx, TL_ETYPE, "%s: '%s' has an integer of more than 32 bits", f->path,
+                     name);
+    if (how >= 0) (void)H5Pclose(how);
+    return st;
+}
+
+tl_status tl_h5_here_read(tl_h5 *f, const char *name, tl_tensor **out_t)
+{
+    hsize_t hdims[H5S_MAX_RANK] = {0};
+    int64_t dims[TL_MAXDIMS];
+    hid_t set;
+    char *path;
+    tl_tensor *t = NULL;
+    tl_status st = tl_h5_get(f, name, H5I_DATASET, &set, &path);
+    if (st != TL_OK) return st;
+    hid_t type = H5Dget_type(set), space = H5Dget_space(set);
+    int ndim = space < 0 ? -1 : H5Sget_simple_extent_dims(space, hdims, NULL);
+    H5T_class_t class = type < 0 ? H5T_NO_CLASS : H5Tget_class(type);
+    int real = class == H5T_FLOAT;
+    if (ndim < 0) {
+        st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read the shape of", name);
+    } else if (!real && class != H5T_INTEGER && class != H5T_ENUM) {
+        st = tl_fail(f->ctx, TL_ETYPE, "%s: '%s' does not hold numbers", f->path, name);
+    } else if (H5Sget_simple_extent_type(space) == H5S_NULL) {
+        st = tl_fail(f->ctx, TL_ESHAPE, "%s: '%s' has a type but no elements", f->path, name);
+    } else if (ndim > TL_MAXDIMS) {
+        st = tl_fail(f->ctx, TL_ESHAPE, "%s: '%s' has %d dimensions, a tensor at most %d", f->path,
+                     name, ndim, TL_MAXDIMS);
+    }
+    if (st == TL_OK) st = check_storage(f, name, set, product(ndim, hdims, H5Tget_size(type)));
+    for (int i = 0; st == TL_OK && i < ndim; i++) dims[i] = (int64_t)hdims[i];
+    if (st == TL_OK) st = tl_new_host(f->ctx, real ? TL_F32 : TL_I32, ndim, dims, &t);
+    if (st == TL_OK) st = read_elements(f, name, set, t);
+    if (type >= 0) (void)H5Tclose(type);
+    if (space >= 0) (void)H5Sclose(space);
+    (void)H5Dclose(set);
+    free(path);
+    if (st == TL_OK) *out_t = t;
+    if (st != TL_OK) tl_tensor_free(t);
+    return st;
+}

@@ -1,0 +1,177 @@
+/* store.c - the store of runs: one SQLite file with one writer.
+**
+** The writer holds FOLDER/lock, so no write ever waits for another one, and SQLite's bug of two
+** connections that checkpoint a WAL at once (before 3.51.3) cannot be met: readers never do. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "store/lock.h"
+#include "store/store.h"
+#include "store/versions.h"
+
+const char *tl_sqlite_version(void)
+{
+    return sqlite3_libversion();
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static tl_status connect(tl_store *s, const char *name, int flags)
+{
+    flags |= SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOMUTEX; /* a context is of one thread */
+    int rc = sqlite3_open_v2(name, &s->db, flags, NULL);
+    if (!s->db) return tl_fail(s->ctx, TL_ENOMEM, "out of memory");
+    if (rc != SQLITE_OK) return store_fail(s, "cannot open");
+    (void)sqlite3_busy_timeout(s->db, 5000);
+    (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    store_bound(s);
+    return store_script(s,
+                        "PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON;"
+                        "PRAGMA cache_size = -16000"); /* kB: the index of ids of 100,000 trials */
+}
+
+/* Rolls back; what is in the journal the next to open takes over. */
+static void disconnect(tl_store *s)
+{
+    for (int i = 0; i < STORE_KEPT; i++) {
+        (void)sqlite3_finalize(s->kept[i]);
+        s->kept[i] = NULL;
+    }
+    (void)sqlite3_close_v2(s->db);
+    s->db = NULL;
+}
+
+/* The identity of the database's file of that ending. */
+static tl_status identify(const tl_store *s, const char *ending, struct stat *out)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s%s", s->path, ending) >= (int)sizeof path)
+        return tl_fail(s->ctx, TL_EINVAL, "%s: too long a name", s->path);
+    return stat(path, out) == 0 ? TL_OK : tl_fail_errno(s->ctx, "stat", path);
+}
+
+static tl_status open_writer(tl_store *s)
+{
+    int version;
+    int64_t objects; /* reading them opens the write-ahead log */
+    tl_status st = tl_file_folders(s->ctx, s->folder);
+    if (st == TL_OK) st = store_check_files(s);
+    if (st == TL_OK) st = tl_lock(s->ctx, s->folder, &s->lock);
+    if (st == TL_OK) st = connect(s, s->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+    if (st == TL_OK) st = store_version(s, &version);
+    /* FULL: a commit is on the disk when it returns; then the journal that it came from may go. */
+    if (st == TL_OK) st = store_script(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
+    if (st == TL_OK && version > 0 && version < STORE_VERSION) st = store_backup(s, version);
+    if (st == TL_OK && version < STORE_VERSION) st = store_upgrade(s, version);
+    if (st == TL_OK) st = store_number(s, "SELECT count(*) FROM sqlite_schema", &objects);
+    if (st == TL_OK) st = identify(s, "-wal", &s->wal);
+    return st;
+}
+
+tl_status tl_store_check(const tl_store *s)
+{
+    struct stat wal;
+    int moved = 0;
+    if (s->lock < 0) return TL_OK; /* a reader has nothing to lose */
+    tl_status st = tl_lock_check(s->ctx, s->folder, s->lock);
+    if (st != TL_OK) return st;
+    (void)sqlite3_file_control(s->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+    if (moved) return tl_fail(s->ctx, TL_EIO, "%s: " TL_REPLACED, s->path);
+    if (identify(s, "-wal", &wal) == TL_OK && tl_same_file(&wal, &s->wal)) return TL_OK;
+    return tl_fail(s->ctx, TL_EIO, "%s-wal: " TL_REPLACED, s->path);
+}
+
+/* path as a URI of a file that nobody changes. */
+static tl_status immutable(tl_store *s, char **out_uri)
+{
+    char *uri = malloc(3 * strlen(s->path) + 32), *p = uri;
+    if (!uri) return tl_fail(s->ctx, TL_ENOMEM, "out of memory");
+    p += sprintf(p, "file:");
+    for (const char *c = s->path; *c; c++) p += sprintf(p, strchr("?#%", *c) ? "%%%02x" : "%c", *c);
+    (void)sprintf(p, "?immutable=1");
+    *out_uri = uri;
+    return TL_OK;
+}
+
+/* A reader of a WAL file needs to make files beside it. Where it may not, and there is no WAL left
+** to read, nobody writes either. */
+static tl_status open_unwritable(tl_store *s)
+{
+    char wal[4096], *uri = NULL;
+    struct stat file;
+    if (snprintf(wal, sizeof wal, "%s-wal", s->path) >= (int)sizeof wal ||
+        (stat(wal, &file) == 0 && file.st_size > 0) || access(s->folder, W_OK) == 0)
+        return TL_EIO; /* the first failure's message stands */
+    tl_status st = immutable(s, &uri);
+    if (st != TL_OK) return st;
+    disconnect(s);
+    st = connect(s, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
+    free(uri);
+    return st;
+}
+
+static tl_status open_reader(tl_store *s)
+{
+    int version;
+    struct stat file;
+    if (stat(s->path, &file) != 0) return tl_fail_errno(s->ctx, "open", s->path);
+    tl_status st = store_check_files(s);
+    if (st != TL_OK) return st;
+    st = connect(s, s->path, SQLITE_OPEN_READONLY);
+    if (st == TL_OK) st = store_version(s, &version);
+    if (st == TL_EIO || st == TL_EINVAL) {
+        st = open_unwritable(s);
+        if (st == TL_OK) st = store_version(s, &version);
+    }
+    if (st == TL_OK && version < STORE_VERSION)
+        return tl_fail(s->ctx, version ? TL_ECORRUPT : TL_ENOTFOUND,
+                       version ? "%s: its schema %d is old: the next run there brings it to %d"
+                               : "%s: is empty (schema %d of %d)",
+                       s->path, version, STORE_VERSION);
+    return st;
+}
+
+tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_store **out_store)
+{
+    tl_store *s = calloc(1, sizeof *s);
+    if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    s->ctx = ctx;
+    s->mode = mode;
+    s->lock = -1;
+    s->folder = strdup(folder);
+    s->path = malloc(strlen(folder) + 16);
+    tl_status st = TL_OK;
+    if (!s->folder || !s->path) {
+        st = tl_fail(ctx, TL_ENOMEM, "out of memory");
+    } else {
+        /* SQLite takes a name that begins with "file:" for an address. */
+        (void)sprintf(s->path, "%s%s/runs.db", strncmp(folder, "file:", 5) ? "" : "./", folder);
+        st = mode == TL_STORE_WRITE ? open_writer(s) : open_reader(s);
+    }
+    if (st == TL_OK) {
+        *out_store = s;
+    } else {
+        tl_store_close(s);
+    }
+    return st;
+}
+
+void tl_store_close(tl_store *s)
+{
+    if (!s) return;
+    disconnect(s);
+    if (s->lock >= 0) (void)close(s->lock);
+    free(s->folder);
+    free(s->path);
+    free(s);
+}
+
+void tl_store_watch(tl_store *s, int (*stopped)(void))
+{
+    s->stopped = stopped;
+}

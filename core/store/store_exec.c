@@ -1,0 +1,248 @@
+/* store_exec.c - the statements of a store: prepared once, run with values, and their failures. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/store.h"
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+/* Whether the last write to the database or its journal met a quota or a limit; SQLite itself takes
+** only ENOSPC for a full disk. */
+static int full(sqlite3 *db)
+{
+    sqlite3_file *journal = NULL;
+    int error[2] = {0, 0};
+    (void)sqlite3_file_control(db, "main", SQLITE_FCNTL_LAST_ERRNO, &error[0]);
+    (void)sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &journal);
+    if (journal && journal->pMethods)
+        (void)journal->pMethods->xFileControl(journal, SQLITE_FCNTL_LAST_ERRNO, &error[1]);
+    return error[0] == EFBIG || error[0] == EDQUOT || error[1] == EFBIG || error[1] == EDQUOT;
+}
+
+static const struct {
+    int code;
+    tl_status st;
+} codes[] = {/* all others are TL_EIO */
+             {SQLITE_NOMEM, TL_ENOMEM},     {SQLITE_FULL, TL_ENOSPC},
+             {SQLITE_CORRUPT, TL_ECORRUPT}, {SQLITE_NOTADB, TL_ECORRUPT},
+             {SQLITE_BUSY, TL_ELOCKED},     {SQLITE_LOCKED, TL_ELOCKED},
+             {SQLITE_ERROR, TL_EINVAL},     {SQLITE_RANGE, TL_EINVAL},
+             {SQLITE_TOOBIG, TL_EINVAL},    {SQLITE_CONSTRAINT, TL_EINVAL},
+             {SQLITE_READONLY, TL_EINVAL},  {SQLITE_INTERRUPT, TL_EINVAL}};
+
+static tl_status status_of(const tl_store *s)
+{
+    int code = sqlite3_errcode(s->db) & 0xff; /* the rest says where */
+    /* SQLite takes a file that could not be opened for writing for one that may only be read. */
+    if (code == SQLITE_READONLY && s->lock >= 0) return TL_EIO;
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i].code == code) return codes[i].st;
+    return code == SQLITE_IOERR && full(s->db) ? TL_ENOSPC : TL_EIO;
+}
+
+tl_status store_fail(const tl_store *s, const char *what)
+{
+    return tl_fail(s->ctx, status_of(s), "%s: %s: %s", s->path, what, sqlite3_errmsg(s->db));
+}
+
+tl_status store_script(tl_store *s, const char *sql)
+{
+    s->ticks = 0;
+    return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? TL_OK
+                                                                   : store_fail(s, "cannot set up");
+}
+
+/* ---- Statements ------------------------------------------------------------------------------ */
+
+static int bind(sqlite3_stmt *stmt, int i, const tl_value *v)
+{
+    switch (v->kind) {
+    case 'n':
+        return sqlite3_bind_null(stmt, i);
+    case 'i':
+        return sqlite3_bind_int64(stmt, i, v->i);
+    case 'f':
+        return sqlite3_bind_double(stmt, i, v->f);
+    case 's':
+        return sqlite3_bind_text64(stmt, i, v->s ? v->s : "", v->s ? v->bytes : 0, SQLITE_STATIC,
+                                   SQLITE_UTF8);
+    default:
+        return SQLITE_MISUSE;
+    }
+}
+
+/* The kept statement of that text, now the caller's; NULL: none. A statement that runs inside
+** itself gets a second one. */
+static sqlite3_stmt *take(tl_store *s, const char *sql)
+{
+    for (int i = 0; i < STORE_KEPT && s->kept[i]; i++) {
+        sqlite3_stmt *stmt = s->kept[i];
+        if (strcmp(sqlite3_sql(stmt), sql) != 0) continue;
+        memmove(s->kept + i, s->kept + i + 1, (size_t)(STORE_KEPT - 1 - i) * sizeof stmt);
+        s->kept[STORE_KEPT - 1] = NULL;
+        return stmt;
+    }
+    return NULL;
+}
+
+static void give(tl_store *s, sqlite3_stmt *stmt)
+{
+    (void)sqlite3_reset(stmt); /* repeats the error of the last step */
+    (void)sqlite3_clear_bindings(stmt);
+    (void)sqlite3_finalize(s->kept[STORE_KEPT - 1]);
+    memmove(s->kept + 1, s->kept, (STORE_KEPT - 1) * sizeof stmt);
+    s->kept[0] = stmt;
+}
+
+static tl_status prepare(tl_store *s, const char *sql, sqlite3_stmt **out)
+{
+    const char *tail;
+    sqlite3_stmt *stmt = take(s, sql), *more = NULL;
+    if (!stmt) {
+        if (sqlite3_prepare_v2(s->db, sql, -1, &stmt, &tail) != SQLITE_OK)
+            return store_fail(s, sql);
+        int rc = sqlite3_prepare_v2(s->db, tail, -1, &more, NULL);
+        int several = rc != SQLITE_OK || more;
+        (void)sqlite3_finalize(more);
+        if (several || !stmt) {
+            (void)sqlite3_finalize(stmt);
+            return tl_fail(s->ctx, TL_EINVAL, "%s: not one statement: %s", s->path, sql);
+        }
+    }
+    *out = stmt;
+    return TL_OK;
+}
+
+static tl_status bind_all(tl_store *s, sqlite3_stmt *stmt, int count, const tl_value *values)
+{
+    int want = sqlite3_bind_parameter_count(stmt);
+    if (want != count)
+        return tl_fail(s->ctx, TL_EINVAL, "%s: %d values for the %d parameters of: %s", s->path,
+                       count, want, sqlite3_sql(stmt));
+    for (int i = 0; i < count; i++)
+        if (bind(stmt, i + 1, &values[i]) != SQLITE_OK)
+            return tl_fail(s->ctx, TL_EINVAL, "%s: value %d cannot be bound in: %s", s->path, i + 1,
+                           sqlite3_sql(stmt));
+    return TL_OK;
+}
+
+/* A text or a blob of nothing may come as NULL. */
+static tl_value text(const void *s, int bytes)
+{
+    return (tl_value){.kind = 's', .s = s ? s : "", .bytes = (size_t)bytes};
+}
+
+static tl_value column(sqlite3_stmt *stmt, int i)
+{
+    const void *s;
+    switch (sqlite3_column_type(stmt, i)) {
+    case SQLITE_INTEGER:
+        return (tl_value){.kind = 'i', .i = sqlite3_column_int64(stmt, i)};
+    case SQLITE_FLOAT:
+        return (tl_value){.kind = 'f', .f = sqlite3_column_double(stmt, i)};
+    case SQLITE_NULL:
+        return (tl_value){.kind = 'n'};
+    case SQLITE_TEXT:
+        s = sqlite3_column_text(stmt, i);
+        break;
+    default:
+        s = sqlite3_column_blob(stmt, i);
+        break;
+    }
+    return text(s, sqlite3_column_bytes(stmt, i)); /* asked for after the text, as SQLite wants */
+}
+
+/* A column of a table may hold a value of another type than it was made for: in files of others, or
+** damaged ones. */
+static tl_status check_types(const tl_store *s, sqlite3_stmt *stmt, int columns,
+                             const char *const *names, const tl_value *values, const char *want)
+{
+    const char *of = "?";
+    for (int i = 0; i < columns; i++)
+        if (values[i].kind == 's' && (!strcmp(names[i], "id") || !strcmp(names[i], "trial")))
+            of = values[i].s;
+    for (int i = 0; i < columns; i++) {
+        int type = sqlite3_column_type(stmt, i), text = type == SQLITE_TEXT;
+        if (!want[i] || type == SQLITE_NULL || (type != SQLITE_BLOB && text == (want[i] == 't')))
+            continue;
+        return tl_fail(s->ctx, TL_ECORRUPT, "%s: the row of %.64s has no %s as its '%s'", s->path,
+                       of, want[i] == 't' ? "text" : "number", names[i]);
+    }
+    return TL_OK;
+}
+
+/* What the columns of a statement that are columns of a table were made for: 't' text, 'n' number,
+** 0 nothing. */
+static void wanted_types(sqlite3_stmt *stmt, int columns, char *want)
+{
+    for (int i = 0; i < columns; i++) {
+        const char *type = sqlite3_column_decltype(stmt, i);
+        want[i] = !type ? 0 : !strcmp(type, "TEXT") ? 't' : *type == 'I' || *type == 'R' ? 'n' : 0;
+    }
+}
+
+static tl_status fail_endless(const tl_store *s, sqlite3_stmt *stmt)
+{
+    return tl_fail(s->ctx, TL_ECORRUPT, "%s: is damaged: this gives more than it can hold: %s",
+                   s->path, sqlite3_sql(stmt));
+}
+
+/* Hands every row to row. *out_rc is SQLite's last answer. */
+static tl_status rows(tl_store *s, sqlite3_stmt *stmt, tl_row row, void *user, int *out_rc)
+{
+    int columns = sqlite3_column_count(stmt);
+    const char **names = calloc((size_t)columns + 1, sizeof *names);
+    tl_value *values = calloc((size_t)columns + 1, sizeof *values);
+    char *want = calloc((size_t)columns + 1, 1);
+    tl_status st = names && values && want ? TL_OK : tl_fail(s->ctx, TL_ENOMEM, "out of memory");
+    if (st == TL_OK && s->mode != TL_STORE_ASK) wanted_types(stmt, columns, want);
+    for (int64_t count = 1; st == TL_OK && (*out_rc = sqlite3_step(stmt)) == SQLITE_ROW; count++) {
+        if (store_too_many_rows(s, count)) st = fail_endless(s, stmt);
+        if (!row || st != TL_OK) continue;
+        for (int i = 0; i < columns; i++) {
+            names[i] = sqlite3_column_name(stmt, i);
+            values[i] = column(stmt, i);
+        }
+        st = check_types(s, stmt, columns, names, values, want);
+        if (st != TL_OK || row(user, columns, names, values)) break;
+    }
+    free(names);
+    free(values);
+    free(want);
+    return st;
+}
+
+tl_status tl_store_exec(tl_store *s, const char *sql, int count, const tl_value *values, tl_row row,
+                        void *user)
+{
+    sqlite3_stmt *stmt = NULL;
+    int rc = SQLITE_DONE;
+    s->ticks = 0;
+    s->endless = 0;
+    tl_status st = prepare(s, sql, &stmt);
+    if (st != TL_OK) return st;
+    st = bind_all(s, stmt, count, values);
+    if (st == TL_OK) st = rows(s, stmt, row, user, &rc);
+    if (st == TL_OK && rc == SQLITE_INTERRUPT && s->endless) st = fail_endless(s, stmt);
+    if (st == TL_OK && rc != SQLITE_DONE && rc != SQLITE_ROW) st = store_fail(s, sql);
+    give(s, stmt);
+    return st;
+}
+
+static int take_number(void *user, int columns, const char *const *names, const tl_value *values)
+{
+    (void)columns, (void)names;
+    *(int64_t *)user = values[0].i;
+    return 0;
+}
+
+tl_status store_number(tl_store *s, const char *sql, int64_t *out)
+{
+    return tl_store_exec(s, sql, 0, NULL, take_number, out);
+}
+
+int64_t tl_store_last_id(const tl_store *s)
+{
+    return sqlite3_last_insert_rowid(s->db);
+}

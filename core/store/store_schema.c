@@ -1,0 +1,240 @@
+/* store_schema.c - what is asked of a results folder before anything in it is believed: its files
+** are its own, and its schema is ours. Another one's may hold triggers that drop what is written,
+** or views that never end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "store/store.h"
+#include "schema.h" /* made from schema.sql */
+
+
+#define APPLICATION 0x546f6550 /* "ToeP", as file(1) sees it */
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+/* SQLite deletes the file that a rollback journal names at its end, its "super-journal", wherever
+** that is. We never make one: it belongs to transactions over several databases. */
+static tl_status check_journal(const tl_store *s, const char *path)
+{
+    static const unsigned char magic[8] = {0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7};
+    unsigned char last[8];
+    struct stat file;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return errno == ENOENT ? TL_OK : tl_fail_errno(s->ctx, "open", path);
+    int named = fstat(fd, &file) == 0 && file.st_size >= 8 &&
+                pread(fd, last, sizeof last, file.st_size - 8) == 8 &&
+                memcmp(last, magic, sizeof magic) == 0;
+    (void)close(fd);
+    return named ? tl_fail(s->ctx, TL_ECORRUPT,
+                           "%s: names another file that SQLite would delete: not of this program",
+                           path)
+                 : TL_OK;
+}
+
+tl_status store_check_files(const tl_store *s)
+{
+    static const char *const names[] = {"runs.db", "runs.db-wal", "runs.db-shm", "runs.db-journal",
+                                        "lock",    "runs",        NULL};
+    char path[4096];
+    struct stat file;
+    for (int i = 0; names[i]; i++) {
+        int folder = strcmp(names[i], "runs") == 0;
+        if (snprintf(path, sizeof path, "%s/%s", s->folder, names[i]) >= (int)sizeof path)
+            return tl_fail(s->ctx, TL_EINVAL, "%s: too long a name", s->folder);
+        if (lstat(path, &file) != 0) continue; /* it is not there, or opening it tells why */
+        if (S_ISLNK(file.st_mode))
+            return tl_fail(s->ctx, TL_ECORRUPT,
+                           "%s: is a symbolic link, which a results folder does not hold (the "
+                           "folder itself may be one)",
+                           path);
+        if (folder ? !S_ISDIR(file.st_mode) : !S_ISREG(file.st_mode))
+            return tl_fail(s->ctx, TL_ECORRUPT, "%s: is no %s", path, folder ? "folder" : "file");
+    }
+    (void)snprintf(path, sizeof path, "%s/runs.db-journal", s->folder);
+    return check_journal(s, path);
+}
+
+/* ---- Our own schema -------------------------------------------------------------------------- */
+
+/* Where the section after version begins in schema.sql; NULL: there is none. */
+static const char *section_after(int version)
+{
+    char mark[32];
+    (void)snprintf(mark, sizeof mark, "-- version %d\n", version + 1);
+    return strstr(schema, mark);
+}
+
+/* A database in memory with the sections up to version. */
+static tl_status model(tl_ctx *ctx, int version, sqlite3 **out_db)
+{
+    const char *end = section_after(version);
+    size_t bytes = end ? (size_t)(end - schema) : strlen(schema);
+    char *sql = malloc(bytes + 1);
+    sqlite3 *db = NULL;
+    int rc = sql ? sqlite3_open(":memory:", &db) : SQLITE_NOMEM;
+    if (rc == SQLITE_OK) {
+        memcpy(sql, schema, bytes);
+        sql[bytes] = '\0';
+        rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    }
+    free(sql);
+    if (rc == SQLITE_OK) {
+        *out_db = db;
+        return TL_OK;
+    }
+    (void)sqlite3_close(db);
+    return tl_fail(ctx, rc == SQLITE_NOMEM ? TL_ENOMEM : TL_EINVAL, "schema.sql: %s",
+                   sqlite3_errstr(rc));
+}
+
+static const char *text_of(sqlite3_stmt *stmt, int i)
+{
+    const char *text = (const char *)sqlite3_column_text(stmt, i);
+    return text ? text : "";
+}
+
+/* The first thing in which the rows of theirs are not those of ours, both in order of names. */
+static tl_status compare_rows(tl_store *s, int version, sqlite3_stmt *ours, sqlite3_stmt *theirs)
+{
+    for (;;) {
+        int a = sqlite3_step(ours), b = sqlite3_step(theirs), order;
+        if (b != SQLITE_ROW && b != SQLITE_DONE) return store_fail(s, "its schema");
+        if (a == SQLITE_DONE && b == SQLITE_DONE) return TL_OK;
+        if (a != SQLITE_ROW && a != SQLITE_DONE) return tl_fail(s->ctx, TL_ENOMEM, "out of memory");
+        order = a == SQLITE_DONE   ? 1
+                : b == SQLITE_DONE ? -1
+                                   : strcmp(text_of(ours, 0), text_of(theirs, 0));
+        if (order < 0)
+            return tl_fail(s->ctx, TL_ECORRUPT, "%s: its schema lacks the %s '%s'", s->path,
+                           text_of(ours, 1), text_of(ours, 0));
+        if (order > 0)
+            return tl_fail(s->ctx, TL_ECORRUPT, "%s: its schema has a %s '%s' that is not ours",
+                           s->path, text_of(theirs, 1), text_of(theirs, 0));
+        for (int i = 1; i < 4; i++)
+            if (strcmp(text_of(ours, i), text_of(theirs, i)) != 0)
+                return tl_fail(s->ctx, TL_ECORRUPT,
+                               "%s: its schema has a %s '%s' other than that of version %d",
+                               s->path, text_of(theirs, 1), text_of(theirs, 0), version);
+    }
+}
+
+/* What ANALYZE leaves is let pass. */
+static const char all_objects[] =
+    "SELECT name, type, tbl_name, sql FROM sqlite_schema WHERE NOT (type "
+    "= 'table' AND name GLOB 'sqlite_stat[0-9]') ORDER BY name";
+
+/* Says in what the schema is not that of version. */
+static tl_status compare_schema(tl_store *s, int version)
+{
+    sqlite3 *own = NULL;
+    sqlite3_stmt *ours = NULL, *theirs = NULL;
+    tl_status st = model(s->ctx, version, &own);
+    if (st != TL_OK) return st;
+    if (sqlite3_prepare_v2(own, all_objects, -1, &ours, NULL) != SQLITE_OK)
+        st = tl_fail(s->ctx, TL_ENOMEM, "out of memory");
+    if (st == TL_OK && sqlite3_prepare_v2(s->db, all_objects, -1, &theirs, NULL) != SQLITE_OK)
+        st = store_fail(s, "its schema");
+    if (st == TL_OK) st = compare_rows(s, version, ours, theirs);
+    (void)sqlite3_finalize(ours); /* repeats the error of the last step */
+    (void)sqlite3_finalize(theirs);
+    (void)sqlite3_close(own); /* memory only */
+    return st;
+}
+
+typedef struct chain { /* of hashes */
+    char text[4 * 65 + 65];
+} chain;
+
+static int add_object(void *user, int columns, const char *const *names, const tl_value *values)
+{
+    chain *c = user;
+    (void)names;
+    for (int i = 0; i < columns; i++) {
+        const char *text = values[i].kind == 's' ? values[i].s : "";
+        tl_sha256(text, values[i].kind == 's' ? values[i].bytes : 0, c->text + 64 * (1 + i));
+    }
+    tl_sha256(c->text, 64 * (1 + (size_t)columns), c->text);
+    return 0;
+}
+
+tl_status store_schema_hash(tl_store *s, char hex[65])
+{
+    chain c = {.text = {0}};
+    tl_status st = tl_store_exec(s, all_objects, 0, NULL, add_object, &c);
+    memcpy(hex, c.text, 64);
+    hex[64] = '\0';
+    return st;
+}
+
+const char store_schema_newest[65] =
+    "e5367f78274bf68eca61b1ecbd7730bed3eeb7b843fdf91ee89c8d7e1a73ff49";
+
+/* The hash spares nearly all who open a store the making of a second one to compare with. */
+static tl_status check_schema(tl_store *s, int version)
+{
+    char hex[65];
+    tl_status st = store_schema_hash(s, hex);
+    if (st != TL_OK || (version == STORE_VERSION && strcmp(hex, store_schema_newest) == 0))
+        return st;
+    return compare_schema(s, version);
+}
+
+/* ---- Versions -------------------------------------------------------------------------------- */
+
+tl_status store_backup(tl_store *s, int version)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s.v%d", s->path, version) >= (int)sizeof path)
+        return tl_fail(s->ctx, TL_EINVAL, "%s: too long a name", s->path);
+    if (unlink(path) != 0 && errno != ENOENT) return tl_fail_errno(s->ctx, "remove", path);
+    return tl_store_exec(s, "VACUUM INTO ?", 1,
+                         &(tl_value){.kind = 's', .s = path, .bytes = strlen(path)}, NULL, NULL);
+}
+
+tl_status store_upgrade(tl_store *s, int version)
+{
+    char stamp[96];
+    const char *rest = section_after(version);
+    (void)snprintf(stamp, sizeof stamp, "PRAGMA application_id = %d; PRAGMA user_version = %d;",
+                   APPLICATION, STORE_VERSION);
+    if (!rest) return tl_fail(s->ctx, TL_EINVAL, "schema.sql has no version %d", version + 1);
+    tl_status st = store_script(s, "BEGIN IMMEDIATE");
+    if (st != TL_OK) return st;
+    st = store_script(s, rest);
+    if (st == TL_OK) st = store_script(s, stamp);
+    if (st == TL_OK) st = store_script(s, "COMMIT");
+    if (st != TL_OK) (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL); /* st tells why */
+    return st;
+}
+
+tl_status store_version(tl_store *s, int *out_version)
+{
+    int64_t application, version, objects;
+    tl_status st = store_number(s, "PRAGMA application_id", &application);
+    if (st == TL_OK) st = store_number(s, "PRAGMA user_version", &version);
+    if (st == TL_OK) st = store_number(s, "SELECT count(*) FROM sqlite_schema", &objects);
+    if (st != TL_OK) return st;
+    if (!application && !version && !objects) {
+        *out_version = 0;
+        return TL_OK;
+    }
+    if (application != APPLICATION || version < 1)
+        return tl_fail(s->ctx, TL_ECORRUPT, "%s: is not a store of runs", s->path);
+    if (version > STORE_VERSION) {
+        char hex[65];
+        if (store_schema_hash(s, hex) == TL_OK && strcmp(hex, store_schema_newest) == 0)
+            return tl_fail(s->ctx, TL_ECORRUPT, "%s: its header is damaged: its schema %d is %lld",
+                           s->path, STORE_VERSION, (long long)version);
+        return tl_fail(s->ctx, TL_ECORRUPT,
+                       "%s: its schema %lld is newer than %d, the newest known here", s->path,
+                       (long long)version, STORE_VERSION);
+    }
+    *out_version = (int)version;
+    return check_schema(s, (int)version);
+}

@@ -1,0 +1,60 @@
+/* trailer.c - the checksum behind the last byte of our HDF5 files.
+**
+** HDF5 ignores bytes past those that it knows of, so any tool reads the file; tl_h5_open verifies
+** the trailer before HDF5 parses anything, so that damaged contents do not reach a parser. Files of
+** others have none, nor has one of ours that has lost its end: those are read in another process.
+** It is eight bytes of magic, the length of what stands before it, and its checksum, all
+** little-endian. */
+#include <string.h>
+
+#include "store/trailer.h"
+
+static const char magic[8] = {'T', 'L', '-', 'S', 'U', 'M', '1', '\n'};
+
+/* Each step is a bijection of h, so a change within one word always shows. */
+static uint64_t mix(uint64_t h, uint64_t word)
+{
+    h = (h ^ word) * 0x9e3779b97f4a7c15u;
+    return h ^ (h >> 32);
+}
+
+/* bytes is a multiple of 8 in all calls but the last of a file. */
+static uint64_t checksum(uint64_t h, const unsigned char *p, size_t bytes)
+{
+    for (; bytes >= 8; p += 8, bytes -= 8) {
+        uint64_t word = 0;
+        for (int i = 0; i < 8; i++) word |= (uint64_t)p[i] << (8 * i);
+        h = mix(h, word);
+    }
+    for (; bytes; p++, bytes--) h = mix(h, *p);
+    return h;
+}
+
+static void put64(unsigned char *p, uint64_t x)
+{
+    for (int i = 0; i < 8; i++) p[i] = (unsigned char)(x >> (8 * i));
+}
+
+void tl_trailer(unsigned char out[TL_TRAILER], const unsigned char *data, size_t bytes)
+{
+    memcpy(out, magic, sizeof magic);
+    put64(out + 8, bytes);
+    put64(out + 16, checksum(bytes, data, bytes));
+}
+
+tl_status tl_trailer_verify(tl_ctx *ctx, const char *path, const void *data, size_t bytes,
+                            int *out_there)
+{
+    unsigned char want[TL_TRAILER];
+    size_t end = bytes < TL_TRAILER ? 0 : bytes - TL_TRAILER;
+    const unsigned char *found = (const unsigned char *)data + end;
+    *out_there = end && memcmp(found, magic, sizeof magic) == 0;
+    if (!*out_there) return TL_OK;
+    put64(want + 8, end);
+    if (memcmp(found + 8, want + 8, 8) != 0)
+        return tl_fail(ctx, TL_ECORRUPT, "%s: its length is not the one it was written with", path);
+    tl_trailer(want, data, end);
+    if (memcmp(found, want, TL_TRAILER) != 0)
+        return tl_fail(ctx, TL_ECORRUPT, "%s: its checksum does not fit its %zu bytes", path, end);
+    return TL_OK;
+}

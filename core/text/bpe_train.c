@@ -1,0 +1,294 @@
+/* bpe_train.c - byte pair encoding learnt from the pieces of a text and their counts.
+**
+** The most frequent pair of neighbours becomes a token, again and again (Sennrich et al. 2016). A
+** pair's count and the pieces that hold it are kept up to date, so that a merge costs what it
+** changes. Equal counts: the pair of lower token numbers first, so the result depends on the text
+** alone. A pair whose bytes are a token already, made of other parts, is passed over. */
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "text/bpe.h"
+#include "text/counter.h"
+
+#define NONE UINT32_MAX
+
+typedef struct pair {
+    int32_t left, right;
+    int64_t count;   /* in the whole text */
+    uint32_t places; /* list of pieces that hold it or did; NONE: its end */
+    int32_t touched; /* the last merge that made it more frequent */
+} pair;
+
+typedef struct place { /* of a list */
+    uint32_t piece, next;
+} place;
+
+typedef struct waiting { /* in the queue, with the count it had then */
+    int64_t count;
+    uint32_t pair;
+} waiting;
+
+typedef struct trainer {
+    tl_ctx *ctx;
+    tl_bpe *bpe;
+    const int64_t *counts; /* of the pieces */
+    int32_t *symbols;      /* tokens of all pieces, one piece after the other */
+    size_t *starts;        /* of each piece */
+    uint32_t *lengths;     /* tokens that are left of it */
+    pair *pairs;
+    size_t pairs_used, pairs_room;
+    uint32_t *slots; /* hash table of pairs: a power of two, at most half full */
+    size_t slot_count;
+    place *places;
+    size_t places_used, places_room;
+    waiting *queue; /* a heap, the best first */
+    size_t queue_used, queue_room;
+    uint32_t *changed; /* pairs to queue after this merge */
+    size_t changed_used, changed_room;
+    char *text; /* the file's content */
+    size_t text_used, text_room;
+} trainer;
+
+/* ---- Pairs ----------------------------------------------------------------------------------- */
+
+static uint32_t *look(const trainer *t, int32_t left, int32_t right)
+{
+    size_t i = tl_pair_slot(left, right, t->slot_count);
+    while (t->slots[i] != NONE) {
+        const pair *p = &t->pairs[t->slots[i]];
+        if (p->left == left && p->right == right) break;
+        i = (i + 1) & (t->slot_count - 1);
+    }
+    return &t->slots[i];
+}
+
+static tl_status more_slots(trainer *t)
+{
+    if (2 * (t->pairs_used + 1) <= t->slot_count) return TL_OK;
+    size_t count = t->slot_count ? 2 * t->slot_count : 1 << 12;
+    if (count >= NONE) return tl_fail(t->ctx, TL_ENOMEM, "bpe: more than 2^31 pairs");
+    uint32_t *slots = tl_alloc(t->ctx, count * sizeof *slots);
+    if (!slots) return TL_ENOMEM;
+    memset(slots, 0xff, count * sizeof *slots);
+    tl_release(t->ctx, t->slots);
+    t->slots = slots;
+    t->slot_count = count;
+    for (size_t i = 0; i < t->pairs_used; i++)
+        *look(t, t->pairs[i].left, t->pairs[i].right) = (uint32_t)i;
+    return TL_OK;
+}
+
+static tl_status pair_of(trainer *t, int32_t left, int32_t right, uint32_t *out_index)
+{
+    tl_status st = more_slots(t);
+    if (st == TL_OK)
+        st = tl_grow(t->ctx, &t->pairs, &t->pairs_room, t->pairs_used + 1, sizeof *t->pairs);
+    if (st != TL_OK) return st;
+    uint32_t *slot = look(t, left, right);
+    if (*slot == NONE) {
+        t->pairs[t->pairs_used] = (pair){left, right, 0, NONE, -1};
+        *slot = (uint32_t)t->pairs_used++;
+    }
+    *out_index = *slot;
+    return TL_OK;
+}
+
+/* piece holds the pair once more. */
+static tl_status more(trainer *t, int32_t left, int32_t right, uint32_t piece)
+{
+    uint32_t index;
+    tl_status st = pair_of(t, left, right, &index);
+    if (st == TL_OK)
+        st = tl_grow(t->ctx, &t->places, &t->places_room, t->places_used + 1, sizeof *t->places);
+    if (st == TL_OK)
+        st =
+            tl_grow(t->ctx, &t->changed, &t->changed_room, t->changed_used + 1, sizeof *t->changed);
+    if (st != TL_OK) return st;
+    pair *p = &t->pairs[index];
+    p->count += t->counts[piece];
+    if (p->places == NONE || t->places[p->places].piece != piece) {
+        if (t->places_used >= NONE) return tl_fail(t->ctx, TL_ENOMEM, "bpe: too long a text");
+        t->places[t->places_used] = (place){piece, p->places};
+        p->places = (uint32_t)t->places_used++;
+    }
+    if (p->touched == t->bpe->merges) return TL_OK;
+    p->touched = t->bpe->merges;
+    t->changed[t->changed_used++] = index;
+    return TL_OK;
+}
+
+/* piece holds the pair, which is known, once less. */
+static void less(trainer *t, int32_t left, int32_t right, uint32_t piece)
+{
+    t->pairs[*look(t, left, right)].count -= t->counts[piece];
+}
+
+/* ---- The queue ------------------------------------------------------------------------------- */
+
+static int better(const trainer *t, waiting a, waiting b)
+{
+    const pair *x = &t->pairs[a.pair], *y = &t->pairs[b.pair];
+    if (a.count != b.count) return a.count > b.count;
+    return x->left != y->left ? x->left < y->left : x->right < y->right;
+}
+
+static tl_status push(trainer *t, waiting w)
+{
+    tl_status st = tl_grow(t->ctx, &t->queue, &t->queue_room, t->queue_used + 1, sizeof *t->queue);
+    if (st != TL_OK) return st;
+    size_t i = t->queue_used++;
+    for (; i && better(t, w, t->queue[(i - 1) / 2]); i = (i - 1) / 2)
+        t->queue[i] = t->queue[(i - 1) / 2];
+    t->queue[i] = w;
+    return TL_OK;
+}
+
+static waiting pop(trainer *t)
+{
+    waiting top = t->queue[0], last = t->queue[--t->queue_used];
+    size_t i = 0, child;
+    while ((child = 2 * i + 1) < t->queue_used) {
+        if (child + 1 < t->queue_used && better(t, t->queue[child + 1], t->queue[child])) child++;
+        if (!better(t, t->queue[child], last)) break;
+        t->queue[i] = t->queue[child];
+        i = child;
+    }
+    t->queue[i] = last;
+    return top;
+}
+
+static tl_status queue_changed(trainer *t)
+{
+    tl_status st = TL_OK;
+    for (size_t i = 0; st == TL_OK && i < t->changed_used; i++)
+        st = push(t, (waiting){t->pairs[t->changed[i]].count, t->changed[i]});
+    t->changed_used = 0;
+    return st;
+}
+
+/* ---- Learning -------------------------------------------------------------------------------- */
+
+/* Puts the bytes of every piece in as tokens, and their pairs. */
+static tl_status begin(trainer *t, const tl_intern *pieces)
+{
+    size_t n = (size_t)pieces->count + 1, bytes;
+    t->symbols = tl_alloc(t->ctx, (pieces->used + 1) * sizeof *t->symbols);
+    t->starts = t->symbols ? tl_alloc(t->ctx, n * sizeof *t->starts) : NULL;
+    t->lengths = t->starts ? tl_alloc(t->ctx, n * sizeof *t->lengths) : NULL;
+    if (!t->lengths) return TL_ENOMEM;
+    size_t at = 0;
+    tl_status st = TL_OK;
+    for (int32_t i = 0; st == TL_OK && i < pieces->count; i++) {
+        const char *s = tl_intern_get(pieces, i, &bytes);
+        int32_t *symbols = t->symbols + at;
+        t->starts[i] = at;
+        t->lengths[i] = (uint32_t)bytes;
+        at += bytes;
+        for (size_t k = 0; k < bytes; k++)
+            symbols[k] = t->bpe->alphabet.number[(unsigned char)s[k]];
+        for (size_t k = 1; st == TL_OK && k < bytes; k++)
+            st = more(t, symbols[k - 1], symbols[k], (uint32_t)i);
+    }
+    return st == TL_OK ? queue_changed(t) : st;
+}
+
+/* Puts token in the place of every (left, right) of a piece. */
+static tl_status replace(trainer *t, uint32_t piece, int32_t left, int32_t right, int32_t token)
+{
+    int32_t *s = t->symbols + t->starts[piece];
+    uint32_t n = t->lengths[piece], to = 0;
+    tl_status st = TL_OK;
+    for (uint32_t from = 0; st == TL_OK && from < n; to++) {
+        if (from + 1 == n || s[from] != left || s[from + 1] != right) {
+            s[to] = s[from++];
+            continue;
+        }
+        if (to > 0) {
+            less(t, s[to - 1], left, piece);
+            st = more(t, s[to - 1], token, piece);
+        }
+        if (st == TL_OK && from + 2 < n) {
+            less(t, right, s[from + 2], piece);
+            st = more(t, token, s[from + 2], piece);
+        }
+        s[to] = token;
+        from += 2;
+    }
+    t->lengths[piece] = to;
+    return st;
+}
+
+/* A line of the file: the two tokens in the alphabet. */
+static tl_status write_line(trainer *t, const pair *p)
+{
+    const int32_t tokens[2] = {p->left, p->right};
+    for (int i = 0; i < 2; i++) {
+        size_t n;
+        const char *s = tl_intern_get(&t->bpe->tokens, tokens[i], &n);
+        tl_status st = tl_grow(t->ctx, &t->text, &t->text_room, t->text_used + 2 * n + 1, 1);
+        if (st != TL_OK) return st;
+        t->text_used += tl_alphabet_write(&t->bpe->alphabet, s, n, t->text + t->text_used);
+        t->text[t->text_used++] = i ? '\n' : ' ';
+    }
+    return TL_OK;
+}
+
+static tl_status merge(trainer *t, uint32_t index)
+{
+    int32_t old, token = t->bpe->tokens.count;
+    const pair p = t->pairs[index];
+    tl_status st = tl_bpe_merge(t->bpe, p.left, p.right, &old);
+    t->pairs[index].count = 0;
+    if (st != TL_OK || old >= 0) return st;
+    st = write_line(t, &p);
+    for (uint32_t i = p.places; st == TL_OK && i != NONE; i = t->places[i].next)
+        st = replace(t, t->places[i].piece, p.left, p.right, token);
+    t->pairs[index].count = 0; /* of (a, a) some overlapped */
+    return st == TL_OK ? queue_changed(t) : st;
+}
+
+static tl_status learn(trainer *t, int32_t size)
+{
+    tl_status st = TL_OK;
+    while (st == TL_OK && t->bpe->tokens.count < size) {
+        if (!t->queue_used)
+            return tl_fail(t->ctx, TL_EINVAL, "bpe: the text gives %d tokens, %d are asked for",
+                           t->bpe->tokens.count, size);
+        waiting best = pop(t);
+        int64_t count = t->pairs[best.pair].count;
+        if (count < 2) continue; /* what occurs once is no pattern */
+        st = count == best.count ? merge(t, best.pair) : push(t, (waiting){count, best.pair});
+    }
+    return st;
+}
+
+static tl_status save(const trainer *t, const char *path)
+{
+    char header[sizeof TL_BPE_HEADER + 65] = TL_BPE_HEADER;
+    const size_t bytes = sizeof TL_BPE_HEADER - 1 + 65;
+    tl_sha256(t->text, t->text_used, header + bytes - 65);
+    header[bytes - 1] = '\n';
+    return tl_file_replace(t->ctx, path, (tl_part[]){{header, bytes}, {t->text, t->text_used}}, 2);
+}
+
+tl_status tl_bpe_train(tl_counter *c, int32_t size, const char *path)
+{
+    trainer t = {.ctx = c->ctx};
+    if (c->kind != TL_COUNT_PIECES)
+        return tl_fail(c->ctx, TL_EINVAL, "bpe: words were counted, not pieces");
+    if (size < TL_BPE_BYTES)
+        return tl_fail(c->ctx, TL_EINVAL, "bpe: %d tokens are asked for; the %d bytes are there",
+                       size, TL_BPE_BYTES);
+    tl_status st = tl_counter_end(c);
+    if (st == TL_OK) st = tl_bpe_new(c->ctx, &t.bpe);
+    t.counts = c->counts;
+    if (st == TL_OK) st = begin(&t, &c->seen);
+    if (st == TL_OK) st = learn(&t, size);
+    if (st == TL_OK) st = save(&t, path);
+    tl_bpe_free(t.bpe);
+    void *const blocks[] = {t.symbols, t.starts, t.lengths, t.pairs, t.slots,
+                            t.places,  t.queue,  t.changed, t.text};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) tl_release(c->ctx, blocks[i]);
+    return st;
+}

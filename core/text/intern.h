@@ -1,0 +1,26 @@
+/* intern.h - byte strings numbered 0, 1, 2, ... in the order they were added. */
+#ifndef TL_INTERN_H
+#define TL_INTERN_H
+
+#include "base/context.h"
+
+typedef struct tl_intern { /* starts as {.ctx = ctx} */
+    tl_ctx *ctx;
+    char *bytes; /* the strings, one after the other */
+    size_t used, bytes_room;
+    size_t *starts; /* of each string in bytes, and the end of the last */
+    size_t starts_room;
+    int32_t count;
+    struct tl_intern_slot *slots; /* a power of two, at most half full */
+    size_t slot_count;
+} tl_intern;
+
+/* The number of s; a string not seen before gets the next one, which was t->count. */
+tl_status tl_intern_add(tl_intern *t, const char *s, size_t bytes, int32_t *out_id);
+int32_t tl_intern_find(const tl_intern *t, const char *s, size_t bytes); /* -1: not there */
+/* String id, valid until the next addition. */
+const char *tl_intern_get(const tl_intern *t, int32_t id, size_t *out_bytes);
+void tl_intern_clear(tl_intern *t); /* empty again; keeps the memory */
+void tl_intern_free(tl_intern *t);
+
+#endif

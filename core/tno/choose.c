@@ -1,0 +1,173 @@
+/* choose.c - the backend "auto": of the backends that mean the same, the one that is quickest at
+** a problem, by measurement. What was chosen is remembered, by the context and in the folder of
+** tuning results, in lines of the form
+**     VERSION HOST THREADS N D CAUSAL BACKEND
+** so that a program that is run again computes the same bits. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/option.h"
+#include "engine/device.h"
+#include "engine/plugin.h"
+#include "tno/tno.h"
+
+#define RUNS     3   /* each; the shortest counts */
+#define CHANNELS 64  /* per thread, at most: more take longer and tell the same */
+
+static int candidate(const tl_tno_backend *b, int64_t n) { return n <= b->auto_length; }
+
+/* ---- Measurement ----------------------------------------------------------------------------- */
+
+static double clock_seconds(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The shortest of some runs of forward and backward on a sequence. */
+static tl_status time_plan(const tl_tno_backend *b, void *plan, const tl_tno_args *a,
+                           double *out_seconds)
+{
+    tl_status st = TL_OK;
+    for (int i = 0; i <= RUNS && st == TL_OK; i++) {
+        double start = clock_seconds();
+        st = b->forward(plan, a);
+        if (st == TL_OK) st = b->backward(plan, a);
+        double seconds = clock_seconds() - start;
+        if (i == 1 || (i > 1 && seconds < *out_seconds)) *out_seconds = seconds;
+    }
+    return st;
+}
+
+static tl_status time_backend(tl_ctx *ctx, const tl_tno_backend *b, tl_tno_problem p,
+                              double *out_seconds)
+{
+    char             why[256] = "";
+    void            *plan = NULL;
+    float           *all = NULL;
+    tl_option_value *values = NULL;
+    int64_t          rows = p.n * p.d, points;
+    tl_status        st = tl_options_parse(ctx, b, NULL, &values);
+    p.options = values;
+    if (st == TL_OK && !b->accepts(&p, why, sizeof why)) st = TL_EBACKEND;
+    if (st == TL_OK) {
+        points = b->points(&p, NULL) * p.d;
+        all = tl_alloc(ctx, (size_t)(2 * points + 4 * rows) * sizeof *all);
+        st = all ? b->plan(&ctx->host, &p, &plan) : TL_ENOMEM;
+    }
+    if (st == TL_OK) {
+        float *x = all + 2 * points, *y = x + rows, *dy = y + rows, *dx = dy + rows;
+        for (int64_t k = 0; k < 2 * points + 4 * rows; k++) all[k] = 1;
+        tl_tno_args a = {.b = 1, .coef = all, .x = x, .y = y, .dy = dy, .dx = dx,
+                         .dcoef = all + points};
+        st = time_plan(b, plan, &a, out_seconds);
+    }
+    if (plan) b->release(plan);
+    tl_release(ctx, all);
+    tl_options_free(b, values);
+    return st;
+}
+
+static tl_status measure(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
+{
+    tl_tno_problem small = *p;
+    double         best = 0, seconds = 0;
+    if (small.d > CHANNELS * ctx->host.threads) small.d = CHANNELS * ctx->host.threads;
+    *out_name = NULL;
+    for (const tl_plugin *plugin = ctx->plugins; plugin; plugin = plugin->next) {
+        const tl_tno_backend *b = plugin->entry;
+        if (!candidate(b, p->n)) continue;
+        tl_status st = time_backend(ctx, b, small, &seconds);
+        if (st == TL_EBACKEND || (st != TL_OK && *out_name)) continue; /* or no room for it */
+        if (st != TL_OK) return st;
+        if (*out_name && seconds >= best) continue;
+        *out_name = b->name;
+        best = seconds;
+    }
+    if (*out_name) return TL_OK;
+    return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no backend that it may choose is loaded and "
+                                     "takes the problem");
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+/* The loaded candidate that the line of text beginning with key names, or NULL. */
+static const char *recall(const tl_ctx *ctx, const char *text, const char *key, int64_t n)
+{
+    size_t len = strlen(key);
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, key, len) != 0) continue;
+        for (const tl_plugin *p = ctx->plugins; p; p = p->next) {
+            size_t name = strlen(p->entry->name);
+            if (strncmp(line + len, p->entry->name, name) == 0 && line[len + name] == '\n' &&
+                candidate(p->entry, n))
+                return p->entry->name;
+        }
+    }
+    return NULL;
+}
+
+static tl_status remember(tl_ctx *ctx, const char *line)
+{
+    size_t had = ctx->choices ? strlen(ctx->choices) : 0;
+    char  *all = realloc(ctx->choices, had + strlen(line) + 1);
+    if (!all) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    memcpy(all + had, line, strlen(line) + 1);
+    ctx->choices = all;
+    return TL_OK;
+}
+
+/* Lines of several processes do not mix: each is appended by one write. A file that cannot be
+** written is no failure: the choice is then made again. */
+static void save(const char *path, const char *line)
+{
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return;
+    ssize_t written = write(fd, line, strlen(line));
+    (void)written;
+    (void)close(fd);
+}
+
+/* The candidates that a device has are one computation there, so the first of them will do. */
+static tl_status first_on_device(tl_ctx *ctx, int64_t n, const char **out_name)
+{
+    for (const tl_plugin *p = ctx->plugins; p; p = p->next) {
+        *out_name = p->entry->name;
+        if (candidate(p->entry, n) && ctx->engine->form && ctx->engine->form(ctx, *out_name))
+            return TL_OK;
+    }
+    return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no backend that it may choose has a form for "
+                                     "%s", tl_device_name(ctx));
+}
+
+tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
+{
+    char   key[400], line[440], path[4096] = "", host[200] = "?", *text = NULL;
+    size_t bytes;
+    if (ctx->device != TL_CPU) return first_on_device(ctx, p->n, out_name);
+    (void)gethostname(host, sizeof host - 1);
+    (void)snprintf(key, sizeof key, "%s %s %d %lld %lld %d ", TL_VERSION, host, ctx->host.threads,
+                   (long long)p->n, (long long)p->d, p->causal);
+    *out_name = recall(ctx, ctx->choices, key, p->n);
+    if (*out_name) return TL_OK;
+    if (ctx->host.cache_dir)
+        (void)snprintf(path, sizeof path, "%s/backends.chosen", ctx->host.cache_dir);
+    if (path[0] && access(path, R_OK) == 0 && tl_file_read(ctx, path, &text, &bytes) == TL_OK)
+        *out_name = recall(ctx, text, key, p->n);
+    tl_release(ctx, text);
+    ctx->message[0] = 0; /* a file that cannot be read is as good as none */
+    int       known = *out_name != NULL;
+    tl_status st = known ? TL_OK : measure(ctx, p, out_name);
+    if (st != TL_OK) return st;
+    (void)snprintf(line, sizeof line, "%s%s\n", key, *out_name);
+    if (path[0] && !known) save(path, line);
+    return remember(ctx, line);
+}

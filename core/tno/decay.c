@@ -1,0 +1,166 @@
+/* decay.c - coef_k gamma^|k|, with gradients to coef and gamma. */
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/threads.h"
+#include "base/vecmath.h"
+#include "engine/tape.h"
+#include "tno/tno.h"
+
+#define GRAIN 4096 /* elements that are worth a thread */
+
+/* 2^e to about 2 units in the last place for e <= 0: the exponent is split in float64, because a
+** float32 product of lag and log gamma would be off by 1e-6 of the result at gamma^k = e^-20. Below
+** 2^-126 it is 0; a NaN stays one. */
+static inline float power(double e)
+{
+    const double shift = 6755399441055744.0; /* 1.5 2^52: adding it rounds to an integer */
+    double       c = e > -127 ? e : -127;
+    double       k = (c + shift) - shift;
+    float        r = (float)(c - k) * 0.69314718f;
+    int32_t      bits = ((int32_t)k + 127) << 23; /* 0.0 at k = -127 */
+    float        scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return tl_expf(r) * scale + (float)(e - e);
+}
+
+typedef struct job {
+    const float  *coef, *dy, *lags, *gamma;
+    const double *log2_gamma; /* [d] */
+    float        *out;
+    double       *sums; /* [d] */
+    int64_t       points, d;
+} job;
+
+/* Rows begin..end-1 of out = coef gamma^|lag|. */
+static void rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        const float *restrict  from = j->coef + k * j->d;
+        const double *restrict log2 = j->log2_gamma;
+        float *restrict        to = j->out + k * j->d;
+        double lag = fabs((double)j->lags[k]);
+        for (int64_t c = 0; c < j->d; c++) to[c] = from[c] * power(lag * log2[c]);
+    }
+}
+
+/* sums[c] = sum over k of dy coef |lag| gamma^|lag| for the channels begin..end-1. */
+static void channels(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    for (int64_t c = begin; c < end; c++) j->sums[c] = 0;
+    for (int64_t k = 0; k < j->points; k++) {
+        const float *restrict  coef = j->coef + k * j->d;
+        const float *restrict  dy = j->dy + k * j->d;
+        const double *restrict log2 = j->log2_gamma;
+        double *restrict       sums = j->sums;
+        double lag = fabs((double)j->lags[k]);
+        for (int64_t c = begin; c < end; c++)
+            sums[c] += (double)dy[c] * coef[c] * lag * power(lag * log2[c]);
+    }
+}
+
+/* log2 of gamma for every channel; gamma is [d] or one number. */
+static void logarithms(const tl_tensor *gamma, int64_t d, double *out)
+{
+    for (int64_t c = 0; c < d; c++)
+        out[c] = c == 0 || gamma->len > 1 ? log2((double)F32(gamma)[c]) : out[0];
+}
+
+/* A NaN passes: a run that has diverged is found out by its loss, not here. */
+static tl_status check_range(const tl_tensor *gamma)
+{
+    for (int64_t c = 0; c < gamma->len; c++)
+        if (F32(gamma)[c] <= 0 || F32(gamma)[c] > 1)
+            return tl_fail(gamma->ctx, TL_EINVAL, "decay: gamma %lld is %g, outside (0,1]",
+                           (long long)(c + 1), (double)F32(gamma)[c]);
+    return TL_OK;
+}
+
+/* in[0] coef [p,d]  in[1] lags [p]  in[2] gamma [d] or one number   out[0] [p,d] */
+tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t points = a->in[0]->dims[0], d = a->in[0]->dims[1];
+    if (check_range(a->in[2]) != TL_OK) return TL_EINVAL;
+    double *log2_gamma = tl_alloc(ctx, (size_t)d * sizeof *log2_gamma);
+    if (!log2_gamma) return TL_ENOMEM;
+    logarithms(a->in[2], d, log2_gamma);
+    job j = {.coef = F32(a->in[0]), .lags = F32(a->in[1]), .log2_gamma = log2_gamma,
+             .out = F32(a->out[0]), .points = points, .d = d};
+    tl_parallel(ctx, points, GRAIN / (d + 1) + 1, rows, &j);
+    tl_release(ctx, log2_gamma);
+    return TL_OK;
+}
+
+/* in[0] dy [p,d]  in[1] coef [p,d]  in[2] lags  in[3] gamma   out[0] dgamma, shaped as gamma */
+tl_status tl_decay_grad_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t      points = a->in[0]->dims[0], d = a->in[0]->dims[1];
+    const float *gamma = F32(a->in[3]);
+    float       *dgamma = F32(a->out[0]);
+    double      *scratch = tl_alloc(ctx, 2 * (size_t)d * sizeof *scratch);
+    double       sum = 0;
+    if (!scratch) return TL_ENOMEM;
+    logarithms(a->in[3], d, scratch);
+    job j = {.dy = F32(a->in[0]), .coef = F32(a->in[1]), .lags = F32(a->in[2]),
+             .log2_gamma = scratch, .sums = scratch + d, .points = points, .d = d};
+    tl_parallel(ctx, d, GRAIN / (points + 1) + 16, channels, &j);
+    for (int64_t c = 0; c < d; c++) {
+        sum += j.sums[c];
+        if (a->out[0]->len == d && d > 1) dgamma[c] = (float)(j.sums[c] / gamma[c]);
+    }
+    if (a->out[0]->len == 1) dgamma[0] = (float)(sum / gamma[0]);
+    tl_release(ctx, scratch);
+    return TL_OK;
+}
+
+static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_tensor *const *in = node->saved.in; /* coef, lags, gamma */
+    tl_tensor        *g[3] = {NULL, NULL, NULL};
+    tl_status         st = TL_OK;
+    if (node->in[0]) {
+        st = tl_new_like(dy, &g[0]);
+        tl_args a = {.in = {dy, in[1], in[2]}, .out = {g[0]}};
+        if (st == TL_OK) st = tl_launch(ctx, TL_OP_decay, &a);
+    }
+    if (st == TL_OK && node->in[2]) {
+        st = tl_new_like(in[2], &g[2]);
+        tl_args a = {.in = {dy, in[0], in[1], in[2]}, .out = {g[2]}};
+        if (st == TL_OK) st = tl_launch(ctx, TL_OP_decay_grad, &a);
+    }
+    return tl_hand_over(ctx, node, st, g, 3);
+}
+
+static tl_status check(const tl_tensor *coef, const tl_tensor *lags, const tl_tensor *gamma)
+{
+    tl_ctx *ctx = coef->ctx;
+    if (coef->type != TL_F32 || lags->type != TL_F32 || gamma->type != TL_F32)
+        return tl_fail(ctx, TL_ETYPE, "decay: coef, lags and gamma need to be float32");
+    if (coef->ndim != 2 || lags->ndim != 1 || lags->len != coef->dims[0])
+        return tl_fail(ctx, TL_ESHAPE, "decay: coef is %s and lags is %s, not [p,d] and [p]",
+                       SHAPE(coef), SHAPE(lags));
+    if (gamma->len != 1 && (gamma->ndim != 1 || gamma->len != coef->dims[1]))
+        return tl_fail(ctx, TL_ESHAPE, "decay: gamma is %s, not one number and not [%lld]",
+                       SHAPE(gamma), (long long)coef->dims[1]);
+    return TL_OK;
+}
+
+tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor **out_coef)
+{
+    tl_tensor *y;
+    tl_status  st = check(coef, lags, gamma);
+    if (st == TL_OK) st = tl_new_like(coef, &y);
+    if (st != TL_OK) return st;
+    tl_tensor *inputs[] = {coef, NULL, gamma}; /* lags have no gradient */
+    tl_args    a = {.in = {coef, lags, gamma}, .out = {y}};
+    st = tl_launch(coef->ctx, TL_OP_decay, &a);
+    a.out[0] = NULL;
+    if (!tl_wants(coef->ctx, gamma)) a.in[0] = NULL; /* coef is for gamma's gradient */
+    if (st == TL_OK) st = tl_record(coef->ctx, y, grad, inputs, 3, &a, NULL);
+    return tl_finish(st, y, out_coef);
+}

@@ -1,0 +1,365 @@
+/* tno.c - a Toeplitz neural operator: a backend's plan for one problem, applied to tensors. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/option.h"
+#include "engine/device.h"
+#include "engine/graph.h"
+#include "engine/plugin.h"
+#include "engine/tape.h"
+#include "ops/gemm.h"
+#include "tno/tno.h"
+
+#define MOST_NUMBERS ((int64_t)1 << 40) /* of a sequence */
+
+struct tl_tno {
+    int                   refs; /* the caller's and one per recorded application */
+    tl_ctx               *ctx;
+    const tl_tno_backend *backend;
+    tl_tno_form           form;
+    tl_tno_problem        problem;
+    tl_option_value      *values; /* problem.options */
+    int64_t               points;
+    int                   width, params;
+    void                 *plan;
+    char                  why[256]; /* a refusal, or a warning */
+};
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+void tl_tno_free(tl_tno *tno)
+{
+    if (!tno || --tno->refs > 0) return;
+    tl_ctx *ctx = tno->ctx;
+    if (tno->plan) tno->form.release(tno->plan);
+    tl_options_free(tno->backend, tno->values);
+    free(tno);
+    tl_ctx_unref(ctx);
+}
+
+static void release(void *tno) { tl_tno_free(tno); }
+
+/* Asks the backend whether it takes the problem, and for its sizes. */
+static tl_status ask(tl_tno *tno)
+{
+    const tl_tno_backend *b = tno->backend;
+    const tl_tno_problem *p = &tno->problem;
+    char *why = tno->why;
+    if (!b->accepts(p, why, sizeof tno->why))
+        return tl_fail(tno->ctx, TL_EBACKEND, "backend '%s' does not take n %lld, d %lld, %s: %s",
+                       b->name, (long long)p->n, (long long)p->d,
+                       p->causal ? "causal" : "not causal", why[0] ? why : "it gives no reason");
+    tno->points = b->points(p, NULL);
+    tno->width = b->width ? b->width(p) : 1;
+    while (b->params && b->params[tno->params].name) tno->params++;
+    if (tno->points < 1 || tno->width < 1 || tno->points > INT64_MAX / 8 / p->d / tno->width)
+        return tl_fail(tno->ctx, TL_EBACKEND, "backend '%s' asks for %lld points of width %d",
+                       b->name, (long long)tno->points, tno->width);
+    return TL_OK;
+}
+
+/* What computes: the backend's own functions, or those of the device. */
+static tl_status find_form(tl_ctx *ctx, const tl_tno_backend *b, tl_tno_form *out)
+{
+    const tl_tno_form *form;
+    *out = (tl_tno_form){b->plan, b->forward, b->backward, b->release, b->kept};
+    if (ctx->device == TL_CPU) return TL_OK;
+    form = ctx->engine->form ? ctx->engine->form(ctx, b->name) : NULL;
+    if (!form)
+        return tl_fail(ctx, TL_EBACKEND, "backend '%s' has no form for %s", b->name,
+                       tl_device_name(ctx));
+    *out = *form;
+    return TL_OK;
+}
+
+tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int causal,
+                     const char *const *options, tl_tno **out_tno)
+{
+    const tl_tno_backend *b;
+    if (n < 1 || d < 1)
+        return tl_fail(ctx, TL_EINVAL, "tno: n is %lld and d is %lld, both need at least 1",
+                       (long long)n, (long long)d);
+    if (n > MOST_NUMBERS / d) /* no plan multiplies by as much as is left to 2^63 */
+        return tl_fail(ctx, TL_ENOMEM, "tno: out of memory: n is %lld and d is %lld", (long long)n,
+                       (long long)d);
+    tl_status st = ctx->device == TL_CPU ? tl_gemm_ready(ctx) : TL_OK; /* backends multiply */
+    if (st != TL_OK) return st;
+    if (strcmp(backend, "auto") == 0) {
+        if (options && options[0])
+            return tl_fail(ctx, TL_EINVAL, "backend 'auto' has no option '%s', nor others",
+                           options[0]);
+        st = tl_choose(ctx, &(tl_tno_problem){n, d, causal != 0, TL_CPU, NULL}, &backend);
+    }
+    if (st == TL_OK) st = tl_find_backend(ctx, backend, &b);
+    if (st != TL_OK) return st;
+    tl_tno *tno = calloc(1, sizeof *tno);
+    if (!tno) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    ctx->refs++;
+    tno->refs = 1;
+    tno->ctx = ctx;
+    tno->backend = b;
+    st = tl_options_parse(ctx, b, options, &tno->values);
+    tno->problem = (tl_tno_problem){n, d, causal != 0, TL_CPU, tno->values};
+    if (st == TL_OK) st = ask(tno);
+    if (st == TL_OK) st = find_form(ctx, b, &tno->form);
+    if (st == TL_OK) st = tno->form.plan(&ctx->host, &tno->problem, &tno->plan);
+    if (st == TL_OK)
+        *out_tno = tno;
+    else
+        tl_tno_free(tno);
+    return st;
+}
+
+/* ---- Questions ------------------------------------------------------------------------------- */
+
+int tl_tno_width(const tl_tno *tno) { return tno->width; }
+const char *tl_tno_chosen(const tl_tno *tno) { return tno->backend->name; }
+const char *tl_tno_domain(const tl_tno *tno) { return tno->backend->domain; }
+int tl_tno_param_count(const tl_tno *tno) { return tno->params; }
+const char *tl_tno_warning(const tl_tno *tno) { return tno->why[0] ? tno->why : NULL; }
+
+tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points)
+{
+    tl_tensor *t = NULL;
+    double    *all = tl_alloc(tno->ctx, (size_t)tno->points * sizeof *all);
+    tl_status  st = all ? tl_new_host(tno->ctx, TL_F32, 1, &tno->points, &t) : TL_ENOMEM;
+    if (st == TL_OK) {
+        (void)tno->backend->points(&tno->problem, all);
+        for (int64_t i = 0; i < tno->points; i++) F32(t)[i] = (float)all[i];
+        *out_points = t;
+    }
+    tl_release(tno->ctx, all);
+    return st;
+}
+
+tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
+                       int64_t out_dims[TL_MAXDIMS], const char **out_init)
+{
+    if (i < 0 || i >= tno->params)
+        return tl_fail(tno->ctx, TL_EINVAL, "backend '%s' has %d parameters, no number %d",
+                       tno->backend->name, tno->params, i + 1);
+    const tl_param *p = &tno->backend->params[i];
+    int             ndim = p->shape(&tno->problem, out_dims);
+    if (ndim < 0 || ndim > TL_MAXDIMS)
+        return tl_fail(tno->ctx, TL_EBACKEND, "backend '%s': parameter %s has %d dimensions",
+                       tno->backend->name, p->name, ndim);
+    *out_name = p->name;
+    *out_ndim = ndim;
+    *out_init = p->init;
+    return TL_OK;
+}
+
+/* ---- Checks ---------------------------------------------------------------------------------- */
+
+static tl_status check_coef(tl_tno *tno, const char *op, tl_tensor *coef)
+{
+    if (!coef) return tl_fail(tno->ctx, TL_EINVAL, "%s: there is no coef, and nothing kept", op);
+    if (coef->type != TL_F32) return tl_fail(tno->ctx, TL_ETYPE, "%s: coef is not float32", op);
+    if (coef->ndim == 2 && coef->dims[0] == tno->points &&
+        coef->dims[1] == tno->width * tno->problem.d)
+        return TL_OK;
+    return tl_fail(tno->ctx, TL_ESHAPE, "%s: coef is %s, backend '%s' needs [%lld,%lld]", op,
+                   SHAPE(coef), tno->backend->name, (long long)tno->points,
+                   (long long)(tno->width * tno->problem.d));
+}
+
+static tl_status check_params(tl_tno *tno, const char *op, tl_tensor *const *params)
+{
+    for (int i = 0; i < tno->params; i++) {
+        const char *name = NULL, *init;
+        int         ndim = 0;
+        tl_tensor   want = {0};
+        tl_status   st = tl_tno_param(tno, i, &name, &ndim, want.dims, &init);
+        if (st != TL_OK) return st;
+        want.ndim = ndim;
+        if (!params || !params[i])
+            return tl_fail(tno->ctx, TL_EINVAL, "%s: parameter %s of backend '%s' is missing", op,
+                           name, tno->backend->name);
+        if (params[i]->type != TL_F32)
+            return tl_fail(tno->ctx, TL_ETYPE, "%s: parameter %s is not float32", op, name);
+        if (!tl_same_shape(params[i], &want))
+            return tl_fail(tno->ctx, TL_ESHAPE, "%s: parameter %s is %s, backend '%s' needs %s", op,
+                           name, SHAPE(params[i]), tno->backend->name, SHAPE(&want));
+    }
+    return TL_OK;
+}
+
+static tl_status check_x(tl_tno *tno, tl_tensor *x)
+{
+    const tl_tno_problem *p = &tno->problem;
+    if (x->type != TL_F32) return tl_fail(tno->ctx, TL_ETYPE, "tno: x is not float32");
+    if (x->ndim == 3 && x->dims[1] == p->n && x->dims[2] == p->d) return TL_OK;
+    return tl_fail(tno->ctx, TL_ESHAPE, "tno: x is %s, the plan is for [b,%lld,%lld]", SHAPE(x),
+                   (long long)p->n, (long long)p->d);
+}
+
+/* ---- Kernels --------------------------------------------------------------------------------- */
+
+enum { KEPT = 2 + TL_TNO_PARAMS, DY }; /* of what goes in */
+
+static float *wanted(const tl_tensor *t) { return t ? F32(t) : NULL; }
+
+/* p: the tno   in[0] coef, or NULL with kept  in[1] x  in[2..] params  in[6] kept or NULL
+** out[0] y  out[1] kept, if it is to be made */
+tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tno *tno = a->p;
+    const float  *params[TL_TNO_PARAMS] = {0};
+    (void)ctx;
+    for (int i = 0; i < tno->params; i++) params[i] = F32(a->in[2 + i]);
+    tl_tno_args t = {.b = a->in[1]->dims[0], .coef = wanted(a->in[0]), .params = params,
+                     .x = F32(a->in[1]), .y = F32(a->out[0]), .known = a->in[KEPT] != NULL};
+    if (a->in[KEPT]) t.kept = F32(a->in[KEPT]);
+    else if (a->out[1]) t.kept = F32(a->out[1]);
+    return tno->form.forward(tno->plan, &t);
+}
+
+/* p: the tno   in[0] coef  in[1] x  in[2..] params  in[6] kept or NULL  in[7] dy
+** out[0] dcoef  out[1] dx  out[2..] dparams; NULL: not wanted */
+tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tno *tno = a->p;
+    const float  *params[TL_TNO_PARAMS] = {0};
+    float        *dparams[TL_TNO_PARAMS] = {0};
+    (void)ctx;
+    for (int i = 0; i < tno->params; i++) {
+        params[i] = F32(a->in[2 + i]);
+        dparams[i] = wanted(a->out[2 + i]);
+    }
+    tl_tno_args t = {.b = a->in[1]->dims[0], .coef = wanted(a->in[0]), .params = params,
+                     .x = F32(a->in[1]), .dy = F32(a->in[DY]), .dx = wanted(a->out[1]),
+                     .dcoef = wanted(a->out[0]), .dparams = dparams,
+                     .kept = a->in[KEPT] ? F32(a->in[KEPT]) : NULL, .known = a->in[KEPT] != NULL};
+    return tno->form.backward(tno->plan, &t);
+}
+
+const tl_kernel_row tl_cpu_tno[] = {{TL_OP_tno, tl_tno_kernel},
+                                    {TL_OP_tno_grad, tl_tno_grad_kernel},
+                                    {TL_OP_decay, tl_decay_kernel},
+                                    {TL_OP_decay_grad, tl_decay_grad_kernel},
+                                    {0}};
+
+/* ---- Application ----------------------------------------------------------------------------- */
+
+static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    tl_args   a = node->saved;
+    tl_status st = TL_OK;
+    int       count = 2 + ((const tl_tno *)a.p)->params;
+    a.in[DY] = dy;
+    for (int i = 0; i < count && st == TL_OK; i++)
+        if (node->in[i]) st = tl_new_like(a.in[i], &a.out[i]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno_grad, &a);
+    return tl_hand_over(ctx, node, st, a.out, count);
+}
+
+/* Puts into a what an earlier call kept, or room for it. */
+static tl_status keep(tl_tno *tno, tl_tensor *kept, tl_args *a)
+{
+    const tl_tno_backend *b = tno->backend;
+    int64_t               count = tno->form.kept ? tno->form.kept(tno->plan) : 0;
+    if (count <= 0) return TL_OK;
+    if (!kept) return tl_new(tno->ctx, TL_F32, 1, &count, &a->out[1]);
+    a->in[KEPT] = kept;
+    if (kept->type == TL_F32 && kept->ndim == 1 && kept->dims[0] == count) return TL_OK;
+    return tl_fail(tno->ctx, TL_ESHAPE, "tno: kept is %s, backend '%s' keeps [%lld]", SHAPE(kept),
+                   b->name, (long long)count);
+}
+
+tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
+                             tl_tensor **kept, tl_tensor **out_y)
+{
+    tl_ctx    *ctx = tno->ctx;
+    tl_tensor *y = NULL, *made;
+    tl_args    a = {.in = {coef, x}, .p = tno};
+    int        known = !coef && kept && *kept && tno->form.kept && tno->form.kept(tno->plan) > 0;
+    tl_status  st = known ? TL_OK : check_coef(tno, "tno", coef);
+    if (st == TL_OK) st = check_params(tno, "tno", params);
+    if (st == TL_OK) st = check_x(tno, x);
+    if (st != TL_OK) return st;
+    for (int i = 0; i < tno->params; i++) a.in[2 + i] = params[i];
+    if (kept) st = keep(tno, *kept, &a);
+    made = a.out[1];
+    if (st == TL_OK) st = tl_new_like(x, &y);
+    a.out[0] = y;
+    if (st == TL_OK && ctx->capture) {
+        tno->refs++;
+        st = tl_graph_own(ctx->capture, tno, release);
+    }
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno, &a);
+    if (made) a.in[KEPT] = made;
+    a.out[0] = a.out[1] = NULL;
+    if (st == TL_OK) {
+        tno->refs++;
+        st = tl_record(ctx, y, grad, a.in, 2 + tno->params, &a, release);
+    }
+    if (made && st == TL_OK) *kept = made;
+    else tl_tensor_free(made);
+    return tl_finish(st, y, out_y);
+}
+
+tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
+                       tl_tensor **out_y)
+{
+    return tl_tno_apply_again(tno, coef, params, x, NULL, out_y);
+}
+
+/* ---- The matrix ------------------------------------------------------------------------------ */
+
+/* Column j of T is T applied to the unit vector at j, in all channels at once. */
+static tl_status columns(tl_tno *tno, tl_args *a, tl_tensor *t)
+{
+    int64_t   n = tno->problem.n, d = tno->problem.d, dims[] = {1, n, d};
+    tl_status st = tl_tensor_new(tno->ctx, TL_F32, 3, dims, &a->in[1]);
+    if (st == TL_OK) st = tl_new(tno->ctx, TL_F32, 3, dims, &a->out[0]);
+    for (int64_t j = 0; j < n && st == TL_OK; j++) {
+        if ((st = tl_bring(a->in[1])) != TL_OK) break;
+        for (int64_t c = 0; c < d; c++) F32(a->in[1])[j * d + c] = 1;
+        st = tl_launch(tno->ctx, TL_OP_tno, a);
+        if (st == TL_OK) st = tl_bring(a->in[1]);
+        if (st == TL_OK) st = tl_bring(a->out[0]);
+        for (int64_t c = 0; c < d && st == TL_OK; c++) F32(a->in[1])[j * d + c] = 0;
+        for (int64_t i = 0; i < n && st == TL_OK; i++)
+            for (int64_t c = 0; c < d; c++)
+                F32(t)[(c * n + i) * n + j] = F32(a->out[0])[i * d + c];
+    }
+    tl_tensor_free(a->in[1]);
+    tl_tensor_free(a->out[0]);
+    return st;
+}
+
+/* T by the backend's own function, on the CPU, wherever tensors are. */
+static tl_status write_out(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *t)
+{
+    const tl_tno_backend *b = tno->backend;
+    const float          *raw[TL_TNO_PARAMS] = {0};
+    void                 *plan = tno->plan, *own = NULL;
+    tl_status             st = tl_bring(coef);
+    for (int i = 0; i < tno->params && st == TL_OK; i++) {
+        st = tl_bring(params[i]);
+        raw[i] = F32(params[i]);
+    }
+    if (st == TL_OK && tno->form.plan != b->plan) { /* tno->plan is a device's */
+        st = b->plan(&tno->ctx->host, &tno->problem, &own);
+        plan = own;
+    }
+    tl_tno_args args = {.coef = F32(coef), .params = raw, .dense = F32(t)};
+    if (st == TL_OK) st = b->dense(plan, &args);
+    if (own) b->release(own);
+    return st;
+}
+
+tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor **out_t)
+{
+    int64_t    n = tno->problem.n, dims[] = {tno->problem.d, n, n};
+    tl_tensor *t;
+    tl_args    a = {.in = {coef}, .p = tno};
+    tl_status  st = check_coef(tno, "dense", coef);
+    if (st == TL_OK) st = check_params(tno, "dense", params);
+    if (st == TL_OK) st = tl_new_host(tno->ctx, TL_F32, 3, dims, &t);
+    if (st != TL_OK) return st;
+    for (int i = 0; i < tno->params; i++) a.in[2 + i] = params[i];
+    st = tno->backend->dense ? write_out(tno, coef, params, t) : columns(tno, &a, t);
+    return tl_finish(st, t, out_t);
+}

@@ -1,0 +1,93 @@
+-- base/arguments.lua: the words after a verb: options in GNU style and the rest.
+local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
+
+local arguments = {}
+
+local function find(options, name)
+  for _, o in ipairs(options) do
+    if o.name == name or o.short == name then return o end
+  end
+end
+
+local function known(options)
+  local names = { "help" }
+  for _, o in ipairs(options) do names[#names + 1] = o.name end
+  return names
+end
+
+local function unknown(verb, options, word)
+  local hint = suggest.hint(word:gsub("^%-+", ""), known(options)):gsub("'([^']+)'", "'--%1'")
+  errors.usage("%s: unknown option '%s'%s (see toeplab %s --help)", verb, word, hint, verb)
+end
+
+-- Splits "--name=value", "--name", "-x" into the option's name and its value, if it has one.
+local function split(word)
+  local name, value = word:match("^%-%-([^=]+)=(.*)$")
+  if name then return name, value end
+  return word:match("^%-%-(.+)$") or word:match("^%-(.)$") or word:sub(2)
+end
+
+-- options: a list of {name=, short=, value=, help=, many=}; value is the word for its value in the
+-- help, nil for a switch; many: may be repeated, and its value is a list.
+-- Returns a table option name -> value (or true), and the list of the other words.
+function arguments.parse(verb, options, words)
+  local set, rest, i = {}, {}, 1
+  while i <= #words do
+    local word = words[i]
+    if word == "--" then
+      table.move(words, i + 1, #words, #rest + 1, rest)
+      break
+    elseif word:find("^%-.") then
+      local name, value = split(word)
+      local o = find(options, name)
+      local first = word:match("^%-([^-]).+$")
+      if not o and first and find(options, first) then -- -nq, or -oFILE
+        name, o, value = first, find(options, first), word:sub(3)
+        if not o.value then
+          table.insert(words, i + 1, "-" .. value)
+          value = nil
+        end
+      end
+      if not o then unknown(verb, options, word) end
+      if o.value and value == nil then
+        i = i + 1
+        value = words[i]
+        if value == nil then errors.usage("%s: %s needs %s", verb, word, o.value) end
+      elseif not o.value and value ~= nil then
+        errors.usage("%s: --%s takes no value", verb, o.name)
+      end
+      if o.many then
+        set[o.name] = set[o.name] or {}
+        table.insert(set[o.name], value)
+      else
+        set[o.name] = o.value and value or true
+      end
+    else
+      rest[#rest + 1] = word
+    end
+    i = i + 1
+  end
+  return set, rest
+end
+
+-- The value of an option as a number of at least least; nil if it is not given.
+function arguments.number(verb, set, name, least)
+  if set[name] == nil then return nil end
+  local x = tonumber(set[name])
+  if not x or x < least then
+    errors.usage("%s: --%s takes a number of at least %s, got '%s'", verb, name, least, set[name])
+  end
+  return x
+end
+
+-- The same, an integer.
+function arguments.integer(verb, set, name, least)
+  local x = math.tointeger(arguments.number(verb, set, name, least))
+  if set[name] ~= nil and not x then
+    errors.usage("%s: --%s takes an integer, got '%s'", verb, name, set[name])
+  end
+  return x
+end
+
+return arguments

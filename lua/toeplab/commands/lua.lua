@@ -1,0 +1,121 @@
+-- commands/lua.lua: toeplab lua -i: reads Lua line by line, with the library and the store of runs
+-- at hand. lua/main.c runs scripts itself, without this file.
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+local json = require "toeplab.base.json"
+local output = require "toeplab.report.listing"
+local records = require "toeplab.store.records"
+local report = require "toeplab.report.table_text"
+local select = require "toeplab.store.select"
+local suggest = require "toeplab.base.suggest"
+
+local lua = {
+  example = "toeplab lua script.lua\n  toeplab lua -e 'local tl = require \"toeplab\" "
+    .. "print(tl.tno(\"rac\", 4, 1, true):points())'\n  rlwrap toeplab lua -i",
+  usage = "toeplab lua [FILE | -e CODE [ARGUMENTS]]\n       toeplab lua -i",
+  about = "Runs FILE, CODE or standard input as Lua; require \"toeplab\" gives the library.\n"
+    .. "With -i, reads a line at a time and prints what it gives. At hand, besides the library\n"
+    .. "as tl:\n"
+    .. "  sql(QUERY, ...)         rows of a query, with values for its question marks\n"
+    .. "  trials(TRIAL, ...)      rows of the trials that the words of toeplab ls mean\n"
+    .. "  trial(TRIAL)            one: its row with config and metrics as tables\n"
+    .. "  series(TRIAL, METRIC)   lists of steps and values\n"
+    .. "  show(ROWS)              a table of rows\n"
+    .. "  help                    this text\n"
+    .. "An expression needs no return; what is not finished goes on in the next line. The store\n"
+    .. "is open for reading. rlwrap adds line editing and a history.",
+  computes = true,
+  options = {
+    { name = "interactive", short = "i", help = "read Lua a line at a time" },
+    output.dir,
+  },
+}
+
+-- What is printed of a value: a plain table as JSON; print knows tensors itself.
+local function shown(v)
+  if type(v) ~= "table" or getmetatable(v) then return v end
+  local ok, encoded = pcall(json.encode, v)
+  return ok and encoded or v
+end
+
+local function show(rows)
+  local names, lists = {}, {}
+  for _, row in ipairs(rows) do
+    for name in pairs(row) do names[name] = true end
+  end
+  local header = suggest.keys(names)
+  for i, row in ipairs(rows) do
+    lists[i] = {}
+    for c, name in ipairs(header) do lists[i][c] = row[name] end
+  end
+  report.print(header, lists)
+end
+
+-- The names that the lines may use, besides the globals of Lua. The store is opened when a function
+-- first asks for it, so that the library can be tried where nothing has been run.
+local function surroundings(folder)
+  local opened
+  local function store()
+    opened = opened or records.open(folder, "r")
+    return opened
+  end
+  local function row(id) return store():rows("SELECT * FROM v_trials WHERE id = ?", { id })[1] end
+  local env = { tl = require "toeplab", show = show }
+  env.help = setmetatable({}, { __tostring = function() return lua.about end,
+    __call = function() return lua.about end })
+  function env.sql(query, ...) return store():rows(query, table.pack(...)) end
+  function env.trials(...)
+    local rows = select.ids(store(), { ... }, "trials")
+    for i, id in ipairs(rows) do rows[i] = row(id) end
+    return rows
+  end
+  function env.trial(word)
+    local t = select.one(store(), word)
+    t.config, t.metrics = store():config(t.config), store():results(t.id)
+    return t
+  end
+  function env.series(word, metric)
+    return store():of(select.one(store(), word).id):series(metric)
+  end
+  return setmetatable(env, { __index = _G })
+end
+
+-- Compiles an expression or statements. Returns the function, or nil, the message, and whether the
+-- source only lacks its end.
+local function compile(source, env)
+  local fn = load("return " .. source, "=line", "t", env)
+  if fn then return fn end
+  local made, why = load(source, "=line", "t", env)
+  return made, why, why and why:find("<eof>$") ~= nil
+end
+
+local function answer(ok, ...)
+  local values = table.pack(...)
+  if not ok then return errors.say("%s", errors.text((...))) end
+  if values.n == 0 then return end
+  for i = 1, values.n do values[i] = shown(values[i]) end
+  print(table.unpack(values, 1, values.n))
+end
+
+function lua.run(set, words)
+  if not set.interactive then errors.usage("lua: --dir is for -i (see toeplab lua --help)") end
+  if #words > 0 then errors.usage("lua: -i takes no words, got '%s'", words[1]) end
+  local env, asks, source = surroundings(records.folder(set.dir)), core.sys.isatty(0), ""
+  while true do
+    if asks then io.stderr:write(source == "" and "> " or ">> ") end
+    local line = io.read("L")
+    if not line then break end
+    source = source .. line
+    local fn, why, more = compile(source, env)
+    if fn then
+      answer(pcall(fn))
+    elseif not more then
+      errors.say("%s", why)
+    end
+    if fn or not more then source = "" end
+  end
+  if asks then io.stderr:write("\n") end
+  return errors.DONE
+end
+
+return lua

@@ -1,0 +1,85 @@
+-- report/query.lua: the rows that one SELECT of the user's gives, of a store opened for asking.
+local errors = require "toeplab.base.errors"
+local output = require "toeplab.report.listing"
+local report = require "toeplab.report.table_text"
+local select = require "toeplab.store.select"
+
+local query = {}
+
+-- How to ask for the column that SQLite does not know, where it is a key or a metric.
+local function hint(store, message)
+  local name = message:match("no such column: ([%w_@]+)$")
+  local keys, metrics = select.names(store)
+  for _, key in ipairs(name and keys or {}) do
+    if key == name then return (": a key is json_extract(config, '$.%s')"):format(name) end
+  end
+  for _, metric in ipairs(name and metrics or {}) do
+    if metric == name then
+      return (": a metric is a row of v_last, whose name is '%s'"):format(name)
+    end
+  end
+  return name and " (toeplab ls --schema lists them)" or ""
+end
+
+-- What SQLite said of the query, without the query.
+local function complain(store, why, text)
+  local message = errors.text(why)
+  if message:find("not one statement", 1, true) then errors.usage("sql: takes one SELECT") end
+  local _, at = message:find(text .. ": ", 1, true)
+  message = at and message:sub(at + 1) or message
+  errors.usage("sql: %s%s", message, hint(store, message))
+end
+
+-- The query becomes a view of this connection only, which names its columns in order; SQLite makes
+-- views of single SELECTs and of nothing else.
+local function ask(store, text)
+  local view = "CREATE TEMP VIEW asked AS " .. text
+  local ok, why = pcall(store.rows, store, view)
+  if not ok then complain(store, why, view) end
+  local results = {}
+  for i, statement in ipairs { "PRAGMA table_info(asked)", "SELECT * FROM asked" } do
+    ok, results[i] = pcall(store.rows, store, statement)
+    if not ok then complain(store, results[i], statement) end
+  end
+  local header, found = table.unpack(results)
+  for i, column in ipairs(header) do header[i] = column.name end
+  return header, found
+end
+
+-- A table rounds numbers; times in seconds are too large for that.
+local function cell(v)
+  local large = math.type(v) == "float" and math.abs(v) >= 1e6 and v - v == 0
+  return large and ("%.12g"):format(v) or v
+end
+
+-- Prints the views that a query may read, with their columns.
+function query.schema(store)
+  local rows = {}
+  for _, row in ipairs(store:rows [[SELECT v.name AS view, p.name AS column FROM sqlite_schema v
+      JOIN pragma_table_info(v.name) p WHERE v.type = 'view' ORDER BY v.name, p.cid]]) do
+    local last = rows[#rows]
+    if last and last[1] == row.view then
+      last[2] = last[2] .. ", " .. row.column
+    else
+      rows[#rows + 1] = { row.view, row.column }
+    end
+  end
+  report.print({ "view", "columns" }, rows)
+end
+
+-- Prints the rows of a query, or of the one on standard input for "-", in the form that set asks
+-- for (listing.lua).
+function query.print(store, set, text)
+  text = (text == "-" and io.read("a") or text):gsub("[%s;]+$", "")
+  local header, found = ask(store, text)
+  local rows = {}
+  for i, row in ipairs(found) do
+    rows[i] = {}
+    for c, name in ipairs(header) do
+      rows[i][c] = (set.csv or set.json) and row[name] or cell(row[name])
+    end
+  end
+  output.rows(set, header, rows)
+end
+
+return query

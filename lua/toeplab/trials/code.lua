@@ -1,0 +1,67 @@
+-- trials/code.lua: what counts as the code of a script: its tokens, without comments and layout, so
+-- that a mended comment leaves the ids of trials as they are.
+--
+-- Stripped bytecode would not do: string.dump keeps the line where each function begins, and it is
+-- other bytecode in another release of Lua.
+local core = require "toeplab.core"
+
+local code = {}
+
+-- A token at a place of valid source, tried in this order, so that the longest one is taken. Blanks
+-- and comments give none. Strings are found by their delimiters in `quoted` below.
+local tokens = {
+  "^0[xX][%x.]*[pP][+-]?%d+()", "^0[xX][%x.]+()", "^%.?%d[%d.]*[eE][+-]?%d+()", "^%.?%d[%d.]*()",
+  "^[%a_][%w_]*()", "^%.%.%.?()", "^[=~<>]=()", "^//()", "^::()", "^<<()", "^>>()", "^.()",
+}
+
+-- The place after the long bracket that begins at `at`; nil if none does.
+local function after_long(text, at)
+  local level = text:match("^%[(=*)%[", at)
+  if not level then return nil end
+  local _, stop = text:find("]" .. level .. "]", at, true)
+  return (stop or #text) + 1
+end
+
+-- The place after the blanks or the comment at `at`; nil if there are none.
+local function after_blank(text, at)
+  if text:find("^%-%-", at) then
+    return after_long(text, at + 2) or text:match("^[^\r\n]*()", at)
+  end
+  return text:match("^%s+()", at)
+end
+
+local function after_quoted(text, at)
+  local quote = text:match("^[\"']", at)
+  if not quote then return after_long(text, at) end
+  local stop = at + 1
+  while stop <= #text and text:sub(stop, stop) ~= quote do
+    stop = stop + (text:sub(stop, stop) == "\\" and 2 or 1)
+  end
+  return stop + 1
+end
+
+local function after_token(text, at)
+  for _, pattern in ipairs(tokens) do
+    local stop = text:match(pattern, at)
+    if stop then return stop end
+  end
+end
+
+-- The tokens of Lua source as one text, each on a line of its own.
+function code.tokens(text)
+  local list, at = {}, text:match("^#[^\n]*()") or 1
+  while at <= #text do
+    local next_at = after_blank(text, at)
+    if not next_at then
+      next_at = after_quoted(text, at) or after_token(text, at)
+      list[#list + 1] = text:sub(at, next_at - 1)
+    end
+    at = next_at
+  end
+  return table.concat(list, "\n")
+end
+
+-- sha256 of the code in Lua source.
+function code.hash(text) return core.sha256(code.tokens(text)) end
+
+return code

@@ -1,0 +1,196 @@
+-- test_identity.lua: what makes a trial another one, and what does not: comments in any file,
+-- another engine, an older store.
+local code = require "toeplab.trials.code"
+local core = require "toeplab.core"
+local provenance = require "toeplab.trials.provenance"
+local records = require "toeplab.store.records"
+local t = require "harness"
+local trials = require "trials"
+
+local in_folder = t.in_folder
+
+local script = [[
+local tl = require "toeplab"
+return tl.experiment "same" {
+  fixed = { steps = 2 },
+  grid = { a = { 1, 2 } },
+  trial = function(t, c)
+    local x = tl.zeros(1)
+    local part = { state = function() return { x = x } end, load = function(_, s) x:copy(s.x) end }
+    for step in t:steps(c.steps, part, part) do t:log { loss = c.a + step } end
+  end,
+}
+]]
+
+-- What of the code that may change without making it other code, and what may not.
+local alike = {
+  { "blanks and line ends", "a=b\nc = -1", "  a\t= b ;\r\n c= - 1", false },
+  { "layout", "f(a, b)\nlocal x = {1,\n  2}", "f ( a,b )local x={ 1, 2 }", true },
+  { "a comment", "f() -- one\ng()", "f()\n--[[ two\nlines ]] --[==[ ]] ]==]\ng()--", true },
+  { "the line for the shell", "#!/usr/bin/env toeplab\nf()", "f()", true },
+  { "a name", "f(a)", "f(b)", false },
+  { "a text", "f 'a  b'", "f 'a b'", false },
+  { "dashes in a text", "f '-- a'", "f '-- b'", false },
+  { "a quote in a text", [[f "\" -- a"]], [[f "\" -- b"]], false },
+  { "a long text", "f [==[ a]] -- x\n]==]", "f [==[ a]] -- y\n]==]", false },
+  { "numbers apart from points", "x = 1 .. .2", "x = 1. .. 2", false },
+  { "an exponent", "x = 1e-5", "x = 1e -5", false },
+  { "a hexadecimal number", "x = 0xAp-1", "x=0xAp-1 -- 5.0", true },
+  { "operators", "x = a // b == c", "x=a//b==c", true },
+}
+
+t.test("code is its tokens", function()
+  for _, case in ipairs(alike) do
+    local name, a, b, same = table.unpack(case)
+    t.eq({ name, code.hash(a) == code.hash(b) }, { name, same })
+  end
+end)
+
+t.test("the tokens of every file of the library are that program still", function()
+  local function walk(folder)
+    for _, name in ipairs(core.sys.list(folder)) do
+      local path = folder .. "/" .. name
+      if core.sys.kind(path) == "folder" then
+        walk(path)
+      else
+        local text = core.sys.read_file(path)
+        local bare = code.tokens(text)
+        t.ok(load(bare, "=bare", "t"), path)
+        t.eq(code.tokens(bare), bare)
+      end
+    end
+  end
+  walk(provenance.library())
+end)
+
+-- ---- Sweeps -----------------------------------------------------------------------------------
+
+local function count(folder, condition)
+  return trials.query(folder, "SELECT count(*) AS n FROM v_trials WHERE " .. condition)[1].n
+end
+
+local function append(path, text)
+  local file <close> = assert(io.open(path, "ab"))
+  file:write(text)
+end
+
+-- A copy of the program in folder; returns a function that runs x.lua there with it, under more
+-- words, and returns the exit code and what it printed.
+local function copy_program(folder)
+  local here = core.sys.executable():match "^(.*)/"
+  assert(os.execute(("cp -r '%s' '%s/lua' && cp '%s' '%s/toeplab'"):format(
+    provenance.library():match "^(.*)/", folder, core.sys.executable(), folder)))
+  local command = ("cd '%s' && LUA_PATH='./?.lua;;' TOEPLAB_LUA='%s/lua' TOEPLAB_BACKENDS="
+    .. "'%s/backends' ./toeplab run x.lua -C results "):format(folder, folder, here)
+  return function(words)
+    local pipe = io.popen(command .. (words or "") .. " 2>&1")
+    local text = pipe:read "a"
+    return select(3, pipe:close()), text
+  end
+end
+
+local function has(text, part) t.ok(text:find(part, 1, true), text) end
+
+t.test("a finished sweep stays finished after a comment in any file, the script too", function()
+  in_folder(function(folder)
+    t.write(folder .. "/own.lua", "return 7 -- seven\n")
+    t.write(folder .. "/x.lua", "local own = require 'own'\n" .. script)
+    local run = copy_program(folder)
+    local status, said = run()
+    t.eq(status, 0)
+    has(said, "2 trials: 2 done")
+    append(folder .. "/own.lua", "-- a comment\n")
+    append(folder .. "/x.lua", "-- a comment\n")
+    status, said = run()
+    t.eq(status, 0)
+    has(said, "2 trials: 2 already done")
+    t.ok(not said:find "other code", said)
+    local nn, curves = "lua/toeplab/nn/init.lua", "lua/toeplab/report/curves.lua"
+    for _, file in ipairs { nn, curves, "toeplab" } do
+      append(folder .. "/" .. file, "-- a comment\n")
+      status, said = run()
+      t.eq({ file, status }, { file, 0 })
+      has(said, "2 trials: 2 already done")
+      has(said, "2 finished trials made by other code: kept (run --redo makes them again)")
+    end
+    has(select(2, run "-n --redo"), "redo")
+    has(select(2, run "--redo"), "2 trials: 2 done")
+    t.ok(not select(2, run()):find "other code")
+    t.eq(count(folder, "1"), 2)
+    t.eq(#trials.query(folder, "SELECT 1 FROM v_events WHERE kind = 'redo'"), 2)
+    t.write(folder .. "/own.lua", "return 8\n")
+    has(select(2, run()), "2 trials: 2 done")
+    t.eq(count(folder, "status = 'done'"), 4)
+  end)
+end)
+
+t.test("a raised number of the results makes every trial new", function()
+  in_folder(function(folder)
+    t.write(folder .. "/x.lua", script)
+    local run = copy_program(folder)
+    run()
+    local path = folder .. "/lua/toeplab/trials/code.lua"
+    t.write(path, ("require('toeplab.core').numerics = %d\n"):format(core.numerics + 1)
+      .. core.sys.read_file(path))
+    has(select(2, run()), "2 trials: 2 done")
+    t.eq(trials.query(folder, "SELECT numerics, count(*) AS n FROM v_trials GROUP BY 1"),
+      { { numerics = core.numerics, n = 2 }, { numerics = core.numerics + 1, n = 2 } })
+  end)
+end)
+
+t.test("a trial that goes on by other code says so", function()
+  in_folder(function(folder)
+    t.write(folder .. "/x.lua", (script:gsub("steps = 2", "steps = 400"):gsub("do t:log",
+      "do if step == 200 and os.remove 'stop' then os.execute 'kill -TERM $PPID' end t:log")))
+    t.write(folder .. "/stop", "")
+    local run = copy_program(folder)
+    t.eq(run "a=1", 143)
+    append(folder .. "/lua/toeplab/nn/init.lua", "-- a comment\n")
+    t.eq(run "a=1", 0)
+    local events = trials.query(folder, "SELECT kind, step, text FROM v_events")
+    t.eq({ #events, events[1].kind }, { 1, "code" })
+    t.ok(events[1].step >= 199, events[1].step)
+    t.ok(events[1].text:find "^by code %x+ up to here, by %x+ from here on$", events[1].text)
+  end)
+end)
+
+-- ---- Stores of earlier programs ---------------------------------------------------------------
+
+-- Makes the trials of the store in folder what an earlier program would have made: their ids hold a
+-- hash of its code.
+local function age(folder)
+  local store <close> = records.open(folder .. "/results", "w")
+  local list = store:rows "SELECT id FROM trials"
+  store:rows "PRAGMA foreign_keys = OFF"
+  for _, row in ipairs(list) do
+    local old = core.sha256("old" .. row.id)
+    store:rows("UPDATE trials SET id = ?, numerics = NULL, code_hash = ? WHERE id = ?",
+      { old, core.sha256 "old code", row.id })
+    store:rows("UPDATE members SET trial = ? WHERE trial = ?", { old, row.id })
+    store:rows("DELETE FROM metrics WHERE trial = ?", { row.id })
+    store:rows("DELETE FROM artifacts WHERE trial = ?", { row.id })
+    store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'loss', 2, 0.5)", { old })
+  end
+end
+
+t.test("trials of an older store that are the same count as done, by the ids they have", function()
+  in_folder(function(folder)
+    t.eq(trials.run(folder, script), 0)
+    age(folder)
+    local ids = trials.query(folder, "SELECT id FROM v_trials ORDER BY id")
+    local status, said = trials.run(folder, script .. "-- a comment")
+    t.eq(status, 0)
+    has(said, "2 finished trials made by other code: kept")
+    has(said, "2 trials: 2 already done")
+    t.eq(trials.query(folder, "SELECT id FROM v_trials ORDER BY id"), ids)
+    t.eq(trials.run(folder, script, { "a=1,2,3" }), 0)
+    t.eq(count(folder, "1"), 3)
+    t.eq(trials.run(folder, (script:gsub("c.a %+ step", "c.a - step"))), 0)
+    t.eq(count(folder, "status = 'done'"), 5)
+    t.eq(trials.run(folder, script, {}, { redo = true }), 0)
+    t.eq(count(folder, "status = 'done'"), 5)
+    t.eq(#trials.query(folder, "SELECT 1 FROM v_last WHERE value = 0.5"), 0)
+  end)
+end)
+
+t.done()
