@@ -1,8 +1,7 @@
 -- commands/plot.lua: toeplab plot: pictures of what trials logged and of the operators they learnt.
 local arguments = require "toeplab.base.arguments"
-local core = require "toeplab.core"
 local curves = require "toeplab.report.curves"
-local gathered = require "toeplab.report.groups"
+local groups = require "toeplab.report.groups"
 local kernels = require "toeplab.report.kernels"
 local output = require "toeplab.report.listing"
 local plot = require "toeplab.report.plot"
@@ -64,11 +63,11 @@ local function integers(set, name)
   return list
 end
 
--- Options that say nothing of the kind of picture are a slip.
+-- An option that does not apply to the kind of picture is an error.
 local function check(set, kind)
-  local of_model, of_curves = { "layer", "channel", "n" }, { "metric", "against", "at", "by",
-    "each" }
-  for _, name in ipairs(kind == "curves" and of_model or of_curves) do
+  local others = kind == "curves" and { "layer", "channel", "n" }
+    or { "metric", "against", "at", "by", "each" }
+  for _, name in ipairs(others) do
     if set[name] then
       errors.usage("plot: --%s is for %s", name, kind == "curves" and "matrix, kernel and response"
         or "curves")
@@ -80,8 +79,8 @@ local function check(set, kind)
       errors.usage("plot: choose one of --%s and --%s", pair[1], pair[2])
     end
   end
-  local kind = (set.output or ".svg"):lower():match("%.(%a+)$")
-  if kind ~= "svg" and kind ~= "png" and kind ~= "pdf" then
+  local ending = (set.output or ".svg"):lower():match("%.(%a+)$")
+  if ending ~= "svg" and ending ~= "png" and ending ~= "pdf" then
     errors.usage("plot: --output %s: its name must end in .svg, .png or .pdf", set.output)
   end
 end
@@ -101,7 +100,7 @@ end
 
 -- Metrics of which nothing was asked: loss, or what has the most values.
 local function usual(trials)
-  local known, most = gathered.metrics(trials), nil
+  local known, most = groups.metrics(trials), nil
   for _, name in ipairs(suggest.keys(known)) do
     if not most or known[name] > known[most] then most = name end
   end
@@ -109,7 +108,7 @@ local function usual(trials)
 end
 
 local function of_curves(store, ids, set)
-  local trials, by, panels, log = gathered.set(store, ids, set.each), nil, {}, axes(set)
+  local trials, by, panels, log = groups.set(store, ids, set.each), nil, {}, axes(set)
   if trials.older > 0 then
     io.stderr:write(("%s of the same configuration and seed by other code left out; --each draws "
       .. "all\n"):format(output.count(trials.older, "trial")))
@@ -141,7 +140,7 @@ local function of_models(store, ids, set, kind)
   local log, panels, row, label = axes(set), {}, nil, nil
   local n = arguments.integer("plot", set, "n", 2)
   local channels, layers = integers(set, "channel"), integers(set, "layer")
-  for _, t in ipairs(gathered.set(store, ids, true).trials) do
+  for _, t in ipairs(groups.set(store, ids, true).trials) do
     row = store:rows("SELECT * FROM v_trials WHERE id = ?", { t.id })[1]
     label = store:object(row.provenance).label or ""
     local model, _, about = stored.load(store, row, {

@@ -1,6 +1,6 @@
 -- commands/report.lua: toeplab report: one page of HTML about a sweep.
 local core = require "toeplab.core"
-local measured = require "toeplab.report.answers"
+local answers = require "toeplab.report.answers"
 local output = require "toeplab.report.listing"
 local pages = require "toeplab.report.page"
 local records = require "toeplab.store.records"
@@ -26,7 +26,7 @@ local command = {
 -- The pool of trials that the words mean.
 local function pool_of(store, name, filters)
   local number = math.tointeger(tonumber(name))
-  local pool, others = measured.pool(store, number and "sweep" or "experiment", number or name,
+  local pool, others = answers.pool(store, number and "sweep" or "experiment", number or name,
     filters)
   if pool then return pool end
   if next(filters) and #others > 0 then
@@ -50,7 +50,7 @@ end
 
 function command.run(set, words)
   if #words == 0 then errors.usage("report: of which experiment? (see toeplab status)") end
-  local filters = measured.filters("report", table.move(words, 2, #words, 1, {}))
+  local filters = answers.filters("report", table.move(words, 2, #words, 1, {}))
   local store <close> = records.open(records.folder(set.dir), "r")
   local pool = pool_of(store, words[1], filters)
   local page, missing = pages.sweep(store, pool)

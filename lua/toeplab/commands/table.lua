@@ -3,7 +3,7 @@ local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local formats = require "toeplab.report.formats"
 local html = require "toeplab.report.html"
-local measured = require "toeplab.report.answers"
+local answers = require "toeplab.report.answers"
 local provenance = require "toeplab.trials.provenance"
 local output = require "toeplab.report.listing"
 local published_tables = require "toeplab.trials.published_tables"
@@ -188,7 +188,7 @@ local function filled(set, store, name, filters)
   local known = suggest.choose("table", name, published_tables.ids())
   if not store then return tables.fill(published_tables.read(name)) end -- raises for a wrong name
   local published = known and published_tables.read(name) or nil
-  local pool, others = measured.pool(store, known and "answers" or "experiment", name, filters)
+  local pool, others = answers.pool(store, known and "answers" or "experiment", name, filters)
   if not pool and next(filters) and #others > 0 then
     errors.usage("table: no trials of %s are like that; there are: %s", name,
       table.concat(others, "; "))
@@ -225,7 +225,7 @@ function command.run(set, words)
   local folder = records.folder(set.dir)
   local store <close> = core.sys.exists(folder .. "/runs.db") and records.open(folder, "r") or nil
   if #words == 0 then return list(set, store) end
-  local filters = measured.filters("table", table.move(words, 2, #words, 1, {}))
+  local filters = answers.filters("table", table.move(words, 2, #words, 1, {}))
   local result = filled(set, store, words[1], filters)
   if #result.columns == 0 then
     errors.usage("table: the report of '%s' names no columns: give --metric NAME", words[1])

@@ -1,7 +1,7 @@
 -- report/compare.lua: two values of a key, paired by seed: the interval of their difference, and in
 -- words what may be claimed of it and how many seeds a claim would need.
-local gathered = require "toeplab.report.groups"
-local measured = require "toeplab.report.answers"
+local groups = require "toeplab.report.groups"
+local answers = require "toeplab.report.answers"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
@@ -54,7 +54,7 @@ local function sides(trials, key, a, b)
   for _, t in ipairs(trials) do
     local v = t.values[1]
     for side, text in pairs { a = a, b = b } do
-      if measured.says(t.point.values[key], { text }) then
+      if answers.says(t.point.values[key], { text }) then
         if t.status == "done" and v and v - v == 0 then
           table.insert(list[side], t)
         else
@@ -93,7 +93,7 @@ end
 local function place(t, keys)
   local at = {}
   for _, name in ipairs(keys) do at[name] = t.point.at[name] end
-  local label = gathered.label(at, keys)
+  local label = groups.label(at, keys)
   return json.encode(at), label ~= "" and label or "all"
 end
 

@@ -2,12 +2,12 @@
 -- against the step, against a key of the configuration, or against the number at the end of their
 -- names.
 --
---   local set = gathered.set(store, ids)
+--   local set = groups.set(store, ids)
 --   plot.svg(path, curves.steps(set, "loss", { by = { "decay" } }))
 --
 -- Trials that differ in the seed alone are one line, the mean. options: by (keys: one line for each
 -- of their values), each (one line per trial).
-local gathered = require "toeplab.report.groups"
+local groups = require "toeplab.report.groups"
 local plan = require "toeplab.trials.plan"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
@@ -133,7 +133,7 @@ end
 
 -- what: of means, what they are of.
 local function finish(spec, set, o, count, what)
-  spec.title, spec.logx, spec.logy = gathered.title(set) .. what, o.logx, o.logy
+  spec.title, spec.logx, spec.logy = groups.title(set) .. what, o.logx, o.logy
   spec.key = "none"
   if count <= curves.NAMED then
     for _, s in ipairs(spec.series) do
@@ -156,8 +156,8 @@ end
 function curves.steps(set, metric, options)
   local o, series, places, least, most = options or {}, {}, {}, nil, nil
   local dashed
-  gathered.check(set, metric)
-  local list = gathered.groups(set, o)
+  groups.check(set, metric)
+  local list = groups.of(set, o)
   for colour, group in ipairs(list) do
     for i, line in ipairs(lines_of(set, group, metric)) do
       if line.of then
@@ -250,11 +250,11 @@ end
 -- The last value of a metric against a key of the configuration.
 function curves.against(set, metric, key, options)
   local o = options or {}
-  gathered.check(set, metric)
-  gathered.check_keys(set, { key })
-  local list = gathered.groups(set, { by = o.by, each = o.each, without = key })
+  groups.check(set, metric)
+  groups.check_keys(set, { key })
+  local list = groups.of(set, { by = o.by, each = o.each, without = key })
   local function points(t)
-    local x = gathered.value(t, key)
+    local x = groups.value(t, key)
     return x ~= nil and { [type(x) == "table" and plan.show(x) or x] = metric } or {}
   end
   return through(set, list, points,
@@ -264,7 +264,7 @@ end
 -- Metrics NAME whose names are prefix and a number, as one line against the number.
 function curves.at(set, prefix, options)
   local o, names, seen = options or {}, {}, {}
-  for name in pairs(gathered.metrics(set)) do
+  for name in pairs(groups.metrics(set)) do
     local number = tonumber(name:sub(#prefix + 1))
     if name:sub(1, #prefix) == prefix and number then names[number] = name end
     local head = name:match("^(.-[^%d.])[%d.]+$")
@@ -274,7 +274,7 @@ function curves.at(set, prefix, options)
     errors.usage("plot: these trials have no metrics '%sNUMBER'%s", prefix,
       suggest.hint(prefix, suggest.keys(seen)))
   end
-  return through(set, gathered.groups(set, o), function() return names end,
+  return through(set, groups.of(set, o), function() return names end,
     { xlabel = prefix .. "...", ylabel = prefix:gsub("[%s@_:/.-]+$", ""), logx = o.logx,
       logy = o.logy })
 end

@@ -5,7 +5,7 @@ local plan = require "toeplab.trials.plan"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
-local gathered = {}
+local groups = {}
 
 local SAMPLE = 1000 -- trials that are asked which metrics there are
 
@@ -47,7 +47,7 @@ end
 -- The trials of a list of ids, in the order of their declaration: {store=, trials=, axes= of each
 -- experiment, experiments=, older= (trials left out: the same ones by other code)}. all: none is
 -- left out.
-function gathered.set(store, ids, all)
+function groups.set(store, ids, all)
   local trials, by_experiment, axes = {}, {}, {}
   for _, id in ipairs(ids) do
     local row = store:rows([[SELECT rowid AS place, id, experiment, config, seed, started,
@@ -70,7 +70,7 @@ end
 -- ---- Names ------------------------------------------------------------------------------------
 
 -- Metric -> the most values that a trial has of it.
-function gathered.metrics(set)
+function groups.metrics(set)
   local found = {}
   for i = 1, math.min(#set.trials, SAMPLE) do
     local sql = "SELECT name, count(*) AS n FROM v_metrics WHERE trial = ? GROUP BY name"
@@ -89,8 +89,8 @@ local function check_name(what, name, known)
 end
 
 -- Raises unless the trials have logged metric.
-function gathered.check(set, metric)
-  local known = gathered.metrics(set)
+function groups.check(set, metric)
+  local known = groups.metrics(set)
   if not next(known) then
     errors.raise(errors.FAILED, "plot: these trials have logged no metric")
   end
@@ -98,7 +98,7 @@ function gathered.check(set, metric)
 end
 
 -- Raises unless the trials have the keys in their configurations.
-function gathered.check_keys(set, keys)
+function groups.check_keys(set, keys)
   local known = { experiment = true }
   for _, t in ipairs(set.trials) do
     for key in pairs(t.config) do known[key] = true end
@@ -108,7 +108,7 @@ end
 
 -- ---- Groups -----------------------------------------------------------------------------------
 
-function gathered.value(t, key)
+function groups.value(t, key)
   if key == "experiment" then return t.experiment end
   return t.config[key]
 end
@@ -124,7 +124,7 @@ local function keys_of(set, t, o)
 end
 
 -- "lr=0.1 width=8": those of the keys that values has, as text; "" for none.
-function gathered.label(values, keys)
+function groups.label(values, keys)
   local parts = {}
   for _, key in ipairs(keys) do
     if values[key] ~= nil then parts[#parts + 1] = key .. "=" .. plan.show(values[key]) end
@@ -136,14 +136,14 @@ end
 local function name_of(set, t, keys, o)
   local named = #set.experiments > 1 and not o.by
   for _, key in ipairs(keys) do named = named or key == "experiment" end
-  local label = gathered.label(t.config, keys)
+  local label = groups.label(t.config, keys)
   return named and t.experiment .. (label ~= "" and " " .. label or "") or label
 end
 
 -- The trials as lists, one for each line: {label=, trials=}. Trials that have not what is asked
 -- have no line.
-function gathered.groups(set, o)
-  gathered.check_keys(set, o.by or {})
+function groups.of(set, o)
+  groups.check_keys(set, o.by or {})
   local list, found = {}, {}
   for _, t in ipairs(set.trials) do
     local keys = keys_of(set, t, o)
@@ -164,10 +164,10 @@ function gathered.groups(set, o)
   return list
 end
 
-function gathered.title(set)
+function groups.title(set)
   local names = table.concat(set.experiments, ", ")
   local n = #set.trials
   return n == 1 and names .. " " .. set.trials[1].id:sub(1, 12) or names
 end
 
-return gathered
+return groups

@@ -1,7 +1,7 @@
 -- report/page.lua: the page about a sweep: what summary.lua collected, as HTML that needs no other
 -- file.
 local curves = require "toeplab.report.curves"
-local dossier = require "toeplab.report.summary"
+local summary = require "toeplab.report.summary"
 local formats = require "toeplab.report.formats"
 local html = require "toeplab.report.html"
 local output = require "toeplab.report.listing"
@@ -152,23 +152,22 @@ local function trials(page)
   table.move(d.columns, 1, #d.columns, #header + 1, header)
   header[#header + 1] = "time"
   for i, t in ipairs(d.trials) do
-    local row = { code(t.id:sub(1, 12)) }
-    for c, key in ipairs(d.axes) do
+    local row, n = {}, 0
+    local function add(value) n, row[n + 1] = n + 1, value end
+    add(code(t.id:sub(1, 12)))
+    for _, key in ipairs(d.axes) do
       local value = t.config[key]
-      row[c + 1] = value ~= nil and plan.show(value) or nil
+      add(value ~= nil and plan.show(value) or nil)
     end
-    local at = #d.axes + 2
-    row[at], row[at + 1] = t.seed, dossier.good[t.status] and t.status
-      or raw(text('<span class="bad">%s</span>', t.status))
-    for c, name in ipairs(d.columns) do row[at + 1 + c] = t.metrics[name] end
-    row[at + 2 + #d.columns] = t.seconds and progress.duration(t.seconds)
+    add(t.seed)
+    add(summary.good[t.status] and t.status or raw(text('<span class="bad">%s</span>', t.status)))
+    for _, name in ipairs(d.columns) do add(t.metrics[name]) end
+    add(t.seconds and progress.duration(t.seconds))
     rows[i] = row
   end
   local what = output.count(d.total, "trial") .. ": the last value of each metric"
   if d.total > #d.trials then what = ("%s; the first %d of them"):format(what, #d.trials) end
-  local others = 0
-  for _ in pairs(d.known) do others = others + 1 end
-  others = others - #d.columns
+  local others = #suggest.keys(d.known) - #d.columns
   local more = others > 0 and text("<p class=soft>%s more in the store: toeplab export.</p>\n",
     output.count(others, "metric")) or ""
   return "Trials", html.table(header, rows, what) .. more
@@ -263,9 +262,9 @@ local function head(page)
     }
 end
 
--- The page about the sweeps of pool (measured.lua), and why pictures are missing (nil: none is).
+-- The page about the sweeps of pool (answers.lua), and why pictures are missing (nil: none is).
 function pages.sweep(store, pool)
-  local page = { d = dossier.collect(store, pool), figures = 0, title = pool:title() }
+  local page = { d = summary.collect(store, pool), figures = 0, title = pool:title() }
   local links, parts = {}, {}
   for i, section in ipairs(sections) do
     local title, markup = section(page)

@@ -3,22 +3,21 @@
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
-local gathered = require "toeplab.report.groups"
-local json = require "toeplab.base.json"
+local groups = require "toeplab.report.groups"
 local plan = require "toeplab.trials.plan"
 local report = require "toeplab.report.table_text"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
-local sheet = require "toeplab.report.toolbox"
+local toolbox = require "toeplab.report.toolbox"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
 
-local dossier = {}
+local summary = {}
 
-dossier.COLUMNS = 8   -- metrics in the table of trials
-dossier.MOST = 1000   -- trials that are looked at one by one
-dossier.good = { done = true, queued = true, running = true, pruned = true }
+summary.COLUMNS = 8   -- metrics in the table of trials
+summary.MOST = 1000   -- trials that are looked at one by one
+summary.good = { done = true, queued = true, running = true, pruned = true }
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
@@ -30,14 +29,14 @@ local function details(store, id)
   return row
 end
 
--- Of a list of trials (of measured.lua) the first, and of all those that did not end well the
+-- Of a list of trials (of answers.lua) the first, and of all those that did not end well the
 -- first.
 local function trials_of(store, all)
   local list, failed = {}, {}
   for i, t in ipairs(all) do
-    local row = i <= dossier.MOST and details(store, t.id)
+    local row = i <= summary.MOST and details(store, t.id)
     list[i] = row or nil
-    if not dossier.good[t.status] and #failed < dossier.MOST then
+    if not summary.good[t.status] and #failed < summary.MOST then
       failed[#failed + 1] = row or details(store, t.id)
     end
   end
@@ -63,7 +62,7 @@ local function columns(pool, known)
   table.sort(once, natural)
   local list, taken = {}, {}
   local function add(name)
-    if known[name] and not taken[name] and #list < dossier.COLUMNS then
+    if known[name] and not taken[name] and #list < summary.COLUMNS then
       taken[name], list[#list + 1] = true, name
     end
   end
@@ -150,7 +149,7 @@ local function origins(trials)
         and " with changes" or "") or "none"
       local row = { 0, shell.portable(secrets.text(t.command)), commit, t.host, t.about.version,
         t.about.threads, (t.code_hash or ""):sub(1, 12) }
-      local key = json.encode(row)
+      local key = ("%s\n"):rep(6):format(table.unpack(row, 2, 7))
       if not found[key] then
         found[key], rows[#rows + 1] = row, row
       end
@@ -184,34 +183,30 @@ local function events(store, trials)
   return list
 end
 
-local function counts(trials)
-  local count = {}
-  for _, t in ipairs(trials) do count[t.status] = (count[t.status] or 0) + 1 end
-  return count
-end
-
 -- All about the sweeps of pool (answers.lua).
-function dossier.collect(store, pool)
+function summary.collect(store, pool)
   local sweep = store:rows("SELECT * FROM sweeps WHERE id = ?", { pool.sweeps[1].id })[1]
   local all = pool:trials {}
   local trials, failed = trials_of(store, all)
-  local ids, seconds = {}, 0
-  for _, t in ipairs(all) do seconds = seconds + (t.seconds or 0) end
+  local ids, seconds, counts = {}, 0, {}
+  for _, t in ipairs(all) do
+    seconds, counts[t.status] = seconds + (t.seconds or 0), (counts[t.status] or 0) + 1
+  end
   for i, t in ipairs(trials) do ids[i] = t.id end
-  local set = gathered.set(store, ids)
-  local known = gathered.metrics(set)
+  local set = groups.set(store, ids)
+  local known = groups.metrics(set)
   local d = { pool = pool, sweep = sweep, trials = trials, failed = failed, total = #all,
     seconds = seconds, set = set, known = known,
-    question = sheet.question(sweep.source), columns = columns(pool, known),
-    counts = counts(all), origins = origins(trials), data = data(trials),
+    question = toolbox.question(sweep.source), columns = columns(pool, known),
+    counts = counts, origins = origins(trials), data = data(trials),
     events = events(store, trials), axes = suggest.keys(pool.axes) }
   if #all == #trials then
     d.own, d.own_missing = own_report(store, sweep, trials)
   else
     d.own_missing = ("There are more than %d trials, so the experiment's own report is left out")
-      :format(dossier.MOST)
+      :format(summary.MOST)
   end
   return d
 end
 
-return dossier
+return summary

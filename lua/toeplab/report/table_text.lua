@@ -147,17 +147,15 @@ function report.by(spec, trials)
   end
   local rows, some = {}, diverged(trials, spec.columns) > 0
   if some then header[#header + 1] = "diverged" end
-  for _, key in ipairs(order) do
-    local row = groups[key].row
-    for _, name in ipairs(spec.columns) do
+  for r, key in ipairs(order) do
+    local group, last = groups[key], #keys + #spec.columns
+    rows[r] = group.row
+    for c, name in ipairs(spec.columns) do
       local values = {}
-      for _, trial in ipairs(groups[key]) do values[#values + 1] = trial.metrics[name] end
-      row[#row + 1] = report.mean(values) or false
+      for _, trial in ipairs(group) do values[#values + 1] = trial.metrics[name] end
+      rows[r][#keys + c] = report.mean(values)
     end
-    row[#row + 1] = #groups[key]
-    if some then row[#row + 1] = diverged(groups[key], spec.columns) end
-    for c = 1, #row do if row[c] == false then row[c] = nil end end
-    rows[#rows + 1] = row
+    rows[r][last + 1], rows[r][last + 2] = #group, some and diverged(group, spec.columns) or nil
   end
   return header, rows
 end

@@ -6,9 +6,8 @@
 --     cells = { {paper=, all the fields of a cell} } } }, agreement = { {column=, ...} }, notes= }
 -- A cell: interval (of stats.interval, of the finite values of done trials), asked, done, diverged,
 -- early, rescued, failed, open (numbers of trials), trials (the trials themselves).
-local gathered = require "toeplab.report.groups"
+local groups = require "toeplab.report.groups"
 local json = require "toeplab.base.json"
-local measured = require "toeplab.report.answers"
 local published_tables = require "toeplab.trials.published_tables"
 local stats = require "toeplab.report.stats"
 local suggest = require "toeplab.base.suggest"
@@ -63,7 +62,7 @@ local function name_groups(list, keys, wanted)
   local function distinct()
     local seen = {}
     for _, group in ipairs(list) do
-      local label = gathered.label(group.at, kept)
+      local label = groups.label(group.at, kept)
       group.label = label ~= "" and label or "all"
       if seen[group.label] then return false end
       seen[group.label] = true
@@ -78,7 +77,7 @@ local function name_groups(list, keys, wanted)
 end
 
 -- The trials as groups of one row each: {row= (a published one, or nil), label=, at=, trials=}.
-local function groups(trials, keys, match)
+local function group_rows(trials, keys, match)
   local list, found, of_point = {}, {}, {}
   for _, t in ipairs(trials) do
     local group = of_point[t.point]
@@ -223,7 +222,7 @@ function tables.fill(published, pool, metrics)
     local keys, wanted = row_keys(pool, from.columns), published_tables.keys(from.rows)
     local rows = pool.plan.rows -- a key, a list of some, or nil
     for _, key in ipairs(type(rows) == "table" and rows or { rows }) do wanted[key] = true end
-    list = groups(result.trials, keys, match)
+    list = group_rows(result.trials, keys, match)
     name_groups(list, keys, wanted)
   end
   result.rows = lines(from.rows, list)

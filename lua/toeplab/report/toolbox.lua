@@ -14,10 +14,10 @@ local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
 
-local sheet = {}
+local toolbox = {}
 
 -- What the script says of itself: the lines of comment that it begins with, to the first empty one.
-function sheet.question(text)
+function toolbox.question(text)
   local words = {}
   for line in (text .. "\n"):gmatch("(.-)\n") do
     local comment = line:match("^%-%-%s*(.*)$")
@@ -88,9 +88,9 @@ end
 
 -- o: folder (of the results), name (of the experiment), scale, text (of the script), progress,
 -- trials (each with its seed and made = {command=, commit=, dirty=, host=, threads=}).
-function sheet.new(o)
+function toolbox.new(o)
   local self = { folder = o.folder, trials = o.trials, progress = o.progress,
-    question = sheet.question(o.text), scale = o.scale ~= "" and "-" .. o.scale or "" }
+    question = toolbox.question(o.text), scale = o.scale ~= "" and "-" .. o.scale or "" }
   local given = setmetatable({}, { __index = report })
 
   -- Prints a table and writes it to tables/NAME.md.
@@ -111,4 +111,4 @@ function sheet.new(o)
   return given
 end
 
-return sheet
+return toolbox

@@ -3,8 +3,6 @@ local t = require "harness"
 local kernels = require "toeplab.report.kernels"
 local tl = require "toeplab"
 
-local NAN = 0 / 0
-
 -- ---- Operators --------------------------------------------------------------------------------
 
 local function model_of(o)

@@ -4,7 +4,7 @@ local core = require "toeplab.core"
 local cost = require "toeplab.train.cost"
 local plot = require "toeplab.report.plot"
 local report = require "toeplab.report.table_text"
-local sheet = require "toeplab.report.toolbox"
+local toolbox = require "toeplab.report.toolbox"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 
@@ -279,7 +279,7 @@ end
 local function sheet_in(folder, trials, said)
   local progress = { say = function(_, ...) said[#said + 1] = string.format(...) end }
   progress.warn = progress.say
-  return sheet.new { folder = folder, name = "bounds", scale = "smoke", progress = progress,
+  return toolbox.new { folder = folder, name = "bounds", scale = "smoke", progress = progress,
     text = "-- bounds.lua: is it so,\n-- or not?\n--\n-- More.\nlocal x", trials = trials }
 end
 

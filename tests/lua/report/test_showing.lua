@@ -1,19 +1,16 @@
 -- test_showing.lua: what toeplab plot and report show: lines through the right numbers, and pages
 -- that hold every text as it is and nothing foreign.
 local t = require "harness"
-local core = require "toeplab.core"
 local curves = require "toeplab.report.curves"
-local dossier = require "toeplab.report.summary"
-local gathered = require "toeplab.report.groups"
+local summary = require "toeplab.report.summary"
+local groups = require "toeplab.report.groups"
 local html = require "toeplab.report.html"
-local measured = require "toeplab.report.answers"
+local answers = require "toeplab.report.answers"
 local pages = require "toeplab.report.page"
 local plot = require "toeplab.report.plot"
 local records = require "toeplab.store.records"
 local stats = require "toeplab.report.stats"
 local sweeps = require "sweeps"
-
-local NAN = 0 / 0
 
 -- A store with two settings and three seeds of each; the loss of seed s at step i is i + s, ten
 -- times that with decay "learnable". change: of the list of trials before they are written.
@@ -53,7 +50,7 @@ end
 
 t.test("trials that differ in the seed are one line, with their range", function()
   with_store(function(store, ids)
-    local spec = curves.steps(gathered.set(store, ids), "loss")
+    local spec = curves.steps(groups.set(store, ids), "loss")
     t.eq(names(spec), { "decay=0.9", "decay=learnable" })
     t.eq(spec.series[1].x, { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 })
     t.eq({ spec.series[1].y[4], spec.series[1].low[4], spec.series[1].high[4] }, { 6, 5, 7 })
@@ -64,7 +61,7 @@ end)
 
 t.test("each trial by itself, and means over other keys", function()
   with_store(function(store, ids)
-    local set = gathered.set(store, ids, true)
+    local set = groups.set(store, ids, true)
     local spec = curves.steps(set, "loss", { each = true })
     t.eq(#spec.series, 6)
     t.eq(spec.series[2].name, "decay=0.9 seed=2")
@@ -80,7 +77,7 @@ end)
 
 t.test("a trial that is not done is not in the mean, but is drawn", function()
   with_store(function(store, ids)
-    local spec = curves.steps(gathered.set(store, ids), "loss")
+    local spec = curves.steps(groups.set(store, ids), "loss")
     t.eq(#spec.series, 3)
     t.eq({ spec.series[1].y[1], spec.series[1].low[1], spec.series[1].high[1] }, { 2.5, 2, 3 })
     t.ok(spec.series[2].dashed and not spec.series[2].name)
@@ -93,7 +90,7 @@ t.test("rollbacks and prunings are marked on their lines", function()
   with_store(function(store, ids)
     store:rows("INSERT INTO events (trial, step, kind) VALUES (?, 7, 'rollback')", { ids[5] })
     store:rows("INSERT INTO events (trial, step, kind) VALUES (?, 3, 'retry')", { ids[1] })
-    local spec = curves.steps(gathered.set(store, ids), "loss")
+    local spec = curves.steps(groups.set(store, ids), "loss")
     local mark = spec.series[3]
     t.eq(#spec.series, 3)
     t.eq(mark.style, "points")
@@ -113,11 +110,11 @@ t.test("long series are thinned and keep their extremes", function()
         end
       end
     end)
-    local spec = curves.steps(gathered.set(store, { ids[1] }), "loss")
+    local spec = curves.steps(groups.set(store, { ids[1] }), "loss")
     local s = spec.series[1]
     t.ok(#s.x <= 402 and #s.x > 100, #s.x)
     t.eq(math.max(table.unpack(s.y)), 1e6)
-    spec = curves.steps(gathered.set(store, { ids[1], ids[2] }), "loss")
+    spec = curves.steps(groups.set(store, { ids[1], ids[2] }), "loss")
     t.ok(#spec.series[1].x <= 402 and #spec.series[1].x > 100, #spec.series[1].x)
     t.eq(spec.series[1].y[#spec.series[1].y], 1)
   end)
@@ -128,7 +125,7 @@ t.test("a seed that diverged leaves a gap, not the mean of the others", function
     store:rows("UPDATE metrics SET value = NULL WHERE trial = ? AND name = 'loss' AND step = 4",
       { ids[2] })
     store:rows("UPDATE metrics SET value = NULL WHERE trial = ? AND name = 'ppl'", { ids[2] })
-    local set = gathered.set(store, ids)
+    local set = groups.set(store, ids)
     local y = curves.steps(set, "loss").series[1].y
     t.ok(y[4] ~= y[4] and y[5] == 7)
     local spec = curves.against(set, "ppl", "decay")
@@ -138,15 +135,15 @@ end)
 
 t.test("last values against a key: numbers in order, words by name, with intervals", function()
   with_store(function(store, ids)
-    local spec = curves.against(gathered.set(store, ids), "ppl", "decay")
+    local spec = curves.against(groups.set(store, ids), "ppl", "decay")
     t.eq(spec.xnames, { "0.9", "learnable" })
     t.eq(spec.series[1].x, { 1, 2 })
     t.eq(spec.series[1].y, { 20, 20 })
     t.eq(spec.series[1].error[1], stats.interval({ 10, 20, 30 }).half, 1e-12)
-    spec = curves.against(gathered.set(store, ids), "ppl", "decay", { by = { "seed" } })
+    spec = curves.against(groups.set(store, ids), "ppl", "decay", { by = { "seed" } })
     t.eq({ spec.series[1].x, spec.series[2].x, spec.series[3].x },
       { { 0.94, 1.94 }, { 1, 2 }, { 1.06, 2.06 } }, 1e-12) -- beside each other
-    spec = curves.against(gathered.set(store, ids), "ppl", "seed", { logx = true })
+    spec = curves.against(groups.set(store, ids), "ppl", "seed", { logx = true })
     t.eq(spec.series[1].x, { 1, 2, 3 })
     t.eq(spec.series[1].y, { 10, 20, 30 })
     t.eq(spec.logx, true)
@@ -156,19 +153,19 @@ end)
 
 t.test("metrics that end in numbers are one line", function()
   with_store(function(store, ids)
-    local spec = curves.at(gathered.set(store, ids), "ppl@", { logx = true })
+    local spec = curves.at(groups.set(store, ids), "ppl@", { logx = true })
     t.eq(spec.series[1].x, { 64, 512 })
     t.eq(spec.series[1].y, { 2, 4 })
     t.eq(spec.logx, 2)
     t.eq(spec.ylabel, "ppl")
-    t.raises(curves.at, "no metrics 'pl@NUMBER'; did you mean 'ppl@'", gathered.set(store, ids),
+    t.raises(curves.at, "no metrics 'pl@NUMBER'; did you mean 'ppl@'", groups.set(store, ids),
       "pl@")
   end)
 end)
 
 t.test("names that are not there are told with the nearest", function()
   with_store(function(store, ids)
-    local set = gathered.set(store, ids)
+    local set = groups.set(store, ids)
     t.raises(curves.steps, "no metric 'los'; did you mean 'loss'", set, "los")
     t.raises(curves.steps, "no key 'decy'; did you mean 'decay'", set, "loss", { by = { "decy" } })
     t.raises(curves.against, "no key 'widht'; did you mean 'width'", set, "loss", "widht")
@@ -177,9 +174,9 @@ end)
 
 t.test("the same trial by older code is left out, unless each is asked for", function()
   with_store(function(store, ids)
-    local set = gathered.set(store, ids)
+    local set = groups.set(store, ids)
     t.eq({ #set.trials, set.older }, { 6, 1 })
-    set = gathered.set(store, ids, true)
+    set = groups.set(store, ids, true)
     t.eq({ #set.trials, set.older }, { 7, 0 })
     local seen = {}
     for _, s in ipairs(curves.steps(set, "loss", { each = true }).series) do
@@ -193,7 +190,7 @@ end)
 
 t.test("pictures of experiments, their keys and bands are drawn", function()
   with_store(function(store, ids, folder)
-    local set, path = gathered.set(store, ids), folder .. "/a.svg"
+    local set, path = groups.set(store, ids), folder .. "/a.svg"
     t.ok(plot.svg(path, curves.steps(set, "loss")))
     local svg = t.read(path)
     t.ok(svg:find "fill%-opacity" and svg:find "decay=learnable")
@@ -238,7 +235,7 @@ end)
 local hostile = "<script>alert('x')</script>"
 
 local function page_of(store)
-  local pool = assert(measured.pool(store, "experiment", "decay", {}))
+  local pool = assert(answers.pool(store, "experiment", "decay", {}))
   return pages.sweep(store, pool)
 end
 
@@ -270,10 +267,10 @@ end)
 
 t.test("of many trials the first are shown, all are counted, and no failure is missed", function()
   with_store(function(store, ids)
-    local most = dossier.MOST
-    dossier.MOST = 2
+    local most = summary.MOST
+    summary.MOST = 2
     local page = page_of(store)
-    dossier.MOST = most
+    summary.MOST = most
     t.ok(page:find("5 done, 1 failed", 1, true) and page:find("6 trials: the last value of each "
       .. "metric; the first 2 of them", 1, true))
     t.ok(page:find("There are more than 2 trials", 1, true))
