@@ -1,5 +1,5 @@
--- models/recurrent.lua: a causal model that is given its text position after position: each TNO
--- in it becomes a recurrence (core.recurrence), everything else sees one position at a time anyway.
+-- models/recurrent.lua: runs a causal model position by position: each TNO in it becomes a
+-- recurrence (core.recurrence); the other layers treat every position by itself anyway.
 --
 --   local session = recurrent.new(model:eval(), { method = "etsc", lags = 1000 })
 --   local states = session:hidden(core.ids { { 5, 2, 7 } })   -- of the first three positions

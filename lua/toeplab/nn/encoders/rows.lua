@@ -1,5 +1,5 @@
--- nn/encoders/rows.lua: what encoders that are tables share: rows put at lags, and rows
--- interpolated.
+-- nn/encoders/rows.lua: functions for encoders that hold a table: they place its rows at lags, or
+-- interpolate between them.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
