@@ -80,6 +80,42 @@ t.test("every function of the engine is in toeplab-lua.7", function()
   end
 end)
 
+-- The paths in a page of Markdown: its links, and words in backquotes that begin with a folder of the
+-- tree. Words like NAME stand for any name.
+local function paths_in(text)
+  local list, folders = {}, { core = 1, backends = 1, lua = 1, experiments = 1, tests = 1, docs = 1,
+    results = 1 }
+  for path in text:gmatch "%]%(([^)#:]+)%)" do list[#list + 1] = path end
+  for path in text:gmatch "`([%w_./-]+)`" do
+    if folders[path:match "^(%w+)/"] and not path:find "%u%u" then list[#list + 1] = path end
+  end
+  return list
+end
+
+t.test("every path that the README and the pages of docs name exists", function()
+  local top = docs .. "../"
+  local pages = { top .. "README.md", top .. "experiments/README.md" }
+  for _, name in ipairs(tl.sys.list(docs)) do
+    if name:find "%.md$" then pages[#pages + 1] = docs .. name end
+  end
+  t.ok(#pages >= 6, #pages .. " pages")
+  local count = 0
+  for _, page in ipairs(pages) do
+    local folder = page:match "^(.*)/"
+    for _, path in ipairs(paths_in(t.read(page))) do
+      count = count + 1
+      t.ok(tl.sys.exists(top .. path) or tl.sys.exists(folder .. "/" .. path),
+        page .. " names " .. path)
+    end
+  end
+  t.ok(count > 40, count .. " paths")
+end)
+
+t.test("the README is read in five minutes", function()
+  local _, lines = t.read(docs .. "../README.md"):gsub("\n", "")
+  t.ok(lines <= 130, lines .. " lines")
+end)
+
 -- The names in a part of the library: those that it says are known when asked for another.
 local function names_in(part)
   local list = {}
