@@ -80,8 +80,8 @@ t.test("every function of the engine is in toeplab-lua.7", function()
   end
 end)
 
--- The paths in a page of Markdown: its links, and words in backquotes that begin with a folder of the
--- tree. Words like NAME stand for any name.
+-- The paths in a page of Markdown: its links, and words in backquotes that begin with a folder of
+-- the tree. Words like NAME stand for any name.
 local function paths_in(text)
   local list, folders = {}, { core = 1, backends = 1, lua = 1, experiments = 1, tests = 1, docs = 1,
     results = 1 }
