@@ -118,7 +118,7 @@ t.test("what cannot be stepped is refused with its name and the reason", functio
   refused({ structure = "attention+glu" }, "%(GatedAttention%) attends")
   refused({ positions = "sinusoidal" }, "position %(Sinusoidal%) adds numbers that depend")
   refused({ causal = false }, "tno %(TNO%) is not causal")
-  for name, want in pairs { classifier = "classifies a whole", mlm = "sees later positions" } do
+  for name, want in pairs { classifier = "classifies a whole", mlm = "is not causal" } do
     local model = tl.models["tnn_" .. name] { vocab = 5, classes = name ~= "mlm" and 3 or nil,
       layers = 1, dim = 4, rpe_dim = 4 }
     t.raises(recurrent.operators, "the model %(%w+%) " .. want, model)

@@ -270,7 +270,7 @@ t.test("byte pairs of a size are learnt once, and again when the file is damaged
   t.ok(said:find("^warning: .*damaged or truncated.*learnt again\n") and said:sub(-#first) == first,
     said)
   t.ok(read(path) == whole)
-  t.ok(run("TOEPLAB_CACHE=", code):find "no folder to keep learnt merges in")
+  t.ok(run("TOEPLAB_CACHE=", code):find "no folder to store learnt merges in")
 end)
 
 -- ---- The command --------------------------------------------------------------------------------
