@@ -74,11 +74,7 @@ end
 -- Returns the options of a preset, overridden by those in more. An unknown name is an error.
 function presets.options(name, more)
   local found = by_name[name]
-  if not found then
-    local names = suggest.keys(by_name)
-    error(("there is no preset '%s'%s (known: %s)"):format(tostring(name),
-      suggest.hint(tostring(name), names), table.concat(names, ", ")), 0)
-  end
+  if not found then error(select(2, suggest.choose("preset", name, suggest.keys(by_name))), 0) end
   local options = {}
   for key, value in pairs(found.options) do options[key] = value end
   for key, value in pairs(more or {}) do options[key] = value end

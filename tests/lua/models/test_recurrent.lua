@@ -127,7 +127,7 @@ t.test("what cannot be stepped is refused with its name and the reason", functio
   local Own = nn.class("Own", {}, {})
   function Own.forward(_, x) return x end
   local function own() return Own() end
-  refused({ mixer = own }, "%(Own%) may mix positions .* set Own%.stepwise = true")
+  refused({ mixer = own }, "%(Own%) may mix positions; .* set Own%.stepwise = true")
   Own.stepwise = true
   t.ok(difference(model_of { mixer = own }, { lags = 8 }, 8) < 1e-5)
   local function mixer(f) return function(d) return nn.Sequential { nn.Linear(d, d), f } end end

@@ -315,7 +315,7 @@ end)
 t.test("wrong texts", function()
   local wrong = {
     empty = { "", "empty%.txt: is empty" },
-    binary = { "one\ntwo\n\0\1\2", "binary%.txt: line 3 has the byte 0x00: this is no UTF%-8" },
+    binary = { "one\ntwo\n\0\1\2", "binary%.txt: line 3 has the byte 0x00: this is not UTF%-8" },
     latin = { "a\nb\ncaf\xe9 x\n", "latin%.txt: line 3 has the byte 0xe9" },
     truncated = { "one\neuro \xe2\x82", "truncated%.txt: line 2 has the byte 0xe2" },
     far = { ("x\n"):rep(900000) .. "\xff\n", "far%.txt: line 900001 has the byte 0xff" },
