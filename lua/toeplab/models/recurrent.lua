@@ -79,8 +79,9 @@ local function visit(module, name, seen, found)
     return
   end
   if not (stepwise[class] or class.stepwise) then
-    refuse(name, "(%s) %s", module.kind, reasons[module.kind] or "may mix positions; if it does not, "
-      .. "apart from its submodules, set " .. module.kind .. ".stepwise = true")
+    refuse(name, "(%s) %s", module.kind, reasons[module.kind]
+      or ("may mix positions; if only its submodules may, set %s.stepwise = true"):format(
+        module.kind))
   end
   if class == nn.Sequential then check_steps(module, name) end
   for _, field in ipairs(module:fields()) do
