@@ -50,7 +50,6 @@ function Progress:clear()
   self.shown = false
 end
 
--- Whether it is time for the next line.
 local function due(self)
   return core.sys.clock() - self.last >= (self.tty and 0.1 or self.every)
 end
@@ -82,7 +81,6 @@ function Progress:say(format, ...)
   self.out:flush()
 end
 
--- Prints such a message unless quiet.
 function Progress:note(format, ...)
   if not self.quiet then self:say(format, ...) end
 end

@@ -30,7 +30,6 @@ function streams.with(value, fn, ...)
   return fn(...)
 end
 
--- Returns the seed that the streams were started from.
 function streams.seed_of() return seed end
 
 -- Returns the stream of a purpose, such as "init" or "dropout", which the first call makes.

@@ -10,6 +10,9 @@ local suggest = require "toeplab.base.suggest"
 
 local published = {}
 
+-- The functions below translate the name of a published parameter, or return nil for an unknown
+-- one.
+
 local function rpe(name)
   local layer, place, rest = name:match "^layers%.(%d+)%.([02])%.(.*)$"
   if layer then

@@ -40,7 +40,6 @@ local function blocks()
   }
 end
 
--- Returns the options of the Toeplitz operators.
 local function operators()
   return {
     { "encoder", field { type = "class|function|string", default = "mlp",
@@ -164,7 +163,6 @@ local function attention(o)
   return nn.GatedAttention(o.dim, more)
 end
 
--- Makes one block from the resolved options o.
 function stack.block(o)
   local isgtu = o.structure:find "^gtu" ~= nil
   local token = o.mixer and o.mixer(o.dim) or (isgtu and gtu or attention)(o)

@@ -133,7 +133,6 @@ local largest = cache.reading(function(gamma) return core.no_grad(gamma.amax, ga
 -- than from the options, because Module:load may have replaced it.
 function Coefficients:largest_gamma() return largest(self.layer.decay:value()) end
 
--- Returns the record of length n.
 function Coefficients:at(n)
   if self.layer.opt.horizon then
     local gamma = self:largest_gamma()

@@ -23,12 +23,11 @@ local function without_init(fn, ...)
   return fn(...)
 end
 
--- Fills t with U(low, high) and returns it.
+-- The two initialisers below fill t and return it. They do nothing within without_init.
 function init.uniform(t, low, high)
   return drawing and streams.get("init"):uniform(t, low, high) or t
 end
 
--- Fills t with N(mean, deviation^2) and returns it.
 function init.normal(t, mean, deviation)
   return drawing and streams.get("init"):normal(t, mean, deviation) or t
 end

@@ -79,7 +79,6 @@ function BatchNorm:forward(x)
     self.training, self.opt.momentum, self.opt.eps)
 end
 
--- y = x.
 local NoNorm = class("NoNorm", { dim = "int" }, { "dim" })
 
 function NoNorm:forward(x)

@@ -242,7 +242,6 @@ function datasets.names()
   return names
 end
 
--- Returns the folder TOEPLAB_DATA, or nil if it is not set.
 function datasets.folder()
   local folder = os.getenv("TOEPLAB_DATA")
   return folder and folder ~= "" and folder or nil
@@ -319,14 +318,12 @@ function datasets.state(set, check)
   return worst
 end
 
--- Returns the path of a set's archive in TOEPLAB_DATA, or nil.
 function datasets.archive(set)
   local folder = datasets.folder()
   local path = folder and set.archive and folder .. "/" .. set.archive[1]
   return path and core.sys.exists(path) and path or nil
 end
 
--- Whether the program that prints a set is installed.
 function datasets.installed(set)
   return set.program ~= nil and shell.on_path(set.program:match("^%S+"))
 end

@@ -114,7 +114,6 @@ function source.each(part, plain, fn)
   end
 end
 
--- Returns the whole content of a part.
 function source.text(part)
   local read, file <close> = reader(part)
   return read(part.bytes)
