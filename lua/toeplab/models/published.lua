@@ -10,8 +10,7 @@ local suggest = require "toeplab.base.suggest"
 
 local published = {}
 
--- The functions below translate the name of a published parameter, or return nil for an unknown
--- one.
+-- The functions below translate the names of published parameters, and return nil for unknown ones.
 
 local function rpe(name)
   local layer, place, rest = name:match "^layers%.(%d+)%.([02])%.(.*)$"

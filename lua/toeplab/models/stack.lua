@@ -88,7 +88,7 @@ end
 
 local Field = getmetatable(field { default = 0 })
 
--- Returns a copy of a declared option with another default, without its help text.
+-- Returns a copy of a declared option, without its help text and with the default own unless nil.
 local function with_default(declared, own)
   if getmetatable(declared) ~= Field then
     if own == nil then return declared end

@@ -78,7 +78,7 @@ function tokenizer.learn(part, vocab_size, path, watch)
   blame_input("corpus " .. part.name, core.bpe_train, counter, vocab_size, path)
 end
 
--- Returns the file of the merges of the training part, and its vocabulary, if the file was read.
+-- Returns the file of the merges of the training part, and its vocabulary.
 -- The merges are taken from the cache, or learnt now.
 local function learnt(part, o)
   local size = o.vocab_size
