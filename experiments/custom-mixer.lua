@@ -1,5 +1,5 @@
--- custom-mixer.lua: can a token mixer of one's own take the place of the TNN's? How to write one is
--- told in docs/mixer.lua; here a gated short convolution stands beside the GTU.
+-- custom-mixer.lua: can a user's own token mixer replace that of the TNN? It compares a gated short
+-- convolution with the GTU; docs/mixer.lua explains how to write a mixer.
 local tl = require "toeplab"
 local nn = tl.nn
 

@@ -1,11 +1,11 @@
 -- lra.lua: which classifies long sequences better, TNN, SKI-TNN (as its paper defines it, and as
 -- its published code computes it) or FD-TNN, with one configuration for all of them?
 --
--- ListOps needs nothing (task=listops); what IMDB needs is told by toeplab data imdb. scale=paper
--- takes the published lengths and steps, and a machine for them.
+-- ListOps is generated (task=listops); toeplab data imdb tells how to get IMDB. scale=paper has the
+-- published lengths and numbers of steps, and needs a machine for them.
 local tl = require "toeplab"
 
--- What a model is, apart from the sizes that all share. The decay of tnn is that of TNN's Table 4.
+-- The options in which the models differ. For ListOps tnn also has the decay of TNN's Table 4.
 local models = {
   tnn = { backend = "rac", encoder = "lra", max_lag = 1024 },
   ski = { backend = "ski", encoder = "piecewise" },
@@ -13,7 +13,7 @@ local models = {
   fd = { backend = "fd", encoder = "mlp" },
 }
 
--- Reviews for a trial of seconds.
+-- Returns generated reviews, for the scale smoke.
 local function reviews(count)
   local lines, words = {}, { [0] = "dull and slow ", "bright and quick " }
   for i = 1, count do
@@ -23,7 +23,7 @@ local function reviews(count)
   return "text:" .. table.concat(lines, "\n")
 end
 
--- The options of the model c.model of this configuration.
+-- Returns the options of the model c.model.
 local function options_of(c, data)
   local m = models[c.model]
   local o = {
@@ -40,7 +40,7 @@ local function options_of(c, data)
   return o
 end
 
--- What c.task is: {train=, valid=, test=, vocab=, classes=}, and the learning rate for it.
+-- Returns the task c.task, {train=, valid=, test=, vocab=, classes=}, and its learning rate.
 local function open(c)
   if c.task == "listops" then
     return tl.tasks.listops { length = c.listops_length, min_length = c.listops_shortest,
@@ -56,13 +56,13 @@ return tl.experiment "lra" {
   fixed = {
     layers = 2, dim = 64, expand = 1.0, glu_dim = 96, rpe_dim = 16, dropout = 0.0,
     inducing = 64, taps = 32, lambda = 0.99,
-    init = "torch",            -- the published start N(0,0.02) takes longer than these runs
+    init = "torch",            -- with the published N(0,0.02) these runs would be too short
     batch = 16, warmup = 40, weight_decay = 0.0, clip = 1.0, -- the published runs do not clip
     listops_length = 512, listops_shortest = 33, listops_train = 96000, listops_lr = 5e-3,
     listops_steps = 2000,
     imdb_length = 1024, imdb_valid = 2000, imdb_test = 2000, imdb_lr = 5e-3, imdb_steps = 800,
-    evaluations = 4,           -- on the validation part; the best of these is tested
-    examples = 1000,           -- of the validation and the training part, at each of them
+    evaluations = 4,           -- on the validation part; the best model of these is tested
+    examples = 1000,           -- used of the validation and training parts per evaluation
   },
   grid = { task = { "listops", "imdb" }, model = { "tnn", "ski", "ski-published", "fd" } },
   seeds = 3,
@@ -111,7 +111,7 @@ return tl.experiment "lra" {
     for step in t:steps(steps, model, opt) do
       local began = tl.sys.clock()
       local loss, info = tl.classify.step(model, opt, data.train:batch(step, c.batch))
-      if step > 3 then spent, timed = spent + tl.sys.clock() - began, timed + 1 end -- after plans
+      if step > 3 then spent, timed = spent + tl.sys.clock() - began, timed + 1 end -- plans exist
       t:log { loss = loss, train_accuracy = info.accuracy, lr = info.lr }
       if step % every == 0 or step == steps then
         local accuracy, nats = tl.classify.accuracy(model, data.valid, c.batch, c.examples)
@@ -120,7 +120,7 @@ return tl.experiment "lra" {
       end
     end
 
-    local peak, step, wrong = tl.memory().peak - before, t:load_best() -- without the data
+    local peak, step, wrong = tl.memory().peak - before, t:load_best() -- peak excludes the data
     t:log { best_step = step, best_val_accuracy = 1 - wrong, parameters = (model:count()),
       final_train_accuracy = tl.classify.accuracy(model, data.train, c.batch, c.examples),
       test_accuracy = tl.classify.accuracy(model, data.test, c.batch),
@@ -128,7 +128,7 @@ return tl.experiment "lra" {
     if timed > 0 then t:log { steps_per_second = timed / spent } end
   end,
 
-  -- A line per task and model: means over the seeds, and the range of the test accuracy.
+  -- Prints a line per task and model: means over the seeds, and the test accuracy of each seed.
   report = function(trials, report)
     local columns = { "final_train_accuracy", "best_val_accuracy", "test_accuracy", "chance",
       "steps_per_second", "peak_mib", "parameters" }

@@ -1,15 +1,16 @@
--- mlm.lua: how well do small bidirectional TNNs, SKI-TNNs and FD-TNNs tell the masked tokens of
+-- mlm.lua: how well do small bidirectional TNNs, SKI-TNNs and FD-TNNs predict the masked tokens of
 -- WikiText-2, trained alike? (SKI, Figures 8 and 9)
 --
--- It needs toeplab data fetch wikitext-2. The tokens are 1,024 byte pairs learnt from it, so that
--- most of a step's time is the model's and not the output's. scale=paper has the published sizes
--- and steps, with words as tokens; the published runs had GPT-2's byte pairs of WikiText-103.
+-- It needs toeplab data fetch wikitext-2. The tokens are 1,024 byte pairs learnt from that text, so
+-- that a step spends most of its time in the blocks and not in the output map. scale=paper has the
+-- published sizes and steps, with words as tokens; the published runs had GPT-2's byte pairs of
+-- WikiText-103.
 local tl = require "toeplab"
 
 local words = ("the old man of the sea told the young man a tale of the sea .\n"
   .. "the young man told it to the moon , and the moon to the old sea .\n"):rep(60)
 
--- What a model is, apart from the sizes that all share. SKI and FD have no decay.
+-- The options in which the models differ. SKI and FD have no decay.
 local models = {
   tnn = { backend = "rac", encoder = "mlp", decay = 0.99 },
   ski = { backend = "ski", encoder = "piecewise", decay = "none" },
@@ -84,7 +85,7 @@ return tl.experiment "mlm" {
     for step in t:steps(c.steps, model, opt) do
       local began = tl.sys.clock()
       local loss, info = tl.masking.step(model, opt, data:batch(step))
-      if step > 3 then spent, timed = spent + tl.sys.clock() - began, timed + 1 end -- after plans
+      if step > 3 then spent, timed = spent + tl.sys.clock() - began, timed + 1 end -- plans exist
       t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
       if step % every == 0 or step == c.steps then
         local ppl = tl.masking.perplexity(model, valid, c.valid_batches)
@@ -93,7 +94,7 @@ return tl.experiment "mlm" {
       end
     end
 
-    local peak, step, ppl = tl.memory().peak - before, t:load_best() -- without the data
+    local peak, step, ppl = tl.memory().peak - before, t:load_best() -- peak excludes the data
     t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()),
       test_ppl = tl.masking.perplexity(model, test), peak_mib = peak / 2 ^ 20 }
     if timed > 0 then t:log { steps_per_second = timed / spent } end

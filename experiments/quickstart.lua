@@ -22,7 +22,8 @@ local function corpus(c)
   return tl.corpus(c.corpus, { length = c.length, batch = c.batch, valid = 0.0, test = 0.05 })
 end
 
--- Decay rates from low to high, evenly spaced in log(1 - decay): each channel has its own reach.
+-- Returns decay rates from low to high, evenly spaced in log(1 - decay), so that every channel
+-- looks back by another distance.
 local function decays(low, high, channels)
   local first, last, list = math.log(1 - low), math.log(1 - high), {}
   for i = 1, channels do
@@ -37,13 +38,13 @@ return tl.experiment "quickstart" {
     corpus = "bible-kjv",
     layers = 4, dim = 128, expand = 2, glu_dim = 192, mixer_norm = "simplermsnorm",
     rpe_dim = 32, rpe_layers = 2, rpe_input = "sincos",
-    decay_low = 0.3, decay_high = 0.98,        -- channels from a few characters to a few hundred
+    decay_low = 0.3, decay_high = 0.98,        -- channels look back a few to a few hundred letters
     backend = "rac",
     length = 256, batch = 8, steps = 2400,
     lr = 5e-3, warmup = 60, weight_decay = 0.1, clip = 1.0,
     lengths = { 256, 512, 1024, 2048 },        -- where the trained model is evaluated
-    ngram_first = 4, ngram_last = 6,           -- orders of the n-grams beside it
-    prompt = "In the beginning", sample = 500, -- characters to write
+    ngram_first = 4, ngram_last = 6,           -- orders of the n-grams to compare with
+    prompt = "In the beginning", sample = 500, -- characters to generate
     temperature = 0.8,
   },
 
@@ -69,7 +70,7 @@ return tl.experiment "quickstart" {
     for _, length in ipairs(c.lengths) do within("lengths", length, 1, data.test:numel()) end
     for _, key in ipairs { "sample", "temperature" } do least(key, c[key], 0) end
     least("the prompt's length", #c.prompt, 1)
-    data.vocab:encode(c.prompt) -- says which character no text of the corpus has
+    data.vocab:encode(c.prompt) -- an error if a character does not occur in the corpus
   end,
 
   trial = function(t, c)
@@ -89,7 +90,8 @@ return tl.experiment "quickstart" {
     t:say("%d characters to train on, %d to test on; %d parameters", data.train:numel(),
       data.test:numel(), model:count())
 
-    -- The training loop. After a kill it goes on from the last checkpoint, bit for bit.
+    -- The training loop. After a kill it resumes from the last checkpoint with bitwise equal
+    -- results.
     for step in t:steps(c.steps, model, opt, data) do
       local ids = data:batch(step)                            -- [batch, n+1]
       local inputs, targets = ids:narrow(2, 1, n), ids:narrow(2, 2, n)
@@ -113,7 +115,7 @@ return tl.experiment "quickstart" {
       { tokens = c.sample, temperature = c.temperature, window = n }))
   end,
 
-  -- Bits per character on the last 5 % of the text, and what the model writes.
+  -- Prints the bits per character on the last 5 % of the text, and the generated sample.
   report = function(trials, report)
     for _, t in ipairs(trials) do
       local c, rows = t.config, {}

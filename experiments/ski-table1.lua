@@ -1,14 +1,14 @@
 -- ski-table1.lua: does a causal frequency domain TNN predict text as well as a TNN, with one
 -- configuration for both? (SKI, Table 1 and Figure 7)
 --
--- SKI has no useful causal form (its Appendix B): experiments/mlm.lua has all three, bidirectional
--- (Figures 8 and 9).
+-- SKI has no useful causal form (its Appendix B), so it is absent here; experiments/mlm.lua
+-- compares all three in bidirectional models (Figures 8 and 9).
 local tl = require "toeplab"
 
 return tl.experiment "ski-table1" {
   answers = "ski/table1",
   fixed = tl.lm.fixed { layout = "A", backend = false, decay = false, lr = false },
-  zip = { -- the learning rates are the published ones, twice as high for FD
+  zip = { -- as in the published runs, FD has twice the learning rate
     backend = { "rac", "fd" }, decay = { 0.99, "none" }, lr = { 3e-3, 6e-3 },
   },
   seeds = 3,

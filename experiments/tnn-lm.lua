@@ -1,20 +1,20 @@
 -- tnn-lm.lua: do the language models of TNN's Tables 2 and 7 to 10, trained on WikiText-103 as they
 -- were, reach the published perplexities, at the training length and beyond it?
 --
--- It takes WikiText-103 (toeplab data fetch wikitext-103-raw gpt2-bpe) and a machine that makes
--- 3.3e9 tokens in a time one can wait for. preset=gtu-only-9,without-rpe-5 trains other rows;
--- toeplab model tnn_lm --presets lists them.
+-- It needs WikiText-103 (toeplab data fetch wikitext-103-raw gpt2-bpe) and a machine that can train
+-- on 3.3e9 tokens. preset=gtu-only-9,without-rpe-5 trains other rows; toeplab model tnn_lm
+-- --presets lists them.
 local tl = require "toeplab"
 
 return tl.experiment "tnn-lm" {
   answers = "tnn/table2",
   fixed = {
-    corpus = "wikitext-103-raw", tokenizer = "gpt2", vocab_size = 8192, -- of tokenizer bpe
-    layers = 0, dim = 512,                          -- layers 0: those of the preset
+    corpus = "wikitext-103-raw", tokenizer = "gpt2", vocab_size = 8192, -- for tokenizer bpe only
+    layers = 0, dim = 512,                          -- layers = 0 takes those of the preset
     backend = "rac",
     length = 512, batch = 128, micro = 8, steps = 50000,
-    kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-8,      -- of Adam
-    weight_decay = 0.2, clip = 1.0,                           -- TNN; the papers' others: 0.1
+    kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-8,      -- options of Adam
+    weight_decay = 0.2, clip = 1.0,                           -- other models of the papers: 0.1
     lr = 5e-4, schedule = "inverse_sqrt", warmup = 4000, warmup_init_lr = 1e-7,
     lengths = { 512, 768, 1024, 1280, 1536, 1792, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 9216,
       10240, 11264, 12288, 13312, 14336 },

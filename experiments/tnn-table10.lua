@@ -1,4 +1,4 @@
--- tnn-table10.lua: what do decay rates cost at the training length, and save beyond it?
+-- tnn-table10.lua: how do decay rates change the perplexity at the training length, and beyond it?
 -- (TNN, Tables 10 and 15)
 local tl = require "toeplab"
 

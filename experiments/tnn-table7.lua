@@ -1,14 +1,15 @@
--- tnn-table7.lua: does a language model need the GTU, the GLU, or attention instead? (TNN, Table 7)
+-- tnn-table7.lua: does a language model need the GTU and the GLU, and is attention better? (TNN,
+-- Table 7)
 --
--- The published attention has neither a mask nor positions: it sees the tokens that it is to
--- predict. Beside it stand attention with a mask, and with a mask and ALiBi.
+-- The published attention has neither a mask nor positions, so it sees the tokens that it is to
+-- predict. This experiment adds attention with a mask, and with a mask and ALiBi.
 local tl = require "toeplab"
 
 return tl.experiment "tnn-table7" {
   answers = "tnn/table7",
   fixed = tl.lm.fixed { structure = false, layers = false, expand = false, causal = false,
     positions = false },
-  zip = { -- depths for about equal numbers of parameters
+  zip = { -- the depths give about equal numbers of parameters
     structure = { "gtu+glu", "gtu", "attention+glu", "attention+glu", "attention+glu" },
     causal = { true, true, false, true, true },
     positions = { "none", "none", "none", "none", "alibi" },

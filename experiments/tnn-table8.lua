@@ -1,8 +1,8 @@
--- tnn-table8.lua: what should the relative position encoder be given: the lag, its share of the
--- length, or sines and cosines of it? (TNN, Table 8)
+-- tnn-table8.lua: which input should the relative position encoder get: the lag, the lag divided by
+-- the length, or sines and cosines of it? (TNN, Table 8)
 --
--- The published rows were not run alike: the lag had decay 0.99, the others none. Here each has
--- both.
+-- The published row with the lag had decay 0.99, the others had none. Here each input is run with
+-- and without the decay.
 local tl = require "toeplab"
 
 return tl.experiment "tnn-table8" {

@@ -5,7 +5,7 @@ local tl = require "toeplab"
 return tl.experiment "tnn-table9" {
   answers = "tnn/table9",
   fixed = tl.lm.fixed { encoder = false, layers = false },
-  zip = { encoder = { "mlp", "table" }, layers = { 3, 2 } }, -- a table has more parameters
+  zip = { encoder = { "mlp", "table" }, layers = { 3, 2 } }, -- fewer, as a table is larger
   seeds = 3,
   scale = tl.lm.scales({
     smoke = { layers = { 1, 1 } },

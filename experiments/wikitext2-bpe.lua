@@ -1,11 +1,11 @@
 -- wikitext2-bpe.lua: does a small causal TNN predict WikiText-2 better in GPT-2's byte pairs or in
--- fewer ones learnt from the text itself? Bits per byte make the two comparable, but that gpt2, as
--- fairseq prepares a text, need not predict the spaces at the ends of lines.
+-- fewer ones learnt from the text itself? Bits per byte make the two comparable, except that
+-- fairseq's preparation for gpt2 removes the spaces at the ends of lines, which bpe must predict.
 local tl = require "toeplab"
 
 return tl.experiment "wikitext2-bpe" {
   fixed = {
-    corpus = "wikitext-2", vocab_size = 8192,    -- of the pairs learnt from the text
+    corpus = "wikitext-2", vocab_size = 8192,    -- tokens learnt from the text
     layers = 4, dim = 256, expand = 2, rpe_dim = 32, rpe_layers = 3, decay = 0.99, dropout = 0.0,
     backend = "rac",
     length = 512, batch = 4, steps = 1500,       -- 1.1 to 1.3 epochs

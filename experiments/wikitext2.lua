@@ -1,5 +1,5 @@
--- wikitext2.lua: how well does a small causal TNN predict WikiText-2 word by word, and what does
--- its decay save, or cost, at eight times the length it was trained at?
+-- wikitext2.lua: how well does a small causal TNN predict WikiText-2 word by word, and how does its
+-- decay change that at up to eight times the training length?
 local tl = require "toeplab"
 
 return tl.experiment "wikitext2" {
@@ -9,7 +9,7 @@ return tl.experiment "wikitext2" {
     backend = "rac",
     length = 512, batch = 2, steps = 2400,       -- 1.2 epochs of 2040 batches
     lr = 2e-3, schedule = "cosine", warmup = 200, end_lr = 4e-5, weight_decay = 0.1, clip = 1.0,
-    patience = 3,                                -- epochs without a better validation part
+    patience = 3,                                -- epochs without improvement before it stops
     lengths = { 512, 1024, 2048, 4096 },         -- where the best model is evaluated
   },
   grid = { decay = { 0.99, "none" } },
@@ -31,7 +31,7 @@ return tl.experiment "wikitext2" {
     tl.lm.test(t, c, model, data)
   end,
 
-  -- Perplexities of the test part, and how each changes from the first length to the last.
+  -- Prints the perplexities of the test part, and their change from the first length to the last.
   report = function(trials, report)
     local lengths, rows = trials[1].config.lengths, {}
     local header = { "decay", "validation" }

@@ -1,9 +1,10 @@
 -- causal-ski.lua: does causal masking cost SKI its advantage over the Fourier transform, as
--- Appendix B of "SKI to go Faster" says and found on graphics processors?
+-- Appendix B of "SKI to go Faster" reports for GPUs?
 --
--- masking=token is the appendix's recursion: x'_i = (W A)_i s_i with sums s_i of W' x up to i, of
--- O(n r) a channel. masking=interval meets A once per inducing point instead of at each token.
--- Forward, coefficients given. The ratio is the time of fft, of the same direction, over the time.
+-- masking=token is the appendix's recursion, x'_i = (W A)_i s_i with sums s_i of W' x up to i,
+-- which costs O(n r) per channel. masking=interval multiplies by A once per inducing point instead
+-- of once per token. The forward pass is timed, with given coefficients. The speed is relative to
+-- fft, causal or bidirectional as the variant is.
 local tl = require "toeplab"
 
 local variants = { "fft", "ski, token", "ski, interval", "fft, bidirectional",
@@ -31,7 +32,7 @@ local function by_variant(trials)
   return map
 end
 
--- Times of fft over those of a variant, by length.
+-- Returns the time of fft divided by that of a variant, by length.
 local function ratios(map, variant)
   local base = map[variant:find "bidirectional" and "fft, bidirectional" or "fft"]
   local list = {}
@@ -46,8 +47,8 @@ return tl.experiment "causal-ski" {
   fixed = {
     lengths = { 256, 512, 1024, 2048, 4096, 8192, 16384, 32768 },
     dim = 64, batch = 1, inducing = 64, taps = 32,
-    budget = 0.5,           -- seconds to time each length for
-    fit_from = 1024,        -- of the exponents
+    budget = 0.5,           -- seconds for timing each length
+    fit_from = 1024,        -- shortest length to which exponents are fitted
   },
   grid = { variant = variants },
   scale = { smoke = { lengths = { 256, 512, 1024 }, dim = 4, budget = 0.02,

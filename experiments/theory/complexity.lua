@@ -1,9 +1,9 @@
 -- complexity.lua: do time and memory of the operators grow with the length as TNN's Table 1 and
 -- "SKI to go Faster" say: n^2 d for a matrix, n d log n for Fourier transforms, n for SKI?
 --
--- One application, forward, coefficients given. A backend stops before the length at which a call
--- would take longer than limit. Exponents are fitted to the lengths from fit_from on, and beside
--- them stand those of the formula over the same lengths.
+-- The forward pass is timed, with given coefficients. A backend stops before the length at which a
+-- call would take longer than limit. Exponents are fitted to the lengths from fit_from on; the
+-- table compares them with those of the formula over the same lengths.
 local tl = require "toeplab"
 
 local backends = { "naive", "matrix", "fft", "ski", "fd" }
@@ -12,7 +12,8 @@ local function loglinear(n) return n * math.log(n) end
 local function linear(n) return n end
 local function ski(n, c) return n + c.inducing * math.log(c.inducing) end
 
--- What the papers say of time and of memory; of memory naive and matrix as the definition needs.
+-- The time and the memory that the papers state; for the memory of naive and matrix, which they do
+-- not, that of the definition.
 local claims = {
   naive = { "n^2 d", squares, "n d", linear }, matrix = { "n^2 d", squares, "n^2 d", squares },
   fft = { "n d log n", loglinear, "n d", linear }, fd = { "n d log n", loglinear, "n d", linear },
@@ -46,9 +47,9 @@ return tl.experiment "complexity" {
   fixed = {
     lengths = { 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536 },
     dim = 16, batch = 1, causal = false, inducing = 64, taps = 32,
-    budget = 0.3,           -- seconds to time each length for
+    budget = 0.3,           -- seconds for timing each length
     limit = 2.0,            -- seconds that a call may take
-    fit_from = 1024,        -- below, a call costs more than its arithmetic
+    fit_from = 1024,        -- at shorter lengths the overhead of a call dominates
   },
   grid = { backend = backends },
   scale = { smoke = { lengths = { 256, 512, 1024, 2048, 4096 }, dim = 4, budget = 0.02,
@@ -59,7 +60,7 @@ return tl.experiment "complexity" {
     local last
     local x, seconds, bytes = {}, {}, {}
     for i, n in ipairs(c.lengths) do
-      if last and last * 4 > c.limit then -- doubling n takes no more than 4 times as long
+      if last and last * 4 > c.limit then -- at twice the n a call takes at most 4 times as long
         t:say("stops before n = %d: a call would take up to %.1f s", n, last * 4)
         break
       end

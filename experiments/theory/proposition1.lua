@@ -1,13 +1,14 @@
 -- proposition1.lua: is the relative position encoder with ReLU piecewise linear, as Proposition 1
 -- of "SKI to go Faster" says, with a norm inside and without one?
 --
--- A piecewise linear function has no second difference but across a kink, and a kink is where a
--- unit of the network starts or stops to be active. So second differences are taken where no unit
--- changes. The norm divides by a length that depends on the input: with it the pieces are curved.
+-- The second differences of a piecewise linear function are 0 except across a kink, which is where
+-- a unit of the network becomes active or inactive. So second differences are taken only where no
+-- unit changes. A norm divides by a length that depends on the input, so with it the pieces are
+-- curved.
 local tl = require "toeplab"
 
--- RPE(points), and for each point which units are active, as a text.
-local function run(rpe, points)
+-- Returns RPE(points), and for each point a text that tells which units are active.
+local function rpe_active(rpe, points)
   local relu, x, active = tl.nn.act.relu, rpe.input(points:reshape(-1, 1)), {}
   local blocks = {}
   for _, layer in rpe.layers:each() do blocks[#blocks + 1] = layer end
@@ -24,7 +25,7 @@ local function run(rpe, points)
   return x:totable(), active
 end
 
--- The greatest second difference over the channels of y at points i-1, i, i+1.
+-- Returns the greatest second difference over the channels of y at points i-1, i, i+1.
 local function bend(y, i)
   local most = 0.0
   for c = 1, #y[i] do most = math.max(most, math.abs(y[i - 1][c] - 2 * y[i][c] + y[i + 1][c])) end
@@ -49,7 +50,7 @@ local function values_of(trials, norm, metric)
   return values
 end
 
--- The curve of a metric over the points of the first trial with this norm.
+-- Returns the curve of a metric over the points of the first trial with this norm.
 local function curve(trials, norm, metric, number)
   for _, t in ipairs(trials) do
     if t.config.norm == norm then
@@ -98,9 +99,9 @@ return tl.experiment "proposition1" {
     local step = 2 * c.reach / (c.points - 1)
     local x = {}
     for i = 1, c.points do x[i] = -c.reach + step * (i - 1) end
-    local y, active = tl.no_grad(run, rpe, tl.tensor(x))
+    local y, active = tl.no_grad(rpe_active, rpe, tl.tensor(x))
     local size, most, free, curved = largest(y), 0.0, 0, 0
-    local noise = 4 * 2.0 ^ -24 / step ^ 2 -- of a second difference, if float32 rounds once
+    local noise = 4 * 2.0 ^ -24 / step ^ 2 -- of a second difference of rounded values
     for i = 1, c.points do t:log({ value = y[i][1] }, i) end
     for i = 2, c.points - 1 do
       if active[i - 1] == active[i] and active[i + 1] == active[i] then

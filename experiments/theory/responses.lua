@@ -1,9 +1,8 @@
--- responses.lua: what do frequency and impulse responses of a frequency domain TNO look like, at
--- random with GeLU and SiLU and trained with ReLU (Figures 4 to 6 of "SKI to go Faster"), and on
--- logarithmic axes, where the floor at j^-2 is seen?
+-- responses.lua: what do frequency and impulse responses of a frequency domain TNO look like, with
+-- random parameters, GeLU and SiLU, and trained with ReLU (Figures 4 to 6 of "SKI to go Faster")?
 --
--- Figure 6 takes the model of a trial if run=ID names one, its TNO of number layer; else it trains
--- a small one.
+-- It also draws them on logarithmic axes, which show that they decay like j^-2. Figure 6 takes TNO
+-- number layer of the model of trial run=ID, or else trains a small model.
 local tl = require "toeplab"
 
 local figures = {
@@ -12,7 +11,8 @@ local figures = {
 }
 local order = { "gelu", "silu", "trained" }
 
--- The causal impulse response [n,c] of the real response h [n+1,c]: t_0 = r_0, t_k = 2 r_k.
+-- Returns the causal impulse response [n,c] of the real response h [n+1,c]: t_0 = r_0, t_k = 2 r_k,
+-- where r is its inverse Fourier transform.
 local function impulse(h, n)
   local rows, channels = h:dim(1), h:dim(2)
   local complex = tl.concat({ h:reshape(rows, channels, 1), tl.zeros(rows, channels, 1) }, 3)
@@ -34,7 +34,7 @@ local function train(t, c)
   return model
 end
 
--- The responses of TNO number c.layer of a model.
+-- Returns the responses of TNO number c.layer of a model.
 local function of_model(model, c)
   local found, count = nil, 0
   for _, part in ipairs(model:modules()) do
@@ -81,9 +81,9 @@ local function log_panel(trial)
     logy = true, key = "bottom left", series = series }
 end
 
--- Over the channels: the mean of j^2 |t_j| at a 16th to a 4th of the length, where the transform
--- does not yet fold the kernel's end back, and the first lag from which all coefficients are under
--- 1 % of their channel's largest.
+-- Returns, over the channels, the mean of j^2 |t_j| for lags j from 1/16 to 1/4 of the length,
+-- where aliasing is small, and the first lag from which on all coefficients are below 1 % of the
+-- largest of their channel.
 local function measure(k)
   local floor, count, settled = 0.0, 0, 0
   for c = 1, #k[1] do
@@ -102,7 +102,7 @@ return tl.experiment "responses" {
   fixed = {
     channels = 16, hidden = 64, rpe_layers = 3, length = 512,
     shown = 6,                           -- channels to draw
-    run = "", layer = 1,                 -- of Figure 6
+    run = "", layer = 1,                 -- trial and TNO for Figure 6
     corpus = "bible-kjv", layers = 2, dim = 64, batch = 4, steps = 200, lr = 3e-3,
   },
   grid = { response = order },

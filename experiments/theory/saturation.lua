@@ -1,14 +1,14 @@
 -- saturation.lua: how far does the relative position encoder of a TNN shape its kernel before it
 -- saturates, at initialisation, and how much does the kernel amplify?
 --
--- The norm behind the first linear map keeps only the direction of w k + b, which tends to that of
--- w as k grows: RPE(k) tends to a constant, at a distance of order 1/k. Beyond some twenty tokens
--- the kernel of an untrained TNN is that constant times gamma^k.
+-- The norm after the first linear map preserves only the direction of w k + b, which tends to that
+-- of w as k grows. So RPE(k) tends to a constant, at a distance of order 1/k, and beyond some
+-- twenty tokens the kernel of an untrained TNN is about that constant times gamma^k.
 local tl = require "toeplab"
 
-local FAR = 1e9 -- a lag at which the encoder is its limit, to float32
+local FAR = 1e9 -- a lag at which the encoder has reached its limit in float32
 
--- |RPE(k) - RPE(far)| / |RPE(far)| over the channels, by lag.
+-- Returns |RPE(k) - RPE(FAR)| / |RPE(FAR)|, norms over the channels, by lag k.
 local function distances(rpe, lags)
   local near, far = rpe(tl.tensor(lags), 2), rpe(tl.tensor { FAR }, 2)
   local off = ((near - far):square():sum(2) / far:square():sum()):sqrt():totable()
@@ -21,8 +21,8 @@ local function quantile(sorted, q)
   return sorted[math.max(1, math.ceil(q * #sorted))]
 end
 
--- The sums over lags 0..n-1 of |RPE(k)| gamma^k, by channel, sorted: what the operator may do to
--- the largest input.
+-- Returns the sums over lags 0..n-1 of |RPE(k)| gamma^k by channel, sorted: the largest factor by
+-- which the operator may amplify its input.
 local function gains(rpe, n, gamma)
   local weights = tl.exp(tl.range(0, n - 1) * math.log(gamma)):reshape(-1, 1)
   local list = (rpe(tl.range(0, n - 1), n):abs() * weights):sum(1):totable()
@@ -30,7 +30,7 @@ local function gains(rpe, n, gamma)
   return list
 end
 
--- Means and deviations over seeds of the distance, by lag.
+-- Returns means and standard deviations of the distance over the seeds, by lag.
 local function over_seeds(trials, report, layers)
   local values, result = {}, {}
   for _, t in ipairs(trials) do
@@ -90,7 +90,7 @@ local function gain_table(trials, report, layers)
     "saturation-gain")
 end
 
--- RPE(k) of some channels of the first trial.
+-- Returns a panel of RPE(k) for some channels of the first trial.
 local function channels(trial)
   local series = {}
   for c = 1, trial.config.shown do
@@ -105,7 +105,7 @@ return tl.experiment "saturation" {
   fixed = {
     channels = 512, rpe_dim = 64, rpe_act = "relu", rpe_norm = "simplermsnorm",
     lags = { 0, 1, 2, 5, 10, 20, 50, 100, 200, 500 },
-    length = 512, decay = 0.99,  -- of the kernel whose gain is measured
+    length = 512, decay = 0.99,  -- of the kernel whose amplification is measured
     shown = 4,                   -- channels to draw
   },
   grid = { rpe_layers = { 3, 6 } },

@@ -1,20 +1,20 @@
--- smoothness.lua: does the impulse response of a frequency domain TNO fall as fast as Theorems 2 to
--- 4 of "SKI to go Faster" say for GeLU, SiLU and ReLU, and if not, what would make it?
+-- smoothness.lua: does the impulse response of a frequency domain TNO decay as fast as Theorems 2
+-- to 4 of "SKI to go Faster" say for GeLU, SiLU and ReLU, and if not, which encoder would?
 --
--- The theorems take the response H for a smooth periodic function. But an encoder of omega in
+-- The theorems assume that the response H is a smooth periodic function. But an encoder of omega in
 -- [0, pi], continued evenly, has a kink at 0 and at pi unless its slopes there are 0, so that
--- k_j -> (H'(pi) (-1)^j - H'(0)) / (pi j^2) whatever the activation. An encoder of cos(omega) has
--- no such kink; the norm then leaves at best an exponential fall.
+-- k_j -> (H'(pi) (-1)^j - H'(0)) / (pi j^2) for every activation. An encoder of cos(omega) has no
+-- such kink; because of the norm its response then decays at best exponentially.
 local tl = require "toeplab"
 
--- Real responses h [size/2+1,c] as impulse responses [size,c].
+-- Returns the impulse responses [size,c] of real responses h [size/2+1,c].
 local function impulse(h, size)
   local rows, channels = h:dim(1), h:dim(2)
   local complex = tl.concat({ h:reshape(rows, channels, 1), tl.zeros(rows, channels, 1) }, 3)
   return tl.irfft(complex, 1, size)
 end
 
--- The slopes of each channel at omega = 0 and pi, from inside.
+-- Returns the one-sided slopes of each channel at omega = 0 and pi.
 local function slopes(rpe, channels)
   local list = {}
   for c = 1, channels do
@@ -25,8 +25,8 @@ local function slopes(rpe, channels)
   return list
 end
 
--- j^2 |k_j|, the mean over lags first..last of one parity and over the channels; and what the
--- slopes at the ends make of it.
+-- Returns the mean of j^2 |k_j| over the channels and over lags first..last of one parity, and the
+-- value that the slopes at the ends predict.
 local function floor_of(k, ends, first, last, parity)
   local measured, predicted, count = 0.0, 0.0, 0
   for j = first, last do
@@ -42,7 +42,7 @@ local function floor_of(k, ends, first, last, parity)
   return measured / count, predicted / count
 end
 
--- The root mean square over the channels, and over lags j and j+1, of which one is even.
+-- Returns the root mean square over the channels and over lags j and j+1, one of which is even.
 local function size_at(k, j)
   local sum = 0.0
   for _, row in ipairs { k[j + 1], k[j + 2] } do
@@ -103,8 +103,8 @@ return tl.experiment "smoothness" {
     layers = 3, hidden = 64, channels = 16,
     size = 8192,                    -- transform length
     first = 31, last = 128,         -- lags over which the floor is measured
-    small = 1e-6,                   -- of the largest coefficient
-    farthest = 1024,                -- lag
+    small = 1e-6,                   -- threshold relative to the largest coefficient
+    farthest = 1024,                -- greatest lag
   },
   grid = { norm = norms, act = acts, input = inputs },
   seeds = 5,

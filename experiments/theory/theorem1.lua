@@ -3,19 +3,20 @@
 --
 -- The theorem bounds |W A W' - T_r| for linear interpolation, T_r the best approximation of rank r:
 --   sqrt(n r) h^2/8 L (2 sqrt(n) + min(s_1(F), s_1(B)) / s_r(A)) + |F A^-1 B - T_r|
--- with h the distance of the inducing points, L the largest second derivative of the kernel k, F, B
--- and A its values between tokens and points, points and tokens, points and points; s_i: singular
--- values. h^2/8 is what the paper's psi gives for two points; its formula for psi has one of them.
+-- where h is the distance of the inducing points, L the largest second derivative of the kernel k,
+-- F, B and A its values between tokens and points, points and tokens, points and points, and s_i
+-- are singular values. h^2/8 is the value of the paper's psi for two points; its formula for psi
+-- contains only one of them.
 --
--- The kernel is an encoder's, RPE(t/scale) with SiLU, times a decay. It must be smooth for the
--- theorem: "smooth" rounds the decay at 0, lambda^(sqrt(t^2 + scale^2) - scale); "decay" is the
--- TNN's lambda^|t|, with a kink at 0; "warp" is SKI's RPE(sign(t) lambda^|t|), with a jump. For
--- these L is that of the smooth pieces and the theorem says nothing. The matrices are of float32:
--- where the condition of A passes 1e6, its last singular values are of the rounding, and so are
--- Nystrom's error and the bound.
+-- The kernel is an encoder, RPE(t/scale) with SiLU, times a decay. The theorem needs a smooth
+-- kernel: "smooth" rounds the decay at 0, lambda^(sqrt(t^2 + scale^2) - scale); "decay" is the
+-- TNN's lambda^|t|, with a kink at 0; "warp" is SKI's RPE(sign(t) lambda^|t|), with a jump. For the
+-- last two the theorem does not hold, and L is that of the smooth pieces. The matrices are float32:
+-- where the condition of A exceeds 1e6, its smallest singular values are rounding errors, and with
+-- them Nystrom's error and the bound.
 local tl = require "toeplab"
 
--- k(t) for t [..].
+-- The kernels k(t) for t [..], by name.
 local kernels = {}
 
 function kernels.smooth(rpe, c, t)
@@ -33,7 +34,7 @@ function kernels.warp(rpe, c, t)
   return rpe(tl.exp(t:abs() * math.log(c.lambda)) * tl.tensor(signs), 2):reshape(-1)
 end
 
--- The matrix k(x_i - y_j) of positions x [m] and y [n].
+-- Returns the matrix k(x_i - y_j) of positions x [m] and y [n].
 local function gram(k, x, y)
   local m, n = x:dim(1), y:dim(1)
   return k((x:reshape(m, 1) - y:reshape(1, n)):reshape(-1)):reshape(m, n)
@@ -41,7 +42,7 @@ end
 
 local function norm(a) return tl.singular_values(a):get(1) end
 
--- Linear interpolation from r points over 0..n-1: [n,r].
+-- Returns the matrix [n,r] of linear interpolation from r points over 0..n-1.
 local function interpolation(n, r)
   local rows, h = {}, (n - 1) / (r - 1)
   for i = 0, n - 1 do
@@ -53,7 +54,8 @@ local function interpolation(n, r)
   return tl.tensor(rows)
 end
 
--- The largest second derivative of k for |t| < n, but across 0 if the kernel is in two pieces.
+-- Returns the largest second derivative of k for |t| < n, without the one across 0 if the kernel
+-- has two pieces.
 local function curvature(k, n, pieces)
   local most, steps = 0.0, 4 -- a token
   for _, sign in ipairs { 1, -1 } do
@@ -66,7 +68,7 @@ local function curvature(k, n, pieces)
   return most
 end
 
--- What the plugin ski makes of the kernel: W A W' [n,n].
+-- Returns the matrix W A W' [n,n] as the plugin ski computes it.
 local function plugin(k, n, r)
   local o = tl.tno("ski", n, 1, false, { inducing = r, parts = "low-rank" })
   local h, params = (n - 1) / (r - 1), {}
@@ -74,7 +76,7 @@ local function plugin(k, n, r)
   return o:dense(k(tl.range(1 - r, r - 1) * h):reshape(-1, 1), params):reshape(n, n)
 end
 
--- Everything of one rank; t holds the matrix and its singular value decomposition.
+-- Measures all metrics at one rank; t holds the matrix and its singular value decomposition.
 local function measure(k, t, n, r, L)
   local h = (n - 1) / (r - 1)
   local tokens, points = tl.range(0, n - 1), tl.range(0, r - 1) * h
@@ -89,7 +91,7 @@ local function measure(k, t, n, r, L)
   return {
     measured = norm(ski - best), of_T = norm(ski - t.T), best = t.s:get(r + 1), nystrom = nystrom,
     bound = math.sqrt(n * r) * h ^ 2 / 8 * L * (2 * math.sqrt(n) + quotient) + nystrom,
-    left = norm(tl.matmul(W, A) - F), -- what the theorem puts sqrt(n r) h^2/8 L for
+    left = norm(tl.matmul(W, A) - F), -- the theorem bounds this by sqrt(n r) h^2/8 L
     condition = of_A:get(1) / of_A:get(r),
     plugin = norm(ski - product) / norm(product),
   }
@@ -106,7 +108,7 @@ local function of_kernel(trials, name)
   return list
 end
 
--- The geometric mean over seeds of a metric, by rank.
+-- Returns the geometric mean of a metric over seeds, by rank.
 local function curve(trials, metric)
   local x, y = {}, {}
   for _, t in ipairs(trials) do
@@ -122,7 +124,7 @@ end
 local function panel(trials, name)
   local series = {}
   for i, column in ipairs(columns) do
-    if i <= 4 then -- the fifth can hardly be told from the first
+    if i <= 4 then -- the fifth curve would coincide with the first
       local x, y = curve(trials, column[1])
       series[i] = { name = column[2], x = x, y = y, style = "both", dashed = column[1] == "bound" }
     end

@@ -1,9 +1,11 @@
--- init.lua: module "toeplab": the engine, and the library of layers, models, experiments over it.
+-- init.lua: defines the module "toeplab": the engine, and the library of layers, models, tasks and
+-- experiments on top of it.
 --
 --   local tl = require "toeplab"
 --   local model = tl.models.tnn_lm { vocab = 256, layers = 2, dim = 64 }
 --
--- All of toeplab.core is here under its own name (tl.matmul); parts are loaded when first used.
+-- Every function of toeplab.core is also a field of tl (tl.matmul). The parts of the library are
+-- loaded when they are first used, so that a short script starts quickly.
 
 local core = require "toeplab.core"
 local streams = require "toeplab.base.streams"
@@ -15,17 +17,16 @@ local parts = {
   generate = "toeplab.models.generate", recurrent = "toeplab.models.recurrent",
   options = "toeplab.base.options", published = "toeplab.models.published",
   experiment = "toeplab.trials.experiment", corpus = "toeplab.tasks.corpus",
-    blocks = "toeplab.tasks.blocks",
-  lm = "toeplab.tasks.lm",
+  blocks = "toeplab.tasks.blocks", lm = "toeplab.tasks.lm",
   tasks = "toeplab.tasks", classify = "toeplab.train.classify", masking = "toeplab.tasks.masking",
   plot = "toeplab.report.plot", cost = "toeplab.train.cost", profile = "toeplab.train.profile",
   gradcheck = "toeplab.verify.gradcheck",
 }
 
 local tl = {
-  seed = streams.seed,       -- tl.seed(7) starts all random streams afresh
-  streams = streams.list,    -- for checkpoints: {{name=, stream=}, ...}
-  stream_of = streams.get,   -- tl.stream_of "data"
+  seed = streams.seed,       -- tl.seed(7) restarts all random streams from seed 7
+  streams = streams.list,    -- returns {{name=, stream=}, ...}, for checkpoints
+  stream_of = streams.get,   -- tl.stream_of "data" returns the stream of that purpose
 }
 
 return setmetatable(tl, {

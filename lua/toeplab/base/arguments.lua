@@ -1,4 +1,4 @@
--- base/arguments.lua: the words after a verb: options in GNU style and the rest.
+-- base/arguments.lua: parses the words after a verb into GNU-style options and other words.
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
@@ -21,16 +21,17 @@ local function unknown(verb, options, word)
   errors.usage("%s: unknown option '%s'%s (see toeplab %s --help)", verb, word, hint, verb)
 end
 
--- Splits "--name=value", "--name", "-x" into the option's name and its value, if it has one.
+-- Splits "--name=value", "--name" or "-x" into the option's name and its value, if it has one.
 local function split(word)
   local name, value = word:match("^%-%-([^=]+)=(.*)$")
   if name then return name, value end
   return word:match("^%-%-(.+)$") or word:match("^%-(.)$") or word:sub(2)
 end
 
--- options: a list of {name=, short=, value=, help=, many=}; value is the word for its value in the
--- help, nil for a switch; many: may be repeated, and its value is a list.
--- Returns a table option name -> value (or true), and the list of the other words.
+-- Parses words for a verb. options is a list of {name=, short=, value=, help=, many=}: value is the
+-- word for the option's value in the help, nil for a switch; an option with many may be repeated,
+-- and its value is a list. Returns a table option name -> value (true for a switch), and the list
+-- of the other words. An unknown option is a usage error.
 function arguments.parse(verb, options, words)
   local set, rest, i = {}, {}, 1
   while i <= #words do
@@ -42,7 +43,7 @@ function arguments.parse(verb, options, words)
       local name, value = split(word)
       local o = find(options, name)
       local first = word:match("^%-([^-]).+$")
-      if not o and first and find(options, first) then -- -nq, or -oFILE
+      if not o and first and find(options, first) then -- joined short options, as in -nq or -oFILE
         name, o, value = first, find(options, first), word:sub(3)
         if not o.value then
           table.insert(words, i + 1, "-" .. value)
@@ -71,7 +72,8 @@ function arguments.parse(verb, options, words)
   return set, rest
 end
 
--- The value of an option as a number of at least least; nil if it is not given.
+-- Returns the value of an option as a number, nil if it is not given. Raises a usage error unless
+-- the number is at least `least`.
 function arguments.number(verb, set, name, least)
   if set[name] == nil then return nil end
   local x = tonumber(set[name])
@@ -81,7 +83,7 @@ function arguments.number(verb, set, name, least)
   return x
 end
 
--- The same, an integer.
+-- Returns the same as an integer.
 function arguments.integer(verb, set, name, least)
   local x = math.tointeger(arguments.number(verb, set, name, least))
   if set[name] ~= nil and not x then

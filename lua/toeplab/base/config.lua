@@ -1,5 +1,5 @@
--- base/config.lua: the values of an experiment's keys: what a trial sees of them, and how the words
--- of a command line are read as such values.
+-- base/config.lua: makes the read-only configuration that a trial receives, and parses values of
+-- the command line by the types of the declared ones.
 local options = require "toeplab.base.options"
 
 local config = {}
@@ -13,7 +13,7 @@ end
 
 config.copy = copy
 
--- Whether v is a table that is a list, which may be empty.
+-- Whether v is a list, which may be empty.
 function config.is_list(v)
   if type(v) ~= "table" then return false end
   local count = 0
@@ -21,18 +21,18 @@ function config.is_list(v)
   return count == #v
 end
 
--- values: key -> value. Reading a key that is not declared is an error with a suggestion; writing
--- is one too.
+-- Returns a read-only configuration of values, key -> value. Reading a key that is not declared is
+-- an error with a suggestion.
 function config.new(values)
   return options.shared("the configuration", copy(values))
 end
 
--- Adds the keys that c, made by config.new, has been asked for to the set reads.
+-- Adds to the set reads the keys that have been read from c, which config.new made.
 function config.add_reads(c, reads)
   for key in pairs(getmetatable(c).__read) do reads[key] = true end
 end
 
--- What kind of value v is, in the words of the messages.
+-- Returns the kind of the value v, as messages call it.
 function config.kind(v)
   if type(v) == "number" then return math.type(v) == "integer" and "integer" or "number" end
   if type(v) == "table" then return "list" end
@@ -49,7 +49,7 @@ local function scalar(text, like)
   if kind == "integer" then return math.tointeger(tonumber(text)) end
   if kind == "number" then
     local x = tonumber(text)
-    return x and x - x == 0 and x + 0.0 or nil -- 1e999 is inf
+    return x and x - x == 0 and x + 0.0 or nil -- refuses inf, as which 1e999 is read
   end
   if kind == "boolean" then
     if text == "true" then return true end
@@ -66,7 +66,7 @@ local function split(text)
   return parts
 end
 
--- text read as a value like any of the given ones: numbers and booleans first, texts last.
+-- Parses text by the type of any of the values in likes: numbers and booleans first, texts last.
 local function any(text, likes)
   for _, kind in ipairs { "integer", "number", "boolean", "string" } do
     for _, like in ipairs(likes) do
@@ -88,8 +88,8 @@ local function expected(likes)
   return table.concat(kinds, " or ")
 end
 
--- Command-line text read by the type of a declared value. nil and what was expected if it does not
--- fit.
+-- Parses command-line text by the type of a declared value. Returns nil and what was expected if
+-- the text does not fit.
 function config.parse(text, declared)
   if type(declared) ~= "table" then
     local value = any(text, { declared })
@@ -99,7 +99,7 @@ function config.parse(text, declared)
   return config.parse_list(text, declared)
 end
 
--- A comma-separated list, each item like one of the declared items.
+-- Parses a comma-separated list, each item by the type of one of the declared items.
 function config.parse_list(text, declared)
   local list = {}
   for i, part in ipairs(split(text)) do

@@ -1,4 +1,4 @@
--- base/cut.lua: the beginning of a text, of at most so many bytes, without half a UTF-8 character.
+-- base/cut.lua: cuts a text to at most so many bytes, but never inside a UTF-8 character.
 return function(text, most)
   if #text <= most then return text end
   for _ = 1, 3 do

@@ -1,4 +1,4 @@
--- base/defer.lua: a function to be called when the enclosing block ends, by an error as well.
+-- base/defer.lua: calls a function when the enclosing block ends, also when it ends by an error.
 --
 --   local restore <close> = defer(function() drawing = before end)
 

@@ -1,6 +1,6 @@
--- base/json.lua: canonical JSON. Equal values give equal text (keys sorted, one form per number),
--- so that the text can be hashed. There is no decoder: the store's JSON functions read what is
--- written here.
+-- base/json.lua: encodes values as canonical JSON: equal values give equal text (keys sorted, one
+-- form per number), so that the text can be hashed. There is no decoder, because the JSON functions
+-- of SQLite read what is written here.
 local json = {}
 
 local escapes = {
@@ -14,8 +14,8 @@ local function quote(s)
   end) .. '"'
 end
 
--- The shortest decimal text that reads back as x; a float keeps a point or an exponent, so 1.0
--- stays a float.
+-- Returns the shortest decimal text that reads back as x. A float always has a point or an
+-- exponent, so 1.0 stays a float.
 function json.number(x)
   if math.type(x) == "integer" then return ("%d"):format(x) end
   if x ~= x then error("JSON has no nan", 0) end
@@ -63,8 +63,8 @@ for _, range in ipairs { { 0x7F, 0x9F }, { 0x61C, 0x61C }, { 0x200E, 0x200F }, {
   for code = range[1], range[2] do controls[utf8.char(code)] = ("\\u%04x"):format(code) end
 end
 
--- JSON text as other programs can read it, and a terminal show it: what is no UTF-8 becomes U+FFFD,
--- and control characters are written out.
+-- Makes JSON text safe for other programs and terminals: bytes that are not UTF-8 become U+FFFD,
+-- and control characters are escaped.
 local function valid(text)
   if not text:find "[\x7F-\xFF]" then return text end
   local parts, at = {}, 1
@@ -78,11 +78,12 @@ local function valid(text)
   return (text:gsub(utf8.charpattern, controls))
 end
 
--- What is printed of a value: as encode, valid whatever the texts in it are. (The text that is
--- hashed is that of encode.)
+-- Encodes a value for printing. Unlike that of encode, which is hashed, its text is always valid
+-- UTF-8.
 function json.show(v) return valid(encode(v)) end
 
--- A flat object for other programs: as show, but inf and nan, which JSON lacks, become null.
+-- Encodes a flat table for other programs as show does, but inf and nan, which JSON lacks, become
+-- null.
 function json.line(record)
   local parts = {}
   for key, v in pairs(record) do

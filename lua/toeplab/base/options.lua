@@ -1,12 +1,12 @@
--- base/options.lua -- strict option tables: declared once, with defaults; a wrong name is an error.
+-- base/options.lua: checks option tables against a declaration with types and defaults; an unknown
+-- name is an error.
 --
 -- A declaration (spec) maps each name to one of
 --   a default value            its type is the option's: 3 is an integer, 3.0 a number
 --   a type name, e.g. "int"    the option is required
 --   options.field{...}         all details, see below
--- or is a list of {name, default | type | field, help}, which fixes the order in which they are
--- shown. Integers and other numbers are kept apart: an integer is taken where a number is wanted,
--- never the reverse.
+-- or is a list of {name, default | type | field, help}, which fixes the order in which options are
+-- shown. An integer is accepted where a number is wanted, but never the reverse.
 
 local suggest = require "toeplab.base.suggest"
 
@@ -14,7 +14,7 @@ local options = {}
 
 local Field, Set = {}, {}
 
--- Whether value is of a type; the second result is the value to store.
+-- By type: whether a value is of that type, and the value to store.
 local types = {
   int = function(v) return math.type(v) == "integer", v end,
   number = function(v) return math.type(v) ~= nil, math.type(v) == "integer" and v + 0.0 or v end,
@@ -33,9 +33,10 @@ local function typeof(value)
   return type(value) -- a float is "number"
 end
 
--- A field: type (names joined by '|'), default (none: required, unless optional), choices (a list
--- of strings, for string values), min, max (inclusive, for numbers), check (a function of the value
--- returning true, or false and a reason), help (one line).
+-- Declares an option by a table of: type (names joined by '|'), default (without one the option is
+-- required, unless optional is true), choices (a list of strings, for string values), min and max
+-- (inclusive, for numbers), check (a function of the value that returns true, or false and a
+-- reason), help (one line).
 function options.field(f)
   f.type = f.type or typeof(f.default)
   for name in f.type:gmatch "[^|]+" do
@@ -53,7 +54,8 @@ local function tofield(declared, help)
   return declared
 end
 
--- A declaration in its checked form: fields by name and the order of their names. Idempotent.
+-- Returns a declaration in its checked form: fields by name and the order of their names. A checked
+-- declaration is returned as it is.
 function options.set(spec)
   if getmetatable(spec) == Set then return spec end
   local set = setmetatable({ fields = {}, order = {} }, Set)
@@ -109,7 +111,8 @@ local function ischoice(field, value)
   return false
 end
 
--- The value to store for a field, or an error that names who, the option and what it takes.
+-- Returns the value to store for a field, or raises an error that names who, the option and what it
+-- takes.
 local function checked(who, name, field, value)
   local fits, stored = false, nil
   for kind in field.type:gmatch "[^|]+" do
@@ -140,7 +143,7 @@ local function copied(default)
   return copy
 end
 
--- Reading an option that was not declared, or adding one, is an error; a declared one without a
+-- Makes it an error to read or to add an option that was not declared; a declared one without a
 -- value is nil.
 local function seal(who, set, resolved)
   local function unknown(name)
@@ -170,16 +173,15 @@ end
 
 local function is_shared(given) return (getmetatable(given) or {}).__has ~= nil end
 
--- What given, a table of options or a shared configuration, says of name; nil if nothing.
+-- Returns the value of name in given, a table of options or a shared configuration; nil if absent.
 function options.given(given, name)
   if not is_shared(given) then return rawget(given, name) end
   if getmetatable(given).__has(given, name) then return given[name] end
 end
 
--- The options given to who, checked against a declaration and completed by its defaults. given:
--- nil, a table, or a shared configuration, of which what is declared is taken and the rest left
--- alone; any other table is ours alone, and a wrong key in it is an error. over: values that win
--- over it.
+-- Returns the options given to who, checked against a declaration and completed by its defaults.
+-- given is nil, a table, in which an unknown key is an error, or a shared configuration, of which
+-- only the declared keys are read. Values in over take precedence over those in given.
 function options.check(who, spec, given, over)
   local set = options.set(spec)
   given, over = given or {}, over or {}
@@ -200,9 +202,9 @@ function options.check(who, spec, given, over)
   return seal(who, set, resolved)
 end
 
--- A configuration that several takers share, e.g. a model, its optimiser and the training loop:
--- each takes the options it declares. Reading an absent name is an error with a suggestion; what
--- was read is a set in the field __read of the metatable.
+-- Returns a read-only configuration that several parts share, such as a model, its optimiser and
+-- the training loop: each takes the options that it declares. Reading an absent name is an error
+-- with a suggestion. The field __read of the metatable is the set of the names that were read.
 function options.shared(who, values)
   local read = {}
   return setmetatable({}, {
@@ -223,13 +225,14 @@ function options.shared(who, values)
   })
 end
 
--- Raises, for the caller's caller, unless value is an integer from 1 up: the argument name of who.
+-- Raises an error at the caller's caller unless value, the argument name of who, is an integer of
+-- at least 1.
 function options.count(who, name, value)
   if math.type(value) == "integer" and value >= 1 then return end
   error(("%s: %s must be an integer of at least 1, got %s"):format(who, name, show(value)), 3)
 end
 
--- The same unless ids is a stream of tokens: int32 [t].
+-- Raises an error at the caller's caller unless ids is a stream of tokens, int32 [t].
 function options.stream(who, ids)
   if type(ids) == "userdata" and ids:ndim() == 1 and ids:type() == "int32" then return end
   local got = ids == nil and "nil, as an empty part of a corpus is"
@@ -243,8 +246,7 @@ local function constant(text)
   if ok then return value end
 end
 
--- The value that text stands for, by the field's types: "3" is 3 for "int", "3" for "string"; a
--- table is Lua text.
+-- Parses text by the field's types: "3" is 3 for "int" and "3" for "string"; a table is Lua text.
 local function value(field, text)
   for kind in field.type:gmatch "[^|]+" do
     local v = nil
@@ -256,10 +258,11 @@ local function value(field, text)
     end
     if v ~= nil then return v end
   end
-  return text -- the check that follows says what was wanted
+  return text -- the check that follows reports what was wanted
 end
 
--- "key=value" texts as a table of typed values for a declaration; errors as options.check.
+-- Parses "key=value" texts into a table of typed values for a declaration. Raises the errors of
+-- options.check.
 function options.parse(who, spec, texts)
   local set, given = options.set(spec), {}
   for _, text in ipairs(texts) do
@@ -272,7 +275,8 @@ function options.parse(who, spec, texts)
   return given
 end
 
--- Rows {name=, type=, default=, range=, help=} of text in declaration order, for help pages.
+-- Returns rows {name=, type=, default=, range=, help=} of text in declaration order, for help
+-- pages.
 function options.describe(spec)
   local set, rows = options.set(spec), {}
   for _, name in ipairs(set.order) do

@@ -1,5 +1,5 @@
--- base/progress.lua: where a run is, on stderr: one rewritten line on a terminal, a line every few
--- seconds elsewhere. Colour follows NO_COLOR, FORCE_COLOR, TERM.
+-- base/progress.lua: shows the progress of a run on stderr: one line that is rewritten on a
+-- terminal, a line every few seconds elsewhere. NO_COLOR, FORCE_COLOR and TERM decide on colour.
 local core = require "toeplab.core"
 
 local progress = {}
@@ -27,7 +27,8 @@ function progress.duration(seconds)
   return ("%dh%02dm"):format(s // 3600, s // 60 % 60)
 end
 
--- options: quiet (nothing but messages), every (seconds between plain lines), out (a file; stderr).
+-- Returns a progress display. options: quiet (prints messages only), every (seconds between plain
+-- lines, default 5), out (a file, default stderr).
 function progress.new(options)
   local o = options or {}
   local out = o.out or io.stderr
@@ -49,12 +50,11 @@ function Progress:clear()
   self.shown = false
 end
 
--- Whether it is time for a line again.
 local function due(self)
   return core.sys.clock() - self.last >= (self.tty and 0.1 or self.every)
 end
 
--- Shows a line: written over on a terminal, plain elsewhere.
+-- Shows a line, which replaces the last one on a terminal.
 local function put(self, text)
   text = core.sys.clean(text)
   if self.tty then
@@ -66,14 +66,14 @@ local function put(self, text)
   self.out:flush()
 end
 
--- Shows text as the line; where there is no terminal only if it is time for one.
+-- Shows text as the progress line; without a terminal only if it is time for the next line.
 function Progress:line(text)
   if self.quiet or not (self.tty or due(self)) then return end
   self.last = core.sys.clock()
   put(self, text)
 end
 
--- A message that stays, on a line of its own.
+-- Prints a message on a line that is not replaced.
 function Progress:say(format, ...)
   self:clear()
   local text = select("#", ...) > 0 and format:format(...) or format
@@ -81,7 +81,6 @@ function Progress:say(format, ...)
   self.out:flush()
 end
 
--- The same, unless quiet.
 function Progress:note(format, ...)
   if not self.quiet then self:say(format, ...) end
 end
@@ -92,7 +91,7 @@ function Progress:warn(format, ...)
   self:say(format, ...)
 end
 
--- Steps per second over about the last 20 seconds; nil at the beginning.
+-- Returns the steps per second over about the last 20 seconds; nil at the beginning.
 local function rate(self, step, now)
   local marks = self.marks
   marks[#marks + 1] = { step, now }
@@ -106,8 +105,8 @@ local function bar(done, width)
   return "[" .. ("#"):rep(full) .. ("."):rep(width - full) .. "]"
 end
 
--- The parts of the line from left to right; those that do not fit are left out from the right.
--- left: the seconds that all trials still take, or nil.
+-- Returns the progress line. Parts that do not fit into the columns are left out, the last ones
+-- first. left is the estimated time of all trials in seconds, or nil.
 local function line(self, step, total, speed, values, columns, left)
   local done = total > 0 and step / total or 1
   local parts = { ("step %d/%d"):format(step, total) }
@@ -132,8 +131,9 @@ local function line(self, step, total, speed, values, columns, left)
   return text:sub(1, columns)
 end
 
--- Shows step of total with values, a short text such as "loss 1.234", and what left, a function (or
--- nil), gives: the seconds that all trials still take, or nil. Cheap to call at every step.
+-- Shows step of total with values, a short text such as "loss 1.234". left is nil or a function
+-- that returns the seconds that all trials will still take, or nil. It is cheap to call at every
+-- step.
 function Progress:update(step, total, values, left)
   if self.quiet then return end
   if not due(self) and step < total then return end
@@ -145,7 +145,7 @@ end
 
 -- ---- Several trials ---------------------------------------------------------------------------
 
--- A run of total trials, some of them done already, in so many workers is about to start.
+-- Announces a run of total trials, `before` of which are done already, in so many workers.
 function Progress:expect(total, jobs, before)
   self.total, self.jobs, self.before = total, jobs, before or 0
 end
@@ -154,21 +154,21 @@ local function head(self, t)
   return self.total > 1 and ("[%d/%d] %s"):format(t.number, self.total, t.label) or ""
 end
 
--- Worker w begins trial t.
+-- Reports that worker w begins trial t.
 function Progress:began(w, t)
   w.drawn, w.head = nil, head(self, t)
   if self.jobs == 1 then self:start(w.head) end
   self:note("%s  %s", w.head ~= "" and w.head or t.label, t.path)
 end
 
--- Worker w has ended trial t after so many seconds.
+-- Reports that worker w has ended trial t after so many seconds.
 function Progress:ended(w, t, status, seconds)
   if self.jobs == 1 or status ~= "done" then return end
   self:note("%s  done  %s%s", w.head, w.text and w.text ~= "" and w.text .. "  " or "",
     progress.duration(seconds))
 end
 
--- What worker w says: how is "say", "note" or "warn".
+-- Prints a message of worker w, where how is "say", "note" or "warn".
 function Progress:from(w, how, text)
   local before = self.jobs > 1 and w.head ~= "" and w.head .. ": " or ""
   self[how](self, "%s%s", before, text)
@@ -178,7 +178,7 @@ local function short(w)
   return ("%s %d/%d%s"):format(w.trial.label, w.step, w.total, w.text ~= "" and " " .. w.text or "")
 end
 
--- Shows how the workers stand; counts: {done=, failed=} so far; left: as in update.
+-- Shows the steps of all workers. counts is {done=, failed=} so far; left is as in update.
 function Progress:show(workers, counts, left)
   if self.jobs == 1 then
     local w = workers[1]
@@ -200,13 +200,13 @@ function Progress:show(workers, counts, left)
   put(self, text)
 end
 
--- Starts a piece of work of total bytes, shown once it takes longer than a moment.
+-- Starts to show work on total bytes, but only if it takes longer than a second.
 function Progress:begin(what, total)
   self.work = { what = what, total = total, start = core.sys.clock() }
   self.last = self.work.start
 end
 
--- The work has come to byte done.
+-- Reports that the work has reached byte done.
 function Progress:part(done)
   if self.quiet then return end
   local w, now = self.work, core.sys.clock()

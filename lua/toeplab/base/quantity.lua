@@ -1,5 +1,5 @@
--- base/quantity.lua: times and sizes with a unit, as people write them: "90s", "4h", "512M"; and
--- numbers of things in words.
+-- base/quantity.lua: parses times and sizes with a unit ("90s", "4h", "512M"), and writes counts in
+-- words ("3 trials").
 local quantity = {}
 
 local time_units = { s = 1, m = 60, h = 3600, d = 86400 }
@@ -12,13 +12,13 @@ local function read(v, units, pattern)
   return x and x > 0 and units[unit] and x * units[unit] or nil
 end
 
--- Seconds in 90, "90s", "30m", "4h" or "2d"; nil if it is none.
+-- Returns the seconds in 90, "90s", "30m", "4h" or "2d"; nil if v is not a time.
 function quantity.seconds(v) return read(v, time_units, "[smhd]") end
 
--- Bytes in 1e9, "512M" or "6G"; nil if it is none.
+-- Returns the bytes in 1e9, "512M" or "6G"; nil if v is not a size.
 function quantity.bytes(v) return read(v, size_units, "[KMGT]") end
 
--- "1 trial", "3 trials"
+-- Returns "1 trial", "3 trials".
 function quantity.count(n, what) return ("%d %s%s"):format(n, what, n == 1 and "" or "s") end
 
 return quantity

@@ -1,16 +1,17 @@
--- base/secrets.lua: what is never stored: passwords, tokens, keys. A results folder is given away.
+-- base/secrets.lua: masks passwords, tokens and keys before anything is stored, because people pass
+-- results folders on to others.
 --
--- A value is a secret by the name it has, or by its place in an address (user:password@host). Names
--- in the environment are judged by any part of them, as nothing depends on what is kept of it; a
--- configuration, a command line and overrides only by names that mean nothing else, and never a
--- number, as trials are told apart by them: tokens=512, mask_token="[MASK]" stay.
+-- A value is secret by its name, or by its place in an address (user:password@host). In the
+-- environment any suspicious part of a name suffices, as no result depends on the stored copy. The
+-- values of a configuration, a command line or overrides tell trials apart, so they are masked only
+-- if the name can mean nothing else, and numbers never: tokens=512, mask_token="[MASK]" stay.
 local secrets = {}
 
 secrets.MASK = "***"
 
 local parts = { "key", "token", "secret", "pass", "pw", "jwt", "credential", "auth", "cookie" }
 
--- Whether a variable of the environment, or an assignment in a changed source, is a secret's.
+-- Whether an environment variable, or a variable in a changed source file, may hold a secret.
 function secrets.variable(name)
   local low = name:lower():gsub("author", "")
   for _, part in ipairs(parts) do
@@ -25,7 +26,7 @@ for word in ([[secret secrets password passwd passphrase passcode pass pwd jwt c
   words[word] = true
 end
 
-local tokens = {} -- of texts: mask_token = "[MASK]"
+local tokens = {} -- the words before "token" that mean a token of a text: mask_token = "[MASK]"
 for word in ("mask pad eos bos unk sep cls end start special next last first"):gmatch "%S+" do
   tokens[word] = true
 end
@@ -40,8 +41,8 @@ function secrets.certain(name)
   return before ~= nil and (last == "key" or last == "token" and not tokens[before])
 end
 
--- A text without the users and passwords of its addresses; any other value as it is. The patterns
--- begin with what is rare, as a text of others may be long.
+-- Masks the users and passwords of the addresses in a text; returns any other value as it is. The
+-- patterns begin with rare characters, to be fast on a long text.
 function secrets.text(text)
   if type(text) ~= "string" or not text:find("@", 1, true) then return text end
   text = text:gsub("(%w?%w?%w?%w?%w)://([^%s/?#'\"]*)@", function(scheme, user)
@@ -57,7 +58,7 @@ local function plain(value)
   return tonumber(value) ~= nil or value == "true" or value == "false" or value == ""
 end
 
--- A word of a command line, or an override: name=value, --name=value.
+-- Masks a word of a command line, or an override: name=value, --name=value.
 function secrets.word(word)
   local dashes, name, value = word:match "^(%-*)([%w_.-]+)=(.*)$"
   if name and not plain(value)
@@ -67,7 +68,7 @@ function secrets.word(word)
   return secrets.text(word)
 end
 
--- The words of a command line: the word after --password is one too.
+-- Masks the words of a command line, including the word after --password.
 function secrets.words(list)
   local masked = {}
   for i, word in ipairs(list) do
@@ -78,7 +79,7 @@ function secrets.words(list)
   return masked
 end
 
--- A configuration without secrets, or the same table if it has none.
+-- Returns a configuration with its secrets masked; the same table if it has none.
 function secrets.config(values)
   local copy, changed = {}, false
   for key, value in pairs(values) do
@@ -94,7 +95,7 @@ function secrets.config(values)
   return changed and copy or values
 end
 
--- The environment {name = value}.
+-- Returns the environment {name = value} with its secrets masked.
 function secrets.environment(set)
   local masked = {}
   for name, value in pairs(set) do

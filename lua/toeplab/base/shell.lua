@@ -1,31 +1,31 @@
--- base/shell.lua: what is needed to run programs of the system.
+-- base/shell.lua: quotes command lines and runs programs of the system.
 local core = require "toeplab.core"
 
 local shell = {}
 
--- s as one word of a command line.
+-- Quotes s as one word of a command line.
 function shell.quote(s)
   return "'" .. s:gsub("'", "'\\''") .. "'"
 end
 
--- The same, quoted only where that is needed: for people to read.
+-- Quotes s only where that is necessary, so that the result is easy to read.
 function shell.word(s)
   return s:find "^[%w_@%%+=:,./-]+$" and s or shell.quote(s)
 end
 
--- The words of a command line, as one that does the same again.
+-- Joins words to a command line that does the same again.
 function shell.line(words)
   local quoted = {}
   for i, word in ipairs(words) do quoted[i] = shell.word(word) end
   return table.concat(quoted, " ")
 end
 
--- A command line without the folders of one machine.
+-- Removes from a command line the absolute folders, which are those of one machine.
 function shell.portable(text)
   return ((" " .. text):gsub("(%s'?)/[^%s']*/", "%1"):sub(2))
 end
 
--- Whether there is a program of this name.
+-- Whether PATH has a program of this name.
 function shell.on_path(program)
   for folder in (os.getenv("PATH") or ""):gmatch("[^:]+") do
     if core.sys.exists(folder .. "/" .. program) then return true end
@@ -33,8 +33,8 @@ function shell.on_path(program)
   return false
 end
 
--- Runs a command line, while we ignore SIGINT; returns whether it succeeded and its exit code,
--- 128 + N if signal N ended it.
+-- Runs a command line, during which this process ignores SIGINT. Returns whether it succeeded and
+-- its exit code, which is 128 + N if signal N ended it.
 function shell.run(command)
   local _, kind, code = os.execute(command)
   if kind == "signal" then code = 128 + code end

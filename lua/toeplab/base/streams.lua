@@ -1,9 +1,10 @@
--- base/streams.lua: the named random streams of a program: one per purpose, all from one seed.
+-- base/streams.lua: holds the named random streams of the program, one per purpose, all started
+-- from one seed.
 --
--- Number i of a stream depends on (seed, purpose, i) alone (core.stream), so a checkpoint stores
+-- Number i of a stream depends on (seed, purpose, i) only (core.stream), so a checkpoint stores
 -- for each stream the two numbers that stream:state() returns. Modules draw from "init" and
--- "dropout". Like a framework's default generator, the streams belong to the program, because a
--- layer is made and called without one; streams.with gives a call streams of its own.
+-- "dropout". The streams are global, like PyTorch's default generator, because layers are made and
+-- called without one; streams.with runs a call with separate streams.
 
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
@@ -12,7 +13,7 @@ local streams = {}
 
 local seed, live = 1, {}
 
--- Starts all streams afresh from a seed (an integer; 1 if never called).
+-- Restarts all streams from a seed, an integer. Without a call the seed is 1.
 function streams.seed(value)
   if math.type(value) ~= "integer" then
     error("seed must be an integer, got " .. tostring(value), 2)
@@ -20,7 +21,8 @@ function streams.seed(value)
   seed, live = value, {}
 end
 
--- Calls fn(...) with streams that start from a seed; afterwards the caller's are as they were.
+-- Calls fn(...) with new streams from a seed, then restores those of the caller. Returns the
+-- results of fn.
 function streams.with(value, fn, ...)
   local outer_seed, outer = seed, live
   local restore <close> = defer(function() seed, live = outer_seed, outer end)
@@ -28,16 +30,15 @@ function streams.with(value, fn, ...)
   return fn(...)
 end
 
--- The seed that the streams were started from.
 function streams.seed_of() return seed end
 
--- The stream of a purpose, e.g. "init", "dropout", "data"; made at the first call.
+-- Returns the stream of a purpose, such as "init" or "dropout", which the first call makes.
 function streams.get(purpose)
   live[purpose] = live[purpose] or core.stream(seed, purpose)
   return live[purpose]
 end
 
--- All streams in use, for checkpoints: an array of {name=, stream=} in order of name.
+-- Returns all streams in use, for checkpoints: an array of {name=, stream=} sorted by name.
 function streams.list()
   local list = {}
   for name, stream in pairs(live) do list[#list + 1] = { name = name, stream = stream } end

@@ -1,10 +1,10 @@
--- base/suggest.lua -- "did you mean": the nearest of some names by edit distance, and tables whose
--- absent names are errors.
+-- base/suggest.lua: suggests the name that a mistyped word was meant to be, by edit distance, and
+-- makes tables in which reading an absent name is an error.
 
 local suggest = {}
 
--- The number of insertions, deletions, replacements and swaps of neighbours that turn a into b
--- (optimal string alignment distance).
+-- Returns the number of insertions, deletions, replacements and swaps of neighbours that turn a
+-- into b (optimal string alignment distance).
 function suggest.distance(a, b)
   local before, last = nil, {}
   for j = 0, #b do last[j] = j end
@@ -22,8 +22,8 @@ function suggest.distance(a, b)
   return last[#b]
 end
 
--- The name nearest to word, or nil if none is near: a third of the letters, at least 2, may differ,
--- but not all. At a tie the first of the list.
+-- Returns the name nearest to word, or nil if none is near: a third of the letters, or 2, may
+-- differ, but not all. Of equally near names it is the first in the list.
 function suggest.nearest(word, names)
   word = tostring(word)
   local least, best = math.max(2, #word // 3) + 1, nil
@@ -34,7 +34,7 @@ function suggest.nearest(word, names)
   return best
 end
 
--- To end a message with: "; did you mean 'layers'?" or, when nothing is near, "; known: a, b, c".
+-- Returns the end of a message: "; did you mean 'layers'?" or, if no name is near, "; known: a, b".
 function suggest.hint(word, names)
   local name = suggest.nearest(word, names)
   if name then return ("; did you mean '%s'?"):format(name) end
@@ -46,7 +46,8 @@ function suggest.hint(word, names)
   return #sorted > 0 and "; known: " .. table.concat(sorted, ", ") or ""
 end
 
--- The name if it is among names; else nil and a message with a hint.   what: "backend"
+-- Returns name if it is among names; else nil and a message with a hint. what is the word for such
+-- a name, for example "backend".
 function suggest.choose(what, name, names)
   for _, known in ipairs(names) do
     if known == name then return name end
@@ -56,7 +57,7 @@ function suggest.choose(what, name, names)
     hint and ("; did you mean '%s'?"):format(hint) or "", table.concat(names, ", "))
 end
 
--- The string keys of a table, sorted.
+-- Returns the string keys of a table, sorted.
 function suggest.keys(t)
   local keys = {}
   for key in pairs(t) do
@@ -66,7 +67,7 @@ function suggest.keys(t)
   return keys
 end
 
--- Returns t; reading an absent key of it is from now on an error: "what has no 'key'; did you mean
+-- Makes it an error to read an absent key of t, and returns t: "what has no 'key'; did you mean
 -- 'kay'?"
 function suggest.strict(what, t)
   return setmetatable(t, {

@@ -1,7 +1,7 @@
--- base/wire.lua: lines of words, in which a word may hold anything: what the journal of a trial and
--- the pipes between the coordinator and its workers carry.
+-- base/wire.lua: encodes values as lines of text, for the journal of a trial and for the pipes
+-- between the coordinator and its workers.
 --
--- A line is words separated by blanks and ended by a newline. In a word control characters, blanks
+-- A line consists of words separated by blanks, and a newline. In a word control characters, blanks
 -- and % are written %XX; the empty word is %. Floats are hexadecimal, so that no bit is lost.
 local wire = {}
 
@@ -10,7 +10,7 @@ local function escape(word)
   return (word:gsub("[%c %%]", function(c) return ("%%%02X"):format(c:byte()) end))
 end
 
--- A word for a value: "-" is nil, "+..." a text, otherwise a number or true or false.
+-- Encodes a value as a word: "-" is nil, "+..." a text; other words are numbers, true or false.
 local function word_of(v)
   if v == nil then return "-" end
   if type(v) == "string" then return "+" .. escape(v) end
@@ -35,14 +35,14 @@ local function value_of(word)
   return integer or word:find("^%-?0x[%x.]+p[-+]%d+$") and tonumber(word) or nil
 end
 
--- The line of some values: texts, numbers, booleans, nil.
+-- Encodes values as a line: texts, numbers, booleans, nil.
 function wire.line(...)
   local words = table.pack(...)
   for i = 1, words.n do words[i] = word_of(words[i]) end
   return table.concat(words, " ") .. "\n"
 end
 
--- The values of a line without its newline: a list with field n.
+-- Decodes a line without its newline into a list of values with the field n.
 function wire.parse(line)
   local values = { n = 0 }
   for word in line:gmatch("[^ ]+") do
@@ -52,7 +52,8 @@ function wire.parse(line)
   return values
 end
 
--- A reader of texts that come in pieces: give(text) returns the list of whole lines, parsed.
+-- Returns a decoder for text that arrives in pieces: called with a piece, it returns the list of
+-- the lines that are now complete, decoded.
 function wire.reader()
   local rest = ""
   return function(text)

@@ -1,19 +1,19 @@
--- models/classifier.lua -- tl.models.tnn_classifier: a sequence to one of some classes, as Long
--- Range Arena's models (TNN, Table 4).
+-- models/classifier.lua: defines tl.models.tnn_classifier, which assigns a sequence to a class, as
+-- the models for Long Range Arena do (TNN, Table 4).
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
-local mixer = require "toeplab.models.stack"
+local stack = require "toeplab.models.stack"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
 
 local field = options.field
 
-local spec = mixer.fields({
+local spec = stack.fields({
   { "vocab", field { type = "int", min = 1, max = 1 << 31 }, "number of tokens" },
   { "classes", field { type = "int", min = 1, max = 1 << 24 }, "number of classes" },
   { "pool", field { default = "mean", choices = { "mean", "last" } },
-    "what of the last states is classified: their mean, or the last; padding left out" },
+    "state that is classified: the mean over positions, or the last; without padding" },
   { "final_norm", nn.norm_option "batchnorm", "norm after the last block" },
 }, {
   layers = 2, dim = 64, expand = 1.0, glu_dim = 96, norm = "batchnorm", causal = false,
@@ -21,24 +21,24 @@ local spec = mixer.fields({
   init = "lra",
 })
 
--- Embedding ~ N(0,1), positions, dropout, blocks, norm, pooling, linear map. The defaults are the
--- small sizes of the published runs.
+-- The model is: embedding ~ N(0,1), positions, dropout, blocks, norm, pooling, linear map. The
+-- defaults are the small sizes of the published runs.
 --   model(ids [b,n] [, lengths [b]]) -> logits [b,classes]
 --   model:hidden(ids) -> [b,n,dim]
--- lengths: the tokens of each row that are no padding, int32; all if not given. Padding is left out
--- of the pooling alone: token mixers and batch norm see it, as in the published code.
+-- lengths (int32) counts the tokens of each row before its padding; by default all n. Only the
+-- pooling leaves padding out: token mixers and batch norm see it, as in the published code.
 local TnnClassifier = class("TnnClassifier", spec)
 
 function TnnClassifier:build(o)
   self.embed = nn.Embedding(o.vocab, o.dim, { deviation = 1 })
   if o.positions == "sinusoidal" then self.position = nn.Sinusoidal(o.dim) end
   self.drop = nn.Dropout(o.dropout)
-  self.layers = mixer.layers("TnnClassifier", o)
+  self.layers = stack.layers("TnnClassifier", o)
   self.final_norm = nn.norm(o.final_norm, o.dim)
   self.head = nn.Linear(o.dim, o.classes)
 end
 
--- The state of each token after the last norm.   ids [b,n] int32   [b,n,dim]
+-- Returns the state of each token after the last norm: ids [b,n] int32 -> [b,n,dim].
 function TnnClassifier:hidden(ids)
   local x = self.embed(ids)
   if self.position then x = self.position(x) end
@@ -47,23 +47,24 @@ function TnnClassifier:hidden(ids)
   return self.final_norm(x)
 end
 
--- The mean of the first lengths[i] states of row i.   x [b,n,d]   [b,d]
-local function mean(x, lengths)
+-- Returns the mean of the first lengths[i] states of each row i: x [b,n,d] -> [b,d].
+local function pool_mean(x, lengths)
   local b, n, d = x:dim(1), x:dim(2), x:dim(3)
   local count = core.tensor(lengths):reshape(b, 1)
   local inside = core.min(core.max(count - core.range(0, n - 1):reshape(1, n), 0), 1)
   return core.matmul((inside / count):reshape(b, 1, n), x):reshape(b, d)
 end
 
--- The last of them.
-local function last(x, lengths)
+-- Returns state number lengths[i] of each row i: x [b,n,d] -> [b,d].
+local function pool_last(x, lengths)
   local b, n, d = x:dim(1), x:dim(2), x:dim(3)
   local places = {}
   for i, length in ipairs(lengths) do places[i] = (i - 1) * n + length - 1 end
   return x:reshape(b * n, d):gather(core.ids(places))
 end
 
-local function checked(lengths, b, n)
+-- Returns the lengths of b rows as a list; each must be in 1..n.
+local function checked_lengths(lengths, b, n)
   local list = {}
   if not lengths then
     for i = 1, b do list[i] = n end
@@ -80,9 +81,9 @@ local function checked(lengths, b, n)
 end
 
 function TnnClassifier:forward(ids, lengths)
-  local list = checked(lengths, ids:dim(1), ids:dim(2))
-  local x = self:hidden(ids)
-  return self.head((self.opt.pool == "mean" and mean or last)(x, list))
+  local list = checked_lengths(lengths, ids:dim(1), ids:dim(2))
+  local pool = self.opt.pool == "mean" and pool_mean or pool_last
+  return self.head(pool(self:hidden(ids), list))
 end
 
 return { TnnClassifier = TnnClassifier }

@@ -1,4 +1,4 @@
--- models/generate.lua: text from a causal language model, one token at a time.
+-- models/generate.lua: generates text with a causal language model, one token at a time.
 
 local core = require "toeplab.core"
 local eval = require "toeplab.train.eval"
@@ -7,26 +7,27 @@ local recurrent = require "toeplab.models.recurrent"
 local errors = require "toeplab.base.errors"
 local streams = require "toeplab.base.streams"
 
--- How the logits after each token are found. The last three compute the same function, that of the
--- model at one length (lags); greedy decoding gives the same tokens with each.
---   window  the model is run on the last tokens, as many as the window: what it says of a longer
---           text is cut from its beginning, which the others do not do
---   fft     the model is run on the whole text: each token costs as much as lags of them
---   ring    each operator keeps its last inputs: a token costs lags products per channel
---   etsc    each operator keeps modes (recurrent.lua)
+-- The methods of computing the logits after each token. fft, ring and etsc compute the same
+-- function, that of the model at one length (lags), so greedy decoding gives the same tokens.
+--   window  runs the model on the last tokens only, as many as the window, so that it forgets the
+--           beginning of a longer text
+--   fft     runs the model on the whole text: each token costs a forward pass of length lags
+--   ring    stores the last inputs of each operator: a token costs lags products per channel
+--   etsc    stores the state of a sum of exponentials for each operator (recurrent.lua)
 local methods = { "window", "fft", "ring", "etsc" }
 
 local spec = options.set {
-  { "tokens", options.field { default = 200, min = 0 }, "how many to add" },
+  { "tokens", options.field { default = 200, min = 0 }, "how many tokens to add" },
   { "temperature", options.field { default = 1.0, min = 0 },
-    "of the softmax; 0: always the likeliest" },
-  { "top_k", options.field { default = 0, min = 0 }, "draw among the likeliest k; 0: among all" },
+    "temperature of the softmax; 0: always the most likely token" },
+  { "top_k", options.field { default = 0, min = 0 },
+    "draw among the k most likely tokens; 0: among all" },
   { "method", options.field { default = "window", choices = methods },
-    "how the logits are found" },
+    "how the logits are computed" },
   { "window", options.field { default = 256, min = 1 },
     "method window: the model sees this many last tokens" },
   { "lags", options.field { type = "int", min = 1, optional = true },
-    "the others: an operator sees this many last tokens (default: all of the text)" },
+    "other methods: an operator sees this many last tokens (default: all of the text)" },
   { "form", options.field { default = "exact", choices = recurrent.forms },
     "method etsc: exact, or published, which is right for the first lags tokens" },
   { "session", options.field { type = "table", optional = true },
@@ -37,7 +38,8 @@ local spec = options.set {
     "called with the text of every new token" },
 }
 
--- The logits at position at (from 1) of ids [1,n], which the session, if there is one, has next.
+-- Returns the logits [vocab] at position `at` (from 1) of ids [1,n]. With a session, ids are the
+-- tokens that follow those it has already processed.
 local function logits_at(model, session, ids, at)
   if model.hidden then
     local states = session and session:hidden(ids) or model:hidden(ids)
@@ -47,8 +49,8 @@ local function logits_at(model, session, ids, at)
   return all:narrow(2, at, 1):reshape(-1)
 end
 
--- A function ids (a Lua array) -> the logits after the last of them, seen through a window of fixed
--- length: shorter texts are filled up at the right, which a causal model cannot see.
+-- Returns a function ids (a list) -> the logits after the last one, which runs the model on a
+-- window of fixed length. A shorter text is padded at the right, which a causal model never sees.
 local function recomputing(model, window)
   return function(ids)
     local seen = math.min(#ids, window)
@@ -58,7 +60,7 @@ local function recomputing(model, window)
   end
 end
 
--- The same by a session, which is given the ids that it has not had.
+-- Returns a function as recomputing does, which passes to a session the ids that are new to it.
 local function stepping(model, session)
   local had = 0
   return function(ids)
@@ -68,7 +70,8 @@ local function stepping(model, session)
   end
 end
 
--- The ids of the prompt; of an empty one, the end of a line, after which everything begins.
+-- Returns the ids of the prompt. An empty prompt becomes the end-of-line token, which precedes
+-- every text. A prompt that does not end its line loses the end that encoding adds.
 local function first_ids(vocab, prompt)
   local ids = vocab:encode(prompt):totable()
   local eos = vocab.eos and vocab:eos()
@@ -78,7 +81,7 @@ local function first_ids(vocab, prompt)
   return ids
 end
 
--- The function that finds the logits, and what to close after the last.
+-- Returns the function ids -> logits of the method, and the session to close afterwards, if any.
 local function predictor(model, o, total)
   if o.session then return stepping(model, o.session:reset()) end
   if o.method == "window" then return recomputing(model, o.window) end
@@ -94,7 +97,8 @@ local function predictor(model, o, total)
   return stepping(model, session), session
 end
 
--- prompt and what the model adds to it, as text.   vocab: encode and decode (tl.vocab_chars, ...)
+-- tl.generate(model, vocab, prompt, options): returns the prompt and the text that the model adds.
+-- vocab encodes and decodes the text (tl.vocab_chars, ...).
 local function generate(model, vocab, prompt, given)
   local o = options.check("generate", spec, given)
   local stream = o.stream or streams.get "sample"

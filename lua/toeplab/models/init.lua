@@ -1,34 +1,35 @@
--- models/init.lua -- whole models by name, tl.models.tnn_lm, and what they need in memory.
+-- models/init.lua: defines the language model TnnLM, and collects the models by name, as in
+-- tl.models.tnn_lm, with estimates of the memory that they need.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
-local mixer = require "toeplab.models.stack"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
 local presets = require "toeplab.models.presets"
 local sizes = require "toeplab.models.sizes"
+local stack = require "toeplab.models.stack"
 local suggest = require "toeplab.base.suggest"
 
 local field = options.field
 
-local spec = mixer.fields {
+local spec = stack.fields {
   { "vocab", field { type = "int", min = 1, max = 1 << 31 }, "number of tokens" },
 }
 for _, entry in ipairs {
   { "final_norm", nn.norm_option "layernorm", "norm after the last block" },
-  { "tied", true, "the output map is the embedding" },
+  { "tied", true, "the output map shares the weights of the embedding" },
   { "embed_scale", true, "multiply the embedding by sqrt(dim)" },
   { "pad", field { type = "int", min = 0, optional = true }, "token whose embedding starts at 0" },
 } do
   spec[#spec + 1] = entry
 end
 
--- A language model: embedding, blocks, norm, output map. The defaults are the sizes of TNN's causal
--- model; it was trained with dropout 0.1, which is 0 here, and with a padding token, here unset.
+-- A language model: embedding, blocks, norm, output map. It takes every length n >= 1. The defaults
+-- are the sizes of TNN's causal model, which was however trained with dropout 0.1 and a padding
+-- token.
 --   model(ids [b,n]) -> logits [b,n,vocab]   model:hidden(ids) -> [b,n,dim]
---   model:loss(ids, targets) -> nats
--- Every length n >= 1 works.
+--   model:loss(ids, targets) -> nats per token
 local TnnLM = class("TnnLM", spec, { "vocab" })
 
 function TnnLM:build(o)
@@ -38,14 +39,14 @@ function TnnLM:build(o)
   })
   if o.positions == "sinusoidal" then self.position = nn.Sinusoidal(o.dim) end
   self.drop = nn.Dropout(o.dropout)
-  self.layers = mixer.layers("TnnLM", o)
+  self.layers = stack.layers("TnnLM", o)
   self.final_norm = nn.norm(o.final_norm, o.dim)
   if not o.tied then
-    self.head = nn.Linear(o.dim, o.vocab, { bias = false, init = mixer.plain_init(o) })
+    self.head = nn.Linear(o.dim, o.vocab, { bias = false, init = stack.plain_init(o) })
   end
 end
 
--- The state of each token after the last norm.   ids [b,n] int32   [b,n,dim]
+-- Returns the state of each token after the last norm: ids [b,n] int32 -> [b,n,dim].
 function TnnLM:hidden(ids)
   local x = self.embed(ids)
   if self.opt.embed_scale then x = core.affine(x, math.sqrt(self.opt.dim), 0) end
@@ -55,35 +56,35 @@ function TnnLM:hidden(ids)
   return self.final_norm(x)
 end
 
-local function output(self)
+local function output_weight(self)
   return self.head and self.head.weight or self.embed.weight
 end
 
--- Logits of states: [..,dim] -> [..,vocab].
+-- Returns the logits of states: [..,dim] -> [..,vocab].
 function TnnLM:logits(hidden)
-  return core.linear(hidden, output(self))
+  return core.linear(hidden, output_weight(self))
 end
 
 function TnnLM:forward(ids)
   return self:logits(self:hidden(ids))
 end
 
--- Mean cross entropy in nats of targets [b,n] (those equal to ignore left out); logits are never
--- all stored.
+-- Returns the mean cross entropy in nats of targets [b,n], without those equal to ignore. The
+-- logits are computed in pieces, never all stored.
 function TnnLM:loss(ids, targets, ignore)
-  return core.linear_cross_entropy(self:hidden(ids), output(self), nil, targets, ignore)
+  return core.linear_cross_entropy(self:hidden(ids), output_weight(self), nil, targets, ignore)
 end
 
--- prompt and what the model adds to it: toeplab.generate.
+-- Returns the prompt and the text that the model adds (models/generate.lua).
 function TnnLM:generate(vocab, prompt, given)
   return require "toeplab.models.generate"(self, vocab, prompt, given)
 end
 
-TnnLM.stepwise = true -- positions meet in its parts alone: toeplab.recurrent
+TnnLM.stepwise = true -- only its submodules mix positions, so models/recurrent.lua can step it
 
--- Bytes to train a model on batch sequences of length n, by formula: a table of parameters,
--- parameter_bytes, gradient_bytes, optimizer_bytes (Adam), activation_bytes and total_bytes. Custom
--- mixers are not counted.
+-- Estimates by formula the bytes that training on batch sequences of length n takes: a table of
+-- parameters, parameter_bytes, gradient_bytes, optimizer_bytes (Adam), activation_bytes and
+-- total_bytes. The activations of custom mixers are not counted.
 local function estimate(model, n, batch)
   local o = model.opt
   local parameters, trained = model:count()
@@ -100,32 +101,33 @@ local TnnClassifier = require("toeplab.models.classifier").TnnClassifier
 local TnnMLM = require("toeplab.models.masked").TnnMLM
 local kinds = { tnn_lm = TnnLM, tnn_classifier = TnnClassifier, tnn_mlm = TnnMLM }
 
--- preset: the options of a published model: tl.models.tnn_lm(tl.models.preset("gtu-only-9",
--- { vocab = 100 })); presets: all of them, for lists; preset_model: the model that one is of.
+-- preset(name, more) returns the options of a published model: tl.models.tnn_lm(
+-- tl.models.preset("gtu-only-9", { vocab = 100 })). presets lists all of them, and
+-- preset_model(name) returns the name of the model that a preset configures.
 local models = {
   tnn_lm = TnnLM, tnn_classifier = TnnClassifier, tnn_mlm = TnnMLM, estimate = estimate,
   preset = presets.options, presets = presets.list, preset_model = presets.model,
 }
 
--- The names of all models, sorted.
+-- Returns the names of all models, sorted.
 function models.names()
   return suggest.keys(kinds)
 end
 
--- The name under which a module is a model here, or nil.
+-- Returns the name of the model of which module is an instance, or nil.
 function models.name_of(module)
   for name, kind in pairs(kinds) do
     if getmetatable(module) == kind then return name end
   end
 end
 
--- The declared options of a model, for options.parse and options.describe.
+-- Returns the declared options of a model, for options.parse and options.describe.
 function models.options(name)
   return suggest.strict("models", kinds)[name].spec
 end
 
--- A model that is only looked at: its random parameters are left at 0. One that memory cannot hold
--- is an error before anything is made.
+-- Makes a model that is described but not trained: its random parameters are left at 0. If memory
+-- cannot hold the model, raises an error before anything is allocated.
 function models.describe(name, given)
   local kind = suggest.strict("models", kinds)[name]
   sizes.check(kind.kind, options.check(kind.kind, kind.spec, given))

@@ -1,15 +1,15 @@
--- models/masked.lua -- tl.models.tnn_mlm: the bidirectional language model of TNN's Table 3, which
--- says what stood where tokens were masked.
+-- models/masked.lua: defines tl.models.tnn_mlm, the bidirectional language model of TNN's Table 3,
+-- which predicts masked tokens.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
-local mixer = require "toeplab.models.stack"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
+local stack = require "toeplab.models.stack"
 
 local field = options.field
 
-local spec = mixer.fields({
+local spec = stack.fields({
   { "vocab", field { type = "int", min = 1, max = 1 << 31 }, "number of tokens, <mask> included" },
   { "pad", field { type = "int", min = 0, optional = true },
     "token whose embedding starts at 0 and whose state is 0 before the first block" },
@@ -17,33 +17,33 @@ local spec = mixer.fields({
   layers = 12, dim = 768, layout = "C-fairseq", causal = false, init = "bert",
 })
 
--- Embedding, layer norm, dropout, blocks; then to the logits by Linear, GELU, layer norm and the
--- embedding, with a bias. The defaults are the published sizes; it was trained with dropout 0.1,
--- which is 0 here, and with a padding token, here unset.
+-- The model is: embedding, layer norm, dropout, blocks; then Linear, GELU, layer norm, and the
+-- weights of the embedding with a bias give the logits. The defaults are the published sizes; the
+-- published model however was trained with dropout 0.1 and with a padding token.
 --   model(ids [b,n]) -> logits [b,n,vocab]   model:hidden(ids) -> [b,n,dim]
---   model:loss(ids, places, targets) -> nats
+--   model:loss(ids, places, targets) -> nats per masked token
 local TnnMLM = class("TnnMLM", spec)
 
 function TnnMLM:build(o)
   if o.pad and o.pad >= o.vocab then
-    error(("TnnMLM: pad = %d is not one of %d tokens"):format(o.pad, o.vocab), 0)
+    error(("TnnMLM: pad = %d is not below vocab = %d"):format(o.pad, o.vocab), 0)
   end
   self.embed = nn.Embedding(o.vocab, o.dim, { pad = o.pad, deviation = 0.02 })
   if o.positions == "sinusoidal" then self.position = nn.Sinusoidal(o.dim) end
   self.embed_norm = nn.LayerNorm(o.dim)
   self.drop = nn.Dropout(o.dropout)
-  self.layers = mixer.layers("TnnMLM", o)
-  self.head = nn.Linear(o.dim, o.dim, { init = mixer.plain_init(o) })
+  self.layers = stack.layers("TnnMLM", o)
+  self.head = nn.Linear(o.dim, o.dim, { init = stack.plain_init(o) })
   self.head_norm = nn.LayerNorm(o.dim)
   self.bias = nn.parameter(core.zeros(o.vocab))
-  self.inside = {} -- [1]: 0 for the token pad, else 1, per token
+  self.inside = {} -- holds one tensor [vocab,1], 0 for the token pad and else 1, if pad is given
   if o.pad then
     self.inside[1] = core.ones(o.vocab, 1)
     self.inside[1]:view(o.pad, { 1 }):fill(0)
   end
 end
 
--- The state of each token after the last block.   ids [b,n] int32   [b,n,dim]
+-- Returns the state of each token after the last block: ids [b,n] int32 -> [b,n,dim].
 function TnnMLM:hidden(ids)
   local x = self.embed(ids)
   if self.position then x = self.position(x) end
@@ -53,12 +53,12 @@ function TnnMLM:hidden(ids)
   return x
 end
 
--- What the embedding is applied to, for logits.   [..,dim]   [..,dim]
+-- Returns the features of states to which the output map is applied: [..,dim] -> [..,dim].
 local function features(self, hidden)
   return self.head_norm(core.gelu(self.head(hidden)))
 end
 
--- Logits of states: [..,dim] -> [..,vocab].
+-- Returns the logits of states: [..,dim] -> [..,vocab].
 function TnnMLM:logits(hidden)
   return core.linear(features(self, hidden), self.embed.weight, self.bias)
 end
@@ -67,8 +67,8 @@ function TnnMLM:forward(ids)
   return self:logits(self:hidden(ids))
 end
 
--- Mean cross entropy in nats of the tokens targets [m] at the places [m] of ids [b,n], counted from
--- 0 along the rows. Logits are made of these alone, and never all stored.
+-- Returns the mean cross entropy in nats of the tokens targets [m] at the places [m] of ids [b,n],
+-- counted from 0 along the rows. Logits are computed at these places only, and never all stored.
 function TnnMLM:loss(ids, places, targets)
   local hidden = self:hidden(ids):reshape(-1, self.opt.dim):gather(places)
   return core.linear_cross_entropy(features(self, hidden), self.embed.weight, self.bias, targets)

@@ -1,20 +1,21 @@
--- models/presets.lua -- the published language models by name: rows of TNN's Tables 2, 3 and 7 to
--- 10, and of SKI's paper, as options of tnn_lm and tnn_mlm.
+-- models/presets.lua: lists the published language models by name: rows of TNN's Tables 2, 3 and 7
+-- to 10, and of SKI's paper, as options of tnn_lm and tnn_mlm.
 --
--- The released training script is layout A; the ablations exist in layout B only (block.lua).
--- Dropout is that of training; the vocabulary is fairseq's GPT-2 dictionary, <mask> added for the
--- bidirectional models.
+-- The released training script uses layout A; the ablations exist in layout B only (nn/block.lua).
+-- Dropout is that of the published training. The vocabulary is fairseq's GPT-2 dictionary; the
+-- bidirectional models add <mask> to it.
 
 local suggest = require "toeplab.base.suggest"
 
 local VOCAB = 50264
 
--- Name, paper and table, published number of parameters (nil: none given), options besides the
--- common ones.
+-- Each row holds the name, the paper and table, the published number of parameters (nil: none), and
+-- the options that differ from the common ones.
 local causal = {
   { "tnn-7/6", "TNN 2, 7, 8: encoder of 6 layers", 48677376, {} },
   { "tnn-7/3", "SKI 1: encoder of 3 layers", 48590016, { rpe_layers = 3 } },
-  -- the causal response is real, as many numbers as coefficients; without decay, 7 * 1536 fewer
+  -- Without a decay FD has 7 * 1536 parameters fewer. Its encoder is as large as that of the time
+  -- domain, because a causal response is given by its real part.
   { "fd-7/3", "SKI 1: FD, encoder of 3 layers", 48579264,
     { rpe_layers = 3, backend = "fd", decay = "none" } },
   { "gtu-only-9", "TNN 7: GTU only", 48140288, { structure = "gtu", layers = 9 } },
@@ -39,7 +40,7 @@ local causal = {
     { layout = "B", decay = "learnable" } },
 }
 
-local bidirectional = { -- defaults of tnn_mlm are its sizes
+local bidirectional = { -- the sizes are the defaults of tnn_mlm
   { "blm-tnn-12", "TNN 3: encoder of 6 layers", 126400089, {} },
   { "blm-fd-12", "SKI Fig. 8: FD, encoder of 3 layers", nil,
     { rpe_layers = 3, backend = "fd", decay = "none" } },
@@ -65,19 +66,15 @@ end
 add("tnn_lm", VOCAB, causal)
 add("tnn_mlm", VOCAB + 1, bidirectional)
 
--- The name of the model that a preset is of, or nil.
+-- Returns the name of the model that a preset configures, or nil.
 function presets.model(name)
   return by_name[name] and by_name[name].model
 end
 
--- The options of a preset with those in more over them.
+-- Returns the options of a preset, overridden by those in more. An unknown name is an error.
 function presets.options(name, more)
   local found = by_name[name]
-  if not found then
-    local names = suggest.keys(by_name)
-    error(("there is no preset '%s'%s (known: %s)"):format(tostring(name),
-      suggest.hint(tostring(name), names), table.concat(names, ", ")), 0)
-  end
+  if not found then error(select(2, suggest.choose("preset", name, suggest.keys(by_name))), 0) end
   local options = {}
   for key, value in pairs(found.options) do options[key] = value end
   for key, value in pairs(more or {}) do options[key] = value end

@@ -1,14 +1,16 @@
--- models/published.lua -- the published PyTorch models in our terms: their parameter names, and
--- modules built from them.
+-- models/published.lua: converts the published PyTorch models: translates the names of their
+-- parameters, and builds Toeplab modules from their state dictionaries.
 --
--- Kinds: "tno" and "tno_multi" (an operator with its encoder), "layer" (a block in layout A),
--- "train" (a language model).
+-- The kinds of models are "tno" and "tno_multi" (an operator with its encoder), "layer" (a block in
+-- layout A) and "train" (a language model).
 
 local nn = require "toeplab.nn"
 local models = require "toeplab.models"
 local suggest = require "toeplab.base.suggest"
 
 local published = {}
+
+-- The functions below translate the names of published parameters, and return nil for unknown ones.
 
 local function rpe(name)
   local layer, place, rest = name:match "^layers%.(%d+)%.([02])%.(.*)$"
@@ -56,17 +58,18 @@ local names = suggest.strict("published", {
   tno = tno, tno_multi = tno_multi, layer = layer, train = train,
 })
 
--- Our name for a published parameter: published.ours("layer", "token_mixer.u_proj.weight") is
--- "token.u.weight".
+-- Returns Toeplab's name of a published parameter: published.ours("layer",
+-- "token_mixer.u_proj.weight") is "token.u.weight". An unknown name is an error.
 function published.ours(kind, name)
   local ours = names[kind](name)
   if not ours then
-    error(("no parameter of ours is the published '%s' of a %s"):format(name, kind), 2)
+    error(("no parameter corresponds to the published '%s' of a %s"):format(name, kind), 2)
   end
   return ours
 end
 
--- A published state dictionary (name -> tensor) under our names; decays (h,1,w) become [h w].
+-- Returns a published state dictionary (name -> tensor) under Toeplab's names. Decays of the shape
+-- [h,1,w] are flattened to [h w].
 function published.state(kind, dictionary)
   local state = {}
   for name, t in pairs(dictionary) do
@@ -76,7 +79,7 @@ function published.state(kind, dictionary)
   return state
 end
 
--- The options of the encoder that state was made by: sizes and norm are read off its tensors.
+-- Returns the options of the encoder whose tensors are in state, from which sizes and norm follow.
 local function encoder(a, state, prefix)
   local layers = 0
   while state[("%slayers.%d.linear.weight"):format(prefix, layers + 1)] do layers = layers + 1 end
@@ -129,8 +132,9 @@ function build.train(a, state, more)
   }
 end
 
--- The module that a reference case describes, with its parameters loaded. attributes: those of the
--- case; dictionary: published name -> tensor; more: {backend=, backend_options=} (both may be nil).
+-- Returns the module that a reference case describes, with its parameters loaded. attributes are
+-- those of the case, dictionary maps published names to tensors, and more is {backend=,
+-- backend_options=}, both of which may be nil.
 function published.module(kind, attributes, dictionary, more)
   local state = published.state(kind, dictionary)
   return build[kind](attributes, state, more or {}):load(state)

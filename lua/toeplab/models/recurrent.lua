@@ -1,5 +1,5 @@
--- models/recurrent.lua: runs a causal model position by position: each TNO in it becomes a
--- recurrence (core.recurrence); the other layers treat every position by itself anyway.
+-- models/recurrent.lua: runs a causal model position by position. Each TNO in it becomes a
+-- recurrence (core.recurrence); the other layers process every position independently anyway.
 --
 --   local session = recurrent.new(model:eval(), { method = "etsc", lags = 1000 })
 --   local states = session:hidden(core.ids { { 5, 2, 7 } })   -- of the first three positions
@@ -20,31 +20,31 @@ recurrent.forms = { "exact", "published" }
 
 local spec = options.set {
   { "method", options.field { default = "ring", choices = recurrent.methods },
-    "ring: the last inputs, summed directly; etsc: modes" },
+    "ring: sums over the last inputs; etsc: the state of a sum of exponentials" },
   { "form", options.field { default = "exact", choices = recurrent.forms },
-    "of etsc: exact at any length, or published: for the first lags positions" },
+    "method etsc: exact at any length, or published, exact for the first lags positions" },
   { "lags", options.field { type = "int", min = 1 },
-    "an operator sees a position and lags-1 before it" },
-  { "batch", options.field { default = 1, min = 1 }, "sequences side by side" },
+    "an operator sees a position and the lags-1 before it" },
+  { "batch", options.field { default = 1, min = 1 }, "number of sequences" },
 }
 
 -- ---- Which modules can be stepped -------------------------------------------------------------
 
--- Layers that treat each position by itself, given parts that do. A kind of one's own says so by
--- Kind.stepwise = true.
-local plain = {}
+-- Classes of layers that process each position independently, as long as their submodules do. A
+-- user's class declares this by Class.stepwise = true.
+local stepwise = {}
 for _, name in ipairs { "Linear", "Embedding", "Dropout", "Activation", "LayerNorm", "RMSNorm",
   "SimpleRMSNorm", "ScaleNorm", "BatchNorm", "GLU", "GTU", "Block", "ModuleList", "Sequential" } do
-  plain[nn[name]] = true
+  stepwise[nn[name]] = true
 end
 
 local reasons = {
   Attention = "attends to all positions before, which no state of fixed size holds",
   Sinusoidal = "adds numbers that depend on the position",
-  Conv = "mixes positions, and has no recurrence here",
+  Conv = "mixes positions, and has no recurrent form here",
   TNO2d = "mixes the cells of a grid, which have no order",
-  TnnClassifier = "says one thing of a whole sequence, nothing of each position",
-  TnnMLM = "sees what comes later",
+  TnnClassifier = "classifies a whole sequence, not each position",
+  TnnMLM = "is not causal: it sees later positions",
 }
 reasons.GatedAttention = reasons.Attention
 
@@ -52,7 +52,7 @@ local function refuse(name, format, ...)
   errors.usage("recurrent: %s %s", name == "" and "the model" or name, format:format(...))
 end
 
-local elementwise -- the functions that a Sequential may have as steps
+local elementwise -- a set of the functions that may be steps of a Sequential
 
 local function check_steps(module, name)
   if not elementwise then
@@ -72,14 +72,16 @@ local function visit(module, name, seen, found)
   if seen[module] then return end
   seen[module] = true
   if class == nn.TNO then
-    if not module.opt.causal then refuse(name, "(TNO) is not causal: it sees what comes later") end
+    if not module.opt.causal then
+      refuse(name, "(TNO) is not causal: it sees later positions")
+    end
     found[#found + 1] = { name = name, module = module }
     return
   end
-  if not (plain[class] or class.stepwise) then
-    refuse(name, "(%s) %s", module.kind, reasons[module.kind] or "may mix positions in a way that "
-      .. "is not known here; if it does not, beside its parts, set " .. module.kind
-      .. ".stepwise = true")
+  if not (stepwise[class] or class.stepwise) then
+    refuse(name, "(%s) %s", module.kind, reasons[module.kind]
+      or ("may mix positions; if only its submodules may, set %s.stepwise = true"):format(
+        module.kind))
   end
   if class == nn.Sequential then check_steps(module, name) end
   for _, field in ipairs(module:fields()) do
@@ -90,7 +92,8 @@ local function visit(module, name, seen, found)
   end
 end
 
--- The TNOs of a model in order: an array of {name=, module=}; an error if it cannot be stepped.
+-- Returns the TNOs of a model in order: an array of {name=, module=}. A model that cannot be
+-- stepped is a usage error.
 function recurrent.operators(model)
   local found = {}
   visit(model, "", {}, found)
@@ -99,7 +102,8 @@ end
 
 -- ---- Kernels ----------------------------------------------------------------------------------
 
--- The answers [4,lags,dim] of a TNO to impulses at four positions, and these (0-based).
+-- Returns the responses [4,lags,dim] of a TNO to impulses at four positions, and these positions
+-- (from 0).
 local function impulses(tno, lags)
   local at = { 0, lags > 1 and 1 or 0, lags // 3, lags * 2 // 3 }
   local x, dim = {}, tno.opt.dim
@@ -110,10 +114,10 @@ local function impulses(tno, lags)
   return tno(core.concat(x, 1)), at
 end
 
--- The kernel of a TNO whose coefficients are not lags, from its answer to an impulse. Nothing says
--- that such an operator is the same everywhere (ski interpolates between its inducing points), so
--- it is asked at several places.
-local function measured(tno, lags, name)
+-- Returns the kernel of a TNO whose coefficients are not lags: its response to an impulse. Such an
+-- operator need not be shift-invariant (ski interpolates between inducing points), so the responses
+-- at several positions are compared.
+local function impulse_kernel(tno, lags, name)
   local answers, at = impulses(tno, lags)
   local first = answers:narrow(1, 1, 1)
   local size = core.abs(first):reshape(-1):amax():item()
@@ -122,20 +126,20 @@ local function measured(tno, lags, name)
     local here = answers:narrow(1, row, 1):narrow(2, at[row] + 1, count)
     local off = core.abs(here - first:narrow(2, 1, count)):reshape(-1):amax():item()
     if off > 1e-4 * size then
-      refuse(name, "(TNO, backend '%s') is not a Toeplitz operator at %d positions: an impulse at "
-        .. "position %d and one at 0 are answered differently, by %.1g of the largest",
+      refuse(name, "(TNO, backend '%s') is not a Toeplitz operator at %d positions: its responses "
+        .. "to impulses at positions %d and 0 differ by %.1g of the largest value",
         tno.opt.backend, lags, at[row], off / size)
     end
   end
   return first:reshape(lags, tno.opt.dim)
 end
 
--- The coefficients t [lags,dim] of a TNO for texts up to lags positions, and its gamma or nil:
--- position i sees gamma^k t_k of the one k before. Fewer rows if the TNO has a max_lag.
+-- Returns the coefficients t [lags,dim] of a TNO for texts of up to lags positions, and its gamma
+-- [dim] or nil: position i receives gamma^k t_k x_(i-k). t has fewer rows if the TNO has a max_lag.
 function recurrent.kernel(tno, lags, name)
   return core.no_grad(function()
     local o, entry = tno.opt, tno:plan(lags)
-    if tno.domain ~= "lag" then return measured(tno, lags, name or "") end
+    if tno.domain ~= "lag" then return impulse_kernel(tno, lags, name or "") end
     local t = tno.encoder(entry.asked, lags, tno.domain)
     if o.act == "none" then return t, tno.decay and tno.decay:value() end
     if tno.decay then t = tno.decay(t, entry.asked) end
@@ -148,18 +152,18 @@ end
 local Session = {}
 Session.__index = Session
 
--- The function that stands in for the operator of a layer while the session runs.
+-- Returns the function that replaces the forward pass of a TNO while the session runs.
 local function stepper(layer)
   return function(x)
     if layer.called then
-      error("recurrent: this TNO is used twice in the model, and has but one state", 0)
+      error("recurrent: this TNO is used twice in the model, but has only one state", 0)
     end
     layer.called = true
     return layer.recurrence:step(x)
   end
 end
 
--- A session over model with make(module, name) -> the recurrence of each TNO.
+-- Returns a session over model, in which make(tno, name) returns the recurrence of each TNO.
 function recurrent.session(model, make)
   local layers = recurrent.operators(model)
   for _, layer in ipairs(layers) do
@@ -169,8 +173,8 @@ function recurrent.session(model, make)
   return setmetatable({ model = model, layers = layers }, Session)
 end
 
--- A model made ready to be stepped from position 0 on. Its parameters may not change any more: the
--- kernels are computed here, those of a text of lags positions.
+-- Returns a session that steps a model from position 0 on. The kernels are computed here, for a
+-- text of lags positions, so later changes of the parameters have no effect.
 function recurrent.new(model, given)
   local o = options.check("recurrent", spec, given)
   local kind = o.method == "ring" and "ring" or o.form
@@ -180,8 +184,8 @@ function recurrent.new(model, given)
   end)
 end
 
--- fn(...) while the TNOs are steppers.
-local function run(session, fn, ...)
+-- Calls fn(...) while the session's steppers replace the TNOs.
+local function session_run(session, fn, ...)
   if session.model.training then
     error("recurrent: the model is in training; call model:eval() first", 3)
   end
@@ -195,22 +199,23 @@ local function run(session, fn, ...)
   return core.no_grad(fn, ...)
 end
 
--- model:hidden(ids) and model(ids) for the next positions.   ids [b,n]
+-- Returns model:hidden(ids) for the next n positions.   ids [b,n]
 function Session:hidden(ids)
-  return run(self, self.model.hidden, self.model, ids)
+  return session_run(self, self.model.hidden, self.model, ids)
 end
 
+-- Returns model(ids) for the next n positions.   ids [b,n]
 function Session:forward(ids)
-  return run(self, self.model, ids)
+  return session_run(self, self.model, ids)
 end
 
--- Back to before the first position.
+-- Returns to before the first position. Returns the session.
 function Session:reset()
   for _, layer in ipairs(self.layers) do layer.recurrence:reset() end
   return self
 end
 
--- Bytes: state, of all sequences, and kernels, which they share.
+-- Returns {state=, kernels=} in bytes: the states of all sequences, and the kernels they share.
 function Session:sizes()
   local state, kernels = 0, 0
   for _, layer in ipairs(self.layers) do
@@ -220,7 +225,7 @@ function Session:sizes()
   return { state = state, kernels = kernels }
 end
 
--- Gives the memory back at once.
+-- Frees the memory of the recurrences at once.
 function Session:close()
   for _, layer in ipairs(self.layers) do layer.recurrence:close() end
 end

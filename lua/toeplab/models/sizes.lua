@@ -1,13 +1,14 @@
--- models/sizes.lua -- what a model would need, from its options alone: nothing is made.
+-- models/sizes.lua: computes the number of parameters and the memory that a model would need from
+-- its options alone, without making the model.
 
 local core = require "toeplab.core"
 local encoders = require "toeplab.nn.encoders"
 local horizon = require "toeplab.nn.mixers.horizon"
-local mixer = require "toeplab.models.stack"
+local stack = require "toeplab.models.stack"
 
 local sizes = {}
 
-local OBJECTS = 65536 -- bytes of small objects of a block, and of each layer of its encoder
+local OBJECTS = 65536 -- bytes of small Lua and C objects per block and per layer of its encoder
 
 local function linear(inputs, outputs) return (inputs + 1.0) * outputs end
 
@@ -25,10 +26,10 @@ local function product(shape)
   return count
 end
 
--- What the backend of the options t of a TNO says of itself for d channels: numbers per point and
--- channel, their domain, and how many parameters it has of its own. One that refuses says so when
--- the model is made.
-local function ask(t, d)
+-- Returns what the backend in the options t of a TNO wants for d channels: numbers per point and
+-- channel, their domain, and how many parameters it owns. A backend that refuses the problem raises
+-- its error when the model is made, not here.
+local function probe(t, d)
   local ok, o = pcall(core.tno, t.backend, 2, d, t.causal, t.backend_options)
   if not ok then return 1, "lag", 0.0 end
   local width, domain, own = o:width(), o:domain(), 0.0
@@ -37,14 +38,15 @@ local function ask(t, d)
   return width, domain, own
 end
 
--- The same for many channels, which are not planned for: its own parameters are some for each.
+-- Returns the same for many channels without planning for them: the backend's parameters are
+-- extrapolated from one and two channels.
 local function operator(t, d)
-  local width, domain, one = ask(t, 1)
-  local _, _, two = ask(t, 2)
+  local width, domain, one = probe(t, 1)
+  local _, _, two = probe(t, 2)
   return width, domain, one + (d - 1.0) * (two - one)
 end
 
--- How many points the backend asks for at length n.
+-- Returns at how many points the backend wants coefficients at length n.
 local function points(t, n)
   local ok, o = pcall(core.tno, t.backend, n // 1 | 0, 1, t.causal, t.backend_options)
   if not ok then return t.causal and n or 2 * n - 1 end
@@ -55,7 +57,7 @@ local function points(t, n)
   return count
 end
 
--- Parameters of an encoder with the resolved options e, by its class.
+-- The number of parameters of an encoder with the resolved options e, by its class.
 local counts = {}
 
 function counts.RPE(e)
@@ -74,20 +76,21 @@ function counts.SSM(e)
   return e.dim * ((e.causal and 1 or 2) * (1.0 + 2 * e.state) + (e.skip and 1 or 0))
 end
 
--- Numbers per point that backward keeps inside an encoder asked at p points, over the coefficients
--- themselves.
-local keeps = {
+-- The numbers per point that the tape stores inside an encoder evaluated at p points, besides the
+-- coefficients themselves, by the class of the encoder.
+local encoder_activations = {
   RPE = function(e) return 3.0 * (e.layers + 1) * e.hidden end,
   Piecewise = function(e) return 4.0 * e.dim end,
   FrequencyTable = function(e) return 4.0 * e.dim end,
   SSM = function(e, p) return 2.0 * e.dim + 12.0 * e.state * e.dim / math.sqrt(p) end,
 }
 
+-- The width inside the token mixer: that of its TNO.
 local function inside(o)
   return (o.expand * o.dim) // 1 // o.heads * o.heads
 end
 
--- Class and resolved options of the encoder of a block; nil for a function.
+-- Returns the class name and the resolved options of the encoder of a block; nil for a function.
 local function encoder(o, t, width, domain)
   if type(o.encoder) ~= "string" then return nil end
   t.encoder_options, t.rpe = t.encoder_options or {}, t.rpe or {}
@@ -96,7 +99,7 @@ local function encoder(o, t, width, domain)
 end
 
 local function tno(o)
-  local t, d = mixer.tno_options(o), inside(o)
+  local t, d = stack.tno_options(o), inside(o)
   local width, domain, own = operator(t, d)
   local kind, e = encoder(o, t, width, domain)
   local one = own + (kind and counts[kind](e) or 0.0) + (o.decay == "none" and 0 or d)
@@ -112,14 +115,14 @@ end
 
 local function token(o)
   local width = (o.expand * o.dim) // 1
-  if o.mixer then return 0.0 end -- of its own
+  if o.mixer then return 0.0 end -- a user's mixer has an unknown number of parameters
   if o.structure:find "^gtu" then return gtu(o) end
   if o.structure == "mha+glu" then return 4 * linear(o.dim, o.dim) end
   return 2 * (linear(o.dim, o.dim) + linear(o.dim, width)) + linear(width, o.dim)
 end
 
--- The number of parameters (a float) of the blocks of a model with the resolved options o. Those of
--- a mixer of its own and of an encoder function are not known, and not counted.
+-- Returns the number of parameters (a float) of the blocks of a model with the resolved options o.
+-- The parameters of a user's mixer or encoder function are not known, and not counted.
 function sizes.blocks(o)
   local block = token(o) + norm(o.norm, o.dim)
   if o.layout == "B" then block = block + norm(o.inner_norm or o.norm, o.dim) end
@@ -130,56 +133,56 @@ function sizes.blocks(o)
   return o.layers * block
 end
 
--- The number of parameters (a float) of a tnn_lm with the resolved options o.
+-- Returns the number of parameters (a float) of a tnn_lm with the resolved options o.
 function sizes.parameters(o)
   return o.vocab * o.dim * (o.tied and 1.0 or 2.0) + sizes.blocks(o) + norm(o.final_norm, o.dim)
 end
 
 -- ---- Memory ----
 
--- Numbers per token that backward keeps, by token mixer and channel mixer.
-local function kept(o)
+-- Returns how many numbers per token the tape stores for token mixer and channel mixer.
+local function mixer_activations(o)
   local width = (o.expand * o.dim) // 1
   local feature = o.structure == "gtu" and 0 or 2 * o.dim + 3 * (o.glu_dim or o.dim)
-  local token_ = 2 * o.dim + 5 * width
-  if o.grid then token_ = token_ + 2 * width end -- both axes, and what turns them
-  if o.structure == "attention+glu" then token_ = token_ + 2 * o.dim end
-  if o.structure == "mha+glu" then token_ = 7 * o.dim end
-  return token_ + feature + (o.layout == "B" and o.dim or 0)
+  local mixed = 2 * o.dim + 5 * width
+  if o.grid then mixed = mixed + 2 * width end -- of the second axis and the transpositions
+  if o.structure == "attention+glu" then mixed = mixed + 2 * o.dim end
+  if o.structure == "mha+glu" then mixed = 7 * o.dim end
+  return mixed + feature + (o.layout == "B" and o.dim or 0)
 end
 
--- Numbers that backward keeps of the coefficients of one block.
-local function coefficients(o, n)
-  local t, axes = mixer.tno_options(o), o.grid or { n }
-  local width, domain = ask(t, 1)
+-- Returns how many numbers the tape stores for the coefficients of one block.
+local function coefficient_activations(o, n)
+  local t, axes = stack.tno_options(o), o.grid or { n }
+  local width, domain = probe(t, 1)
   local kind, e = encoder(o, t, width, domain)
-  local keep, sum = kind and keeps[kind] or function() return 0 end, 0.0
+  local per_point, sum = kind and encoder_activations[kind] or function() return 0 end, 0.0
   for _, length in ipairs(axes) do
     local p = points(t, length)
-    sum = sum + p * (keep(e, p) + 2 * width * inside(o))
+    sum = sum + p * (per_point(e, p) + 2 * width * inside(o))
   end
   return sum
 end
 
--- How many numbers (a float) training keeps for the blocks of a model on batch sequences of length
--- n, by formula. Custom mixers are not counted.
+-- Estimates how many numbers (a float) training stores for the blocks of a model on batch sequences
+-- of length n. Custom mixers are not counted.
 function sizes.activations(o, n, batch)
   n, batch = n + 0.0, batch + 0.0 -- products of integers would wrap
   local tokens, width = batch * n, (o.expand * o.dim) // 1
-  local numbers = tokens * o.layers * kept(o)              -- by the tape
-  numbers = numbers + tokens * 4 * math.max(width, o.dim)  -- gradients on their way
+  local numbers = tokens * o.layers * mixer_activations(o) -- on the tape
+  numbers = numbers + tokens * 4 * math.max(width, o.dim)  -- gradients during the backward pass
   if o.mixer then return numbers end
-  if o.structure:find "^gtu" then return numbers + o.layers * coefficients(o, n) end
+  if o.structure:find "^gtu" then return numbers + o.layers * coefficient_activations(o, n) end
   return numbers + (o.layers + 3) * batch * o.heads * n * n
 end
 
-local groups = { -- limit and use, as versions 2 and 1 of control groups tell them
+local groups = { -- the files of limit and use in versions 2 and 1 of control groups
   { "memory.max", "memory.current" },
   { "memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes" },
 }
 
--- Bytes of memory that this process may still take: of the machine and of its control group; nil if
--- the system does not tell.
+-- Returns how many bytes of memory this process may still allocate, by the machine and by its
+-- control group; nil if the system does not report it.
 function sizes.available()
   local info = core.sys.read_file "/proc/meminfo"
   local kib = info and info:match "MemAvailable:%s*(%d+) kB"
@@ -194,8 +197,8 @@ end
 
 local function gib(bytes) return ("%.1f GiB"):format(bytes / 2 ^ 30) end
 
--- Raises if a model, called who, with the resolved options o would not fit into the memory that is
--- available.
+-- Raises an error if a model, called who, with the resolved options o would not fit into the
+-- available memory.
 function sizes.check(who, o)
   local vocab, tied = rawget(o, "vocab") or 0, rawget(o, "tied")
   local parameters = sizes.blocks(o) + vocab * o.dim * (tied == false and 2.0 or 1.0)

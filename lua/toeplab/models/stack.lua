@@ -1,15 +1,15 @@
--- models/stack.lua -- the blocks that all models are made of: their options, and what makes them.
+-- models/stack.lua: makes the stack of blocks that every model has, and declares its options.
 --
 --   local spec = { { "vocab", "int" } }
---   mixer.fields(spec, { causal = false, norm = "batchnorm" })  -- with defaults of its own
+--   stack.fields(spec, { causal = false, norm = "batchnorm" })  -- the model's own defaults
 --   local Model = nn.class("Model", spec)
---   function Model:build(o) self.layers = mixer.layers("Model", o) end
+--   function Model:build(o) self.layers = stack.layers("Model", o) end
 
 local encoders = require "toeplab.nn.encoders"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
 
-local mixer = {}
+local stack = {}
 
 local field = options.field
 local positive = function(default, most)
@@ -17,79 +17,78 @@ local positive = function(default, most)
 end
 local structures = { "gtu+glu", "gtu", "attention+glu", "mha+glu" }
 
--- The options of blocks: {name, field, help}, made anew.
+-- Returns the options of blocks, {name, field, help}. Every model needs its own copy of the fields.
 local function blocks()
   return {
-    { "layers", positive(7, 1000), "blocks" },
+    { "layers", positive(7, 1000), "number of blocks" },
     { "dim", positive(512, 1 << 24), "channels of the residual stream" },
-    { "structure", field { default = "gtu+glu", choices = structures }, "what a block is made of" },
+    { "structure", field { default = "gtu+glu", choices = structures }, "mixers of a block" },
     { "mixer", field { type = "function", optional = true },
       "token mixer: dim -> module, instead of the structure's" },
-    { "layout", nn.layout_option "A", "norms and shortcuts of a block" },
+    { "layout", nn.layout_option "A", "place of norms and residual connections in a block" },
     { "norm", nn.norm_option "simplermsnorm", "norm of the blocks" },
     { "inner_norm", field { type = "string", optional = true,
-      choices = nn.norm_option("none").choices }, "second norm of layout B (norm)" },
+      choices = nn.norm_option("none").choices }, "second norm of layout B (as norm)" },
     { "mixer_norm", nn.norm_option "none",
       "norm inside the token mixer, before its output map (use_norm of the published code)" },
     { "expand", field { default = 3.0, min = 0, max = 1024 }, "width of the token mixer over dim" },
     { "glu_dim", field { type = "int", min = 1, max = 1 << 31, optional = true },
-      "width inside the channel mixer (dim)" },
+      "width inside the channel mixer (as dim)" },
     { "act", nn.act_option "silu", "activation of the mixers" },
-    { "heads", positive(1), "heads" },
-    { "causal", true, "a token sees only those before it" },
+    { "heads", positive(1), "heads of attention and of the decay alibi" },
+    { "causal", true, "a token sees itself and earlier ones only" },
   }
 end
 
--- Those of the Toeplitz operators.
 local function operators()
   return {
     { "encoder", field { type = "class|function|string", default = "mlp",
-      choices = nn.TNO.spec.fields.encoder.choices }, "points -> coefficients (nn/tno.lua)" },
+      choices = nn.TNO.spec.fields.encoder.choices }, "points -> coefficients" },
     { "rpe_dim", positive(64, 1 << 24), "width of the encoders mlp, lra" },
     { "rpe_layers", field { default = 6, min = 0, max = 1000 },
       "hidden layers of the encoder mlp" },
     { "rpe_act", nn.act_option "relu", "activation of the encoders mlp, lra" },
     { "rpe_norm", nn.norm_option "simplermsnorm", "norm of the encoder mlp" },
     { "rpe_input", field { default = "integer", choices = nn.RPE.spec.fields.input.choices },
-      "what the encoders mlp, lra are given for a point" },
-    { "rpe_residual", false, "shortcuts in the encoder mlp" },
+      "features of a point that the encoders mlp, lra are given" },
+    { "rpe_residual", false, "residual connections in the encoder mlp" },
     { "table_length", positive(512, 1 << 31), "lags of the encoder table" },
     { "encoder_options", {}, "options of the other encoders" },
     { "max_lag", field { type = "int", min = 1, optional = true },
       "coefficients of this lag and longer ones are 0" },
     { "horizon", nn.TNO.spec.fields.horizon,
-      "cut where this share of the decay's sum is left (nn/horizon.lua)" },
-    { "decay", nn.decay_option(0.99, "none"), "a number, a list, or one of the words" },
-    { "decay_mean", 3.0, "of the decay learnable" },
-    { "decay_floor", 0.0, "of the decay learnable" },
+      "cut lags that hold less than this fraction of the decay's sum" },
+    { "decay", nn.decay_option(0.99, "none"), "gamma: a number, one per channel, or a word" },
+    { "decay_mean", 3.0, "mean of the initial parameters of the decay learnable" },
+    { "decay_floor", 0.0, "smallest gamma of the decay learnable" },
     { "coef_act", nn.act_option "none", "activation of the coefficients" },
     { "backend", "rac", "which plugin applies the operators" },
     { "backend_options", {}, "options of the plugin" },
     { "grid", nn.GTU.spec.fields.grid, "{height, width}: operators along the axes of an image" },
-    { "grid_form", nn.GTU.spec.fields.grid_form, "of the two axes' results" },
+    { "grid_form", nn.GTU.spec.fields.grid_form, "how the operators of the axes are combined" },
   }
 end
 
-local function rest()
+local function others()
   return {
     { "positions", field { default = "none", choices = { "none", "sinusoidal", "alibi" } },
       "sinusoidal: added to the embedding; alibi: attention only" },
     { "dropout", field { default = 0.0, min = 0, max = 0.999 },
-      "of the embedding and of each mixer's output" },
+      "dropout of the embedding and of each mixer's output" },
     { "layer_dropout", field { type = "number", min = 0, max = 0.999, optional = true },
-      "of the mixers alone (dropout; 0 for structure gtu, as published)" },
+      "dropout of the mixers alone (as dropout; 0 for structure gtu, as published)" },
     { "tno_dropout", field { default = 0.0, min = 0, max = 0.999 },
-      "of the operators' output (2-D LRA models)" },
+      "dropout of the operators' output (2-D LRA models)" },
     { "gate_dropout", field { default = 0.0, min = 0, max = 0.999 },
-      "of the gate of the channel mixer (LRA models)" },
+      "dropout of the gate of the channel mixer (LRA models)" },
     { "init", field { default = "auto", choices = { "auto", "torch", "normal", "bert", "lra" } },
-      "of the mixers' linear maps; lra: normal for the GTU, else torch; auto: so in layout B" },
+      "initialiser of linear maps; lra: normal for GTUs, else torch; auto: lra in layout B" },
   }
 end
 
 local Field = getmetatable(field { default = 0 })
 
--- What was declared, with a default of its own, and a help of its own.
+-- Returns a copy of a declared option, without its help text and with the default own unless nil.
 local function with_default(declared, own)
   if getmetatable(declared) ~= Field then
     if own == nil then return declared end
@@ -102,11 +101,11 @@ local function with_default(declared, own)
   return field(copy)
 end
 
--- Adds the options of blocks to a spec, a list of {name, field, help}. defaults: name -> default
--- where a model has its own. Returns spec.
-function mixer.fields(spec, defaults)
+-- Adds the options of blocks to spec, a list of {name, field, help}, and returns it. defaults maps
+-- the names of options to the defaults that differ for this model.
+function stack.fields(spec, defaults)
   local known = {}
-  for _, part in ipairs { blocks(), operators(), rest() } do
+  for _, part in ipairs { blocks(), operators(), others() } do
     for _, entry in ipairs(part) do
       local name, own = entry[1], (defaults or {})[entry[1]]
       known[name] = true
@@ -114,25 +113,25 @@ function mixer.fields(spec, defaults)
     end
   end
   for name in pairs(defaults or {}) do
-    if not known[name] then error(("mixer.fields: no option '%s'"):format(name), 2) end
+    if not known[name] then error(("stack.fields: no option '%s'"):format(name), 2) end
   end
   return spec
 end
 
 -- ---- Making ----
 
--- The init of plain linear maps under o, and that of a GTU's.
-function mixer.plain_init(o)
+-- Returns the initialiser of all linear maps but those of a GTU.
+function stack.plain_init(o)
   return (o.init == "auto" or o.init == "lra") and "torch" or o.init
 end
 
 local function gtu_init(o)
   if o.init == "lra" or (o.init == "auto" and o.layout == "B") then return "normal" end
-  return mixer.plain_init(o)
+  return stack.plain_init(o)
 end
 
--- The options of the TNO (nn/tno.lua) of a block.
-function mixer.tno_options(o)
+-- Returns the options of the TNO (nn/mixers/tno.lua) of a block.
+function stack.tno_options(o)
   local rpe = nil
   if encoders.networks[o.encoder] then
     rpe = { hidden = o.rpe_dim, act = o.rpe_act, input = o.rpe_input,
@@ -152,25 +151,24 @@ end
 local function gtu(o)
   return nn.GTU(o.dim, {
     expand = o.expand, act = o.act, init = gtu_init(o), norm = o.mixer_norm,
-    dropout = o.tno_dropout, grid = o.grid, grid_form = o.grid_form, tno = mixer.tno_options(o),
+    dropout = o.tno_dropout, grid = o.grid, grid_form = o.grid_form, tno = stack.tno_options(o),
   })
 end
 
 local function attention(o)
-  local more = { heads = o.heads, causal = o.causal, init = mixer.plain_init(o) }
+  local more = { heads = o.heads, causal = o.causal, init = stack.plain_init(o) }
   if o.positions == "alibi" then more.positions = "alibi" end
   if o.structure == "mha+glu" then return nn.Attention(o.dim, more) end
   more.expand, more.act = o.expand, o.act
   return nn.GatedAttention(o.dim, more)
 end
 
--- One block of resolved options o.
-function mixer.block(o)
+function stack.block(o)
   local isgtu = o.structure:find "^gtu" ~= nil
   local token = o.mixer and o.mixer(o.dim) or (isgtu and gtu or attention)(o)
   local feature = nil
   if o.structure ~= "gtu" then
-    feature = nn.GLU(o.dim, { hidden = o.glu_dim, act = o.act, init = mixer.plain_init(o),
+    feature = nn.GLU(o.dim, { hidden = o.glu_dim, act = o.act, init = stack.plain_init(o),
       dropout = o.gate_dropout })
   end
   return nn.Block(o.dim, token, feature, {
@@ -179,14 +177,14 @@ function mixer.block(o)
   })
 end
 
--- All of them, an nn.ModuleList. who: the model, for messages.
-function mixer.layers(who, o)
+-- Makes all blocks, an nn.ModuleList. who is the name of the model in messages.
+function stack.layers(who, o)
   if o.positions == "alibi" and o.structure:find "^gtu" then
     error(who .. ": positions = 'alibi' biases attention, and this structure has none", 0)
   end
   local layers = nn.ModuleList()
-  for _ = 1, o.layers do layers:append(mixer.block(o)) end
+  for _ = 1, o.layers do layers:append(stack.block(o)) end
   return layers
 end
 
-return mixer
+return stack

@@ -1,4 +1,5 @@
--- nn/act.lua: activations by name: nn.act.silu(x); the engine's unary functions and "none".
+-- nn/act.lua: defines the activations by name, as in nn.act.silu(x): every unary function of the
+-- engine, and "none", the identity.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
@@ -10,17 +11,17 @@ for _, name in ipairs(core.unary_names()) do
   act[name] = function(x) return core.unary(name, x) end
 end
 
--- An option that names an activation.
+-- Declares an option whose value is the name of an activation.
 local function act_option(default)
   return options.field { default = default, choices = suggest.keys(act) }
 end
 
--- act(a) * b elementwise, fused where the engine has the activation.   a, b of one shape
+-- Returns act(a) * b elementwise, where the engine can in one kernel. a and b have one shape.
 local function gate(name, a, b)
   return core.gate(name == "none" and "identity" or name, a, b)
 end
 
--- An activation as a module, for Sequential: nn.Activation "relu".
+-- Wraps an activation as a module, so that it can stand in a Sequential: nn.Activation "relu".
 local Activation = class("Activation", { kind = act_option "relu" }, { "kind" })
 
 function Activation:build(o)

@@ -1,4 +1,4 @@
--- nn/block.lua: Block: a token mixer and a channel mixer, with norms and shortcuts.
+-- nn/block.lua: defines Block: a token mixer and a channel mixer, each with norm and residual.
 
 local class = require("toeplab.nn.class").class
 local Dropout = require("toeplab.nn.dropout").Dropout
@@ -6,7 +6,8 @@ local norms = require "toeplab.nn.norm"
 local options = require "toeplab.base.options"
 local suggest = require "toeplab.base.suggest"
 
--- How a mixer f stands in the residual stream. The published codes differ, and so do results:
+-- A layout says where the norm and the residual connection of a mixer f stand. The published codes
+-- differ here, and so do their results:
 --   A          x + drop(f(norm(x)))                   the released TNN language model
 --   B          x + drop(norm(x) + f(inner(norm(x))))  ablations of TNN's Tables 7-10, where inner
 --                                                     is a norm too; GLU as in A
@@ -35,7 +36,8 @@ local function layout_option(default)
   return options.field { default = default, choices = suggest.keys(layouts) }
 end
 
--- x <- layout(x, token), then x <- layout(x, feature) if there is a channel mixer.   x [b,n,dim]
+-- x <- layout(x, token), then x <- layout(x, feature) if a channel mixer is given.   x [b,n,dim]
+-- inner_norm is the second norm of layout B; by default it is of the same kind as norm.
 local Block = class("Block", {
   dim = options.field { type = "int", min = 1 },
   token = "module",
@@ -43,7 +45,7 @@ local Block = class("Block", {
   layout = layout_option "A",
   norm = norms.norm_option "simplermsnorm",
   inner_norm = options.field { type = "string", optional = true,
-    choices = norms.norm_option("none").choices }, -- of layout B; norm
+    choices = norms.norm_option("none").choices },
   dropout = options.field { default = 0.0, min = 0, max = 0.999 },
 }, { "dim", "token", "feature" })
 

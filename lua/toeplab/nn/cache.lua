@@ -1,10 +1,9 @@
--- nn/cache.lua: two small caches for modules. One holds what a module computes from a length, the
--- other what it reads from a tensor that is rarely written. nn/coefficients.lua builds the cache of
--- a Toeplitz operator on the first.
+-- nn/cache.lua: defines two small caches for modules: one for values that a module computes from a
+-- sequence length, one for values that it reads from a tensor that is rarely written.
 
 local cache = {}
 
-local SIZE = 4 -- training uses one length, or a few; evaluation a few more
+local SIZE = 4 -- training and evaluation together use only a few lengths
 
 local Recent = {}
 Recent.__index = Recent
@@ -20,14 +19,14 @@ function Recent:__call(key)
   return value
 end
 
--- make(key) as a callable that holds its values for the last four new keys. A value may depend on
--- nothing but the key and on what never changes. keys: those held, the oldest first.
+-- Returns a callable that caches make(key) for the last four new keys. The value must depend on the
+-- key alone. The field keys of the result lists the cached keys, the oldest first.
 function cache.recent(make)
   return setmetatable({ make = make, values = {}, keys = {} }, Recent)
 end
 
--- read(tensor) as a function that reads again only once the tensor has been written: reading a
--- number from a GPU waits for all that was launched before. The value is freed with the tensor.
+-- Returns a function that caches read(tensor) until the tensor is written again, because reading a
+-- number from a GPU waits for all kernels launched before. The value is freed with the tensor.
 function cache.reading(read)
   local entries = setmetatable({}, { __mode = "k" })
   return function(t)

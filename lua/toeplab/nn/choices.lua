@@ -1,23 +1,24 @@
--- nn/choices.lua: which backend "auto" stands for, by length, channels and causality. The engine
--- chooses by measuring, and every backend rounds in its own way, so a trial must use the backends
--- that it chose first, however often it is interrupted and wherever it goes on.
+-- nn/choices.lua: records which backend "auto" stands for at each length, number of channels and
+-- causality. The engine chooses by timing the backends, and every backend rounds differently, so a
+-- trial that resumes, perhaps on another machine, must reuse the choices it made first.
 --
--- As text, choices are a line each: LENGTH CHANNELS causal|bidirectional BACKEND
+-- Choices are stored as text, one per line: LENGTH CHANNELS causal|bidirectional BACKEND
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
 
 local choices = {}
 
-local open = { made = {} } -- those of the innermost choices.with, else those of the program
+-- The current scope: that of the innermost choices.with, or outside of one that of the program.
+local scope = { made = {} }
 
-local function problem(n, dim, causal)
+local function problem_key(n, dim, causal)
   return ("%08d %08d %s"):format(n, dim, causal and "causal" or "bidirectional")
 end
 
 local function parsed(text)
   local made = {}
   for n, dim, how, name in (text or ""):gmatch "(%d+) (%d+) (%l+) ([%w_]+)\n" do
-    made[problem(tonumber(n), tonumber(dim), how == "causal")] = name
+    made[problem_key(tonumber(n), tonumber(dim), how == "causal")] = name
   end
   return made
 end
@@ -30,27 +31,28 @@ local function text(made)
   return table.concat(lines)
 end
 
--- Calls fn(...) with the choices in given (text; nil: none) and with those that it makes, of which
--- the caller's are independent. changed is called with the text of all after each new one.
+-- Calls fn(...) in a new scope that starts with the choices in the text given (nil: none) and does
+-- not affect the caller's. After each new choice, changed is called with the text of all of them.
 function choices.with(given, changed, fn, ...)
-  local outer = open
-  local restore <close> = defer(function() open = outer end)
-  open = { made = parsed(given), changed = changed }
+  local outer = scope
+  local restore <close> = defer(function() scope = outer end)
+  scope = { made = parsed(given), changed = changed }
   return fn(...)
 end
 
--- The backend for operators of that length and number of channels, causal or not.
+-- Returns the name of the backend for operators of length n with dim channels. The first request
+-- for a problem times the backends.
 function choices.of(n, dim, causal)
-  local made, key = open.made, problem(n, dim, causal)
+  local made, key = scope.made, problem_key(n, dim, causal)
   if not made[key] then
     local operator <close> = core.tno("auto", n, dim, causal)
     made[key] = operator:chosen()
-    if open.changed then open.changed(text(made)) end
+    if scope.changed then scope.changed(text(made)) end
   end
   return made[key]
 end
 
--- A text of choices for people: "rac at 512, 1024; matrix at 64".
+-- Returns the text of choices in words: "rac at 512, 1024; matrix at 64".
 function choices.words(lines)
   local lengths, names = {}, {}
   for n, name in lines:gmatch "(%d+) %d+ %l+ ([%w_]+)\n" do

@@ -1,14 +1,14 @@
--- nn/class.lua: Module, the base of all layers and models, and class, which makes new kinds of
--- them.
+-- nn/class.lua: defines Module, the base of all layers and models, and class, which declares new
+-- kinds of modules.
 --
 --   local Gate = class("Gate", { dim = "int", act = "silu" }, { "dim" })
---   function Gate:build(o) self.w = nn.Linear(o.dim, o.dim) end  -- parts are assigned
+--   function Gate:build(o) self.w = nn.Linear(o.dim, o.dim) end
 --   function Gate:forward(x) return nn.act[self.opt.act](self.w(x)) * x end
 --   local g = Gate(64, { act = "relu" })  ...  y = g(x)
 --
--- A tensor that is assigned to a module is a parameter of it: trained if it requires a gradient,
--- fixed if not. A module that is assigned is a part. Anything else is the module's own business; a
--- plain table of tensors is not looked into.
+-- Assignment registers, as in PyTorch: a tensor assigned to a field of a module becomes its
+-- parameter, trained if it requires a gradient and fixed if not; a module becomes a submodule.
+-- Tensors inside a plain table are not registered.
 
 local core = require "toeplab.core"
 local options = require "toeplab.base.options"
@@ -26,19 +26,19 @@ local function ismodule(v)
   return type(v) == "table" and (getmetatable(v) or {}).__module == true
 end
 
--- Whether v is a kind of modules, made by class.
+-- Whether v is a class that class() returned, rather than an instance of one.
 local function isclass(v)
   return type(v) == "table" and rawget(v, "__module") == true
 end
 
--- Called when an absent field is assigned: keeps the order in which parameters and parts came.
+-- __newindex of modules: registers parameters and submodules in the order of their assignment.
 local function register(self, name, value)
   if Module[name] ~= nil then
     error(("%s: a field cannot be called '%s', which is a method of every module"):format(
       self.kind, name), 2)
   end
   if type(value) == "table" and not getmetatable(value) and ismodule(value[1]) then
-    error(("%s: '%s' is a plain table of modules, which nobody would train; make it an "
+    error(("%s: '%s' is a plain table of modules, which would not be trained; make it an "
       .. "nn.ModuleList"):format(self.kind, name), 2)
   end
   if istensor(value) or ismodule(value) then
@@ -51,9 +51,10 @@ local function register(self, name, value)
   rawset(self, name, value)
 end
 
--- Adds to a message where in the tree of modules it arose: "... \n  in TnnLM.layers.3.token.u".
+-- Appends to an error message the path of the module that raised it:
+-- "... \n  in TnnLM.layers.3.token.u".
 local function locate(self, message)
-  if type(message) == "table" and message.status then -- the engine's
+  if type(message) == "table" and message.status then -- an error object of the engine
     message.message = locate(self, message.message)
   end
   if type(message) ~= "string" then return message end
@@ -71,14 +72,15 @@ local function call(self, ...)
   return results(self, pcall(self.forward, self, ...))
 end
 
--- Whether v is a table of options, rather than a module or another value.
+-- Whether v is an option table: plain, resolved by options.check, or a shared configuration.
 local function isoptions(v)
   if type(v) ~= "table" or ismodule(v) then return false end
   local meta = getmetatable(v)
   return meta == nil or meta.__resolved or meta.__has ~= nil
 end
 
--- Splits constructor arguments into options by name, an options table, and a list of the rest.
+-- Splits constructor arguments into the option table, the options given by position, and a list of
+-- the remaining values of a variadic class.
 local function arguments(class, ...)
   local args, count = { ... }, select("#", ...)
   local given = nil
@@ -113,10 +115,11 @@ local function construct(class, ...)
   return self
 end
 
--- A new kind of module. spec declares its options (options.lua). positional: options that may be
--- given by place, e.g. {"inputs", "outputs"}; a last "..." hands further values, and the array part
--- of the options table, to build. The kind defines build(o, ...) and forward(x, ...); the tree
--- printer asks brief() for the line of the module.
+-- Declares and returns a new kind of module. spec declares its options (base/options.lua).
+-- positional lists the options that may be given by position, e.g. {"inputs", "outputs"}; after a
+-- final "...", further values and the array part of the option table are passed to build. The class
+-- defines build(o, ...), which creates parameters and submodules, forward(x, ...), and optionally
+-- brief(), whose text print(model) shows for the module.
 local function class(kind, spec, positional)
   local new = { kind = kind, spec = options.set(spec or {}), __module = true }
   new.positional = positional or {}
@@ -134,16 +137,16 @@ function Module:forward()
   error(self.kind .. " has no forward: define function " .. self.kind .. ":forward(x)", 0)
 end
 
--- Registers a tensor that is saved with the module but is neither trained nor counted, e.g. running
--- statistics.
+-- Registers a tensor that is saved with the module but is neither trained nor counted as a
+-- parameter, such as the running statistics of a batch norm.
 function Module:buffer(name, tensor)
   self._buffers[name] = true
   self[name] = tensor
 end
 
--- Registers fields that held another value before a tensor or a module, which __newindex is not
--- called for; by name.
-local function late(self)
+-- Registers tensors and modules that replaced another value of a field, because Lua calls
+-- __newindex for absent fields only. They are sorted by name, as their order is not known.
+local function register_replaced(self)
   local known, names = {}, {}
   for _, name in ipairs(self._order) do known[name] = true end
   for name, value in next, self do
@@ -153,10 +156,11 @@ local function late(self)
   for _, name in ipairs(names) do register(self, name, rawget(self, name)) end
 end
 
--- The module's own tensors and parts in order of assignment: an array of {name=, value=}.
+-- Returns the module's own tensors and submodules in the order of their assignment: an array of
+-- {name=, value=}.
 function Module:fields()
   local list = {}
-  late(self)
+  register_replaced(self)
   for _, name in ipairs(self._order) do
     local value = rawget(self, name)
     if istensor(value) or ismodule(value) then list[#list + 1] = { name = name, value = value } end
@@ -179,8 +183,8 @@ local function walk(module, prefix, seen, visit)
   end
 end
 
--- All modules below and including this one, depth first: an array of {name="layers.1", module=}; a
--- shared one once.
+-- Returns this module and all modules below it, depth first: an array of {name="layers.1",
+-- module=}. A module that is used in two places is listed once, under its first name.
 function Module:modules()
   local list = {}
   walk(self, "", {}, function(module, name) list[#list + 1] = { name = name, module = module } end)
@@ -202,20 +206,21 @@ local function gather(module, prefix, buffers, seen, list)
   return list
 end
 
--- The parameters in order, fixed ones included: an array of {name="layers.1.token.u.weight",
--- tensor=}. A tensor that is used in two places comes once, under its first name.
+-- Returns the parameters in order, fixed ones included: an array of
+-- {name="layers.1.token.u.weight", tensor=}. A tensor that is used in two places is listed once,
+-- under its first name. The tensors still belong to the module.
 function Module:parameters()
   return gather(self, "", false, {}, {})
 end
 
--- The same as a table name -> tensor.
+-- Returns the parameters as a table name -> tensor.
 function Module:named()
   local named = {}
   for _, p in ipairs(self:parameters()) do named[p.name] = p.tensor end
   return named
 end
 
--- The number of parameters (elements); as a second result how many of them are trained.
+-- Returns the number of parameters (elements) and how many of them are trained.
 function Module:count()
   local all, trained = 0, 0
   for _, p in ipairs(self:parameters()) do
@@ -225,18 +230,19 @@ function Module:count()
   return all, trained
 end
 
--- Switches this module and its parts to training (on: nil or true) or evaluation: dropout and batch
--- norm differ.
+-- Switches this module and all below it to training mode, or with on = false to evaluation mode.
+-- Dropout and batch norm behave differently in the two. Returns the module.
 function Module:train(on)
   for _, entry in ipairs(self:modules()) do rawset(entry.module, "training", on ~= false) end
   return self
 end
 
+-- Switches to evaluation mode; same as train(false).
 function Module:eval()
   return self:train(false)
 end
 
--- Parameters and buffers: a table name -> tensor (the tensors themselves, not copies).
+-- Returns parameters and buffers as a table name -> tensor: the tensors themselves, not copies.
 function Module:state()
   local state = {}
   for _, p in ipairs(gather(self, "", true, {}, {})) do state[p.name] = p.tensor end
@@ -247,8 +253,9 @@ local function same(a, b)
   return table.concat(a:shape(), ",") == table.concat(b:shape(), ",") and a:type() == b:type()
 end
 
--- Copies tensors into the parameters and buffers of the same names. Missing, unknown and mismatched
--- names are one error that lists them all; nothing is copied then.
+-- Copies the tensors of state (name -> tensor) into the parameters and buffers of the same names.
+-- Missing, unknown and mismatched names raise one error that lists them all, and nothing is copied.
+-- Returns the module.
 function Module:load(state)
   local own, problems = self:state(), {}
   for name, t in pairs(own) do

@@ -1,18 +1,18 @@
--- nn/coefficients.lua: the cache of a Toeplitz operator (nn/mixers/tno.lua): what the operator
--- applies at each length, how it is computed, and how long it is held.
+-- nn/coefficients.lua: computes and caches the coefficients and the plans of a Toeplitz operator
+-- (nn/mixers/tno.lua).
 --
--- Every TNO owns one cache, which holds for each of its last four lengths a record:
---   operator   the plan of the backend: equal layers share one, freed with the last record of it
---   points     where the backend wants coefficients, one row each
---   asked      the part of points at which the encoder is evaluated: max_lag or a horizon cut the
---              rest, which becomes before and after rows of zeros (nil: nothing is cut)
--- A record is stale only when the largest gamma changes that a horizon was computed from.
+-- Every TNO owns one cache, which holds a record for each of its last four lengths:
+--   operator   the backend's plan, shared by equal layers, freed with the last record that uses it
+--   points     the points at which the backend wants coefficients, one row each
+--   asked      the part of points at which the encoder is evaluated. max_lag or a horizon cuts the
+--              rest, which becomes `before` and `after` rows of zeros (nil: nothing is cut).
+-- A record becomes stale only when the largest gamma, from which a horizon was computed, changes.
 --
--- Coefficients depend on the parameters, so they are cached only while cached() or share() run,
--- whose callers promise that no parameter is written meanwhile. They open a scope that holds for
--- each layer and length the coefficients, or what the backend prepared from them (their spectrum,
--- say); all of it is freed when the call ends. The device is no part of a key, as a program has
--- one; nor is the precision, as encoders are float32 in all of them.
+-- Coefficients depend on the parameters, so they are cached only while cached() or share() runs,
+-- whose callers promise to write no parameter. Each opens a scope that holds, for each layer and
+-- length, the coefficients or what the backend prepared from them (such as their spectrum), and is
+-- freed when the call ends. The key needs no device, as a program uses one, and no precision, as
+-- encoders compute in float32 under all of them.
 
 local core = require "toeplab.core"
 local act = require "toeplab.nn.act"
@@ -30,9 +30,9 @@ Coefficients.__index = Coefficients
 
 -- ---- Plans --------------------------------------------------------------------------------------
 
-local plans = setmetatable({}, { __mode = "v" }) -- in use by any layer, by problem
+local plans = setmetatable({}, { __mode = "v" }) -- problem key -> a plan that a layer still uses
 
-local function problem(backend, given, ...)
+local function problem_key(backend, given, ...)
   local words = { backend, ... }
   for _, name in ipairs(suggest.keys(given)) do
     words[#words + 1] = name .. "=" .. tostring(given[name])
@@ -41,7 +41,7 @@ local function problem(backend, given, ...)
 end
 
 local function plan(o, n, backend, given)
-  local key = problem(backend, given, n, o.dim, tostring(o.causal))
+  local key = problem_key(backend, given, n, o.dim, tostring(o.causal))
   if not plans[key] then
     local operator = core.tno(backend, n, o.dim, o.causal, given)
     plans[key] = { operator = operator, points = operator:points() }
@@ -58,7 +58,8 @@ local function takes_lags(backend)
   return false
 end
 
--- A plan for lags below count, by a backend that need not be given the others; or nil.
+-- Returns a plan for the lags below count if the backend has the option "lags"; else nil, and the
+-- caller fills the other lags with zeros.
 local function short_plan(o, n, count)
   local backend, own = o.backend == "auto" and "rac" or o.backend, o.backend_options.lags
   if not takes_lags(backend) then return nil end
@@ -69,7 +70,8 @@ local function short_plan(o, n, count)
   return plan(o, n, backend, given)
 end
 
--- What of an operator a layer cannot change with the length, as text.
+-- Describes in a text what a layer's parameters depend on: the operator's coefficients per channel,
+-- their domain, and its own parameters. A layer cannot change these with the length.
 local function wants(operator)
   local list = { ("%d numbers per channel by %s"):format(operator:width(), operator:domain()) }
   for _, p in ipairs(operator:params()) do
@@ -78,8 +80,8 @@ local function wants(operator)
   return table.concat(list, ", ")
 end
 
--- An operator of length 2 for the options o of a TNO, which tells what the backend wants of every
--- length. The backends that "auto" chooses from want the same.
+-- Returns an operator of length 2 for the options o of a TNO. It shows what the backend wants at
+-- every length; the backends that "auto" chooses from all want the same.
 function coefficients.probe(o)
   local backend = o.backend == "auto" and not next(o.backend_options) and "rac" or o.backend
   return plan(o, 2, backend, o.backend_options).operator
@@ -87,7 +89,7 @@ end
 
 -- ---- Records ------------------------------------------------------------------------------------
 
-local warned = {} -- backends with their options, whose warning has been given once
+local warned = {} -- backends, with their options, whose warning has been printed already
 
 local function check(self, operator, n)
   local o, now = self.layer.opt, wants(operator)
@@ -96,7 +98,7 @@ local function check(self, operator, n)
       .. "the layer was made: its parameters cannot depend on the length"):format(
       o.backend, now, n, self.wants)), 0)
   end
-  local why, what = operator:warning(), problem(o.backend, o.backend_options)
+  local why, what = operator:warning(), problem_key(o.backend, o.backend_options)
   if why and not warned[what] then
     warned[what] = true
     warn("toeplab: ", why)
@@ -119,7 +121,7 @@ local function record(self, n)
   return r
 end
 
--- Drops all records; from now on they hold the lags that gamma, the largest in use, leaves.
+-- Drops all records, and makes new ones for the lags that a horizon leaves at the largest gamma.
 local function restart(self, gamma)
   self.gamma, self.lags = gamma, horizon.lags(self.layer.opt, gamma)
   self.records = cache.recent(function(n) return record(self, n) end)
@@ -127,11 +129,10 @@ end
 
 local largest = cache.reading(function(gamma) return core.no_grad(gamma.amax, gamma):item() end)
 
--- The largest gamma in use, for a horizon: the decay is part of the state, and another one may have
--- been loaded.
+-- Returns the largest gamma in use, on which a horizon depends. It is read from the decay rather
+-- than from the options, because Module:load may have replaced it.
 function Coefficients:largest_gamma() return largest(self.layer.decay:value()) end
 
--- The record of length n.
 function Coefficients:at(n)
   if self.layer.opt.horizon then
     local gamma = self:largest_gamma()
@@ -140,7 +141,8 @@ function Coefficients:at(n)
   return self.records(n)
 end
 
--- The cache of a TNO that applies operators like the given one.
+-- Returns the cache of layer, a TNO, whose operators at all lengths must want the same as the given
+-- one (coefficients.probe).
 function coefficients.new(layer, operator)
   local self = setmetatable({ layer = layer, wants = wants(operator) }, Coefficients)
   restart(self)
@@ -167,9 +169,9 @@ local function compute(self, n)
   return r.after and padded(coef, r) or coef
 end
 
--- Scopes that are open, by whether they are for passes that are recorded: that of cached() under
--- false, that of share() under true. A scope is layer's cache -> length -> entry {coef =,
--- prepared =}; one of share() lists its entries in the order of their first use as well.
+-- The open scopes: scopes[false], opened by cached(), serves passes without a tape, scopes[true],
+-- opened by share(), passes with one. A scope maps a layer's cache to a table length -> entry
+-- {of=, n=, coef=, prepared=}; the scope of share() also lists its entries in order of first use.
 local scopes = {}
 
 local function within(recorded, scope, fn, ...)
@@ -179,16 +181,18 @@ local function within(recorded, scope, fn, ...)
   return fn(...)
 end
 
--- Calls fn(...), in which no parameter may be written, and computes the coefficients of each TNO
--- once per length as long as nothing is recorded. For evaluation and generation.
+-- nn.cached(fn, ...): calls fn(...), which must not write any parameter, and computes the
+-- coefficients of each TNO only once per length wherever no tape is recorded. Evaluation and
+-- generation use it. Returns the results of fn.
 function coefficients.cached(fn, ...)
   return within(false, scopes[false] or {}, fn, ...)
 end
 
--- Calls fn(...), which goes backward from several losses and writes no parameter, and then goes
--- backward through the encoders, once for all losses: meanwhile the coefficients of each TNO are
--- leaves, computed once per length, which accumulate their gradients. Encoders of the user's own,
--- which might draw random numbers, run at each call.
+-- nn.share(fn, ...): runs each encoder once for several losses. fn calls backward for each loss and
+-- must not write any parameter. Meanwhile the coefficients of each TNO are leaf tensors, computed
+-- once per length, which accumulate their gradients; then one backward pass takes these through the
+-- encoders. An encoder that the user wrote may draw random numbers, so it still runs at every call.
+-- Returns the results of fn.
 function coefficients.share(fn, ...)
   local scope = {}
   local results = table.pack(within(true, scope, fn, ...))
@@ -200,7 +204,7 @@ function coefficients.share(fn, ...)
   return table.unpack(results, 1, results.n)
 end
 
--- The entry of length n in the scope that is open, or nil.
+-- Returns the entry of length n in the open scope, or nil if the coefficients must be computed.
 local function entry_of(self, n)
   local recorded = core.recording()
   local scope = scopes[recorded]
@@ -209,7 +213,7 @@ local function entry_of(self, n)
   scope[self] = entries
   if entries[n] then return entries[n] end
   local coef = core.no_grad(compute, self, n)
-  if recorded and coef:requires_grad() then return nil end -- a parameter itself is no new leaf
+  if recorded and coef:requires_grad() then return nil end -- the encoder returned a parameter
   entries[n] = { of = self, n = n, coef = coef, prepared = true }
   if recorded then
     coef:require_grad()
@@ -218,13 +222,14 @@ local function entry_of(self, n)
   return entries[n]
 end
 
--- The coefficients at length n: [p, width dim], rows as the backend's points.
+-- Returns the coefficients at length n: [p, width dim], one row per point of the backend.
 function Coefficients:get(n)
   local entry = entry_of(self, n)
   return entry and entry.coef or compute(self, n)
 end
 
--- The operator of x's length on x [b,n,dim], with the backend's own parameters params.
+-- Applies the operator to x [b,n,dim], with the list params of the backend's own parameters, and
+-- returns y [b,n,dim].
 function Coefficients:apply(params, x)
   local n = x:dim(2)
   local entry = entry_of(self, n)
@@ -232,7 +237,7 @@ function Coefficients:apply(params, x)
   if not entry then return (operator:apply(compute(self, n), params, x)) end
   local y, now = operator:apply(entry.coef, params, x, prepared)
   entry.prepared = now
-  if now and not core.recording() then entry.coef = nil end -- what is prepared replaces it
+  if now and not core.recording() then entry.coef = nil end -- only the prepared form is used again
   return y
 end
 

@@ -1,8 +1,8 @@
--- nn/container.lua: Sequential and ModuleList: modules in an order, named by number.
+-- nn/container.lua: defines Sequential and ModuleList, whose submodules are named by their number.
 
 local class = require("toeplab.nn.class")
 
--- Modules or functions, one after the other:
+-- Applies modules or functions one after the other:
 --   nn.Sequential { nn.Linear(4, 8), tl.relu, nn.Linear(8, 2) }
 local Sequential = class.class("Sequential", {}, { "..." })
 
@@ -25,11 +25,11 @@ function Sequential:forward(x)
   return x
 end
 
--- A list of modules that are parts of another: self.layers = nn.ModuleList {...}, self.layers[1].
+-- Holds a list of submodules: self.layers = nn.ModuleList {...}, then self.layers[1].
 local ModuleList = class.class("ModuleList", {}, { "..." })
 
 function ModuleList:build(_, ...)
-  for i, module in ipairs { ... } do self:append(module, i) end
+  for _, module in ipairs { ... } do self:append(module) end
 end
 
 function ModuleList:append(module)
@@ -39,7 +39,7 @@ function ModuleList:append(module)
   self[#self + 1] = module
 end
 
--- Modules in order, for loops: for i, layer in self.layers:each() do ... end
+-- Iterates over the modules in order: for i, layer in self.layers:each() do ... end
 function ModuleList:each()
   return ipairs(self)
 end

@@ -1,10 +1,10 @@
--- nn/dropout.lua: Dropout: zeroes a random share of the numbers while training.
+-- nn/dropout.lua: defines Dropout, which zeroes a random fraction of its input during training.
 
 local class = require("toeplab.nn.class").class
 local options = require "toeplab.base.options"
 local streams = require "toeplab.base.streams"
 
--- y = x keep / (1-p), keep ~ Bernoulli(1-p), from the stream "dropout"; in evaluation y = x.
+-- y = x keep / (1-p), keep ~ Bernoulli(1-p) drawn from the stream "dropout"; y = x in evaluation.
 local Dropout = class("Dropout", {
   p = options.field { type = "number", default = 0.1, min = 0, max = 0.999 },
 }, { "p" })

@@ -1,4 +1,4 @@
--- nn/embedding.lua: Embedding: a row of a table per token.
+-- nn/embedding.lua: defines Embedding, which looks up one row of a table per token.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
@@ -6,7 +6,8 @@ local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 
 -- y = weight[ids].   ids [..] int32, from 0   weight [vocab,dim]   y [..,dim]
--- weight ~ N(0, deviation^2), 1/sqrt(dim) unless given (fairseq); the row of token pad starts at 0.
+-- weight ~ N(0, deviation^2), by default with deviation 1/sqrt(dim), as in fairseq. The row of the
+-- token pad, if one is given, starts at 0.
 local Embedding = class("Embedding", {
   vocab = options.field { type = "int", min = 1 },
   dim = options.field { type = "int", min = 1 },
@@ -19,7 +20,7 @@ function Embedding:build(o)
   initial.init.normal(weight, 0, o.deviation or 1 / math.sqrt(o.dim))
   if o.pad then
     if o.pad >= o.vocab then
-      error(("Embedding: pad = %d is not one of %d tokens"):format(o.pad, o.vocab), 0)
+      error(("Embedding: pad = %d is not below vocab = %d"):format(o.pad, o.vocab), 0)
     end
     weight:view(o.pad * o.dim, { o.dim }):fill(0)
   end

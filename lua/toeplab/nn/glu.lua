@@ -1,4 +1,4 @@
--- nn/glu.lua: GLU, the channel mixer of a TNN.
+-- nn/glu.lua: defines GLU, the gated linear unit, which is the channel mixer of a TNN.
 
 local class = require("toeplab.nn.class").class
 local act = require "toeplab.nn.act"
@@ -7,7 +7,7 @@ local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.base.options"
 
 -- y = (drop(act(x W1 + b1)) * (x W2 + b2)) W3 + b3 (TNN, Sec. 3.3; Shazeer 2020).   x, y [..,dim]
--- hidden: width inside, dim unless given. dropout: on the gate (LRA only).
+-- hidden is the inner width, by default dim. dropout acts on the gate; only the LRA models use it.
 local GLU = class("GLU", {
   dim = options.field { type = "int", min = 1 },
   hidden = options.field { type = "int", min = 1, optional = true },

@@ -1,4 +1,5 @@
--- nn/init.lua: the layers: nn.class makes new kinds; nn.Linear, nn.GTU, ... have a file each.
+-- nn/init.lua: collects the layers, which are defined in the other files of this folder, in one
+-- table: nn.Linear, nn.GTU, ..., and nn.class, which declares new ones.
 
 local class = require "toeplab.nn.class"
 local coefficients = require "toeplab.nn.coefficients"

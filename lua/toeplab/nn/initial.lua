@@ -1,4 +1,5 @@
--- nn/initial.lua: parameters and their initial values, drawn from the stream "init" (tl.seed).
+-- nn/initial.lua: creates parameters and draws their initial values from the random stream "init",
+-- which tl.seed restarts.
 
 local defer = require "toeplab.base.defer"
 local streams = require "toeplab.base.streams"
@@ -7,14 +8,14 @@ local suggest = require "toeplab.base.suggest"
 local init = {}
 local drawing = true
 
--- A tensor made a parameter: it requires a gradient. trained = false: a fixed one.
+-- Makes t require a gradient, unless trained is false, and returns it.
 local function parameter(t, trained)
   if trained == false then return t end
   return t:require_grad(true)
 end
 
--- Runs fn with all random parameters left at 0, which is quicker: for looking at a model, not for
--- training it.
+-- Calls fn(...) with all random initial values left at 0: a model that is only described, not
+-- trained, is built faster.
 local function without_init(fn, ...)
   local before = drawing
   local restore <close> = defer(function() drawing = before end)
@@ -22,36 +23,36 @@ local function without_init(fn, ...)
   return fn(...)
 end
 
--- Fills t with U(low, high).
+-- The two initialisers below fill t and return it. They do nothing within without_init.
 function init.uniform(t, low, high)
   return drawing and streams.get("init"):uniform(t, low, high) or t
 end
 
--- Fills t with N(mean, deviation^2).
 function init.normal(t, mean, deviation)
   return drawing and streams.get("init"):normal(t, mean, deviation) or t
 end
 
--- The torch default of a linear map with k inputs: weight and bias U(-1/sqrt k, 1/sqrt k).
+-- PyTorch's default for a linear map with k inputs: weight and bias ~ U(-1/sqrt k, 1/sqrt k).
 local function torch(weight, bias)
   local bound = 1 / math.sqrt(math.max(weight:dim(-1), 1))
   init.uniform(weight, -bound, bound)
   if bias then init.uniform(bias, -bound, bound) end
 end
 
--- Weight and bias N(0, 0.02^2): u, v, o of layout B.
+-- Weight and bias ~ N(0, 0.02^2), as the maps u, v and o of a GTU start in layout B.
 local function normal(weight, bias)
   init.normal(weight, 0, 0.02)
   if bias then init.normal(bias, 0, 0.02) end
 end
 
--- Weight N(0, 0.02^2), bias 0: BERT.
+-- Weight ~ N(0, 0.02^2) and bias 0, as in BERT.
 local function bert(weight, bias)
   init.normal(weight, 0, 0.02)
   if bias then bias:fill(0) end
 end
 
--- Initialisers of linear maps by name: functions of (weight [o,k], bias [o] or nil).
+-- The initialisers of linear maps by name: functions of (weight [outputs,inputs], bias [outputs] or
+-- nil).
 init.linear = suggest.strict("nn.init.linear", { torch = torch, normal = normal, bert = bert })
 
 return { init = init, parameter = parameter, without_init = without_init }

@@ -1,4 +1,4 @@
--- nn/norm.lua: norms over the last axis, and norm(name, dim), which makes one by its name.
+-- nn/norm.lua: defines the norms over the last axis, and norm(name, dim), which makes one by name.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
@@ -8,8 +8,8 @@ local suggest = require "toeplab.base.suggest"
 
 local parameter = initial.parameter
 
--- A class of norms over the last axis, of dim numbers; eps: its default.
-local function kind(name, eps, more)
+-- Declares a class of norms over a last axis of dim numbers. eps is its default for the option eps.
+local function norm_class(name, eps, more)
   local spec = more or {}
   spec.dim = options.field { type = "int", min = 1 }
   spec.eps = options.field { default = eps, min = 0 }
@@ -21,8 +21,9 @@ local function affine(self, o)
   self.bias = parameter(core.zeros(o.dim))
 end
 
--- y = (x - mean) / sqrt(var + eps) weight + bias (Ba et al. 2016); affine = false: without the two.
-local LayerNorm = kind("LayerNorm", 1e-5, { affine = true })
+-- y = (x - mean) / sqrt(var + eps) weight + bias (Ba et al. 2016); affine = false leaves out weight
+-- and bias.
+local LayerNorm = norm_class("LayerNorm", 1e-5, { affine = true })
 
 function LayerNorm:build(o)
   if o.affine then affine(self, o) end
@@ -33,7 +34,7 @@ function LayerNorm:forward(x)
 end
 
 -- y = x / sqrt(mean x^2 + eps) weight (Zhang & Sennrich 2019).
-local RMSNorm = kind("RMSNorm", 1e-6)
+local RMSNorm = norm_class("RMSNorm", 1e-6)
 
 function RMSNorm:build(o)
   self.weight = parameter(core.ones(o.dim))
@@ -43,15 +44,15 @@ function RMSNorm:forward(x)
   return core.rms_norm(x, self.weight, self.opt.eps)
 end
 
--- y = x / (||x||/sqrt(dim) + eps): no parameters (TNN code).
-local SimpleRMSNorm = kind("SimpleRMSNorm", 1e-8)
+-- y = x / (||x||/sqrt(dim) + eps), without parameters, as in the published code of TNN.
+local SimpleRMSNorm = norm_class("SimpleRMSNorm", 1e-8)
 
 function SimpleRMSNorm:forward(x)
   return core.simple_rms_norm(x, self.opt.eps)
 end
 
 -- y = weight x / max(||x||/sqrt(dim), eps), weight one number (Nguyen & Salazar 2019, as in FLASH).
-local ScaleNorm = kind("ScaleNorm", 1e-5)
+local ScaleNorm = norm_class("ScaleNorm", 1e-5)
 
 function ScaleNorm:build()
   self.weight = parameter(core.ones(1))
@@ -61,9 +62,9 @@ function ScaleNorm:forward(x)
   return core.scale_norm(x, self.weight, self.opt.eps)
 end
 
--- The formula of LayerNorm with mean and var per channel over all other axes; in evaluation running
--- statistics stand for these (Ioffe & Szegedy 2015; PyTorch's defaults).
-local BatchNorm = kind("BatchNorm", 1e-5, {
+-- The formula of LayerNorm with mean and var taken per channel over all other axes; evaluation uses
+-- running statistics instead (Ioffe & Szegedy 2015; PyTorch's defaults).
+local BatchNorm = norm_class("BatchNorm", 1e-5, {
   momentum = options.field { default = 0.1, min = 0, max = 1 },
 })
 
@@ -78,7 +79,6 @@ function BatchNorm:forward(x)
     self.training, self.opt.momentum, self.opt.eps)
 end
 
--- x itself.
 local NoNorm = class("NoNorm", { dim = "int" }, { "dim" })
 
 function NoNorm:forward(x)
@@ -90,12 +90,12 @@ local kinds = {
   batchnorm = BatchNorm, none = NoNorm,
 }
 
--- An option that names a norm.
+-- Declares an option whose value is the name of a norm.
 local function norm_option(default)
   return options.field { default = default, choices = suggest.keys(kinds) }
 end
 
--- The norm of a name over dim channels: norm("layernorm", 512).
+-- Makes the norm of that name over width channels: norm("layernorm", 512).
 local function norm(name, width)
   return suggest.strict("nn.norm", kinds)[name](width)
 end

@@ -1,5 +1,5 @@
--- nn/tree.lua: a module printed as a tree: a line each with its options and parameters; equal
--- neighbours are printed once.
+-- nn/tree.lua: formats a module as a tree: each module on a line with its options and its number of
+-- parameters. Equal neighbours share a line.
 
 local tree = {}
 
@@ -13,7 +13,8 @@ end
 
 tree.thousands = thousands
 
--- The options of a module that are plain values and not the defaults: "expand=2 causal=false".
+-- Returns the module's own text, or else its options that differ from the defaults and are plain
+-- values: "expand=2 causal=false".
 local function brief(module)
   if module.brief then return module:brief() end
   local words = {}
@@ -25,7 +26,7 @@ local function brief(module)
   return table.concat(words, " ")
 end
 
--- Module and parts as nested nodes {name=, text=, count=, parts=}.
+-- Returns a module and its submodules as nested nodes {name=, line=, count=, parts=}.
 local function node(name, module)
   local line = module.kind
   local about = brief(module)
@@ -43,7 +44,7 @@ local function signature(n)
   return "(" .. table.concat(parts, ";") .. ")"
 end
 
--- Merges runs of numbered parts that look the same: 1, 2, 3 become "1-3".
+-- Merges consecutive numbered parts that look the same: 1, 2, 3 become "1-3".
 local function merged(parts)
   local list = {}
   for _, part in ipairs(parts) do
@@ -68,7 +69,7 @@ local function render(n, depth, lines)
   for _, part in ipairs(merged(n.parts)) do render(part, depth + 1, lines) end
 end
 
--- The tree of a module, with its numbers of parameters in a column at the right.
+-- Returns the tree of a module as text, with the numbers of parameters in a column at the right.
 function tree.text(module)
   local lines, wide = {}, 0
   render(node("", module), 0, lines)

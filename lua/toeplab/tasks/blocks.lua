@@ -1,9 +1,9 @@
--- tasks/blocks.lua -- the batches of a training run over a stream of tokens, as the published runs
--- made them.
+-- tasks/blocks.lua: makes the batches of a training run over a stream of tokens, as the published
+-- runs did.
 --
--- The stream is cut into consecutive blocks of length targets, the last one shorter; the first
--- input of a block is the stream's previous token, and the stream's first token is no target. Every
--- epoch takes every block once, in an order of its own (epochs.lua).
+-- The stream is cut into consecutive blocks of length targets, of which the last one may be
+-- shorter; the first input of a block is the stream's previous token, and the stream's first token
+-- is not a target. Every epoch takes every block once, in a new random order (epochs.lua).
 
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
@@ -18,12 +18,14 @@ local spec = options.set {
   { "length", field { type = "int", min = 1 }, "targets in a block" },
   { "batch", field { type = "int", min = 1 }, "blocks in a batch" },
   { "micro", field { type = "int", min = 1, optional = true },
-    "blocks in a micro batch (all of the batch)" },
-  { "seed", field { type = "int", min = 0, optional = true }, "of the order (that of tl.seed)" },
-  { "shuffle", true, "an order of its own for every epoch" },
+    "blocks in a micro batch (default: batch)" },
+  { "seed", field { type = "int", min = 0, optional = true },
+    "seed of the order (default: that of tl.seed)" },
+  { "shuffle", true, "take the blocks of every epoch in a new order" },
 }
 
--- tl.blocks(stream, options): stream [t] int32, of a corpus data:stream "train".
+-- tl.blocks(stream, options): returns the batches of a stream [t] int32, such as data:stream
+-- "train" of a corpus.
 local function new(stream, given)
   local o = options.check("blocks", spec, given)
   options.stream("blocks", stream)
@@ -37,12 +39,12 @@ local function new(stream, given)
   return self
 end
 
--- The number of batches in an epoch; the last one may have fewer blocks.
+-- Returns the number of batches in an epoch; the last one may have fewer blocks.
 function Blocks:steps()
   return (self.count + self.rows - 1) // self.rows
 end
 
--- The epoch of a step, both from 1.
+-- Returns the epoch of a step, both counted from 1.
 function Blocks:epoch(step)
   options.count("blocks", "step", step)
   return (step - 1) // self:steps() + 1
@@ -53,7 +55,7 @@ function Blocks:ends_epoch(step)
   return step % self:steps() == 0
 end
 
--- The numbers (0-based) of the blocks of a step.
+-- Returns the numbers (from 0) of the blocks of a step.
 local function numbers(self, step)
   local epoch, steps = self:epoch(step), self:steps()
   local first = (step - 1) % steps * self.rows
@@ -64,8 +66,8 @@ local function numbers(self, step)
   return list
 end
 
--- The batch of a step (1, 2, ...), for tl.train.lm_step: a list of micro batches, int32
--- [rows, length+1]; a shorter block is one by itself.
+-- Returns the batch of a step (1, 2, ...) for tl.train.lm_step: a list of micro batches, int32
+-- [rows, length+1]. The shorter block is a micro batch of its own.
 function Blocks:batch(step)
   local whole, short, n = {}, nil, self.length
   for _, block in ipairs(numbers(self, step)) do

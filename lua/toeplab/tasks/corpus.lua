@@ -1,5 +1,5 @@
--- tasks/corpus.lua: a text as token ids, split into train, valid and test, and the batches of a
--- training run.
+-- tasks/corpus.lua: turns a text into token ids, splits it into train, valid and test, and makes
+-- the batches of a training run.
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
 local options = require "toeplab.base.options"
@@ -20,28 +20,28 @@ local spec = options.set {
   { "merges", options.field { type = "string", optional = true },
     "for bpe: the file that 'toeplab data bpe' made" },
   { "vocab_size", options.field { type = "int", min = 256, optional = true },
-    "for bpe without merges: tokens to learn from the training text" },
+    "for bpe without merges: number of tokens to learn from the training text" },
   { "length", options.field { type = "int", min = 1, max = 1 << 31, optional = true },
     "tokens predicted per row of a batch" },
   { "batch", options.field { type = "int", min = 1, max = 1 << 31, optional = true },
     "rows of a batch" },
   { "order", options.field { default = "blocks", choices = { "blocks", "random" } },
-    "consecutive blocks shuffled every epoch, or random places" },
+    "consecutive blocks, shuffled every epoch, or rows at random places" },
   { "valid", options.field { default = 0.05, min = 0, max = 0.9 },
     "fraction held out before the test part, of a text that is not split already" },
   { "test", options.field { default = 0.05, min = 0, max = 0.9 }, "fraction held out at the end" },
   { "seed", options.field { type = "int", min = 0, optional = true },
-    "seed of the order (that of tl.seed, which is the trial's)" },
+    "seed of the order (default: that of tl.seed, which is the trial's)" },
 }
 
--- The progress on which long work is shown, or nil. A worker sets it; no number depends on it.
+-- The progress display for long work, or nil. A worker sets it; results do not depend on it.
 corpus.progress = nil
 
--- The sha256 of a corpus: what tl.corpus(name).hash will be. Raises a usage error that says how to
--- get what is not here. A task (tl.tasks) has one too.
+-- Returns the sha256 of a corpus, which tl.corpus(name).hash will be, or of a task (tl.tasks). If
+-- the data is absent, raises a usage error that tells how to get it.
 function corpus.hash(name) return tasks.hash(name) or source.find(name).hash end
 
--- One text of characters or bytes: encoded whole and cut at fractions of its tokens.
+-- Encodes a text of characters or bytes as a whole, and splits it at fractions of its tokens.
 local function cut_ids(self, tok, part)
   local ids = tokenizer.ids(tok, part, corpus.progress)
   local total = ids:numel()
@@ -59,7 +59,7 @@ local function cut_ids(self, tok, part)
   end
 end
 
--- Texts that are encoded each by itself.
+-- Encodes the texts of the parts separately.
 local function encode_parts(self, tok, parts)
   for name, part in pairs(parts) do
     self[name] = tokenizer.ids(tok, part, corpus.progress)
@@ -67,8 +67,8 @@ local function encode_parts(self, tok, parts)
   end
 end
 
--- The token before the first of a part: what ends a line or, without such a token, the last one of
--- the parts before; nil if there is none.
+-- Returns the token before the first one of a part: the end-of-line token, or else the last token
+-- of the preceding part; nil if there is neither.
 local function token_before(self, part)
   local before = self.vocab:eos()
   if before then return before end
@@ -78,8 +78,8 @@ local function token_before(self, part)
   end
 end
 
--- The ids of a part ("train", "valid" or "test") after the token before them, so that the first of
--- them is a target too; for tl.blocks and tl.eval. nil if there is no such part.
+-- Returns the ids of a part ("train", "valid" or "test") preceded by one token, so that the first
+-- of them is a target too, for tl.blocks and tl.eval; nil if the part is empty.
 function Corpus:stream(part)
   local ids = self[part]
   if ids and not self.streams[part] then
@@ -89,7 +89,7 @@ function Corpus:stream(part)
   return self.streams[part]
 end
 
--- A name for messages: a text that was given itself is cut short.
+-- Returns the name for messages; a name that is itself a text ("text:...") is shortened.
 local function shown(name)
   return #name > 40 and name:find("^text:") and name:sub(1, 37) .. "..." or name
 end
@@ -99,7 +99,8 @@ local function too_short(self, total, length)
     total, length + 1.0), 3)
 end
 
--- A part that was asked for and is empty is a mistake; one that is empty by default is not.
+-- Raises an error if a part is empty that the options given asked for. A part may be empty by
+-- default.
 local function check_parts(self, given)
   local o, total = self.options, self.train:numel()
   for _, part in ipairs { "valid", "test" } do
@@ -111,9 +112,10 @@ local function check_parts(self, given)
   if o.length and total <= o.length then too_short(self, total, o.length) end
 end
 
--- tl.corpus(name, options): train, valid, test are int32 vectors of ids, the last two nil if empty;
--- vocab, and vocab_files, what it was read from; hash; bytes_per_token.train, .valid, .test. The
--- options may be a trial's configuration, of which those above are taken.
+-- tl.corpus(name, options): returns a corpus with the fields train, valid and test (int32 vectors
+-- of ids; the last two are nil if empty), vocab, vocab_files (the files it was read from), hash,
+-- and bytes_per_token.train, .valid, .test. The options may be a trial's configuration, of which
+-- those above are read.
 function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
   local self = setmetatable({ name = name, options = o, seed = o.seed or streams.seed_of(),
@@ -146,8 +148,8 @@ function corpus.open(name, given)
   return self
 end
 
--- Raises unless every length is that of a block of a part, so that one that the part does not have
--- is told before the training, not after it.
+-- Raises an error if a part has fewer tokens than one of the lengths, so that a run fails before
+-- its training, not after it.
 function Corpus:check_lengths(part, lengths)
   local tokens = self[part] and self[part]:numel() or 0
   for _, n in ipairs(lengths) do
@@ -174,10 +176,10 @@ local function random_starts(self, step, batch, length, total)
   return starts
 end
 
--- The batch of a step (1, 2, ...): ids [batch, length+1] from the training part; the row's first
--- length tokens are the input, its last length the targets. Depends on the seed and the step alone.
--- In order "blocks" the targets are consecutive blocks, each epoch takes every block once, and the
--- remainder of the text is left out.
+-- Returns the batch of a step (1, 2, ...): ids [batch, length+1] from the training part. The first
+-- length tokens of a row are the inputs, the last length the targets. The batch depends on the seed
+-- and the step only. In order "blocks" the targets are consecutive blocks, each epoch takes every
+-- block once, and the remainder of the text is left out.
 function Corpus:batch(step, batch, length)
   batch, length = batch or self.options.batch, length or self.options.length
   if not batch or not length then

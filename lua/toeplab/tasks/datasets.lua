@@ -1,25 +1,27 @@
--- tasks/datasets.lua: the data sets Toeplab knows: their files, sizes and sha256, and where they
--- come from. A folder named by TOEPLAB_DATA holds them, unpacked, in subfolders named as here, or
--- as archives; what is fetched without it lies in the cache folder.
+-- tasks/datasets.lua: lists the data sets that Toeplab knows, with the sizes, sha256 and sources of
+-- their files, and finds them on this machine. The folder TOEPLAB_DATA holds data sets, unpacked
+-- into subfolders named as here, or as archives; without it, data sets are fetched into the cache
+-- folder.
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 
 local datasets = {}
 
--- The verses alone: each line begins with its reference, as in "Ge1:1 In the beginning".
+-- Removes the reference at the beginning of each line, as in "Ge1:1 In the beginning".
 local function without_references(text)
   return (("\n" .. text):gsub("\n%w+:%d+ ", "\n"):sub(2))
 end
 
--- files: {path, bytes, sha256}; size and hash are left out where only those of the whole download
--- are known.
--- parts: which file is train, valid, test; of several alternatives the first that is there.
--- corpus: the file that tl.corpus(NAME) reads; clean: what makes the corpus of its text.
--- program: a command of a Debian package that prints the same text.
--- generated: it is made where it is used, and has no files.
--- archive: {name, sha256} of the archive that TOEPLAB_DATA or a mirror may hold instead.
--- download: {{url=, sha256=, bytes=, file= or unpack=}}: the canonical address, if it is known for
--- certain; file: what it becomes; unpack: "zip".
+-- The fields of a data set:
+--   files      {path, bytes, sha256} each; size and hash are absent where only those of the whole
+--              download are known
+--   parts      the files of train, valid and test; of alternatives, the first that is present
+--   corpus     the file that tl.corpus(NAME) reads; clean is a function that is applied to its text
+--   program    a command of a Debian package that prints the same text
+--   generated  true if the data is generated when it is used, and has no files
+--   archive    {name, sha256} of the archive that TOEPLAB_DATA or a mirror may hold instead
+--   download   {{url=, sha256=, bytes=, file= or unpack=}}: the canonical address, if it is known
+--              for certain; file is the path it gets, unpack = "zip" unpacks it
 datasets.list = {
   {
     name = "bible-kjv", what = "the King James Bible, English text", licence = "public domain",
@@ -240,20 +242,19 @@ function datasets.names()
   return names
 end
 
--- The folder of TOEPLAB_DATA, or nil if it is not set.
 function datasets.folder()
   local folder = os.getenv("TOEPLAB_DATA")
   return folder and folder ~= "" and folder or nil
 end
 
--- The folder for what is fetched when TOEPLAB_DATA is not set or cannot be written; nil without a
+-- Returns the folder for data sets when TOEPLAB_DATA is not set or cannot be written; nil without a
 -- cache folder.
 function datasets.own_folder()
   local cache = core.sys.cache_dir()
   return cache and cache .. "/data"
 end
 
--- Where a file of a set is, given as in files; nil if it is not here.
+-- Returns the path of a file of a data set, named as in files; nil if it is absent.
 function datasets.place(file)
   for _, folder in ipairs { datasets.folder() or false, datasets.own_folder() or false } do
     local path = folder and folder .. "/" .. file
@@ -261,8 +262,8 @@ function datasets.place(file)
   end
 end
 
--- The places of a set's parts, as { train = path, valid = path, test = path } as far as they are
--- here; nil for a set without parts.
+-- Returns {train = path, valid = path, test = path} for the parts of a set that are present; nil
+-- for a set without parts.
 function datasets.parts(set)
   if not set.parts then return nil end
   local found = {}
@@ -272,8 +273,8 @@ function datasets.parts(set)
   return found
 end
 
--- How the file (an entry of files) at path stands: "here", "absent", "wrong size" or, if its hash
--- is compared, "differs".
+-- Returns the state of the file (an entry of files) at path: "here", "absent", "wrong size" or, if
+-- check asks to compare its hash, "differs".
 function datasets.file_state(path, file, check)
   local size = path and core.sys.size(path)
   if not size then return "absent" end
@@ -282,7 +283,7 @@ function datasets.file_state(path, file, check)
   return "here"
 end
 
--- The files of a set in groups of alternatives, of which one is enough.
+-- Returns the files of a set in groups of alternatives, one of which is enough.
 local function groups(set)
   local entries, list = {}, {}
   for _, file in ipairs(set.files) do entries[file[1]] = file end
@@ -299,8 +300,8 @@ local function groups(set)
   return list
 end
 
--- How a set stands: the worst state of its files, "here (program)" if a program prints it, "here
--- (generated)" if it is made, or "as archive".
+-- Returns the state of a set: the worst state of its files, "here (program)" if a program prints
+-- it, "here (generated)" if it is generated, or "as archive".
 function datasets.state(set, check)
   if set.generated then return "here (generated)" end
   local worst = "here"
@@ -317,19 +318,17 @@ function datasets.state(set, check)
   return worst
 end
 
--- The archive of a set in TOEPLAB_DATA, or nil.
 function datasets.archive(set)
   local folder = datasets.folder()
   local path = folder and set.archive and folder .. "/" .. set.archive[1]
   return path and core.sys.exists(path) and path or nil
 end
 
--- Whether the program that prints set is installed.
 function datasets.installed(set)
   return set.program ~= nil and shell.on_path(set.program:match("^%S+"))
 end
 
--- The ways to get set, as a list of texts; the last needs no network.
+-- Returns a list of texts with the ways to get a set; the last way needs no network.
 function datasets.advice(set)
   if set.generated then return { "use it: it is made where it is used" } end
   local ways, folder = {}, datasets.folder()

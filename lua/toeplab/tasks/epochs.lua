@@ -1,13 +1,13 @@
--- tasks/epochs.lua: the order in which an epoch takes its blocks, batches or examples. It depends
--- on the seed, the purpose and the number of the epoch alone, so that a run resumes at any step
--- without anything having been saved.
+-- tasks/epochs.lua: draws the order in which an epoch takes its blocks, batches or examples. The
+-- order depends on the seed, the purpose and the number of the epoch only, so that a run can resume
+-- at any step without a saved order.
 local core = require "toeplab.core"
 local streams = require "toeplab.base.streams"
 
 local epochs = {}
 
--- A function (epoch, count) -> a permutation of 0..count-1 as a list. seed: nil means that of
--- tl.seed. The last permutation is cached, as the steps of an epoch follow each other.
+-- Returns a function (epoch, count) -> a permutation of 0..count-1 as a list. A seed of nil is that
+-- of tl.seed. The last permutation is cached, as successive steps mostly use the same one.
 function epochs.order(seed, purpose)
   seed = seed or streams.seed_of()
   local epoch, count, list
@@ -20,8 +20,8 @@ function epochs.order(seed, purpose)
   end
 end
 
--- The length of a batch's rows, the longest of which has so many tokens: a multiple, but no more
--- than length. Each length costs a plan of its own, so there must not be too many of them.
+-- Returns the padded length of the rows of a batch, whose longest has so many tokens: a multiple of
+-- `multiple`, but at most length. Every length needs its own plan, so there should be few of them.
 function epochs.padded(longest, multiple, length)
   return math.min((longest + multiple - 1) // multiple * multiple, length)
 end

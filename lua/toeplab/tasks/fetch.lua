@@ -1,6 +1,6 @@
--- tasks/fetch.lua: brings a data set into the data folder, from an archive in TOEPLAB_DATA, from a
--- mirror or from its canonical address. curl downloads and resumes, sha256 decides, tar or unzip
--- unpacks into a temporary folder; what has its name is whole.
+-- tasks/fetch.lua: brings a data set into the data folder, from an archive in TOEPLAB_DATA, a
+-- mirror or its canonical address. curl downloads and resumes; tar or unzip unpacks into a
+-- temporary folder. A file gets its final name only after its sha256 is verified.
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local shell = require "toeplab.base.shell"
@@ -9,8 +9,8 @@ local errors = require "toeplab.base.errors"
 local fetch = {}
 
 local quote = shell.quote
-local BUSY = 75 -- what flock returns if another process downloads the same file
-local UNPACKED = 8 -- space that unpacking may take, over the size of an archive
+local BUSY = 75 -- exit code of flock if another process downloads the same file
+local UNPACKED = 8 -- largest ratio of the unpacked files to the archive in size
 
 local function basename(path)
   return path:match("[^/]*$")
@@ -24,7 +24,7 @@ local function remove_all(path)
   shell.run("rm -rf -- " .. quote(path))
 end
 
--- Temporary folders of processes that are gone.
+-- Removes the temporary folders of processes that no longer exist.
 local function sweep(folder)
   for _, name in ipairs(core.sys.list(folder) or {}) do
     local pid = name:match("^%..+%.tmp%.(%d+)$")
@@ -32,14 +32,14 @@ local function sweep(folder)
   end
 end
 
--- Whether folder is meant to be written, by us: its permissions say so even to the superuser, who
--- may write anywhere.
+-- Whether this process should write to folder. The permission bits are tested too, because the
+-- superuser could write to a folder that is meant to be read-only.
 local function writable(folder)
   local test = 'test -w %s && test -n "$(find %s -maxdepth 0 -perm /222)"'
   return shell.run(test:format(quote(folder), quote(folder)))
 end
 
--- Where sets go: TOEPLAB_DATA if it can be written, else the cache folder.
+-- Returns the folder for new data sets: TOEPLAB_DATA if it can be written, else the cache folder.
 local function destination()
   local folder = datasets.folder()
   if folder and core.sys.mkdir(folder) and writable(folder) then return folder end
@@ -61,7 +61,7 @@ local function need(folder, bytes, what)
   end
 end
 
--- What tools say if the disk is full or broken.
+-- Words in the messages of other programs that mean a full or broken disk.
 local disk_words = { "no space left", "file too large", "quota exceeded", "input/output error",
   "read-only file system", "wrote only" }
 
@@ -74,11 +74,12 @@ end
 
 -- ---- Downloading ------------------------------------------------------------------------------
 
--- 0 if there is no such file.
+-- Returns the size of a file, or 0 if it does not exist.
 local function size_of(path) return core.sys.size(path) or 0 end
 
--- One call of curl, which goes on where the part ends, and ends when we do, however that is (for
--- the end of one just killed we wait a second); returns its exit code and its message.
+-- Runs curl, which resumes at the end of part, and returns its exit code and its message. setpriv
+-- ends curl when this process ends, however it ends. flock waits a second for the lock, which a
+-- process that was just killed may still hold.
 local function curl(item, part)
   local log = ("%s.tmp.%d"):format(part, core.sys.getpid())
   local shown = core.sys.isatty(2) and "--progress-bar" or "--silent"
@@ -101,8 +102,7 @@ local function explain(item, code, message, advice)
     errors.raise(code, "stopped; the same command continues the download")
   elseif code == 23 or disk_problem(message) then
     errors.raise(errors.STORAGE, "%s: %s; free some space and give the same command again",
-      item.url,
-      message)
+      item.url, message)
   elseif code == 127 then
     errors.usage("curl and flock are needed: apt install curl util-linux")
   end
@@ -110,7 +110,7 @@ local function explain(item, code, message, advice)
     message, advice)
 end
 
--- Downloads item into folder and returns the file's path, its hash compared.
+-- Downloads item into folder, verifies its sha256 and returns the file's path.
 local function download(set, item, folder, say)
   local part = ("%s/.%s.part"):format(folder, basename(item.url))
   local function whole()
@@ -122,7 +122,7 @@ local function download(set, item, folder, say)
   say("%s: %s %s%s", set.name, had > 0 and "going on with" or "downloading", item.url,
     item.bytes and (" (%s)"):format(megabytes(item.bytes)) or "")
   local code, message = curl(item, part)
-  if had > 0 and refused_to_resume[code] then -- the server has no ranges, or the part is too long
+  if had > 0 and refused_to_resume[code] then -- no range requests, or the part is too long
     os.remove(part)
     code, message = curl(item, part)
   end
@@ -134,9 +134,8 @@ local function download(set, item, folder, say)
   if not whole() then
     local got = core.sha256_file(part)
     os.remove(part)
-    errors.raise(errors.CHECK,
-      "%s: its sha256 is %s, not %s: this is not the published file, and it "
-      .. "was removed", item.url, got, item.sha256)
+    errors.raise(errors.CHECK, "%s: its sha256 is %s, not %s: this is not the published file, and "
+      .. "it was removed", item.url, got, item.sha256)
   end
   return part
 end
@@ -159,22 +158,22 @@ local function unpack_into(temporary, archive, kind)
   if code == 127 then errors.usage("%s is needed: apt install %s", tool, tool) end
   if code == 130 or code == 143 then errors.raise(code, "stopped while unpacking") end
   if disk_problem(text) then
-    errors.raise(errors.STORAGE,
-      "unpacking %s: %s; free some space and give the same command again",
-      archive, message)
+    errors.raise(errors.STORAGE, "unpacking %s: %s; free some space and give the same command "
+      .. "again", archive, message)
   end
   errors.raise(errors.FAILED, "unpacking %s: %s", archive, message)
 end
 
--- Moves one file below from to the same place below to; both are on one file system.
+-- Moves a file from the folder `from` to the same path in the folder `to`; both must be on one file
+-- system.
 local function move(from, to, name)
   local ok, why = core.sys.mkdir((to .. "/" .. name):match("^(.*)/"))
   if ok then ok, why = core.sys.rename(from .. "/" .. name, to .. "/" .. name) end
   if not ok then errors.raise(errors.STORAGE, "%s/%s: %s", to, name, why:match("[^:]*$")) end
 end
 
--- The set's files below temporary take their names below folder: all at once if nothing of the set
--- is there yet, else one by one.
+-- Verifies the set's files in temporary and moves them to folder: with one rename if folder has
+-- nothing of the set yet, else one by one.
 local function install(set, temporary, folder)
   local top, any = set.files[1][1]:match("^[^/]+"), false
   for _, file in ipairs(set.files) do
@@ -185,8 +184,9 @@ local function install(set, temporary, folder)
     end
     any = any or state == "here"
   end
-  if not any then errors.raise(errors.CHECK, "%s: the archive holds none of its files",
-    set.name) end
+  if not any then
+    errors.raise(errors.CHECK, "%s: the archive contains none of its files", set.name)
+  end
   if not core.sys.exists(folder .. "/" .. top)
     and core.sys.rename(temporary .. "/" .. top, folder .. "/" .. top) then
     return
@@ -196,7 +196,7 @@ local function install(set, temporary, folder)
   end
 end
 
--- fn(temporary folder below folder), which is gone afterwards.
+-- Calls fn with a new temporary folder inside of folder, and removes it afterwards.
 local function in_temporary(set, folder, fn)
   local temporary = ("%s/.%s.tmp.%d"):format(folder, set.name, core.sys.getpid())
   local made, why = core.sys.mkdir(temporary)
@@ -217,7 +217,7 @@ end
 
 -- ---- A set ------------------------------------------------------------------------------------
 
--- The address of a mirror, which may be a folder, with a slash at its end.
+-- Returns the address of a mirror, which may be given as a folder, with a slash at its end.
 local function base_of(from)
   if from:find("^%a+://") then return (from:gsub("/+$", "")) .. "/" end
   if core.sys.kind(from) ~= "folder" then
@@ -230,7 +230,7 @@ local function base_of(from)
   return "file://" .. path .. "/"
 end
 
--- What is to be downloaded: from the base address of a mirror, or the canonical address.
+-- Returns the downloads of a set, from a mirror if one is given, else from the canonical address.
 local function items(set, from)
   if not from then return set.download or {} end
   local base = base_of(from)
@@ -248,9 +248,8 @@ end
 local function from_archive(set, folder, say)
   local path = datasets.archive(set)
   if core.sha256_file(path) ~= set.archive[2] then
-    errors.raise(errors.CHECK,
-      "%s: its sha256 is not %s: the archive is damaged or another one; put "
-      .. "the right one there%s", path, set.archive[2],
+    errors.raise(errors.CHECK, "%s: its sha256 is not %s: the archive is damaged or another one; "
+      .. "put the right one there%s", path, set.archive[2],
       set.download and " or, to download it, remove this one" or "")
   end
   unpack(set, path, "tar", folder, say)
@@ -259,7 +258,7 @@ end
 local function from_address(set, folder, say, from)
   local list = items(set, from)
   if #list == 0 then
-    errors.usage("%s: no address of it is known. Either %s", set.name,
+    errors.usage("%s: its address is not known. Either %s", set.name,
       table.concat(datasets.advice(set), ",\nor "))
   end
   for _, item in ipairs(list) do
@@ -278,8 +277,8 @@ local function from_address(set, folder, say, from)
   end
 end
 
--- Brings set here unless it is, and returns the folder it is in. options: from (the base address of
--- a mirror), say (function of a format, for who watches).
+-- Fetches a set unless it is present, and returns its folder. options: from (the base address of a
+-- mirror), say (a function of a format and values that prints a message).
 function fetch.set(set, options)
   local o = options or {}
   local say = o.say or function() end
@@ -300,14 +299,14 @@ function fetch.set(set, options)
   return fetch.folder(set)
 end
 
--- Unpacks set if all that is here is its archive in TOEPLAB_DATA.
+-- Unpacks a set of which only the archive in TOEPLAB_DATA is present.
 function fetch.unpacked(set)
   if datasets.state(set, false) == "as archive" then
     fetch.set(set, { say = function(...) io.stderr:write(string.format(...), "\n") end })
   end
 end
 
--- The folder that holds a set's files, or nil.
+-- Returns the folder that holds a set's files, or nil.
 function fetch.folder(set)
   for _, file in ipairs(set.files) do
     local path = datasets.place(file[1])

@@ -1,5 +1,5 @@
--- tasks/imdb.lua -- the task IMDB: is a film review positive, read character by character (the task
--- Text of Long Range Arena)?
+-- tasks/imdb.lua: loads the task IMDB: whether a film review is positive, read character by
+-- character (the task Text of Long Range Arena).
 
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
@@ -15,20 +15,22 @@ local field = options.field
 local spec = options.set {
   { "length", field { default = 4096, min = 2 }, "most tokens of a row, the end included" },
   { "least", field { default = 15, min = 1 },
-    "characters that are rarer in the training texts are one token, <unk>" },
+    "characters that occur less often in the training texts become the token <unk>" },
   { "valid", field { default = 0, min = 0 },
-    "training reviews held out to validate with; 0: the test reviews are, as published" },
-  { "train", field { type = "int", min = 1, optional = true }, "only so many to train on" },
-  { "test", field { type = "int", min = 1, optional = true }, "only so many to test with" },
-  { "data_seed", field { default = 1, min = 0 }, "of the choice which ones" },
-  { "multiple", field { default = 64, min = 1 }, "rows are that long, or length, or a multiple" },
-  { "seed", field { type = "int", min = 0, optional = true }, "of the order (that of tl.seed)" },
+    "training reviews held out to validate with; 0: validate with the test reviews, as published" },
+  { "train", field { type = "int", min = 1, optional = true }, "train on so many reviews only" },
+  { "test", field { type = "int", min = 1, optional = true }, "test with so many reviews only" },
+  { "data_seed", field { default = 1, min = 0 }, "seed of the choice of these reviews" },
+  { "multiple", field { default = 64, min = 1 }, "rows are padded to a multiple of this length" },
+  { "seed", field { type = "int", min = 0, optional = true },
+    "seed of the order (default: that of tl.seed)" },
   { "train_file", field { type = "string", optional = true },
-    "another file, or text: and its content" },
-  { "test_file", field { type = "string", optional = true }, "the same" },
+    "another file of training reviews, or text:CONTENT" },
+  { "test_file", field { type = "string", optional = true },
+    "another file of test reviews, or text:CONTENT" },
 }
 
--- The published file of a part, which has to be that.
+-- Returns the path of the published file of a part ("train" or "test"), after verifying it.
 local function published(name)
   local set = datasets.find "imdb"
   fetch.unpacked(set)
@@ -39,16 +41,17 @@ local function published(name)
         errors.usage("imdb is not here. Either %s", table.concat(datasets.advice(set), ",\nor "))
       end
       local state = datasets.file_state(path, file, true)
-      if state ~= "here" then errors.usage("imdb: %s is not the published file: %s", path,
-        state) end
+      if state ~= "here" then
+        errors.usage("imdb: %s is not the published file: %s", path, state)
+      end
       return path
     end
   end
 end
 
-local known -- the hash of both files, once they were checked
+local known -- the hash of both files, cached once they are verified
 
--- The sha256 of the sha256 of the published files, which have to be here.
+-- Returns the sha256 of the sha256 of the published files, which must be present.
 function imdb.hash()
   if not known then
     local keys = {}
@@ -62,7 +65,7 @@ local function bad(name, line, format, ...)
   errors.usage("imdb: %s:%d: %s", name, line, format:format(...))
 end
 
--- The reviews in a file: texts and labels, two lists.
+-- Reads the reviews in a file: returns the lists of texts and labels.
 local function read(name)
   local literal = name:match "^text:(.*)$"
   local content, why = literal, nil
@@ -88,7 +91,7 @@ local function read(name)
   return texts, labels
 end
 
--- Texts as ids, one after another, cut to length - 1 characters.
+-- Encodes texts, cut to length - 1 characters, as ids [t] one after another, and their starts.
 local function encode(vocab, texts, length)
   local encoder <close> = vocab:encoder()
   local starts = { 0 }
@@ -100,8 +103,8 @@ local function encode(vocab, texts, length)
   return encoder:finish(), core.ids(starts)
 end
 
--- tl.tasks.imdb(options): {train=, valid=, test= (labelled.lua), vocab= (its size), classes= 2,
--- characters= (the vocabulary)}.
+-- tl.tasks.imdb(options): returns {train=, valid=, test= (tasks/labelled.lua), vocab= (its size),
+-- classes= 2, characters= (the vocabulary)}.
 function imdb.open(given)
   local o = options.check("imdb", spec, given)
   local texts, labels = read(o.train_file or published "train")

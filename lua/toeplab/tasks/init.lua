@@ -1,4 +1,4 @@
--- tasks/init.lua -- classification tasks by name: tl.tasks.listops {...}, tl.tasks.imdb {...}.
+-- tasks/init.lua: collects the classification tasks by name, as in tl.tasks.listops {...}.
 
 local imdb = require "toeplab.tasks.imdb"
 local listops = require "toeplab.tasks.listops"
@@ -8,8 +8,8 @@ local hashes = { listops = listops.hash, imdb = imdb.hash }
 
 local tasks = { listops = listops.open, imdb = imdb.open }
 
--- The sha256 that stands for the data of the task of that name, for what is stored with results;
--- nil if there is no such task. Raises a usage error that says how to get what is not here.
+-- Returns the sha256 that identifies the data of the task of that name in the store; nil if there
+-- is no such task. If the data is absent, raises a usage error that tells how to get it.
 function tasks.hash(name)
   return hashes[name] and hashes[name]() or nil
 end

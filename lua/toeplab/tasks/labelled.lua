@@ -1,10 +1,10 @@
--- tasks/labelled.lua -- sequences with labels: the examples of a classification task, and their
--- batches.
+-- tasks/labelled.lua: holds the labelled sequences of a classification task, and makes batches of
+-- them.
 --
--- Examples lie one after another in ids; number i has the label labels[i+1]. A row of a batch is an
--- example cut to length - 1 tokens, then the token "end", then padding up to the longest row of the
--- batch, rounded up to a multiple, as every length has a plan of its own. Rounding adds padding,
--- which batch norm sees, and bidirectional token mixers too: so it was in the published runs.
+-- Examples lie one after another in ids; example i, from 0, has the label labels[i+1]. A row of a
+-- batch is an example cut to length - 1 tokens, then the token stop, then padding up to the longest
+-- row of the batch, rounded up to a multiple, because every length needs its own plan. Batch norm
+-- and bidirectional token mixers see the padding, as in the published runs.
 
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
@@ -18,15 +18,17 @@ local field = options.field
 local spec = options.set {
   { "length", field { type = "int", min = 1 }, "most tokens of a row, the end included" },
   { "classes", field { type = "int", min = 1 }, "labels are 0 .. classes - 1" },
-  { "multiple", field { default = 64, min = 1 }, "rows are that long, or length, or a multiple" },
-  { "stop", field { type = "int", min = 0, optional = true }, "the token after a sequence" },
-  { "pad", field { default = 0, min = 0 }, "the token after that" },
-  { "seed", field { type = "int", min = 0, optional = true }, "of the order (that of tl.seed)" },
+  { "multiple", field { default = 64, min = 1 }, "rows are padded to a multiple of this length" },
+  { "stop", field { type = "int", min = 0, optional = true }, "the token that ends a sequence" },
+  { "pad", field { default = 0, min = 0 }, "the token of the padding" },
+  { "seed", field { type = "int", min = 0, optional = true },
+    "seed of the order (default: that of tl.seed)" },
 }
 
--- labelled.new(ids [t], starts [count+1], labels (a list), options): all int32.
 local labelled = {}
 
+-- Returns a set of the examples in ids [t], which begin at starts [count+1], both int32, with a
+-- list of integer labels.
 function labelled.new(ids, starts, labels, given)
   local o = options.check("labelled", spec, given)
   local self = setmetatable({ ids = ids, starts = starts, labels = labels, opt = o,
@@ -46,14 +48,15 @@ function labelled.new(ids, starts, labels, given)
   return self
 end
 
--- Some of the examples, by their numbers from 0, as a set that shares the others' tokens.
+-- Returns the examples of these numbers (from 0) as a set that shares the tokens of this one.
 function Labelled:part(numbers)
   local part = setmetatable({ index = {}, count = #numbers }, { __index = self })
   for i, number in ipairs(numbers) do part.index[i] = self.index[number + 1] end
   return part
 end
 
--- The first count examples (all if it is nil) of a random order that the seed fixes, and the rest.
+-- Returns two sets: the first count examples (nil: all) in a random order that the seed fixes, and
+-- the rest.
 function Labelled:split(count, seed)
   local order = core.stream(seed, "labelled.split"):permutation(self.count):totable()
   count = math.min(count or self.count, self.count)
@@ -61,7 +64,7 @@ function Labelled:split(count, seed)
     self:part(table.move(order, count + 1, self.count, 1, {}))
 end
 
--- The share of the most frequent label: what is right by always saying it.
+-- Returns the share of the most frequent label, which is the accuracy of always predicting it.
 function Labelled:chance()
   local counts, most = {}, 0
   for _, number in ipairs(self.index) do
@@ -72,7 +75,8 @@ function Labelled:chance()
   return most / math.max(self.count, 1)
 end
 
--- The examples of these numbers: {ids= [b,n], lengths= [b], labels= [b]}, int32.
+-- Returns the batch of the examples of these numbers: {ids= [b,n], lengths= [b], labels= [b]},
+-- int32.
 local function rows(self, numbers)
   local o, longest, labels = self.opt, 1, {}
   for i, number in ipairs(numbers) do
@@ -84,13 +88,14 @@ local function rows(self, numbers)
   return { ids = ids, lengths = lengths, labels = core.ids(labels) }
 end
 
--- Batches of size examples in an epoch; the examples left over wait for another epoch.
+-- Returns the number of batches of size examples in an epoch. An epoch leaves out the examples that
+-- do not fill a batch.
 function Labelled:steps(size)
   options.count("labelled", "size", size)
   return math.max(self.count // size, 1)
 end
 
--- The batch of a step (1, 2, ...) and its epoch. Each epoch has an order of its own (epochs.lua).
+-- Returns the batch of a step (1, 2, ...) and its epoch. Each epoch has a new order (epochs.lua).
 function Labelled:batch(step, size)
   if self.count == 0 then error("labelled: a batch of no examples", 2) end
   local steps = self:steps(size)
@@ -103,7 +108,7 @@ function Labelled:batch(step, size)
   return rows(self, numbers), epoch
 end
 
--- All examples once, in their order: for batch in set:each(32) do ... end
+-- Iterates over all examples once, in their order: for batch in set:each(32) do ... end
 function Labelled:each(size)
   options.count("labelled", "size", size)
   local first = 1 - size

@@ -1,5 +1,5 @@
--- tasks/listops.lua -- the task ListOps: the value of a nested list expression (Nangia & Bowman
--- 2018), drawn as for Long Range Arena, whose files it can write.
+-- tasks/listops.lua: generates the task ListOps, the value of a nested list expression (Nangia &
+-- Bowman 2018), as for Long Range Arena, and can write it in the files of that benchmark.
 
 local core = require "toeplab.core"
 local labelled = require "toeplab.tasks.labelled"
@@ -9,32 +9,32 @@ local errors = require "toeplab.base.errors"
 local listops = { STOP = 2, VOCAB = 18, CLASSES = 10 }
 
 local field = options.field
-local many = function(default) return field { default = default, min = 1, max = 1 << 30 } end
+local count = function(default) return field { default = default, min = 1, max = 1 << 30 } end
 
--- How the expressions are drawn; defaults: the published task.
+-- The options of the generator. The defaults are those of the published task.
 listops.drawing = {
-  { "train", many(96000), "expressions to train on" },
-  { "valid", many(2000), "to validate with" },
-  { "test", many(2000), "to test with" },
-  { "min_length", many(501), "fewest tokens of an expression" },
-  { "max_length", many(1999), "most tokens of an expression" },
-  { "max_depth", many(10), "lists within lists" },
+  { "train", count(96000), "expressions to train on" },
+  { "valid", count(2000), "expressions to validate with" },
+  { "test", count(2000), "expressions to test with" },
+  { "min_length", count(501), "fewest tokens of an expression" },
+  { "max_length", count(1999), "most tokens of an expression" },
+  { "max_depth", count(10), "greatest depth of nested lists" },
   { "max_args", field { default = 10, min = 2, max = 1000 }, "most values of a list" },
-  { "data_seed", field { default = 1, min = 0 }, "of the expressions" },
+  { "data_seed", field { default = 1, min = 0 }, "seed of the expressions" },
 }
 
 local spec = options.set(table.move(listops.drawing, 1, #listops.drawing, 1, {
   [#listops.drawing + 1] = { "length", field { default = 2000, min = 2 },
     "most tokens of a row, the end included" },
   [#listops.drawing + 2] = { "multiple", field { default = 64, min = 1 },
-    "rows are that long, or length, or a multiple" },
+    "rows are padded to a multiple of this length" },
   [#listops.drawing + 3] = { "seed", field { type = "int", min = 0, optional = true },
-    "of the order (that of tl.seed)" },
+    "seed of the order (default: that of tl.seed)" },
 }))
 
--- All expressions of resolved options o: ids [t], starts [count+1], answers [count], and the first
--- number (from 0) and the count of each part. Validation and test come first, so that they do not
--- depend on how many there are to train on.
+-- Draws all expressions for resolved options o. Returns ids [t], starts [count+1], answers [count],
+-- and {first, count} of each part, first counted from 0. Validation and test expressions come
+-- first, so that they do not depend on the number of training expressions.
 function listops.draw(o)
   if o.min_length > o.max_length then
     errors.usage("listops: min_length = %d is more than max_length = %d", o.min_length,
@@ -47,7 +47,8 @@ function listops.draw(o)
     train = { o.valid + o.test, o.train } }
 end
 
--- tl.tasks.listops(options): {train=, valid=, test= (labelled.lua), vocab= 18, classes= 10}.
+-- tl.tasks.listops(options): returns {train=, valid=, test= (tasks/labelled.lua), vocab= 18,
+-- classes= 10}.
 function listops.open(given)
   local o = options.check("listops", spec, given)
   local ids, starts, answers, parts = listops.draw(o)
@@ -62,12 +63,13 @@ function listops.open(given)
   return task
 end
 
--- Stands for what is drawn, with the options.
+-- Returns the hash that, with the options, identifies the expressions: it names the generator's
+-- version.
 function listops.hash() return core.sha256 "listops 1" end
 
 -- ---- Files --------------------------------------------------------------------------------------
 
--- One part as the published files have it: a header, then expression TAB value.
+-- Writes one part in the format of the published files: a header, then lines expression TAB value.
 local function write_part(path, ids, starts, answers, part, watch)
   local temporary = ("%s.tmp.%d"):format(path, core.sys.getpid())
   local file, why = io.open(temporary, "wb")
@@ -90,8 +92,8 @@ local function write_part(path, ids, starts, answers, part, watch)
   errors.raise(errors.STORAGE, "%s: %s", path, errors.text(problem))
 end
 
--- Writes basic_train.tsv, basic_val.tsv and basic_test.tsv into folder, each whole or not at all.
--- watch: a progress. Returns their paths.
+-- Writes basic_train.tsv, basic_val.tsv and basic_test.tsv into folder, each completely or not at
+-- all, and returns their paths. watch is a progress display.
 function listops.write(folder, given, watch)
   local o = options.check("listops", listops.drawing, given)
   local made, why = core.sys.mkdir(folder)

@@ -1,5 +1,5 @@
--- tasks/lm.lua: what the language-model ablations share: their configuration at three scales, and
--- their trial. An ablation is then what it varies.
+-- tasks/lm.lua: defines what the language-model ablations share: their configuration at three
+-- scales and their trial, so that an ablation's file states only what it varies.
 --
 --   return tl.experiment "tnn-table10" {
 --     answers = "tnn/table10",
@@ -16,10 +16,10 @@ local train = require "toeplab.train"
 
 local lm = {}
 
--- The sizes of scale laptop: a trial takes less than a minute on two processors. Beside the papers'
--- it cuts the text (WikiText-2, not 103), the vocabulary (1,024 pairs learnt from the text, not
--- 50,264), the width (96, not 512), the depth, the length and the number of tokens seen (0.6 M, not
--- 3.3 G), and scores a part of the validation and test parts.
+-- The sizes of scale laptop, at which a trial takes less than a minute on two processors. Compared
+-- to the papers it reduces the text (WikiText-2, not 103), the vocabulary (1,024 byte pairs learnt
+-- from the text, not 50,264), the width (96, not 512), the depth, the length and the number of
+-- training tokens (0.6 M, not 3.3 G), and evaluates on a fraction of the validation and test parts.
 local laptop = {
   corpus = "wikitext-2", tokenizer = "bpe", vocab_size = 1024,
   layers = 3, dim = 96, expand = 3.0, glu_dim = 96, rpe_dim = 32, rpe_layers = 3, layout = "B",
@@ -28,11 +28,11 @@ local laptop = {
   length = 128, batch = 16, micro = 16, steps = 300,
   kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-8, weight_decay = 0.2, clip = 1.0,
   lr = 3e-3, schedule = "inverse_sqrt", warmup = 50, warmup_init_lr = 1e-7,
-  scored = 65536,                                -- targets of a part, at most
+  scored = 65536,                                -- most targets to evaluate on, per part
   lengths = { 128, 256, 512, 1024, 2048 },
 }
 
--- The sizes of the papers (TNN, Table 13 as its code has them); the text is WikiText-103.
+-- The sizes of the papers (TNN, Table 13, as in its code); the text is WikiText-103.
 local paper = {
   corpus = "wikitext-103-raw", tokenizer = "gpt2", vocab_size = 8192,
   layers = 7, dim = 512, glu_dim = 512, rpe_dim = 64, rpe_layers = 6, table_length = 512,
@@ -42,7 +42,7 @@ local paper = {
     10240, 11264, 12288, 13312, 14336 },
 }
 
--- Seconds, for tests.
+-- The sizes of scale smoke, at which a trial takes seconds.
 local smoke = {
   corpus = "text:" .. ("the old man told the moon a tale of the young sea .\n"):rep(240),
   vocab_size = 270, layers = 1, dim = 16, glu_dim = 16, rpe_dim = 8, rpe_layers = 1,
@@ -57,8 +57,8 @@ local function over(base, more)
   return values
 end
 
--- The keys with one value: those of laptop but what more says; keys set to false in more are left
--- out, for an axis.
+-- Returns the fixed keys of an ablation: those of scale laptop, overridden by more. A key that more
+-- sets to false is left out, because the experiment varies it.
 function lm.fixed(more)
   local values = over(laptop, more)
   for key, value in pairs(more or {}) do
@@ -67,8 +67,8 @@ function lm.fixed(more)
   return values
 end
 
--- The scales smoke, laptop and paper; more: by scale, values that differ or axes. A key that the
--- experiment varies must be left out of a scale: without = { "layers" }.
+-- Returns the scales smoke, laptop and paper, overridden by more, which maps a scale to values or
+-- axes. The list without names keys to leave out of the scales, because the experiment varies them.
 function lm.scales(more, without)
   local scales = {}
   for name, values in pairs { smoke = smoke, laptop = {}, paper = paper } do
@@ -79,11 +79,11 @@ function lm.scales(more, without)
   return scales
 end
 
--- Trains a causal language model on c.corpus and goes back to the parameters that were best on the
--- validation part, which is scored at the end of every epoch and after the last step. Logs loss,
--- lr, grad_norm, val_ppl, best_step, best_val_ppl and parameters. Returns the model and the corpus.
--- o, all of it optional: make(vocab) -> model, every (scores after so many steps too), blocks (of
--- the validation part, at most), patience (of t:best).
+-- Trains a causal language model on c.corpus in trial t, and loads the parameters that were best on
+-- the validation part, which is evaluated at the end of every epoch and after the last step. Logs
+-- loss, lr, grad_norm, val_ppl, best_step, best_val_ppl and parameters. Returns the model and the
+-- corpus. The optional fields of o are make (a function vocab -> model), every (also evaluates
+-- after every so many steps), blocks (the most blocks to evaluate on) and patience (of t:best).
 function lm.train(t, c, o)
   o = o or {}
   local data = corpus(c.corpus, c)
@@ -110,8 +110,9 @@ function lm.train(t, c, o)
   return model, data
 end
 
--- Scores a model on the test part of data at the lengths c.lengths: logs ppl@LENGTH, test_ppl (that
--- of c.length) and their mean, mean_extrapolation_ppl. options(length): those of eval.perplexity.
+-- Evaluates a model on the test part of data at the lengths c.lengths: logs ppl@LENGTH, test_ppl
+-- (that of c.length) and their mean, mean_extrapolation_ppl. options(length) returns the options of
+-- eval.perplexity.
 function lm.test(t, c, model, data, options)
   local sum = 0.0
   for _, length in ipairs(c.lengths) do
@@ -124,7 +125,7 @@ function lm.test(t, c, model, data, options)
   t:log { mean_extrapolation_ppl = sum / #c.lengths }
 end
 
--- The trial of an ablation: lm.train and lm.test on as many targets of a part as c.scored says.
+-- Runs the trial of an ablation: lm.train and lm.test, on at most c.scored targets per part.
 function lm.trial(t, c)
   local function scored(length) return { blocks = math.max(1, c.scored // length) } end
   local model, data = lm.train(t, c, { every = math.max(c.steps // 8, 1),

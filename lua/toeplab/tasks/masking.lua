@@ -1,10 +1,10 @@
--- tasks/masking.lua -- batches for masked language models, as fairseq makes them: blocks of whole
--- lines, in which a share of the tokens is hidden.
+-- tasks/masking.lua: makes batches for masked language models, as fairseq does: blocks of whole
+-- lines, in which a share of the tokens is masked.
 --
--- data = tl.masking(ids, {...}) takes a stream of ids below vocab. Three tokens are added above
--- them: vocab is <s>, which begins every block, vocab + 1 is padding and vocab + 2 <mask>.
--- Which tokens of a block are masked depends on the seed, the epoch and the block alone, so that
--- nothing has to be saved to resume, and every epoch masks others.
+-- data = tl.masking(ids, {...}) takes a stream of ids below vocab. Three tokens are added: vocab is
+-- <s>, which begins every block, vocab + 1 is the padding and vocab + 2 is <mask>. The masked
+-- tokens of a block depend on the seed, the epoch and the block only, so a run can resume without
+-- saved masks, and every epoch has different ones.
 
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
@@ -24,17 +24,18 @@ local spec = options.set {
   { "length", field { type = "int", min = 2 }, "most tokens of a block, <s> included" },
   { "batch", field { type = "int", min = 1 }, "blocks in a batch" },
   { "eos", field { type = "int", min = 0, optional = true },
-    "the token that ends a line; no line is cut by the end of a block unless it is too long" },
-  { "share", share(0.15), "of the tokens that are to be told" },
-  { "kept", share(0.1), "of these that are left as they are" },
-  { "replaced", share(0.1), "of these that become any other token; the rest become <mask>" },
-  { "multiple", field { default = 32, min = 1 }, "rows are that long, or length, or a multiple" },
-  { "seed", field { type = "int", min = 0, optional = true }, "of order and masks (of tl.seed)" },
+    "the token that ends a line; blocks end at line ends, unless a line is longer than a block" },
+  { "share", share(0.15), "share of the tokens that are to be predicted" },
+  { "kept", share(0.1), "share of these that stay unchanged" },
+  { "replaced", share(0.1), "share of these that become a random token; the rest become <mask>" },
+  { "multiple", field { default = 32, min = 1 }, "rows are padded to a multiple of this length" },
+  { "seed", field { type = "int", min = 0, optional = true },
+    "seed of order and masks (default: that of tl.seed)" },
 }
 
 -- ---- Blocks -------------------------------------------------------------------------------------
 
--- Calls fn(first, last) for the lines of ids, cut where they have more than most tokens.
+-- Calls fn(first, last) for each line of ids. A line of more than most tokens is cut.
 local function each_line(ids, eos, most, fn)
   local first = 1
   for i, id in ipairs(ids) do
@@ -45,8 +46,8 @@ local function each_line(ids, eos, most, fn)
   end
 end
 
--- Puts the lines of ids, a list, into blocks: a stream with the token first before each, their
--- starts (from 0) and the end.
+-- Packs the lines of ids, a list, into blocks. Returns the stream, in which first_token precedes
+-- each block, and the starts of the blocks (from 0) followed by the end of the stream.
 local function pack(ids, first_token, o)
   local list, starts = {}, {}
   local most, size = o.length - 1, math.huge
@@ -63,7 +64,7 @@ local function pack(ids, first_token, o)
   return list, starts
 end
 
--- tl.masking(ids [t] int32, options).
+-- tl.masking(ids, options): returns the batches of a stream ids [t] int32.
 local function new(ids, given)
   local o = options.check("masking", spec, given)
   local self = setmetatable({ opt = o, first = o.vocab, pad = o.vocab + 1, mask = o.vocab + 2,
@@ -79,19 +80,19 @@ local function new(ids, given)
   for i = 1, self.count do
     self.sizes[i], self.order[i] = starts[i + 1] - starts[i], i
   end
-  table.sort(self.order, function(a, b) -- batches are of blocks of one length, nearly
+  table.sort(self.order, function(a, b) -- a batch has blocks of similar length, to pad little
     if self.sizes[a] ~= self.sizes[b] then return self.sizes[a] < self.sizes[b] end
     return a < b
   end)
   return self
 end
 
--- The number of batches in an epoch.
+-- Returns the number of batches in an epoch.
 function Masking:steps()
   return (self.count + self.opt.batch - 1) // self.opt.batch
 end
 
--- The epoch of a step, both from 1, and whether it is the last step of it.
+-- Returns the epoch of a step, both counted from 1, and whether it is the epoch's last step.
 function Masking:epoch(step)
   local steps = self:steps()
   return (step - 1) // steps + 1, step % steps == 0
@@ -99,7 +100,7 @@ end
 
 -- ---- Masks --------------------------------------------------------------------------------------
 
--- What a token becomes that is to be told.
+-- Returns the token that replaces id, which is to be predicted.
 local function hidden(self, stream, id)
   local o, draw = self.opt, stream:unit()
   if draw < o.kept then return id end
@@ -109,11 +110,11 @@ local function hidden(self, stream, id)
   return other
 end
 
--- Masks a row of a batch in place: its first size numbers, of block number block. before: how many
--- numbers the rows before it have.
+-- Masks a row of a batch in place, whose first size ids are those of block number block. Appends to
+-- places and targets; before is the number of ids in the rows before this one.
 local function mask_row(self, row, size, epoch, block, before, places, targets)
   local stream = core.stream(self.seed, ("mask.%d.%d"):format(epoch, block))
-  local count = math.floor(self.opt.share * size + stream:unit()) -- right in the mean
+  local count = math.floor(self.opt.share * size + stream:unit()) -- unbiased random rounding
   local chosen = stream:permutation(size):totable()
   for i = 1, count do
     local at = chosen[i] + 1
@@ -122,7 +123,7 @@ local function mask_row(self, row, size, epoch, block, before, places, targets)
   end
 end
 
--- The batch number index (from 0) of the blocks by length, masked as in an epoch.
+-- Returns batch number index (from 0) of the blocks sorted by length, with the masks of an epoch.
 local function masked(self, index, epoch)
   local o, blocks, longest = self.opt, {}, 1
   for place = index * o.batch + 1, math.min((index + 1) * o.batch, self.count) do
@@ -136,14 +137,14 @@ local function masked(self, index, epoch)
   for i, block in ipairs(blocks) do
     mask_row(self, rows[i], self.sizes[block], epoch, block, (i - 1) * n, places, targets)
   end
-  if #places == 0 then -- a batch of a few tokens: tell the first
+  if #places == 0 then -- a batch of a few tokens may get no mask: mask its first token
     places[1], targets[1], rows[1][1] = 0, rows[1][1], self.mask
   end
   return { ids = core.ids(rows), places = core.ids(places), targets = core.ids(targets) }
 end
 
--- The batch of a step (1, 2, ...): {ids= [b,n], places= [m], targets= [m]}, int32, for
--- tl.models.tnn_mlm. Every epoch takes every block once.
+-- Returns the batch of a step (1, 2, ...) for tl.models.tnn_mlm: {ids= [b,n], places= [m],
+-- targets= [m]}, int32. Every epoch takes every block once.
 function Masking:batch(step)
   local epoch, steps = self:epoch(step), self:steps()
   return masked(self, self.epoch_order(epoch, steps)[(step - 1) % steps + 1], epoch)
@@ -153,8 +154,8 @@ end
 
 local masking = {}
 
--- One update from a batch. Returns the loss in nats per masked token and the optimiser's info with
--- tokens=, the masked ones.
+-- Updates the model from a batch. Returns the loss in nats per masked token, and {step=, lr=,
+-- grad_norm=, tokens=}, with the number of masked tokens.
 function masking.step(model, opt, batch)
   model:train()
   opt:zero_grad()
@@ -165,8 +166,8 @@ function masking.step(model, opt, batch)
   return loss:item(), info
 end
 
--- exp(mean nats) over the masked tokens of data (masking.lua), always the same ones; batches: only
--- so many, spread over all lengths. Second result: how many tokens.
+-- Returns exp(mean nats) over the masked tokens of data, which are the same at every call, and
+-- their number. batches limits the evaluation to so many batches, spread over all lengths.
 function masking.perplexity(model, data, batches)
   local nats, count = 0.0, 0
   evaluating(model, function()

@@ -1,5 +1,6 @@
--- tasks/source.lua: where the text of a corpus comes from (a data set, a file, a program, the name
--- itself), its parts, and reading one in pieces, so that a large text is never held whole.
+-- tasks/source.lua: finds the text of a corpus (a data set, a file, the output of a program, or the
+-- name itself), splits it into parts, and reads parts in pieces, so that a large text is never in
+-- memory as a whole.
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local fetch = require "toeplab.tasks.fetch"
@@ -12,7 +13,8 @@ local PIECE = 1 << 20 -- bytes read at a time
 local NAMES = { "train", "valid", "test" }
 
 -- ---- Parts: { name=, key=, bytes=, path= or text=, first= } -------------------------------------
--- bytes from offset first of a file or of a text. key: a text that differs if the content does.
+-- A part is a range of bytes, from offset first on, of a file or of a text. Parts of different
+-- content have different keys.
 
 local function of_text(name, text)
   return { name = name, key = core.sha256(text), bytes = #text, text = text, first = 0 }
@@ -28,13 +30,15 @@ local function of_file(path)
   file:seek("set")
   local first, problem = file:read(1)
   file:close()
-  if not bytes or problem then errors.usage("corpus %s: %s", path, problem
-    or "is no plain file") end
+  if not bytes or problem then
+    errors.usage("corpus %s: %s", path, problem or "is not a regular file")
+  end
   if not first then errors.usage("corpus %s: is empty", path) end
   return { name = path, key = core.sha256_file(path), bytes = bytes, path = path, first = 0 }
 end
 
--- A file of a data set that is here, as a part; it has to be the published one where that is known.
+-- Returns a file of a data set, which must be present, as a part. If the size or the hash of the
+-- published file is known and differs, raises a usage error.
 function source.of_set(set, file)
   local path = datasets.place(file)
   local part = of_file(path)
@@ -44,14 +48,14 @@ function source.of_set(set, file)
         set.name, path, part.bytes, entry[2])
     elseif entry[1] == file and entry[3] and entry[3] ~= part.key then
       errors.usage("corpus %s: %s differs from the published file: its sha256 is %s", set.name,
-        path,
-        part.key)
+        path, part.key)
     end
   end
   return part
 end
 
--- A function that returns the next bytes of a part, at most n; nil at the end.
+-- Returns a function (n) -> the next bytes of a part, at most n, or nil at its end; and the file to
+-- close, if any.
 local function reader(part)
   local left, at = part.bytes, part.first
   local file = part.path and assert(io.open(part.path, "rb"))
@@ -66,7 +70,7 @@ local function reader(part)
   end, file
 end
 
--- The line of the whole text, from 1, that byte offset of a part is in.
+-- Returns the line of the whole text, from 1, in which byte offset of a part lies.
 local function line_at(part, offset)
   local line, left = 1, part.first + offset
   local read, file <close> = reader { name = part.name, path = part.path, text = part.text,
@@ -79,12 +83,13 @@ local function line_at(part, offset)
 end
 
 local function no_text(part, offset, byte)
-  errors.usage("corpus %s: line %d has the byte 0x%02x: this is no UTF-8 text (tokenizer "
+  errors.usage("corpus %s: line %d has the byte 0x%02x: this is not UTF-8 text (tokenizer "
     .. "'byte' takes any file)", part.name, line_at(part, offset), byte)
 end
 
--- The bytes of block that are whole characters and the rest of it, at most three bytes, if more
--- follows. The block begins at offset of its part.
+-- Splits a block, which begins at offset of its part, into whole characters and the remaining
+-- bytes, at most three, of a character that continues in the next block. more tells whether one
+-- follows.
 local function whole(part, block, offset, more)
   local zero = block:find("\0", 1, true)
   if zero then no_text(part, offset + zero - 1, 0) end
@@ -94,8 +99,8 @@ local function whole(part, block, offset, more)
   return block:sub(1, bad - 1), block:sub(bad)
 end
 
--- Calls fn(piece, bytes so far) for the pieces of a part in order. plain: any bytes are right;
--- otherwise it must be a text, and pieces are whole characters.
+-- Calls fn(piece, bytes so far) for the pieces of a part in order. If plain, any bytes are
+-- accepted; else the part must be UTF-8 text, and every piece consists of whole characters.
 function source.each(part, plain, fn)
   local read, file <close> = reader(part)
   local done, rest = 0, ""
@@ -109,7 +114,6 @@ function source.each(part, plain, fn)
   end
 end
 
--- The whole content of a part.
 function source.text(part)
   local read, file <close> = reader(part)
   return read(part.bytes)
@@ -117,8 +121,8 @@ end
 
 -- ---- Splitting ----------------------------------------------------------------------------------
 
--- The first place at or after offset where a line begins, or if there is none near, a word or a
--- character.
+-- Returns the first offset at or after the given one where a line begins, or, if none is near, a
+-- word or a character.
 local function boundary(part, offset)
   if offset <= 0 or offset >= part.bytes then return math.max(0, math.min(offset, part.bytes)) end
   local view = { name = part.name, path = part.path, text = part.text,
@@ -129,7 +133,8 @@ local function boundary(part, offset)
   return offset - 1 + at
 end
 
--- A part as train, valid and test: the last two take these fractions of its bytes, at its end.
+-- Splits a part into train, valid and test; the last two are these fractions of its bytes, at its
+-- end. Empty parts are nil.
 function source.split(part, valid, test)
   local ends = { boundary(part, math.floor(part.bytes * (1 - valid - test))),
     boundary(part, math.floor(part.bytes * (1 - test))), part.bytes }
@@ -164,7 +169,7 @@ local function absent(set)
     table.concat(datasets.advice(set), ",\nor "))
 end
 
--- The parts of a set that has its own files for them; the hash is that of all their hashes.
+-- Returns the source of a set that has a file for each part; its hash is that of all their hashes.
 local function from_parts(set)
   local files, parts, keys = datasets.parts(set), {}, {}
   for i, name in ipairs(NAMES) do
@@ -208,11 +213,11 @@ local function from_name(name)
   return { name = name, whole = part, hash = part.key }
 end
 
-local last -- the source found last, as the trials of a run follow each other
+local last -- a cache of the last source, because successive trials mostly have the same one
 
--- The source of that name: a data set, a path, or "text:" followed by the text itself. Returns
--- { name=, hash=, whole= } or, for a set with files of its own for them, { name=, hash=, parts=
--- {train=, valid=, test=} }. Raises a usage error that says how to get what is not here.
+-- Returns the source of that name: a data set, a path, or "text:" followed by the text itself. It
+-- is {name=, hash=, whole=} or, for a set with a file for each part, {name=, hash=, parts=
+-- {train=, valid=, test=}}. If the data is absent, raises a usage error that tells how to get it.
 function source.find(name)
   if not last or last.name ~= name then last = from_name(name) end
   return last

@@ -1,5 +1,5 @@
--- tasks/tokenizer.lua: what the tokens of a corpus are, and a cache of the ids of large texts.
--- Every tokenizer has a vocabulary and a key, a text on which its ids depend and on nothing else.
+-- tasks/tokenizer.lua: tokenizes the parts of a corpus, and caches the ids of large texts. Every
+-- tokenizer has a vocabulary and a key; equal keys mean equal ids for the same text.
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local fetch = require "toeplab.tasks.fetch"
@@ -9,26 +9,28 @@ local errors = require "toeplab.base.errors"
 
 local tokenizer = {}
 
-local CACHED = 1 << 18 -- bytes of a text from which on its ids are cached
+local CACHED = 1 << 18 -- size in bytes from which on the ids of a text are cached
 
--- The folder of that name in the cache, or nil for none.
+-- Returns the folder of that name in the cache folder, or nil if there is none.
 local function cache_folder(name)
   local cache = core.sys.cache_dir()
   local folder = cache and cache .. "/" .. name
   return folder and core.sys.mkdir(folder) and folder or nil
 end
 
--- fn(...). Its errors are those of who gave a text or a file, unless memory or the disk ran out.
-local function given(who, fn, ...)
+-- Calls fn(...) and raises its errors as usage errors, since a text or file of the user caused
+-- them, except when memory or disk space ran out.
+local function blame_input(who, fn, ...)
   local ok, result = pcall(fn, ...)
   if ok then return result end
-  local ours = errors.storage_problem(result) == "full"
+  local exhausted = errors.storage_problem(result) == "full"
     or type(result) == "table" and rawget(result, "status") == "ENOMEM"
-  if ours or errors.is(result) then error(result, 0) end
+  if exhausted or errors.is(result) then error(result, 0) end
   errors.usage("%s: %s", who, errors.text(result))
 end
 
--- Feeds the pieces of a part to a counter or an encoder. ended: a last line without an end gets it.
+-- Feeds the pieces of a part to a counter or an encoder, showing what on the progress display. If
+-- o.ended, a newline is added to a last line without one.
 local function feed(part, to, what, o)
   local watch = o.watch or progress.new { quiet = true }
   local ends = true
@@ -42,7 +44,7 @@ local function feed(part, to, what, o)
   watch:clear()
 end
 
--- ---- The kinds: functions of the parts of a source and the options ------------------------------
+-- ---- The tokenizers: functions of the parts of a source and the options -------------------------
 
 local kinds = {}
 
@@ -50,7 +52,7 @@ function kinds.byte()
   return { vocab = core.vocab_bytes(), key = "byte", plain = true, quick = true }
 end
 
--- The characters of all parts, as is usual: they are known before there is any text.
+-- The vocabulary has the characters of all parts, as is usual for character models.
 function kinds.char(parts)
   local texts, keys = {}, {}
   for _, name in ipairs { "train", "valid", "test" } do
@@ -69,14 +71,15 @@ function kinds.word(parts, o)
   return { vocab = core.vocab_words(counter), key = "word " .. parts.train.key, ended = true }
 end
 
--- The merges for vocab_size tokens learnt from a part, written to path.
+-- Learns the merges for vocab_size tokens from a part, and writes them to path.
 function tokenizer.learn(part, vocab_size, path, watch)
   local counter <close> = core.counter "pieces"
   feed(part, counter, "counting the pieces of", { watch = watch })
-  given("corpus " .. part.name, core.bpe_train, counter, vocab_size, path)
+  blame_input("corpus " .. part.name, core.bpe_train, counter, vocab_size, path)
 end
 
--- The file of merges learnt from the training part: from the cache, or learnt now.
+-- Returns the file of the merges of the training part, and its vocabulary.
+-- The merges are taken from the cache, or learnt now.
 local function learnt(part, o)
   local size = o.vocab_size
   if not size then
@@ -85,7 +88,7 @@ local function learnt(part, o)
   end
   local folder = cache_folder "bpe"
   if not folder then
-    errors.usage("corpus: no folder to keep learnt merges in: set TOEPLAB_CACHE, or give merges")
+    errors.usage("corpus: no folder to store learnt merges in: set TOEPLAB_CACHE, or give merges")
   end
   local path = ("%s/%s.bpe"):format(folder, core.sha256(("bpe 1 %s %d"):format(part.key, size)))
   if core.sys.exists(path) then
@@ -100,7 +103,7 @@ end
 function kinds.bpe(parts, o)
   local path, vocab = o.merges, nil
   if path then
-    vocab = given("tokenizer bpe", core.vocab_bpe, path)
+    vocab = blame_input("tokenizer bpe", core.vocab_bpe, path)
   else
     path, vocab = learnt(parts.train, o)
   end
@@ -111,7 +114,7 @@ function kinds.bpe(parts, o)
   return { vocab = vocab, key = "bpe " .. core.sha256_file(path), files = { vocabulary = path } }
 end
 
--- fairseq's ids of GPT-2's byte pairs, as the published runs had them: from the published files.
+-- The ids of GPT-2's byte pairs in fairseq's dictionary, as in the published runs.
 function kinds.gpt2()
   local set, files, keys = datasets.find "gpt2-bpe", {}, {}
   fetch.unpacked(set)
@@ -124,38 +127,40 @@ function kinds.gpt2()
     local part = source.of_set(set, name)
     files[i], keys[i] = part.path, part.key
   end
-  return { vocab = given("tokenizer gpt2", core.vocab_bpe, table.unpack(files)),
+  return { vocab = blame_input("tokenizer gpt2", core.vocab_bpe, table.unpack(files)),
     key = "gpt2 " .. table.concat(keys, " "), ended = true,
     files = { vocabulary = files[1], encoder = files[2], dictionary = files[3] } }
 end
 
 tokenizer.names = { "char", "byte", "word", "bpe", "gpt2" }
 
--- The tokenizer of that name for parts {train=, ...}: {vocab=, key=, plain= (takes any bytes),
--- quick= (its ids are not worth keeping), ended= (a line without an end gets it), files= (what the
--- vocabulary was read from)}. options: merges, vocab_size (bpe), watch (a progress).
+-- Returns the tokenizer of that name for parts {train=, ...}: {vocab=, key=, plain= (accepts any
+-- bytes), quick= (too fast to cache its ids), ended= (adds a newline to a last line without one),
+-- files= (those that the vocabulary was read from)}. options: merges, vocab_size (bpe), watch (a
+-- progress display).
 function tokenizer.new(name, parts, options) return kinds[name](parts, options or {}) end
 
 -- ---- Ids ----------------------------------------------------------------------------------------
 
 local function encode(tok, part, watch)
   local encoder <close> = tok.vocab:encoder()
-  given("corpus " .. part.name, feed, part, encoder, "tokenising",
+  blame_input("corpus " .. part.name, feed, part, encoder, "tokenising",
     { watch = watch, plain = tok.plain, ended = tok.ended })
   return encoder:finish()
 end
 
--- The ids in a cache file; nil and why if it is not what it should be.
+-- Returns the ids in a cache file; nil and the reason if the file is damaged or has other
+-- attributes.
 local function load(path, want)
   local ok, result = pcall(function()
     local file <close> = core.h5_open(path)
     local have = file:attrs "/"
     for name, value in pairs(want) do
-      if have[name] ~= value then error(("%s: its %s is another"):format(path, name), 0) end
+      if have[name] ~= value then error(("%s: its %s differs"):format(path, name), 0) end
     end
     local ids = file:read "ids"
     if ids:type() ~= "int32" or ids:ndim() ~= 1 or ids:numel() ~= have.count then
-      error(path .. ": has not the ids it should have", 0)
+      error(path .. ": its ids do not match their attributes", 0)
     end
     return ids
   end)
@@ -163,8 +168,8 @@ local function load(path, want)
   return nil, errors.text(result)
 end
 
--- The ids of a part: from the cache if they are there and whole, else made now and cached. watch: a
--- progress, or nil.
+-- Returns the ids of a part, from the cache if it has them, else encodes and caches them. watch is
+-- a progress display, or nil.
 function tokenizer.ids(tok, part, watch)
   local folder = not tok.quick and part.bytes >= CACHED and cache_folder "tokens"
   if not folder then return encode(tok, part, watch) end

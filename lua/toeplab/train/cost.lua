@@ -1,13 +1,13 @@
--- train/cost.lua: what an operator costs, in seconds and bytes, and how that grows.
+-- train/cost.lua: measures the time and the memory of an operator, and fits how they grow.
 local core = require "toeplab.core"
 local suggest = require "toeplab.base.suggest"
 
 local cost = {}
 
-local LEAST, MOST = 3, 1000 -- calls
+local LEAST, MOST = 3, 1000 -- numbers of calls that are timed
 
--- The shortest time that fn() takes, over at least three calls and until they took seconds in all
--- (default 0.2); over two once a call takes longer than that.
+-- Returns the shortest time of a call of fn() in seconds. It makes at least three calls, and goes
+-- on until they took `seconds` in all (default 0.2); two suffice if each takes longer than that.
 function cost.seconds(fn, seconds)
   local best, total, calls, budget = math.huge, 0.0, 0, seconds or 0.2
   while calls < MOST and (total < budget or calls < LEAST) and not (calls >= 2 and best > budget) do
@@ -19,7 +19,7 @@ function cost.seconds(fn, seconds)
   return best
 end
 
--- The most bytes of tensors and scratch in use at once while fn() runs, beyond those before.
+-- Returns the peak bytes of tensors and scratch buffers while fn() runs, minus those in use before.
 function cost.bytes(fn)
   collectgarbage()
   collectgarbage()
@@ -29,9 +29,9 @@ function cost.bytes(fn)
   return core.memory().peak - before
 end
 
--- What applying a backend's operator once costs, its coefficients given and without gradients:
--- {seconds=, bytes=}; the bytes are those of the plan, coefficients, input and output. o: backend,
--- options, length, dim, batch (1), causal, budget (seconds for the timing).
+-- Measures one forward application of a backend's operator with given coefficients: returns
+-- {seconds=, bytes=}. The bytes include the plan, coefficients, input and output. o holds backend,
+-- options, length, dim, batch (default 1), causal, and budget, the seconds to spend on timing.
 function cost.operator(o)
   local shape, result = { o.batch or 1, o.length, o.dim }, {}
   core.no_grad(function()
@@ -52,8 +52,9 @@ function cost.operator(o)
   return result
 end
 
--- The exponent e of y ~ x^e by least squares on logarithms, over the points with x at least least
--- (default 0); nil for fewer than two. What is not above 0 is left out.
+-- Returns the exponent e of y ~ x^e, fitted by least squares on logarithms to the points with x at
+-- least `least` (default 0), or nil for fewer than two points. Values that are not above 0 are left
+-- out.
 function cost.exponent(x, y, least)
   local n, sx, sy, sxx, sxy = 0, 0, 0, 0, 0
   for i = 1, #x do

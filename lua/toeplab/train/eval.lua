@@ -1,9 +1,9 @@
--- train/eval.lua: how well a language model predicts a stream of tokens at any length.
+-- train/eval.lua: evaluates how well a language model predicts a stream of tokens, at any length.
 --
 -- The stream is cut into consecutive blocks of n targets that do not overlap; the first input of a
--- block is the stream's previous token, and the stream's first token is no target; the last block
--- may be shorter. Every target counts once, whatever n is, so a longer n only lowers the number of
--- times the context starts afresh.
+-- block is the stream's previous token, and the stream's first token is not a target; the last
+-- block may be shorter. Every target counts once, whatever n is, so a longer n only means that the
+-- context is reset less often.
 
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
@@ -21,8 +21,8 @@ local spec = options.set {
     "score only the first blocks" },
 }
 
--- Calls fn with the model in evaluation, without a tape and with coefficients cached; afterwards
--- the model is in the mode that it was in.
+-- Calls fn() with the model in evaluation mode, without a tape and with coefficients cached, and
+-- then restores the model's mode. Returns the results of fn.
 local function evaluating(model, fn)
   local training = model.training
   local restore <close> = defer(function() model:train(training) end)
@@ -30,13 +30,13 @@ local function evaluating(model, fn)
   return core.no_grad(nn.cached, fn)
 end
 
--- Sum of the nats of rows of n targets whose inputs start at starts (0-based).
+-- Returns the sum of the nats of rows of n targets, whose inputs begin at starts (from 0).
 local function score(model, stream, starts, n)
   local rows = core.windows(stream, core.ids(starts), n + 1)
   return train.loss(model, train.split(rows)):item() * #starts * n
 end
 
--- Starts of the whole blocks, in batches, then the short one: an array of {starts=, n=}.
+-- Returns the batches of whole blocks and then the short block: an array of {starts=, n=}.
 local function batches(targets, n, o)
   local whole, list = targets // n, {}
   if o.blocks then whole, targets = math.min(whole, o.blocks), math.min(targets, o.blocks * n) end
@@ -52,8 +52,8 @@ local function batches(targets, n, o)
   return list
 end
 
--- Mean nats per target of the stream [t] int32, of a corpus data:stream "test", in blocks of n;
--- second result: the number of targets.
+-- Returns the mean nats per target of a stream [t] int32, such as data:stream "test", in blocks of
+-- n targets, and the number of targets. Options: batch_tokens, blocks.
 function eval.nats_per_token(model, stream, n, given)
   local o = options.check("eval", spec, given)
   if math.type(n) ~= "integer" or n < 1 then
@@ -78,13 +78,13 @@ function eval.nats_per_token(model, stream, n, given)
   end)
 end
 
--- The same in bits: nats / ln 2. For characters or bytes as tokens, bits per character or byte.
+-- Returns the same in bits, nats / ln 2: bits per character or byte, if these are the tokens.
 function eval.bits_per_token(model, stream, n, given)
   local nats, count = eval.nats_per_token(model, stream, n, given)
   return nats / math.log(2), count
 end
 
--- exp(mean nats) per token.
+-- Returns the perplexity, exp(mean nats per token), and the number of targets.
 function eval.perplexity(model, stream, n, given)
   local nats, count = eval.nats_per_token(model, stream, n, given)
   return math.exp(nats), count

@@ -1,31 +1,33 @@
--- train/graphs.lua: the forward and backward pass of a training step as a CUDA graph, where the
--- caller asks for it (tl.train.graph). A graph launches the whole pass at once, so that neither Lua
--- nor the driver spends time on each kernel.
+-- train/graphs.lua: captures the forward and backward pass of a training step as a CUDA graph, if
+-- the caller asks for it (tl.train.graph). A graph launches the whole pass at once, so that neither
+-- Lua nor the driver spends time on each kernel.
 --
--- A graph repeats what was captured, so the request is the caller's word that the pass depends on
--- its inputs, on tensors and on random streams alone, and on nothing that Lua code decides anew at
--- each step. The pass over inputs of the same shapes is captured after its second time. It is
--- captured again when a field or an option of a module has changed, or which parameters are
--- trained, or the value of one that is not: modules read such values (a decay) to choose kernels.
+-- A graph repeats what was captured, so by asking for it the caller promises that the pass depends
+-- only on its inputs, on tensors and on random streams, and on nothing that Lua code decides anew
+-- at each step. The pass over inputs of the same shapes is captured after its second run. It is
+-- captured again when a field or an option of a module changes, or the set of trained parameters,
+-- or the value of a fixed one, because modules read such values (a decay) to choose kernels.
 
 local core = require "toeplab.core"
 local class = require "toeplab.nn.class"
 local streams = require "toeplab.base.streams"
 
-local MOST = 4 -- graphs of an optimiser: each has memory of its own
-local PAYS = 4 -- runs for which a capture was worth its time
-local TRIES = 3 -- captures that did not pay; then there are no more
-local excused = { EDEVICE = true, ENOMEM = true } -- after these errors the pass runs without one
+local MOST = 4 -- graphs per optimiser, as each has its own memory
+local PAYS = 4 -- a capture was worth its time if its graph ran so often
+local TRIES = 3 -- after so many captures that did not pay, an input shape is captured no more
+-- After these errors the pass runs without a graph.
+local excused = { EDEVICE = true, ENOMEM = true }
 
 -- ---- Whether a model has changed ----------------------------------------------------------------
 
--- Whether another value in a field changes what a module does. Plain tables are caches of it.
+-- Whether a new value of a field may change what a module computes. Plain tables are caches.
 local function counts(value)
   return type(value) ~= "table" or class.ismodule(value)
 end
 
--- What a captured pass depends on beside the values of its inputs and trained parameters; nil if
--- the model trains parameters that are not among params, whose gradients the graph would not set.
+-- Records what a captured pass depends on besides the values of its inputs and trained parameters.
+-- Returns nil if the model trains parameters that are not in params, because the graph would not
+-- set their gradients.
 local function snapshot(model, params)
   local s = { fields = {}, sizes = {}, trained = {} }
   s.params = table.move(params, 1, #params, 1, {})
@@ -45,7 +47,8 @@ local function snapshot(model, params)
   return s
 end
 
--- Compares every field of every module at every step, so it is written to be quick.
+-- Whether a snapshot still holds. It compares every field of every module at every step, so it is
+-- written for speed.
 local function unchanged(s, params)
   for t, was in next, s.trained do
     if (t:requires_grad() or t:version()) ~= was then return false end
@@ -68,15 +71,15 @@ end
 
 -- ---- One graph ----------------------------------------------------------------------------------
 
--- What of the inputs a graph is for, as text.
+-- Returns the key of the graph for these inputs: the precision, and their types and shapes.
 local function key_of(inputs)
   local words = { core.precision() }
   for _, t in ipairs(inputs) do words[#words + 1] = tostring(t) end
   return table.concat(words, " ")
 end
 
--- The streams of the names; nil if one of them is not in use.
-local function named(names)
+-- Returns the random streams of these names; nil if one of them is not in use.
+local function named_streams(names)
   local list, all = {}, {}
   for _, entry in ipairs(streams.list()) do all[entry.name] = entry.stream end
   for i, name in ipairs(names) do
@@ -86,8 +89,8 @@ local function named(names)
   return list
 end
 
--- The results of a pcall; nil and the error if a pass without a graph may succeed where this one
--- did not. Raises other errors.
+-- Returns the results of a pcall; nil and the error if the pass may succeed without a graph. Raises
+-- other errors.
 local function checked(ok, ...)
   if ok then return ... end
   local why = ...
@@ -95,13 +98,13 @@ local function checked(ok, ...)
   error(why, 0)
 end
 
--- Captures a pass: {graph=, inputs=, names= (of streams), results=, grads=, runs=}. The parameters
--- have no gradients.
+-- Captures a pass and returns {graph=, inputs=, names= (of streams), results=, grads=, runs=}. The
+-- parameters must not have gradients.
 local function captured(params, inputs, pass)
   local g = { inputs = {}, names = {}, grads = {}, runs = 0 }
   for i, t in ipairs(inputs) do g.inputs[i] = t:clone() end
   for i, entry in ipairs(streams.list()) do g.names[i] = entry.name end
-  local graph, why = core.capture(named(g.names), function()
+  local graph, why = core.capture(named_streams(g.names), function()
     g.results = pass(g.inputs)
     local all = table.move(g.results, 1, #g.results, 1, {})
     for i, p in ipairs(params) do
@@ -115,8 +118,8 @@ local function captured(params, inputs, pass)
   return g
 end
 
--- Captures a pass that has just been taken, so that its plans and tables exist, and leaves its
--- gradients as they are; nil, with a warning, if the device refuses.
+-- Captures a pass that has just run, so that its plans and tables exist, and preserves the
+-- gradients of that run. Returns nil, with a warning, if the device refuses.
 local function capture(self, inputs, pass)
   local model, had = snapshot(self.model, self.params), {}
   if not model then return nil end
@@ -127,7 +130,7 @@ local function capture(self, inputs, pass)
   local ok, g = pcall(captured, self.params, inputs, pass)
   for i, p in ipairs(self.params) do
     p:set_grad(had[i] or nil)
-    if had[i] then had[i]:close() end -- the parameter holds it
+    if had[i] then had[i]:close() end -- the parameter holds its own reference
   end
   local why
   g, why = checked(ok, g)
@@ -139,9 +142,9 @@ local function capture(self, inputs, pass)
   return g
 end
 
--- Runs graph g on these inputs; false if it has to be captured again.
+-- Runs graph g on these inputs; returns false if it has to be captured again.
 local function replay(self, g, inputs)
-  local list = unchanged(g.model, self.params) and named(g.names)
+  local list = unchanged(g.model, self.params) and named_streams(g.names)
   if not list then return false end
   for i, t in ipairs(inputs) do g.inputs[i]:copy(t) end
   if not checked(pcall(g.graph.run, g.graph, list)) then return false end
@@ -151,7 +154,7 @@ local function replay(self, g, inputs)
   return true
 end
 
--- Ends a graph: its memory is freed once nobody holds its gradients.
+-- Closes a graph. Its memory is freed once its gradients are freed.
 local function close(g)
   g.graph:close()
   for _, list in ipairs { g.inputs, g.results, g.grads } do
@@ -166,13 +169,13 @@ end
 local Graphs = {}
 Graphs.__index = Graphs
 
--- The graphs of a model of which params are trained. of: key -> false (seen once), {never=}, or
--- what capture returns.
+-- Returns the graphs of a model and its trained params. The field of maps a key to false (the shape
+-- was seen once), {never=true}, or the result of capture.
 local function new(model, params)
   return setmetatable({ model = model, params = params, count = 0, of = {} }, Graphs)
 end
 
--- After a pass without a graph: captures one for the next pass of key, if that is expected to pay.
+-- Captures a graph for the next pass of key, after one without a graph, if it is expected to pay.
 local function renew(self, key, inputs, pass)
   local g = self.of[key]
   if g == nil then -- a shape seen once need not come again
@@ -192,8 +195,9 @@ local function renew(self, key, inputs, pass)
   if g.graph then self.count = self.count + 1 end
 end
 
--- pass(inputs): a list of tensors, after going backward from them; the parameters have no gradient
--- before. Its results, and the gradients, are valid until the next pass.
+-- Calls pass(inputs), or launches its graph, and returns its list of results. pass also computes
+-- the gradients; the parameters must not have any before. Results and gradients are valid until the
+-- next call.
 function Graphs:run(inputs, pass)
   if not core.has_graphs() or not core.recording() then return pass(inputs) end
   local key = key_of(inputs)
@@ -205,7 +209,7 @@ function Graphs:run(inputs, pass)
   return results
 end
 
--- How many graphs there are, and how often they ran.
+-- Returns how many graphs there are, and how often they ran.
 function Graphs:counts()
   local runs = 0
   for _, g in next, self.of do runs = runs + (g and g.runs or 0) end

@@ -1,4 +1,4 @@
--- train/init.lua: one update of a language model. The loop around it belongs to the script.
+-- train/init.lua: makes one update of a language model. The script writes the loop around it.
 
 local core = require "toeplab.core"
 local class = require "toeplab.nn.class"
@@ -7,14 +7,15 @@ local nn = require "toeplab.nn"
 
 local train = {}
 
--- The mean loss in nats of targets given ids: the model's own loss method, or the cross entropy of
--- its output.
+-- Returns the mean loss in nats per token of targets [b,n] given ids [b,n], by the model's own loss
+-- method if it has one, else by the cross entropy of its output. Targets equal to ignore are left
+-- out.
 function train.loss(model, ids, targets, ignore)
   if model.loss then return model:loss(ids, targets, ignore) end
   return core.cross_entropy(model(ids), targets, ignore)
 end
 
--- The n of ids [b,n+1].
+-- Returns n for ids [b,n+1].
 local function length(ids)
   local n = ids:dim(2) - 1
   if n < 1 then
@@ -23,14 +24,14 @@ local function length(ids)
   return n
 end
 
--- ids [b,n+1] -> inputs [b,n], targets [b,n], the targets being one token ahead.
+-- Splits ids [b,n+1] into inputs [b,n] and targets [b,n], which are one token ahead.
 function train.split(ids)
   local n = length(ids)
   return ids:narrow(2, 1, n), ids:narrow(2, 2, n)
 end
 
--- The rows of ids in as many parts, nearly equal.
-local function cut(ids, parts)
+-- Cuts the rows of ids into nearly equal parts.
+local function cut_rows(ids, parts)
   local rows, list = ids:dim(1), {}
   if math.type(parts) ~= "integer" or parts < 1 or parts > rows then
     error(("lm_step: %s micro batches of %d rows"):format(tostring(parts), rows), 3)
@@ -43,18 +44,18 @@ local function cut(ids, parts)
   return list
 end
 
--- The micro batches of a batch.
-local function micro(batch, parts)
+-- Returns the micro batches of a batch as a list.
+local function micro_list(batch, parts)
   if type(batch) ~= "userdata" and type(batch) ~= "table" then
     error(("lm_step: a batch is a tensor of ids or a table of them, not %s"):format(type(batch)), 3)
   end
-  if type(batch) ~= "table" then return cut(batch, parts or 1) end
+  if type(batch) ~= "table" then return cut_rows(batch, parts or 1) end
   if #batch == 0 then error("lm_step: a batch without rows", 3) end
-  if parts then error("lm_step: the batch is in micro batches already", 3) end
+  if parts then error("lm_step: the batch is already cut into micro batches", 3) end
   return batch
 end
 
--- Adds the gradient of share times the loss of some rows; returns the share of the loss.
+-- Adds the gradient of share times the loss of ids, and returns share times the loss.
 local function accumulate(model, ids, share)
   local loss = train.loss(model, train.split(ids))
   if share ~= 1 then loss = core.affine(loss, share, 0) end
@@ -62,8 +63,8 @@ local function accumulate(model, ids, share)
   return loss
 end
 
--- Forward and backward over all micro batches, of which each has its share of the tokens; returns
--- their losses.
+-- Returns a function that runs forward and backward over a list of micro batches, weighted by their
+-- shares of the tokens, and returns their losses.
 local function pass_of(model, shares)
   return function(list)
     local losses = {}
@@ -75,11 +76,11 @@ local function pass_of(model, shares)
   end
 end
 
--- Asks for CUDA graphs: lm_step by opt then captures the forward and backward pass of the model
--- after the second batch of one shape, and launches it as a whole from then on, with the same
--- results bit for bit. Only for a model that does the same at every step: Lua code of a module of
--- one's own runs while the pass is captured and not again (train/graphs.lua). On the CPU, and with
--- TOEPLAB_GRAPHS=off, the request changes nothing. Returns opt.
+-- Asks for CUDA graphs: lm_step with opt then captures the forward and backward pass of the model
+-- after the second batch of one shape, and launches it as a whole from then on, with bitwise equal
+-- results. The model must do the same at every step, because its Lua code runs while the pass is
+-- captured, and not again (train/graphs.lua). On the CPU, and with TOEPLAB_GRAPHS=off, the request
+-- changes nothing. Returns opt.
 function train.graph(model, opt)
   if not class.ismodule(model) or type(opt) ~= "table" or type(opt.params) ~= "table" then
     error("graph: takes a module and its optimiser: tl.train.graph(model, opt)", 2)
@@ -88,13 +89,13 @@ function train.graph(model, opt)
   return opt
 end
 
--- One update from a batch: ids [b,n+1], or a list of such tensors, the micro batches, whose sizes
--- may differ; micro_batches cuts the rows of ids. Loss and gradient are the sum over all target
--- tokens of all micro batches divided by their number, so that they do not depend on the cut.
--- Encoders run once for all of them (nn.share).
+-- Updates the model once from a batch: ids [b,n+1], or a list of such tensors, the micro batches,
+-- whose sizes may differ; micro_batches cuts the rows of ids into so many. Loss and gradient are
+-- means over all target tokens of the batch, so they do not depend on how it is cut. Encoders run
+-- once for all micro batches (nn.share).
 -- Returns the loss in nats per token and {step=, lr=, grad_norm=, tokens=}.
 function train.lm_step(model, opt, batch, micro_batches)
-  local list = micro(batch, micro_batches)
+  local list = micro_list(batch, micro_batches)
   local shares, tokens, loss = {}, 0, 0.0
   for i, ids in ipairs(list) do
     shares[i] = ids:dim(1) * length(ids)

@@ -1,5 +1,5 @@
--- train/optim.lua: optimisers: opt = tl.optim.adam(model, {lr=..}); each step opt:zero_grad(),
--- loss:backward(), opt:step().
+-- train/optim.lua: defines the optimisers: opt = tl.optim.adam(model, {lr=..}), and then at each
+-- step opt:zero_grad(), loss:backward(), opt:step().
 
 local core = require "toeplab.core"
 local options = require "toeplab.base.options"
@@ -12,22 +12,22 @@ local function positive(x)
   return x > 0 and x < math.huge, ("= %g must be above 0 and finite"):format(x)
 end
 
--- What every optimiser takes.
+-- Returns the options that every optimiser takes, followed by more.
 local function common(more)
   local spec = {
     { "lr", field { default = 5e-4, check = positive },
-      "learning rate, the highest one of a schedule" },
-    { "weight_decay", field { default = 0.0, min = 0 }, "on all trained parameters" },
+      "learning rate; with a schedule, the highest" },
+    { "weight_decay", field { default = 0.0, min = 0 }, "weight decay of all trained parameters" },
     { "clip", field { default = 0.0, min = 0 },
       "largest global norm of the gradient; 0: no limit" },
     { "schedule", field { type = "function|string", default = "constant",
       choices = { "constant", "inverse_sqrt", "cosine", "polynomial" } },
-      "learning rate by update number: a name (schedule.lua) or a function" },
+      "schedule of the learning rate: a name, or a function of the update number" },
     { "warmup", field { default = 0, min = 0 }, "updates of linear warm-up" },
     { "warmup_init_lr", field { type = "number", min = 0, optional = true },
       "learning rate of the first update (1e-7 for inverse_sqrt, else 0)" },
     { "steps", field { type = "int", min = 1, optional = true },
-      "updates in all, for cosine and polynomial" },
+      "total number of updates, for cosine and polynomial" },
     { "end_lr", field { default = 0.0, min = 0 },
       "learning rate at the end of cosine and polynomial" },
     { "power", field { default = 1.0, min = 0 }, "exponent of polynomial" },
@@ -35,7 +35,7 @@ local function common(more)
   return options.set(table.move(more, 1, #more, #spec + 1, spec))
 end
 
-local function rate(o)
+local function schedule_of(o)
   if type(o.schedule) == "function" then return o.schedule end
   local given = { lr = o.lr, warmup = o.warmup, warmup_init_lr = o.warmup_init_lr }
   if o.schedule == "inverse_sqrt" then given.warmup_init_lr = o.warmup_init_lr or 1e-7 end
@@ -49,12 +49,12 @@ end
 local Optimizer = {}
 Optimizer.__index = Optimizer
 
--- kind: its name. moments: names of the tensors it keeps per parameter. update(self, lr, scale):
--- one update.
+-- Makes an optimiser. kind is its name, moments lists the names of the tensors that it stores per
+-- parameter, and update(self, lr, scale) makes one update.
 local function optimizer(kind, model, o, moments, update)
   local self = setmetatable({ kind = kind, opt = o, update = update, steps = 0,
     factor = 1.0 }, Optimizer)
-  self.rate = rate(o)
+  self.rate = schedule_of(o)
   self.names, self.params, self.moments = {}, {}, {}
   for _, p in ipairs(model:parameters()) do
     if p.tensor:requires_grad() then
@@ -69,15 +69,15 @@ local function optimizer(kind, model, o, moments, update)
   return self
 end
 
--- Forgets the gradients of all parameters.
+-- Drops the gradients of all parameters.
 function Optimizer:zero_grad()
   for _, p in ipairs(self.params) do p:set_grad(nil) end
 end
 
--- One update from the gradients: clipped to the global norm clip, at the schedule's rate for this
--- update times factor. Returns {step=, lr=, grad_norm=}, the norm being that before clipping. A
--- norm or a rate that is not finite is an error, and nothing is changed; if lenient a norm is left
--- to the caller.
+-- Updates the parameters from their gradients, which are clipped to the global norm clip. The
+-- learning rate is the schedule's for this update times self.factor. Returns {step=, lr=,
+-- grad_norm=}, with the norm before clipping. A norm or a rate that is not finite is an error, and
+-- no parameter changes; with self.lenient such a norm is returned instead.
 function Optimizer:step()
   local norm = core.grad_norm(self.params)
   if norm ~= norm or norm == math.huge then
@@ -96,8 +96,8 @@ function Optimizer:step()
   return { step = self.steps, lr = lr, grad_norm = norm }
 end
 
--- Updates done, the factor, and all moments by name "m.layers.1...": {step=, factor=,
--- tensors={name -> tensor}}, the tensors themselves.
+-- Returns the state for a checkpoint: {step=, factor=, tensors={"m.layers.1..." -> tensor}}, with
+-- the number of updates made and the tensors themselves, not copies.
 function Optimizer:state()
   local tensors = {}
   for moment, list in pairs(self.moments) do
@@ -106,8 +106,8 @@ function Optimizer:state()
   return { step = self.steps, factor = self.factor, tensors = tensors }
 end
 
--- Takes over what state() gave: copies the moments. Wrong names or shapes are errors; nothing is
--- copied then.
+-- Restores the result of state(), copying its tensors. Wrong names or shapes are errors, and then
+-- nothing is copied.
 function Optimizer:load(state)
   local own = self:state().tensors
   for _, name in ipairs(suggest.keys(own)) do
@@ -136,7 +136,7 @@ local function betas(value)
 end
 
 local adam_spec = common {
-  { "betas", field { default = { 0.9, 0.98 }, check = betas }, "of the two moments" },
+  { "betas", field { default = { 0.9, 0.98 }, check = betas }, "decay rates of the two moments" },
   { "eps", field { default = 1e-8, check = positive }, "added to the root of the second moment" },
   { "kind", field { default = "fairseq", choices = { "fairseq", "adam", "adamw" } },
     "fairseq, adamw: decoupled weight decay; adam: decay in the gradient" },
@@ -151,7 +151,7 @@ local function adam_update(self, lr, scale)
 end
 
 local sgd_spec = common {
-  { "momentum", field { default = 0.0, min = 0, max = 1 }, "of the gradient" },
+  { "momentum", field { default = 0.0, min = 0, max = 1 }, "momentum of the gradient" },
 }
 
 local function sgd_update(self, lr, scale)
@@ -162,14 +162,15 @@ end
 
 local optim = {}
 
--- Adam (Kingma & Ba 2015) over the trained parameters of model; kind "fairseq" with betas 0.9, 0.98
--- is what the TNN papers used.
+-- Returns Adam (Kingma & Ba 2015) for the trained parameters of model. The papers on TNN used kind
+-- "fairseq" with betas 0.9 and 0.98.
 function optim.adam(model, given)
   local o = options.check("optim.adam", adam_spec, given)
   return optimizer("adam", model, o, { "m", "v" }, adam_update)
 end
 
--- Stochastic gradient descent, with momentum if asked.
+-- Returns stochastic gradient descent, with momentum if the option is above 0, for the trained
+-- parameters of model.
 function optim.sgd(model, given)
   local o = options.check("optim.sgd", sgd_spec, given)
   return optimizer("sgd", model, o, o.momentum > 0 and { "momentum" } or {}, sgd_update)

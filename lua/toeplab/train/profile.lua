@@ -1,11 +1,12 @@
--- train/profile.lua: where the time of a function goes: print(tl.profile(fn, ...)).
+-- train/profile.lua: measures the time of each kernel in a function: print(tl.profile(fn, ...)).
 
 local core = require "toeplab.core"
 
 local Profile = {}
 Profile.__index = Profile
 
--- One line per kernel: calls, milliseconds, share of the whole; the last line says what was timed.
+-- Prints a line per kernel: calls, milliseconds, and share of the total; the last line says what
+-- was timed.
 function Profile:__tostring()
   local lines = {}
   local function line(name, calls, seconds)
@@ -21,11 +22,11 @@ function Profile:__tostring()
   return table.concat(lines, "\n")
 end
 
--- Runs fn(...) and times each kernel of the engine; on a GPU each is waited for, and no graphs are
--- used, whose kernels cannot be told apart. Returns {seconds=, kernels = {{name=, calls=,
--- seconds=}, ..}, the longest first, other = seconds outside them (Lua, allocation, the tape),
--- device = the name of the device they ran on, system = how often memory was asked of the system}.
--- Passes on an error in fn, and raises one if fn itself profiles.
+-- Calls fn(...) and times each kernel of the engine. On a GPU it synchronises after each kernel,
+-- and uses no CUDA graphs, whose kernels cannot be timed one by one. Returns {seconds=, kernels =
+-- {{name=, calls=, seconds=}, ..} with the longest first, other = the seconds outside of kernels
+-- (Lua, allocation, the tape), device = the name of the device, system = the number of allocations
+-- from the system}. An error in fn is raised again; it is an error if fn itself calls profile.
 local function profile(fn, ...)
   core.profile_start()
   local before, start = core.memory().system, core.sys.clock()

@@ -1,9 +1,9 @@
--- train/schedule.lua: learning rates: each maker returns a function of the update number, 1 for
--- the first update.
+-- train/schedule.lua: makes schedules of the learning rate: functions of the update number, which
+-- is 1 for the first update.
 --
--- Update number s has u = s - 1 updates behind it, and that is what the published codes count: with
--- a warm-up of w updates, lr(s) = warmup_init_lr + u (lr - warmup_init_lr) / w while u < w, so the
--- first update has warmup_init_lr.
+-- The published codes count the updates already made, u = s - 1 at update s: with a warm-up of w
+-- updates, lr(s) = warmup_init_lr + u (lr - warmup_init_lr) / w while u < w, so the first update
+-- has warmup_init_lr.
 
 local options = require "toeplab.base.options"
 local suggest = require "toeplab.base.suggest"
@@ -20,9 +20,9 @@ local function common(more)
   return table.move(more, 1, #more, #spec + 1, spec)
 end
 
-local total = { "steps", field { type = "int", min = 1 }, "updates in all" }
+local total = { "steps", field { type = "int", min = 1 }, "total number of updates" }
 
--- A maker of schedules: after(u, o) is the learning rate once the warm-up is over.
+-- Returns a maker of schedules, where after(u, o) is the learning rate once the warm-up is over.
 local function maker(name, spec, after)
   local set = options.set(common(spec))
   return function(given)
@@ -35,25 +35,25 @@ local function maker(name, spec, after)
   end
 end
 
--- How much of the time after the warm-up is over at u, 1 at the end.
+-- Returns which part of the updates after the warm-up is over at u: 0 at its start, 1 at the end.
 local function progress(u, o)
   return (u - o.warmup) / math.max(o.steps - o.warmup, 1)
 end
 
 local schedule = {}
 
--- lr
+-- lr, after the warm-up.
 schedule.constant = maker("constant", {}, function(_, o) return o.lr end)
 
--- lr sqrt(w / u) (Vaswani et al. 2017; fairseq): without a warm-up, w = 1.
+-- lr sqrt(w / u) (Vaswani et al. 2017; fairseq), with w = 1 if there is no warm-up.
 schedule.inverse_sqrt = maker("inverse_sqrt", {}, function(u, o)
   local w = math.max(o.warmup, 1)
   return o.lr * math.sqrt(w / math.max(u, w))
 end)
 
--- end_lr + (lr - end_lr) (1 + cos(pi p)) / 2, p the progress (Loshchilov & Hutter 2017). At the end
--- it stays, or with wraps = true goes on along the cosine, back up to lr, as the published LRA runs
--- did.
+-- end_lr + (lr - end_lr) (1 + cos(pi p)) / 2, p the progress (Loshchilov & Hutter 2017). After the
+-- end the rate stays at end_lr; with wraps = true it follows the cosine back up to lr, as in the
+-- published LRA runs.
 schedule.cosine = maker("cosine", {
   total,
   { "end_lr", field { default = 0.0, min = 0 }, "learning rate at the end" },

@@ -118,7 +118,7 @@ t.test("what cannot be stepped is refused with its name and the reason", functio
   refused({ structure = "attention+glu" }, "%(GatedAttention%) attends")
   refused({ positions = "sinusoidal" }, "position %(Sinusoidal%) adds numbers that depend")
   refused({ causal = false }, "tno %(TNO%) is not causal")
-  for name, want in pairs { classifier = "says one thing", mlm = "sees what comes later" } do
+  for name, want in pairs { classifier = "classifies a whole", mlm = "is not causal" } do
     local model = tl.models["tnn_" .. name] { vocab = 5, classes = name ~= "mlm" and 3 or nil,
       layers = 1, dim = 4, rpe_dim = 4 }
     t.raises(recurrent.operators, "the model %(%w+%) " .. want, model)
@@ -127,7 +127,7 @@ t.test("what cannot be stepped is refused with its name and the reason", functio
   local Own = nn.class("Own", {}, {})
   function Own.forward(_, x) return x end
   local function own() return Own() end
-  refused({ mixer = own }, "%(Own%) may mix positions .* set Own%.stepwise = true")
+  refused({ mixer = own }, "%(Own%) may mix positions; .* set Own%.stepwise = true")
   Own.stepwise = true
   t.ok(difference(model_of { mixer = own }, { lags = 8 }, 8) < 1e-5)
   local function mixer(f) return function(d) return nn.Sequential { nn.Linear(d, d), f } end end

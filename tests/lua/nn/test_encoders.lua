@@ -89,12 +89,12 @@ test("lra: two layers without norm, then LayerNorm, by hand", function()
 end)
 
 test("the published sizes of the LRA model of IMDB", function()
-  local mixer = require "toeplab.models.stack"
-  local o = tl.options.check("blocks", mixer.fields({}, {
+  local stack = require "toeplab.models.stack"
+  local o = tl.options.check("blocks", stack.fields({}, {
     layers = 4, dim = 128, expand = 1.0, glu_dim = 256, norm = "batchnorm", encoder = "lra",
     rpe_dim = 32, causal = false, decay = 0.9, max_lag = 1024,
   }))
-  local blocks = mixer.layers("test", o)
+  local blocks = stack.layers("test", o)
   eq(blocks:count() + 2 * 128 + 129 * 2, 622850) -- 623 k with the last norm and the output map
   eq(require("toeplab.models.sizes").blocks(o), (blocks:count()))
 end)
@@ -190,7 +190,7 @@ test("ssm: negative lags have a kernel of their own", function()
   for l = 0, 4 do eq(coef:get(5 + l, 2), kernel(e.past, 2, l), 1e-5) end
   for l = 1, 4 do eq(coef:get(5 - l, 2), kernel(e.future, 2, l - 1), 1e-5) end
   eq(ask(e, core.range(0, 0), 1):shape(), { 1, 2 })
-  raises(ask, "causal, and asked for a negative lag", nn.SSM(2), core.range(-1, 1), 2)
+  raises(ask, "a causal kernel has no negative lags", nn.SSM(2), core.range(-1, 1), 2)
   raises(nn.SSM, "= 3 must be even", 2, { state = 3 })
   raises(nn.SSM, "'dt_max' = inf must be between", 2, { dt_max = math.huge })
   raises(nn.SSM, "dt_min = 0.1 is above dt_max = 0.01", 2, { dt_min = 0.1, dt_max = 0.01 })
@@ -243,7 +243,7 @@ test("pairs that make no sense are refused, with what to use instead", function(
     eq({ fine, type(e) == "table" and e.status }, { false, "EBACKEND" })
     ok(e.message:find(want), e.message)
   end
-  fails("encoder piecewise takes lags or warped lags, and backend 'some' asks by frequency: use "
+  fails("encoder piecewise takes lags or warped lags, but backend 'some' asks by frequency: use "
     .. "encoder lra, mlp, table or a function", "piecewise", "frequency")
   fails("encoder ssm takes lags,.*asks by warp: use encoder lra, mlp, piecewise or a function",
     "ssm", "warp")
@@ -274,7 +274,7 @@ test("those that make sense work, and options go where they belong", function()
   end
   raises(nn.TNO, "'encoder_options' is not for encoder mlp", 2, { encoder_options = { taps = 1 } })
   raises(nn.TNO, "'rpe' is not for encoder ssm", 2, { encoder = "ssm", rpe = { hidden = 1 } })
-  raises(nn.TNO, "is not for an encoder of one's own", 2,
+  raises(nn.TNO, "is not for an encoder given as a class, module or function", 2,
     { encoder = function() end, rpe = { hidden = 1 } })
   raises(nn.TNO, "ShortConv: unknown option 'tap'; did you mean 'taps'", 2,
     { encoder = "conv", encoder_options = { tap = 1 } })
@@ -297,11 +297,11 @@ test("a kind of module as the encoder: one of its own in each layer", function()
   end
   eq(names, { "layers.1.token.tno.encoder.w24", "layers.2.token.tno.encoder.w24" })
   eq(model(core.ids { { 1, 2, 3 } }):shape(), { 1, 3, 5 })
-  raises(tl.models.tnn_lm, "Rows takes lags, and backend 'fd' asks by frequency", { vocab = 5,
+  raises(tl.models.tnn_lm, "Rows takes lags, but backend 'fd' asks by frequency", { vocab = 5,
     dim = 4, layers = 1, encoder = Rows, backend = "fd", decay = "none" })
   raises(nn.TNO, "unknown option 'prats'; did you mean 'parts'", 4,
     { encoder = Rows, encoder_options = { prats = 1 } })
-  raises(nn.TNO, "'rpe' is not for an encoder of one's own", 4,
+  raises(nn.TNO, "'rpe' is not for an encoder given as a class, module or function", 4,
     { encoder = Rows, rpe = { layers = 1 } })
 end)
 

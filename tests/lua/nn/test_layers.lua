@@ -335,7 +335,7 @@ test("initialisers: ranges and deviations, and nothing drawn when only looking",
   eq(core.square(nn.Embedding(300, 64).weight):mean():item(), 1 / 64, 1e-3)
   eq(nn.Embedding(3, 4, { pad = 1 }).weight:narrow(1, 2, 1), { { 0, 0, 0, 0 } })
   eq(nn.without_init(nn.Linear, 5, 5).weight:amax():item(), 0)
-  raises(nn.Embedding, "pad = 3 is not one of 3 tokens", 3, 4, { pad = 3 })
+  raises(nn.Embedding, "pad = 3 is not below vocab = 3", 3, 4, { pad = 3 })
 end)
 
 t.test("a layer leaves the tensors of others open", function()

@@ -202,14 +202,14 @@ test("2-D: gradients agree with differences, and wrong grids are named", functio
 end)
 
 test("2-D: sizes of the published image models", function()
-  local mixer, sizes = require "toeplab.models.stack", require "toeplab.models.sizes"
+  local stack, sizes = require "toeplab.models.stack", require "toeplab.models.sizes"
   for dim, want in pairs { [192] = 6422056, [384] = 23401192 } do
-    local o = tl.options.check("blocks", mixer.fields({}, {
+    local o = tl.options.check("blocks", stack.fields({}, {
       layers = 12, dim = dim, rpe_dim = 48, rpe_layers = 1, causal = false, decay = 0.9,
       grid = { 14, 14 },
     }))
     local patches, head = (768 + 1) * dim, (dim + 1) * 1000
-    eq(nn.without_init(mixer.layers, "test", o):count() + patches + head, want)
+    eq(nn.without_init(stack.layers, "test", o):count() + patches + head, want)
     eq(sizes.blocks(o) + patches + head, want)
   end
 end)

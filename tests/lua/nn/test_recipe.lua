@@ -125,7 +125,7 @@ test("accumulation: sum of the token losses over all micro batches by their numb
     means = means + core.no_grad(c.loss, c, tl.train.split(ids)):item() / #batch
   end
   ok(math.abs(means - loss) > 1e-4, "the micro batches must differ")
-  raises(tl.train.lm_step, "in micro batches already", a, tl.optim.sgd(a, {}), batch, 2)
+  raises(tl.train.lm_step, "is already cut into micro batches", a, tl.optim.sgd(a, {}), batch, 2)
   raises(tl.train.lm_step, "a batch is a tensor of ids or a table of them, not nil", a)
   raises(tl.train.lm_step, "a batch without rows", a, tl.optim.sgd(a, {}), {})
 end)

@@ -163,7 +163,7 @@ t.test("an archive in TOEPLAB_DATA is taken, and needs no network", function()
     local mirror = folder .. "/mirror"
     local code, said = fetch("pair", nil, nil, "/nowhere")
     t.eq(code, 2)
-    t.ok(said:find("no address of it is known. Either put the archive pair.tar.xz in"), said)
+    t.ok(said:find("its address is not known. Either put the archive pair.tar.xz in"), said)
     t.eq(fetch("pair", nil, nil, mirror), 0)
     t.eq(core.sys.list(mirror), { "pair", "pair.tar.xz", "plain.txt" })
     -- A folder that is not to be written is left alone.

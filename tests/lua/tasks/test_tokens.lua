@@ -270,7 +270,7 @@ t.test("byte pairs of a size are learnt once, and again when the file is damaged
   t.ok(said:find("^warning: .*damaged or truncated.*learnt again\n") and said:sub(-#first) == first,
     said)
   t.ok(read(path) == whole)
-  t.ok(run("TOEPLAB_CACHE=", code):find "no folder to keep learnt merges in")
+  t.ok(run("TOEPLAB_CACHE=", code):find "no folder to store learnt merges in")
 end)
 
 -- ---- The command --------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ end)
 t.test("wrong texts", function()
   local wrong = {
     empty = { "", "empty%.txt: is empty" },
-    binary = { "one\ntwo\n\0\1\2", "binary%.txt: line 3 has the byte 0x00: this is no UTF%-8" },
+    binary = { "one\ntwo\n\0\1\2", "binary%.txt: line 3 has the byte 0x00: this is not UTF%-8" },
     latin = { "a\nb\ncaf\xe9 x\n", "latin%.txt: line 3 has the byte 0xe9" },
     truncated = { "one\neuro \xe2\x82", "truncated%.txt: line 2 has the byte 0xe2" },
     far = { ("x\n"):rep(900000) .. "\xff\n", "far%.txt: line 900001 has the byte 0xff" },

@@ -1,4 +1,5 @@
--- nn/encoders/init.lua: encoders by name, and which of them a backend can ask.
+-- nn/encoders/init.lua: makes the encoder that the options of a TNO name, and checks that it is
+-- defined at the points where the backend wants coefficients.
 
 local core = require "toeplab.core"
 local class = require "toeplab.nn.class"
@@ -23,7 +24,8 @@ local function with(given, more)
   return all
 end
 
--- Name -> the class and the options of an encoder for a TNO with options o.
+-- Maps the name of an encoder to a function that returns its class and its options for a TNO with
+-- options o.
 local kinds = {
   mlp = function(o) return RPE, o.rpe end,
   lra = function(o) return RPE, with(o.rpe, lra) end,
@@ -36,9 +38,9 @@ local kinds = {
   conv = function(o) return ShortConv, with(o.encoder_options, { causal = o.causal }) end,
 }
 encoders.names = suggest.keys(kinds)
-encoders.networks = { mlp = true, lra = true } -- those that take the options rpe
+encoders.networks = { mlp = true, lra = true } -- the encoders that take the options rpe
 
--- What points of a domain are called.
+-- The words for the points of each domain in messages.
 local called = { lag = "lags", warp = "warped lags", frequency = "frequencies" }
 
 local function words(domains)
@@ -47,7 +49,7 @@ local function words(domains)
   return table.concat(list, " or ")
 end
 
--- What takes points of a domain: the encoders whose class says so, and functions.
+-- Lists, for a message, the encoders that take points of a domain.
 local function takers(o, domain)
   local list = {}
   for _, name in ipairs(encoders.names) do
@@ -66,19 +68,20 @@ local function check(name, domains, o, domain)
       or "input 'integer' (the point itself) or 'sincos'"
     name = ("%s with input '%s'"):format(name, o.rpe.input)
   end
-  error(core.error("EBACKEND", ("TNO: encoder %s takes %s, and backend '%s' asks by %s: use %s")
+  error(core.error("EBACKEND", ("TNO: encoder %s takes %s, but backend '%s' asks by %s: use %s")
     :format(name, words(domains), o.backend, domain, instead)), 0)
 end
 
--- The class and the resolved options of the encoder that the options o of a TNO name, for width
--- numbers per point of a domain. Nothing is made.
+-- Returns the class and the resolved options of the encoder that the options o of a TNO name, for
+-- width numbers per point of a domain, without making the encoder.
 function encoders.resolve(o, width, domain)
   local kind, given = kinds[o.encoder](o, domain)
   local resolved = options.check(kind.kind, kind.spec, given, { dim = width })
   return kind, resolved
 end
 
--- The encoder that the options o of a TNO ask for: width numbers per point of a domain.
+-- Makes the encoder that the options o of a TNO ask for, with width numbers per point of a domain.
+-- An encoder that is not defined on that domain is an EBACKEND error.
 function encoders.make(o, width, domain)
   local given = encoders.networks[o.encoder] and "encoder_options" or "rpe"
   if type(o.encoder) ~= "string" and not class.isclass(o.encoder) then
@@ -86,7 +89,7 @@ function encoders.make(o, width, domain)
   end
   if next(o[given]) then
     error(("TNO: option '%s' is not for %s"):format(given, type(o.encoder) == "string"
-      and "encoder " .. o.encoder or "an encoder of one's own"), 0)
+      and "encoder " .. o.encoder or "an encoder given as a class, module or function"), 0)
   end
   if type(o.encoder) ~= "string" then
     local encoder = class.isclass(o.encoder) and o.encoder(width, o.encoder_options) or o.encoder

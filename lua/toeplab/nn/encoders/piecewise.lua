@@ -1,4 +1,5 @@
--- nn/encoders/piecewise.lua: Piecewise, the encoder of SKI: piecewise linear in the warped lag.
+-- nn/encoders/piecewise.lua: defines Piecewise, the encoder of SKI, piecewise linear in the warped
+-- lag.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
@@ -15,26 +16,27 @@ local function inside(lambda)
   return lambda > 0 and lambda < 1, ("= %g must be above 0 and below 1"):format(lambda)
 end
 
--- coef(x) for x in [-1,1], linear between nodes at even steps, each a row of parameters, but the
--- one at 0, which is 0 (SKI, Sec. 3.2.2).   points [p]   coef [p,dim]
--- neg [r,dim] (x = -1 ..), pos [r,dim] (.. x = 1) ~ N(0,1), nodes = 2r+1. A backend that asks by
--- warp gives x; lags are warped here: x = sign(k) lambda^|k|, and lag 0 is, by zero: "plus" x = 1,
--- "literal" x = 0, "mean" the mean of x = -1 and x = 1. So coefficients of far lags tend to 0.
+-- coef(x) for x in [-1,1] is linear between evenly spaced nodes. The value at each node is a row of
+-- parameters, except at x = 0, where it is 0 (SKI, Sec. 3.2.2).   points [p]   coef [p,dim]
+-- neg [r,dim] (from x = -1) and pos [r,dim] (up to x = 1) ~ N(0, deviation^2), nodes = 2r+1.
+-- If the domain of the points is "warp", they are x. Lags k are warped here: x = sign(k)
+-- lambda^|k|, so that coefficients of far lags tend to 0. The option zero says where lag 0 stands:
+-- "plus" at x = 1, "literal" at x = 0, "mean" between x = -1 and x = 1.
 local Piecewise = class("Piecewise", {
   { "dim", options.field { type = "int", min = 1 }, "numbers per point" },
   { "nodes", options.field { default = 129, min = 3, max = 1 << 24, check = odd },
-    "of the grid of [-1,1]; 2r+1 for the papers' r" },
-  { "lambda", options.field { default = 0.99, check = inside }, "of the warp of lags" },
+    "nodes on [-1,1]; 2r+1 for the papers' r" },
+  { "lambda", options.field { default = 0.99, check = inside }, "base of the warp of lags" },
   { "zero", options.field { default = "plus", choices = { "plus", "literal", "mean" } },
-    "what lag 0 is" },
-  { "deviation", options.field { default = 1.0, min = 0 }, "of the initial values" },
+    "where lag 0 stands: x = 1, x = 0, or the mean of x = -1 and x = 1" },
+  { "deviation", options.field { default = 1.0, min = 0 }, "standard deviation of initial values" },
 }, { "dim" })
 
 Piecewise.domains = { lag = true, warp = true }
 
 local zeros = { plus = 1.0, literal = 0.0 }
 
--- Between which nodes the points of a domain fall.
+-- Finds the two nodes around each point of a domain, and their weights.
 local function place(o, points, domain)
   local half = o.nodes // 2
   local function at(x)
@@ -59,7 +61,7 @@ function Piecewise:build(o)
   end
 end
 
--- domain: "lag" unless given.
+-- Returns the coefficients [p,dim] at points [p]. domain is "lag" (the default) or "warp".
 function Piecewise:forward(points, _, domain)
   local t = core.concat({ self.neg, core.zeros(1, self.opt.dim), self.pos }, 1)
   return rows.interpolate(t, self.places[domain or "lag"](points))

@@ -1,5 +1,5 @@
--- nn/encoders/rows.lua: functions for encoders that hold a table: they place its rows at lags, or
--- interpolate between them.
+-- nn/encoders/rows.lua: helps encoders that hold a table: places its rows at lags, or interpolates
+-- between them.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
@@ -10,11 +10,11 @@ local ends = cache.reading(function(points)
   return { math.tointeger(points:get(1)), math.tointeger(points:get(points:dim(1))) }
 end)
 
--- The first and the last lag of points, which are consecutive.
+-- Returns the first and the last lag of points, which must be consecutive lags.
 function rows.span(points) return table.unpack(ends(points)) end
 
--- The rows t [m,dim], of which the first is that of lag first, at the lags points [p], 0 at lags
--- that have none.   [p,dim]
+-- Returns [p,dim]: row k - first of t [m,dim] at each lag k of points [p], and 0 at lags for which
+-- t has no row.
 function rows.place(t, first, points)
   local from, to = rows.span(points)
   local low, high = math.max(first, from), math.min(first + t:dim(1) - 1, to)
@@ -26,8 +26,8 @@ function rows.place(t, first, points)
   return #parts > 1 and core.concat(parts, 1) or parts[1]
 end
 
--- Where points [p] fall between rows: at(point) gives two rows, from 0, and the share of the
--- second.
+-- Returns, for interpolate, where points [p] fall between the rows of a table: at(point) returns
+-- the numbers of two rows, from 0, and the weight of the second.
 function rows.between(points, at)
   local a, b, share = {}, {}, {}
   for i, point in ipairs(points:totable()) do a[i], b[i], share[i] = at(point) end
@@ -35,13 +35,13 @@ function rows.between(points, at)
   return { a = core.ids(a), b = core.ids(b), first = core.affine(second, -1, 1), second = second }
 end
 
--- Rows of t [m,dim] interpolated at places that between gave.   [p,dim]
+-- Interpolates linearly between rows of t [m,dim] at the places from rows.between: [p,dim].
 function rows.interpolate(t, places)
   return t:gather(places.a) * places.first + t:gather(places.b) * places.second
 end
 
--- The two rows at position x (from 0) in an even grid of count rows, and the share of the second;
--- outside it, the row at the end.
+-- Returns the two rows around position x (from 0) in an even grid of count rows, and the weight of
+-- the second. Positions outside of the grid are moved to its ends.
 function rows.cell(x, count)
   x = math.min(math.max(x, 0.0), count - 1.0)
   local low = math.min(x // 1 | 0, math.max(count - 2, 0))

@@ -1,5 +1,5 @@
--- nn/encoders/rpe.lua: RPE, the relative position encoder: a small network from a lag, or another
--- point that a backend names, to coefficients.
+-- nn/encoders/rpe.lua: defines RPE, the relative position encoder: a small network that maps a lag,
+-- or another point that a backend names, to coefficients.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
@@ -11,12 +11,12 @@ local options = require "toeplab.base.options"
 local rows = require "toeplab.nn.encoders.rows"
 local suggest = require "toeplab.base.suggest"
 
--- What the network is given for points [p] at length n: [p, features]. The three types of the
--- published code, sin/cos, and the cosine of a frequency.
+-- The input features [p, features] of the network for points [p] at length n, by name: the three
+-- types of the published code, sines and cosines, and the cosine of a frequency.
 local inputs = {}
 local domains = { normalised = { lag = true }, exp = { lag = true }, cos = { frequency = true } }
 
--- The lag k itself; so for a warped lag or a frequency.
+-- The point itself: the lag, the warped lag or the frequency.
 function inputs.integer(points)
   return points:reshape(-1, 1)
 end
@@ -26,7 +26,7 @@ function inputs.normalised(points, n)
   return core.affine(points, 1 / math.max(n - 1, 1), 0):reshape(-1, 1)
 end
 
--- exp(k / (n-1)); causal only, because no form for negative lags is defined.
+-- exp(k / (n-1)) for causal operators only, because no form for negative lags is defined.
 function inputs.exp(points, n)
   if rows.span(points) < 0 then
     error("RPE: input 'exp' is defined for lags 0 and more only: make the TNO causal", 0)
@@ -40,13 +40,13 @@ local function waves(frequencies)
   return core.tensor(f):reshape(1, -1)
 end
 
--- [sin(k f_0), .. sin(k f_m-1), cos(k f_0), ..],  f_i = 10000^(-2i/2m), m = frequencies: waves(m).
+-- [sin(k f_0), .. sin(k f_m-1), cos(k f_0), ..] with f_i = 10000^(-i/m), which waves(m) returns.
 function inputs.sincos(points, _, f)
   local angle = points:reshape(-1, 1) * f
   return core.concat({ core.sin(angle), core.cos(angle) }, 2)
 end
 
--- cos(omega): the response is then even and smooth at 0 and pi, where omega itself leaves a kink.
+-- cos(omega) makes the response even and smooth at 0 and pi, where omega itself leaves a kink.
 function inputs.cos(points)
   return core.cos(points):reshape(-1, 1)
 end
@@ -67,10 +67,10 @@ function NormActLinear:forward(x)
   return self.linear(act.act[self.opt.act](self.norm(x)))
 end
 
--- Norms that core.mlp has.
+-- The norms that core.mlp has, by our names. It computes all layers in one operator.
 local fused = { simplermsnorm = "simple", rmsnorm = "rms", layernorm = "layer", none = "none" }
 
--- As a layer of core.mlp.
+-- Returns a NormActLinear as a layer of core.mlp.
 local function operands(self)
   local name, norm = self.opt.norm, self.norm
   return {
@@ -80,10 +80,11 @@ local function operands(self)
 end
 
 -- coef = RPE(points, n) (TNN, Sec. 3.2).   points [p]   coef [p,dim]
--- RPE(points, n, domain, scale) multiplies row k by scale [p], which costs nothing.
+-- RPE(points, n, domain, scale) also multiplies row k by scale[k], scale [p], in the same operator.
 --   x = Linear(input(points)); layers times x <- Linear(act(norm(x))), or x + that if residual;
 --   coef = Linear(act(output_norm(x)))
--- SKI's Proposition 1, that it is piecewise linear in the point with act relu, needs norm "none".
+-- SKI's Proposition 1, that RPE with act "relu" is piecewise linear in the point, holds for norm
+-- "none" only.
 local RPE = class("RPE", {
   { "dim", options.field { type = "int", min = 1 }, "numbers per point" },
   { "hidden", options.field { default = 64, min = 1 }, "width inside" },
@@ -92,16 +93,17 @@ local RPE = class("RPE", {
   { "act", act.act_option "relu", "activation" },
   { "norm", norms.norm_option "simplermsnorm", "norm before each activation" },
   { "output_norm", options.field { type = "string", optional = true,
-    choices = norms.norm_option("none").choices }, "that before the last one (norm)" },
+    choices = norms.norm_option("none").choices }, "norm before the last activation (as norm)" },
   { "input", options.field { default = "integer", choices = suggest.keys(inputs) },
-    "what a point becomes" },
-  { "frequencies", options.field { default = 10, min = 1 }, "of input sincos" },
+    "features of a point that the network is given" },
+  { "frequencies", options.field { default = 10, min = 1 }, "number of frequencies of sincos" },
   { "residual", false, "add the input of each hidden layer to its output" },
-  { "init", options.field { type = "function|string", default = "torch" }, "of the linear maps" },
+  { "init", options.field { type = "function|string", default = "torch" },
+    "initialiser of the linear maps" },
 }, { "dim" })
 
 RPE.domains = { lag = true, warp = true, frequency = true }
-RPE.scales = true -- takes scale
+RPE.scales = true -- forward takes the argument scale
 
 function RPE:build(o)
   local rest = { norm = o.norm, act = o.act, init = o.init }
@@ -115,7 +117,7 @@ function RPE:build(o)
   self.domains = domains[o.input] or RPE.domains
 end
 
--- One operator after another, for norms that core.mlp lacks; in float32, as that is.
+-- Applies the layers one by one, for norms that core.mlp lacks.
 local function composed(self, x, scale)
   x = self.input(x)
   for _, layer in self.layers:each() do

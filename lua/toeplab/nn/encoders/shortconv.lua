@@ -1,4 +1,4 @@
--- nn/encoders/shortconv.lua: ShortConv, the encoder of a short convolution.
+-- nn/encoders/shortconv.lua: defines ShortConv, the encoder of a short convolution.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
@@ -6,8 +6,8 @@ local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 local rows = require "toeplab.nn.encoders.rows"
 
--- coef of lag k is a row of taps, 0 elsewhere: lags 0..m-1 if causal, else -(m/2)..m-1-m/2, as
--- nn.Conv.   points [p]   coef [p,dim]   taps [m,dim] ~ U(-1/sqrt m, 1/sqrt m)
+-- The coefficients of lags 0..m-1 if causal, else of lags -(m/2)..m-1-m/2, are the rows of taps, as
+-- in nn.Conv; all others are 0.   points [p]   coef [p,dim]   taps [m,dim] ~ U(-1/sqrt m, 1/sqrt m)
 local ShortConv = class("ShortConv", {
   { "dim", options.field { type = "int", min = 1 }, "numbers per point" },
   { "taps", options.field { default = 4, min = 1, max = 1 << 24 }, "lags with a coefficient" },

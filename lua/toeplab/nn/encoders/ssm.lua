@@ -1,4 +1,4 @@
--- nn/encoders/ssm.lua: SSM, the encoder of diagonal state space models.
+-- nn/encoders/ssm.lua: defines SSM, the encoder of diagonal state space models.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
@@ -19,24 +19,24 @@ local fields = {
   { "dim", options.field { type = "int", min = 1 }, "numbers per point" },
   { "state", options.field { default = 64, min = 2, max = 1 << 20, check = even },
     "size of the state of a channel" },
-  { "dt_min", step(1e-3), "least step at the start" },
-  { "dt_max", step(1e-1), "largest step at the start" },
+  { "dt_min", step(1e-3), "smallest initial step" },
+  { "dt_max", step(1e-1), "largest initial step" },
 }
 
 -- k_l = 2 Re sum over m of C_m (exp(dt A_m) - 1)/A_m exp(dt A_m l),  A_m = -exp(a_m) + i w_m:
--- the kernel of S4D, held constant between samples (Gu et al. 2022, On the parameterization and
--- initialization of diagonal state space models).   count -> [count,dim], l = 0..count-1
+-- the kernel of S4D with zero-order hold (Gu et al. 2022, On the parameterization and
+-- initialization of diagonal state space models). forward(count): [count,dim], l = 0..count-1.
 --   log_dt [dim] ~ U(log dt_min, log dt_max)   a, w, c_re, c_im [dim,state/2]
--- starting as S4D-Lin: exp(a) = 1/2, w_m = pi m, E|C|^2 = 1.
+-- The initial values are those of S4D-Lin: exp(a) = 1/2, w_m = pi m, E|C|^2 = 1.
 local Kernel = class("Kernel", fields, { "dim" })
 
--- 0, step, .. (count of them).   [1,count,1]
+-- The first count multiples of step, from 0.   [1,count,1]
 local function lags(count, step)
   return core.affine(core.range(0, count - 1), step, 0):reshape(1, count, 1)
 end
 
--- A lag below count is step q + r with r < step, about sqrt(count): the values of step q, those of
--- r, and step.
+-- Every lag below count is step q + r with r < step, where step is about sqrt(count). Returns the
+-- values of step q, the values of r, and step.
 local function coarse_and_fine(count)
   local step = math.ceil(math.sqrt(count))
   return { lags((count + step - 1) // step, step), lags(step, 1), step }
@@ -62,7 +62,7 @@ local function times(x_re, x_im, y_re, y_im)
   return x_re * y_re - x_im * y_im, x_re * y_im + x_im * y_re
 end
 
--- C (exp(z) - 1) / A, z = dt A given by its parts; exp(z) - 1 without cancellation.   [dim,s]
+-- C (exp(z) - 1) / A as its two parts [dim,s], with z = dt A; exp(z) - 1 avoids cancellation.
 local function weights(self, re, z_re, z_im)
   local sine = core.sin(core.affine(z_im, 0.5, 0))
   local e_re = core.elu(z_re) * core.cos(z_im) - core.affine(sine * sine, 2, 0) -- elu: e^x - 1
@@ -81,8 +81,8 @@ local function powers(z_re, z_im, l)
   return size * core.cos(angle), size * core.sin(angle)
 end
 
--- By coarse and fine lags k is a product of two small matrices per channel, and exp(z l) is never
--- stored for all l.
+-- With coarse and fine lags the kernel is a product of two small matrices per channel, so exp(z l)
+-- is never stored for all l.
 function Kernel:forward(count)
   local coarse, fine, step = table.unpack(self.lags(count))
   local dt, re = core.exp(self.log_dt):reshape(-1, 1), -core.exp(self.a)
@@ -98,14 +98,13 @@ function Kernel:forward(count)
   return core.affine(k, 2, 0)
 end
 
--- coef of lag l >= 0 is k_l of the kernel past, and lag 0 has skip besides (the D of state space
--- models); not causal: that of lag -l is k_(l-1) of a second one, future (as S4's two-sided form).
---   points [p]   coef [p,dim]   skip [dim] ~ N(0,1)
-local all = table.move(fields, 1, #fields, 1, {})
-all[#all + 1] = { "causal", true, "lags of 0 and more only" }
-all[#all + 1] = { "skip", true, "a number more for lag 0" }
-
-local SSM = class("SSM", all, { "dim" })
+-- The coefficient of lag l >= 0 is k_l of the kernel past; lag 0 also has skip, the D of state
+-- space models. If not causal, that of lag -l is k_(l-1) of a second kernel, future, as in S4's
+-- two-sided form.   points [p]   coef [p,dim]   skip [1,dim] ~ N(0,1)
+local SSM = class("SSM", table.move({
+  { "causal", true, "lags of 0 and more only" },
+  { "skip", true, "add a parameter to the coefficient of lag 0" },
+}, 1, 2, #fields + 1, table.move(fields, 1, #fields, 1, {})), { "dim" })
 
 SSM.domains = { lag = true }
 
@@ -126,7 +125,7 @@ end
 function SSM:forward(points)
   local first, last = rows.span(points)
   local past, parts = self.past(last + 1), {}
-  if first < 0 and not self.future then error("SSM: causal, and asked for a negative lag", 0) end
+  if first < 0 and not self.future then error("SSM: a causal kernel has no negative lags", 0) end
   if first < 0 then
     parts[1] = self.future(-first):gather(self.orders(-first))
   end

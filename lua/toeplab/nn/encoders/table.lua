@@ -1,5 +1,5 @@
--- nn/encoders/table.lua: Table and FrequencyTable, the encoders without a network: coefficients,
--- or values of a frequency response, are free parameters.
+-- nn/encoders/table.lua: defines Table and FrequencyTable, the encoders without a network, whose
+-- coefficients or values of a frequency response are free parameters.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
@@ -8,10 +8,11 @@ local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 local rows = require "toeplab.nn.encoders.rows"
 
--- coef of lag k is a row of a table, 0 from lag length on (TNN, Table 9).
+-- The coefficient of lag k is a row of a table, and 0 from lag length on (TNN, Table 9).
 --   points [p]   coef [p,dim]
--- zero [1,dim], pos [length-1,dim] (lags 1..), neg [length-1,dim] (lags -(length-1)..-1) ~ N(0,1);
--- neg is a parameter, and counted, in causal models too, as in the published ones.
+-- zero [1,dim], pos [length-1,dim] (lags 1..), neg [length-1,dim] (lags -(length-1)..-1)
+-- ~ N(0, deviation^2). Causal models have the parameter neg too, as the published ones do, so that
+-- the numbers of parameters agree.
 local Table = class("Table", {
   dim = options.field { type = "int", min = 1 },
   length = options.field { default = 512, min = 2 },
@@ -35,11 +36,11 @@ function Table:forward(points)
   return rows.place(core.concat(parts, 1), first < 0 and 1 - self.opt.length or 0, points)
 end
 
--- coef at frequency omega is interpolated linearly between rows of a table, which stand at even
--- steps of [0,pi], ends included; any number of frequencies may be asked (SKI's LRA models: 256).
---   points [p]   coef [p,dim]   table [length,dim] ~ N(0,1)
--- dc: frequency 0 has a row of its own, which starts at 1, and the others stand at pi/length, ..
--- pi; nothing is interpolated between it and them (128 and dc: an unpublished form of SKI's code).
+-- The coefficient at frequency omega is interpolated linearly between the rows of a table, which
+-- stand evenly spaced on [0,pi], ends included (SKI's LRA models have 256).
+--   points [p]   coef [p,dim]   table [length,dim] ~ N(0, deviation^2)
+-- With dc, frequency 0 has a row of its own, which starts at 1 and is not interpolated; the others
+-- stand at pi/length, .. pi. SKI's code contains this form, with 128 rows.
 local FrequencyTable = class("FrequencyTable", {
   dim = options.field { type = "int", min = 1 },
   length = options.field { default = 256, min = 2 },
@@ -49,7 +50,7 @@ local FrequencyTable = class("FrequencyTable", {
 
 FrequencyTable.domains = { frequency = true }
 
--- Between which rows the frequencies fall.
+-- Finds the two rows around each frequency, and their weights.
 local function place(o, points)
   local count, dc = o.length, o.dc
   return rows.between(points, function(omega)

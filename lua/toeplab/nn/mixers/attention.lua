@@ -1,4 +1,5 @@
--- nn/mixers/attention.lua: softmax attention: multi-head, and the gated one of TNN's Table 7.
+-- nn/mixers/attention.lua: defines softmax attention: multi-head Attention, and the GatedAttention
+-- of TNN's Table 7.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
@@ -10,29 +11,29 @@ local options = require "toeplab.base.options"
 local position = require "toeplab.nn.mixers.position"
 
 -- [b,n,h w] -> [b,h,n,w]
-local function split(x, heads)
+local function split_heads(x, heads)
   local b, n, d = x:dim(1), x:dim(2), x:dim(3)
   return x:reshape(b, n, heads, d // heads):permute { 1, 3, 2, 4 }
 end
 
 -- [b,h,n,w] -> [b,n,h w]
-local function join(x)
+local function join_heads(x)
   local b, h, n, w = x:dim(1), x:dim(2), x:dim(3), x:dim(4)
   return x:permute({ 1, 3, 2, 4 }):reshape(b, n, h * w)
 end
 
--- softmax(q k^T / sqrt(w) + bias) v, each head by itself; causal: a token sees those up to itself.
---   q, k [b,n,h w]   v [b,n,h w']   bias [h,n,n] or nil
+-- Returns softmax(q k^T / sqrt(w) + bias) v, computed per head. With the option causal, a token
+-- attends to itself and earlier ones.   q, k [b,n,h w]   v [b,n,h w']   bias [h,n,n], of ALiBi only
 local function attend(self, q, k, v)
   local heads, n = self.opt.heads, q:dim(2)
-  q, k, v = split(q, heads), split(k, heads), split(v, heads)
+  q, k, v = split_heads(q, heads), split_heads(k, heads), split_heads(v, heads)
   local scores = core.affine(core.matmul(q, k, false, true), 1 / math.sqrt(q:dim(4)), 0)
   if self.opt.positions == "alibi" then
     scores = scores + self.bias(n)
   end
   local weights = core.softmax(scores, self.opt.causal)
   if self.drop then weights = self.drop(weights) end
-  return join(core.matmul(weights, v))
+  return join_heads(core.matmul(weights, v))
 end
 
 local function spec(more)
@@ -58,8 +59,9 @@ local function prepare(self, o, width)
   if o.positions == "sinusoidal" then self.position = position.Sinusoidal(o.dim) end
 end
 
--- y = Wo attend(x Wq, x Wk, x Wv), all with bias (Vaswani et al. 2017).   x, y [b,n,dim]
--- positions: "sinusoidal" adds them to x, "alibi" to the scores.
+-- y = Wo attend(x Wq, x Wk, x Wv), where all maps have a bias (Vaswani et al. 2017).
+--   x, y [b,n,dim]
+-- positions: "sinusoidal" adds an encoding to x, "alibi" a bias to the scores.
 local Attention = class("Attention", spec {}, { "dim" })
 
 function Attention:build(o)
@@ -75,8 +77,8 @@ function Attention:forward(x)
 end
 
 -- y = (u * attend(x Wq, x Wk, v)) Wo,  u = act(x Wu),  v = act(x Wv).   x, y [b,n,dim]
--- u, v are expand * dim wide. It is the token mixer of the row "Attention+GLU" of TNN's Table 7,
--- which was run without mask and without positions.
+-- u and v are expand * dim wide. The row "Attention+GLU" of TNN's Table 7 has this token mixer; it
+-- was run without a mask and without positions.
 local GatedAttention = class("GatedAttention", spec {
   expand = options.field { default = 2.0, min = 0 },
   act = act.act_option "silu",

@@ -1,11 +1,11 @@
--- nn/mixers/conv.lua: Conv: a depthwise convolution over positions.
+-- nn/mixers/conv.lua: defines Conv, a depthwise convolution over positions.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 
--- y[b,i,c] = sum over k of taps[k,c] x[b,i-(k-origin),c]; origin 0 if causal, else m/2.
+-- y[b,i,c] = sum over k of taps[k,c] x[b,i-(k-origin),c], with origin 0 if causal, else m/2.
 --   x, y [b,n,dim]   taps [m,dim] ~ U(-1/sqrt m, 1/sqrt m)
 local Conv = class("Conv", {
   dim = options.field { type = "int", min = 1 },

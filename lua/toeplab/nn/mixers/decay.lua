@@ -1,4 +1,4 @@
--- nn/mixers/decay.lua: Decay: coef_k <- coef_k gamma^|k|, gamma fixed, per channel, or learnable.
+-- nn/mixers/decay.lua: defines Decay, which multiplies the coefficient of lag k by gamma^|k|.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
@@ -7,14 +7,15 @@ local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 local alibi_slopes = require("toeplab.nn.mixers.position").alibi_slopes
 
-local SMALLEST = 0x1p-126 -- positive and normal as float32
+local SMALLEST = 0x1p-126 -- the smallest normal float32
 
 local function usable(kind)
   if type(kind) ~= "number" or (kind > 0 and kind <= 1) then return true end
   return false, ("= %g must be above 0 and at most 1"):format(kind)
 end
 
--- An option that says which decay; "none" only where there is a choice to have none.
+-- Declares an option for the kind of decay. Further arguments are more words that it accepts, such
+-- as "none" where a model may have no decay.
 local function decay_option(default, ...)
   return options.field {
     type = "number|string|table", default = default, choices = { "alibi", "learnable", ... },
@@ -23,12 +24,12 @@ local function decay_option(default, ...)
 end
 
 -- coef_k <- coef_k gamma^|k|, gamma in (0,1] per channel (TNN, Eq. 8).   coef [p,dim]   lags [p]
--- kind:
---   a number       the same for all channels: a fixed parameter, counted but not trained
+-- The option kind says what gamma is:
+--   a number       the same for all channels; a fixed parameter, counted but not trained
 --   a list         one number per channel, fixed
 --   "alibi"        exp(-slope of the head), fixed; channels are head-major
---   "learnable"    gamma = floor + (1-floor) sigmoid(theta), theta ~ mean + N(0,1): mean 3, floor 0
---                  in TNN's Table 10; mean 0, floor the gamma otherwise fixed in tnn-pytorch
+--   "learnable"    gamma = floor + (1-floor) sigmoid(theta), theta ~ mean + N(0,1). TNN's Table 10
+--                  has mean 3 and floor 0; tnn-pytorch has mean 0, and its fixed gamma as floor.
 local Decay = class("Decay", {
   dim = options.field { type = "int", min = 1 },
   kind = decay_option(0.99),
@@ -67,23 +68,24 @@ function Decay:build(o)
   end
 end
 
--- The gamma of each channel: [dim].
+-- Returns the gamma of each channel: [dim].
 function Decay:value()
   if self.gamma then return self.gamma end
   local gamma = core.affine(core.sigmoid(self.theta), 1 - self.opt.floor, self.opt.floor)
-  return core.max(gamma, SMALLEST) -- far below 0 the sigmoid is 0, which is no decay
+  return core.max(gamma, SMALLEST) -- the sigmoid underflows to 0, which gamma must not be
 end
 
--- Whether all numbers of gamma are the same.
-local even = cache.reading(function(gamma)
+-- Whether gamma is the same for all channels.
+local uniform = cache.reading(function(gamma)
   local first = gamma:get(1)
   return gamma:amax():item() == first and core.neg(gamma):amax():item() == -first
 end)
 
--- gamma^|k|, [p], if it is fixed and the same for all channels; else nil.
+-- Returns gamma^|k|, [p], if gamma is fixed and the same for all channels; else nil. An encoder
+-- that takes a scale per point then applies the decay itself.
 function Decay:factors(lags)
   local gamma = self.gamma
-  if not gamma or gamma:requires_grad() or not even(gamma) then return nil end
+  if not gamma or gamma:requires_grad() or not uniform(gamma) then return nil end
   return core.decay(core.ones(lags:dim(1), 1), lags, gamma:narrow(1, 1, 1)):reshape(-1)
 end
 

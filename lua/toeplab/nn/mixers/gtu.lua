@@ -1,4 +1,4 @@
--- nn/mixers/gtu.lua: GTU, the gated Toeplitz unit: the token mixer of a TNN.
+-- nn/mixers/gtu.lua: defines GTU, the gated Toeplitz unit, which is the token mixer of a TNN.
 
 local class = require("toeplab.nn.class").class
 local act = require "toeplab.nn.act"
@@ -11,10 +11,10 @@ local TNO2d = require("toeplab.nn.mixers.tno2d").TNO2d
 
 -- y = (u * TNO(v)) Wo + bo,  u = act(x Wu + bu),  v = act(x Wv + bv) (TNN, Eq. 9).
 --   x, y [b,n,dim]
--- u, v are expand * dim wide, rounded down to a multiple of the heads. norm: over u * TNO(v); none
--- in the papers. dropout: of TNO(v) (2-D LRA models only). tno: options of the TNO (tno.lua).
--- grid = {height, width}: positions are those of a grid, row by row, and the TNO is a TNO2d of form
--- grid_form.
+-- u and v are expand * dim wide, rounded down to a multiple of the heads. norm is applied to
+-- u * TNO(v); the papers have none. dropout acts on TNO(v); only the 2-D LRA models use it. tno
+-- holds options of the TNO (tno.lua). With grid = {height, width} the positions are those of a
+-- grid, row by row, and the operator is a TNO2d of form grid_form.
 local GTU = class("GTU", {
   dim = options.field { type = "int", min = 1 },
   expand = options.field { type = "number", default = 3.0, min = 0 },

@@ -1,15 +1,15 @@
--- nn/mixers/horizon.lua: the decay horizon: at which lag a kernel that decays may be cut, and
--- what is lost.
+-- nn/mixers/horizon.lua: computes the decay horizon: the lag from which on a decaying kernel may be
+-- cut, and a bound on the error.
 --
 -- With t_k = act(e_k gamma^|k|), |act(v)| <= |v|, |e_k| <= E and |x| <= X, cutting all lags from K
 -- on changes no entry of y by more than
 --   E X  sum over |k| >= K of gamma^|k|  =  bound  E X  sum over all k of gamma^|k|,
 --   bound = (gamma^K - gamma^n) / (1 - gamma^n)              k = 0..n-1, causal
 --   bound = 2 (gamma^K - gamma^n) / (1 + gamma - 2 gamma^n)  |k| < n, bidirectional
--- E is the largest entry of the encoder's output, by magnitude; of several gamma the largest
+-- E is the largest magnitude in the encoder's output; if channels differ in gamma, the largest
 -- decides. The horizon is the least K for which the bound of an endless sequence, gamma^K or
--- 2 gamma^K / (1 + gamma), is not above the number asked for; that of a finite one is below it.
--- gamma = 0.99 and 1e-7 give 1604: float32 rounds y itself by about as much.
+-- 2 gamma^K / (1 + gamma), does not exceed the option horizon; a finite sequence has a smaller one.
+-- gamma = 0.99 with horizon 1e-7 gives K = 1604, where the error is about that of float32 in y.
 
 local options = require "toeplab.base.options"
 
@@ -18,13 +18,14 @@ local horizon = {}
 -- Activations with |act(v)| <= |v|.
 local contractions = { none = true, relu = true, silu = true, gelu = true, tanh = true }
 
+-- Declares the option horizon: a number above 0 and below 1, or nil.
 function horizon.option()
   return options.field { type = "number", optional = true, check = function(h)
     return h > 0 and h < 1, ("= %g must be above 0 and below 1"):format(h)
   end }
 end
 
--- The largest gamma of the options o of a TNO, as float32 has it.
+-- Returns the largest gamma of the options o of a TNO, rounded to float32.
 local function gamma_of(o)
   local largest = o.decay
   if type(o.decay) == "table" then largest = math.max(table.unpack(o.decay)) end
@@ -37,13 +38,14 @@ local function check(o, largest)
       :format(type(largest) == "string" and "'" .. largest .. "'" or tostring(largest)), 0)
   end
   if not contractions[o.act] then
-    error(("TNO: a horizon bounds what is lost by act none, relu, silu, gelu or tanh, not '%s'")
+    error(("TNO: a horizon needs act none, relu, silu, gelu or tanh, not '%s': its bound holds for "
+      .. "activations with |act(v)| <= |v|")
       :format(o.act), 0)
   end
 end
 
--- K and its bound at length n, which may be infinite, for the options o of a TNO and the largest
--- gamma in use (nil: that of the options).
+-- Returns K and its bound at length n, which may be infinite, for the options o of a TNO and the
+-- largest gamma in use (nil: that of the options).
 function horizon.at(o, n, gamma)
   gamma = gamma or gamma_of(o)
   check(o, gamma)
@@ -56,8 +58,8 @@ function horizon.at(o, n, gamma)
   return count, 2 * rest / (1 + gamma - 2 * gamma ^ n)
 end
 
--- Coefficients of this lag and longer ones are cut at any length, by max_lag and horizon of the
--- options o of a TNO, with gamma as above; nil: none are.
+-- Returns the lag from which on max_lag and horizon in the options o of a TNO cut the coefficients
+-- at every length, or nil if they cut none. gamma is as in horizon.at.
 function horizon.lags(o, gamma)
   local count = o.max_lag
   if o.horizon then

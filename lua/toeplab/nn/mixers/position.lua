@@ -1,5 +1,4 @@
--- nn/mixers/position.lua: absolute and linear position information for attention: sinusoids and
--- ALiBi.
+-- nn/mixers/position.lua: defines the sinusoidal position encoding and the bias of ALiBi.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
@@ -26,8 +25,8 @@ function Sinusoidal:forward(x)
   return x + self.tables(x:dim(2))
 end
 
--- The slopes of ALiBi (Press et al. 2022) for h heads: 2^(-8/h), 2^(-16/h), ... for a power of 2;
--- else those of the power of 2 below, then every other one of the power above.
+-- Returns the slopes of ALiBi (Press et al. 2022). For a power of 2 of h heads they are 2^(-8/h),
+-- 2^(-16/h), ...; else those of the next lower power of 2, then every other one of the next higher.
 local function alibi_slopes(heads)
   local below = 1
   while below * 2 <= heads do below = below * 2 end
@@ -37,7 +36,7 @@ local function alibi_slopes(heads)
   return slopes
 end
 
--- The bias of ALiBi: -slope_h |i-j|.   [h,n,n]
+-- Returns the bias of ALiBi, -slope_h |i-j|: [h,n,n].
 local function alibi_bias(heads, n)
   local at = core.range(0, n - 1)
   local distance = core.abs(at:reshape(n, 1) - at:reshape(1, n)):reshape(1, n, n)

@@ -1,4 +1,5 @@
--- nn/mixers/tno.lua: TNO, the Toeplitz neural operator: an encoder, a decay, and a backend.
+-- nn/mixers/tno.lua: defines TNO, the Toeplitz neural operator, which joins an encoder, a decay and
+-- a backend.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class")
@@ -12,42 +13,42 @@ local options = require "toeplab.base.options"
 
 -- y = T x per channel,  T_ij = t_(i-j),  t_k = act(encoder(k) gamma^|k|) (TNN, Eq. 4 and 8).
 --   x, y [b,n,dim]
--- The encoder is asked at the points that the backend names, for as many numbers as it wants per
--- channel, by points [p], n and the domain of the points:
+-- The backend names the points at which it wants coefficients, their domain ("lag", "warp" or
+-- "frequency"), and how many numbers it wants per channel. The encoder gives them:
 --   "mlp"        nn.RPE with the options rpe
 --   "lra"        the same, two hidden layers without norm, then a LayerNorm (the LRA models)
 --   "table"      nn.Table; by frequency nn.FrequencyTable
 --   "piecewise"  nn.Piecewise   "ssm" nn.SSM   "conv" nn.ShortConv: with encoder_options
 --   a module or a function of (points, n, domain) -> [p, width dim]
--- It computes in float32 with any precision: rounded factors would put errors into its gradients
--- that are larger than these. An encoder that is not defined at the backend's points is refused
--- (encoders/init.lua). With max_lag or a horizon (horizon.lua) it is evaluated at shorter lags
--- only, and the backend rac then takes n log(lags) steps. Channels are head-major; heads matter
--- only to the decay "alibi".
+-- The encoder computes in float32 under every precision, because rounded factors would cause errors
+-- larger than its gradients. An encoder that is not defined on the backend's domain is an EBACKEND
+-- error (encoders/init.lua). With max_lag or a horizon (horizon.lua) the encoder is evaluated at
+-- shorter lags only, and the backend rac then takes n log(lags) steps. Channels are head-major;
+-- heads matter to the decay "alibi" only.
 local TNO = class.class("TNO", {
   { "dim", options.field { type = "int", min = 1 }, "channels" },
   { "causal", true, "position i sees only j <= i" },
-  { "heads", options.field { default = 1, min = 1 }, "heads" },
-  { "backend", "rac", "which plugin applies the operator; auto: the quickest of one meaning" },
+  { "heads", options.field { default = 1, min = 1 }, "heads of the decay alibi" },
+  { "backend", "rac", "which plugin applies the operator; auto: the fastest exact one" },
   { "backend_options", {}, "options of the plugin" },
   { "encoder", options.field { type = "class|function|module|string", default = "mlp",
     choices = encoders.names }, "points -> coefficients" },
   { "rpe", {}, "options of encoders mlp and lra" },
-  { "table_length", options.field { default = 512, min = 2 }, "lags of encoder table" },
+  { "table_length", options.field { default = 512, min = 2 }, "lags of the encoder table" },
   { "encoder_options", {}, "options of the other encoders" },
-  { "decay", decays.decay_option(0.99, "none"), "a number, a list, or one of the words" },
-  { "decay_mean", 3.0, "of the decay learnable" },
-  { "decay_floor", 0.0, "of the decay learnable" },
-  { "act", act.act_option "none", "of the coefficients, after the decay" },
+  { "decay", decays.decay_option(0.99, "none"), "gamma: a number, one per channel, or a word" },
+  { "decay_mean", 3.0, "mean of the initial parameters of the decay learnable" },
+  { "decay_floor", 0.0, "smallest gamma of the decay learnable" },
+  { "act", act.act_option "none", "activation of the coefficients, after the decay" },
   { "max_lag", options.field { type = "int", min = 1, optional = true },
     "coefficients of this lag and longer ones are 0" },
-  { "horizon", horizon.option(), "cut where this share of the decay's sum is left" },
+  { "horizon", horizon.option(), "cut lags that hold less than this fraction of the decay's sum" },
 }, { "dim" })
 
 local function decay(o, domain)
   if o.decay == "none" then return nil end
   if domain ~= "lag" then
-    error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s and a decay acts on "
+    error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, but a decay acts on "
       .. "lags: use decay = 'none'"):format(o.backend, domain)), 0)
   end
   return decays.Decay(o.dim, {
@@ -69,7 +70,7 @@ function TNO:build(o)
   local operator = coefficients.probe(o)
   self.own, self.domain = {}, operator:domain()
   if o.max_lag and self.domain ~= "lag" then
-    error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, and max_lag is a "
+    error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, but max_lag is a "
       .. "lag: use a backend that takes lags"):format(o.backend, self.domain)), 0)
   end
   self.cache = coefficients.new(self, operator)
@@ -83,17 +84,17 @@ function TNO:build(o)
   end
 end
 
--- What is cached for length n: {operator=, points=, asked=, ...} (nn/coefficients.lua).
+-- Returns the cached record of length n: {operator=, points=, asked=, ...} (nn/coefficients.lua).
 function TNO:plan(n) return self.cache:at(n) end
 
--- The backend in use at length n: another word than the option only for "auto".
+-- Returns the name of the backend at length n, which differs from the option only for "auto".
 function TNO:chosen(n) return self:plan(n).operator:chosen() end
 
--- The coefficients at length n: [p, width dim], rows as the backend's points.
+-- Returns the coefficients at length n: [p, width dim], one row per point of the backend.
 function TNO:coefficients(n) return self.cache:get(n) end
 
--- How many lags are computed at length n with a horizon, and the bound on what is lost by it
--- (horizon.lua) of those that max_lag leaves: n and 0 without one.
+-- Returns how many lags a horizon leaves at length n, and the bound on the error of cutting the
+-- others (horizon.lua), among the lags below max_lag. Without a horizon it returns n and 0.
 function TNO:horizon(n)
   local o = self.opt
   if not o.horizon then return n, 0.0 end
@@ -114,7 +115,7 @@ function TNO:forward(x)
   return self.cache:apply(parameters(self), x)
 end
 
--- The matrices T [dim,n,n] at length n, for looking at them: no gradient.
+-- Returns the matrices T [dim,n,n] at length n, without gradients, for plots and tests.
 function TNO:dense(n)
   return core.no_grad(function()
     return self:plan(n).operator:dense(self:coefficients(n), parameters(self))

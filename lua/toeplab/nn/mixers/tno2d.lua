@@ -1,4 +1,4 @@
--- nn/mixers/tno2d.lua: TNO2d, Toeplitz operators along both axes of a grid.
+-- nn/mixers/tno2d.lua: defines TNO2d, Toeplitz operators along both axes of a grid.
 
 local class = require("toeplab.nn.class").class
 local core = require "toeplab.core"
@@ -11,19 +11,19 @@ local function isgrid(grid)
   return fine, "must be two integers {height, width}, of at least 1"
 end
 
--- For x on a grid of height x width positions, row by row, T_H and T_W being TNOs with encoders of
--- their own along the two axes:
+-- The positions of x are those of a grid of height x width, row by row. T_H and T_W are TNOs along
+-- the two axes, each with its own encoder:
 --   form "sum"      y = T_H x + T_W x     (TNN's images; the LRA models of its Table 4)
---   form "product"  y = 2 T_H T_W x       the released LRA models say T_H(T_W x) + T_W(T_H x), and
---                                         the two commute
+--   form "product"  y = 2 T_H T_W x       (the released LRA models compute T_H(T_W x) + T_W(T_H x),
+--                                         which is the same, as the two commute)
 --   x, y [b, height width, dim]
 local TNO2d = class("TNO2d", {
   { "dim", options.field { type = "int", min = 1 }, "channels" },
   { "form", options.field { default = "sum", choices = { "sum", "product" } },
-    "of the two axes' results" },
+    "how the operators of the two axes are combined" },
   { "tno", {}, "options of both TNOs" },
   { "grid", options.field { type = "table", optional = true, check = isgrid },
-    "{height, width}, unless forward is told" },
+    "{height, width}, unless these are arguments of forward" },
 }, { "dim" })
 
 function TNO2d:build(o)
@@ -31,14 +31,14 @@ function TNO2d:build(o)
   self.along_width = TNO(o.dim, o.tno)
 end
 
--- [b, h w, d] -> [b w, h, d], tno, and back.
+-- Applies tno along the columns: [b, h w, d] -> [b w, h, d], and back.
 local function columns(tno, x, height, width)
   local b, d = x:dim(1), x:dim(3)
   local y = x:reshape(b, height, width, d):transpose(2, 3):reshape(b * width, height, d)
   return tno(y):reshape(b, width, height, d):transpose(2, 3):reshape(b, height * width, d)
 end
 
--- The same for rows.
+-- Applies tno along the rows: [b, h w, d] -> [b h, w, d], and back.
 local function lines(tno, x, height, width)
   local b, d = x:dim(1), x:dim(3)
   return tno(x:reshape(b * height, width, d)):reshape(b, height * width, d)
