@@ -208,9 +208,9 @@ static tl_status split(tl_bpe *b, const char *piece, size_t bytes)
     size_t queued = 0;
     if (bytes > LONGEST_PIECE)
         return tl_fail(b->ctx, TL_EINVAL, "%zu bytes without a boundary: this is no text", bytes);
-    tl_status st = tl_grow(b->ctx, &b->parts, &b->parts_room, bytes, sizeof *b->parts);
+    tl_status st = tl_grow(b->ctx, &b->parts, &b->parts_cap, bytes, sizeof *b->parts);
     /* each of at most bytes - 1 joins queues 2 more */
-    if (st == TL_OK) st = tl_grow(b->ctx, &b->queue, &b->queue_room, 3 * bytes, sizeof *b->queue);
+    if (st == TL_OK) st = tl_grow(b->ctx, &b->queue, &b->queue_cap, 3 * bytes, sizeof *b->queue);
     if (st != TL_OK) return st;
     int32_t n = (int32_t)bytes;
     for (int32_t i = 0; i < n; i++)
@@ -230,7 +230,7 @@ static tl_status keep(tl_bpe *b)
 {
     for (int32_t i = 0; i >= 0; i = b->parts[i].after) {
         tl_status st =
-            tl_grow(b->ctx, &b->memory, &b->memory_room, b->memory_used + 1, sizeof *b->memory);
+            tl_grow(b->ctx, &b->memory, &b->memory_cap, b->memory_used + 1, sizeof *b->memory);
         if (st != TL_OK) return st;
         b->memory[b->memory_used++] = b->ids[b->parts[i].token];
     }
@@ -260,7 +260,7 @@ static tl_status put_piece(void *user, const char *piece, size_t bytes)
     if (b->words.count >= MOST_WORDS) forget(b);
     int32_t known = b->words.count;
     tl_status st =
-        tl_grow(b->ctx, &b->places, &b->places_room, (size_t)known + 2, sizeof *b->places);
+        tl_grow(b->ctx, &b->places, &b->places_cap, (size_t)known + 2, sizeof *b->places);
     if (st == TL_OK) st = tl_intern_add(&b->words, piece, bytes, &word);
     if (st == TL_OK && word == known) {
         b->places[word] = b->memory_used;

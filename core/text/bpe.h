@@ -44,13 +44,13 @@ typedef struct tl_bpe {
     int lines;       /* each line is stripped and ended by eos, as fairseq prepares a text */
     tl_intern words; /* pieces encoded before */
     size_t *places;  /* of each in memory, and the end of the last */
-    size_t places_room;
+    size_t places_cap;
     int32_t *memory;
-    size_t memory_used, memory_room;
+    size_t memory_used, memory_cap;
     struct tl_bpe_part *parts; /* of the piece being encoded */
-    size_t parts_room;
+    size_t parts_cap;
     uint64_t *queue;
-    size_t queue_room;
+    size_t queue_cap;
 } tl_bpe;
 
 /* With the 256 bytes as tokens. */

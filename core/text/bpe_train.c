@@ -37,17 +37,17 @@ typedef struct trainer {
     size_t *starts;        /* of each piece */
     uint32_t *lengths;     /* tokens that are left of it */
     pair *pairs;
-    size_t pairs_used, pairs_room;
+    size_t pairs_used, pairs_cap;
     uint32_t *slots; /* hash table of pairs: a power of two, at most half full */
     size_t slot_count;
     place *places;
-    size_t places_used, places_room;
+    size_t places_used, places_cap;
     waiting *queue; /* a heap, the best first */
-    size_t queue_used, queue_room;
+    size_t queue_used, queue_cap;
     uint32_t *changed; /* pairs to queue after this merge */
-    size_t changed_used, changed_room;
+    size_t changed_used, changed_cap;
     char *text; /* the file's content */
-    size_t text_used, text_room;
+    size_t text_used, text_cap;
 } trainer;
 
 /* ---- Pairs ----------------------------------------------------------------------------------- */
@@ -83,7 +83,7 @@ static tl_status pair_of(trainer *t, int32_t left, int32_t right, uint32_t *out_
 {
     tl_status st = more_slots(t);
     if (st == TL_OK)
-        st = tl_grow(t->ctx, &t->pairs, &t->pairs_room, t->pairs_used + 1, sizeof *t->pairs);
+        st = tl_grow(t->ctx, &t->pairs, &t->pairs_cap, t->pairs_used + 1, sizeof *t->pairs);
     if (st != TL_OK) return st;
     uint32_t *slot = look(t, left, right);
     if (*slot == NONE) {
@@ -100,10 +100,10 @@ static tl_status more(trainer *t, int32_t left, int32_t right, uint32_t piece)
     uint32_t index;
     tl_status st = pair_of(t, left, right, &index);
     if (st == TL_OK)
-        st = tl_grow(t->ctx, &t->places, &t->places_room, t->places_used + 1, sizeof *t->places);
+        st = tl_grow(t->ctx, &t->places, &t->places_cap, t->places_used + 1, sizeof *t->places);
     if (st == TL_OK)
         st =
-            tl_grow(t->ctx, &t->changed, &t->changed_room, t->changed_used + 1, sizeof *t->changed);
+            tl_grow(t->ctx, &t->changed, &t->changed_cap, t->changed_used + 1, sizeof *t->changed);
     if (st != TL_OK) return st;
     pair *p = &t->pairs[index];
     p->count += t->counts[piece];
@@ -135,7 +135,7 @@ static int better(const trainer *t, waiting a, waiting b)
 
 static tl_status push(trainer *t, waiting w)
 {
-    tl_status st = tl_grow(t->ctx, &t->queue, &t->queue_room, t->queue_used + 1, sizeof *t->queue);
+    tl_status st = tl_grow(t->ctx, &t->queue, &t->queue_cap, t->queue_used + 1, sizeof *t->queue);
     if (st != TL_OK) return st;
     size_t i = t->queue_used++;
     for (; i && better(t, w, t->queue[(i - 1) / 2]); i = (i - 1) / 2)
@@ -226,7 +226,7 @@ static tl_status write_line(trainer *t, const pair *p)
     for (int i = 0; i < 2; i++) {
         size_t n;
         const char *s = tl_intern_get(&t->bpe->tokens, tokens[i], &n);
-        tl_status st = tl_grow(t->ctx, &t->text, &t->text_room, t->text_used + 2 * n + 1, 1);
+        tl_status st = tl_grow(t->ctx, &t->text, &t->text_cap, t->text_used + 2 * n + 1, 1);
         if (st != TL_OK) return st;
         t->text_used += tl_alphabet_write(&t->bpe->alphabet, s, n, t->text + t->text_used);
         t->text[t->text_used++] = i ? '\n' : ' ';

@@ -33,7 +33,7 @@ static tl_status count(void *user, const char *s, size_t bytes)
     int32_t before = c->seen.count;
     tl_status st = tl_intern_add(&c->seen, s, bytes, &id);
     if (st == TL_OK && id == before)
-        st = tl_grow(c->ctx, &c->counts, &c->counts_room, (size_t)id + 1, sizeof *c->counts);
+        st = tl_grow(c->ctx, &c->counts, &c->counts_cap, (size_t)id + 1, sizeof *c->counts);
     if (st != TL_OK) return st;
     if (id == before) c->counts[id] = 0;
     c->counts[id]++;

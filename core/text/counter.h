@@ -13,7 +13,7 @@ struct tl_counter {
     tl_pieces *pieces; /* TL_COUNT_PIECES */
     tl_intern seen;    /* in the order of their first occurrence */
     int64_t *counts;
-    size_t counts_room;
+    size_t counts_cap;
 };
 
 /* Counts what the feed still keeps: the text is at its end. */

@@ -9,7 +9,7 @@
 /* Puts text behind what is left of the parts before. */
 static tl_status append(tl_feed *f, const char *text, size_t bytes)
 {
-    tl_status st = tl_grow(f->ctx, &f->rest, &f->room, f->bytes + bytes, 1);
+    tl_status st = tl_grow(f->ctx, &f->rest, &f->capacity, f->bytes + bytes, 1);
     if (st == TL_OK && bytes) memcpy(f->rest + f->bytes, text, bytes);
     if (st == TL_OK) f->bytes += bytes;
     return st;

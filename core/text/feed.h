@@ -13,7 +13,7 @@ typedef tl_status (*tl_take)(void *user, const char *text, size_t bytes, int las
 typedef struct tl_feed { /* starts as {.ctx = ctx} */
     tl_ctx *ctx;
     char *rest; /* what was fed but not taken yet */
-    size_t bytes, room;
+    size_t bytes, capacity;
     uint64_t taken; /* bytes before rest */
     int ended, failed; /* nothing more is taken */
 } tl_feed;

@@ -74,8 +74,8 @@ tl_status tl_intern_add(tl_intern *t, const char *s, size_t bytes, int32_t *out_
         return TL_OK;
     }
     if (next >= INT32_MAX) return tl_fail(t->ctx, TL_ENOMEM, "more than 2^31 different strings");
-    st = tl_grow(t->ctx, &t->bytes, &t->bytes_room, t->used + bytes, 1);
-    if (st == TL_OK) st = tl_grow(t->ctx, &t->starts, &t->starts_room, next + 1, sizeof *t->starts);
+    st = tl_grow(t->ctx, &t->bytes, &t->bytes_cap, t->used + bytes, 1);
+    if (st == TL_OK) st = tl_grow(t->ctx, &t->starts, &t->starts_cap, next + 1, sizeof *t->starts);
     if (st != TL_OK) return st;
     if (bytes) memcpy(t->bytes + t->used, s, bytes);
     t->starts[t->count] = t->used;

@@ -7,9 +7,9 @@
 typedef struct tl_intern { /* starts as {.ctx = ctx} */
     tl_ctx *ctx;
     char *bytes; /* the strings, one after the other */
-    size_t used, bytes_room;
+    size_t used, bytes_cap;
     size_t *starts; /* of each string in bytes, and the end of the last */
-    size_t starts_room;
+    size_t starts_cap;
     int32_t count;
     struct tl_intern_slot *slots; /* a power of two, at most half full */
     size_t slot_count;

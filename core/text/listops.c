@@ -89,7 +89,7 @@ typedef struct given {
     uint8_t *tokens;
 } given;
 
-static tl_status given_room(tl_ctx *ctx, int64_t n, given *g)
+static tl_status given_new(tl_ctx *ctx, int64_t n, given *g)
 {
     *g = (given){0};
     if (n < 1 || n > INT32_MAX / 16)
@@ -112,7 +112,7 @@ static tl_status listops_take(const tl_tensor *ids, int64_t first, int64_t n, gi
         return tl_fail(ctx, TL_EINVAL, "listops: %lld tokens from %lld on of %lld", (long long)n,
                        (long long)first, (long long)ids->len);
     tl_status st = tl_bring(ids);
-    if (st == TL_OK) st = given_room(ctx, n, g);
+    if (st == TL_OK) st = given_new(ctx, n, g);
     if (st != TL_OK) return st;
     for (int64_t i = 0; i < n; i++) {
         int32_t id = I32(ids)[first + i];
@@ -151,7 +151,7 @@ tl_status tl_listops_parse(tl_ctx *ctx, const char *text, size_t bytes, tl_tenso
     int64_t n = 0;
     size_t end;
     tl_tensor *ids = NULL;
-    tl_status st = given_room(ctx, (int64_t)bytes + 1, &g);
+    tl_status st = given_new(ctx, (int64_t)bytes + 1, &g);
     for (size_t at = 0; st == TL_OK && at < bytes; at = end) {
         for (end = at; end < bytes && !blank(text[end]);) end++;
         int token = end == at ? 0 : token_of(text + at, end - at);

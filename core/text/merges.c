@@ -22,11 +22,11 @@ typedef struct loader {
     tl_bpe *bpe;
     const char *merges, *encoder, *dictionary; /* paths; NULL: none */
     int first_line;                            /* of the merges, from 1 */
-    size_t ids_room;                           /* of bpe->ids */
+    size_t ids_cap;                           /* of bpe->ids */
     int32_t *tokens;                           /* [count] the token of each id, -1: none */
     int32_t count;
     char *name; /* bytes of the token being read */
-    size_t name_room;
+    size_t name_cap;
 } loader;
 
 /* ---- Lines ----------------------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ static int next_line(lines *l)
 /* The token that text stands for; -1: none, -2: not in the alphabet. */
 static tl_status merges_find(loader *l, const char *text, size_t bytes, int32_t *out_token)
 {
-    tl_status st = tl_grow(l->ctx, &l->name, &l->name_room, bytes + 1, 1);
+    tl_status st = tl_grow(l->ctx, &l->name, &l->name_cap, bytes + 1, 1);
     if (st != TL_OK) return st;
     int64_t n = tl_alphabet_read(&l->bpe->alphabet, text, bytes, l->name);
     *out_token = n < 0 ? -2 : tl_intern_find(&l->bpe->tokens, l->name, (size_t)n);
@@ -124,7 +124,7 @@ static tl_status read_merges(loader *l)
 
 static tl_status set_id(loader *l, int32_t token, int32_t id)
 {
-    tl_status st = tl_grow(l->ctx, &l->bpe->ids, &l->ids_room, (size_t)l->bpe->tokens.count,
+    tl_status st = tl_grow(l->ctx, &l->bpe->ids, &l->ids_cap, (size_t)l->bpe->tokens.count,
                            sizeof *l->bpe->ids);
     if (st == TL_OK) l->bpe->ids[token] = id;
     return st;

@@ -30,7 +30,7 @@ typedef struct tree {
     tl_ctx *ctx;
     edge *edges;
     node *nodes;
-    size_t slots, used, room; /* slots: a power of two; used, room: of nodes, the root included */
+    size_t slots, used, capacity; /* slots: of edges, a power of two; the others: of nodes */
 } tree;
 
 static size_t slot_of(const tree *t, uint32_t from, int32_t token)
@@ -51,20 +51,20 @@ static edge *look(const tree *t, uint32_t from, int32_t token)
 /* Room for one more node and its edge; the table stays at most half full. */
 static tl_status grow(tree *t)
 {
-    if (t->used < t->room) return TL_OK;
-    size_t room = t->room ? 2 * t->room : 1 << 12;
-    if (room >= NONE) return tl_fail(t->ctx, TL_ENOMEM, "ngram: more than 2^32 sequences");
+    if (t->used < t->capacity) return TL_OK;
+    size_t capacity = t->capacity ? 2 * t->capacity : 1 << 12;
+    if (capacity >= NONE) return tl_fail(t->ctx, TL_ENOMEM, "ngram: more than 2^32 sequences");
     tree old = *t;
-    edge *edges = tl_alloc(t->ctx, 2 * room * sizeof *edges);
-    node *nodes = edges ? tl_alloc(t->ctx, room * sizeof *nodes) : NULL;
+    edge *edges = tl_alloc(t->ctx, 2 * capacity * sizeof *edges);
+    node *nodes = edges ? tl_alloc(t->ctx, capacity * sizeof *nodes) : NULL;
     if (!nodes) {
         tl_release(t->ctx, edges);
         return TL_ENOMEM;
     }
-    memset(edges, 0, 2 * room * sizeof *edges);
-    memset(nodes, 0, room * sizeof *nodes);
+    memset(edges, 0, 2 * capacity * sizeof *edges);
+    memset(nodes, 0, capacity * sizeof *nodes);
     if (old.used) memcpy(nodes, old.nodes, old.used * sizeof *nodes);
-    *t = (tree){t->ctx, edges, nodes, 2 * room, old.used, room};
+    *t = (tree){t->ctx, edges, nodes, 2 * capacity, old.used, capacity};
     for (size_t i = 0; i < old.slots; i++)
         if (old.edges[i].count) *look(t, old.edges[i].from, old.edges[i].token) = old.edges[i];
     tl_release(t->ctx, old.edges);

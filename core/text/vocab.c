@@ -20,7 +20,7 @@ tl_status tl_vocab_new(tl_ctx *ctx, const tl_vocab_kind *kind, void *state, tl_v
 
 tl_status tl_vocab_extend(tl_vocab *v, const char *token, size_t bytes)
 {
-    tl_status st = tl_grow(v->ctx, &v->bytes, &v->bytes_room, v->used + bytes, 1);
+    tl_status st = tl_grow(v->ctx, &v->bytes, &v->bytes_cap, v->used + bytes, 1);
     if (st == TL_OK && bytes) memcpy(v->bytes + v->used, token, bytes);
     if (st == TL_OK) v->starts[v->size] = v->used += bytes;
     return st;
@@ -29,7 +29,7 @@ tl_status tl_vocab_extend(tl_vocab *v, const char *token, size_t bytes)
 tl_status tl_vocab_add(tl_vocab *v, const char *token, size_t bytes)
 {
     size_t next = (size_t)v->size + 1;
-    tl_status st = tl_grow(v->ctx, &v->starts, &v->starts_room, next + 1, sizeof *v->starts);
+    tl_status st = tl_grow(v->ctx, &v->starts, &v->starts_cap, next + 1, sizeof *v->starts);
     if (st != TL_OK) return st;
     v->starts[v->size++] = v->used;
     return tl_vocab_extend(v, token, bytes);

@@ -20,9 +20,9 @@ struct tl_vocab {
     void *state; /* of the kind, owned */
     int32_t size;
     char *bytes; /* what the tokens decode to, one after the other */
-    size_t used, bytes_room;
+    size_t used, bytes_cap;
     size_t *starts; /* of each token in bytes, and the end of the last */
-    size_t starts_room;
+    size_t starts_cap;
     int32_t eos; /* -1: none */
 };
 
