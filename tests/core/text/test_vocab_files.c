@@ -137,7 +137,7 @@ static const wrong wrongs[] = {
     {"a b c\n", NULL, NULL, "vocab.bpe:1: not two tokens"},
     {"a b\nabc d\n", NULL, NULL, "vocab.bpe:2: 'abc d': the first part is no token"},
     {"a b\nc abc\n", NULL, NULL, "vocab.bpe:2: 'c abc': the second part is no token"},
-    {"a b\na b\n", NULL, NULL, "vocab.bpe:2: 'a b' makes a token that is there already"},
+    {"a b\na b\n", NULL, NULL, "vocab.bpe:2: 'a b' makes a token that exists already"},
     {"b c\na b\nab c\na bc\n", NULL, NULL, "vocab.bpe:4: 'a bc' makes a token"},
     {"a b\n\x01\x02 \x03\n", NULL, NULL, "vocab.bpe:2"},
     {"a \xff\n", NULL, NULL, "the second part is not in GPT-2's alphabet"},
