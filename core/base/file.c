@@ -212,8 +212,8 @@ static tl_status check_disk_space(tl_ctx *ctx, const char *folder, const char *p
     double left = (double)s.f_bavail * (double)s.f_frsize;
     if (left >= 2.0 * (double)bytes) return TL_OK;
     errno = ENOSPC;
-    return tl_fail(ctx, TL_ENOSPC, "%s: needs twice %.0f kB of free disk, %.0f kB are left", path,
-                   (double)bytes / 1e3, left / 1e3);
+    return tl_fail(ctx, TL_ENOSPC, "%s: needs %.0f kB of free disk space, %.0f kB are left", path,
+                   2 * (double)bytes / 1e3, left / 1e3);
 }
 
 static int write_all(int fd, const char *data, size_t bytes)

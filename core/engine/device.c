@@ -47,7 +47,7 @@ static int device_path(const char *name, char *path, size_t size)
 static tl_status device_find(tl_ctx *ctx, const char *name, char *path, size_t size)
 {
     if (device_path(name, path, size)) return TL_OK;
-    return tl_fail(ctx, TL_EDEVICE, "device '%s': this build has none of that name (\"cuda\" is "
+    return tl_fail(ctx, TL_EDEVICE, "device '%s': this build has no such device (\"cuda\" is "
                    "built where nvcc is found)", name);
 }
 

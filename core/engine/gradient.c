@@ -30,7 +30,8 @@ tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad)
     if (!t->slot || !t->slot->leaf)
         return grad ? tl_fail(t->ctx, TL_EINVAL, "grad: %s is not a leaf", SHAPE(t)) : TL_OK;
     if (grad && (!tl_same_shape(t, grad) || grad->type != TL_F32))
-        return tl_fail(t->ctx, TL_ESHAPE, "grad: %s for a tensor %s", SHAPE(grad), SHAPE(t));
+        return tl_fail(t->ctx, TL_ESHAPE, "grad: the gradient is %s, the tensor %s",
+                       SHAPE(grad), SHAPE(t));
     if (grad) tl_tensor_retain(grad);
     tl_tensor_free(t->slot->grad);
     t->slot->grad = grad;

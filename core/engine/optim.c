@@ -94,8 +94,8 @@ static tl_status optim_check(const char *op, const char *name, int i, const tl_t
     if (p->type != TL_F32 || (t && t->type != TL_F32))
         return tl_fail(p->ctx, TL_ETYPE, "%s: parameter %d or its %s is int32", op, i + 1, name);
     if (t && !tl_same_shape(p, t))
-        return tl_fail(p->ctx, TL_ESHAPE, "%s: parameter %d is %s, its %s %s", op, i + 1, SHAPE(p),
-                       name, SHAPE(t));
+        return tl_fail(p->ctx, TL_ESHAPE, "%s: parameter %d is %s, its %s is %s", op, i + 1,
+                       SHAPE(p), name, SHAPE(t));
     return TL_OK;
 }
 
@@ -106,7 +106,8 @@ tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor 
     if (count < 1) return TL_OK;
     if ((int)opt->kind < TL_ADAM || opt->kind > TL_ADAM_FAIRSEQ || opt->step < 1 ||
         !(opt->beta1 >= 0 && opt->beta1 < 1 && opt->beta2 >= 0 && opt->beta2 < 1))
-        return tl_fail(params[0]->ctx, TL_EINVAL, "adam: kind %d, step %lld, beta1 %g, beta2 %g",
+        return tl_fail(params[0]->ctx, TL_EINVAL, "adam: out of range: kind %d, step %lld, "
+                       "beta1 %g or beta2 %g",
                        (int)opt->kind, (long long)opt->step, opt->beta1, opt->beta2);
     for (int i = 0; i < count && st == TL_OK; i++) { /* check all before updating any */
         st = optim_check("adam", "m", i, params[i], m[i]);

@@ -321,7 +321,8 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
     if (logits->ndim != 1 || v < 1)
         return tl_fail(ctx, TL_ESHAPE, "sample: logits are %s, not [v]", SHAPE(logits));
     if (!(temperature >= 0) || isinf(temperature) || top_k < 0)
-        return tl_fail(ctx, TL_EINVAL, "sample: temperature %g, top_k %d", temperature, top_k);
+        return tl_fail(ctx, TL_EINVAL, "sample: temperature %g or top_k %d is out of range",
+                       temperature, top_k);
     tl_status st = tl_bring(logits);
     if (st != TL_OK) return st;
     x = F32(logits);

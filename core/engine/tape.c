@@ -170,7 +170,7 @@ static tl_status check_unchanged(tl_ctx *ctx, const tl_node *node)
                                                 : node->version[i]))
             return tl_fail(ctx, TL_EINVAL,
                            "backward: a tensor %s was changed in place after an operator on the "
-                           "tape had used it", SHAPE(t));
+                           "tape read it", SHAPE(t));
     }
     return TL_OK;
 }
@@ -231,8 +231,8 @@ static tl_status check_result(tl_ctx *ctx, const tl_tensor *loss)
 {
     if (!loss->slot || loss->slot->leaf)
         return tl_fail(ctx, TL_EINVAL,
-                       "backward: the loss was not recorded (no input of it wants a gradient, or "
-                       "recording was off)");
+                       "backward: the loss was not recorded (none of its inputs requires a "
+                       "gradient, or recording was off)");
     if (!on_tape(ctx, loss->slot))
         return tl_fail(ctx, TL_EINVAL,
                        "backward: the tape of this loss is gone (an earlier backward consumed it, "
@@ -278,7 +278,7 @@ tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
     tl_status st = check_result(ctx, y);
     if (st != TL_OK) return st;
     if (!tl_same_shape(y, dy) || dy->type != TL_F32)
-        return tl_fail(ctx, TL_ESHAPE, "backward: a gradient %s for a result %s", SHAPE(dy),
+        return tl_fail(ctx, TL_ESHAPE, "backward: the gradient is %s, the result %s", SHAPE(dy),
                        SHAPE(y));
     return tape_walk_from(ctx, y, tl_tensor_retain(dy));
 }

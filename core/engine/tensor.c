@@ -198,7 +198,8 @@ tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src)
     if (dst->type != src->type)
         return tl_fail(dst->ctx, TL_ETYPE, "copy: float32 and int32 do not mix");
     if (!tl_same_shape(dst, src))
-        return tl_fail(dst->ctx, TL_ESHAPE, "copy: from %s to %s", SHAPE(src), SHAPE(dst));
+        return tl_fail(dst->ctx, TL_ESHAPE, "copy: the source is %s, the target %s", SHAPE(src),
+                       SHAPE(dst));
     tl_args a = {.in = {(tl_tensor *)src}, .out = {dst}};
     return tl_launch(dst->ctx, TL_OP_copy, &a);
 }

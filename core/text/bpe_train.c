@@ -109,7 +109,7 @@ static tl_status count_more(trainer *t, int32_t left, int32_t right, uint32_t pi
     pair *p = &t->pairs[index];
     p->count += t->counts[piece];
     if (p->places == NONE || t->places[p->places].piece != piece) {
-        if (t->places_used >= NONE) return tl_fail(t->ctx, TL_ENOMEM, "bpe: too long a text");
+        if (t->places_used >= NONE) return tl_fail(t->ctx, TL_ENOMEM, "bpe: the text is too long");
         t->places[t->places_used] = (place){piece, p->places};
         p->places = (uint32_t)t->places_used++;
     }
@@ -255,7 +255,7 @@ static tl_status trainer_learn(trainer *t, int32_t size)
     tl_status st = TL_OK;
     while (st == TL_OK && t->bpe->tokens.count < size) {
         if (!t->queue_used)
-            return tl_fail(t->ctx, TL_EINVAL, "bpe: the text gives %d tokens, %d are asked for",
+            return tl_fail(t->ctx, TL_EINVAL, "bpe: the text yields %d tokens, not %d",
                            t->bpe->tokens.count, size);
         waiting best = pop(t);
         int64_t count = t->pairs[best.pair].count;
@@ -281,7 +281,7 @@ tl_status tl_bpe_train(tl_counter *c, int32_t size, const char *path)
     if (c->kind != TL_COUNT_PIECES)
         return tl_fail(c->ctx, TL_EINVAL, "bpe: words were counted, not pieces");
     if (size < TL_BPE_BYTES)
-        return tl_fail(c->ctx, TL_EINVAL, "bpe: %d tokens are asked for, but there are %d bytes",
+        return tl_fail(c->ctx, TL_EINVAL, "bpe: the size %d is less than the %d bytes",
                        size, TL_BPE_BYTES);
     tl_status st = tl_counter_end(c);
     if (st == TL_OK) st = tl_bpe_new(c->ctx, &t.bpe);

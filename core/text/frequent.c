@@ -96,7 +96,8 @@ tl_status tl_vocab_frequent(tl_ctx *ctx, const char *text, size_t bytes, int64_t
 {
     tl_vocab *v = NULL;
     if (least < 1)
-        return tl_fail(ctx, TL_EINVAL, "vocab_frequent: least is %lld", (long long)least);
+        return tl_fail(ctx, TL_EINVAL, "vocab_frequent: least is %lld, not positive",
+                       (long long)least);
     entry *counts = tl_alloc(ctx, TL_CODE_POINTS * sizeof *counts);
     frequent *f = counts ? tl_alloc(ctx, sizeof *f) : NULL;
     tl_status st = f ? TL_OK : TL_ENOMEM;

@@ -94,7 +94,8 @@ static tl_status given_new(tl_ctx *ctx, int64_t n, given *g)
 {
     *g = (given){0};
     if (n < 1 || n > INT32_MAX / 16)
-        return tl_fail(ctx, TL_EINVAL, "listops: an expression of %lld tokens", (long long)n);
+        return tl_fail(ctx, TL_EINVAL, "listops: %lld tokens are too few or too many",
+                       (long long)n);
     *g = (given){.n = n, .stack = tl_alloc(ctx, (size_t)n * (2 * sizeof(int32_t) + 1))};
     if (!g->stack) return TL_ENOMEM;
     g->args = g->stack + n;
@@ -158,7 +159,7 @@ tl_status tl_listops_parse(tl_ctx *ctx, const char *text, size_t bytes, tl_tenso
         for (end = at; end < bytes && !blank(text[end]);) end++;
         int token = end == at ? 0 : token_of(text + at, end - at);
         if (token < 0)
-            st = tl_fail(ctx, TL_EINVAL, "listops: '%.*s' at offset %zu is no token",
+            st = tl_fail(ctx, TL_EINVAL, "listops: '%.*s' at offset %zu is not a token",
                          (int)(end - at < 20 ? end - at : 20), text + at, at);
         if (token > 0) g.tokens[n++] = (uint8_t)token;
         if (end == at) end++;
@@ -296,7 +297,7 @@ static tl_status draw_all(tl_ctx *ctx, drawer *d, tl_intern *list, int32_t *answ
 static tl_status listops_check(tl_ctx *ctx, const tl_listops *o)
 {
     if (o->count < 1 || o->count > INT32_MAX / 2)
-        return tl_fail(ctx, TL_EINVAL, "listops: count is %lld", (long long)o->count);
+        return tl_fail(ctx, TL_EINVAL, "listops: count %lld is out of range", (long long)o->count);
     if (o->min_length < 1 || o->max_length < o->min_length || o->max_length > LONGEST)
         return tl_fail(ctx, TL_EINVAL, "listops: lengths from %lld to %lld, wanted 1 to %d",
                        (long long)o->min_length, (long long)o->max_length, LONGEST);

@@ -80,7 +80,7 @@ static tl_status read_merge(loader *l, const lines *s)
             return tl_fail(l->ctx, TL_ECORRUPT, "%s:%d: '%.*s': the %s part is %s", s->path,
                            s->number, SHOWN(s), i ? "second" : "first",
                            token[i] < -1 ? "not in GPT-2's alphabet of bytes"
-                                         : "no token of the lines before");
+                                         : "not a token of an earlier line");
     }
     if (l->bpe->tokens.count >= MOST_TOKENS)
         return tl_fail(l->ctx, TL_ECORRUPT, "%s:%d: too many merges", s->path, s->number);
@@ -99,7 +99,7 @@ static tl_status read_header(loader *l, const lines *s)
     if (s->bytes != bytes + 64 || memcmp(s->line, TL_BPE_HEADER, bytes) != 0) return TL_OK;
     tl_sha256(s->at, (size_t)(s->end - s->at), hex);
     if (memcmp(s->line + bytes, hex, 64) == 0) return TL_OK;
-    return tl_fail(l->ctx, TL_ECORRUPT, "%s: is damaged or truncated: its checksum does not fit",
+    return tl_fail(l->ctx, TL_ECORRUPT, "%s: is damaged or truncated: its checksum does not match",
                    l->merges);
 }
 
@@ -180,7 +180,7 @@ static tl_status check_ids(loader *l)
                            l->merges, l->first_line + i - TL_BPE_BYTES, l->encoder);
         if (id >= l->count || l->tokens[id] >= 0)
             return tl_fail(l->ctx, TL_ECORRUPT, "%s: id %d %s", l->encoder, id,
-                           id < l->count ? "is there twice" : "is beyond the number of tokens");
+                           id < l->count ? "appears twice" : "is beyond the number of tokens");
         l->tokens[id] = i;
     }
     return TL_OK;
@@ -235,7 +235,7 @@ static tl_status read_row(loader *l, const lines *s, int32_t *rows, int *filler_
                        SHOWN(s), id < 0 ? "" : ", after the fillers");
     if (id >= l->count || rows[id] >= 0)
         return tl_fail(l->ctx, TL_ECORRUPT, "%s:%d: id %lld %s", s->path, s->number, (long long)id,
-                       id < l->count ? "is there twice" : "is not in the encoder");
+                       id < l->count ? "appears twice" : "is not in the encoder");
     rows[id] = v->size;
     return add_token(v, l->bpe, l->tokens[id]);
 }

@@ -130,7 +130,8 @@ static double probability(const tree *t, const uint32_t *contexts, int order, in
 static tl_status ngram_check(tl_ctx *ctx, const char *name, const tl_tensor *t, int32_t v)
 {
     if (t->type != TL_I32) return tl_fail(ctx, TL_ETYPE, "ngram: %s must be int32", name);
-    if (t->ndim != 1) return tl_fail(ctx, TL_ESHAPE, "ngram: %s is %s", name, SHAPE(t));
+    if (t->ndim != 1)
+        return tl_fail(ctx, TL_ESHAPE, "ngram: %s is %s, not a vector", name, SHAPE(t));
     if (t->len >= NONE) return tl_fail(ctx, TL_EINVAL, "ngram: %s has 2^32 tokens or more", name);
     tl_status st = tl_bring(t);
     if (st != TL_OK) return st;

@@ -60,7 +60,7 @@ tl_status tl_pieces_new(tl_ctx *ctx, tl_pieces **out_p)
     if (!p->match) {
         tl_status st = tl_fail(
             ctx, p->code || error == PCRE2_ERROR_HEAP_FAILED ? TL_ENOMEM : TL_EBACKEND,
-            "PCRE2 does not take the pattern of pieces: error %d at %zu", error, (size_t)at);
+            "PCRE2 rejects the pattern of pieces: error %d at %zu", error, (size_t)at);
         tl_pieces_free(p);
         return st;
     }

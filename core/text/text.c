@@ -140,7 +140,7 @@ static tl_status windows_kernel(tl_ctx *ctx, const tl_args *a)
     for (int64_t i = 0; i < starts->len; i++) {
         int64_t start = I32(starts)[i];
         if (start < 0 || start > ids->len - n)
-            return tl_fail(ctx, TL_EINVAL, "windows: row %lld is %lld..%lld of %lld ids",
+            return tl_fail(ctx, TL_EINVAL, "windows: row %lld, %lld..%lld, is outside the %lld ids",
                            (long long)i, (long long)start, (long long)(start + n - 1),
                            (long long)ids->len);
         if (n) memcpy(I32(out) + i * n, I32(ids) + start, (size_t)n * sizeof(int32_t));
@@ -157,7 +157,7 @@ tl_status tl_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **o
     if (ids->ndim != 1 || starts->ndim != 1)
         return tl_fail(ctx, TL_ESHAPE, "windows: ids is %s, starts is %s, both must be vectors",
                        SHAPE(ids), SHAPE(starts));
-    if (n < 0) return tl_fail(ctx, TL_EINVAL, "windows: n is %lld", (long long)n);
+    if (n < 0) return tl_fail(ctx, TL_EINVAL, "windows: n is negative: %lld", (long long)n);
     tl_status st = tl_new(ctx, TL_I32, 2, (int64_t[]){starts->len, n}, &rows);
     if (st != TL_OK) return st;
     st = tl_launch(ctx, TL_OP_windows, &(tl_args){.in = {ids, starts}, .out = {rows}});
