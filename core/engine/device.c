@@ -1,8 +1,5 @@
 /* device.c - finds, loads and queries the shared object of a device other than the CPU, and
 ** switches a context to it. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* dladdr */
-#endif
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,6 +9,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "engine/device.h"
+#include "engine/plugin.h"
 
 tl_status tl_synchronize(tl_ctx *ctx)
 {
@@ -25,23 +23,10 @@ tl_status tl_synchronize(tl_ctx *ctx)
 ** library. */
 static int device_path(const char *name, char *path, size_t size)
 {
-    static const char here = 0;
-    static const char *const places[] = {"devices", "toeplab/devices"};
-    char    library[PATH_MAX];
-    Dl_info info;
+    char file[PATH_MAX];
     if (strchr(name, '/')) return snprintf(path, size, "%s", name) < (int)size;
-    if (!dladdr(&here, &info) || !info.dli_fname || !realpath(info.dli_fname, library)) return 0;
-    char *slash = strrchr(library, '/');
-    if (!slash) return 0;
-    *slash = 0;
-    for (int i = 0; i < 2; i++) {
-        int   n = snprintf(path, size, "%s/%s/%s.so", library, places[i], name);
-        FILE *f = n > 0 && (size_t)n < size ? fopen(path, "re") : NULL;
-        if (!f) continue;
-        (void)fclose(f);
-        return 1;
-    }
-    return 0;
+    int n = snprintf(file, sizeof file, "devices/%s.so", name);
+    return n < (int)sizeof file && tl_beside_library(file, path, size);
 }
 
 static tl_status device_find(tl_ctx *ctx, const char *name, char *path, size_t size)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/option.h"
@@ -170,12 +171,10 @@ static tl_status load_folder(tl_ctx *ctx, const char *folder)
     return st;
 }
 
-/* Finds the folder of Toeplab's own backends beside the library, as a build or an installation has
-** it. */
-static int own_folder(char *folder, size_t size)
+int tl_beside_library(const char *name, char *path, size_t size)
 {
     static const char here = 0;
-    static const char *const places[] = {"backends", "toeplab/backends"};
+    static const char *const places[] = {"", "toeplab/"};
     char    library[PATH_MAX];
     Dl_info info;
     if (!dladdr(&here, &info) || !info.dli_fname || !realpath(info.dli_fname, library)) return 0;
@@ -183,9 +182,8 @@ static int own_folder(char *folder, size_t size)
     if (!slash) return 0;
     *slash = 0;
     for (int i = 0; i < 2; i++) {
-        struct stat s;
-        int n = snprintf(folder, size, "%s/%s", library, places[i]);
-        if (n > 0 && (size_t)n < size && stat(folder, &s) == 0 && S_ISDIR(s.st_mode)) return 1;
+        int n = snprintf(path, size, "%s/%s%s", library, places[i], name);
+        if (n > 0 && (size_t)n < size && access(path, F_OK) == 0) return 1;
     }
     return 0;
 }
@@ -233,7 +231,8 @@ tl_status tl_plugins_open(tl_ctx *ctx)
     char        folder[PATH_MAX];
     const char *listed = getenv("TOEPLAB_BACKENDS");
     tl_status   st = find_cache(ctx);
-    if (st == TL_OK && own_folder(folder, sizeof folder)) st = load_folder(ctx, folder);
+    if (st == TL_OK && tl_beside_library("backends", folder, sizeof folder))
+        st = load_folder(ctx, folder);
     if (st == TL_OK && listed) st = load_listed(ctx, listed);
     return st;
 }

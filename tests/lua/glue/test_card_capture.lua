@@ -34,7 +34,7 @@ t.test("a graph draws the numbers that follow", function()
 end)
 
 local REFUSED = {
-  ["reading"] = { function(x) return (x + x):item() end, "by the CPU" },
+  ["reading"] = { function(x) return (x + x):item() end, "processor" },
   ["a tensor of the processor"] = { function(x) return x + core.tensor { 2 } end, "on the CPU" },
   ["waiting"] = { function() core.synchronize() end, "processor" },
   ["a capture"] = { function() return core.capture({}, print) end,
