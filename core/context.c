@@ -1,5 +1,5 @@
-/* context.c - puts the rooms together: the life of a context, the list of the CPU's kernels, what
-** plugins are given, and what was built. */
+/* context.c - creates and frees contexts: it connects the kernels of all CPU operators, the
+** functions that plugins may call, and the report of what was built. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static tl_status fill_kernels(tl_ctx *ctx)
     return TL_OK;
 }
 
-/* ---- What plugins are given ------------------------------------------------------------------ */
+/* ---- Host functions for plugins -------------------------------------------------------------- */
 
 static void host_parallel(const tl_host *h, int64_t count, int64_t grain, tl_body body, void *user)
 {
@@ -77,7 +77,7 @@ static void fill_host(tl_ctx *ctx)
     };
 }
 
-/* ---- Life ------------------------------------------------------------------------------------ */
+/* ---- Opening and closing --------------------------------------------------------------------- */
 
 static void close_context(tl_ctx *ctx)
 {
@@ -125,9 +125,9 @@ void tl_ctx_free(tl_ctx *ctx)
     tl_ctx_unref(ctx);
 }
 
-/* ---- What was built -------------------------------------------------------------------------- */
+/* ---- Build information ----------------------------------------------------------------------- */
 
-/* The processor's name as Linux tells it, in line or elsewhere. */
+/* Returns the processor's name from /proc/cpuinfo, stored in line, or "unknown". */
 static const char *cpu_name(char *line, int size)
 {
     const char *name = "unknown";

@@ -1,5 +1,5 @@
-/* status.h - the codes that every fallible function returns. One table, so that code, name and
-** text never drift. */
+/* status.h - the status codes of all functions that can fail. One table generates the codes,
+** their names and their texts, so that these always agree. */
 #ifndef TL_STATUS_H
 #define TL_STATUS_H
 

@@ -1,34 +1,34 @@
-/* toeplab.h - the whole public API of libtoeplab, the engine of Toeplab.
+/* toeplab.h - the public API of libtoeplab, the engine of Toeplab.
 **
-** What it is: dense tensors, operators with gradients, optimisers, random streams, Toeplitz
-** neural operators run by plugins (backend.h), text, and the store of runs. What it is not: no
-** layers, no models, no training loop, no Lua.
+** The engine offers dense tensors, operators with gradients, optimisers, random streams, Toeplitz
+** neural operators computed by plugins (backend.h), text, and the store of runs. Layers, models,
+** training loops and Lua are not part of it.
 **
-** Conventions, true of every function unless its comment says otherwise
-**   - A fallible function returns tl_status; the message, with the numbers in it, is
-**     tl_errmsg(ctx).
-**   - out_x is written only on TL_OK and is then owned by the caller: release it with the
-**     matching _free.
-**   - _free(NULL) is harmless. Inputs are never changed. _retain adds an owner. _view shares
-**     storage.
-**   - A tensor is dense and row-major, float32 or int32, of 0 to TL_MAXDIMS dimensions (0: one
-**     number). Every dimension is at least 0; an operator says when it needs at least 1.
-**   - Letters: b batch, n length, d channels, h heads, r inducing points, m taps, v vocabulary,
-**     p points.
-**   - An operator with a float32 input that wants gradients is recorded on the context's tape
-**     (see Gradients).
-**   - Errors that any operator may return and comments do not repeat: TL_ENOMEM, TL_ESHAPE
-**     (shapes do not agree), TL_ETYPE (float32 given for int32 or the reverse), TL_EDEVICE
-**     (operands on different devices, or the operator is missing on theirs).
-**   - A context and all that belongs to it is used by one thread at a time; it runs its own
-**     threads inside. */
+** These conventions hold for every function unless its comment says otherwise:
+**   - A function that can fail returns a tl_status; tl_errmsg(ctx) returns the message, which
+**     contains the numbers.
+**   - out_x is written only on TL_OK; the caller then owns it and releases it with the matching
+**     _free function.
+**   - _free(NULL) does nothing. No function changes its inputs. _retain adds an owner. _view
+**     returns a tensor that shares storage.
+**   - A tensor is dense and row-major, float32 or int32, and has 0 to TL_MAXDIMS dimensions; 0
+**     dimensions mean a scalar. Every dimension is at least 0; an operator says when it needs more.
+**   - Shapes use these letters: b batch, n length, d channels, h heads, r inducing points, m taps,
+**     v vocabulary, p points.
+**   - An operator is recorded on the context's tape when one of its float32 inputs requires a
+**     gradient (see Gradients).
+**   - Any operator may return these errors, so comments do not repeat them: TL_ENOMEM; TL_ESHAPE,
+**     shapes do not agree; TL_ETYPE, float32 was given for int32 or the reverse; TL_EDEVICE, the
+**     context's device lacks the operator; TL_EINVAL, an axis does not exist.
+**   - Only one thread at a time may use a context and what belongs to it; its threads
+**     run inside the engine. */
 #ifndef TOEPLAB_H
 #define TOEPLAB_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backend.h" /* tl_device and tl_status; programs need nothing else of it */
+#include "backend.h" /* for tl_device, tl_status and TL_EXPORT */
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,9 +36,9 @@ extern "C" {
 
 #define TL_VERSION "0.1.0"
 
-/* The number of the results: it is part of the id of every trial. Raise it by one with each change
-** that may alter what a training run computes, in C or in Lua, on the CPU or on a GPU: finished
-** trials then count as new. tests/lua/trials/test_numerics.lua fails if it is forgotten. */
+/* The version of the numerical results, which is part of every trial's id. Raise it by one with
+** each change, in C or in Lua, that may alter what a training run computes on any device: finished
+** trials then count as new. tests/lua/trials/test_numerics.lua fails when it is forgotten. */
 #define TL_NUMERICS 1
 
 /* ---- Status (the codes are in status.h) ------------------------------------------------------ */
@@ -48,24 +48,25 @@ const char *tl_status_text(tl_status st); /* "out of memory" */
 
 /* ---- Context --------------------------------------------------------------------------------- */
 
-/* owns threads, memory cache, tape, loaded backends; outlives its last tensor */
+/* Owns the threads, memory cache, tape and loaded backends; lives until its last tensor is
+** freed. */
 typedef struct tl_ctx tl_ctx;
 
-/* threads: 0 takes as many as the process may use processors (affinity, quota of its container).
-** Results are bitwise repeatable for one thread count on one machine. A failure leaves no context
-** that could hold a message: TL_EINVAL (threads not in 0..4096), TL_ENOMEM. Signal handlers of the
-** program need a stack of their own (SA_ONSTACK): core/ops/onednn.c says why. */
+/* threads 0 takes as many as the process may use processors, by affinity and container quota.
+** Results are bitwise repeatable for one thread count on one machine. A program that handles
+** signals must run its handlers on a stack of their own (SA_ONSTACK); core/ops/onednn.c explains
+** why. TL_EINVAL: threads is not in 0..4096. TL_ENOMEM. A failure leaves no context, hence no
+** message. */
 tl_status tl_ctx_new(int threads, tl_ctx **out_ctx);
 void tl_ctx_free(tl_ctx *ctx);
-/* the last failure, e.g. "matmul: a is [4,3], b is [2,5]" */
+/* The message of the last failure, owned by ctx, e.g. "matmul: a is [4,3], b is [2,5]". */
 const char *tl_errmsg(const tl_ctx *ctx);
-/* What messages call the first axis of a tensor: 0, as here, until a language that counts from 1
-** says 1. Functions number axes from 0 all the same. */
+/* Sets the number by which messages call the first axis of a tensor: 0 by default, 1 for a
+** language that counts from 1. Functions number axes from 0 in any case. */
 void tl_number_axes_from(tl_ctx *ctx, int first);
 int tl_threads(const tl_ctx *ctx);
 
-/* Records st and a printf-style message on ctx and returns st, so that callers write: return
-** tl_fail(ctx, ...). */
+/* Stores a printf-style message on ctx and returns st, for: return tl_fail(ctx, ...). */
 tl_status tl_fail(tl_ctx *ctx, tl_status st, const char *format, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 3, 4)))
@@ -73,52 +74,53 @@ tl_status tl_fail(tl_ctx *ctx, tl_status st, const char *format, ...)
     ;
 
 typedef struct tl_memory {
-    size_t live;     /* bytes of tensors and scratch in use; where ctx computes */
-    size_t peak;     /* largest live since tl_memory_reset_peak */
-    size_t cached;   /* bytes kept for reuse */
+    size_t live;     /* bytes of tensors and scratch buffers in use on the context's device */
+    size_t peak;     /* the largest live since tl_memory_reset_peak */
+    size_t cached;   /* freed bytes that the engine holds for reuse */
     int64_t tensors; /* tensors not yet freed */
-    int64_t system;  /* times that memory was asked of the system */
+    int64_t system;  /* number of allocations from the operating system or the GPU driver */
 } tl_memory;
 
 tl_memory tl_memory_info(const tl_ctx *ctx);
 void tl_memory_reset_peak(tl_ctx *ctx);
-void tl_memory_trim(tl_ctx *ctx); /* gives cached bytes back to the system */
+void tl_memory_trim(tl_ctx *ctx); /* returns the cached bytes to the system */
 
-/* Resets all times to 0 and times every kernel until tl_profile_stop. On a device the profile waits
-** for each kernel to finish, so nothing overlaps; a graph's kernels are not counted. */
+/* Resets all times to 0 and times every kernel until tl_profile_stop. On a GPU the profile waits
+** for each kernel to finish, so nothing overlaps. Kernels that a graph replays are not counted. */
 tl_status tl_profile_start(tl_ctx *ctx);
 void tl_profile_stop(tl_ctx *ctx);
 
 typedef struct tl_kernel_time {
     const char *name;
     int64_t calls;
-    double seconds; /* from launch to finish, without those of the kernels that it calls */
+    double seconds; /* from launch to finish, excluding the kernels that it calls */
 } tl_kernel_time;
 
-/* Kernel i, also one that was not called; 0 and nothing written when there is none. */
+/* Reports kernel i, even if it never ran. Returns 0 and writes nothing if there is no kernel i. */
 int tl_profile_kernel(const tl_ctx *ctx, int i, tl_kernel_time *out_time);
 
-/* What was compiled in and what it runs on, one "name value" line each: version, compiler, blas,
-** onednn ("none" without), hdf5, sqlite, transforms, cpu ("unknown" where the system does not
-** tell), threads. */
+/* What was compiled in and what it runs on, one "name value" line each: version, numerics,
+** compiler, blas, onednn ("none" if absent), hdf5, sqlite, pcre2, transforms, cpu, threads. ctx
+** owns the text. */
 const char *tl_build_info(tl_ctx *ctx);
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
-/* Where ctx computes from now on: "cpu" (as it begins), "cuda", "cuda:1" for the second card, or
-** the path of a device's shared object. Before its first tensor and operator. TL_EDEVICE says why
-** it cannot be used; ctx then computes where it did. A tensor that the CPU reads or writes is
-** brought to it, and back when an operator needs it. A context on a card stays with the thread that
-** chose it, and a process has one card. */
+/* Sets the device on which ctx computes: "cpu" (the default), "cuda", "cuda:1" for the second GPU,
+** or the path of a device's shared object. Call it before the context's first tensor and operator,
+** in the thread that goes on to use the context; a process uses one GPU. Tensors move between
+** device and CPU as they are used. TL_EDEVICE: the message says why; the context keeps its old
+** device. */
 tl_status tl_use_device(tl_ctx *ctx, const char *device);
 const char *tl_device_name(const tl_ctx *ctx);
-const char *tl_device_about(tl_ctx *ctx); /* card, driver and libraries; "" on the CPU */
-tl_status tl_synchronize(tl_ctx *ctx);    /* waits until ctx's device has done what was asked */
+const char *tl_device_about(tl_ctx *ctx); /* the GPU, its driver and its libraries; "" on the CPU */
+tl_status tl_synchronize(tl_ctx *ctx);    /* waits until the device has finished its work */
 
-/* Of any device but the CPU, none being opened: its shared object; how many cards there are, and
-** what the named one is; whether it has a form of that backend. TL_EDEVICE says what is missing. */
+/* Describe a device other than the CPU without opening it: the path of its shared object; how
+** many GPUs there are, and about the named one; whether the device implements that backend.
+** TL_EDEVICE: something is missing, and the message says what. */
 tl_status tl_device_file(tl_ctx *ctx, const char *device, char *path, size_t size);
-tl_status tl_device_look(tl_ctx *ctx, const char *device, int *out_cards, char *about, size_t size);
+tl_status tl_device_look(tl_ctx *ctx, const char *device, int *out_gpus, char *about, size_t size);
 tl_status tl_device_takes(tl_ctx *ctx, const char *device, const char *backend, int *out_takes);
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
@@ -128,15 +130,15 @@ tl_status tl_device_takes(tl_ctx *ctx, const char *device, const char *backend, 
 typedef enum tl_type { TL_F32, TL_I32 } tl_type;
 typedef struct tl_tensor tl_tensor;
 
-/* zeros */
+/* Creates a tensor of zeros. */
 tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
                         tl_tensor **out_t);
-/* Allocates t on the CPU, not cleared, for a caller that fills it there. On a context that computes
-** on a GPU it is uploaded once, by the first kernel that uses it. */
+/* Creates an uninitialised tensor on the CPU, for a caller that fills it there. A context that
+** computes on a GPU uploads it once, when the first kernel uses it. */
 tl_status tl_tensor_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
                              tl_tensor **out_t);
-/* Shares t's storage from element offset on. TL_ESHAPE if it does not fit. Gradients do not
-** flow: see tl_reshape. */
+/* Returns a tensor that shares t's storage from element offset on. Gradients do not flow through
+** it; use tl_reshape for that. TL_ESHAPE: it does not fit into t. */
 tl_status tl_tensor_view(tl_tensor *t, int64_t offset, int ndim, const int64_t *dims,
                          tl_tensor **out_t);
 tl_tensor *tl_tensor_retain(tl_tensor *t);
@@ -146,47 +148,51 @@ tl_ctx *tl_tensor_ctx(const tl_tensor *t);
 tl_type tl_tensor_type(const tl_tensor *t);
 tl_device tl_tensor_device(const tl_tensor *t);
 int tl_tensor_ndim(const tl_tensor *t);
-/* axis -1 is the last; 1 if there is no such axis */
+/* Returns the size of an axis, where -1 is the last axis; 1 if there is no such axis. */
 int64_t tl_tensor_dim(const tl_tensor *t, int axis);
 int64_t tl_tensor_len(const tl_tensor *t); /* number of elements */
-unsigned tl_tensor_version(const tl_tensor *t); /* another after an operator or a copy wrote it */
-/* storage, borrowed, brought to the CPU; NULL if not float32 (or there is no room for it). Valid
-** until an operator uses t on another device. Backward does not see what is written through
-** it after an operator has read t: use tl_tensor_copy then. */
+/* changes with every operator or copy that writes t */
+unsigned tl_tensor_version(const tl_tensor *t);
+/* Returns t's elements on the CPU, downloading them if needed. NULL: t has the other type, or there
+** is no memory. t owns the pointer, which is valid until an operator uses t on another device.
+** Backward cannot detect a write through it after an operator has read t: use tl_tensor_copy
+** there. */
 float *tl_tensor_f32(tl_tensor *t);
 const float *tl_tensor_cf32(const tl_tensor *t);
 int32_t *tl_tensor_i32(tl_tensor *t);
 const int32_t *tl_tensor_ci32(const tl_tensor *t);
-/* writes "[2,3]" and returns buf */
+/* Writes the shape as text, e.g. "[2,3]", and returns buf. */
 const char *tl_tensor_shape(const tl_tensor *t, char *buf, size_t size);
 
-/* Copies elements first .. first+count-1 to out, wherever t is. TL_ESHAPE if it has fewer. */
+/* Copies elements first .. first+count-1 of t, on any device, to out. TL_ESHAPE: t has fewer. */
 tl_status tl_tensor_read(const tl_tensor *t, int64_t first, int64_t count, void *out);
-/* same shape and type; copies the elements, no gradient */
+/* Copies the elements of src to dst, which has the same shape and type. Gradients do not flow. */
 tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src);
-/* TL_EINVAL: t is int32 and value is NaN or out of range */
+/* Sets every element to value. TL_EINVAL: t is int32 and value is NaN or out of range. */
 tl_status tl_tensor_fill(tl_tensor *t, double value);
 
 /* ---- Gradients ------------------------------------------------------------------------------- */
 /* The context's tape lists the recorded operators in order and owns what their gradients need.
-** tl_backward walks it once, last to first, adds d loss / d leaf to every leaf that wants a
-** gradient, and leaves the tape empty. */
+** tl_backward walks the tape once from the last operator to the first, adds d loss / d leaf to
+** the gradient of every leaf that requires one, and leaves the tape empty. */
 
-/* a leaf; TL_ETYPE if t is not float32 */
+/* Makes t a leaf that requires a gradient, or ends that. TL_ETYPE: t is not float32. TL_EINVAL:
+** t is the recorded result of an operator. */
 tl_status tl_require_grad(tl_tensor *t, int on);
 int tl_requires_grad(const tl_tensor *t);
-/* borrowed; NULL before the first backward. Shares storage with no other gradient, unless that was
-** set so. */
+/* Returns the gradient of t, which t owns; NULL before the first backward. It shares storage
+** with no other gradient, unless tl_grad_set made it so. */
 tl_tensor *tl_grad(const tl_tensor *t);
-/* NULL clears it; same shape otherwise */
+/* Sets the gradient of leaf t, which has t's shape, or clears it (NULL). TL_EINVAL: not a leaf. */
 tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad);
-/* switches recording; returns what it was */
+/* Switches recording on or off and returns the previous setting. */
 int tl_recording(tl_ctx *ctx, int on);
-/* loss has one element; TL_EINVAL if not recorded */
+/* Computes the gradients of loss, which has one element. TL_EINVAL: loss was not recorded, its
+** tape is gone, or a tensor that a gradient needs was changed in place. */
 tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss);
-/* the same of any result, from the gradient dy of it; TL_ESHAPE if that has another shape */
+/* The same for a result y of any shape and its gradient dy. TL_ESHAPE: their shapes differ. */
 tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy);
-void tl_tape_clear(tl_ctx *ctx); /* forgets what was recorded */
+void tl_tape_clear(tl_ctx *ctx); /* discards all recorded operators */
 int64_t tl_tape_len(const tl_ctx *ctx);
 
 /* ---- Elementwise ----------------------------------------------------------------------------- */
@@ -209,100 +215,101 @@ typedef enum tl_unary_kind {
         TL_UNARY_KINDS
 } tl_unary_kind;
 
-const char *tl_unary_name(tl_unary_kind kind);                           /* "silu" */
+const char *tl_unary_name(tl_unary_kind kind);                           /* e.g. "silu" */
 tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y); /* y = f(x) */
 
 typedef enum tl_binary_kind { TL_ADD, TL_SUB, TL_MUL, TL_DIV, TL_MAX, TL_MIN } tl_binary_kind;
-/* y = a op b, dimensions aligned at the right, 1 stretches (numpy's rule). At a tie TL_MAX and
-** TL_MIN follow a. */
+/* y = a op b with numpy's broadcasting: dimensions are aligned at the right and a size of 1 is
+** stretched. At a tie, TL_MAX and TL_MIN give the gradient to a. */
 tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
 /* y = scale x + shift */
 tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y);
-/* y = f(a) b, same shapes; fused */
+/* y = f(a) b in one kernel; a and b have the same shape. */
 tl_status tl_gate(tl_unary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
-/* How the operands of tl_matmul, tl_linear, tl_linear_cross_entropy and of their gradients are
-** multiplied: as they are; or rounded to bfloat16 (8 bits of significand, to nearest, ties to
-** even); or, on cards alone, to TF32 (11 bits, as the card does it). Sums, results, gradients and
-** all else are float32 with each. On the CPU bf16 is about twice as fast where oneDNN finds the
-** processor's instructions for it (tl_build_info), elsewhere slower. It counts when a product is
-** run, and then for its gradients too. tl_mlp and tl_tno are float32. */
+/* How the operands of tl_matmul, tl_linear, tl_linear_cross_entropy and their gradients are
+** rounded: not at all; to bfloat16 (8 bits of significand, to nearest even); or, on GPUs only, to
+** TF32 (11 bits). Sums, results and all else are float32. On the CPU, bf16 is about twice as fast
+** where oneDNN finds instructions for it (tl_build_info), and slower elsewhere. A product and its
+** gradients use the setting of the time when the product is computed. tl_mlp and tl_tno_apply
+** always use float32. */
 typedef enum tl_precision_kind { TL_FLOAT32, TL_BF16, TL_TF32 } tl_precision_kind;
 
-tl_precision_kind tl_precision(const tl_ctx *ctx); /* TL_FLOAT32 at first */
-/* TL_EINVAL: the context's device has no such products; it stays as it was */
+tl_precision_kind tl_precision(const tl_ctx *ctx); /* the default is TL_FLOAT32 */
+/* TL_EINVAL: the context's device lacks such products, and the setting stays as it was. */
 tl_status tl_set_precision(tl_ctx *ctx, tl_precision_kind kind);
 int tl_has_precision(const tl_ctx *ctx, tl_precision_kind kind);
 
-/* y = op(a) op(b) on the last two axes, op transposing them if trans_. Leading axes of a and b
-** are equal, or b has none (then a's are folded into rows, and trans_a must be 0). [..,m,k] x
-** [..,k,n] -> [..,m,n] */
+/* y = op(a) op(b) on the last two axes, [..,m,k] x [..,k,n] -> [..,m,n]; op transposes its
+** operand if trans_a or trans_b is set. The leading axes of a and b are equal, or b has none;
+** then trans_a must be 0, and a's leading axes are folded into its rows. */
 tl_status tl_matmul(tl_tensor *a, int trans_a, tl_tensor *b, int trans_b, tl_tensor **out_y);
-/* y = x w^T + bias.   x [..,k]   w [o,k]   bias [o] or NULL   y [..,o] */
+/* y = x w^T + bias   x [..,k]   w [o,k]   bias [o] or NULL   y [..,o] */
 tl_status tl_linear(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor **out_y);
 
 /* ---- Reductions ------------------------------------------------------------------------------ */
 
 typedef enum tl_reduce_kind { TL_SUM, TL_MEAN, TL_AMAX } tl_reduce_kind;
 #define TL_ALL (-128)
-/* Over one axis (negative counts from the end; keep leaves it as 1), or TL_ALL: y is one number.
-** float64 accumulation over an axis of float32. TL_AMAX's gradient goes to the first maximum. */
+/* Reduces x over one axis; a negative axis counts from the end, and keep leaves the axis with
+** size 1. TL_ALL reduces to a scalar. Sums along an axis accumulate in float64. The gradient of
+** TL_AMAX goes to the first maximum. TL_ESHAPE: TL_MEAN or TL_AMAX of no elements. */
 tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_tensor **out_y);
-/* The position of the first maximum along the last axis, from 0.   x [..,n], n >= 1   index [..]
-** int32. A NaN is passed over unless it comes first. No gradient. */
+/* Returns the position, from 0, of the first maximum along the last axis; a NaN is skipped unless
+** it comes first. No gradient.   x [..,n], n >= 1   index [..] int32 */
 tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index);
-/* y_i = sum over j <= i of x_j */
+/* y_i = sum over j <= i of x_j along axis */
 tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y);
 
 /* ---- Shape ----------------------------------------------------------------------------------- */
 
-/* one dim may be -1; shares storage */
+/* Returns x with another shape and the same storage; one dimension may be -1 and is inferred. */
 tl_status tl_reshape(tl_tensor *x, int ndim, const int64_t *dims, tl_tensor **out_y);
-/* y axis i is x axis axes[i]; copies */
+/* Copies x so that axis i of y is axis axes[i] of x. TL_EINVAL: axes is not a permutation. */
 tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y);
-/* copies */
+/* Copies the elements start .. start+count-1 along axis. */
 tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tensor **out_y);
-/* xs one after another along axis, where alone their sizes may differ; of one type; copies, but one
-** tensor alone is as tl_reshape. TL_EINVAL, without a message for want of a context: count < 1 */
+/* Joins tensors of one type along axis, the only one in which their sizes may differ. The result
+** is a copy, except that a single tensor is returned as by tl_reshape. TL_EINVAL: count < 1;
+** there is no message, because no tensor names a context. */
 tl_status tl_concat(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y);
-/* y = x at index along axis 0.   x [p,..]   index [..] int32   y [index..,..]. TL_EINVAL names
-** an index out of range. With x [v,d] this is an embedding; its gradient adds rows in index
-** order, so it is repeatable. */
+/* y = x at index along axis 0; with x [v,d] an embedding. Its gradient adds rows in the order of
+** index, so it is repeatable.   x [p,..]   index [..] int32   y [index..,..]
+** TL_EINVAL: an index is out of range; the message names it. */
 tl_status tl_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y);
 
 /* ---- Softmax and losses ---------------------------------------------------------------------- */
 
-/* Over the last axis. causal: x [..,n,n] and entries j > i get weight 0. */
+/* Softmax over the last axis. With causal, x is [..,n,n] and entries j > i get weight 0. */
 tl_status tl_softmax(tl_tensor *x, int causal, tl_tensor **out_y);
 tl_status tl_log_softmax(tl_tensor *x, tl_tensor **out_y);
-/* Cross entropy in nats: the mean over targets that are not ignore of -log
-** softmax(logits)[target].
-**   logits [..,v]   targets [..] int32   loss: one number, 0 if all are ignored.   TL_EINVAL: a
-**   target outside 0..v-1 */
+/* Cross entropy in nats: the mean of -log softmax(logits)[target] over the targets that differ from
+** ignore; 0 if there are none. TL_EINVAL: a target is outside 0..v-1.
+**   logits [..,v]   targets [..] int32   loss: a scalar */
 tl_status tl_cross_entropy(tl_tensor *logits, tl_tensor *targets, int32_t ignore,
                            tl_tensor **out_loss);
-/* The same with logits = x w^T (+ bias or NULL), made and consumed a block of rows at a time:
-** they are never all stored.
-**   x [..,d]   w [v,d]   bias [v] */
+/* The same loss for logits = x w^T + bias, computed a block of rows at a time, so that the logits
+** are never all in memory.   x [..,d]   w [v,d]   bias [v] or NULL */
 tl_status tl_linear_cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor *targets,
                                   int32_t ignore, tl_tensor **out_loss);
 
 /* ---- Norms (over the last axis, of size d) --------------------------------------------------- */
 
-/* (x - mean)/sqrt(var + eps) weight + bias; weight, bias [d] or NULL */
+/* y = (x - mean) / sqrt(var + eps) weight + bias; weight, bias [d] or NULL (Ba et al. 2016) */
 tl_status tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps,
                         tl_tensor **out_y);
-/* x / sqrt(mean x^2 + eps) weight; weight [d] or NULL */
+/* y = x / sqrt(mean x^2 + eps) weight; weight [d] or NULL (Zhang & Sennrich 2019) */
 tl_status tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y);
-/* x / (||x||/sqrt d + eps): eps outside the root (TNN code); 0 -> 0 */
+/* y = x / (||x||/sqrt d + eps), eps outside the root as in TNN's code; 0 for x = 0 */
 tl_status tl_simple_rms_norm(tl_tensor *x, double eps, tl_tensor **out_y);
-/* weight x / max(||x||/sqrt d, eps); weight: one number; 0 -> 0 */
+/* y = weight x / max(||x||/sqrt d, eps); weight: a scalar; 0 for x = 0 */
 tl_status tl_scale_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y);
-/* Per channel over all other axes. training: batch statistics, and running <- (1-momentum)
-** running + momentum batch (unbiased variance, as PyTorch); else the running ones. weight, bias,
-** running_mean, running_var [d]. */
+/* Normalises each channel over all other axes: in training with the batch's statistics, which also
+** update running = (1-momentum) running + momentum batch (unbiased variance, as PyTorch); else with
+** the running ones. weight, bias, running_mean, running_var [d]. TL_EINVAL: training on fewer than
+** 2 rows. */
 tl_status tl_batch_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, tl_tensor *running_mean,
                         tl_tensor *running_var, int training, double momentum, double eps,
                         tl_tensor **out_y);
@@ -318,90 +325,93 @@ typedef enum tl_norm_kind {
 
 typedef struct tl_mlp_layer {
     tl_tensor *weight, *bias; /* [o,k], and [o] or NULL */
-    /* of the layer's input; the first layer has none */
+    /* the norm of the layer's input; TL_NORM_NONE in the first layer */
     tl_norm_kind norm;
     double eps;
     tl_tensor *norm_weight, *norm_bias; /* [k] or NULL: norm(x) weight + bias */
 } tl_mlp_layer;
 
-/* y = x_count by x_1 = x w^T + bias and x_l = act(norm(x_(l-1))) w^T + bias, to which with residual
-** all layers but the first and the last add x_(l-1): the relative position encoder (TNN, Sec. 3.2)
-** in one pass. Row r of y is multiplied by scale_r, e.g. a decay.
-**   x [p,k]   scale [p] or NULL   y [p,o of the last].   TL_EINVAL: count < 2, or scale wants a
-** gradient: it has none */
+/* Evaluates a multilayer perceptron in one pass, e.g. the relative position encoder of TNN, Sec.
+** 3.2: x_1 = x w^T + bias, x_l = act(norm(x_(l-1))) w^T + bias, and y = x_count. With residual, all
+** layers but the first and the last add x_(l-1). Row r of y is multiplied by scale_r, e.g. a decay.
+**   x [p,k]   scale [p] or NULL   y [p,o of the last layer]
+** TL_EINVAL: count < 2, or scale requires a gradient, which is not implemented. */
 tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_kind act,
                  int residual, tl_tensor *scale, tl_tensor **out_y);
 
 /* ---- Convolution and transforms -------------------------------------------------------------- */
 
-/* Depthwise: y[b,i,c] = sum over k of taps[k,c] x[b, i - (k - origin), c], zero outside 0..n-1.
-**   x, y [b,n,d]   taps [m,d]   origin: the tap of lag 0 (0: causal; m/2 rounded down: centred) */
+/* Depthwise convolution: y[b,i,c] = sum over k of taps[k,c] x[b, i - (k - origin), c], where x is
+** zero outside 0..n-1.
+**   x, y [b,n,d]   taps [m,d]   origin: the tap of lag 0 (0: causal; m/2 rounded down: centred)
+** TL_EINVAL: origin is not the index of a tap. */
 tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin, tl_tensor **out_y);
 
-/* Discrete Fourier transforms along one axis; a complex tensor has a last axis of size 2 (real,
-** imaginary) that does not count as an axis here. Unscaled forward, 1/n inverse. TL_EBACKEND if
-** no loaded backend provides transforms.
-**   fft, ifft: complex n -> complex n     rfft: real n -> complex n/2+1     irfft: complex n/2+1
-**   -> real n */
+/* Discrete Fourier transforms along one axis, unscaled forward and scaled by 1/n inverse. A complex
+** tensor has a last axis of size 2 (real, imaginary), which does not count as an axis here.
+**   tl_fft: complex n -> complex n   tl_rfft: real n -> complex n/2+1   tl_irfft: the reverse
+** TL_EBACKEND: no loaded backend provides transforms. */
 tl_status tl_fft(tl_tensor *x, int axis, int inverse, tl_tensor **out_y);
 tl_status tl_rfft(tl_tensor *x, int axis, tl_tensor **out_y);
 tl_status tl_irfft(tl_tensor *x, int axis, int64_t n, tl_tensor **out_y);
 
 /* ---- Linear algebra (for analysis: no gradients; LAPACK in float64) -------------------------- */
 
-/* a = u diag(s) v, s from large to small.   a [m,n]   u [m,k]   s [k]   v [k,n], k = min(m,n).
-** out_u and out_v may both be NULL. TL_EINVAL: a is not finite */
+/* a = u diag(s) v with s from large to small.   a [m,n]   u [m,k]   s [k]   v [k,n], k = min(m,n).
+** out_u and out_v may both be NULL. TL_EINVAL: a is not finite. */
 tl_status tl_svd(tl_tensor *a, tl_tensor **out_u, tl_tensor **out_s, tl_tensor **out_v);
-/* x with a x = b.   a [n,n]   b, x [n,m].   TL_EINVAL: a is singular, or not finite */
+/* Solves a x = b.   a [n,n]   b, x [n,m].   TL_EINVAL: a is singular or not finite. */
 tl_status tl_solve(tl_tensor *a, tl_tensor *b, tl_tensor **out_x);
 
 /* ---- Random streams -------------------------------------------------------------------------- */
-/* Philox4x32-10 (Salmon et al. 2011): number i of a stream depends on (seed, purpose, i) alone,
-** so a stream is resumed by storing two numbers and gives the same values for any thread count.
-** One stream per purpose. */
+/* Philox4x32-10 (Salmon et al. 2011): number i of a stream depends on (seed, purpose, i) alone.
+** A stream is therefore resumed from two stored numbers and gives the same values for any number
+** of threads. Use one stream per purpose. */
 
 typedef struct tl_stream {
     uint64_t key;    /* from seed and purpose */
     uint64_t offset; /* 128-bit blocks used so far */
 } tl_stream;
 
-tl_stream tl_stream_new(uint64_t seed, const char *purpose); /* e.g. "init", "dropout", "data" */
+tl_stream tl_stream_new(uint64_t seed, const char *purpose); /* purpose: e.g. "init", "dropout" */
 uint32_t tl_random_u32(tl_stream *s);
 double tl_random_unit(tl_stream *s);                  /* [0,1), 53 bits */
 int64_t tl_random_below(tl_stream *s, int64_t bound); /* 0..bound-1, unbiased; bound >= 1 */
-/* fills a float32 tensor */
+/* Fill a float32 tensor with independent draws. */
 tl_status tl_random_uniform(tl_tensor *t, tl_stream *s, double low, double high);
 tl_status tl_random_normal(tl_tensor *t, tl_stream *s, double mean, double deviation);
-/* fills int32 [n] with 0..n-1 shuffled */
+/* Fills the int32 tensor t [n] with a random permutation of 0..n-1. */
 tl_status tl_random_permutation(tl_tensor *t, tl_stream *s);
-/* y = x keep / (1-p), keep ~ Bernoulli(1-p); no mask is stored, backward draws it again. 0 <= p
-** < 1. */
+/* y = x keep / (1-p) with keep ~ Bernoulli(1-p). No mask is stored: backward draws it again.
+** TL_EINVAL: p is not in [0,1). */
 tl_status tl_dropout(tl_tensor *x, double p, tl_stream *s, tl_tensor **out_y);
-/* One draw from softmax(logits / temperature) of logits [v], among the top_k largest (0: all).
-** temperature 0: argmax. */
+/* Draws one id from softmax(logits / temperature) of logits [v], among the top_k largest (0:
+** all). Temperature 0 takes the largest. TL_EINVAL: temperature or top_k is negative, or the
+** logits contain a NaN or have an infinite maximum. */
 tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_stream *s,
                     int32_t *out_id);
 
 /* ---- Graphs ---------------------------------------------------------------------------------- */
-/* What a card is asked to do, captured once and done again as a whole: a CUDA graph. */
+/* CUDA graphs: a sequence of kernel launches that is captured once and replayed as a whole. */
 
 typedef struct tl_graph tl_graph;
 
-/* Whether ctx's device can capture now: the CPU cannot, and no device while a profile counts the
-** kernels one by one. */
+/* Returns whether ctx's device can capture now. The CPU cannot, and no device can during a
+** profile, which counts kernels one by one. */
 int tl_has_graphs(const tl_ctx *ctx);
-/* From here to tl_graph_end, or tl_graph_free, which gives up, operators are captured, not run; one
-** that needs a tensor on the CPU is TL_EDEVICE. streams, of different keys, are those that they may
-** draw from; borrowed until then, and where they were afterwards. TL_EDEVICE: the device has no
-** graphs. TL_EINVAL: one is being captured, or a stream is given twice. */
+/* Begins a capture. Until tl_graph_end, or tl_graph_free, which gives up, operators are captured
+** and not run; one that needs a tensor on the CPU returns TL_EDEVICE. streams, of different keys,
+** are the random streams that they may draw from; they are borrowed until the end, and then as
+** before. TL_EDEVICE: the device has no graphs. TL_EINVAL: a capture is in progress, or a stream is
+** given twice. */
 tl_status tl_graph_begin(tl_ctx *ctx, tl_stream *const *streams, int count, tl_graph **out_g);
-/* results: the tensors made that are read afterwards; each run writes them. The others never have
-** values. After a failure g is good for tl_graph_free only. */
+/* Ends the capture. results are the captured tensors that the caller reads later; every replay
+** writes them, and no other captured tensor ever has values. After a failure, only tl_graph_free
+** may be called on g. */
 tl_status tl_graph_end(tl_graph *g, tl_tensor *const *results, int count);
-/* Runs what was captured, from what its tensors hold now and with the next numbers of the streams,
-** given in the same order. *out_ran 0: nothing was done, for a tensor has moved or a stream has
-** another key; capture it again. TL_EINVAL: the capture had another number of streams, or one is
-** going on. */
+/* Replays the graph with the current contents of its tensors and the next numbers of the streams,
+** in the order of the capture. *out_ran 0: nothing ran, because a tensor has moved or a stream has
+** another key; capture again. TL_EINVAL: another number of streams, or a capture is in progress. */
 tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *out_ran);
 void tl_graph_free(tl_graph *g);
 
@@ -410,7 +420,7 @@ void tl_graph_free(tl_graph *g);
 typedef enum tl_adam_kind {
     TL_ADAM,  /* weight decay added to the gradient (coupled; Kingma & Ba with L2) */
     TL_ADAMW, /* p -= lr wd p, then the step (Loshchilov & Hutter); PyTorch's AdamW */
-    TL_ADAM_FAIRSEQ /* as ADAMW, but p -= lr sqrt(c2)/c1 m / (sqrt(v) + eps); fairseq's "adam" */
+    TL_ADAM_FAIRSEQ /* as TL_ADAMW with p -= lr sqrt(c2)/c1 m / (sqrt(v) + eps); fairseq's "adam" */
 } tl_adam_kind;
 
 typedef struct tl_adam_options {
@@ -419,237 +429,252 @@ typedef struct tl_adam_options {
     int64_t step; /* 1 for the first update */
 } tl_adam_options;
 
-/* One update of params[i] from its gradient times grad_scale, g, with moments m[i], v[i] of its
-** shape: m = beta1 m + (1-beta1) g, v = beta2 v + (1-beta2) g^2, c1 = 1-beta1^step, c2 likewise,
-** p -= lr (m/c1) / (sqrt(v/c2) + eps). A parameter without a gradient is left alone. No tensor is
-** given twice. */
+/* Updates each params[i] with g, its gradient times grad_scale, and moments m[i], v[i] of its
+** shape: m = beta1 m + (1-beta1) g, v = beta2 v + (1-beta2) g^2, p -= lr (m/c1) / (sqrt(v/c2) +
+** eps) with c1 = 1-beta1^step and c2 = 1-beta2^step. Parameters without a gradient stay as they
+** are. No tensor may be given twice. TL_EINVAL: the kind, the step or a beta is out of range. */
 tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
                        int count, const tl_adam_options *opt, double grad_scale);
-/* buf[i]: momentum buffers or NULL when momentum is 0.
-** g += wd p; buf = momentum buf + g; p -= lr (buf or g). No tensor is given twice. */
+/* Updates each params[i] with g, its gradient times grad_scale: g += weight_decay p, buf =
+** momentum buf + g, p -= lr buf. Without momentum, p -= lr g and buf may be NULL. No tensor may
+** be given twice. TL_EINVAL: there is momentum without buffers. */
 tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count, double lr,
                       double momentum, double weight_decay, double grad_scale);
-/* sqrt of the sum over params of |grad|^2, in float64, in an order that depends on shapes only.
-** On a card it waits for one number. */
+/* Computes the square root of the sum of all |grad|^2 in float64, in an order that depends on
+** the shapes only. On a GPU it waits for the result, one number. */
 tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_norm);
 
 /* ---- Toeplitz neural operators --------------------------------------------------------------- */
-/* An encoder gives coefficients at the points that a backend names; the backend mixes tokens
-** with them (DESIGN.md). Time-domain backends take lags: causal 0..n-1, row k is lag k; else
-** -(n-1)..n-1, row n-1 is lag 0. */
+/* An encoder computes coefficients at the points that a backend names, and the backend mixes
+** tokens with them. Time-domain backends ask for lags: causal 0..n-1, where row k is lag k;
+** otherwise -(n-1)..n-1, where row n-1 is lag 0. */
 
-/* a backend, its options and its plan for one (n, d, causal); belongs to the context */
+/* A backend, its options and its plan for one (n, d, causal). It belongs to the context. */
 typedef struct tl_tno tl_tno;
 
-/* options: "key=value" strings ended by NULL, or NULL for defaults; checked against the
-** backend's table. TL_EBACKEND: no such backend (the message lists those present), or it does
-** not take this problem (and why). TL_EINVAL: an option unknown, of the wrong type or out of
-** range. n, d >= 1.
-** Backend "auto" is that of rac, fft and matrix which is quickest at the problem: measured once and
-** remembered in the folder of tuning results. */
+/* Plans the operator for n, d >= 1. options are "key=value" strings ended by NULL (NULL: defaults),
+** checked against the backend's table. Backend "auto" is the fastest of rac, fft and matrix,
+** measured once and remembered in the folder of tuning results. TL_EBACKEND: no such backend (the
+** message lists those loaded), or it refuses the problem (and why). TL_EINVAL: an option is
+** unknown, of the wrong type or out of range. */
 tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int causal,
                      const char *const *options, tl_tno **out_tno);
 void tl_tno_free(tl_tno *tno);
-/* [p] float32: where to evaluate the encoder */
+/* the points at which to evaluate the encoder, [p] float32 */
 tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points);
 /* numbers per point and channel: 1 or 2 */
 int tl_tno_width(const tl_tno *tno);
-/* its name; what "auto" chose */
+/* the backend's name; for "auto", the one it chose */
 const char *tl_tno_chosen(const tl_tno *tno);
-/* "lag", "warp" or "frequency": what a point is */
+/* the meaning of a point: "lag", "warp" or "frequency" */
 const char *tl_tno_domain(const tl_tno *tno);
-/* what the backend warns of, or NULL; as long as tno lives */
+/* the backend's warning about this problem, or NULL; tno owns the text */
 const char *tl_tno_warning(const tl_tno *tno);
-/* the backend's own parameters */
+/* The learnable parameters that the backend itself has. */
 int tl_tno_param_count(const tl_tno *tno);
 tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
                        int64_t out_dims[TL_MAXDIMS], const char **out_init);
-/* y = T(coef, params) x per channel (TNN, Eq. 4).   coef [p, width d]   x, y [b,n,d] */
+/* y[b,i,c] = sum over j of T_c[i,j] x[b,j,c] with T given by coef and params (TNN, Eq. 4).
+**   coef [p, width d]   x, y [b,n,d] */
 tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                        tl_tensor **out_y);
-/* The same for several calls in which coef and params do not change: *kept is what the backend
-** makes of them. NULL at first, then owned by the caller, and coef may be NULL; NULL still: this
-** one keeps nothing. */
+/* Does the same for several calls in which coef and params do not change. *kept is the cache of
+** what the backend computes from them: NULL before the first call and then owned by the caller, who
+** may pass coef as NULL from the second call on. It stays NULL if the backend caches nothing. */
 tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                              tl_tensor **kept, tl_tensor **out_y);
-/* T [d,n,n], no gradient */
+/* Returns the dense matrices T [d,n,n], without gradients. */
 tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor **out_t);
 
-/* coef_k <- coef_k gamma^|k| (TNN, Eq. 8).   coef [p,d]   lags [p]   gamma [d] or one number,
-** each in (0,1], or TL_EINVAL, on a card when something is next read; gradients to coef, and to
-** gamma if it wants one. */
+/* coef_k gamma^|k|, the exponential decay of coefficients (TNN, Eq. 8). Gradients flow to coef, and
+** to gamma if it requires one.
+**   coef [p,d]   lags [p]   gamma [d] or a scalar, in (0,1]
+** TL_EINVAL: gamma is out of range; on a GPU the next read reports it. */
 tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor **out_coef);
 
 /* ---- Recurrences: a causal Toeplitz operator one position at a time -------------------------- */
-/*   y_i = sum over 0 <= k < lags of gamma^k t_k x_(i-k),   x_i = 0 for i < 0
-** A ring keeps the last lags inputs and sums them directly. ETSC keeps complex modes, half of them
-** by symmetry; etsc.c derives both forms. The exact one equals the ring to rounding, however many
-** positions there are, and keeps inputs too unless the decay hides them; the published one is that
-** sum for the first lags positions only: at lag `lags` it answers -gamma^lags times the sum of t,
-** and so on periodically. */
+/* y_i = sum over 0 <= k < lags of gamma^k t_k x_(i-k),   x_i = 0 for i < 0
+** The ring stores the last `lags` inputs and sums them directly. ETSC stores complex modes, half of
+** them by symmetry; etsc.c derives both forms. The exact form equals the ring up to rounding for
+** any number of positions; it stores past inputs too, unless the decay makes them negligible. The
+** published form equals that sum for the first `lags` positions only: at lag `lags` its kernel is
+** -gamma^lags times the sum of t, and it repeats periodically from there. */
 typedef enum tl_recurrence_kind { TL_RING, TL_ETSC_EXACT, TL_ETSC_PUBLISHED } tl_recurrence_kind;
 
-/* the kernel and the state of b sequences; belongs to the context */
+/* The kernel of the recurrence and the state of b sequences. It belongs to the context. */
 typedef struct tl_recurrence tl_recurrence;
 
-/* t [lags,d], lags and d >= 1: coefficients without decay   gamma [d], one number, or NULL for 1;
-** in (0,1]. ETSC needs transforms (see tl_fft). */
+/* Creates a recurrence from coefficients without decay.
+**   t [lags,d], lags and d >= 1   gamma [d], a scalar, or NULL for 1; in (0,1]
+** TL_EBACKEND: ETSC needs transforms (see tl_fft). TL_EINVAL: gamma is out of range. */
 tl_status tl_recurrence_new(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind kind, int64_t b,
                             tl_recurrence **out_r);
 void tl_recurrence_free(tl_recurrence *r);
-/* The next position, x [b,d], or the next n, x [b,n,d]. y, of x's shape, is written; it may be x.
-** Nothing is allocated, and nothing recorded. */
+/* Consumes the next position, x [b,d], or the next n positions, x [b,n,d], and writes y, which
+** has x's shape and may be x. It allocates nothing and records nothing. */
 tl_status tl_recurrence_step(tl_recurrence *r, tl_tensor *x, tl_tensor *y);
-void tl_recurrence_reset(tl_recurrence *r); /* to before the first position */
+void tl_recurrence_reset(tl_recurrence *r); /* returns to the state before the first position */
 
 typedef struct tl_recurrence_size {
     tl_recurrence_kind kind;
     int64_t b, d, lags;
-    int64_t modes, period;             /* complex modes kept, and m of their angles; ring: 0 */
-    size_t state_bytes, kernel_bytes;  /* of all sequences; of what they share */
+    /* complex modes stored; the m in their angles; 0 for the ring */
+    int64_t modes, period;
+    size_t state_bytes, kernel_bytes;  /* of all sequences; of the kernel that they share */
 } tl_recurrence_size;
 
 tl_recurrence_size tl_recurrence_sizes(const tl_recurrence *r);
-/* The modes of ETSC: u <- lambda u + b x (exact form: b (x_i - decay^period x_(i-period))),
-** y = the real part of the sum of u, where a mode that is not real counts twice. Row j is mode j,
-** or j + 1 in the published form.   b, lambda [modes,d,2]   decay [d]: |lambda| */
+/* Returns the modes of ETSC, with which u = lambda u + b x (exact form: b (x_i - decay^period
+** x_(i-period))) and y is the real part of the sum of u, where a mode that is not real counts
+** twice. Row j is mode j, or mode j + 1 in the published form.
+**   b, lambda [modes,d,2]   decay [d]: |lambda| */
 tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tensor **out_lambda,
                               tl_tensor **out_decay);
-/* The recurrence that has these modes. TL_EINVAL: they cannot be of kind, lags and period */
+/* Creates a recurrence from its modes. TL_EINVAL: that kind, lags and period have no such modes. */
 tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_kind kind,
                                  int64_t lags, int64_t period, int64_t sequences,
                                  tl_recurrence **out_r);
 
 /* ---- Backends -------------------------------------------------------------------------------- */
 
-/* Loading. tl_ctx_new looks in the build or install folder and then in TOEPLAB_BACKENDS (folders
-** separated by ':'). A file that cannot be used is remembered with its reason and is no error:
-** tl_backend_problem tells. */
-/* TL_EBACKEND with dlerror's text or the ABI numbers */
+/* tl_ctx_new loads backends from the build or installation folder and then from the folders in
+** TOEPLAB_BACKENDS, separated by ':'. A file that cannot be used is no error; tl_backend_problem
+** reports it. */
+
+/* Loads one plugin. TL_EBACKEND: the message contains dlerror's text or the ABI numbers. */
 tl_status tl_backend_load(tl_ctx *ctx, const char *path);
 int tl_backend_count(const tl_ctx *ctx);
 const char *tl_backend_name(const tl_ctx *ctx, int i);
 const char *tl_backend_summary(const tl_ctx *ctx, int i);
 const char *tl_backend_path(const tl_ctx *ctx, int i);
 int tl_backend_problem_count(const tl_ctx *ctx);
-const char *tl_backend_problem(const tl_ctx *ctx, int i); /* "PATH: why" */
-/* The folder for tuning results, downloads and tokens: TOEPLAB_CACHE, else $XDG_CACHE_HOME/toeplab,
-** else ~/.cache/toeplab. NULL if TOEPLAB_CACHE is empty or the folder cannot be made. */
+const char *tl_backend_problem(const tl_ctx *ctx, int i); /* e.g. "PATH: why" */
+/* The folder for tuning results, downloads and tokens: $TOEPLAB_CACHE, else
+** $XDG_CACHE_HOME/toeplab, else ~/.cache/toeplab; NULL if TOEPLAB_CACHE is empty or the folder
+** cannot be created. */
 const char *tl_cache_dir(const tl_ctx *ctx);
-/* Option j of backend i: 0 and nothing written when there is none. All strings borrowed. */
+/* Reports option j of backend i; the backend owns the strings. Returns 0 if there is none. */
 int tl_backend_option(const tl_ctx *ctx, int i, int j, const char **out_name, const char **out_type,
                       const char **out_default, const char **out_range, const char **out_help);
 
 /* ---- Text ------------------------------------------------------------------------------------ */
 
-typedef struct tl_vocab tl_vocab; /* token strings by id, and how a text becomes tokens */
+typedef struct tl_vocab tl_vocab; /* A vocabulary maps ids to token strings and texts to ids. */
 
-tl_status tl_vocab_bytes(tl_ctx *ctx, tl_vocab **out_v); /* 256 tokens, id = byte */
-/* The distinct UTF-8 characters of text in code point order. TL_EINVAL names the offset of a
-** byte that is not UTF-8. */
+tl_status tl_vocab_bytes(tl_ctx *ctx, tl_vocab **out_v); /* 256 tokens; a byte is its own id */
+/* The tokens are the distinct UTF-8 characters of text in code point order. TL_EINVAL: text is
+** not UTF-8; the message names the offset. */
 tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab **out_v);
-/* GPT-2's byte pair encoding from its files: merges is vocab.bpe or what tl_bpe_train wrote;
-** encoder is encoder.json, NULL: ids are 0..255 for the bytes in GPT-2's order, then one per merge;
-** dictionary is fairseq's dict.txt or NULL: ids are its rows, each line of a text is stripped of
-** white space and ended by </s>, and the size is a multiple of 8 (50264 for GPT-2's files). Without
-** dictionary, any bytes survive encoding and decoding. TL_ECORRUPT names the file and the line. */
+/* Reads GPT-2's byte pair encoding from its files. merges is vocab.bpe or a file that
+** tl_bpe_train wrote. encoder is encoder.json; if NULL, ids are 0..255 for the bytes in GPT-2's
+** order, then one per merge. dictionary is fairseq's dict.txt or NULL: with it, ids are its
+** rows, each line of a text is stripped of white space and ended by </s>, and the size is a
+** multiple of 8 (50264 for GPT-2's files). Without it, encoding and decoding preserve any bytes.
+** TL_ECORRUPT: a file is damaged; the message names the file and the line. */
 tl_status tl_vocab_bpe(tl_ctx *ctx, const char *merges, const char *encoder,
                        const char *dictionary, tl_vocab **out_v);
 void tl_vocab_free(tl_vocab *v);
 int32_t tl_vocab_size(const tl_vocab *v);
-int32_t tl_vocab_eos(const tl_vocab *v); /* the token that ends a line; -1: there is none */
-/* the bytes that id decodes to, borrowed; NULL if out of range */
+int32_t tl_vocab_eos(const tl_vocab *v); /* the token that ends a line, or -1 */
+/* Returns the bytes that id decodes to, which v owns; NULL if id is out of range. */
 const char *tl_vocab_token(const tl_vocab *v, int32_t id, size_t *out_bytes);
-/* text -> ids [n]. TL_ENOTFOUND names the first character that the vocabulary lacks, and where
-** it is. */
+/* Encodes text as ids [n]. TL_ENOTFOUND: the vocabulary lacks a character; the message names the
+** first such character and its offset. */
 tl_status tl_vocab_encode(tl_vocab *v, const char *text, size_t bytes, tl_tensor **out_ids);
 
-/* The same for a text that comes in parts, cut anywhere: only the ids are kept. */
+/* An encoder does the same for a text that arrives in parts, split anywhere. It stores only ids. */
 typedef struct tl_encoder tl_encoder;
 
 tl_status tl_encoder_new(tl_vocab *v, tl_encoder **out_e); /* keeps v alive */
 tl_status tl_encoder_feed(tl_encoder *e, const char *text, size_t bytes);
-int64_t tl_encoder_count(const tl_encoder *e); /* ids so far */
-tl_status tl_encoder_finish(tl_encoder *e, tl_tensor **out_ids); /* ends the text; once */
+int64_t tl_encoder_count(const tl_encoder *e); /* number of ids so far */
+tl_status tl_encoder_finish(tl_encoder *e, tl_tensor **out_ids); /* ends the text; call it once */
 void tl_encoder_free(tl_encoder *e);
 
-/* What a vocabulary is made from: the distinct words of a text (between spaces and line ends) or
-** the pieces inside which GPT-2 merges bytes, and their counts. The text comes in parts. */
+/* A counter counts what a vocabulary is built from: the distinct words of a text, separated by
+** spaces and line ends, or the pieces in which GPT-2 merges bytes. The text arrives in parts. */
 typedef struct tl_counter tl_counter;
 typedef enum tl_counter_kind { TL_COUNT_WORDS, TL_COUNT_PIECES } tl_counter_kind;
 
 tl_status tl_counter_new(tl_ctx *ctx, tl_counter_kind kind, tl_counter **out_c);
 tl_status tl_counter_feed(tl_counter *c, const char *text, size_t bytes);
-int32_t tl_counter_size(const tl_counter *c); /* distinct ones so far */
+int32_t tl_counter_size(const tl_counter *c); /* number of distinct entries so far */
 void tl_counter_free(tl_counter *c);
-/* The counted words, most frequent first, with <eos> for each end of a line and <unk>, which other
-** words become. Decodes to lines as WikiText's: " word word \n". The text is at its end. */
+/* Ends the text and returns the vocabulary of the counted words, most frequent first, followed
+** by <eos> for the end of a line and <unk> for unknown words, unless the text has them. Decoded
+** lines look like WikiText's: " word word \n". */
 tl_status tl_vocab_words(tl_counter *c, tl_vocab **out_v);
-/* Learns byte pairs until there are size tokens, the 256 bytes among them, and writes the merges to
-** path as tl_vocab_bpe reads them. TL_EINVAL: the text does not give as many. */
+/* Ends the text, learns byte pairs until there are size tokens including the 256 bytes (Sennrich et
+** al. 2016), and writes the merges to path for tl_vocab_bpe. TL_EINVAL: the text yields fewer. */
 tl_status tl_bpe_train(tl_counter *c, int32_t size, const char *path);
 
-/* The characters of text that it has at least least times, most frequent first, after <pad>, <unk>
-** and <eos>, which are 0, 1, 2; other characters become <unk>. TL_EINVAL: a byte is not UTF-8 */
+/* The tokens are <pad>, <unk> and <eos>, with ids 0, 1, 2, and then the characters that occur in
+** text at least `least` times, most frequent first. Other characters encode as <unk>. TL_EINVAL:
+** text is not UTF-8. */
 tl_status tl_vocab_frequent(tl_ctx *ctx, const char *text, size_t bytes, int64_t least,
                             tl_vocab **out_v);
 
-/* rows[i] = ids[starts[i] .. starts[i]+n-1].   ids [t] int32   starts [b] int32   rows [b,n].
-** TL_EINVAL: outside ids */
+/* rows[i] = ids[starts[i] .. starts[i]+n-1]   ids [t] int32   starts [b] int32   rows [b,n]
+** TL_EINVAL: a window reaches outside ids. */
 tl_status tl_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **out_rows);
-/* Sequence k is ids[starts[k] .. starts[k+1]-1]. Row i is sequence index[i], cut so that it and end
-** (unless that is negative) fit into n, then pads; lengths[i] counts what is not padding.
-**   ids [t]   starts [k+1]   index [b], all int32   rows [b,n]   lengths [b].   TL_EINVAL: out of
-**   range */
+/* Makes a padded batch. Sequence k is ids[starts[k] .. starts[k+1]-1]. Row i is sequence index[i],
+** cut so that it and the token end (none if negative) fit into n, and filled up with pad;
+** lengths[i] counts the tokens before the padding.
+**   ids [t]   starts [k+1]   index [b], all int32   rows [b,n]   lengths [b]
+** TL_EINVAL: starts or index is out of range. */
 tl_status tl_padded(tl_tensor *ids, tl_tensor *starts, tl_tensor *index, int64_t n, int32_t end,
                     int32_t pad, tl_tensor **out_rows, tl_tensor **out_lengths);
-/* Bits per token that an interpolated Witten-Bell model of the given order (1: unigram), trained
-** on train [t], gives test, each token predicted from those before it (the last of train
-** included). v: vocabulary size; order 0 is uniform 1/v. */
+/* Computes the bits per token of an interpolated Witten-Bell model on test, trained on train. order
+** 1 is a unigram, order 0 the uniform distribution 1/v; v is the size of the vocabulary. The last
+** tokens of train are the context of the first of test.
+**   train, test [t] int32
+** TL_EINVAL: an id is outside 0..v-1, order is out of range, or test is empty. */
 tl_status tl_ngram_bits(tl_tensor *train, tl_tensor *test, int order, int32_t v, double *out_bits);
 
 /* ---- ListOps --------------------------------------------------------------------------------- */
-/* Nested lists of digits under MIN, MAX, MED (the median, rounded down) and SM (the sum modulo 10),
-** as "( ( ( [MAX 2 ) 9 ) ] )"; the parentheses say nothing. Tokens are 3..12 for the digits, 13..16
-** for [MIN [MAX [MED [SM and 17 for ], which may also be written X; 0..2 are left to padding. */
+/* Nested lists of digits under MIN, MAX, MED (the median, rounded down) and SM (the sum modulo
+** 10), written as "( ( ( [MAX 2 ) 9 ) ] )" with parentheses that carry no information. Tokens
+** are 3..12 for the digits, 13..16 for [MIN [MAX [MED [SM, and 17 for ], which a text may also
+** write as X; ids 0..2 are free for padding. */
 
 #define TL_LISTOPS_TOKENS 18
 
 typedef struct tl_listops {
     uint64_t seed;
     int64_t count;
-    int64_t min_length, max_length; /* in tokens, both included; Long Range Arena: 501, 1999 */
-    int max_depth, max_args;        /* published: 10, 10 */
+    int64_t min_length, max_length; /* in tokens, inclusive; Long Range Arena: 501, 1999 */
+    int max_depth, max_args;        /* Long Range Arena: 10, 10 */
 } tl_listops;
 
-/* Distinct expressions as Long Range Arena's generator draws them: count of them one after another
-** in ids [t], number i from starts[i] to before starts[i+1], and their values. Those of a smaller
-** count are the first of a larger.   starts [count+1]   answers [count], all int32.   TL_EINVAL:
-** out of range, or there are not as many */
+/* Draws count distinct expressions by the rules of Long Range Arena's generator. Expression i is
+** ids[starts[i] .. starts[i+1]-1], and answers[i] is its value. A smaller count gives the first
+** expressions of a larger one.
+**   ids [t]   starts [count+1]   answers [count], all int32
+** TL_EINVAL: an option is out of range, or too few distinct expressions exist. */
 tl_status tl_listops_draw(tl_ctx *ctx, const tl_listops *o, tl_tensor **out_ids,
                           tl_tensor **out_starts, tl_tensor **out_answers);
-/* The tokens of one expression. TL_EINVAL: it is none, and where */
+/* The tokens of one expression. TL_EINVAL: text is no expression; the message says where. */
 tl_status tl_listops_parse(tl_ctx *ctx, const char *text, size_t bytes, tl_tensor **out_ids);
-/* The value of the expression ids[first .. first+n-1]. TL_EINVAL: it is none */
+/* Evaluates the expression ids[first .. first+n-1]. TL_EINVAL: it is not an expression. */
 tl_status tl_listops_value(const tl_tensor *ids, int64_t first, int64_t n, int *out_value);
-/* Writes it as a text, at most size bytes, without a NUL; *out_bytes is how long it is. */
+/* Writes it as text of at most size bytes, without a NUL; *out_bytes is the full length. */
 tl_status tl_listops_text(const tl_tensor *ids, int64_t first, int64_t n, char *text, size_t size,
                           size_t *out_bytes);
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-/* Makes a folder and those above it that are missing (mkdir -p). On failure errno tells why, here
-** and for tl_file_write. */
+/* Creates a folder and its missing parents (mkdir -p). After a failure of this function or of
+** tl_file_write, errno holds the cause. */
 tl_status tl_file_folders(tl_ctx *ctx, const char *folder);
-/* What was created, renamed and removed in a folder is on the disk when this returns. */
+/* Syncs a folder, so that files created, renamed or removed in it survive a power failure. */
 tl_status tl_file_sync_folder(tl_ctx *ctx, const char *folder);
-/* data becomes the whole content of path: written to a temporary name in the same folder, synced,
-** renamed to path, folder synced; so path holds the old or the new content, whole. On failure it
-** holds the old one, unless it was the folder that could not be synced: then the new one, which a
-** loss of power may undo. Nothing else is left behind. TL_ENOSPC: no room for twice its size. */
+/* Replaces the content of path atomically: writes a temporary file beside it, syncs, renames it and
+** syncs the folder. On failure path holds its old content, unless only the sync of the folder
+** failed: then the new one, which a power failure may undo. TL_ENOSPC: less than twice the size is
+** free. */
 tl_status tl_file_write(tl_ctx *ctx, const char *path, const void *data, size_t bytes);
 
-/* SHA-256 as 64 hex digits and a NUL. */
+/* Writes the SHA-256 as 64 hexadecimal digits and a NUL. */
 void tl_sha256(const void *data, size_t bytes, char out_hex[65]);
 tl_status tl_sha256_file(tl_ctx *ctx, const char *path, char out_hex[65]);
 
@@ -661,32 +686,34 @@ typedef struct tl_attr {
     const char *s;
 } tl_attr;
 
-/* Writes a new HDF5 file with one dataset per tensor (names may hold '/') and attributes on its
-** root, as tl_file_write does. Large datasets carry a Fletcher32 checksum. */
+/* Writes an HDF5 file with one dataset per tensor (names may contain '/') and attributes on its
+** root group, atomically as tl_file_write does. Large datasets carry a Fletcher32 checksum. */
 tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *const *names,
                       tl_tensor *const *tensors, int attr_count, const tl_attr *attrs);
 
-/* an HDF5 file open for reading; nothing of it is kept after tl_h5_close */
+/* An HDF5 file open for reading. Strings that it returns are invalid after tl_h5_close. */
 typedef struct tl_h5 tl_h5;
 
-/* TL_ENOTFOUND, TL_ECORRUPT */
+/* Opens path. TL_ENOTFOUND: there is no such file. TL_ECORRUPT: it is not a valid HDF5 file. */
 tl_status tl_h5_open(tl_ctx *ctx, const char *path, tl_h5 **out_file);
 void tl_h5_close(tl_h5 *file);
-/* Child i of group in name order: its name (valid until the next call) and 'g' group, 'd' dataset
-** or '?' (a link to nothing, or a named type: tl_h5_read cannot read it). TL_ENOTFOUND: no more.
-** TL_EINVAL: there is no such group */
+/* Reports child i of a group in name order: its name (valid until the next call) and its kind,
+** 'g' for a group, 'd' for a dataset or '?' for what tl_h5_read cannot read (a dangling link, a
+** named type). TL_ENOTFOUND: there is no child i. TL_EINVAL: there is no such group. */
 tl_status tl_h5_child(tl_h5 *file, const char *group, int64_t i, const char **out_name,
                       char *out_kind);
-/* Attribute i of object in name order; strings valid until the next call. Booleans read as
-** integers. TL_ENOTFOUND: no more. TL_EINVAL: there is no such object */
+/* Reports attribute i of an object in name order; strings are valid until the next call, and
+** booleans are returned as integers. TL_ENOTFOUND: there is no attribute i. TL_EINVAL: there is
+** no such object. */
 tl_status tl_h5_attr(tl_h5 *file, const char *object, int64_t i, tl_attr *out_attr);
-/* A dataset of floats (any width) as float32, of integers as int32. TL_ENOTFOUND, TL_ECORRUPT */
+/* Reads a dataset of floats of any width as float32, or of integers as int32. TL_ENOTFOUND:
+** there is no such dataset. TL_ECORRUPT: it is damaged. */
 tl_status tl_h5_read(tl_h5 *file, const char *name, tl_tensor **out_t);
 
 /* ---- The store of runs ----------------------------------------------------------------------- */
-/* One SQLite file, runs.db, in a results folder. The schema and its public views (v_trials,
-** v_metrics, v_last, v_artifacts) are in core/schema.sql; PRAGMA user_version numbers it. One
-** writer at a time, held by a lock file. */
+/* The store is one SQLite file, runs.db, in a results folder. core/store/schema.sql defines the
+** schema and its public views (v_trials, v_metrics, v_last, v_artifacts); PRAGMA user_version is
+** its version. A lock file admits one writer at a time. */
 
 typedef struct tl_store tl_store;
 
@@ -697,29 +724,31 @@ typedef struct tl_value { /* an SQL value */
     int64_t i;
     double f;
     const char *s;
-    size_t bytes; /* of s */
+    size_t bytes; /* length of s */
 } tl_value;
 
-/* ASK opens for reading and runs a user's own SQL, which may take any time. WRITE makes the folder
-** and the file if need be, takes the lock and migrates an older schema (after a backup).
-** TL_ELOCKED: another process writes there (its pid is in the message). TL_ECORRUPT: a schema that
-** is newer or not ours, links in there. */
+/* Opens the store in folder. TL_STORE_ASK reads, and runs a user's SQL, which may take any time.
+** TL_STORE_WRITE creates folder and file if needed, takes the lock, and upgrades an older schema
+** after a backup. TL_ENOTFOUND: there is no store. TL_ELOCKED: another process writes; the message
+** has its pid. TL_ECORRUPT: the schema is newer than this library or not Toeplab's, or there are
+** links. */
 tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_store **out_store);
-/* TL_ECORRUPT: one of the files that every results folder has is a link, or no file. */
+/* TL_ECORRUPT: one of the files that every results folder has is a link or not a regular file. */
 tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder);
-void tl_store_close(tl_store *store); /* commits nothing: an open transaction is rolled back */
-/* Runs one statement with its ? parameters; each row is handed to row (may be NULL), which
-** returns 0 to go on. Strings given to row are valid during the call. */
+void tl_store_close(tl_store *store); /* rolls back an open transaction */
+/* Runs one SQL statement with count values for its ? parameters and passes each row to row (may
+** be NULL), which returns 0 to continue. Strings passed to row are valid during the call only.
+** TL_EINVAL: sql is not one valid statement, or count does not match. */
 typedef int (*tl_row)(void *user, int columns, const char *const *names, const tl_value *values);
 tl_status tl_store_exec(tl_store *store, const char *sql, int count, const tl_value *values,
                         tl_row row, void *user);
-/* A statement that runs for seconds ends with TL_EINVAL once stopped() says so. Except in mode ASK
-** it also ends, with TL_ECORRUPT, when it takes more steps or gives more rows than the size of its
-** file explains. */
+/* A statement that runs for seconds polls stopped() and ends with TL_EINVAL once it returns
+** nonzero. Except in mode TL_STORE_ASK, a statement also ends with TL_ECORRUPT when it takes more
+** steps or returns more rows than the size of its file can explain. */
 void tl_store_watch(tl_store *store, int (*stopped)(void));
 int64_t tl_store_last_id(const tl_store *store); /* rowid of the last INSERT */
-/* TL_EIO: the lock, the database or its log is not the file any more that a store opened for
-** writing holds open; what is written goes nowhere. */
+/* Checks that writes still reach the store. TL_EIO: the lock file, the database or its log was
+** replaced or removed since this store opened it for writing, so that writes would be lost. */
 tl_status tl_store_check(const tl_store *store);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* context.h - the struct behind tl_ctx, which every file of core is handed. What belongs to a room
-** above this one is a pointer to a struct that only that room knows. */
+/* context.h - the struct behind tl_ctx, which all files of core share. State that belongs to a
+** folder above base is a pointer to a struct that only that folder knows. */
 #ifndef TL_CONTEXT_H
 #define TL_CONTEXT_H
 
@@ -7,48 +7,49 @@
 #include "toeplab.h"
 
 struct tl_ctx {
-    int refs; /* the caller's, one per storage and one per object that outlives a call */
+    int refs; /* 1 for the caller, 1 per storage and 1 per object that outlives a call */
     int threads;
     int recording;
-    int multiplies; /* the libraries of products have what they need (ops/gemm.c) */
+    int multiplies; /* the BLAS and oneDNN are initialised (ops/gemm.c) */
     tl_precision_kind precision;
     char message[1024];
-    int first_axis; /* what messages call axis 0 */
+    int first_axis; /* the number by which messages call axis 0 */
     struct tl_pool *pool;       /* base/threads.c */
     struct tl_cache *cache;     /* base/memory.c */
     struct tl_kernels *kernels; /* engine/launch.h */
     struct tl_profile *profile; /* engine/profile.c; NULL: off */
     tl_device device; /* where kernels run */
     tl_graph *capture; /* NULL: kernels run when they are launched (engine/graph.c) */
-    unsigned captures; /* begun so far */
-    const struct tl_engine *engine; /* of a device that is not the CPU (engine/device.h) */
+    unsigned captures; /* number of captures begun so far */
+    const struct tl_engine *engine; /* NULL on the CPU (engine/device.h) */
     void *engine_state;
     char device_name[64];
     struct tl_node *tape; /* engine/tape.h */
     int64_t tape_len, tape_cap;
-    /* While tl_backward walks: the gradient 1 of the loss. It is compared by address, because
-    ** reading its value back from a GPU would stall the stream. */
+    /* During tl_backward: the gradient 1 of the loss. It is compared by address, because reading
+    ** its value back from a GPU would stall the stream. */
     tl_tensor *one;
-    tl_host host;              /* what plugins are given; host.self is this context */
-    struct tl_plugin *plugins; /* list, in order of loading; owned (engine/plugin.c) */
-    /* plugin files that could not be used: NUL-ended strings, ended by an empty one */
+    tl_host host;              /* the functions for plugins; host.self is this context */
+    struct tl_plugin *plugins; /* a list in the order of loading, owned (engine/plugin.c) */
+    /* messages about plugin files that could not be used: NUL-terminated strings, ended by an
+    ** empty one */
     char *problems;
-    char *choices;         /* lines (tno/choose.c), or NULL */
+    char *choices;         /* the choices of "auto" (tno/choose.c), or NULL */
     char *info;            /* text of tl_build_info */
     void *transform_plans; /* the cache of ops/transform.c */
     void *products;        /* the kernels of ops/onednn.c */
-    /* Frees the context. context.c sets it, because everything that is to be closed lies in rooms
-    ** above this one. */
+    /* Closes and frees the context. context.c sets this pointer, because it must close state of
+    ** folders that base may not include. */
     void (*close)(tl_ctx *ctx);
 };
 
-/* The number by which a message calls an axis; one that counts from the end stays as it is. */
+/* Returns the number by which a message calls an axis; negative axes stay as they are. */
 static inline long long tl_axis_number(const tl_ctx *ctx, int axis)
 {
     return axis < 0 ? axis : (long long)axis + ctx->first_axis;
 }
 
-/* Drops one of refs; the last one closes the context. */
+/* Drops one reference; the last one closes the context. */
 static inline void tl_ctx_unref(tl_ctx *ctx)
 {
     if (--ctx->refs == 0) ctx->close(ctx);

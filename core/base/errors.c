@@ -1,4 +1,4 @@
-/* errors.c - the statuses' names, and the message of the last failure. */
+/* errors.c - names and texts of the status codes, and the message of the last failure. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

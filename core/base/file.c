@@ -1,7 +1,8 @@
-/* file.c - files that are whole or absent: written under a temporary name, synced, renamed.
+/* file.c - reads files, and writes them atomically: under a temporary name, then synced and
+** renamed.
 **
-** A temporary is ".NAME.tmp.HOST.PID" beside NAME. One whose process is gone was left by a kill and
-** is removed by this host's next write of NAME. */
+** The temporary is ".NAME.tmp.HOST.PID" beside NAME. If a kill leaves one behind, the next write
+** of NAME on the same host removes it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,8 @@ tl_status tl_file_sync_folder(tl_ctx *ctx, const char *folder)
     tl_status st = TL_OK;
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return tl_fail_errno(ctx, "open", folder);
-    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS) /* EINVAL: cannot be synced */
+    /* EINVAL: this file system cannot sync folders */
+    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
         st = tl_fail_errno(ctx, "fsync", folder);
     int error = errno;
     (void)close(fd);
@@ -41,7 +43,7 @@ tl_status tl_file_sync_folder(tl_ctx *ctx, const char *folder)
     return st;
 }
 
-/* A new folder survives a power failure once the one that holds it is synced. */
+/* A new folder survives a power failure only after its parent was synced. */
 static tl_status sync_parent(tl_ctx *ctx, char *path)
 {
     char *slash = strrchr(path, '/');
@@ -57,7 +59,7 @@ static tl_status make_folder(tl_ctx *ctx, char *path)
 {
     struct stat s;
     if (mkdir(path, 0777) == 0) return sync_parent(ctx, path);
-    int error = errno; /* on a read-only disk it need not say that the folder exists */
+    int error = errno; /* on a read-only disk it may differ from EEXIST */
     if (stat(path, &s) == 0 && S_ISDIR(s.st_mode)) return TL_OK;
     errno = error;
     return tl_fail_errno(ctx, "mkdir", path);
@@ -84,7 +86,7 @@ tl_status tl_file_folders(tl_ctx *ctx, const char *folder)
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Reads up to bytes; what was there, or -1. */
+/* Returns how many of the requested bytes were read before the end of the file, or -1. */
 static ssize_t read_all(int fd, char *data, size_t bytes)
 {
     size_t done = 0;
@@ -101,7 +103,8 @@ static ssize_t read_all(int fd, char *data, size_t bytes)
 tl_status tl_file_open(tl_ctx *ctx, const char *path, int *out_fd, size_t *out_bytes)
 {
     struct stat s;
-    *out_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would be waited for */
+    /* O_NONBLOCK: opening a pipe would block */
+    *out_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*out_fd < 0) return tl_fail_errno(ctx, "open", path);
     if (fstat(*out_fd, &s) != 0) return tl_fail_errno(ctx, "stat", path);
     if (!S_ISREG(s.st_mode)) return tl_fail(ctx, TL_EINVAL, "%s: is not a plain file", path);
@@ -128,7 +131,7 @@ tl_status tl_file_read(tl_ctx *ctx, const char *path, char **out_text, size_t *o
         st = text ? tl_file_fill(ctx, path, fd, text, out_bytes) : TL_ENOMEM;
     }
     int error = errno;
-    if (fd >= 0) (void)close(fd); /* nothing was written */
+    if (fd >= 0) (void)close(fd); /* only read, so an error loses nothing */
     errno = error;
     if (st == TL_OK)
         *out_text = text;
@@ -139,8 +142,9 @@ tl_status tl_file_read(tl_ctx *ctx, const char *path, char **out_text, size_t *o
 
 /* ---- Temporaries ----------------------------------------------------------------------------- */
 
-/* The process of a temporary whose name is own but for the process; 0 if name is no such. */
-static pid_t owner(const char *name, const char *own)
+/* Returns the process id in name if it equals the temporary's name own except for that id, else
+** 0. */
+static pid_t temporary_pid(const char *name, const char *own)
 {
     size_t same = (size_t)(strrchr(own, '.') + 1 - own), digits = strlen(name);
     if (strncmp(name, own, same) != 0) return 0;
@@ -149,41 +153,41 @@ static pid_t owner(const char *name, const char *own)
     return (pid_t)atol(name + same);
 }
 
-/* Removes from folder what dead namesakes of the temporary left. */
-static void sweep(const char *folder, const char *temp)
+/* Removes the temporaries of the same file from folder whose processes have ended. */
+static void remove_stale(const char *folder, const char *temp)
 {
     const char *own = temp + strlen(folder);
     DIR *dir = opendir(folder);
-    if (!dir) return; /* opening the temporary will tell */
+    if (!dir) return; /* creating the temporary reports the cause */
     for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
-        pid_t pid = owner(e->d_name, own);
+        pid_t pid = temporary_pid(e->d_name, own);
         if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
-            (void)unlinkat(dirfd(dir), e->d_name, 0); /* garbage either way */
+            (void)unlinkat(dirfd(dir), e->d_name, 0); /* removing garbage may fail */
     }
     (void)closedir(dir);
 }
 
-/* The folder of path and the temporary's path; both to be freed. */
+/* Returns the folder of path and the path of its temporary; the caller frees both. */
 static tl_status temporary(tl_ctx *ctx, const char *path, char **out_folder, char **out_temp)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     char host[65] = "";
-    size_t room = strlen(path) + sizeof host + 40;
+    size_t size = strlen(path) + sizeof host + 40;
     if (!*name) {
         errno = EISDIR;
         return tl_fail(ctx, TL_EINVAL, "'%s' does not name a file", path);
     }
-    char *folder = malloc(room), *temp = malloc(room);
+    char *folder = malloc(size), *temp = malloc(size);
     if (!folder || !temp) {
         free(folder);
         free(temp);
         errno = ENOMEM;
         return tl_fail(ctx, TL_ENOMEM, "out of memory");
     }
-    (void)gethostname(host, sizeof host - 1); /* "" is a name too */
-    (void)snprintf(folder, room, "%.*s", slash ? (int)(slash - path) + 1 : 2, slash ? path : "./");
-    (void)snprintf(temp, room, "%s.%s.tmp.%s.%ld", folder, name, host, (long)getpid());
+    (void)gethostname(host, sizeof host - 1); /* on failure host stays "" */
+    (void)snprintf(folder, size, "%.*s", slash ? (int)(slash - path) + 1 : 2, slash ? path : "./");
+    (void)snprintf(temp, size, "%s.%s.tmp.%s.%ld", folder, name, host, (long)getpid());
     *out_folder = folder;
     *out_temp = temp;
     return TL_OK;
@@ -191,8 +195,9 @@ static tl_status temporary(tl_ctx *ctx, const char *path, char **out_folder, cha
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* A rename would put a file in the place of a device or a pipe. */
-static tl_status plain(tl_ctx *ctx, const char *path)
+/* Refuses a path that is not a regular file, because the rename would replace a device or a
+** pipe. */
+static tl_status check_regular(tl_ctx *ctx, const char *path)
 {
     struct stat s;
     if (stat(path, &s) != 0 || S_ISREG(s.st_mode)) return TL_OK;
@@ -200,15 +205,15 @@ static tl_status plain(tl_ctx *ctx, const char *path)
     return tl_fail(ctx, TL_EINVAL, "%s: is not a plain file and is left as it is", path);
 }
 
-static tl_status enough(tl_ctx *ctx, const char *folder, const char *path, size_t bytes)
+static tl_status check_disk_space(tl_ctx *ctx, const char *folder, const char *path, size_t bytes)
 {
     struct statvfs s;
     if (statvfs(folder, &s) != 0) return tl_fail_errno(ctx, "statvfs", folder);
     double left = (double)s.f_bavail * (double)s.f_frsize;
     if (left >= 2.0 * (double)bytes) return TL_OK;
     errno = ENOSPC;
-    return tl_fail(ctx, TL_ENOSPC, "%s: needs twice %.0f kB of free disk, %.0f kB are left", path,
-                   (double)bytes / 1e3, left / 1e3);
+    return tl_fail(ctx, TL_ENOSPC, "%s: needs %.0f kB of free disk space, %.0f kB are left", path,
+                   2 * (double)bytes / 1e3, left / 1e3);
 }
 
 static int write_all(int fd, const char *data, size_t bytes)
@@ -223,8 +228,9 @@ static int write_all(int fd, const char *data, size_t bytes)
     return 0;
 }
 
-/* Creates temp. What stands there bears our own pid, so it is a dead namesake's. */
-static int create(const char *temp)
+/* Creates temp. An existing file carries this process's id, so an earlier process with that id
+** left it. */
+static int create_temporary(const char *temp)
 {
     int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
     int fd = open(temp, flags, 0666);
@@ -240,11 +246,11 @@ tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_part *parts, i
     tl_status st = temporary(ctx, path, &folder, &temp);
     if (st != TL_OK) return st;
     for (int i = 0; i < count; i++) bytes += parts[i].bytes;
-    sweep(folder, temp);
-    st = plain(ctx, path);
-    if (st == TL_OK) st = enough(ctx, folder, path, bytes);
+    remove_stale(folder, temp);
+    st = check_regular(ctx, path);
+    if (st == TL_OK) st = check_disk_space(ctx, folder, path, bytes);
     if (st != TL_OK) goto done;
-    fd = create(temp);
+    fd = create_temporary(temp);
     if (fd < 0) {
         st = tl_fail_errno(ctx, "create", temp);
         goto done;
@@ -257,7 +263,7 @@ tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_part *parts, i
     if (st == TL_OK && rename(temp, path) != 0) st = tl_fail_errno(ctx, "rename", path);
     if (st != TL_OK) {
         error = errno;
-        (void)unlink(temp); /* the failure is reported already */
+        (void)unlink(temp); /* st already holds the failure */
         errno = error;
     } else {
         st = tl_file_sync_folder(ctx, folder);

@@ -1,4 +1,4 @@
-/* hash.c - SHA-256, by libmd. */
+/* hash.c - SHA-256 of memory and of files, computed by libmd. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/types.h>
@@ -37,14 +37,14 @@ tl_status tl_sha256_file(tl_ctx *ctx, const char *path, char out_hex[65])
     int fd;
     tl_status st = tl_file_open(ctx, path, &fd, &bytes);
     if (st != TL_OK && fd >= 0) (void)close(fd);
-    if (st != TL_OK) return st == TL_EINVAL ? TL_EIO : st; /* a folder or a pipe where a file was */
+    if (st != TL_OK) return st == TL_EINVAL ? TL_EIO : st; /* it is a folder or a pipe */
     SHA256Init(&sha);
     do {
         got = read(fd, buf, sizeof buf);
         if (got > 0) SHA256Update(&sha, buf, (size_t)got);
     } while (got > 0 || (got < 0 && errno == EINTR));
     st = got < 0 ? tl_fail_errno(ctx, "read", path) : TL_OK;
-    (void)close(fd); /* nothing was written */
+    (void)close(fd); /* only read, so an error loses nothing */
     if (st == TL_OK) hex(&sha, out_hex);
     return st;
 }

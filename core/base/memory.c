@@ -1,40 +1,41 @@
-/* memory.c - counted memory out of slabs: a steady training step asks the system for nothing.
+/* memory.c - the CPU's caching allocator: it counts memory and reuses it, so that a steady training
+** step never allocates from the system.
 **
-** A slab is a large piece of the system's memory, cut into blocks that follow one another without
-** gaps. A request takes a free block that it nearly fills and leaves the rest free; a block that is
-** freed joins the free ones beside it. Free blocks wait in lists by size, eight per power of two.
-** Small requests have slabs of their own, so that they do not cut up the room of large ones. What
-** of a slab was never used is not resident. */
+** A slab is a large piece of the system's memory, cut into adjacent blocks. A request takes a
+** free block that fits it closely and splits off the rest; a freed block merges with its free
+** neighbours. Free blocks wait in lists by size, eight per power of two. Small requests have
+** their own slabs, so that they do not fragment the memory for large ones. Pages of a slab that
+** were never used are not resident. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/memory.h"
 
-#define HEADER    64 /* bytes before each block and each slab; keeps blocks aligned */
-#define LEAST     256 /* a rest smaller than this stays with its block */
+#define HEADER    64 /* bytes before each block and each slab; a multiple of the alignment */
+#define LEAST     256 /* a smaller remainder stays with its block */
 #define SMALL     (256u << 10)
 #define HUGE_PAGE ((size_t)2 << 20)
 #define CLASSES   (8 * 64)
-#define LOOKS     16 /* blocks of a list that are looked at */
+#define LOOKS     16 /* blocks of a list that a search compares */
 
 typedef struct block {
-    size_t        bytes;       /* with its header */
-    struct block *before;      /* the one in front of it in the slab; NULL: it is the first */
-    struct block *next, *last; /* of a list of free ones */
+    size_t        bytes;       /* including its header */
+    struct block *before;      /* the previous block in the slab, or NULL */
+    struct block *next, *last; /* neighbours in a list of free blocks */
     struct pool  *home;
-    int           used, final; /* final: none follows in the slab */
+    int           used, final; /* final: the last block of its slab */
 } block;
 
 typedef struct slab {
     struct slab *next;
-    size_t       bytes; /* of its blocks */
+    size_t       bytes; /* total size of its blocks */
 } slab;
 
 typedef struct pool {
     block *free[CLASSES];
     slab  *slabs;
-    size_t least; /* bytes of a slab */
+    size_t least; /* minimum bytes of a slab */
 } pool;
 
 typedef struct tl_cache {
@@ -44,7 +45,7 @@ typedef struct tl_cache {
 } tl_cache;
 
 #if defined(__SANITIZE_ADDRESS__)
-#define REUSE 0 /* a sanitiser must see every use after free */
+#define REUSE 0 /* reuse would hide a use after free from the sanitiser */
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define REUSE 0
@@ -66,7 +67,7 @@ tl_status tl_memory_open(tl_ctx *ctx)
 
 /* ---- Blocks of a slab ------------------------------------------------------------------------ */
 
-/* The list of blocks of this size. */
+/* Returns the list for free blocks of this size. */
 static block **list_of(pool *p, size_t bytes)
 {
     int log = 63 - __builtin_clzll((unsigned long long)bytes);
@@ -75,7 +76,7 @@ static block **list_of(pool *p, size_t bytes)
 
 static block *after(const block *b) { return b->final ? NULL : (block *)((char *)b + b->bytes); }
 
-static void put(pool *p, block *b)
+static void block_put(pool *p, block *b)
 {
     block **list = list_of(p, b->bytes);
     b->used = 0;
@@ -85,7 +86,7 @@ static void put(pool *p, block *b)
     *list = b;
 }
 
-static void memory_take(pool *p, block *b)
+static void block_take(pool *p, block *b)
 {
     if (b->last)
         b->last->next = b->next;
@@ -95,8 +96,8 @@ static void memory_take(pool *p, block *b)
     b->used = 1;
 }
 
-/* Cuts b down to bytes; the rest is free. */
-static void cut(pool *p, block *b, size_t bytes)
+/* Shrinks b to bytes and frees the rest. */
+static void block_split(pool *p, block *b, size_t bytes)
 {
     if (b->bytes - bytes < LEAST) return;
     block *rest = (block *)((char *)b + bytes), *follower = after(b);
@@ -104,31 +105,31 @@ static void cut(pool *p, block *b, size_t bytes)
     if (follower) follower->before = rest;
     b->bytes = bytes;
     b->final = 0;
-    put(p, rest);
+    block_put(p, rest);
 }
 
-/* Frees b, together with its free neighbours. */
-static void join(pool *p, block *b)
+/* Frees b and merges it with its free neighbours. */
+static void block_merge(pool *p, block *b)
 {
     block *front = b->before, *behind = after(b);
     if (behind && !behind->used) {
-        memory_take(p, behind);
+        block_take(p, behind);
         b->bytes += behind->bytes;
         b->final = behind->final;
     }
     if (front && !front->used) {
-        memory_take(p, front);
+        block_take(p, front);
         front->bytes += b->bytes;
         front->final = b->final;
         b = front;
     }
     behind = after(b);
     if (behind) behind->before = b;
-    put(p, b);
+    block_put(p, b);
 }
 
-/* The tightest of the first few blocks in the first list that has one large enough. */
-static block *fit(pool *p, size_t bytes)
+/* Returns the smallest sufficient block among the first few of the first list that has one. */
+static block *find_free(pool *p, size_t bytes)
 {
     block *best = NULL;
     for (block **list = list_of(p, bytes); !best && list < p->free + CLASSES; list++) {
@@ -147,13 +148,14 @@ static void *from_system(tl_cache *c, size_t bytes)
     void  *p = aligned_alloc(align, (bytes + align - 1) / align * align);
     c->info.system++;
 #ifdef MADV_HUGEPAGE
-    if (p && align == HUGE_PAGE) (void)madvise(p, bytes, MADV_HUGEPAGE); /* only advice */
+    /* a failure only costs speed */
+    if (p && align == HUGE_PAGE) (void)madvise(p, bytes, MADV_HUGEPAGE);
 #endif
     return p;
 }
 
-/* A new slab with room for a block of this size; NULL: out of memory. */
-static block *extend(tl_cache *c, pool *p, size_t bytes)
+/* Adds a slab that can hold a block of this size and returns its block; NULL: out of memory. */
+static block *add_slab(tl_cache *c, pool *p, size_t bytes)
 {
     size_t whole = bytes + HEADER > p->least ? bytes + HEADER : p->least;
     whole = (whole + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
@@ -168,12 +170,12 @@ static block *extend(tl_cache *c, pool *p, size_t bytes)
     block *b = (block *)((char *)s + HEADER);
     *b = (block){.bytes = s->bytes, .home = p, .final = 1};
     c->info.cached += b->bytes;
-    put(p, b);
+    block_put(p, b);
     return b;
 }
 
-/* Gives back the slabs that no block uses; all of them if the context ends. */
-static void shrink(tl_cache *c, pool *p, int all)
+/* Returns unused slabs to the system; with all, which is for the end of the context, every slab. */
+static void free_slabs(tl_cache *c, pool *p, int all)
 {
     for (slab **at = &p->slabs; *at;) {
         slab  *s = *at;
@@ -182,7 +184,7 @@ static void shrink(tl_cache *c, pool *p, int all)
             at = &s->next;
             continue;
         }
-        if (!all) memory_take(p, first);
+        if (!all) block_take(p, first);
         c->info.cached -= s->bytes;
         *at = s->next;
         free(s);
@@ -191,22 +193,22 @@ static void shrink(tl_cache *c, pool *p, int all)
 
 void tl_cache_trim(tl_ctx *ctx)
 {
-    shrink(ctx->cache, &ctx->cache->small, 0);
-    shrink(ctx->cache, &ctx->cache->large, 0);
+    free_slabs(ctx->cache, &ctx->cache->small, 0);
+    free_slabs(ctx->cache, &ctx->cache->large, 0);
 }
 
 void tl_memory_close(tl_ctx *ctx)
 {
     if (!ctx->cache) return;
-    shrink(ctx->cache, &ctx->cache->small, 1);
-    shrink(ctx->cache, &ctx->cache->large, 1);
+    free_slabs(ctx->cache, &ctx->cache->small, 1);
+    free_slabs(ctx->cache, &ctx->cache->large, 1);
     free(ctx->cache);
     ctx->cache = NULL;
 }
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-static block *request(tl_ctx *ctx, size_t bytes)
+static block *take_block(tl_ctx *ctx, size_t bytes)
 {
     tl_cache *c = ctx->cache;
     pool     *p = bytes < SMALL ? &c->small : &c->large;
@@ -217,15 +219,15 @@ static block *request(tl_ctx *ctx, size_t bytes)
         c->info.cached += b ? bytes : 0;
         return b;
     }
-    b = fit(p, bytes);
-    if (!b) b = extend(c, p, bytes);
+    b = find_free(p, bytes);
+    if (!b) b = add_slab(c, p, bytes);
     if (!b) {
         tl_cache_trim(ctx);
-        b = extend(c, p, bytes);
+        b = add_slab(c, p, bytes);
     }
     if (!b) return NULL;
-    memory_take(p, b);
-    cut(p, b, bytes);
+    block_take(p, b);
+    block_split(p, b, bytes);
     return b;
 }
 
@@ -234,11 +236,11 @@ void *tl_alloc(tl_ctx *ctx, size_t bytes)
     tl_cache *c = ctx->cache;
     if (bytes > SIZE_MAX / 4) goto fail;
     if (c->fail_after >= 0 && c->fail_after-- == 0) {
-        c->fail_after = 0; /* all later ones fail too */
+        c->fail_after = 0; /* all later allocations fail too */
         goto fail;
     }
     size_t whole = (bytes + HEADER + HEADER - 1) / HEADER * HEADER;
-    block *b = request(ctx, whole < LEAST ? LEAST : whole);
+    block *b = take_block(ctx, whole < LEAST ? LEAST : whole);
     if (!b) goto fail;
     c->info.cached -= b->bytes;
     c->info.live += b->bytes;
@@ -261,12 +263,12 @@ void tl_release(tl_ctx *ctx, void *p)
         return;
     }
     c->info.cached += b->bytes;
-    join(b->home, b);
+    block_merge(b->home, b);
 }
 
 tl_status tl_reserve(tl_ctx *ctx, size_t bytes, const char *what)
 {
-    int   how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE; /* limits count it all the same */
+    int   how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE; /* resource limits still count it */
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, how, -1, 0);
     if (p == MAP_FAILED) {
         tl_cache_trim(ctx);
@@ -278,20 +280,20 @@ tl_status tl_reserve(tl_ctx *ctx, size_t bytes, const char *what)
     return TL_OK;
 }
 
-tl_status tl_grow(tl_ctx *ctx, void *where, size_t *room, size_t need, size_t size)
+tl_status tl_grow(tl_ctx *ctx, void *where, size_t *capacity, size_t need, size_t size)
 {
     void *old, *new;
-    size_t more = *room < 32 ? 64 : 2 * *room;
-    if (need <= *room) return TL_OK;
+    size_t more = *capacity < 32 ? 64 : 2 * *capacity;
+    if (need <= *capacity) return TL_OK;
     if (more < need) more = need;
     if (more > SIZE_MAX / 4 / size) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     new = tl_alloc(ctx, more * size);
     if (!new) return TL_ENOMEM;
-    memcpy(&old, where, sizeof old); /* through any type of pointer */
-    if (old) memcpy(new, old, *room * size);
+    memcpy(&old, where, sizeof old); /* where points to a pointer of any type */
+    if (old) memcpy(new, old, *capacity * size);
     tl_release(ctx, old);
     memcpy(where, &new, sizeof new);
-    *room = more;
+    *capacity = more;
     return TL_OK;
 }
 

@@ -1,4 +1,5 @@
-/* option.c - the options of a backend: text checked against the backend's table. */
+/* option.c - parses and checks the options of a backend, and suggests the nearest name for a
+** misspelt one. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -7,12 +8,12 @@
 
 #include "base/option.h"
 
-#define WORD 32 /* longer words are not compared */
+#define WORD 32 /* longer words get no suggestion */
 
 /* ---- Did you mean ---------------------------------------------------------------------------- */
 
-/* Insertions, deletions and changes that make b of a (Levenshtein). */
-static int edits(const char *a, const char *b)
+/* Returns the edit distance of a and b (Levenshtein). */
+static int edit_distance(const char *a, const char *b)
 {
     int row[WORD + 1], m = (int)strlen(a), n = (int)strlen(b);
     if (m > WORD || n > WORD) return INT_MAX;
@@ -34,7 +35,7 @@ static int edits(const char *a, const char *b)
 
 int tl_nearer(const char *text, const char *candidate, int *best)
 {
-    int distance = edits(text, candidate);
+    int distance = edit_distance(text, candidate);
     int allowed = (int)strlen(candidate) > 5 ? 3 : 2;
     if (distance > allowed || distance >= *best || distance >= (int)strlen(candidate)) return 0;
     *best = distance;
@@ -43,7 +44,7 @@ int tl_nearer(const char *text, const char *candidate, int *best)
 
 /* ---- One value ------------------------------------------------------------------------------- */
 
-/* Whether v lies in "low..high", either side of which may be missing. */
+/* Returns whether v lies in "low..high", either side of which may be missing. */
 static int in_range(const char *range, double v)
 {
     const char *dots = range ? strstr(range, "..") : NULL;
@@ -52,8 +53,8 @@ static int in_range(const char *range, double v)
     return dots[2] == 0 || v <= strtod(dots + 2, NULL);
 }
 
-/* Whether text is one of the words in range (separated by spaces). */
-static int one_of(const char *range, const char *text)
+/* Returns whether text is one of the words in range, separated by spaces. */
+static int is_word_of(const char *range, const char *text)
 {
     size_t len = strlen(text);
     if (!range) return 1;
@@ -66,8 +67,8 @@ static int one_of(const char *range, const char *text)
     return 0;
 }
 
-/* 0: text is not a value of o's type and range. The word of a type 's' is borrowed from text. */
-static int convert(const tl_option *o, const char *text, tl_option_value *v)
+/* Returns 0 if text is not a value of o's type and range. For type 's', v borrows text. */
+static int parse_value(const tl_option *o, const char *text, tl_option_value *v)
 {
     char *end = NULL;
     errno = 0;
@@ -77,19 +78,20 @@ static int convert(const tl_option *o, const char *text, tl_option_value *v)
         v->f = (double)v->i;
         return end != text && *end == 0 && errno == 0 && in_range(o->range, v->f);
     case 'f':
-        v->f = strtod(text, &end); /* a NaN is in no range, so v == v */
+        v->f = strtod(text, &end); /* v == v rejects NaN, which in_range would accept */
         return end != text && *end == 0 && v->f == v->f && in_range(o->range, v->f);
     case 'b':
         v->i = strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
         return v->i || strcmp(text, "false") == 0 || strcmp(text, "0") == 0;
     case 's':
         v->s = text;
-        return one_of(o->range, text);
+        return is_word_of(o->range, text);
     }
     return 0;
 }
 
-static tl_status refuse(tl_ctx *ctx, const tl_tno_backend *b, const tl_option *o, const char *text)
+static tl_status fail_value(tl_ctx *ctx, const tl_tno_backend *b, const tl_option *o,
+                            const char *text)
 {
     const char *type = o->type == 'i'   ? "an integer"
                        : o->type == 'f' ? "a number"
@@ -100,7 +102,7 @@ static tl_status refuse(tl_ctx *ctx, const tl_tno_backend *b, const tl_option *o
                    text, type, *range ? (o->type == 's' ? " " : " in ") : "", range);
 }
 
-static tl_status unknown(tl_ctx *ctx, const tl_tno_backend *b, const char *key)
+static tl_status fail_unknown(tl_ctx *ctx, const tl_tno_backend *b, const char *key)
 {
     char        list[512] = "";
     const char *meant = NULL;
@@ -119,7 +121,7 @@ static tl_status unknown(tl_ctx *ctx, const tl_tno_backend *b, const char *key)
 
 /* ---- All values ------------------------------------------------------------------------------ */
 
-/* The index of key in the table, or -1. */
+/* Returns the index of key in the table, or -1. */
 static int option_find(const tl_tno_backend *b, const char *key, size_t len)
 {
     const tl_option *o = b->options;
@@ -128,16 +130,16 @@ static int option_find(const tl_tno_backend *b, const char *key, size_t len)
     return -1;
 }
 
-/* chosen[i] becomes the text given for option i. */
-static tl_status choose(tl_ctx *ctx, const tl_tno_backend *b, const char *const *given,
-                        const char **chosen)
+/* Sets chosen[i] to the text given for option i. */
+static tl_status read_given(tl_ctx *ctx, const tl_tno_backend *b, const char *const *given,
+                            const char **chosen)
 {
     for (; *given; given++) {
         size_t len = strcspn(*given, "=");
         char   key[64];
         int    i = option_find(b, *given, len);
         (void)snprintf(key, sizeof key, "%.*s", len < 60 ? (int)len : 60, *given);
-        if (i < 0) return unknown(ctx, b, key);
+        if (i < 0) return fail_unknown(ctx, b, key);
         if ((*given)[len] != '=')
             return tl_fail(ctx, TL_EINVAL, "backend '%s': option '%s' lacks its '=value'", b->name,
                            key);
@@ -165,12 +167,12 @@ tl_status tl_options_parse(tl_ctx *ctx, const tl_tno_backend *backend, const cha
     const char     **chosen = calloc(count + 1, sizeof *chosen);
     tl_option_value *values = calloc(count + 1, sizeof *values);
     tl_status st = chosen && values ? TL_OK : tl_fail(ctx, TL_ENOMEM, "out of memory");
-    if (st == TL_OK) st = choose(ctx, backend, given ? given : none, chosen);
+    if (st == TL_OK) st = read_given(ctx, backend, given ? given : none, chosen);
     for (size_t i = 0; i < count && st == TL_OK; i++) {
         const char     *text = chosen[i] ? chosen[i] : o[i].preset ? o[i].preset : "";
         tl_option_value v = {0};
-        if (!convert(&o[i], text, &v)) {
-            st = refuse(ctx, backend, &o[i], text);
+        if (!parse_value(&o[i], text, &v)) {
+            st = fail_value(ctx, backend, &o[i], text);
         } else if (o[i].type == 's' && !(v.s = strdup(text))) {
             st = tl_fail(ctx, TL_ENOMEM, "out of memory");
         } else {

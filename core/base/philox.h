@@ -1,6 +1,6 @@
-/* philox.h - Philox4x32-10, a counter-based generator (Salmon, Moraes, Dror, Shaw 2011, "Parallel
-** random numbers: as easy as 1, 2, 3"): block = f(key, counter), so any block is had without those
-** before it. */
+/* philox.h - Philox4x32-10, a counter-based generator (Salmon, Moraes, Dror, Shaw 2011,
+** "Parallel random numbers: as easy as 1, 2, 3"): block = f(key, counter), so any block can be
+** computed without its predecessors. */
 #ifndef TL_PHILOX_H
 #define TL_PHILOX_H
 
@@ -12,7 +12,7 @@
 #define PHILOX_W0     0x9E3779B9u /* golden ratio */
 #define PHILOX_W1     0xBB67AE85u /* sqrt 3 - 1 */
 
-/* One round on the words *c0..*c3 with round keys k0, k1. */
+/* Applies one round with the round keys k0, k1 to the words *c0..*c3. */
 static inline void philox_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32_t *c3,
                                 uint32_t k0, uint32_t k1)
 {
@@ -23,7 +23,7 @@ static inline void philox_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32
     *c3 = (uint32_t)a;
 }
 
-/* c: the 128-bit counter, replaced by the block. */
+/* Replaces the 128-bit counter c by its block of random words. */
 static inline void philox_block(uint64_t key, uint32_t c[4])
 {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -34,7 +34,7 @@ static inline void philox_block(uint64_t key, uint32_t c[4])
     }
 }
 
-/* The first block of four words behind counter, of the stream key. */
+/* Writes block number counter of the stream key: four random words. */
 static inline void tl_philox(uint64_t key, uint64_t counter, uint32_t out[4])
 {
     out[0] = (uint32_t)counter;

@@ -1,4 +1,4 @@
-/* rows.h - sums along one row, in the form that vectorises. */
+/* rows.h - maxima, sums and dot products of one row, written so that compilers vectorise them. */
 #ifndef TL_ROWS_H
 #define TL_ROWS_H
 
@@ -8,10 +8,10 @@
 #include "base/vecmath.h"
 
 #define ROWS_LANES 64
-#define ROWS_CHUNK 256 /* float32 partial sums are gathered in float64 after this many elements */
+#define ROWS_CHUNK 256 /* elements per float32 partial sum, which is added in float64 */
 
-/* NaN is passed over: it shows in the sums that follow. Kept in lanes, because compilers do not
-** reorder a maximum that might meet NaN. */
+/* Returns the maximum and skips NaN, which shows in the sums that follow. The separate lanes let
+** compilers vectorise, because they do not reorder a maximum that might meet NaN. */
 static inline float row_max(const float *x, int64_t n)
 {
     float   lane[ROWS_LANES];
@@ -25,7 +25,7 @@ static inline float row_max(const float *x, int64_t n)
     return m;
 }
 
-/* sum of exp(x - top) */
+/* Returns the sum of exp(x - top). */
 static inline double row_exp_sum(const float *x, int64_t n, float top)
 {
     double sum = 0;
@@ -39,7 +39,7 @@ static inline double row_exp_sum(const float *x, int64_t n, float top)
     return sum;
 }
 
-/* y = exp(x - top), and its sum; y may be x */
+/* Writes y = exp(x - top) and returns its sum; y may be x. */
 static inline double row_exp(const float *x, float *y, int64_t n, float top)
 {
     double sum = 0;

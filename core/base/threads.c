@@ -1,10 +1,10 @@
-/* threads.c - the one parallel loop of the engine, on a pool of threads.
+/* threads.c - the engine's parallel loop, run by a pool of threads.
 **
-** A thread without work looks for some for a few microseconds, because the next loop of a training
-** step mostly follows at once; then for about a millisecond it gives way to any other thread
-** between looks, as waking one that sleeps costs as much as a small loop; and then it sleeps.
-** OpenMP's runtimes keep looking for milliseconds without giving way: on a machine whose processors
-** are shared, that made a step many times slower. */
+** An idle thread first spins for a few microseconds, because the next loop of a training step
+** mostly follows at once. Then it yields between looks for about a millisecond, because waking a
+** sleeping thread costs as much as a small loop. Then it sleeps. OpenMP's runtimes spin for
+** milliseconds without yielding, which made a step many times slower on a machine whose
+** processors are shared. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
@@ -18,8 +18,8 @@
 
 #include "base/threads.h"
 
-#define SPINS 2000 /* looks before giving way: 20 to 40 microseconds */
-#define LOOKS 4000 /* before sleeping */
+#define SPINS 2000 /* looks before the thread yields: 20 to 40 microseconds */
+#define LOOKS 4000 /* looks before it sleeps */
 
 typedef struct job {
     tl_body body;
@@ -30,7 +30,7 @@ typedef struct job {
 typedef struct worker {
     struct tl_pool *pool;
     pthread_t       thread;
-    int64_t         part; /* 1 and up; part 0 is the caller's */
+    int64_t         part; /* from 1 on; the caller runs part 0 */
     atomic_int      state;
     pthread_mutex_t lock;
     pthread_cond_t  wake;
@@ -39,7 +39,7 @@ typedef struct worker {
 enum { IDLE, WORK, STOP };
 
 struct tl_pool {
-    int             count; /* workers running */
+    int             count; /* number of workers running */
     int             busy;
     job             job;
     atomic_int      pending;
@@ -48,7 +48,7 @@ struct tl_pool {
     worker          workers[];
 };
 
-static void relax(int looks)
+static void spin_pause(int looks)
 {
     if (looks >= SPINS) (void)sched_yield();
 #if defined(__x86_64__) || defined(__i386__)
@@ -56,15 +56,15 @@ static void relax(int looks)
 #endif
 }
 
-static void threads_run(const job *j, int64_t t)
+static void job_run(const job *j, int64_t t)
 {
     j->body(j->user, j->count * t / j->parts, j->count * (t + 1) / j->parts, (int)t);
 }
 
-static int await(worker *w)
+static int worker_await(worker *w)
 {
     int state = IDLE;
-    for (int i = 0; i < LOOKS && state == IDLE; i++, relax(i)) state = atomic_load(&w->state);
+    for (int i = 0; i < LOOKS && state == IDLE; i++, spin_pause(i)) state = atomic_load(&w->state);
     if (state == IDLE) {
         pthread_mutex_lock(&w->lock);
         while ((state = atomic_load(&w->state)) == IDLE) pthread_cond_wait(&w->wake, &w->lock);
@@ -73,13 +73,13 @@ static int await(worker *w)
     return state;
 }
 
-static void *work(void *user)
+static void *worker_main(void *user)
 {
     worker         *w = user;
     struct tl_pool *pool = w->pool;
-    while (await(w) == WORK) {
+    while (worker_await(w) == WORK) {
         atomic_store(&w->state, IDLE);
-        threads_run(&pool->job, w->part);
+        job_run(&pool->job, w->part);
         if (atomic_fetch_sub(&pool->pending, 1) == 1) {
             pthread_mutex_lock(&pool->lock);
             pthread_cond_signal(&pool->done);
@@ -89,7 +89,7 @@ static void *work(void *user)
     return NULL;
 }
 
-static void post(worker *w, int state)
+static void worker_post(worker *w, int state)
 {
     pthread_mutex_lock(&w->lock);
     atomic_store(&w->state, state);
@@ -103,16 +103,16 @@ void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, 
     if (grain < 1) grain = 1;
     int64_t parts = count / grain < ctx->threads ? count / grain : ctx->threads;
     if (count <= 0) return;
-    if (parts <= 1 || pool->busy) { /* busy: inside a body, where waiting would never end */
+    if (parts <= 1 || pool->busy) { /* busy: called inside a body, where waiting would deadlock */
         body(user, 0, count, 0);
         return;
     }
     pool->busy = 1;
     pool->job = (job){body, user, count, parts};
     atomic_store(&pool->pending, (int)parts - 1);
-    for (int64_t t = 1; t < parts; t++) post(&pool->workers[t - 1], WORK);
-    threads_run(&pool->job, 0);
-    for (int i = 0; i < LOOKS && atomic_load(&pool->pending) > 0; i++) relax(i);
+    for (int64_t t = 1; t < parts; t++) worker_post(&pool->workers[t - 1], WORK);
+    job_run(&pool->job, 0);
+    for (int i = 0; i < LOOKS && atomic_load(&pool->pending) > 0; i++) spin_pause(i);
     if (atomic_load(&pool->pending) > 0) {
         pthread_mutex_lock(&pool->lock);
         while (atomic_load(&pool->pending) > 0) pthread_cond_wait(&pool->done, &pool->lock);
@@ -121,7 +121,7 @@ void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, 
     pool->busy = 0;
 }
 
-/* ---- Life ------------------------------------------------------------------------------------ */
+/* ---- Opening and closing --------------------------------------------------------------------- */
 
 int tl_processors(const char *quota_file)
 {
@@ -130,7 +130,7 @@ int tl_processors(const char *quota_file)
     FILE     *f = fopen(quota_file, "re");
     if (sched_getaffinity(0, sizeof set, &set) == 0) count = CPU_COUNT(&set);
     if (count < 1) count = 1;
-    if (f) { /* "MICROSECONDS PERIOD", or "max PERIOD": no quota */
+    if (f) { /* "MICROSECONDS PERIOD", or "max PERIOD" without a quota */
         if (fscanf(f, "%ld %ld", &used, &period) == 2 && used > 0 && period > 0 &&
             (used - 1) / period < count)
             count = (used - 1) / period + 1;
@@ -139,8 +139,9 @@ int tl_processors(const char *quota_file)
     return (int)count;
 }
 
-/* The workers take no signals: those are for the thread that the program runs on. */
-static tl_status start(struct tl_pool *pool, int count)
+/* Starts the workers with all signals blocked, so that only the program's own threads handle
+** them. */
+static tl_status start_workers(struct tl_pool *pool, int count)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -152,7 +153,7 @@ static tl_status start(struct tl_pool *pool, int count)
         atomic_init(&w->state, IDLE);
         pthread_mutex_init(&w->lock, NULL);
         pthread_cond_init(&w->wake, NULL);
-        failed = pthread_create(&w->thread, NULL, work, w) != 0;
+        failed = pthread_create(&w->thread, NULL, worker_main, w) != 0;
         pool->count += !failed;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -166,14 +167,14 @@ tl_status tl_threads_open(tl_ctx *ctx)
     if (!ctx->pool) return TL_ENOMEM;
     pthread_mutex_init(&ctx->pool->lock, NULL);
     pthread_cond_init(&ctx->pool->done, NULL);
-    return start(ctx->pool, count);
+    return start_workers(ctx->pool, count);
 }
 
 void tl_threads_close(tl_ctx *ctx)
 {
     struct tl_pool *pool = ctx->pool;
     if (!pool) return;
-    for (int i = 0; i < pool->count; i++) post(&pool->workers[i], STOP);
+    for (int i = 0; i < pool->count; i++) worker_post(&pool->workers[i], STOP);
     for (int i = 0; i < pool->count; i++) {
         worker *w = &pool->workers[i];
         pthread_join(w->thread, NULL);

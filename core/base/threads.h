@@ -1,4 +1,4 @@
-/* threads.h - the threads of a context. */
+/* threads.h - the thread pool of a context and its parallel loop. */
 #ifndef TL_THREADS_H
 #define TL_THREADS_H
 
@@ -6,11 +6,12 @@
 
 tl_status tl_threads_open(tl_ctx *ctx); /* starts ctx->threads - 1 threads */
 void tl_threads_close(tl_ctx *ctx);
-/* The processors that this process may use: by its affinity, and by the quota in a cgroup's file
-** cpu.max (v2), rounded up. */
+/* Returns how many processors this process may use, by its affinity and by the quota in a cgroup
+** v2 file cpu.max, rounded up. */
 int tl_processors(const char *quota_file);
-/* Splits 0..count-1 into contiguous parts of at least grain, one per thread; the split depends on
-** the number of threads only, and so do the results. Not to be called inside a body. */
+/* Splits 0..count-1 into contiguous parts of at least grain, one per thread, and runs body on
+** them. The split, and so the results, depend only on count, grain and the number of threads.
+** Not to be called inside a body. */
 void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, void *user);
 
 #endif

@@ -1,15 +1,18 @@
-/* vecmath.h - elementary functions without branches or calls, so that loops over them vectorise. */
+/* vecmath.h - elementary functions without branches and calls, so that compilers vectorise loops
+** over them. */
 #ifndef TL_VECMATH_H
 #define TL_VECMATH_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* e^x to about 1.2 units in the last place: x = k ln 2 + r, |r| <= ln 2 / 2, polynomial in r,
-** scaled by 2^k. Below -86.9 the result is 0, above 88.7 infinity; NaN stays NaN. */
+/* Computes e^x to about 1.2 units in the last place: x = k ln 2 + r with |r| <= ln 2 / 2, a
+** polynomial in r, scaled by 2^k. Below -86.9 the result is 0, above 88.7 infinity; NaN stays
+** NaN. */
 static inline float tl_expf(float x)
 {
-    const float shift = 12582912.0f; /* 1.5 2^23: adding it rounds to an integer, in the low bits */
+    /* 1.5 * 2^23: adding it leaves the rounded integer in the low bits */
+    const float shift = 12582912.0f;
     float       c = x < -87.0f ? -87.0f : x;
     c = c > 88.72f ? 88.72f : c;
     float    t = c * 1.44269504f + shift, k = t - shift;
@@ -23,7 +26,7 @@ static inline float tl_expf(float x)
     p = p * r + 5.0e-1f;
     p = p * r * r + r + 1.0f;
     memcpy(&bits, &t, sizeof bits);
-    bits = (bits + 126u) << 23; /* 2^(k-1), doubled below: 2^128 is out of range */
+    bits = (bits + 126u) << 23; /* 2^(k-1), doubled below because 2^128 is out of range */
     memcpy(&scale, &bits, sizeof scale);
     p = p * scale * 2.0f;
     p = x < -86.9f ? 0.0f : p;
@@ -33,7 +36,7 @@ static inline float tl_expf(float x)
 
 static inline float tl_sigmoidf(float x) { return 1.0f / (1.0f + tl_expf(-x)); }
 
-/* Through e^-2|x| where |x| is large enough, by an odd polynomial near 0 where that would
+/* Uses e^-2|x| where |x| is large enough, and an odd polynomial near 0, where e^-2|x| would
 ** cancel. */
 static inline float tl_tanhf(float x)
 {
@@ -45,7 +48,7 @@ static inline float tl_tanhf(float x)
     return x < 0 ? -y : y;
 }
 
-/* e^x - 1 for x <= 0, through t = tanh(x/2) so that nothing cancels near 0. */
+/* Computes e^x - 1 for x <= 0 from t = tanh(x/2), so that nothing cancels near 0. */
 static inline float tl_expm1f(float x)
 {
     float t = tl_tanhf(0.5f * x);

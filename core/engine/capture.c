@@ -1,10 +1,10 @@
-/* capture.c - what a graph that is being captured takes hold of. */
+/* capture.c - records the storages and objects that a graph uses while it is being captured. */
 #include "base/memory.h"
 #include "engine/graph.h"
 
 tl_status tl_graph_hold(tl_graph *g, tl_storage *s, int written)
 {
-    tl_status st = tl_grow(g->ctx, &g->used, &g->used_room, g->used_count + 1, sizeof *g->used);
+    tl_status st = tl_grow(g->ctx, &g->used, &g->used_cap, g->used_count + 1, sizeof *g->used);
     if (st != TL_OK) return st;
     s->refs++;
     g->used[g->used_count++] = (tl_graph_used){s, s->data, s->version, written};
@@ -21,7 +21,7 @@ tl_status tl_graph_use(tl_graph *g, tl_storage *s)
 
 tl_status tl_graph_own(tl_graph *g, void *p, void (*release)(void *p))
 {
-    tl_status st = tl_grow(g->ctx, &g->owned, &g->owned_room, g->owned_count + 1,
+    tl_status st = tl_grow(g->ctx, &g->owned, &g->owned_cap, g->owned_count + 1,
                            sizeof *g->owned);
     if (st == TL_OK)
         g->owned[g->owned_count++] = (tl_graph_owned){p, release};

@@ -1,6 +1,6 @@
-/* device.h - what the shared object of a device other than the CPU exports: memory, and kernels for
-** the operators' table (launch.h). It is loaded when a context is put on that device, shares the
-** engine's own structs and is therefore of the same build. */
+/* device.h - the interface to a device other than the CPU: its shared object exports memory
+** functions and kernels for the operators' table (launch.h). It shares the engine's structs, so it
+** must come from the same build. */
 #ifndef TL_DEVICE_H
 #define TL_DEVICE_H
 
@@ -8,49 +8,52 @@
 
 #define TL_ENGINE_ABI 4u
 
-/* What of a backend computes, as in tl_tno_backend; the rest is true on every device. The pointers
-** in tl_tno_args are the device's. */
+/* How a device computes a backend: these functions replace those of tl_tno_backend, whose other
+** fields hold on every device. The pointers in tl_tno_args are device pointers. */
 typedef struct tl_tno_form {
     tl_status (*plan)(const tl_host *h, const tl_tno_problem *p, void **out_plan);
     tl_status (*forward)(void *plan, const tl_tno_args *a);
     tl_status (*backward)(void *plan, const tl_tno_args *a);
     void (*release)(void *plan);
-    int64_t (*kept)(void *plan); /* NULL: keeps nothing */
+    int64_t (*kept)(void *plan); /* NULL: no cache */
 } tl_tno_form;
 
-/* All functions but look, open and form are called on a context whose state is set. Kernels may run
-** later than they are launched; download, even of nothing, waits for what was launched before. */
+/* All functions but look, open and form need a context whose engine_state is set. Kernels may still
+** be running when their launch returns; download, even of 0 bytes, waits for all earlier
+** launches. */
 typedef struct tl_engine {
     uint32_t abi; /* TL_ENGINE_ABI */
     const char *name;
-    /* How many cards there are, and in about what one of them, from 0, is: card, driver, libraries.
-    ** Opens none. TL_EDEVICE, with a message that says what is missing. */
-    tl_status (*look)(tl_ctx *ctx, int card, int *out_cards, char *about, size_t size);
-    /* card: which of several, from 0. TL_EDEVICE as look */
-    tl_status (*open)(tl_ctx *ctx, int card, void **out_state);
+    /* Reports how many GPUs there are, and in about the GPU, driver and libraries of one of them,
+    ** numbered from 0. It opens none. TL_EDEVICE: the message says what is missing. */
+    tl_status (*look)(tl_ctx *ctx, int gpu, int *out_gpus, char *about, size_t size);
+    /* gpu: the number of a GPU, from 0. TL_EDEVICE as look */
+    tl_status (*open)(tl_ctx *ctx, int gpu, void **out_state);
     void (*close)(tl_ctx *ctx);
-    tl_status (*alloc)(tl_ctx *ctx, size_t bytes, void **out_p); /* TL_ENOMEM, with sizes */
+    /* TL_ENOMEM; the message has sizes */
+    tl_status (*alloc)(tl_ctx *ctx, size_t bytes, void **out_p);
     void (*release)(tl_ctx *ctx, void *p);
-    /* may end later than it returns, but has read from by then */
+    /* Asynchronous, except that it has read from when it returns. */
     tl_status (*upload)(tl_ctx *ctx, void *to, const void *from, size_t bytes);
     tl_status (*download)(tl_ctx *ctx, void *to, const void *from, size_t bytes);
     tl_memory (*memory)(const tl_ctx *ctx);
     void (*reset_peak)(tl_ctx *ctx);
-    void (*trim)(tl_ctx *ctx);          /* gives what is kept for reuse back to the card */
-    const char *(*about)(tl_ctx *ctx);  /* as look says; until the context ends */
+    void (*trim)(tl_ctx *ctx);          /* returns cached memory to the driver */
+    const char *(*about)(tl_ctx *ctx);  /* the text of look; valid until close */
     const tl_kernel_row *const *tables; /* each ended by {0} */
     int table_count;
-    unsigned precisions; /* that its products have: bit 1 << kind for each */
-    /* its form of a backend, or NULL: it has none */
+    unsigned precisions; /* supported tl_precision_kinds: bit 1 << kind for each */
+    /* the device's form of a backend, or NULL if it has none */
     const tl_tno_form *(*form)(tl_ctx *ctx, const char *name);
-    /* Graphs (graph.c); all NULL if it has none. Between begin and end what is launched is
-    ** captured and what copies between the device and the CPU fails. Random numbers of stream
-    ** keys[i] are drawn shifts[i] blocks further on than captured. What was taken during the
-    ** capture and not given back stays until both the graph is freed and it is given back. */
+    /* Graphs (graph.c); all NULL if the device has none. Between begin and end, launches are
+    ** captured, and copies between the device and the CPU fail. A replay draws random numbers of
+    ** stream keys[i] shifts[i] blocks further on than the capture did. Memory that was allocated
+    ** during the capture and not released in it stays allocated until it is released and the graph
+    ** is freed. */
     tl_status (*graph_begin)(tl_ctx *ctx, const uint64_t *keys, int count, void **out_graph);
     tl_status (*graph_end)(tl_ctx *ctx, void *graph);
     tl_status (*graph_run)(tl_ctx *ctx, void *graph, const uint64_t *shifts);
-    void (*graph_free)(tl_ctx *ctx, void *graph); /* ends its capture if that is going on */
+    void (*graph_free)(tl_ctx *ctx, void *graph); /* also ends a capture in progress */
 } tl_engine;
 
 #ifdef __cplusplus

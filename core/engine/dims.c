@@ -1,4 +1,4 @@
-/* dims.c - the dimensions of a tensor: questions, comparison, axes, and their text for messages. */
+/* dims.c - queries, compares and prints the dimensions of tensors, and resolves axes. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* gradient.c - gradients: leaves that want one, and adding to what has gathered. */
+/* gradient.c - which tensors require gradients, and how gradients are accumulated. */
 #include <stdlib.h>
 
 #include "engine/tape.h"
@@ -30,16 +30,17 @@ tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad)
     if (!t->slot || !t->slot->leaf)
         return grad ? tl_fail(t->ctx, TL_EINVAL, "grad: %s is not a leaf", SHAPE(t)) : TL_OK;
     if (grad && (!tl_same_shape(t, grad) || grad->type != TL_F32))
-        return tl_fail(t->ctx, TL_ESHAPE, "grad: %s for a tensor %s", SHAPE(grad), SHAPE(t));
+        return tl_fail(t->ctx, TL_ESHAPE, "grad: the gradient is %s, the tensor %s",
+                       SHAPE(grad), SHAPE(t));
     if (grad) tl_tensor_retain(grad);
     tl_tensor_free(t->slot->grad);
     t->slot->grad = grad;
     return TL_OK;
 }
 
-/* ---- Gathering ------------------------------------------------------------------------------- */
+/* ---- Accumulating ---------------------------------------------------------------------------- */
 
-static int alone(const tl_tensor *t) { return t->refs == 1 && t->storage->refs == 1; }
+static int is_unshared(const tl_tensor *t) { return t->refs == 1 && t->storage->refs == 1; }
 
 static tl_status copy_of(const tl_tensor *x, tl_tensor **out_y)
 {
@@ -52,17 +53,17 @@ static tl_status copy_of(const tl_tensor *x, tl_tensor **out_y)
 tl_status tl_room(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **out_g,
                   int64_t *out_add)
 {
-    *out_add = slot->grad && alone(slot->grad);
+    *out_add = slot->grad && is_unshared(slot->grad);
     if (!*out_add) return tl_new_shaped(ctx, like, out_g);
-    *out_g = slot->grad; /* tl_accumulate brings it back */
+    *out_g = slot->grad; /* tl_accumulate puts it back */
     slot->grad = NULL;
     return TL_OK;
 }
 
 tl_status tl_room_over(tl_tensor *used, tl_tensor **out_g)
 {
-    if (!alone(used)) return tl_new_like(used, out_g);
-    /* another handle: used may be a result, and a result's gradient must not hold the result */
+    if (!is_unshared(used)) return tl_new_like(used, out_g);
+    /* a view, because used may be an operator's result, whose gradient must not own that result */
     return tl_tensor_view(used, 0, used->ndim, used->dims, out_g);
 }
 
@@ -72,24 +73,24 @@ tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g)
         tl_tensor_free(g);
         return TL_OK;
     }
-    if (!slot->grad && (alone(g) || !slot->leaf)) {
+    if (!slot->grad && (is_unshared(g) || !slot->leaf)) {
         slot->grad = g;
         return TL_OK;
     }
-    if (!slot->grad) { /* programs write to a leaf's gradient: it shares no storage */
+    if (!slot->grad) { /* programs may write to a leaf's gradient, so it shares no storage */
         tl_status copied = copy_of(g, &slot->grad);
         tl_tensor_free(g);
         return copied;
     }
     tl_tensor *old = slot->grad;
-    if (!alone(old) && alone(g)) { /* add into whichever nobody else holds */
+    if (!is_unshared(old) && is_unshared(g)) { /* add into the tensor that has no other owner */
         slot->grad = g;
         g = old;
         old = slot->grad;
     }
     tl_tensor *sum = old;
     tl_status  st = TL_OK;
-    if (!alone(old)) st = copy_of(old, &sum);
+    if (!is_unshared(old)) st = copy_of(old, &sum);
     if (st == TL_OK) {
         tl_args a = {.in = {g}, .out = {sum}, .f = {1.0}};
         st = tl_launch(ctx, TL_OP_axpy, &a); /* sum += g */

@@ -1,6 +1,6 @@
-/* graph.c - what a card is asked to do, captured once and done again as a whole. The device keeps
-** the graph; here is kept what it uses: tensors, whose memory must be where it was, operators, and
-** where in their streams its random numbers began. */
+/* graph.c - captures the launches of a GPU once and replays them as a whole (CUDA graphs). The
+** device holds the graph itself; this file holds what the graph uses: storages, whose addresses
+** must not change, operators, and the starting positions of its random streams. */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -14,7 +14,7 @@ int tl_has_graphs(const tl_ctx *ctx)
 
 /* ---- The capture ----------------------------------------------------------------------------- */
 
-static tl_status open_streams(tl_graph *g, tl_stream *const *streams, int count)
+static tl_status graph_open_streams(tl_graph *g, tl_stream *const *streams, int count)
 {
     if (count == 0) return TL_OK;
     g->drawn = tl_alloc(g->ctx, (size_t)count * sizeof *g->drawn);
@@ -23,7 +23,8 @@ static tl_status open_streams(tl_graph *g, tl_stream *const *streams, int count)
     for (int i = 0; i < count; i++) {
         for (int k = 0; k < i; k++)
             if (g->words[k] == streams[i]->key)
-                return tl_fail(g->ctx, TL_EINVAL, "graph: streams %d and %d are one", k + 1, i + 1);
+                return tl_fail(g->ctx, TL_EINVAL, "graph: streams %d and %d have one key", k + 1,
+                               i + 1);
         g->drawn[i] = (tl_graph_drawn){streams[i], streams[i]->key, streams[i]->offset, 0};
         g->words[i] = streams[i]->key;
     }
@@ -31,8 +32,8 @@ static tl_status open_streams(tl_graph *g, tl_stream *const *streams, int count)
     return TL_OK;
 }
 
-/* Numbers are drawn by a run: until then the streams are where they were. */
-static void close_streams(tl_graph *g)
+/* Resets the streams to their positions before the capture, because only a replay draws numbers. */
+static void graph_close_streams(tl_graph *g)
 {
     for (int i = 0; i < g->streams; i++) {
         tl_graph_drawn *d = &g->drawn[i];
@@ -46,12 +47,12 @@ tl_status tl_graph_begin(tl_ctx *ctx, tl_stream *const *streams, int count, tl_g
 {
     tl_graph *g;
     if (!tl_has_graphs(ctx))
-        return tl_fail(ctx, TL_EDEVICE, "graph: device '%s' has none", tl_device_name(ctx));
-    if (ctx->capture) return tl_fail(ctx, TL_EINVAL, "graph: one is being captured already");
+        return tl_fail(ctx, TL_EDEVICE, "graph: device '%s' has no graphs", tl_device_name(ctx));
+    if (ctx->capture) return tl_fail(ctx, TL_EINVAL, "graph: another capture is in progress");
     if (!(g = tl_alloc(ctx, sizeof *g))) return TL_ENOMEM;
     *g = (tl_graph){.ctx = ctx};
     ctx->refs++;
-    tl_status st = open_streams(g, streams, count);
+    tl_status st = graph_open_streams(g, streams, count);
     if (st == TL_OK) st = ctx->engine->graph_begin(ctx, g->words, count, &g->on_device);
     if (st != TL_OK) {
         tl_graph_free(g);
@@ -67,7 +68,7 @@ tl_status tl_graph_end(tl_graph *g, tl_tensor *const *results, int count)
 {
     tl_ctx   *ctx = g->ctx;
     tl_status st = TL_OK;
-    if (ctx->capture != g) return tl_fail(ctx, TL_EINVAL, "graph: its capture is over");
+    if (ctx->capture != g) return tl_fail(ctx, TL_EINVAL, "graph: its capture has ended");
     for (size_t i = 0; i < g->used_count; i++)
         g->used[i].written = g->used[i].storage->version != g->used[i].version;
     for (int i = 0; i < count && st == TL_OK; i++) {
@@ -77,9 +78,9 @@ tl_status tl_graph_end(tl_graph *g, tl_tensor *const *results, int count)
         else if (s->unborn)
             st = tl_graph_hold(g, s, 1);
     }
-    if (st != TL_OK) return st; /* the capture goes on until tl_graph_free */
+    if (st != TL_OK) return st; /* the capture continues until tl_graph_free */
     ctx->capture = NULL;
-    close_streams(g);
+    graph_close_streams(g);
     st = ctx->engine->graph_end(ctx, g->on_device);
     if (st != TL_OK) tl_tape_clear(ctx);
     g->captured = st == TL_OK;
@@ -90,9 +91,9 @@ void tl_graph_free(tl_graph *g)
 {
     if (!g) return;
     tl_ctx *ctx = g->ctx;
-    if (ctx->capture == g) { /* what the tape holds has no values */
+    if (ctx->capture == g) { /* the tensors on the tape have no values */
         tl_tape_clear(ctx);
-        close_streams(g);
+        graph_close_streams(g);
         ctx->capture = NULL;
     }
     if (g->on_device) ctx->engine->graph_free(ctx, g->on_device);
@@ -108,7 +109,7 @@ void tl_graph_free(tl_graph *g)
 
 /* ---- A run ----------------------------------------------------------------------------------- */
 
-static int in_place(const tl_graph *g)
+static int graph_in_place(const tl_graph *g)
 {
     for (size_t i = 0; i < g->used_count; i++) {
         const tl_storage *s = g->used[i].storage;
@@ -120,7 +121,7 @@ static int in_place(const tl_graph *g)
 tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *out_ran)
 {
     tl_ctx *ctx = g->ctx;
-    if (ctx->capture) return tl_fail(ctx, TL_EINVAL, "graph: a run in the middle of a capture");
+    if (ctx->capture) return tl_fail(ctx, TL_EINVAL, "graph: it cannot run during a capture");
     if (!g->captured) return tl_fail(ctx, TL_EINVAL, "graph: its capture did not succeed");
     *out_ran = 0;
     if (count != g->streams)
@@ -130,7 +131,7 @@ tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *o
         if (streams[i]->key != g->drawn[i].key) return TL_OK;
         g->words[i] = streams[i]->offset - g->drawn[i].begin;
     }
-    *out_ran = in_place(g);
+    *out_ran = graph_in_place(g);
     if (!*out_ran) return TL_OK;
     tl_status st = ctx->engine->graph_run(ctx, g->on_device, g->words);
     if (st != TL_OK) return st;

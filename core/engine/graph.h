@@ -1,23 +1,23 @@
-/* graph.h - what a graph holds: capture.c fills its lists while kernels are captured, graph.c
-** begins, ends and runs it. */
+/* graph.h - the struct of a graph. capture.c fills its lists while kernels are captured; graph.c
+** begins, ends and replays it. */
 #ifndef TL_GRAPH_H
 #define TL_GRAPH_H
 
 #include "engine/tensor.h"
 
-typedef struct tl_graph_used { /* a storage of before the capture, or of a result */
+typedef struct tl_graph_used { /* a storage that existed before the capture, or that of a result */
     tl_storage *storage;
     const void *data;
-    unsigned version; /* when it was first used */
+    unsigned version; /* at its first use in the capture */
     int written;
 } tl_graph_used;
 
-typedef struct tl_graph_owned { /* what is to be released with the graph */
+typedef struct tl_graph_owned { /* an object that is released with the graph */
     void *p;
     void (*release)(void *p);
 } tl_graph_owned;
 
-typedef struct tl_graph_drawn { /* of a stream of random numbers */
+typedef struct tl_graph_drawn { /* a random stream, and how many blocks the graph draws from it */
     tl_stream *stream; /* during the capture */
     uint64_t key, begin, blocks;
 } tl_graph_drawn;
@@ -29,14 +29,15 @@ struct tl_graph {
     tl_graph_used *used;
     tl_graph_owned *owned;
     tl_graph_drawn *drawn;
-    uint64_t *words; /* one for each stream: what the device is given */
-    size_t used_count, used_room, owned_count, owned_room;
+    uint64_t *words; /* one per stream: keys for the capture, shifts for a replay */
+    size_t used_count, used_cap, owned_count, owned_cap;
     int streams;
 };
 
-/* Makes g an owner of s. */
+/* Adds s to the storages that g owns and uses. */
 tl_status tl_graph_hold(tl_graph *g, tl_storage *s, int written);
-/* While g is captured: g uses s from now on; g releases p at its end, or at once on failure. */
+/* During the capture of g: records the first use of s; hands p to g, which releases it at its end,
+** or at once on failure. */
 tl_status tl_graph_use(tl_graph *g, tl_storage *s);
 tl_status tl_graph_own(tl_graph *g, void *p, void (*release)(void *p));
 

@@ -1,5 +1,5 @@
-/* launch.c - running a kernel: its operands are brought to its device, and what it writes counts as
-** changed. */
+/* launch.c - runs a kernel: moves its operands to its device and counts a new version of each
+** tensor that it writes. */
 #include "engine/launch.h"
 
 static tl_status launch_on(tl_ctx *ctx, tl_device device, tl_op op, const tl_args *a)

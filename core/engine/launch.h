@@ -1,11 +1,12 @@
-/* launch.h - kernels: what they are, the table of them, and how one is run.
+/* launch.h - kernels: their arguments, their table, and how one is launched.
 **
-** An operator is three things, side by side in one file:
-**   1. the public function: checks shapes, makes the output, launches a kernel, records itself;
-**   2. kernels: one per device, listed in that device's table, so that a new device fills a
-**   table and changes nothing here;
-**   3. a gradient function (tape.h): launches kernels or calls other operators, hands each result
-**   to tl_accumulate. */
+** An operator has three parts, side by side in one file:
+**   1. The public function checks shapes, creates the output, launches a kernel and records the
+**   call.
+**   2. Each device has a kernel, listed in that device's table, so that a new device fills a table
+**      and changes no operator.
+**   3. The gradient function (tape.h) launches kernels or calls operators, and passes each gradient
+**      to tl_accumulate. */
 #ifndef TL_LAUNCH_H
 #define TL_LAUNCH_H
 
@@ -30,38 +31,38 @@ typedef enum tl_op {
 } tl_op;
 
 #define TL_ARGS 8
-/* What a kernel gets. Which entry means what is written above each kernel. NULL and 0 where
-** unused. */
+/* The arguments of a kernel. A comment above each kernel says what the entries mean; unused ones
+** are NULL or 0. */
 typedef struct tl_args {
     tl_tensor *in[TL_ARGS];
     tl_tensor *out[TL_ARGS];
     int64_t i[TL_ARGS];
     double f[TL_ARGS];
-    tl_shape shape[2]; /* on the tape: of tensors that a gradient need not keep */
-    void *p;           /* anything else, e.g. a tl_tno */
+    tl_shape shape[2]; /* on the tape: shapes of tensors that the gradient does not need */
+    void *p;           /* e.g. a tl_tno */
 } tl_args;
 
 typedef tl_status (*tl_kernel)(tl_ctx *ctx, const tl_args *a);
-typedef struct tl_kernel_row { /* tables of rows are ended by {0} */
+typedef struct tl_kernel_row { /* {0} ends a table of rows */
     tl_op op;
     tl_kernel run;
 } tl_kernel_row;
 
-typedef struct tl_kernels { /* NULL: that device has no such kernel */
+typedef struct tl_kernels { /* NULL: the device lacks that kernel */
     tl_kernel of[TL_DEVICES][TL_OPS];
 } tl_kernels;
 
-/* Runs op on the context's device, to which it brings the operands. TL_EDEVICE if that lacks op. */
+/* Moves the operands to the context's device and runs op there. TL_EDEVICE: the device lacks op. */
 tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
-/* The same on the CPU, whatever the context computes on. */
+/* The same on the CPU, whatever the context's device is. */
 tl_status tl_launch_host(tl_ctx *ctx, tl_op op, const tl_args *a);
 
 /* ---- Profiles (profile.c) ---- */
 const char *tl_op_name(tl_op op);
-/* What tl_launch does in a profile. */
+/* Runs and times a kernel; tl_launch calls it during a profile. */
 tl_status tl_profile_run(tl_ctx *ctx, tl_op op, tl_kernel kernel, const tl_args *a);
 
-/* The CPU's tables of this room; context.c lists the tables of all rooms. */
+/* The CPU's kernel tables of this folder; context.c lists the tables of all folders. */
 extern const tl_kernel_row tl_cpu_tensor[], tl_cpu_random[], tl_cpu_optim[];
 
 #endif

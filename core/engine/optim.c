@@ -1,4 +1,4 @@
-/* optim.c - one step of Adam and of gradient descent, and the norm of all gradients. */
+/* optim.c - the update steps of Adam and of gradient descent, and the norm of all gradients. */
 #include <math.h>
 
 #include "base/memory.h"
@@ -10,8 +10,9 @@
 
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
-/* Where t's numbers are on the device; NULL of NULL. A kernel will write them if written. */
-static tl_status reach(tl_tensor *t, int written, float **out_numbers)
+/* Moves t to the context's device and returns its elements there; NULL if t is NULL. written: a
+** kernel will write them. */
+static tl_status place_elements(tl_tensor *t, int written, float **out_numbers)
 {
     tl_status st = t ? tl_place(t, t->ctx->device) : TL_OK;
     *out_numbers = t && st == TL_OK ? F32(t) : NULL;
@@ -19,33 +20,33 @@ static tl_status reach(tl_tensor *t, int written, float **out_numbers)
     return st;
 }
 
-/* Adds parameter p to the list, unless it has no gradient. */
-static tl_status add(tl_trained_list *list, tl_op op, tl_tensor *p, tl_tensor *m, tl_tensor *v)
+/* Adds parameter p to the list if it has a gradient. */
+static tl_status list_add(tl_trained_list *list, tl_op op, tl_tensor *p, tl_tensor *m, tl_tensor *v)
 {
     tl_tensor *grad = tl_grad(p);
     tl_trained t = {.len = p->len};
     float     *numbers = NULL;
     if (!grad) return TL_OK;
-    tl_status st = reach(grad, 0, &numbers);
+    tl_status st = place_elements(grad, 0, &numbers);
     t.grad = numbers;
-    if (st == TL_OK && op != TL_OP_norm2) st = reach(p, 1, &t.p);
-    if (st == TL_OK) st = reach(m, 1, &t.m);
-    if (st == TL_OK) st = reach(v, 1, &t.v);
+    if (st == TL_OK && op != TL_OP_norm2) st = place_elements(p, 1, &t.p);
+    if (st == TL_OK) st = place_elements(m, 1, &t.m);
+    if (st == TL_OK) st = place_elements(v, 1, &t.v);
     if (st == TL_OK) list->of[list->count++] = t;
     return st;
 }
 
-/* Fills list with all parameters that have a gradient, and runs op on it. m, v: NULL where op has
+/* Fills list with all parameters that have a gradient, and launches op on it. m, v: NULL if op has
 ** none. */
-static tl_status optim_run(tl_op op, tl_tensor *const *params, tl_tensor *const *m,
-                           tl_tensor *const *v, int count, tl_trained_list *list)
+static tl_status optim_launch(tl_op op, tl_tensor *const *params, tl_tensor *const *m,
+                              tl_tensor *const *v, int count, tl_trained_list *list)
 {
     tl_ctx   *ctx = params[0]->ctx;
     tl_status st = TL_OK;
     list->of = tl_alloc(ctx, (size_t)count * sizeof *list->of);
     if (!list->of) return TL_ENOMEM;
     for (int i = 0; i < count && st == TL_OK; i++)
-        st = add(list, op, params[i], m ? m[i] : NULL, v ? v[i] : NULL);
+        st = list_add(list, op, params[i], m ? m[i] : NULL, v ? v[i] : NULL);
     if (st == TL_OK) st = tl_launch(ctx, op, &(tl_args){.p = list});
     tl_release(ctx, list->of);
     return st;
@@ -86,15 +87,15 @@ static tl_status adam_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* Whether t is a float32 tensor of p's shape. */
+/* Checks that t is NULL or a float32 tensor of p's shape. */
 static tl_status optim_check(const char *op, const char *name, int i, const tl_tensor *p,
                              const tl_tensor *t)
 {
     if (p->type != TL_F32 || (t && t->type != TL_F32))
         return tl_fail(p->ctx, TL_ETYPE, "%s: parameter %d or its %s is int32", op, i + 1, name);
     if (t && !tl_same_shape(p, t))
-        return tl_fail(p->ctx, TL_ESHAPE, "%s: parameter %d is %s, its %s %s", op, i + 1, SHAPE(p),
-                       name, SHAPE(t));
+        return tl_fail(p->ctx, TL_ESHAPE, "%s: parameter %d is %s, its %s is %s", op, i + 1,
+                       SHAPE(p), name, SHAPE(t));
     return TL_OK;
 }
 
@@ -105,21 +106,22 @@ tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor 
     if (count < 1) return TL_OK;
     if ((int)opt->kind < TL_ADAM || opt->kind > TL_ADAM_FAIRSEQ || opt->step < 1 ||
         !(opt->beta1 >= 0 && opt->beta1 < 1 && opt->beta2 >= 0 && opt->beta2 < 1))
-        return tl_fail(params[0]->ctx, TL_EINVAL, "adam: kind %d, step %lld, beta1 %g, beta2 %g",
+        return tl_fail(params[0]->ctx, TL_EINVAL, "adam: out of range: kind %d, step %lld, "
+                       "beta1 %g or beta2 %g",
                        (int)opt->kind, (long long)opt->step, opt->beta1, opt->beta2);
-    for (int i = 0; i < count && st == TL_OK; i++) { /* all or none */
+    for (int i = 0; i < count && st == TL_OK; i++) { /* check all before updating any */
         st = optim_check("adam", "m", i, params[i], m[i]);
         if (st == TL_OK) st = optim_check("adam", "v", i, params[i], v[i]);
     }
     tl_trained_list list = {.adam = opt, .scale = grad_scale};
-    return st == TL_OK ? optim_run(TL_OP_adam, params, m, v, count, &list) : st;
+    return st == TL_OK ? optim_launch(TL_OP_adam, params, m, v, count, &list) : st;
 }
 
 /* ---- Gradient descent ------------------------------------------------------------------------ */
 
 typedef struct sgd {
     const float *grad;
-    float       *p, *buf; /* buf NULL: no momentum */
+    float       *p, *buf; /* buf is NULL without momentum */
     float        lr, momentum, decay, scale;
 } sgd;
 
@@ -163,12 +165,13 @@ tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count
         st = optim_check("sgd", "momentum buffer", i, params[i], momentum != 0 ? buf[i] : NULL);
     tl_trained_list list = {.scale = grad_scale, .sgd = {lr, momentum, weight_decay}};
     if (momentum == 0) buf = NULL;
-    return st == TL_OK ? optim_run(TL_OP_sgd, params, buf, NULL, count, &list) : st;
+    return st == TL_OK ? optim_launch(TL_OP_sgd, params, buf, NULL, count, &list) : st;
 }
 
 /* ---- Norm ------------------------------------------------------------------------------------ */
 
-#define CHUNK 16384 /* elements of one partial sum: the result is the same for any threads */
+/* elements per partial sum, fixed so that the result is the same for any number of threads */
+#define CHUNK 16384
 
 typedef struct squares {
     const float *x;
@@ -197,7 +200,7 @@ static tl_status add_squares(tl_ctx *ctx, const tl_trained *t, double *sum)
     return TL_OK;
 }
 
-/* Sets the list's sum. */
+/* norm2: sets the sum of the list in p */
 static tl_status norm2_kernel(tl_ctx *ctx, const tl_args *a)
 {
     tl_trained_list *list = a->p;
@@ -215,7 +218,7 @@ tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_norm)
         *out_norm = 0;
         return TL_OK;
     }
-    tl_status st = optim_run(TL_OP_norm2, params, NULL, NULL, count, &list);
+    tl_status st = optim_launch(TL_OP_norm2, params, NULL, NULL, count, &list);
     if (st == TL_OK) *out_norm = sqrt(list.sum);
     return st;
 }

@@ -1,5 +1,5 @@
-/* optim.h - what the kernels of optimisers get in tl_args.p: a list of parameters, because a GPU
-** updates many of them in one launch, and the numbers of the step. */
+/* optim.h - the arguments of the optimisers' kernels in tl_args.p: the numbers of the step and a
+** list of parameters, because a GPU updates many parameters in one launch. */
 #ifndef TL_OPTIM_H
 #define TL_OPTIM_H
 
@@ -7,28 +7,28 @@
 
 #include "engine/launch.h"
 
-/* A parameter that has a gradient. The pointers are the device's. */
+/* A parameter that has a gradient. The pointers are device pointers. */
 typedef struct tl_trained {
     int64_t      len;
     const float *grad;
     float       *p, *m, *v; /* adam: all; sgd: m is the momentum buffer or NULL; norm2: none */
 } tl_trained;
 
-typedef struct tl_trained_list { /* what tl_args.p points to */
+typedef struct tl_trained_list { /* tl_args.p points to one */
     int         count;
     tl_trained *of;
-    double      scale;             /* every gradient is multiplied by it first */
+    double      scale;             /* multiplies every gradient first */
     const tl_adam_options *adam;   /* adam's options; NULL for the other two */
     struct {
         double lr, momentum, weight_decay;
     } sgd;
-    double      sum; /* norm2's result: of all gradients' squares */
+    double      sum; /* result of norm2: the sum of all squared gradients */
 } tl_trained_list;
 
-typedef struct tl_adam_numbers { /* of one step, for every element */
+typedef struct tl_adam_numbers { /* constants of one step */
     float beta1, beta2, rest1, rest2; /* rest: 1 - beta, rounded after the subtraction */
     float eps, scale;
-    float coupled, decoupled; /* weight decay: in the gradient, or lr times it of p */
+    float coupled, decoupled; /* weight decay: added to the gradient, or lr times it */
     float step, root;         /* p -= step m / (root sqrt v + eps) */
 } tl_adam_numbers;
 
@@ -46,7 +46,8 @@ static inline tl_adam_numbers tl_adam_numbers_of(const tl_trained_list *list)
     n.scale = (float)list->scale;
     n.coupled = coupled ? (float)o->weight_decay : 0;
     n.decoupled = coupled ? 0 : (float)(o->lr * o->weight_decay);
-    /* fairseq corrects v's bias in the step size alone, so its eps weighs more in early steps. */
+    /* fairseq corrects the bias of v in the step size alone, so its eps weighs more in early
+    ** steps. */
     n.step = (float)(fairseq ? o->lr * root2 / bias1 : o->lr / bias1);
     n.root = (float)(fairseq ? 1 : 1 / root2);
     return n;

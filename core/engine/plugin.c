@@ -1,6 +1,6 @@
-/* plugin.c - finds, checks and keeps the backends. A file that was opened with success stays mapped
-** until the process ends: its threads, and those of the libraries it brought along, may still run
-** when the last context closes. */
+/* plugin.c - finds, checks and loads the plugins of backends. A plugin that was loaded stays mapped
+** until the process ends, because its threads, and those of its libraries, may still run when the
+** last context closes. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* dladdr */
 #endif
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/option.h"
@@ -23,19 +24,19 @@
 
 /* ---- One file -------------------------------------------------------------------------------- */
 
-static int word(const char *s)
+static int is_word(const char *s)
 {
     if (!s || *s < 'a' || *s > 'z') return 0;
     while ((*s >= 'a' && *s <= 'z') || (*s >= '0' && *s <= '9') || *s == '_') s++;
     return *s == 0;
 }
 
-/* What is wrong with the table of a backend, or NULL. */
-static const char *fault(const tl_tno_backend *b)
+/* Returns what is wrong with the table of a backend, or NULL. */
+static const char *entry_fault(const tl_tno_backend *b)
 {
     int params = 0;
     while (b->params && b->params[params].name) params++;
-    if (!word(b->name)) return "its name is not a lower-case word";
+    if (!is_word(b->name)) return "its name is not a lower-case word";
     if (!b->summary || !b->domain) return "it lacks a summary or a domain";
     if (!b->accepts || !b->points) return "it lacks accepts or points";
     if (!b->plan || !b->forward || !b->backward || !b->release)
@@ -44,31 +45,31 @@ static const char *fault(const tl_tno_backend *b)
     return NULL;
 }
 
-static const tl_plugin *named(const tl_ctx *ctx, const char *name)
+static const tl_plugin *plugin_named(const tl_ctx *ctx, const char *name)
 {
     const tl_plugin *p = ctx->plugins;
     while (p && strcmp(p->entry->name, name) != 0) p = p->next;
     return p;
 }
 
-/* The abi is looked at first: what follows it may be laid out differently in another version. */
+/* Checks abi first, because the fields after it may be laid out differently in another version. */
 static tl_status plugin_check(tl_ctx *ctx, const tl_tno_backend *b, const char *path)
 {
     if (!b)
-        return tl_fail(ctx, TL_EBACKEND, "%s: it exports no " ENTRY ", so it is no backend", path);
+        return tl_fail(ctx, TL_EBACKEND, "%s: exports no " ENTRY ", so it is not a backend", path);
     if (b->abi != TL_TNO_ABI)
         return tl_fail(ctx, TL_EBACKEND, "%s: made for ABI %u, this is ABI %u", path,
                        (unsigned)b->abi, TL_TNO_ABI);
-    const char *why = fault(b);
+    const char *why = entry_fault(b);
     if (why) return tl_fail(ctx, TL_EBACKEND, "%s: %s", path, why);
-    const tl_plugin *twin = named(ctx, b->name);
+    const tl_plugin *twin = plugin_named(ctx, b->name);
     if (twin)
         return tl_fail(ctx, TL_EBACKEND, "%s: a backend named '%s' is already loaded from %s", path,
                        b->name, twin->path);
     return TL_OK;
 }
 
-static tl_status keep(tl_ctx *ctx, const tl_tno_backend *b, const char *path)
+static tl_status plugin_add(tl_ctx *ctx, const tl_tno_backend *b, const char *path)
 {
     tl_plugin **last = &ctx->plugins;
     tl_plugin  *p = malloc(sizeof *p);
@@ -97,22 +98,22 @@ tl_status tl_backend_load(tl_ctx *ctx, const char *path)
     }
     const tl_tno_backend *b = dlsym(file, ENTRY);
     tl_status             st = plugin_check(ctx, b, path);
-    if (st == TL_OK) st = keep(ctx, b, path);
-    if (st != TL_OK) (void)dlclose(file); /* no code of it has run */
+    if (st == TL_OK) st = plugin_add(ctx, b, path);
+    if (st != TL_OK) (void)dlclose(file); /* safe, because none of its code has run */
     return st;
 }
 
 /* ---- Problems -------------------------------------------------------------------------------- */
 
-static size_t problems_size(const tl_ctx *ctx) /* without the empty string at the end */
+static size_t problems_size(const tl_ctx *ctx) /* excludes the empty string at the end */
 {
     const char *p = ctx->problems;
     while (p && *p) p += strlen(p) + 1;
     return p ? (size_t)(p - ctx->problems) : 0;
 }
 
-/* Remembers the context's message and clears it. */
-static tl_status remember(tl_ctx *ctx)
+/* Appends the context's message to the problems and clears it. */
+static tl_status add_problem(tl_ctx *ctx)
 {
     size_t size = problems_size(ctx), len = strlen(ctx->message);
     char  *all = realloc(ctx->problems, size + len + 2);
@@ -153,16 +154,16 @@ static tl_status load_folder(tl_ctx *ctx, const char *folder)
     int             count = scandir(folder, &files, shared_object, alphasort);
     if (count < 0) {
         (void)tl_fail(ctx, TL_EBACKEND, "%s: %s", folder, strerror(errno));
-        return remember(ctx);
+        return add_problem(ctx);
     }
     for (int i = 0; i < count; i++) {
         char path[PATH_MAX];
         int  n = snprintf(path, sizeof path, "%s/%s", folder, files[i]->d_name);
-        struct stat s; /* a pipe or a device would block */
+        struct stat s; /* opening a pipe or a device would block */
         int regular = n > 0 && n < PATH_MAX && stat(path, &s) == 0 && S_ISREG(s.st_mode);
         if (st == TL_OK && regular) {
             st = tl_backend_load(ctx, path);
-            if (st == TL_EBACKEND) st = remember(ctx);
+            if (st == TL_EBACKEND) st = add_problem(ctx);
         }
         free(files[i]);
     }
@@ -170,11 +171,10 @@ static tl_status load_folder(tl_ctx *ctx, const char *folder)
     return st;
 }
 
-/* The folder of our own backends: beside the library, as a build or as an installation has it. */
-static int own_folder(char *folder, size_t size)
+int tl_beside_library(const char *name, char *path, size_t size)
 {
     static const char here = 0;
-    static const char *const places[] = {"backends", "toeplab/backends"};
+    static const char *const places[] = {"", "toeplab/"};
     char    library[PATH_MAX];
     Dl_info info;
     if (!dladdr(&here, &info) || !info.dli_fname || !realpath(info.dli_fname, library)) return 0;
@@ -182,9 +182,8 @@ static int own_folder(char *folder, size_t size)
     if (!slash) return 0;
     *slash = 0;
     for (int i = 0; i < 2; i++) {
-        struct stat s;
-        int n = snprintf(folder, size, "%s/%s", library, places[i]);
-        if (n > 0 && (size_t)n < size && stat(folder, &s) == 0 && S_ISDIR(s.st_mode)) return 1;
+        int n = snprintf(path, size, "%s/%s%s", library, places[i], name);
+        if (n > 0 && (size_t)n < size && access(path, F_OK) == 0) return 1;
     }
     return 0;
 }
@@ -203,7 +202,7 @@ static tl_status load_listed(tl_ctx *ctx, const char *folders)
 
 /* ---- The cache folder ------------------------------------------------------------------------ */
 
-/* Sets host.cache_dir to what tl_cache_dir says. */
+/* Sets host.cache_dir as tl_cache_dir documents. */
 static tl_status find_cache(tl_ctx *ctx)
 {
     char        path[PATH_MAX];
@@ -212,13 +211,13 @@ static tl_status find_cache(tl_ctx *ctx)
     int         n = 0;
     if (own)
         n = snprintf(path, sizeof path, "%s", own);
-    else if (xdg && xdg[0] == '/') /* a relative one is to be ignored, says the XDG specification */
+    else if (xdg && xdg[0] == '/') /* the XDG specification ignores relative paths */
         n = snprintf(path, sizeof path, "%s/toeplab", xdg);
     else if (home && home[0] == '/')
         n = snprintf(path, sizeof path, "%s/.cache/toeplab", home);
     if (n <= 0 || n >= PATH_MAX) return TL_OK;
     if (tl_file_folders(ctx, path) != TL_OK) {
-        ctx->message[0] = 0; /* plans are then made without */
+        ctx->message[0] = 0; /* backends then plan without stored tuning results */
         return TL_OK;
     }
     ctx->host.cache_dir = strdup(path);
@@ -232,7 +231,8 @@ tl_status tl_plugins_open(tl_ctx *ctx)
     char        folder[PATH_MAX];
     const char *listed = getenv("TOEPLAB_BACKENDS");
     tl_status   st = find_cache(ctx);
-    if (st == TL_OK && own_folder(folder, sizeof folder)) st = load_folder(ctx, folder);
+    if (st == TL_OK && tl_beside_library("backends", folder, sizeof folder))
+        st = load_folder(ctx, folder);
     if (st == TL_OK && listed) st = load_listed(ctx, listed);
     return st;
 }
@@ -251,9 +251,9 @@ void tl_plugins_close(tl_ctx *ctx)
     ctx->host.cache_dir = NULL;
 }
 
-/* ---- Questions ------------------------------------------------------------------------------- */
+/* ---- Queries --------------------------------------------------------------------------------- */
 
-static const tl_plugin *at(const tl_ctx *ctx, int i)
+static const tl_plugin *plugin_at(const tl_ctx *ctx, int i)
 {
     const tl_plugin *p = i < 0 ? NULL : ctx->plugins;
     for (; p && i > 0; i--) p = p->next;
@@ -263,32 +263,32 @@ static const tl_plugin *at(const tl_ctx *ctx, int i)
 int tl_backend_count(const tl_ctx *ctx)
 {
     int count = 0;
-    while (at(ctx, count)) count++;
+    while (plugin_at(ctx, count)) count++;
     return count;
 }
 
 const char *tl_backend_name(const tl_ctx *ctx, int i)
 {
-    const tl_plugin *p = at(ctx, i);
+    const tl_plugin *p = plugin_at(ctx, i);
     return p ? p->entry->name : NULL;
 }
 
 const char *tl_backend_summary(const tl_ctx *ctx, int i)
 {
-    const tl_plugin *p = at(ctx, i);
+    const tl_plugin *p = plugin_at(ctx, i);
     return p ? p->entry->summary : NULL;
 }
 
 const char *tl_backend_path(const tl_ctx *ctx, int i)
 {
-    const tl_plugin *p = at(ctx, i);
+    const tl_plugin *p = plugin_at(ctx, i);
     return p ? p->path : NULL;
 }
 
 int tl_backend_option(const tl_ctx *ctx, int i, int j, const char **out_name, const char **out_type,
                       const char **out_default, const char **out_range, const char **out_help)
 {
-    const tl_plugin *p = at(ctx, i);
+    const tl_plugin *p = plugin_at(ctx, i);
     const tl_option *o = p ? p->entry->options : NULL;
     for (; o && o->name && j > 0; j--) o++;
     if (!o || !o->name || j < 0) return 0;
@@ -311,7 +311,7 @@ const tl_transforms *tl_find_transforms(const tl_ctx *ctx)
 tl_status tl_find_backend(tl_ctx *ctx, const char *name, const tl_tno_backend **out_backend)
 {
     char             list[512] = "";
-    const tl_plugin *p = named(ctx, name);
+    const tl_plugin *p = plugin_named(ctx, name);
     const char      *meant = NULL;
     int              best = INT_MAX, problems = tl_backend_problem_count(ctx);
     if (p) {

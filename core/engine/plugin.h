@@ -1,10 +1,10 @@
-/* plugin.h - the backends that are loaded. */
+/* plugin.h - the loaded backends of a context. */
 #ifndef TL_PLUGIN_H
 #define TL_PLUGIN_H
 
 #include "base/context.h"
 
-/* Parameters a backend may have: with coef, x, dy and its cache they fill TL_ARGS. */
+/* The most parameters of a backend: with coef, x, dy and its cache they fill TL_ARGS. */
 #define TL_TNO_PARAMS 4
 
 typedef struct tl_plugin tl_plugin;
@@ -16,8 +16,11 @@ struct tl_plugin {
 
 tl_status tl_plugins_open(tl_ctx *ctx); /* loads the search path */
 void tl_plugins_close(tl_ctx *ctx);
-/* The backend of that name. TL_EBACKEND: none; the message lists those present. */
+/* Finds a file or folder of Toeplab beside the library, where a build has it as NAME and an
+** installation as toeplab/NAME. Returns 0 if there is none. */
+int tl_beside_library(const char *name, char *path, size_t size);
+/* Finds a backend by name. TL_EBACKEND: there is none; the message lists those loaded. */
 tl_status tl_find_backend(tl_ctx *ctx, const char *name, const tl_tno_backend **out_backend);
-const tl_transforms *tl_find_transforms(const tl_ctx *ctx); /* NULL: no loaded plugin has any */
+const tl_transforms *tl_find_transforms(const tl_ctx *ctx); /* NULL: no plugin has any */
 
 #endif

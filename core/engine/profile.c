@@ -1,7 +1,7 @@
-/* profile.c - the names of kernels, how often each ran and how long it took.
+/* profile.c - counts and times the kernels while a profile is on.
 **
-** A device runs a kernel after the call that launches it has returned, so a profile waits for the
-** device before and after each one. That makes the sum longer than the same work without a profile,
+** A device may still be running a kernel when its launch returns, so a profile waits for the device
+** before and after each kernel. The sum is therefore longer than the same work without a profile,
 ** where launches, copies and kernels overlap. */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 struct tl_profile {
     int64_t calls[TL_OPS];
     double  seconds[TL_OPS];
-    double  inner; /* seconds of the kernels that the running one has called */
+    double  inner; /* seconds of the kernels called by the running one */
 };
 
 static const char *const op_names[TL_OPS] = {
@@ -30,7 +30,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A capture runs nothing, so there is nothing to wait for. */
+/* Waits for the device, except in a capture, which runs nothing. */
 static tl_status profile_wait(tl_ctx *ctx) { return ctx->capture ? TL_OK : tl_synchronize(ctx); }
 
 tl_status tl_profile_start(tl_ctx *ctx)
@@ -38,7 +38,7 @@ tl_status tl_profile_start(tl_ctx *ctx)
     if (!ctx->profile) ctx->profile = malloc(sizeof *ctx->profile);
     if (!ctx->profile) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     memset(ctx->profile, 0, sizeof *ctx->profile);
-    tl_status st = profile_wait(ctx); /* what was launched before is no part of the profile */
+    tl_status st = profile_wait(ctx); /* earlier launches are not part of the profile */
     if (st != TL_OK) tl_profile_stop(ctx);
     return st;
 }
@@ -60,7 +60,8 @@ int tl_profile_kernel(const tl_ctx *ctx, int i, tl_kernel_time *out_time)
 tl_status tl_profile_run(tl_ctx *ctx, tl_op op, tl_kernel kernel, const tl_args *a)
 {
     struct tl_profile *p = ctx->profile;
-    tl_status st = profile_wait(ctx); /* an upload or a graph is not this kernel's time */
+    /* excludes earlier uploads and graphs from this kernel's time */
+    tl_status st = profile_wait(ctx);
     double    outside = p->inner, start = now(), spent;
     p->inner = 0;
     if (st == TL_OK) st = kernel(ctx, a);

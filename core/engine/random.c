@@ -1,8 +1,8 @@
-/* random.c - random streams: numbers that depend on (key, position) alone, so that neither the
-** number of threads nor an interruption changes them.
+/* random.c - random streams, dropout and sampling. A number depends on (key, position) alone, so
+** neither the number of threads nor an interruption changes it.
 **
-** A stream counts blocks of four 32-bit words. Filling a tensor takes word e%4 of block e/4 for
-** element e and advances the stream by whole blocks; each scalar draw takes one block. */
+** A stream counts blocks of four 32-bit words. Element e of a filled tensor uses word e%4 of block
+** e/4, and a fill advances the stream by whole blocks; each scalar draw uses one block. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -11,14 +11,14 @@
 #include "base/threads.h"
 #include "engine/tape.h"
 
-#define LANES 16          /* blocks made side by side, so that the rounds vectorise */
-#define GROUP (4 * LANES) /* elements they give */
+#define LANES 16          /* blocks computed side by side, so that the rounds vectorise */
+#define GROUP (4 * LANES) /* elements that these blocks fill */
 #define GRAIN 64          /* groups worth a thread */
 
 /* ---- Streams --------------------------------------------------------------------------------- */
 
 /* The finaliser of splitmix64: every input bit changes every output bit. */
-static uint64_t mix(uint64_t x)
+static uint64_t splitmix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
@@ -30,7 +30,7 @@ tl_stream tl_stream_new(uint64_t seed, const char *purpose)
     uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
     for (const char *p = purpose; *p; p++)
         hash = (hash ^ (unsigned char)*p) * 0x100000001B3u;
-    return (tl_stream){.key = mix(hash ^ mix(seed + PHILOX_W0)), .offset = 0};
+    return (tl_stream){.key = splitmix(hash ^ splitmix(seed + PHILOX_W0)), .offset = 0};
 }
 
 uint32_t tl_random_u32(tl_stream *s)
@@ -52,7 +52,8 @@ double tl_random_unit(tl_stream *s) { return (double)(draw64(s) >> 11) * 0x1p-53
 int64_t tl_random_below(tl_stream *s, int64_t bound)
 {
     if (bound <= 1) return 0;
-    uint64_t n = (uint64_t)bound, excess = (0 - n) % n, r; /* 2^64 mod n values would be too many */
+    /* excess: 2^64 mod n values would bias the result */
+    uint64_t n = (uint64_t)bound, excess = (0 - n) % n, r;
     do {
         r = draw64(s);
     } while (r < excess);
@@ -66,14 +67,15 @@ typedef struct fill {
     int64_t      len;
     const float *in;
     float       *out;
-    float        a, b;      /* low and range, mean and deviation, or the scale of what is kept */
-    uint64_t     threshold; /* words below it drop their element */
+    /* low and range, mean and deviation, or the scale of surviving elements */
+    float        a, b;
+    uint64_t     threshold; /* a word below it drops its element */
 } fill;
 
 static uint64_t blocks_of(int64_t len) { return ((uint64_t)len + 3) / 4; }
 
-/* The words of elements GROUP g .. GROUP (g+1) - 1. */
-static void draw(const fill *f, int64_t g, uint32_t out[GROUP])
+/* Computes the random words of elements GROUP g .. GROUP (g+1) - 1. */
+static void draw_group(const fill *f, int64_t g, uint32_t out[GROUP])
 {
     uint32_t c[4][LANES];
     uint32_t k0 = (uint32_t)f->key, k1 = (uint32_t)(f->key >> 32);
@@ -94,7 +96,7 @@ static void draw(const fill *f, int64_t g, uint32_t out[GROUP])
         for (int w = 0; w < 4; w++) out[4 * j + w] = c[w][j];
 }
 
-static int64_t part_of(const fill *f, int64_t g)
+static int64_t group_len(const fill *f, int64_t g)
 {
     return f->len - g * GROUP < GROUP ? f->len - g * GROUP : GROUP;
 }
@@ -107,13 +109,13 @@ static void uniform_part(void *user, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t g = begin; g < end; g++) {
         float *restrict out = f->out + g * GROUP;
-        int64_t n = part_of(f, g);
-        draw(f, g, w);
+        int64_t n = group_len(f, g);
+        draw_group(f, g, w);
         for (int64_t e = 0; e < n; e++) out[e] = a + b * (float)(int32_t)(w[e] >> 8);
     }
 }
 
-/* Box and Muller: two uniform words give two independent normal numbers. */
+/* Box-Muller: turns two uniform words into two independent normal numbers. */
 static void normal_pair(uint32_t u, uint32_t v, float out[2])
 {
     float radius = sqrtf(-2.0f * logf(((float)u + 1.0f) * 0x1p-32f)); /* log of (0,1] */
@@ -130,8 +132,8 @@ static void normal_part(void *user, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t g = begin; g < end; g++) {
         float  *out = f->out + g * GROUP;
-        int64_t n = part_of(f, g);
-        draw(f, g, w);
+        int64_t n = group_len(f, g);
+        draw_group(f, g, w);
         for (int64_t e = 0; e < n; e += 2) normal_pair(w[e], w[e + 1], z + e);
         for (int64_t e = 0; e < n; e++) out[e] = f->a + f->b * z[e];
     }
@@ -147,49 +149,49 @@ static void dropout_part(void *user, int64_t begin, int64_t end, int thread)
     for (int64_t g = begin; g < end; g++) {
         const float *restrict in = f->in + g * GROUP;
         float *restrict out = f->out + g * GROUP;
-        int64_t n = part_of(f, g);
-        draw(f, g, w);
+        int64_t n = group_len(f, g);
+        draw_group(f, g, w);
         for (int64_t e = 0; e < n; e++) {
-            float kept = in[e] * scale; /* read in any case, so that the choice is no branch */
-            out[e] = w[e] >= threshold ? kept : 0.0f;
+            float scaled = in[e] * scale; /* read unconditionally, so that no branch is needed */
+            out[e] = w[e] >= threshold ? scaled : 0.0f;
         }
     }
 }
 
-static void random_run(tl_ctx *ctx, fill *f, tl_body body)
+static void fill_parallel(tl_ctx *ctx, fill *f, tl_body body)
 {
     tl_parallel(ctx, (f->len + GROUP - 1) / GROUP, GRAIN, body, f);
 }
 
 /* uniform: out[0]   i: key, offset   f: low, high */
-static tl_status uniform(tl_ctx *ctx, const tl_args *a)
+static tl_status uniform_kernel(tl_ctx *ctx, const tl_args *a)
 {
     fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
               .out = F32(a->out[0]), .a = (float)a->f[0], .b = (float)(a->f[1] - a->f[0])};
-    random_run(ctx, &f, uniform_part);
+    fill_parallel(ctx, &f, uniform_part);
     return TL_OK;
 }
 
 /* normal: out[0]   i: key, offset   f: mean, deviation */
-static tl_status normal(tl_ctx *ctx, const tl_args *a)
+static tl_status normal_kernel(tl_ctx *ctx, const tl_args *a)
 {
     fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
               .out = F32(a->out[0]), .a = (float)a->f[0], .b = (float)a->f[1]};
-    random_run(ctx, &f, normal_part);
+    fill_parallel(ctx, &f, normal_part);
     return TL_OK;
 }
 
 /* dropout: in[0] -> out[0]   i: key, offset   f: p */
-static tl_status dropout(tl_ctx *ctx, const tl_args *a)
+static tl_status dropout_kernel(tl_ctx *ctx, const tl_args *a)
 {
     fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
               .in = F32(a->in[0]), .out = F32(a->out[0]), .a = (float)(1.0 / (1.0 - a->f[0])),
               .threshold = (uint64_t)(a->f[0] * 0x1p32)};
-    random_run(ctx, &f, dropout_part);
+    fill_parallel(ctx, &f, dropout_part);
     return TL_OK;
 }
 
-/* Fills t by op with parameters x, y, and advances s. */
+/* Fills t by kernel op with parameters x, y, and advances s. */
 static tl_status fill_tensor(tl_op op, const char *name, tl_tensor *t, tl_stream *s, double x,
                              double y)
 {
@@ -222,7 +224,7 @@ tl_status tl_random_permutation(tl_tensor *t, tl_stream *s)
     if (st != TL_OK) return st;
     int32_t *p = I32(t);
     for (int64_t i = 0; i < t->len; i++) p[i] = (int32_t)i;
-    for (int64_t i = t->len - 1; i > 0; i--) { /* Fisher and Yates */
+    for (int64_t i = t->len - 1; i > 0; i--) { /* Fisher-Yates */
         int64_t j = tl_random_below(s, i + 1);
         int32_t swap = p[i];
         p[i] = p[j];
@@ -233,7 +235,7 @@ tl_status tl_random_permutation(tl_tensor *t, tl_stream *s)
 
 /* ---- Dropout --------------------------------------------------------------------------------- */
 
-/* saved: i, f as for the kernel */
+/* saved: i and f of the kernel */
 static tl_status dropout_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = node->saved;
@@ -274,7 +276,7 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The k-th largest of x [v], and how many of those equal to it are among the k largest. */
+/* Finds the k-th largest of x [v], and how many elements equal to it are among the k largest. */
 static tl_status kth_largest(tl_ctx *ctx, const float *x, int64_t v, int64_t k, float *out_least,
                              int64_t *out_ties)
 {
@@ -289,10 +291,10 @@ static tl_status kth_largest(tl_ctx *ctx, const float *x, int64_t v, int64_t k, 
     return TL_OK;
 }
 
-/* The candidate at which the running sum of the weights exp((x - top)/temperature) passes target;
-** the last one if none does. target < 0: out_sum gets the sum of all. */
-static int64_t walk(const float *x, int64_t v, float least, int64_t ties, double top,
-                    double temperature, double target, double *out_sum)
+/* Returns the candidate at which the running sum of the weights exp((x - top)/temperature) exceeds
+** target, or the last one if none does. With target < 0, *out_sum is the sum of all weights. */
+static int64_t sample_walk(const float *x, int64_t v, float least, int64_t ties, double top,
+                           double temperature, double target, double *out_sum)
 {
     double  sum = 0;
     int64_t last = 0;
@@ -319,7 +321,8 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
     if (logits->ndim != 1 || v < 1)
         return tl_fail(ctx, TL_ESHAPE, "sample: logits are %s, not [v]", SHAPE(logits));
     if (!(temperature >= 0) || isinf(temperature) || top_k < 0)
-        return tl_fail(ctx, TL_EINVAL, "sample: temperature %g, top_k %d", temperature, top_k);
+        return tl_fail(ctx, TL_EINVAL, "sample: temperature %g or top_k %d is out of range",
+                       temperature, top_k);
     tl_status st = tl_bring(logits);
     if (st != TL_OK) return st;
     x = F32(logits);
@@ -334,17 +337,17 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
             st = kth_largest(ctx, x, v, top_k, &least, &ties);
             if (st != TL_OK) return st;
         }
-        (void)walk(x, v, least, ties, x[best], temperature, -1, &sum);
+        (void)sample_walk(x, v, least, ties, x[best], temperature, -1, &sum);
         double target = tl_random_unit(s) * sum;
-        best = walk(x, v, least, ties, x[best], temperature, target, &sum);
+        best = sample_walk(x, v, least, ties, x[best], temperature, target, &sum);
     }
     *out_id = (int32_t)best;
     return TL_OK;
 }
 
 const tl_kernel_row tl_cpu_random[] = {
-    {TL_OP_uniform, uniform},
-    {TL_OP_normal, normal},
-    {TL_OP_dropout, dropout},
+    {TL_OP_uniform, uniform_kernel},
+    {TL_OP_normal, normal_kernel},
+    {TL_OP_dropout, dropout_kernel},
     {0},
 };

@@ -1,5 +1,5 @@
-/* storage.c - the memory of tensors. A storage is on one device at a time: it is made on the
-** context's, is brought to the CPU when the CPU reads or writes it, and back when a kernel needs
+/* storage.c - the memory of tensors. A storage lies on one device at a time: it is created on the
+** context's device, moves to the CPU when the CPU reads or writes it, and back when a kernel needs
 ** it. */
 #include <stdlib.h>
 #include <string.h>
@@ -54,12 +54,13 @@ void tl_storage_free(tl_ctx *ctx, tl_storage *s)
 
 /* ---- Where a storage is ---------------------------------------------------------------------- */
 
-/* What a capture made is for that capture alone, until its graph has run. */
+/* Checks that t has values: a tensor that was created in a capture has none outside of it until its
+** graph has run. */
 static tl_status check_born(const tl_tensor *t)
 {
     const tl_ctx *ctx = t->ctx;
     if (!t->storage->unborn || (ctx->capture && t->storage->capture == ctx->captures)) return TL_OK;
-    return tl_fail(t->ctx, TL_EINVAL, "a tensor %s was made in a capture, and is no result of a "
+    return tl_fail(t->ctx, TL_EINVAL, "a tensor %s was made in a capture and is not a result of a "
                    "graph that has run", SHAPE(t));
 }
 
@@ -72,11 +73,11 @@ tl_status tl_place(const tl_tensor *t, tl_device device)
     if (s->device == device)
         return ctx->capture && device != TL_CPU ? tl_graph_use(ctx->capture, s) : TL_OK;
     if (ctx->capture)
-        return tl_fail(ctx, TL_EDEVICE, "a tensor %s is %s: a graph cannot have that", SHAPE(t),
-                       device == TL_CPU ? "read by the processor" : "on the processor");
+        return tl_fail(ctx, TL_EDEVICE, "a tensor %s is %s, which a graph cannot capture", SHAPE(t),
+                       device == TL_CPU ? "read by the CPU" : "on the CPU");
     tl_status st = tl_device_alloc(ctx, device, s->bytes, &there);
     if (st != TL_OK) return st;
-    if (s->bytes > 0) /* one of the two is the CPU */
+    if (s->bytes > 0) /* one side is the CPU */
         st = device == TL_CPU ? ctx->engine->download(ctx, there, s->data, s->bytes)
                               : ctx->engine->upload(ctx, there, s->data, s->bytes);
     tl_device_release(ctx, st == TL_OK ? s->device : device, st == TL_OK ? s->data : there);

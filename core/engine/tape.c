@@ -1,8 +1,8 @@
 /* tape.c - reverse-mode differentiation over a list of recorded operators.
 **
-** A tensor that wants a gradient has a slot, where its gradient gathers. The tape's nodes hold
-** slots and the tensors that gradients need, never the tensors' handles: what a script forgets and
-** no gradient needs is freed at once. */
+** A tensor that requires a gradient has a slot, where its gradient accumulates. The tape's nodes
+** own slots and the tensors that gradients need, but no other tensors, so a result that a script
+** drops and no gradient needs is freed at once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ int tl_wants(const tl_ctx *ctx, const tl_tensor *t) { return ctx->recording && t
 
 int64_t tl_tape_len(const tl_ctx *ctx) { return ctx->tape_len; }
 
-static tl_status grow(tl_ctx *ctx)
+static tl_status tape_grow(tl_ctx *ctx)
 {
     if (ctx->tape_len < ctx->tape_cap) return TL_OK;
     int64_t  cap = ctx->tape_cap ? 2 * ctx->tape_cap : 256;
@@ -57,7 +57,7 @@ static void node_clear(tl_node *node)
     if (node->release) node->release(node->saved.p);
 }
 
-/* *wanted: whether an operator on inputs has to be recorded. */
+/* Sets *wanted to whether an operator on inputs has to be recorded. */
 static tl_status check_inputs(tl_ctx *ctx, tl_tensor *const *inputs, int count, int *wanted)
 {
     *wanted = 0;
@@ -67,17 +67,17 @@ static tl_status check_inputs(tl_ctx *ctx, tl_tensor *const *inputs, int count, 
         if (inputs[i]->slot->spent)
             return tl_fail(ctx, TL_EINVAL,
                            "operand %d, %s, is a result whose tape is gone (an earlier backward "
-                           "consumed it): compute it again, or cut it off by require_grad(false)",
+                           "consumed it): compute it again, or detach it by require_grad(false)",
                            i + 1, SHAPE(inputs[i]));
     }
     return TL_OK;
 }
 
-/* A new node at the end of the tape whose result is out; NULL: no memory. */
-static tl_node *append(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, const tl_args *saved,
-                       void (*release)(void *p))
+/* Appends a node whose result is out; NULL: out of memory. */
+static tl_node *tape_append(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, const tl_args *saved,
+                            void (*release)(void *p))
 {
-    if (grow(ctx) != TL_OK) return NULL;
+    if (tape_grow(ctx) != TL_OK) return NULL;
     tl_slot *slot = tl_slot_new(0);
     if (!slot) {
         (void)tl_fail(ctx, TL_ENOMEM, "out of memory");
@@ -87,7 +87,7 @@ static tl_node *append(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, const tl_ar
     *node = (tl_node){.grad = grad, .out = slot, .release = release,
                        .precision = ctx->precision};
     if (saved) node->saved = *saved;
-    memset(node->saved.out, 0, sizeof node->saved.out); /* outputs are not kept */
+    memset(node->saved.out, 0, sizeof node->saved.out); /* the tape does not own outputs */
     for (int i = 0; i < TL_ARGS; i++) {
         if (!node->saved.in[i]) continue;
         node->version[i] = tl_tensor_retain(node->saved.in[i])->storage->version;
@@ -104,7 +104,8 @@ tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *con
     int       wanted;
     tl_status st = check_inputs(ctx, inputs, count, &wanted);
     tl_node  *node = NULL;
-    if (st == TL_OK && wanted && !(node = append(ctx, out, grad, saved, release))) st = TL_ENOMEM;
+    if (st == TL_OK && wanted && !(node = tape_append(ctx, out, grad, saved, release)))
+        st = TL_ENOMEM;
     for (int i = 0; node && i < count; i++)
         node->in[i] = inputs[i] ? tl_slot_retain(inputs[i]->slot) : NULL;
     if (!node && release && saved) release(saved->p);
@@ -120,7 +121,7 @@ tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor
     tl_status  st = check_inputs(ctx, list, count, &wanted);
     if (st == TL_OK && wanted && !(all = calloc((size_t)count, sizeof *all)))
         st = tl_fail(ctx, TL_ENOMEM, "out of memory");
-    if (all && !(node = append(ctx, out, grad, saved, release))) {
+    if (all && !(node = tape_append(ctx, out, grad, saved, release))) {
         st = TL_ENOMEM;
         free(all);
     }
@@ -140,7 +141,8 @@ void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op)
 {
     if (!out->slot) return;
     const tl_node *node = &ctx->tape[out->slot->node];
-    for (int i = 0; i < TL_ARGS; i++) { /* one step back, not a chain of them */
+    /* recompute from stored tensors only, never through a chain */
+    for (int i = 0; i < TL_ARGS; i++) {
         const tl_tensor *t = node->saved.in[i];
         if (t && t->slot && t->slot->again) return;
     }
@@ -157,8 +159,9 @@ void tl_tape_clear(tl_ctx *ctx)
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 
-/* Gradients are of the values that the operator saw. */
-static tl_status unchanged(tl_ctx *ctx, const tl_node *node)
+/* Fails if a saved tensor was written after the operator read it, because gradients need the old
+** values. */
+static tl_status check_unchanged(tl_ctx *ctx, const tl_node *node)
 {
     for (int i = 0; i < TL_ARGS + node->count; i++) {
         int              listed = i >= TL_ARGS;
@@ -167,37 +170,37 @@ static tl_status unchanged(tl_ctx *ctx, const tl_node *node)
                                                 : node->version[i]))
             return tl_fail(ctx, TL_EINVAL,
                            "backward: a tensor %s was changed in place after an operator on the "
-                           "tape had used it", SHAPE(t));
+                           "tape read it", SHAPE(t));
     }
     return TL_OK;
 }
 
-/* Makes t, which was given up, again. */
-static tl_status make_again(tl_ctx *ctx, tl_tensor *t)
+/* Recomputes t, whose memory tl_give_up freed. */
+static tl_status recompute(tl_ctx *ctx, tl_tensor *t)
 {
     const tl_node *node = &ctx->tape[t->slot->node];
     tl_args   a = node->saved;
-    tl_status st = unchanged(ctx, node);
+    tl_status st = check_unchanged(ctx, node);
     if (st != TL_OK) return st;
     st = tl_device_alloc(ctx, t->storage->device, t->storage->bytes, &t->storage->data);
     if (st != TL_OK) return st;
     a.out[0] = t;
     st = tl_launch(ctx, (tl_op)t->slot->again, &a);
-    t->storage->version--; /* it has the values that it had */
+    t->storage->version--; /* the recomputed values are the old ones */
     return st;
 }
 
-/* What node saved is there, and as it was. */
-static tl_status ready(tl_ctx *ctx, const tl_node *node)
+/* Checks that node's saved tensors are unchanged, and recomputes those that were freed. */
+static tl_status prepare_saved(tl_ctx *ctx, const tl_node *node)
 {
-    tl_status st = unchanged(ctx, node);
+    tl_status st = check_unchanged(ctx, node);
     for (int i = 0; i < TL_ARGS && st == TL_OK; i++)
         if (node->saved.in[i] && !node->saved.in[i]->storage->data)
-            st = make_again(ctx, node->saved.in[i]);
+            st = recompute(ctx, node->saved.in[i]);
     return st;
 }
 
-static tl_status walk(tl_ctx *ctx)
+static tl_status tape_walk(tl_ctx *ctx)
 {
     tl_precision_kind was = ctx->precision;
     tl_status         st = TL_OK;
@@ -207,7 +210,7 @@ static tl_status walk(tl_ctx *ctx)
         if (node.out->grad) {
             tl_tensor *dy = node.out->grad;
             node.out->grad = NULL;
-            st = ready(ctx, &node);
+            st = prepare_saved(ctx, &node);
             if (st == TL_OK) st = node.grad(ctx, &node, dy);
             tl_tensor_free(dy);
         }
@@ -228,8 +231,8 @@ static tl_status check_result(tl_ctx *ctx, const tl_tensor *loss)
 {
     if (!loss->slot || loss->slot->leaf)
         return tl_fail(ctx, TL_EINVAL,
-                       "backward: the loss was not recorded (no input of it wants a gradient, or "
-                       "recording was off)");
+                       "backward: the loss was not recorded (none of its inputs requires a "
+                       "gradient, or recording was off)");
     if (!on_tape(ctx, loss->slot))
         return tl_fail(ctx, TL_EINVAL,
                        "backward: the tape of this loss is gone (an earlier backward consumed it, "
@@ -237,12 +240,13 @@ static tl_status check_result(tl_ctx *ctx, const tl_tensor *loss)
     return TL_OK;
 }
 
-/* Takes dy over. */
-static tl_status walk_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
+/* Runs backward from y; takes over dy. */
+static tl_status tape_walk_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
 {
-    int       recording = tl_recording(ctx, 0); /* gradients are made of operators too */
+    /* gradient functions call operators, which must not be recorded */
+    int       recording = tl_recording(ctx, 0);
     tl_status st = tl_accumulate(ctx, y->slot, dy);
-    if (st == TL_OK) st = walk(ctx);
+    if (st == TL_OK) st = tape_walk(ctx);
     tl_tape_clear(ctx);
     (void)tl_recording(ctx, recording);
     return st;
@@ -261,8 +265,9 @@ tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss)
         tl_tensor_free(one);
         return st;
     }
-    ctx->one = tl_tensor_retain(one); /* so nobody adds to it, and no other has its address */
-    st = walk_from(ctx, loss, one);
+    /* retained, so that no kernel adds to it and its address stays unique */
+    ctx->one = tl_tensor_retain(one);
+    st = tape_walk_from(ctx, loss, one);
     ctx->one = NULL;
     tl_tensor_free(one);
     return st;
@@ -273,7 +278,7 @@ tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
     tl_status st = check_result(ctx, y);
     if (st != TL_OK) return st;
     if (!tl_same_shape(y, dy) || dy->type != TL_F32)
-        return tl_fail(ctx, TL_ESHAPE, "backward: a gradient %s for a result %s", SHAPE(dy),
+        return tl_fail(ctx, TL_ESHAPE, "backward: the gradient is %s, the result %s", SHAPE(dy),
                        SHAPE(y));
-    return walk_from(ctx, y, tl_tensor_retain(dy));
+    return tape_walk_from(ctx, y, tl_tensor_retain(dy));
 }

@@ -1,5 +1,5 @@
-/* tensor.c - dense tensors on shared, refcounted storage, and the slots of their gradients, which
-** are tensors in turn. */
+/* tensor.c - dense tensors on shared, reference-counted storage, and the slots that hold their
+** gradients. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,14 +7,14 @@
 #include "base/memory.h"
 #include "engine/launch.h"
 
-#define LARGE (4 << 20) /* bytes: making less again would not be worth the time */
+#define LARGE (4 << 20) /* bytes; recomputing a smaller tensor is not worth the time */
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-static tl_status length(tl_ctx *ctx, int ndim, const int64_t *dims, int64_t *out_len)
+static tl_status tensor_length(tl_ctx *ctx, int ndim, const int64_t *dims, int64_t *out_len)
 {
     int64_t len = 1;
-    int empty = 0; /* of a tensor without elements the other dimensions are bounded too */
+    int empty = 0; /* other dimensions are bounded even in a tensor without elements */
     if (ndim < 0 || ndim > TL_MAXDIMS)
         return tl_fail(ctx, TL_ESHAPE, "a tensor has 0 to %d dimensions, not %d", TL_MAXDIMS, ndim);
     for (int i = 0; i < ndim; i++) {
@@ -29,9 +29,10 @@ static tl_status length(tl_ctx *ctx, int ndim, const int64_t *dims, int64_t *out
     return TL_OK;
 }
 
-/* A tensor around storage (one reference taken over), data at element offset. */
-static tl_status wrap(tl_ctx *ctx, tl_storage *s, tl_type type, int64_t offset, int ndim,
-                      const int64_t *dims, int64_t len, tl_tensor **out_t)
+/* Creates a tensor on storage s from element offset on. Takes over one reference to s, also on
+** failure. */
+static tl_status tensor_wrap(tl_ctx *ctx, tl_storage *s, tl_type type, int64_t offset, int ndim,
+                             const int64_t *dims, int64_t len, tl_tensor **out_t)
 {
     tl_tensor *t = calloc(1, sizeof *t);
     if (!t) {
@@ -51,27 +52,26 @@ static tl_status wrap(tl_ctx *ctx, tl_storage *s, tl_type type, int64_t offset, 
     return TL_OK;
 }
 
-static tl_status tensor_make(tl_ctx *ctx, tl_device device, tl_type type, int ndim,
-                             const int64_t *dims,
-                             tl_tensor **out_t)
+static tl_status tensor_new_on(tl_ctx *ctx, tl_device device, tl_type type, int ndim,
+                               const int64_t *dims, tl_tensor **out_t)
 {
     int64_t     len = 0;
     tl_storage *s = NULL;
-    tl_status   st = length(ctx, ndim, dims, &len);
+    tl_status   st = tensor_length(ctx, ndim, dims, &len);
     if (st == TL_OK) st = tl_storage_new(ctx, device, (size_t)len * 4, &s);
-    if (st == TL_OK) st = wrap(ctx, s, type, 0, ndim, dims, len, out_t);
+    if (st == TL_OK) st = tensor_wrap(ctx, s, type, 0, ndim, dims, len, out_t);
     return st;
 }
 
 tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t)
 {
-    return tensor_make(ctx, ctx->device, type, ndim, dims, out_t);
+    return tensor_new_on(ctx, ctx->device, type, ndim, dims, out_t);
 }
 
 tl_status tl_tensor_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
                              tl_tensor **out_t)
 {
-    return tensor_make(ctx, TL_CPU, type, ndim, dims, out_t);
+    return tensor_new_on(ctx, TL_CPU, type, ndim, dims, out_t);
 }
 
 tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t)
@@ -103,14 +103,14 @@ tl_status tl_tensor_view(tl_tensor *t, int64_t offset, int ndim, const int64_t *
                          tl_tensor **out_t)
 {
     int64_t   len = 0;
-    tl_status st = length(t->ctx, ndim, dims, &len);
+    tl_status st = tensor_length(t->ctx, ndim, dims, &len);
     if (st != TL_OK) return st;
     if (offset < 0 || offset > t->len || len > t->len - offset)
         return tl_fail(t->ctx, TL_ESHAPE, "view: %lld elements from %lld do not fit in %s",
                        (long long)len, (long long)offset, SHAPE(t));
     int64_t base = (int64_t)(t->offset / 4);
     t->storage->refs++;
-    return wrap(t->ctx, t->storage, t->type, base + offset, ndim, dims, len, out_t);
+    return tensor_wrap(t->ctx, t->storage, t->type, base + offset, ndim, dims, len, out_t);
 }
 
 tl_tensor *tl_tensor_retain(tl_tensor *t)
@@ -138,7 +138,7 @@ void tl_tensor_free(tl_tensor *t)
     tl_ctx *ctx = t->ctx;
     tl_slot_free(t->slot);
     tl_count_tensor(ctx, -1);
-    tl_storage_free(ctx, t->storage); /* may end the context */
+    tl_storage_free(ctx, t->storage); /* may close the context */
     free(t);
 }
 
@@ -173,7 +173,7 @@ void tl_slot_free(tl_slot *s)
     free(s);
 }
 
-/* ---- Questions ------------------------------------------------------------------------------- */
+/* ---- Queries --------------------------------------------------------------------------------- */
 
 tl_ctx *tl_tensor_ctx(const tl_tensor *t) { return t->ctx; }
 tl_type tl_tensor_type(const tl_tensor *t) { return t->type; }
@@ -198,7 +198,8 @@ tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src)
     if (dst->type != src->type)
         return tl_fail(dst->ctx, TL_ETYPE, "copy: float32 and int32 do not mix");
     if (!tl_same_shape(dst, src))
-        return tl_fail(dst->ctx, TL_ESHAPE, "copy: from %s to %s", SHAPE(src), SHAPE(dst));
+        return tl_fail(dst->ctx, TL_ESHAPE, "copy: the source is %s, the target %s", SHAPE(src),
+                       SHAPE(dst));
     tl_args a = {.in = {(tl_tensor *)src}, .out = {dst}};
     return tl_launch(dst->ctx, TL_OP_copy, &a);
 }
@@ -207,12 +208,12 @@ tl_status tl_tensor_fill(tl_tensor *t, double value)
 {
     tl_args a = {.out = {t}, .f = {value}};
     if (t->type == TL_I32 && !(value >= INT32_MIN && value <= INT32_MAX))
-        return tl_fail(t->ctx, TL_EINVAL, "fill: %g is no 32-bit integer", value);
+        return tl_fail(t->ctx, TL_EINVAL, "fill: %g is not a 32-bit integer", value);
     return tl_launch(t->ctx, TL_OP_fill, &a);
 }
 
 /* out[0] = in[0] */
-static tl_status copy(tl_ctx *ctx, const tl_args *a)
+static tl_status copy_kernel(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
     if (a->out[0]->len) memmove(DATA(a->out[0]), DATA(a->in[0]), (size_t)a->out[0]->len * 4);
@@ -220,7 +221,7 @@ static tl_status copy(tl_ctx *ctx, const tl_args *a)
 }
 
 /* out[0] = f[0] */
-static tl_status fill(tl_ctx *ctx, const tl_args *a)
+static tl_status fill_kernel(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
     tl_tensor *t = a->out[0];
@@ -234,4 +235,4 @@ static tl_status fill(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-const tl_kernel_row tl_cpu_tensor[] = {{TL_OP_copy, copy}, {TL_OP_fill, fill}, {0}};
+const tl_kernel_row tl_cpu_tensor[] = {{TL_OP_copy, copy_kernel}, {TL_OP_fill, fill_kernel}, {0}};

@@ -1,8 +1,9 @@
-/* bpe.c - byte pair encoding of a text, as GPT-2's encoder does it.
+/* bpe.c - encodes a text by byte pairs as GPT-2's encoder does.
 **
-** In each piece, the pair of neighbours that was merged first in training is merged, wherever it
-** stands and from left to right, until no pair is known. A queue of (merge, place) gives the same
-** in n log n, because a token is made by one merge only and so every pair with it came later. */
+** In each piece of the text, the pair of neighbours that training merged first is merged wherever
+** it stands, from left to right, until no known pair is left. A queue of (merge, place) does the
+** same in n log n steps: only one merge creates a token, so every pair with that token has a later
+** merge. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -11,18 +12,18 @@
 
 #define NONE          INT32_MAX
 #define LONGEST_PIECE ((size_t)1 << 28)
-#define LONGEST_WORD  64        /* bytes of a piece that is worth remembering */
-#define MOST_WORDS    (1 << 17) /* remembered pieces; then all are forgotten */
+#define LONGEST_WORD  64        /* longest piece, in bytes, that the cache of words holds */
+#define MOST_WORDS    (1 << 17) /* entries of that cache; when it is full, it is cleared */
 
 struct tl_bpe_pair {
     int32_t left, right;
     int32_t merge; /* -1: empty */
 };
 
-struct tl_bpe_part { /* of a piece: a token between its neighbours */
+struct tl_bpe_part { /* one token of a piece, linked to its neighbours */
     int32_t token;
-    int32_t before, after; /* places; -1: none */
-    int32_t merge;         /* of this and the one after; NONE */
+    int32_t before, after; /* places of the neighbours; -1: none */
+    int32_t merge;         /* the merge of this token and the next; NONE: they do not merge */
 };
 
 /* ---- The alphabet ---------------------------------------------------------------------------- */
@@ -99,14 +100,14 @@ void tl_bpe_free(tl_bpe *b)
     tl_release(b->ctx, b->pairs);
     tl_release(b->ctx, b->ids);
     tl_release(b->ctx, b->places);
-    tl_release(b->ctx, b->memory);
+    tl_release(b->ctx, b->cache);
     tl_release(b->ctx, b->parts);
     tl_release(b->ctx, b->queue);
     tl_release(b->ctx, b);
 }
 
-/* The slot of a pair, or the empty one where it belongs. */
-static struct tl_bpe_pair *look(const tl_bpe *b, int32_t left, int32_t right)
+/* Returns the hash slot of a pair, or the empty slot where it belongs. */
+static struct tl_bpe_pair *bpe_look(const tl_bpe *b, int32_t left, int32_t right)
 {
     size_t i = tl_pair_slot(left, right, b->pair_slots);
     while (b->pairs[i].merge >= 0 && (b->pairs[i].left != left || b->pairs[i].right != right))
@@ -114,7 +115,7 @@ static struct tl_bpe_pair *look(const tl_bpe *b, int32_t left, int32_t right)
     return &b->pairs[i];
 }
 
-static tl_status more_pairs(tl_bpe *b)
+static tl_status bpe_grow_pairs(tl_bpe *b)
 {
     if (2 * ((size_t)b->merges + 1) <= b->pair_slots) return TL_OK;
     size_t count = b->pair_slots ? 2 * b->pair_slots : 1 << 10, old_count = b->pair_slots;
@@ -124,7 +125,7 @@ static tl_status more_pairs(tl_bpe *b)
     b->pairs = pairs;
     b->pair_slots = count;
     for (size_t i = 0; i < old_count; i++)
-        if (old[i].merge >= 0) *look(b, old[i].left, old[i].right) = old[i];
+        if (old[i].merge >= 0) *bpe_look(b, old[i].left, old[i].right) = old[i];
     tl_release(b->ctx, old);
     return TL_OK;
 }
@@ -138,26 +139,26 @@ tl_status tl_bpe_merge(tl_bpe *b, int32_t left, int32_t right, int32_t *out_old)
     if (!both) return TL_ENOMEM;
     memcpy(both, s, n);
     memcpy(both + n, t, m);
-    tl_status st = more_pairs(b);
+    tl_status st = bpe_grow_pairs(b);
     if (st == TL_OK) st = tl_intern_add(&b->tokens, both, n + m, &token);
     tl_release(b->ctx, both);
     if (st != TL_OK) return st;
     *out_old = token < made ? token : -1;
     if (token < made) return TL_OK;
-    *look(b, left, right) = (struct tl_bpe_pair){left, right, b->merges++};
+    *bpe_look(b, left, right) = (struct tl_bpe_pair){left, right, b->merges++};
     return TL_OK;
 }
 
 static int32_t merge_of(const tl_bpe *b, int32_t left, int32_t right)
 {
-    int32_t merge = b->merges ? look(b, left, right)->merge : -1;
+    int32_t merge = b->merges ? bpe_look(b, left, right)->merge : -1;
     return merge < 0 ? NONE : merge;
 }
 
 /* ---- One piece ------------------------------------------------------------------------------- */
 
-/* The queue is a heap of merge << 32 | place: least first. */
-static void push(tl_bpe *b, size_t *count, int32_t place)
+/* Adds a place to the queue, a heap of merge << 32 | place with the least first. */
+static void bpe_push(tl_bpe *b, size_t *count, int32_t place)
 {
     int32_t merge = b->parts[place].merge;
     uint64_t *q = b->queue, entry = (uint64_t)(uint32_t)merge << 32 | (uint32_t)place;
@@ -167,7 +168,7 @@ static void push(tl_bpe *b, size_t *count, int32_t place)
     q[i] = entry;
 }
 
-static uint64_t pop(tl_bpe *b, size_t *count)
+static uint64_t bpe_pop(tl_bpe *b, size_t *count)
 {
     uint64_t *q = b->queue, top = q[0], last = q[--*count];
     size_t i = 0, child;
@@ -181,17 +182,17 @@ static uint64_t pop(tl_bpe *b, size_t *count)
     return top;
 }
 
-/* The merge of the part at place with the one behind it, queued. */
+/* Looks up and queues the merge of the part at place with the next part. */
 static void pair_up(tl_bpe *b, size_t *queued, int32_t place)
 {
     if (place < 0) return;
     struct tl_bpe_part *p = &b->parts[place];
     p->merge = p->after < 0 ? NONE : merge_of(b, p->token, b->parts[p->after].token);
-    push(b, queued, place);
+    bpe_push(b, queued, place);
 }
 
-/* Joins the part at place with the one behind it. */
-static void join(tl_bpe *b, size_t *queued, int32_t place)
+/* Merges the part at place with the next part. */
+static void bpe_join(tl_bpe *b, size_t *queued, int32_t place)
 {
     struct tl_bpe_part *p = &b->parts[place], *gone = &b->parts[p->after];
     p->token = TL_BPE_BYTES + p->merge;
@@ -202,15 +203,15 @@ static void join(tl_bpe *b, size_t *queued, int32_t place)
     pair_up(b, queued, p->before);
 }
 
-/* The tokens of a piece as parts, from place 0 on along after. */
-static tl_status split(tl_bpe *b, const char *piece, size_t bytes)
+/* Encodes a piece into parts, which start at place 0 and are linked by after. */
+static tl_status bpe_encode_piece(tl_bpe *b, const char *piece, size_t bytes)
 {
     size_t queued = 0;
     if (bytes > LONGEST_PIECE)
-        return tl_fail(b->ctx, TL_EINVAL, "%zu bytes without a boundary: this is no text", bytes);
-    tl_status st = tl_grow(b->ctx, &b->parts, &b->parts_room, bytes, sizeof *b->parts);
-    /* each of at most bytes - 1 joins queues 2 more */
-    if (st == TL_OK) st = tl_grow(b->ctx, &b->queue, &b->queue_room, 3 * bytes, sizeof *b->queue);
+        return tl_fail(b->ctx, TL_EINVAL, "%zu bytes without a boundary: this is not text", bytes);
+    tl_status st = tl_grow(b->ctx, &b->parts, &b->parts_cap, bytes, sizeof *b->parts);
+    /* each of at most bytes - 1 joins queues 2 more entries */
+    if (st == TL_OK) st = tl_grow(b->ctx, &b->queue, &b->queue_cap, 3 * bytes, sizeof *b->queue);
     if (st != TL_OK) return st;
     int32_t n = (int32_t)bytes;
     for (int32_t i = 0; i < n; i++)
@@ -218,65 +219,65 @@ static tl_status split(tl_bpe *b, const char *piece, size_t bytes)
                                            i + 1 < n ? i + 1 : -1, NONE};
     for (int32_t i = 0; i + 1 < n; i++) pair_up(b, &queued, i);
     while (queued) {
-        uint64_t top = pop(b, &queued);
+        uint64_t top = bpe_pop(b, &queued);
         int32_t place = (int32_t)(top & INT32_MAX);
-        if (b->parts[place].merge == (int32_t)(top >> 32)) join(b, &queued, place);
+        if (b->parts[place].merge == (int32_t)(top >> 32)) bpe_join(b, &queued, place);
     }
     return TL_OK;
 }
 
-/* Appends the ids of the parts to memory. */
-static tl_status keep(tl_bpe *b)
+/* Appends the ids of the parts to the cache. */
+static tl_status bpe_cache_parts(tl_bpe *b)
 {
     for (int32_t i = 0; i >= 0; i = b->parts[i].after) {
         tl_status st =
-            tl_grow(b->ctx, &b->memory, &b->memory_room, b->memory_used + 1, sizeof *b->memory);
+            tl_grow(b->ctx, &b->cache, &b->cache_cap, b->cache_used + 1, sizeof *b->cache);
         if (st != TL_OK) return st;
-        b->memory[b->memory_used++] = b->ids[b->parts[i].token];
+        b->cache[b->cache_used++] = b->ids[b->parts[i].token];
     }
     return TL_OK;
 }
 
-static tl_status long_piece(tl_encoder *e, tl_bpe *b, const char *piece, size_t bytes)
+static tl_status bpe_put_long_piece(tl_encoder *e, tl_bpe *b, const char *piece, size_t bytes)
 {
-    tl_status st = split(b, piece, bytes);
+    tl_status st = bpe_encode_piece(b, piece, bytes);
     for (int32_t i = 0; st == TL_OK && i >= 0; i = b->parts[i].after)
         st = tl_encoder_put(e, &b->ids[b->parts[i].token], 1);
     return st;
 }
 
-static void forget(tl_bpe *b)
+static void bpe_clear_cache(tl_bpe *b)
 {
     tl_intern_clear(&b->words);
-    b->memory_used = 0;
+    b->cache_used = 0;
 }
 
-static tl_status put_piece(void *user, const char *piece, size_t bytes)
+static tl_status bpe_put_piece(void *user, const char *piece, size_t bytes)
 {
     int32_t word;
     tl_encoder *e = user;
     tl_bpe *b = e->vocab->state;
-    if (bytes > LONGEST_WORD) return long_piece(e, b, piece, bytes);
-    if (b->words.count >= MOST_WORDS) forget(b);
+    if (bytes > LONGEST_WORD) return bpe_put_long_piece(e, b, piece, bytes);
+    if (b->words.count >= MOST_WORDS) bpe_clear_cache(b);
     int32_t known = b->words.count;
     tl_status st =
-        tl_grow(b->ctx, &b->places, &b->places_room, (size_t)known + 2, sizeof *b->places);
+        tl_grow(b->ctx, &b->places, &b->places_cap, (size_t)known + 2, sizeof *b->places);
     if (st == TL_OK) st = tl_intern_add(&b->words, piece, bytes, &word);
     if (st == TL_OK && word == known) {
-        b->places[word] = b->memory_used;
-        st = split(b, piece, bytes);
-        if (st == TL_OK) st = keep(b);
-        b->places[word + 1] = b->memory_used;
-        if (st != TL_OK) forget(b); /* the last of them has not all its ids */
+        b->places[word] = b->cache_used;
+        st = bpe_encode_piece(b, piece, bytes);
+        if (st == TL_OK) st = bpe_cache_parts(b);
+        b->places[word + 1] = b->cache_used;
+        if (st != TL_OK) bpe_clear_cache(b); /* the last entry is incomplete */
     }
     if (st != TL_OK) return st;
-    return tl_encoder_put(e, b->memory + b->places[word],
+    return tl_encoder_put(e, b->cache + b->places[word],
                           (int64_t)(b->places[word + 1] - b->places[word]));
 }
 
 /* ---- Texts ----------------------------------------------------------------------------------- */
 
-/* White space as Python's str.strip sees it. */
+/* Returns whether Python's str.strip removes code point c. */
 static int is_space(int32_t c)
 {
     return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
@@ -284,7 +285,7 @@ static int is_space(int32_t c)
            c == 0x205f || c == 0x3000;
 }
 
-/* The line without white space at its ends; a byte that is not UTF-8 is none. */
+/* Strips white space from both ends of a line. An invalid UTF-8 byte is not white space. */
 static void strip(const char **line, size_t *bytes)
 {
     int n = 1;
@@ -301,8 +302,8 @@ static void strip(const char **line, size_t *bytes)
     *bytes = end - start;
 }
 
-static tl_status take_lines(tl_encoder *e, const char *text, size_t bytes, int last,
-                            size_t *out_used)
+static tl_status bpe_take_lines(tl_encoder *e, const char *text, size_t bytes, int last,
+                                size_t *out_used)
 {
     size_t at = 0, used;
     tl_status st = TL_OK;
@@ -313,27 +314,24 @@ static tl_status take_lines(tl_encoder *e, const char *text, size_t bytes, int l
         size_t length = end ? (size_t)(end - line) : bytes - at;
         at += length + (end != NULL);
         strip(&line, &length);
-        st = tl_pieces_walk(b->pieces, line, length, 1, put_piece, e, &used);
+        st = tl_pieces_walk(b->pieces, line, length, 1, bpe_put_piece, e, &used);
         if (st == TL_OK && end) st = tl_encoder_put(e, &e->vocab->eos, 1);
     }
     *out_used = at;
     return st;
 }
 
-static tl_status take_text(tl_encoder *e, const char *text, size_t bytes, int last,
-                           size_t *out_used)
+static tl_status bpe_take(tl_encoder *e, const char *text, size_t bytes, int last,
+                          size_t *out_used)
 {
     tl_bpe *b = e->vocab->state;
-    if (b->lines) return take_lines(e, text, bytes, last, out_used);
-    return tl_pieces_walk(b->pieces, text, bytes, last, put_piece, e, out_used);
+    if (b->lines) return bpe_take_lines(e, text, bytes, last, out_used);
+    return tl_pieces_walk(b->pieces, text, bytes, last, bpe_put_piece, e, out_used);
 }
 
-static void bpe_release(void *state)
-{
-    tl_bpe_free(state);
-}
+static void bpe_release(void *state) { tl_bpe_free(state); }
 
-static const tl_vocab_kind bpe_kind = {.take = take_text, .release = bpe_release};
+static const tl_vocab_kind bpe_kind = {.take = bpe_take, .release = bpe_release};
 
 tl_status tl_bpe_vocab(tl_bpe *b, tl_vocab **out_v)
 {

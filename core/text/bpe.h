@@ -1,5 +1,6 @@
-/* bpe.h - byte pair encoding from inside. Tokens are numbered as they are made: 0..255 the bytes in
-** the order of alphabet, then one per merge; ids say what number a token has outside. */
+/* bpe.h - the internals of byte pair encoding. Tokens are numbered in the order of their creation:
+** 0..255 are the bytes in the order of the alphabet, then one per merge. ids maps them to the ids
+** of the vocabulary. */
 #ifndef TL_BPE_H
 #define TL_BPE_H
 
@@ -8,10 +9,11 @@
 #include "text/vocab.h"
 
 #define TL_BPE_BYTES  256
-#define TL_BPE_HEADER "#version: 0.2 sha256 of what follows: " /* and 64 digits */
+#define TL_BPE_HEADER "#version: 0.2 sha256 of what follows: " /* followed by 64 digits */
 
-/* How GPT-2 writes bytes as printable characters: its code point for each byte, and the byte (or
-** -1) for code points 0..323. order[i] is the byte that is token i, number[b] the token of b. */
+/* GPT-2's way to write bytes as printable characters: point maps bytes to code points, and byte
+** maps code points 0..323 to bytes, or -1. order[i] is the byte of token i, and number[b] the token
+** of byte b. */
 typedef struct tl_alphabet {
     uint16_t point[TL_BPE_BYTES];
     int16_t byte[324];
@@ -20,12 +22,12 @@ typedef struct tl_alphabet {
 } tl_alphabet;
 
 void tl_alphabet_make(tl_alphabet *a);
-/* Writes bytes of a token as GPT-2 does, in at most 2 * bytes. Returns the length. */
+/* Writes the bytes of a token in the alphabet, in at most 2 * bytes, and returns the length. */
 size_t tl_alphabet_write(const tl_alphabet *a, const char *token, size_t bytes, char *out);
-/* The reverse, in at most bytes; -1 if a character of text stands for no byte. */
+/* Does the reverse, in at most bytes; -1: a character of text is not in the alphabet. */
 int64_t tl_alphabet_read(const tl_alphabet *a, const char *text, size_t bytes, char *out);
 
-/* Where the search for a pair of tokens begins in a hash table of slots, a power of two. */
+/* Returns where the search for a pair of tokens begins in a hash table of slots, a power of two. */
 static inline size_t tl_pair_slot(int32_t left, int32_t right, size_t slots)
 {
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
@@ -36,30 +38,30 @@ typedef struct tl_bpe {
     tl_ctx *ctx;
     tl_pieces *pieces;
     tl_alphabet alphabet;
-    tl_intern tokens;          /* all made so far: the bytes of each */
-    struct tl_bpe_pair *pairs; /* a power of two, at most half full */
+    tl_intern tokens;          /* the bytes of each token */
+    struct tl_bpe_pair *pairs; /* a hash table: a power of two, at most half full */
     size_t pair_slots;
     int32_t merges;
     int32_t *ids;    /* [tokens.count] */
     int lines;       /* each line is stripped and ended by eos, as fairseq prepares a text */
-    tl_intern words; /* pieces encoded before */
-    size_t *places;  /* of each in memory, and the end of the last */
-    size_t places_room;
-    int32_t *memory;
-    size_t memory_used, memory_room;
+    tl_intern words; /* cached pieces */
+    size_t *places;  /* where each piece begins in cache, and the end of the last */
+    size_t places_cap;
+    int32_t *cache; /* the ids of the cached pieces */
+    size_t cache_used, cache_cap;
     struct tl_bpe_part *parts; /* of the piece being encoded */
-    size_t parts_room;
+    size_t parts_cap;
     uint64_t *queue;
-    size_t queue_room;
+    size_t queue_cap;
 } tl_bpe;
 
-/* With the 256 bytes as tokens. */
+/* Creates a tokeniser whose tokens are the 256 bytes. */
 tl_status tl_bpe_new(tl_ctx *ctx, tl_bpe **out_b);
 void tl_bpe_free(tl_bpe *b);
-/* Token left followed by token right becomes the next token; *out_old is a token of the same bytes
-** if there is one (then nothing is added), else -1. */
+/* Adds the merge of tokens left and right as the next token. If a token of the same bytes exists,
+** *out_old is that token and nothing is added; else *out_old is -1. */
 tl_status tl_bpe_merge(tl_bpe *b, int32_t left, int32_t right, int32_t *out_old);
-/* The vocabulary around b, which it takes over, also on failure; b->ids are set. Has no tokens. */
+/* Creates an empty vocabulary that takes over b, whose ids are set, also on failure. */
 tl_status tl_bpe_vocab(tl_bpe *b, tl_vocab **out_v);
 
 #endif

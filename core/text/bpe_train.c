@@ -1,9 +1,10 @@
-/* bpe_train.c - byte pair encoding learnt from the pieces of a text and their counts.
+/* bpe_train.c - learns byte pair encoding from the pieces of a text and their counts.
 **
-** The most frequent pair of neighbours becomes a token, again and again (Sennrich et al. 2016). A
-** pair's count and the pieces that hold it are kept up to date, so that a merge costs what it
-** changes. Equal counts: the pair of lower token numbers first, so the result depends on the text
-** alone. A pair whose bytes are a token already, made of other parts, is passed over. */
+** The most frequent pair of neighbours becomes a token, again and again (Sennrich et al. 2016). The
+** count of each pair and the pieces that contain it are updated, so that a merge costs in
+** proportion to what it changes. Of equally frequent pairs the one with lower token numbers comes
+** first, so the result depends on the text alone. A pair whose bytes are already a token is
+** skipped. */
 #include <string.h>
 
 #include "base/file.h"
@@ -16,15 +17,15 @@
 typedef struct pair {
     int32_t left, right;
     int64_t count;   /* in the whole text */
-    uint32_t places; /* list of pieces that hold it or did; NONE: its end */
-    int32_t touched; /* the last merge that made it more frequent */
+    uint32_t places; /* list of pieces that contain or contained it; NONE: its end */
+    int32_t touched; /* the last merge that raised its count */
 } pair;
 
-typedef struct place { /* of a list */
+typedef struct place { /* an entry of such a list */
     uint32_t piece, next;
 } place;
 
-typedef struct waiting { /* in the queue, with the count it had then */
+typedef struct waiting { /* a queued pair and its count at that time */
     int64_t count;
     uint32_t pair;
 } waiting;
@@ -32,27 +33,27 @@ typedef struct waiting { /* in the queue, with the count it had then */
 typedef struct trainer {
     tl_ctx *ctx;
     tl_bpe *bpe;
-    const int64_t *counts; /* of the pieces */
+    const int64_t *counts; /* count of each piece */
     int32_t *symbols;      /* tokens of all pieces, one piece after the other */
-    size_t *starts;        /* of each piece */
-    uint32_t *lengths;     /* tokens that are left of it */
+    size_t *starts;        /* where each piece begins in symbols */
+    uint32_t *lengths;     /* number of tokens of each piece */
     pair *pairs;
-    size_t pairs_used, pairs_room;
+    size_t pairs_used, pairs_cap;
     uint32_t *slots; /* hash table of pairs: a power of two, at most half full */
     size_t slot_count;
     place *places;
-    size_t places_used, places_room;
+    size_t places_used, places_cap;
     waiting *queue; /* a heap, the best first */
-    size_t queue_used, queue_room;
+    size_t queue_used, queue_cap;
     uint32_t *changed; /* pairs to queue after this merge */
-    size_t changed_used, changed_room;
+    size_t changed_used, changed_cap;
     char *text; /* the file's content */
-    size_t text_used, text_room;
+    size_t text_used, text_cap;
 } trainer;
 
 /* ---- Pairs ----------------------------------------------------------------------------------- */
 
-static uint32_t *look(const trainer *t, int32_t left, int32_t right)
+static uint32_t *trainer_look(const trainer *t, int32_t left, int32_t right)
 {
     size_t i = tl_pair_slot(left, right, t->slot_count);
     while (t->slots[i] != NONE) {
@@ -63,7 +64,7 @@ static uint32_t *look(const trainer *t, int32_t left, int32_t right)
     return &t->slots[i];
 }
 
-static tl_status more_slots(trainer *t)
+static tl_status grow_slots(trainer *t)
 {
     if (2 * (t->pairs_used + 1) <= t->slot_count) return TL_OK;
     size_t count = t->slot_count ? 2 * t->slot_count : 1 << 12;
@@ -75,17 +76,17 @@ static tl_status more_slots(trainer *t)
     t->slots = slots;
     t->slot_count = count;
     for (size_t i = 0; i < t->pairs_used; i++)
-        *look(t, t->pairs[i].left, t->pairs[i].right) = (uint32_t)i;
+        *trainer_look(t, t->pairs[i].left, t->pairs[i].right) = (uint32_t)i;
     return TL_OK;
 }
 
-static tl_status pair_of(trainer *t, int32_t left, int32_t right, uint32_t *out_index)
+static tl_status find_pair(trainer *t, int32_t left, int32_t right, uint32_t *out_index)
 {
-    tl_status st = more_slots(t);
+    tl_status st = grow_slots(t);
     if (st == TL_OK)
-        st = tl_grow(t->ctx, &t->pairs, &t->pairs_room, t->pairs_used + 1, sizeof *t->pairs);
+        st = tl_grow(t->ctx, &t->pairs, &t->pairs_cap, t->pairs_used + 1, sizeof *t->pairs);
     if (st != TL_OK) return st;
-    uint32_t *slot = look(t, left, right);
+    uint32_t *slot = trainer_look(t, left, right);
     if (*slot == NONE) {
         t->pairs[t->pairs_used] = (pair){left, right, 0, NONE, -1};
         *slot = (uint32_t)t->pairs_used++;
@@ -94,21 +95,21 @@ static tl_status pair_of(trainer *t, int32_t left, int32_t right, uint32_t *out_
     return TL_OK;
 }
 
-/* piece holds the pair once more. */
-static tl_status more(trainer *t, int32_t left, int32_t right, uint32_t piece)
+/* Counts one more occurrence of the pair in piece. */
+static tl_status count_more(trainer *t, int32_t left, int32_t right, uint32_t piece)
 {
     uint32_t index;
-    tl_status st = pair_of(t, left, right, &index);
+    tl_status st = find_pair(t, left, right, &index);
     if (st == TL_OK)
-        st = tl_grow(t->ctx, &t->places, &t->places_room, t->places_used + 1, sizeof *t->places);
+        st = tl_grow(t->ctx, &t->places, &t->places_cap, t->places_used + 1, sizeof *t->places);
     if (st == TL_OK)
         st =
-            tl_grow(t->ctx, &t->changed, &t->changed_room, t->changed_used + 1, sizeof *t->changed);
+            tl_grow(t->ctx, &t->changed, &t->changed_cap, t->changed_used + 1, sizeof *t->changed);
     if (st != TL_OK) return st;
     pair *p = &t->pairs[index];
     p->count += t->counts[piece];
     if (p->places == NONE || t->places[p->places].piece != piece) {
-        if (t->places_used >= NONE) return tl_fail(t->ctx, TL_ENOMEM, "bpe: too long a text");
+        if (t->places_used >= NONE) return tl_fail(t->ctx, TL_ENOMEM, "bpe: the text is too long");
         t->places[t->places_used] = (place){piece, p->places};
         p->places = (uint32_t)t->places_used++;
     }
@@ -118,10 +119,10 @@ static tl_status more(trainer *t, int32_t left, int32_t right, uint32_t piece)
     return TL_OK;
 }
 
-/* piece holds the pair, which is known, once less. */
-static void less(trainer *t, int32_t left, int32_t right, uint32_t piece)
+/* Counts one occurrence less of the known pair in piece. */
+static void count_less(trainer *t, int32_t left, int32_t right, uint32_t piece)
 {
-    t->pairs[*look(t, left, right)].count -= t->counts[piece];
+    t->pairs[*trainer_look(t, left, right)].count -= t->counts[piece];
 }
 
 /* ---- The queue ------------------------------------------------------------------------------- */
@@ -135,7 +136,7 @@ static int better(const trainer *t, waiting a, waiting b)
 
 static tl_status push(trainer *t, waiting w)
 {
-    tl_status st = tl_grow(t->ctx, &t->queue, &t->queue_room, t->queue_used + 1, sizeof *t->queue);
+    tl_status st = tl_grow(t->ctx, &t->queue, &t->queue_cap, t->queue_used + 1, sizeof *t->queue);
     if (st != TL_OK) return st;
     size_t i = t->queue_used++;
     for (; i && better(t, w, t->queue[(i - 1) / 2]); i = (i - 1) / 2)
@@ -169,8 +170,8 @@ static tl_status queue_changed(trainer *t)
 
 /* ---- Learning -------------------------------------------------------------------------------- */
 
-/* Puts the bytes of every piece in as tokens, and their pairs. */
-static tl_status begin(trainer *t, const tl_intern *pieces)
+/* Starts with the bytes of every piece as tokens, and counts their pairs. */
+static tl_status trainer_begin(trainer *t, const tl_intern *pieces)
 {
     size_t n = (size_t)pieces->count + 1, bytes;
     t->symbols = tl_alloc(t->ctx, (pieces->used + 1) * sizeof *t->symbols);
@@ -188,13 +189,14 @@ static tl_status begin(trainer *t, const tl_intern *pieces)
         for (size_t k = 0; k < bytes; k++)
             symbols[k] = t->bpe->alphabet.number[(unsigned char)s[k]];
         for (size_t k = 1; st == TL_OK && k < bytes; k++)
-            st = more(t, symbols[k - 1], symbols[k], (uint32_t)i);
+            st = count_more(t, symbols[k - 1], symbols[k], (uint32_t)i);
     }
     return st == TL_OK ? queue_changed(t) : st;
 }
 
-/* Puts token in the place of every (left, right) of a piece. */
-static tl_status replace(trainer *t, uint32_t piece, int32_t left, int32_t right, int32_t token)
+/* Replaces every (left, right) in a piece by token. */
+static tl_status replace_pair(trainer *t, uint32_t piece, int32_t left, int32_t right,
+                              int32_t token)
 {
     int32_t *s = t->symbols + t->starts[piece];
     uint32_t n = t->lengths[piece], to = 0;
@@ -205,12 +207,12 @@ static tl_status replace(trainer *t, uint32_t piece, int32_t left, int32_t right
             continue;
         }
         if (to > 0) {
-            less(t, s[to - 1], left, piece);
-            st = more(t, s[to - 1], token, piece);
+            count_less(t, s[to - 1], left, piece);
+            st = count_more(t, s[to - 1], token, piece);
         }
         if (st == TL_OK && from + 2 < n) {
-            less(t, right, s[from + 2], piece);
-            st = more(t, token, s[from + 2], piece);
+            count_less(t, right, s[from + 2], piece);
+            st = count_more(t, token, s[from + 2], piece);
         }
         s[to] = token;
         from += 2;
@@ -219,14 +221,14 @@ static tl_status replace(trainer *t, uint32_t piece, int32_t left, int32_t right
     return st;
 }
 
-/* A line of the file: the two tokens in the alphabet. */
+/* Appends a line of the file: the two tokens, written in the alphabet. */
 static tl_status write_line(trainer *t, const pair *p)
 {
     const int32_t tokens[2] = {p->left, p->right};
     for (int i = 0; i < 2; i++) {
         size_t n;
         const char *s = tl_intern_get(&t->bpe->tokens, tokens[i], &n);
-        tl_status st = tl_grow(t->ctx, &t->text, &t->text_room, t->text_used + 2 * n + 1, 1);
+        tl_status st = tl_grow(t->ctx, &t->text, &t->text_cap, t->text_used + 2 * n + 1, 1);
         if (st != TL_OK) return st;
         t->text_used += tl_alphabet_write(&t->bpe->alphabet, s, n, t->text + t->text_used);
         t->text[t->text_used++] = i ? '\n' : ' ';
@@ -234,7 +236,7 @@ static tl_status write_line(trainer *t, const pair *p)
     return TL_OK;
 }
 
-static tl_status merge(trainer *t, uint32_t index)
+static tl_status trainer_merge(trainer *t, uint32_t index)
 {
     int32_t old, token = t->bpe->tokens.count;
     const pair p = t->pairs[index];
@@ -243,27 +245,28 @@ static tl_status merge(trainer *t, uint32_t index)
     if (st != TL_OK || old >= 0) return st;
     st = write_line(t, &p);
     for (uint32_t i = p.places; st == TL_OK && i != NONE; i = t->places[i].next)
-        st = replace(t, t->places[i].piece, p.left, p.right, token);
-    t->pairs[index].count = 0; /* of (a, a) some overlapped */
+        st = replace_pair(t, t->places[i].piece, p.left, p.right, token);
+    t->pairs[index].count = 0; /* overlapping occurrences of (a, a) may leave a rest */
     return st == TL_OK ? queue_changed(t) : st;
 }
 
-static tl_status learn(trainer *t, int32_t size)
+static tl_status trainer_learn(trainer *t, int32_t size)
 {
     tl_status st = TL_OK;
     while (st == TL_OK && t->bpe->tokens.count < size) {
         if (!t->queue_used)
-            return tl_fail(t->ctx, TL_EINVAL, "bpe: the text gives %d tokens, %d are asked for",
+            return tl_fail(t->ctx, TL_EINVAL, "bpe: the text yields %d tokens, not %d",
                            t->bpe->tokens.count, size);
         waiting best = pop(t);
         int64_t count = t->pairs[best.pair].count;
-        if (count < 2) continue; /* what occurs once is no pattern */
-        st = count == best.count ? merge(t, best.pair) : push(t, (waiting){count, best.pair});
+        if (count < 2) continue; /* a pair that occurs once is not a pattern */
+        st = count == best.count ? trainer_merge(t, best.pair)
+                                 : push(t, (waiting){count, best.pair});
     }
     return st;
 }
 
-static tl_status save(const trainer *t, const char *path)
+static tl_status trainer_save(const trainer *t, const char *path)
 {
     char header[sizeof TL_BPE_HEADER + 65] = TL_BPE_HEADER;
     const size_t bytes = sizeof TL_BPE_HEADER - 1 + 65;
@@ -278,14 +281,14 @@ tl_status tl_bpe_train(tl_counter *c, int32_t size, const char *path)
     if (c->kind != TL_COUNT_PIECES)
         return tl_fail(c->ctx, TL_EINVAL, "bpe: words were counted, not pieces");
     if (size < TL_BPE_BYTES)
-        return tl_fail(c->ctx, TL_EINVAL, "bpe: %d tokens are asked for; the %d bytes are there",
+        return tl_fail(c->ctx, TL_EINVAL, "bpe: the size %d is less than the %d bytes",
                        size, TL_BPE_BYTES);
     tl_status st = tl_counter_end(c);
     if (st == TL_OK) st = tl_bpe_new(c->ctx, &t.bpe);
     t.counts = c->counts;
-    if (st == TL_OK) st = begin(&t, &c->seen);
-    if (st == TL_OK) st = learn(&t, size);
-    if (st == TL_OK) st = save(&t, path);
+    if (st == TL_OK) st = trainer_begin(&t, &c->seen);
+    if (st == TL_OK) st = trainer_learn(&t, size);
+    if (st == TL_OK) st = trainer_save(&t, path);
     tl_bpe_free(t.bpe);
     void *const blocks[] = {t.symbols, t.starts, t.lengths, t.pairs, t.slots,
                             t.places,  t.queue,  t.changed, t.text};

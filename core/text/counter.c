@@ -1,4 +1,4 @@
-/* counter.c - counting the words or pieces of a text, for vocabularies made from it. */
+/* counter.c - counts the words or pieces of a text, from which vocabularies are built. */
 #include "base/memory.h"
 #include "text/counter.h"
 
@@ -26,14 +26,14 @@ void tl_counter_free(tl_counter *c)
     tl_release(c->ctx, c);
 }
 
-static tl_status count(void *user, const char *s, size_t bytes)
+static tl_status counter_add(void *user, const char *s, size_t bytes)
 {
     int32_t id;
     tl_counter *c = user;
     int32_t before = c->seen.count;
     tl_status st = tl_intern_add(&c->seen, s, bytes, &id);
     if (st == TL_OK && id == before)
-        st = tl_grow(c->ctx, &c->counts, &c->counts_room, (size_t)id + 1, sizeof *c->counts);
+        st = tl_grow(c->ctx, &c->counts, &c->counts_cap, (size_t)id + 1, sizeof *c->counts);
     if (st != TL_OK) return st;
     if (id == before) c->counts[id] = 0;
     c->counts[id]++;
@@ -44,8 +44,9 @@ static tl_status counter_take(void *user, const char *text, size_t bytes, int la
                               size_t *out_used)
 {
     tl_counter *c = user;
-    if (c->kind == TL_COUNT_WORDS) return tl_words_walk(text, bytes, last, count, c, out_used);
-    return tl_pieces_walk(c->pieces, text, bytes, last, count, c, out_used);
+    if (c->kind == TL_COUNT_WORDS) 
+        return tl_words_walk(text, bytes, last, counter_add, c, out_used);
+    return tl_pieces_walk(c->pieces, text, bytes, last, counter_add, c, out_used);
 }
 
 tl_status tl_counter_feed(tl_counter *c, const char *text, size_t bytes)
@@ -58,7 +59,4 @@ tl_status tl_counter_end(tl_counter *c)
     return c->feed.ended ? TL_OK : tl_feed_part(&c->feed, "", 0, 1, counter_take, c);
 }
 
-int32_t tl_counter_size(const tl_counter *c)
-{
-    return c->seen.count;
-}
+int32_t tl_counter_size(const tl_counter *c) { return c->seen.count; }

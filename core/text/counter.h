@@ -11,12 +11,12 @@ struct tl_counter {
     tl_counter_kind kind;
     tl_feed feed;
     tl_pieces *pieces; /* TL_COUNT_PIECES */
-    tl_intern seen;    /* in the order of their first occurrence */
+    tl_intern seen;    /* in the order of first occurrence */
     int64_t *counts;
-    size_t counts_room;
+    size_t counts_cap;
 };
 
-/* Counts what the feed still keeps: the text is at its end. */
+/* Ends the text: counts what the feed still holds. */
 tl_status tl_counter_end(tl_counter *c);
 
 #endif

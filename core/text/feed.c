@@ -1,15 +1,15 @@
-/* feed.c - a text that arrives in parts. */
+/* feed.c - buffers a text that arrives in parts, and passes on what can be processed. */
 #include <string.h>
 
 #include "base/memory.h"
 #include "text/feed.h"
 
-#define LONGEST ((size_t)64 << 20) /* bytes kept without a place to cut */
+#define LONGEST ((size_t)64 << 20) /* most bytes buffered without a place to cut */
 
-/* Puts text behind what is left of the parts before. */
-static tl_status append(tl_feed *f, const char *text, size_t bytes)
+/* Appends text to the unprocessed rest of earlier parts. */
+static tl_status feed_append(tl_feed *f, const char *text, size_t bytes)
 {
-    tl_status st = tl_grow(f->ctx, &f->rest, &f->room, f->bytes + bytes, 1);
+    tl_status st = tl_grow(f->ctx, &f->rest, &f->capacity, f->bytes + bytes, 1);
     if (st == TL_OK && bytes) memcpy(f->rest + f->bytes, text, bytes);
     if (st == TL_OK) f->bytes += bytes;
     return st;
@@ -20,14 +20,15 @@ static tl_status feed_run(tl_feed *f, const char *text, size_t bytes, int last, 
 {
     size_t used = 0;
     if (f->bytes) {
-        tl_status st = append(f, text, bytes);
+        tl_status st = feed_append(f, text, bytes);
         if (st == TL_OK) st = take(user, f->rest, f->bytes, last, &used);
         if (st != TL_OK) return st;
         memmove(f->rest, f->rest + used, f->bytes - used);
         f->bytes -= used;
     } else {
-        tl_status st = take(user, text, bytes, last, &used); /* where it is, without a copy */
-        if (st == TL_OK) st = append(f, text + used, bytes - used);
+        /* processed in place, without a copy */
+        tl_status st = take(user, text, bytes, last, &used);
+        if (st == TL_OK) st = feed_append(f, text + used, bytes - used);
         if (st != TL_OK) return st;
     }
     f->taken += used;
@@ -43,7 +44,7 @@ tl_status tl_feed_part(tl_feed *f, const char *text, size_t bytes, int last, tl_
     if (st == TL_OK && f->bytes > LONGEST)
         st = tl_fail(f->ctx, TL_ECORRUPT,
                      "%zu bytes from offset %llu on have no place to cut: "
-                     "this is no text",
+                     "this is not text",
                      f->bytes, (unsigned long long)f->taken);
     f->failed = st != TL_OK;
     f->ended = last && st == TL_OK;

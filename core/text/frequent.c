@@ -1,5 +1,5 @@
-/* frequent.c - the vocabulary of the characters that a text has often enough, for tasks that read
-** characters. */
+/* frequent.c - a vocabulary of the characters that occur often enough in a text, for tasks that
+** read characters. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 enum { PAD, UNK, EOS, SPECIALS };
 
-typedef struct frequent { /* id of each code point, UNK for those that have none */
+typedef struct frequent { /* id of each code point; UNK for rare ones */
     tl_ctx *ctx;
     int32_t ids[TL_CODE_POINTS];
 } frequent;
@@ -22,12 +22,6 @@ static void release_frequent(void *state)
     tl_release(f->ctx, f);
 }
 
-static tl_status not_utf8(tl_ctx *ctx, const char *byte, uint64_t at)
-{
-    return tl_fail(ctx, TL_EINVAL, "byte 0x%02x at offset %llu is not UTF-8",
-                   (unsigned char)*byte, (unsigned long long)at);
-}
-
 static tl_status take_frequent(tl_encoder *e, const char *text, size_t bytes, int last,
                                size_t *out_used)
 {
@@ -36,8 +30,8 @@ static tl_status take_frequent(tl_encoder *e, const char *text, size_t bytes, in
     size_t at = 0;
     for (; at < bytes; at += (size_t)n) {
         int32_t c = tl_utf8_decode((const unsigned char *)text + at, bytes - at, &n);
-        if (c < 0 && !last && bytes - at < 4) break; /* the rest of it may follow */
-        if (c < 0) return not_utf8(f->ctx, text + at, e->feed.taken + at);
+        if (c < 0 && !last && bytes - at < 4) break; /* the rest of the character may follow */
+        if (c < 0) return tl_vocab_not_utf8(f->ctx, text + at, e->feed.taken + at);
         tl_status st = tl_encoder_put(e, &f->ids[c], 1);
         if (st != TL_OK) return st;
     }
@@ -54,27 +48,27 @@ typedef struct entry {
     int32_t point;
 } entry;
 
-/* The most frequent first; at a tie the lower code point. */
-static int before(const void *a, const void *b)
+/* Sorts by falling count, then by code point. */
+static int by_frequency(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
     if (x->count != y->count) return x->count > y->count ? -1 : 1;
     return x->point < y->point ? -1 : x->point > y->point;
 }
 
-/* counts [TL_CODE_POINTS] += the characters of text. */
+/* Adds the characters of text to counts [TL_CODE_POINTS]. */
 static tl_status count_points(tl_ctx *ctx, const char *text, size_t bytes, entry *counts)
 {
     int n;
     for (size_t at = 0; at < bytes; at += (size_t)n) {
         int32_t c = tl_utf8_decode((const unsigned char *)text + at, bytes - at, &n);
-        if (c < 0) return not_utf8(ctx, text + at, at);
+        if (c < 0) return tl_vocab_not_utf8(ctx, text + at, at);
         counts[c].count++;
     }
     return TL_OK;
 }
 
-/* Adds the specials and then what was counted at least least times. */
+/* Adds the special tokens and then the characters counted at least `least` times. */
 static tl_status add_frequent(tl_vocab *v, entry *counts, int64_t least)
 {
     static const char *const specials[SPECIALS] = {"<pad>", "<unk>", "<eos>"};
@@ -88,7 +82,7 @@ static tl_status add_frequent(tl_vocab *v, entry *counts, int64_t least)
         f->ids[i] = UNK;
         if (counts[i].count >= least) counts[count++] = counts[i];
     }
-    qsort(counts, count, sizeof *counts, before);
+    qsort(counts, count, sizeof *counts, by_frequency);
     for (size_t i = 0; st == TL_OK && i < count; i++) {
         char token[4];
         f->ids[counts[i].point] = v->size;
@@ -102,7 +96,8 @@ tl_status tl_vocab_frequent(tl_ctx *ctx, const char *text, size_t bytes, int64_t
 {
     tl_vocab *v = NULL;
     if (least < 1)
-        return tl_fail(ctx, TL_EINVAL, "vocab_frequent: least is %lld", (long long)least);
+        return tl_fail(ctx, TL_EINVAL, "vocab_frequent: least is %lld, not positive",
+                       (long long)least);
     entry *counts = tl_alloc(ctx, TL_CODE_POINTS * sizeof *counts);
     frequent *f = counts ? tl_alloc(ctx, sizeof *f) : NULL;
     tl_status st = f ? TL_OK : TL_ENOMEM;
@@ -110,16 +105,11 @@ tl_status tl_vocab_frequent(tl_ctx *ctx, const char *text, size_t bytes, int64_t
     if (f) f->ctx = ctx;
     if (st == TL_OK) st = count_points(ctx, text, bytes, counts);
     if (st == TL_OK) {
-        st = tl_vocab_new(ctx, &frequent_kind, f, &v); /* takes f */
+        st = tl_vocab_new(ctx, &frequent_kind, f, &v); /* takes over f */
         f = NULL;
     }
     if (st == TL_OK) st = add_frequent(v, counts, least);
     tl_release(ctx, counts);
     tl_release(ctx, f);
-    if (st == TL_OK) {
-        *out_v = v;
-    } else {
-        tl_vocab_free(v);
-    }
-    return st;
+    return tl_vocab_finish(st, v, out_v);
 }

@@ -1,5 +1,5 @@
-/* intern.c - byte strings numbered in the order they were added: an open hash table of numbers over
-** one block of all strings. */
+/* intern.c - numbers distinct byte strings in the order of their addition, by an open hash table
+** over one block that holds all strings. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -10,7 +10,7 @@ struct tl_intern_slot {
     int32_t id; /* -1: empty */
 };
 
-/* Eight bytes at a time, multiplied and folded: strings here are words of a text. */
+/* Hashes eight bytes at a time by multiplying and folding, because most strings are short words. */
 static uint32_t hash_of(const char *s, size_t bytes)
 {
     uint64_t h = bytes * 0x9e3779b97f4a7c15u, part;
@@ -26,23 +26,25 @@ static uint32_t hash_of(const char *s, size_t bytes)
     return (uint32_t)((h * 0xc4ceb9fe1a85ec53u) >> 32);
 }
 
-static int same(const tl_intern *t, int32_t id, const char *s, size_t bytes)
+static int intern_same(const tl_intern *t, int32_t id, const char *s, size_t bytes)
 {
     size_t start = t->starts[id];
     return t->starts[id + 1] - start == bytes &&
            (!bytes || memcmp(t->bytes + start, s, bytes) == 0);
 }
 
-/* The slot of s, or the empty one where it belongs. */
-static struct tl_intern_slot *look(const tl_intern *t, uint32_t hash, const char *s, size_t bytes)
+/* Returns the hash slot of s, or the empty slot where it belongs. */
+static struct tl_intern_slot *intern_look(const tl_intern *t, uint32_t hash, const char *s,
+                                          size_t bytes)
 {
     size_t i = hash & (t->slot_count - 1);
-    while (t->slots[i].id >= 0 && (t->slots[i].hash != hash || !same(t, t->slots[i].id, s, bytes)))
+    while (t->slots[i].id >= 0 &&
+           (t->slots[i].hash != hash || !intern_same(t, t->slots[i].id, s, bytes)))
         i = (i + 1) & (t->slot_count - 1);
     return &t->slots[i];
 }
 
-static tl_status rehash(tl_intern *t, size_t count)
+static tl_status intern_rehash(tl_intern *t, size_t count)
 {
     struct tl_intern_slot *old = t->slots;
     size_t old_count = t->slot_count;
@@ -65,17 +67,18 @@ tl_status tl_intern_add(tl_intern *t, const char *s, size_t bytes, int32_t *out_
 {
     tl_status st = TL_OK;
     size_t next = (size_t)t->count + 1;
-    if (2 * next > t->slot_count) st = rehash(t, t->slot_count ? 2 * t->slot_count : 1 << 10);
+    if (2 * next > t->slot_count)
+        st = intern_rehash(t, t->slot_count ? 2 * t->slot_count : 1 << 10);
     if (st != TL_OK) return st;
     uint32_t hash = hash_of(s, bytes);
-    struct tl_intern_slot *slot = look(t, hash, s, bytes);
+    struct tl_intern_slot *slot = intern_look(t, hash, s, bytes);
     if (slot->id >= 0) {
         *out_id = slot->id;
         return TL_OK;
     }
     if (next >= INT32_MAX) return tl_fail(t->ctx, TL_ENOMEM, "more than 2^31 different strings");
-    st = tl_grow(t->ctx, &t->bytes, &t->bytes_room, t->used + bytes, 1);
-    if (st == TL_OK) st = tl_grow(t->ctx, &t->starts, &t->starts_room, next + 1, sizeof *t->starts);
+    st = tl_grow(t->ctx, &t->bytes, &t->bytes_cap, t->used + bytes, 1);
+    if (st == TL_OK) st = tl_grow(t->ctx, &t->starts, &t->starts_cap, next + 1, sizeof *t->starts);
     if (st != TL_OK) return st;
     if (bytes) memcpy(t->bytes + t->used, s, bytes);
     t->starts[t->count] = t->used;
@@ -88,7 +91,7 @@ tl_status tl_intern_add(tl_intern *t, const char *s, size_t bytes, int32_t *out_
 
 int32_t tl_intern_find(const tl_intern *t, const char *s, size_t bytes)
 {
-    return t->count ? look(t, hash_of(s, bytes), s, bytes)->id : -1;
+    return t->count ? intern_look(t, hash_of(s, bytes), s, bytes)->id : -1;
 }
 
 const char *tl_intern_get(const tl_intern *t, int32_t id, size_t *out_bytes)

@@ -1,5 +1,5 @@
-/* json.c - the one JSON that Toeplab reads of others is a flat object of integers, the vocabulary
-** of a tokeniser. SQLite, which the store needs anyway, parses it: no parser of our own. */
+/* json.c - reads the only JSON that Toeplab needs from others, a tokeniser's vocabulary: a flat
+** object of integers. SQLite, which the store needs anyway, does the parsing. */
 #include <sqlite3.h>
 
 #include "text/json.h"
@@ -35,7 +35,7 @@ tl_status tl_json_each(tl_ctx *ctx, const char *path, const char *text, size_t b
     if (st == TL_OK && rc != SQLITE_DONE)
         st = tl_fail(ctx, rc == SQLITE_NOMEM ? TL_ENOMEM : TL_ECORRUPT, "%s: %s", path,
                      db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
-    (void)sqlite3_finalize(stmt); /* repeats the error of the last step */
-    (void)sqlite3_close(db);      /* memory only */
+    (void)sqlite3_finalize(stmt); /* returns the last step's error again */
+    (void)sqlite3_close(db);      /* in memory, so nothing can be lost */
     return st;
 }

@@ -1,12 +1,12 @@
 /* listops.c - ListOps: nested lists of digits under MIN, MAX, MED and SM (Nangia & Bowman 2018),
 ** drawn by the rules of Long Range Arena's generator (Tay et al. 2021).
 **
-** Expressions are drawn one after another, each from its own part of one stream, so that number i
-** does not depend on how the others came out.
+** Each expression is drawn from its own part of one stream, so that expression i does not depend on
+** the outcome of the others.
 **
-** The task is C, unlike the others, because every trial draws its examples afresh: the published
-** 100,000 take 152 million random words and 103 million tokens, which are 3.5 s of CPU time here;
-** in Lua the drawing alone, without the values, took 59 s. */
+** Unlike other tasks, ListOps is written in C, because every trial draws its examples afresh: the
+** published 100,000 examples take 152 million random words and 103 million tokens, which is 3.5 s
+** of CPU time; in Lua, drawing alone took 59 s. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -14,22 +14,23 @@
 #include "engine/launch.h"
 #include "text/intern.h"
 
-enum { DIGIT = 3, MIN = 13, MAX, MED, SM, CLOSE }; /* tokens; DIGIT is that of 0 */
+enum { DIGIT = 3, MIN = 13, MAX, MED, SM, CLOSE }; /* tokens; DIGIT is the digit 0 */
 
-#define BLOCKS   24      /* bits of the stream's position that count within one expression */
-#define LONGEST  1000000 /* tokens, so that they are enough */
-#define PATIENCE 2000000 /* draws in a row without a new expression */
+#define BLOCKS   24      /* bits of the stream position within one expression */
+#define LONGEST  1000000 /* most tokens, so that these bits suffice */
+#define PATIENCE 2000000 /* most draws in a row without a new expression */
 
-static const char *const names[] = {"[MIN", "[MAX", "[MED", "[SM", "]"}; /* from MIN on */
+/* the tokens from MIN on */
+static const char *const names[] = {"[MIN", "[MAX", "[MED", "[SM", "]"};
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-/* The value of a list of count digits of which counts[v] are v. */
+/* Returns the value of a list of count digits, of which counts[v] equal v. */
 static int listops_apply(int op, const int32_t counts[10], int32_t count)
 {
     int64_t sum = 0, twice = 0;
     int least = -1, most = 0;
-    int32_t seen = 0, low = (count - 1) / 2, high = count / 2; /* the places of the middle */
+    int32_t seen = 0, low = (count - 1) / 2, high = count / 2; /* the ranks of the median */
     for (int v = 0; v < 10; v++) {
         int32_t before = seen;
         seen += counts[v];
@@ -47,8 +48,8 @@ static int listops_apply(int op, const int32_t counts[10], int32_t count)
     }
 }
 
-/* The value of the expression tokens [n] in *out_value. stack [n] is scratch: a digit as itself, an
-** open list as -1 - its place. args, unless NULL: args[i] becomes the length of the list that
+/* Evaluates the expression tokens [n]. The scratch buffer stack [n] holds a digit as itself and an
+** open list as -1 - its place. args may be NULL; else args[i] becomes the length of the list that
 ** begins at i. */
 static tl_status evaluate(tl_ctx *ctx, const uint8_t *tokens, int64_t n, int32_t *stack,
                           int32_t *args, int *out_value)
@@ -82,18 +83,19 @@ static tl_status evaluate(tl_ctx *ctx, const uint8_t *tokens, int64_t n, int32_t
     return TL_OK;
 }
 
-/* An expression that was given: its tokens, and room for two numbers a token. */
+/* An expression from the caller, with two scratch numbers per token. */
 typedef struct given {
     int64_t n;
-    int32_t *stack, *args; /* stack: to be released */
+    int32_t *stack, *args; /* stack owns the memory of all three */
     uint8_t *tokens;
 } given;
 
-static tl_status given_room(tl_ctx *ctx, int64_t n, given *g)
+static tl_status given_new(tl_ctx *ctx, int64_t n, given *g)
 {
     *g = (given){0};
     if (n < 1 || n > INT32_MAX / 16)
-        return tl_fail(ctx, TL_EINVAL, "listops: an expression of %lld tokens", (long long)n);
+        return tl_fail(ctx, TL_EINVAL, "listops: %lld tokens are too few or too many",
+                       (long long)n);
     *g = (given){.n = n, .stack = tl_alloc(ctx, (size_t)n * (2 * sizeof(int32_t) + 1))};
     if (!g->stack) return TL_ENOMEM;
     g->args = g->stack + n;
@@ -101,18 +103,19 @@ static tl_status given_room(tl_ctx *ctx, int64_t n, given *g)
     return TL_OK;
 }
 
-/* Takes ids[first .. first+n-1] and evaluates them. */
+/* Copies ids[first .. first+n-1] into g and evaluates them. The caller releases g->stack in any
+** case. */
 static tl_status listops_take(const tl_tensor *ids, int64_t first, int64_t n, given *g,
                               int *out_value)
 {
     tl_ctx *ctx = ids->ctx;
-    *g = (given){0}; /* to be released in any case */
+    *g = (given){0}; /* nothing to release yet */
     if (ids->type != TL_I32) return tl_fail(ctx, TL_ETYPE, "listops: ids must be int32");
     if (first < 0 || n < 0 || first > ids->len - n)
         return tl_fail(ctx, TL_EINVAL, "listops: %lld tokens from %lld on of %lld", (long long)n,
                        (long long)first, (long long)ids->len);
     tl_status st = tl_bring(ids);
-    if (st == TL_OK) st = given_room(ctx, n, g);
+    if (st == TL_OK) st = given_new(ctx, n, g);
     if (st != TL_OK) return st;
     for (int64_t i = 0; i < n; i++) {
         int32_t id = I32(ids)[first + i];
@@ -133,12 +136,12 @@ tl_status tl_listops_value(const tl_tensor *ids, int64_t first, int64_t n, int *
 
 static int blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-/* The token that a word is, 0 for a parenthesis, -1 for anything else. */
+/* Returns the token of a word, 0 for a parenthesis, -1 for anything else. */
 static int token_of(const char *word, size_t bytes)
 {
     if (bytes == 1 && word[0] >= '0' && word[0] <= '9') return DIGIT + word[0] - '0';
     if (bytes == 1 && (word[0] == '(' || word[0] == ')')) return 0;
-    if (bytes == 1 && word[0] == 'X') return CLOSE; /* as some readers write it */
+    if (bytes == 1 && word[0] == 'X') return CLOSE; /* as some data sets write it */
     for (int i = 0; i <= CLOSE - MIN; i++)
         if (strlen(names[i]) == bytes && memcmp(names[i], word, bytes) == 0) return MIN + i;
     return -1;
@@ -151,12 +154,12 @@ tl_status tl_listops_parse(tl_ctx *ctx, const char *text, size_t bytes, tl_tenso
     int64_t n = 0;
     size_t end;
     tl_tensor *ids = NULL;
-    tl_status st = given_room(ctx, (int64_t)bytes + 1, &g);
+    tl_status st = given_new(ctx, (int64_t)bytes + 1, &g);
     for (size_t at = 0; st == TL_OK && at < bytes; at = end) {
         for (end = at; end < bytes && !blank(text[end]);) end++;
         int token = end == at ? 0 : token_of(text + at, end - at);
         if (token < 0)
-            st = tl_fail(ctx, TL_EINVAL, "listops: '%.*s' at offset %zu is no token",
+            st = tl_fail(ctx, TL_EINVAL, "listops: '%.*s' at offset %zu is not a token",
                          (int)(end - at < 20 ? end - at : 20), text + at, at);
         if (token > 0) g.tokens[n++] = (uint8_t)token;
         if (end == at) end++;
@@ -173,28 +176,29 @@ typedef struct output {
     size_t size, used;
 } output;
 
-static void put(output *o, const char *s)
+static void put_text(output *o, const char *s)
 {
     for (; *s; s++, o->used++)
         if (o->used < o->size) o->text[o->used] = *s;
 }
 
-/* A list of k values is k+1 pairs, each closed after what it adds: ( ( ( [MAX 2 ) 9 ) ] ) */
+/* Writes a list of k values as k+1 nested pairs, each closed after the value that it adds: ( ( (
+** [MAX 2 ) 9 ) ] ) */
 static void write_out(const given *g, output *o)
 {
     int64_t depth = 0;
     for (int64_t i = 0; i < g->n; i++) {
         int token = g->tokens[i];
-        if (i > 0) put(o, " ");
+        if (i > 0) put_text(o, " ");
         if (token >= MIN && token < CLOSE) {
-            for (int32_t k = 0; k <= g->args[i]; k++) put(o, "( ");
-            put(o, names[token - MIN]);
+            for (int32_t k = 0; k <= g->args[i]; k++) put_text(o, "( ");
+            put_text(o, names[token - MIN]);
             depth++;
             continue;
         }
-        put(o, token == CLOSE ? "] )" : (const char[]){(char)('0' + token - DIGIT), 0});
+        put_text(o, token == CLOSE ? "] )" : (const char[]){(char)('0' + token - DIGIT), 0});
         depth -= token == CLOSE;
-        if (depth > 0) put(o, " )");
+        if (depth > 0) put_text(o, " )");
     }
 }
 
@@ -219,64 +223,67 @@ typedef struct drawer {
     const tl_listops *opt;
     uint64_t key, counter;
     uint32_t words[4];
-    int left;        /* of words */
-    int64_t n;       /* tokens so far */
-    uint8_t *tokens; /* max_length of them */
+    int left;        /* unused words */
+    int64_t n;       /* number of tokens so far */
+    uint8_t *tokens; /* [max_length] */
     int32_t *stack;
 } drawer;
 
-static uint32_t word(drawer *d)
+static uint32_t draw_word(drawer *d)
 {
     if (!d->left) tl_philox(d->key, d->counter++, d->words);
     d->left = (d->left + 3) % 4;
     return d->words[d->left];
 }
 
-/* 0..bound-1 from all of a word but its last two bits. */
-static int part(uint32_t w, int bound) { return (int)((uint64_t)(w >> 2) * (uint64_t)bound >> 30); }
+/* Returns a number in 0..bound-1 from all of a word but its last two bits. */
+static int below(uint32_t w, int bound)
+{
+    return (int)((uint64_t)(w >> 2) * (uint64_t)bound >> 30);
+}
 
-static int add(drawer *d, int token)
+static int draw_token(drawer *d, int token)
 {
     if (d->n == d->opt->max_length) return 0;
     d->tokens[d->n++] = (uint8_t)token;
     return 1;
 }
 
-/* A digit, or with probability 1/4 a list; 0 if it is too long. */
-static int node(drawer *d, int depth)
+/* Appends a digit, or with probability 1/4 a list. Returns 0 if the expression gets too long. */
+static int draw_node(drawer *d, int depth)
 {
-    uint32_t w = word(d);
-    if (depth == d->opt->max_depth || (w & 3) != 0) return add(d, DIGIT + part(w, 10));
-    w = word(d);
-    int good = add(d, MIN + (int)(w & 3)), args = 2 + part(w, d->opt->max_args - 1);
-    for (int i = 0; good && i < args; i++) good = node(d, depth + 1);
-    return good && add(d, CLOSE);
+    uint32_t w = draw_word(d);
+    if (depth == d->opt->max_depth || (w & 3) != 0) return draw_token(d, DIGIT + below(w, 10));
+    w = draw_word(d);
+    int good = draw_token(d, MIN + (int)(w & 3)), args = 2 + below(w, d->opt->max_args - 1);
+    for (int i = 0; good && i < args; i++) good = draw_node(d, depth + 1);
+    return good && draw_token(d, CLOSE);
 }
 
-/* Draws number i; whether it has the wanted length. */
-static int draw(drawer *d, uint64_t i)
+/* Draws expression i; returns whether its length is within the limits. */
+static int draw_expression(drawer *d, uint64_t i)
 {
     d->counter = i << BLOCKS;
     d->left = 0;
     d->n = 0;
-    return node(d, 1) && d->n >= d->opt->min_length;
+    return draw_node(d, 1) && d->n >= d->opt->min_length;
 }
 
-/* Fills list with distinct expressions and answers [count]. */
-static tl_status gather(tl_ctx *ctx, drawer *d, tl_intern *list, int32_t *answers)
+/* Fills list with distinct expressions and answers [count] with their values. */
+static tl_status draw_all(tl_ctx *ctx, drawer *d, tl_intern *list, int32_t *answers)
 {
     const tl_listops *o = d->opt;
     int32_t id;
     int value;
     tl_status st = TL_OK;
-    uint64_t last = 0; /* number of the last new one */
+    uint64_t last = 0; /* the last draw that was new */
     for (uint64_t i = 0; st == TL_OK && list->count < o->count; i++) {
         if (i - last > PATIENCE)
             return tl_fail(ctx, TL_EINVAL,
                            "listops: %d of %lld distinct expressions of %lld to %lld tokens found",
                            list->count, (long long)o->count, (long long)o->min_length,
                            (long long)o->max_length);
-        if (!draw(d, i)) continue;
+        if (!draw_expression(d, i)) continue;
         int32_t before = list->count;
         st = tl_intern_add(list, (const char *)d->tokens, (size_t)d->n, &id);
         if (st != TL_OK || id < before) continue;
@@ -290,7 +297,7 @@ static tl_status gather(tl_ctx *ctx, drawer *d, tl_intern *list, int32_t *answer
 static tl_status listops_check(tl_ctx *ctx, const tl_listops *o)
 {
     if (o->count < 1 || o->count > INT32_MAX / 2)
-        return tl_fail(ctx, TL_EINVAL, "listops: count is %lld", (long long)o->count);
+        return tl_fail(ctx, TL_EINVAL, "listops: count %lld is out of range", (long long)o->count);
     if (o->min_length < 1 || o->max_length < o->min_length || o->max_length > LONGEST)
         return tl_fail(ctx, TL_EINVAL, "listops: lengths from %lld to %lld, wanted 1 to %d",
                        (long long)o->min_length, (long long)o->max_length, LONGEST);
@@ -300,8 +307,8 @@ static tl_status listops_check(tl_ctx *ctx, const tl_listops *o)
     return TL_OK;
 }
 
-/* The strings of list as ids [t] and starts [count+1]. */
-static tl_status hand_out(tl_ctx *ctx, const tl_intern *list, tl_tensor **out_ids,
+/* Returns the strings of list as ids [t] and starts [count+1]. */
+static tl_status export_list(tl_ctx *ctx, const tl_intern *list, tl_tensor **out_ids,
                           tl_tensor **out_starts)
 {
     int64_t total = (int64_t)list->used, count = (int64_t)list->count + 1;
@@ -332,9 +339,9 @@ tl_status tl_listops_draw(tl_ctx *ctx, const tl_listops *o, tl_tensor **out_ids,
     if (st == TL_OK) {
         d.stack = tl_alloc(ctx, (size_t)o->max_length * (sizeof(int32_t) + 1));
         if (d.stack) d.tokens = (uint8_t *)(d.stack + o->max_length);
-        st = d.stack ? gather(ctx, &d, &list, I32(answers)) : TL_ENOMEM;
+        st = d.stack ? draw_all(ctx, &d, &list, I32(answers)) : TL_ENOMEM;
     }
-    if (st == TL_OK) st = hand_out(ctx, &list, out_ids, out_starts);
+    if (st == TL_OK) st = export_list(ctx, &list, out_ids, out_starts);
     tl_release(ctx, d.stack);
     tl_intern_free(&list);
     return tl_finish(st, answers, out_answers);

@@ -1,11 +1,11 @@
-/* merges.c - the files of byte pair encoding: GPT-2's vocab.bpe and encoder.json, and fairseq's
-** dictionary.
+/* merges.c - reads the files of byte pair encoding: GPT-2's vocab.bpe and encoder.json, and
+** fairseq's dictionary.
 **
-** vocab.bpe: after a line "#version" one merge a line, "LEFT RIGHT", in bpe.h's alphabet. In files
-** of our own that line holds the checksum of the others.
-** encoder.json: an object of token -> id. dict.txt: lines "ID COUNT" by falling frequency. fairseq
-** puts <s>, <pad>, </s> and <unk> before them and fills up to a multiple of 8 rows; lines
-** "madeupwordN 0" are such a filling, of which some files have more than needed. */
+** vocab.bpe has a line "#version" and then one merge per line, "LEFT RIGHT", written in the
+** alphabet of bpe.h. In files that Toeplab wrote, the first line contains the checksum of the
+** others. encoder.json is an object of token -> id. dict.txt has lines "ID COUNT" by falling
+** frequency; fairseq puts <s>, <pad>, </s> and <unk> before them and fills up to a multiple of 8
+** rows. Lines "madeupwordN 0" are such fillers, of which some files have more than needed. */
 #include <string.h>
 
 #include "base/file.h"
@@ -21,12 +21,12 @@ typedef struct loader {
     tl_ctx *ctx;
     tl_bpe *bpe;
     const char *merges, *encoder, *dictionary; /* paths; NULL: none */
-    int first_line;                            /* of the merges, from 1 */
-    size_t ids_room;                           /* of bpe->ids */
-    int32_t *tokens;                           /* [count] the token of each id, -1: none */
+    int first_line;                            /* line number of the first merge, from 1 */
+    size_t ids_cap;                           /* capacity of bpe->ids */
+    int32_t *tokens;                           /* [count]: the token of each id; -1: none */
     int32_t count;
-    char *name; /* bytes of the token being read */
-    size_t name_room;
+    char *name; /* the bytes of the token being read */
+    size_t name_cap;
 } loader;
 
 /* ---- Lines ----------------------------------------------------------------------------------- */
@@ -50,15 +50,15 @@ static int next_line(lines *l)
     return 1;
 }
 
-/* At most 60 bytes of the line in a message. */
+/* At most 60 bytes of a line, for a message. */
 #define SHOWN(l) (int)((l)->bytes < 60 ? (l)->bytes : 60), (l)->line
 
 /* ---- vocab.bpe ------------------------------------------------------------------------------- */
 
-/* The token that text stands for; -1: none, -2: not in the alphabet. */
+/* Finds the token that text spells; -1: none, -2: text is not in the alphabet. */
 static tl_status merges_find(loader *l, const char *text, size_t bytes, int32_t *out_token)
 {
-    tl_status st = tl_grow(l->ctx, &l->name, &l->name_room, bytes + 1, 1);
+    tl_status st = tl_grow(l->ctx, &l->name, &l->name_cap, bytes + 1, 1);
     if (st != TL_OK) return st;
     int64_t n = tl_alphabet_read(&l->bpe->alphabet, text, bytes, l->name);
     *out_token = n < 0 ? -2 : tl_intern_find(&l->bpe->tokens, l->name, (size_t)n);
@@ -80,18 +80,18 @@ static tl_status read_merge(loader *l, const lines *s)
             return tl_fail(l->ctx, TL_ECORRUPT, "%s:%d: '%.*s': the %s part is %s", s->path,
                            s->number, SHOWN(s), i ? "second" : "first",
                            token[i] < -1 ? "not in GPT-2's alphabet of bytes"
-                                         : "no token of the lines before");
+                                         : "not a token of an earlier line");
     }
     if (l->bpe->tokens.count >= MOST_TOKENS)
         return tl_fail(l->ctx, TL_ECORRUPT, "%s:%d: too many merges", s->path, s->number);
     tl_status st = tl_bpe_merge(l->bpe, token[0], token[1], &old);
     if (st == TL_OK && old >= 0)
-        st = tl_fail(l->ctx, TL_ECORRUPT, "%s:%d: '%.*s' makes a token that is there already",
+        st = tl_fail(l->ctx, TL_ECORRUPT, "%s:%d: '%.*s' makes a token that exists already",
                      s->path, s->number, SHOWN(s));
     return st;
 }
 
-/* The first line, if it is a comment: what follows has its checksum, if there is one. */
+/* Verifies the checksum in the first line, if that line has one. */
 static tl_status read_header(loader *l, const lines *s)
 {
     char hex[65];
@@ -99,7 +99,7 @@ static tl_status read_header(loader *l, const lines *s)
     if (s->bytes != bytes + 64 || memcmp(s->line, TL_BPE_HEADER, bytes) != 0) return TL_OK;
     tl_sha256(s->at, (size_t)(s->end - s->at), hex);
     if (memcmp(s->line + bytes, hex, 64) == 0) return TL_OK;
-    return tl_fail(l->ctx, TL_ECORRUPT, "%s: is damaged or truncated: its checksum does not fit",
+    return tl_fail(l->ctx, TL_ECORRUPT, "%s: is damaged or truncated: its checksum does not match",
                    l->merges);
 }
 
@@ -124,14 +124,14 @@ static tl_status read_merges(loader *l)
 
 static tl_status set_id(loader *l, int32_t token, int32_t id)
 {
-    tl_status st = tl_grow(l->ctx, &l->bpe->ids, &l->ids_room, (size_t)l->bpe->tokens.count,
+    tl_status st = tl_grow(l->ctx, &l->bpe->ids, &l->ids_cap, (size_t)l->bpe->tokens.count,
                            sizeof *l->bpe->ids);
     if (st == TL_OK) l->bpe->ids[token] = id;
     return st;
 }
 
-/* A token that no merge makes is for other uses, if it looks like one: <|endoftext|>. */
-static tl_status special(loader *l, const char *key, size_t bytes, int32_t *out_token)
+/* Adds a token that no merge makes, which must look like a special token: <|endoftext|>. */
+static tl_status add_special(loader *l, const char *key, size_t bytes, int32_t *out_token)
 {
     if (bytes < 3 || key[0] != '<' || key[bytes - 1] != '>')
         return tl_fail(l->ctx, TL_ECORRUPT,
@@ -147,7 +147,7 @@ static tl_status encoder_entry(void *user, const char *key, size_t bytes, int64_
     loader *l = user;
     tl_status st = merges_find(l, key, bytes, &token);
     if (st == TL_OK && token < 0) {
-        st = special(l, key, bytes, &token);
+        st = add_special(l, key, bytes, &token);
         if (st == TL_OK) st = set_id(l, token, -1);
     }
     if (st != TL_OK) return st;
@@ -160,7 +160,7 @@ static tl_status encoder_entry(void *user, const char *key, size_t bytes, int64_
     return TL_OK;
 }
 
-/* Every token has one id, every id below their number one token. */
+/* Checks that every token has one id and every id below the number of tokens has one token. */
 static tl_status check_ids(loader *l)
 {
     const tl_bpe *b = l->bpe;
@@ -180,7 +180,7 @@ static tl_status check_ids(loader *l)
                            l->merges, l->first_line + i - TL_BPE_BYTES, l->encoder);
         if (id >= l->count || l->tokens[id] >= 0)
             return tl_fail(l->ctx, TL_ECORRUPT, "%s: id %d %s", l->encoder, id,
-                           id < l->count ? "is there twice" : "is beyond the number of tokens");
+                           id < l->count ? "appears twice" : "is beyond the number of tokens");
         l->tokens[id] = i;
     }
     return TL_OK;
@@ -190,7 +190,7 @@ static tl_status read_encoder(loader *l)
 {
     char *text = NULL;
     size_t bytes;
-    tl_status st = set_id(l, 0, 0); /* makes room */
+    tl_status st = set_id(l, 0, 0); /* allocates ids */
     for (int32_t i = 0; st == TL_OK && i < l->bpe->tokens.count; i++)
         l->bpe->ids[i] = l->encoder ? -1 : i;
     if (st == TL_OK && l->encoder) st = tl_file_read(l->ctx, l->encoder, &text, &bytes);
@@ -208,7 +208,7 @@ static tl_status add_token(tl_vocab *v, const tl_bpe *b, int32_t token)
 
 /* ---- dict.txt -------------------------------------------------------------------------------- */
 
-/* The number at the beginning of a line "NUMBER COUNT"; -1: it is not of that form. */
+/* Returns NUMBER of a line "NUMBER COUNT"; -1: the line has another form. */
 static int64_t first_number(const lines *s)
 {
     int64_t number = 0;
@@ -221,21 +221,21 @@ static int64_t first_number(const lines *s)
     return digits > i + 1 ? number : -1;
 }
 
-/* Gives the id of a line its row, and the vocabulary the row's token; filling is left out. */
-static tl_status read_row(loader *l, const lines *s, int32_t *rows, int *filling, tl_vocab *v)
+/* Maps the id of a line to its row and adds its token to the vocabulary; fillers are skipped. */
+static tl_status read_row(loader *l, const lines *s, int32_t *rows, int *filler_seen, tl_vocab *v)
 {
     static const char filler[] = "madeupword";
     int64_t id = first_number(s);
     if (s->bytes > sizeof filler && memcmp(s->line, filler, sizeof filler - 1) == 0) {
-        *filling = 1;
+        *filler_seen = 1;
         return TL_OK;
     }
-    if (id < 0 || *filling)
+    if (id < 0 || *filler_seen)
         return tl_fail(l->ctx, TL_ECORRUPT, "%s:%d: not 'ID COUNT': '%.*s'%s", s->path, s->number,
-                       SHOWN(s), id < 0 ? "" : ", behind the filling");
+                       SHOWN(s), id < 0 ? "" : ", after the fillers");
     if (id >= l->count || rows[id] >= 0)
         return tl_fail(l->ctx, TL_ECORRUPT, "%s:%d: id %lld %s", s->path, s->number, (long long)id,
-                       id < l->count ? "is there twice" : "is not in the encoder");
+                       id < l->count ? "appears twice" : "is not in the encoder");
     rows[id] = v->size;
     return add_token(v, l->bpe, l->tokens[id]);
 }
@@ -244,11 +244,11 @@ static tl_status read_rows(loader *l, int32_t *rows, tl_vocab *v)
 {
     char *text;
     size_t bytes;
-    int filling = 0;
+    int filler_seen = 0;
     tl_status st = tl_file_read(l->ctx, l->dictionary, &text, &bytes);
     if (st != TL_OK) return st;
     lines s = {.path = l->dictionary, .at = text, .end = text + bytes};
-    while (st == TL_OK && next_line(&s)) st = read_row(l, &s, rows, &filling, v);
+    while (st == TL_OK && next_line(&s)) st = read_row(l, &s, rows, &filler_seen, v);
     tl_release(l->ctx, text);
     for (int32_t i = 0; st == TL_OK && i < TL_BPE_BYTES + l->bpe->merges; i++)
         if (rows[l->bpe->ids[i]] < 0)
@@ -283,7 +283,7 @@ tl_status tl_vocab_bpe(tl_ctx *ctx, const char *merges, const char *encoder, con
     loader l = {.ctx = ctx, .merges = merges, .encoder = encoder, .dictionary = dictionary};
     tl_vocab *v = NULL;
     tl_status st = tl_bpe_new(ctx, &l.bpe);
-    if (st == TL_OK) st = tl_bpe_vocab(l.bpe, &v); /* which owns it from here on */
+    if (st == TL_OK) st = tl_bpe_vocab(l.bpe, &v); /* v owns l.bpe from here on */
     if (st == TL_OK) st = read_merges(&l);
     if (st == TL_OK) st = read_encoder(&l);
     for (int32_t i = 0; st == TL_OK && !dictionary && i < l.count; i++)
@@ -291,10 +291,5 @@ tl_status tl_vocab_bpe(tl_ctx *ctx, const char *merges, const char *encoder, con
     if (st == TL_OK && dictionary) st = add_rows(&l, v);
     tl_release(ctx, l.tokens);
     tl_release(ctx, l.name);
-    if (st == TL_OK) {
-        *out_v = v;
-    } else {
-        tl_vocab_free(v);
-    }
-    return st;
+    return tl_vocab_finish(st, v, out_v);
 }

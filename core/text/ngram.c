@@ -1,11 +1,11 @@
-/* ngram.c - interpolated Witten-Bell n-grams, the bar that a trained model has to clear.
+/* ngram.c - interpolated Witten-Bell n-grams, the baseline for trained language models.
 **
 **   P_k(c|h) = (count(h c) + T(h) P_k-1(c|h')) / (count(h) + T(h)),   P_0 = 1/v
 **
-** h: the k-1 tokens before c; h': h without its oldest; count(h): how often anything follows h in
-** train; T(h): how many distinct tokens do. All sequences of up to order tokens form a tree whose
-** edges lie in one hash table; a context moves on by one edge per length, so each token costs order
-** look-ups, whatever the order. */
+** h is the k-1 tokens before c, and h' is h without its oldest token. count(h) is how often any
+** token follows h in train, and T(h) how many distinct tokens do. All sequences of up to `order`
+** tokens form a tree whose edges lie in one hash table. Each context length keeps its node in the
+** tree and follows one edge per token, so a token costs `order` look-ups. */
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@
 #define NONE      UINT32_MAX
 #define ROOT      0u
 
-typedef struct edge { /* from a node by a token to a node; count 0: an empty slot */
+typedef struct edge { /* the edge of a token from one node to another; count 0: an empty slot */
     uint32_t from;
     int32_t token;
     uint32_t to, count;
@@ -30,7 +30,7 @@ typedef struct tree {
     tl_ctx *ctx;
     edge *edges;
     node *nodes;
-    size_t slots, used, room; /* slots: a power of two; used, room: of nodes, the root included */
+    size_t slots, used, capacity; /* slots: of edges, a power of two; the others: of nodes */
 } tree;
 
 static size_t slot_of(const tree *t, uint32_t from, int32_t token)
@@ -39,8 +39,8 @@ static size_t slot_of(const tree *t, uint32_t from, int32_t token)
     return (size_t)(h ^ h >> 29) & (t->slots - 1);
 }
 
-/* The edge, or the empty slot where it belongs. */
-static edge *look(const tree *t, uint32_t from, int32_t token)
+/* Returns the edge, or the empty slot where it belongs. */
+static edge *tree_look(const tree *t, uint32_t from, int32_t token)
 {
     size_t i = slot_of(t, from, token);
     while (t->edges[i].count && (t->edges[i].from != from || t->edges[i].token != token))
@@ -48,36 +48,36 @@ static edge *look(const tree *t, uint32_t from, int32_t token)
     return &t->edges[i];
 }
 
-/* Room for one more node and its edge; the table stays at most half full. */
-static tl_status grow(tree *t)
+/* Makes sure that one more node and its edge fit; the hash table stays at most half full. */
+static tl_status tree_grow(tree *t)
 {
-    if (t->used < t->room) return TL_OK;
-    size_t room = t->room ? 2 * t->room : 1 << 12;
-    if (room >= NONE) return tl_fail(t->ctx, TL_ENOMEM, "ngram: more than 2^32 sequences");
+    if (t->used < t->capacity) return TL_OK;
+    size_t capacity = t->capacity ? 2 * t->capacity : 1 << 12;
+    if (capacity >= NONE) return tl_fail(t->ctx, TL_ENOMEM, "ngram: more than 2^32 sequences");
     tree old = *t;
-    edge *edges = tl_alloc(t->ctx, 2 * room * sizeof *edges);
-    node *nodes = edges ? tl_alloc(t->ctx, room * sizeof *nodes) : NULL;
+    edge *edges = tl_alloc(t->ctx, 2 * capacity * sizeof *edges);
+    node *nodes = edges ? tl_alloc(t->ctx, capacity * sizeof *nodes) : NULL;
     if (!nodes) {
         tl_release(t->ctx, edges);
         return TL_ENOMEM;
     }
-    memset(edges, 0, 2 * room * sizeof *edges);
-    memset(nodes, 0, room * sizeof *nodes);
+    memset(edges, 0, 2 * capacity * sizeof *edges);
+    memset(nodes, 0, capacity * sizeof *nodes);
     if (old.used) memcpy(nodes, old.nodes, old.used * sizeof *nodes);
-    *t = (tree){t->ctx, edges, nodes, 2 * room, old.used, room};
+    *t = (tree){t->ctx, edges, nodes, 2 * capacity, old.used, capacity};
     for (size_t i = 0; i < old.slots; i++)
-        if (old.edges[i].count) *look(t, old.edges[i].from, old.edges[i].token) = old.edges[i];
+        if (old.edges[i].count) *tree_look(t, old.edges[i].from, old.edges[i].token) = old.edges[i];
     tl_release(t->ctx, old.edges);
     tl_release(t->ctx, old.nodes);
     return TL_OK;
 }
 
-/* Counts token after the node from; *out_to is where it leads. */
-static tl_status count(tree *t, uint32_t from, int32_t token, uint32_t *out_to)
+/* Counts token after node from; *out_to is the node it leads to. */
+static tl_status tree_count(tree *t, uint32_t from, int32_t token, uint32_t *out_to)
 {
-    tl_status st = grow(t);
+    tl_status st = tree_grow(t);
     if (st != TL_OK) return st;
-    edge *e = look(t, from, token);
+    edge *e = tree_look(t, from, token);
     if (!e->count) {
         *e = (edge){.from = from, .token = token, .to = (uint32_t)t->used++};
         t->nodes[from].kinds++;
@@ -88,17 +88,17 @@ static tl_status count(tree *t, uint32_t from, int32_t token, uint32_t *out_to)
     return TL_OK;
 }
 
-/* contexts[k] is the node of the last k tokens, NONE where there is no such; it becomes that after
-** token too. Longest first, because each comes from the one shorter before. */
+/* Advances all contexts by token. contexts[k] is the node of the last k tokens, or NONE. The
+** longest goes first, because each comes from the next shorter one. */
 static void move_on(const tree *t, uint32_t *contexts, int order, int32_t token)
 {
     for (int k = order - 1; k > 0; k--) {
-        const edge *e = contexts[k - 1] == NONE ? NULL : look(t, contexts[k - 1], token);
+        const edge *e = contexts[k - 1] == NONE ? NULL : tree_look(t, contexts[k - 1], token);
         contexts[k] = e && e->count ? e->to : NONE;
     }
 }
 
-static tl_status learn(tree *t, uint32_t *contexts, int order, const tl_tensor *train)
+static tl_status tree_learn(tree *t, uint32_t *contexts, int order, const tl_tensor *train)
 {
     t->used = 1;
     for (int64_t i = 0; i < train->len; i++) {
@@ -106,7 +106,7 @@ static tl_status learn(tree *t, uint32_t *contexts, int order, const tl_tensor *
         for (int k = 0; k < order; k++) {
             next[k + 1] = NONE;
             if (contexts[k] == NONE) continue;
-            tl_status st = count(t, contexts[k], I32(train)[i], &next[k + 1]);
+            tl_status st = tree_count(t, contexts[k], I32(train)[i], &next[k + 1]);
             if (st != TL_OK) return st;
         }
         if (order) memcpy(contexts + 1, next + 1, (size_t)(order - 1) * sizeof *contexts);
@@ -120,8 +120,8 @@ static double probability(const tree *t, const uint32_t *contexts, int order, in
     double p = 1.0 / v;
     for (int k = 0; k < order && contexts[k] != NONE; k++) {
         node h = t->nodes[contexts[k]];
-        if (!h.followed) break; /* then no longer context was ever followed either */
-        const edge *e = look(t, contexts[k], token);
+        if (!h.followed) break; /* longer contexts were not followed either */
+        const edge *e = tree_look(t, contexts[k], token);
         p = (e->count + h.kinds * p) / ((double)h.followed + h.kinds);
     }
     return p;
@@ -130,7 +130,8 @@ static double probability(const tree *t, const uint32_t *contexts, int order, in
 static tl_status ngram_check(tl_ctx *ctx, const char *name, const tl_tensor *t, int32_t v)
 {
     if (t->type != TL_I32) return tl_fail(ctx, TL_ETYPE, "ngram: %s must be int32", name);
-    if (t->ndim != 1) return tl_fail(ctx, TL_ESHAPE, "ngram: %s is %s", name, SHAPE(t));
+    if (t->ndim != 1)
+        return tl_fail(ctx, TL_ESHAPE, "ngram: %s is %s, not a vector", name, SHAPE(t));
     if (t->len >= NONE) return tl_fail(ctx, TL_EINVAL, "ngram: %s has 2^32 tokens or more", name);
     tl_status st = tl_bring(t);
     if (st != TL_OK) return st;
@@ -153,8 +154,8 @@ tl_status tl_ngram_bits(tl_tensor *train, tl_tensor *test, int order, int32_t v,
     if (st == TL_OK) st = ngram_check(ctx, "test", test, v);
     if (st == TL_OK && !test->len) st = tl_fail(ctx, TL_EINVAL, "ngram: the test text is empty");
     for (int k = 1; k < MAX_ORDER; k++) contexts[k] = NONE;
-    if (st == TL_OK) st = grow(&t);
-    if (st == TL_OK) st = learn(&t, contexts, order, train);
+    if (st == TL_OK) st = tree_grow(&t);
+    if (st == TL_OK) st = tree_learn(&t, contexts, order, train);
     for (int64_t i = 0; st == TL_OK && i < test->len; i++) {
         bits -= log2(probability(&t, contexts, order, I32(test)[i], v));
         move_on(&t, contexts, order, I32(test)[i]);

@@ -1,10 +1,11 @@
-/* pieces.c - GPT-2's pattern, by PCRE2.
+/* pieces.c - cuts a text into pieces by GPT-2's pattern, using PCRE2, or into words.
 **
 ** The published pattern is
 **   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-** where \s is Unicode's White_Space. PCRE2's \s has U+180E besides, so the set is written out.
+** where \s is Unicode's White_Space. PCRE2's \s also contains U+180E, so the set is written out.
 ** Every character begins a match of one of the alternatives, so the pieces cover the text. A byte
-** that is not UTF-8 is a piece by itself, and the pieces beside it end as at the text's end. */
+** that is not UTF-8 is a piece by itself, and the pieces beside it end as at the end of the
+** text. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -19,15 +20,15 @@
     "'(?:s|t|re|ve|m|ll|d)| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+"                        \
     "|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+"
 
-/* Bytes that must be known behind a piece if more may follow. Two characters decide: of "'r" an "e"
-** makes one piece. */
+/* Bytes that must be known after a piece while more text may follow. Two characters decide: an "e"
+** after "'r" makes one piece of both. */
 #define AHEAD 8
 
 struct tl_pieces {
     tl_ctx *ctx;
     pcre2_code *code;
     pcre2_match_data *match;
-    int compiled; /* to machine code */
+    int compiled; /* to machine code, by PCRE2's JIT */
 };
 
 const char *tl_pcre2_version(void)
@@ -59,17 +60,19 @@ tl_status tl_pieces_new(tl_ctx *ctx, tl_pieces **out_p)
     if (!p->match) {
         tl_status st = tl_fail(
             ctx, p->code || error == PCRE2_ERROR_HEAP_FAILED ? TL_ENOMEM : TL_EBACKEND,
-            "PCRE2 does not take the pattern of pieces: error %d at %zu", error, (size_t)at);
+            "PCRE2 rejects the pattern of pieces: error %d at %zu", error, (size_t)at);
         tl_pieces_free(p);
         return st;
     }
-    p->compiled = pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) == 0; /* else it is interpreted */
+    /* otherwise PCRE2 interprets */
+    p->compiled = pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) == 0;
     *out_p = p;
     return TL_OK;
 }
 
-/* The end of the piece at at, in text of whole characters. */
-static tl_status next(tl_pieces *p, const char *text, size_t bytes, size_t at, size_t *out_end)
+/* Finds the end of the piece that begins at at; text has whole characters only. */
+static tl_status next_piece(tl_pieces *p, const char *text, size_t bytes, size_t at,
+                            size_t *out_end)
 {
     PCRE2_SPTR s = (PCRE2_SPTR)text;
     int rc = p->compiled ? pcre2_jit_match(p->code, s, bytes, at, 0, p->match, NULL)
@@ -88,9 +91,10 @@ tl_status tl_pieces_walk(tl_pieces *p, const char *text, size_t bytes, int last,
     size_t at = 0, end = 0;
     while (st == TL_OK && at < bytes) {
         size_t valid = at + tl_utf8_valid(text + at, bytes - at);
-        int open = !last && bytes - valid < 4; /* what follows the valid part is not known */
+        /* the bytes after the valid part may be a character's first */
+        int open = !last && bytes - valid < 4;
         while (st == TL_OK && at < valid) {
-            st = next(p, text, valid, at, &end);
+            st = next_piece(p, text, valid, at, &end);
             if (st == TL_OK && open && end + AHEAD > valid) goto done;
             if (st == TL_OK) st = each(user, text + at, end - at);
             at = end;

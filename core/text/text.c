@@ -1,4 +1,4 @@
-/* text.c - vocabularies of bytes and characters, and windows into a stream of token ids. */
+/* text.c - vocabularies of bytes and of characters, and windows into a stream of token ids. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -29,17 +29,12 @@ tl_status tl_vocab_bytes(tl_ctx *ctx, tl_vocab **out_v)
     tl_vocab *v = NULL;
     tl_status st = tl_vocab_new(ctx, &bytes_kind, NULL, &v);
     for (int i = 0; st == TL_OK && i < 256; i++) st = tl_vocab_add(v, &(char){(char)i}, 1);
-    if (st == TL_OK) {
-        *out_v = v;
-    } else {
-        tl_vocab_free(v);
-    }
-    return st;
+    return tl_vocab_finish(st, v, out_v);
 }
 
 /* ---- Characters ------------------------------------------------------------------------------ */
 
-/* The code points of a vocabulary in order, as long as it has tokens. */
+/* The code points of a vocabulary's tokens, in ascending order. */
 typedef struct points {
     tl_ctx *ctx;
     int32_t count;
@@ -52,14 +47,8 @@ static void release_points(void *state)
     tl_release(p->ctx, p);
 }
 
-static tl_status not_utf8(tl_ctx *ctx, unsigned char byte, uint64_t at)
-{
-    return tl_fail(ctx, TL_EINVAL, "byte 0x%02x at offset %llu is not UTF-8", byte,
-                   (unsigned long long)at);
-}
-
-/* The id of code point c; -1: none. */
-static int32_t text_find(const points *p, uint32_t c)
+/* Returns the id of code point c; -1: none. */
+static int32_t point_id(const points *p, uint32_t c)
 {
     int32_t low = 0, high = p->count;
     while (low < high) {
@@ -82,9 +71,9 @@ static tl_status take_chars(tl_encoder *e, const char *text, size_t bytes, int l
     for (; at < bytes; at += (size_t)n) {
         uint64_t offset = e->feed.taken + at;
         int32_t c = tl_utf8_decode((const unsigned char *)text + at, bytes - at, &n);
-        if (c < 0 && !last && bytes - at < 4) break; /* the rest of it may follow */
-        if (c < 0) return not_utf8(ctx, (unsigned char)text[at], offset);
-        int32_t id = text_find(e->vocab->state, (uint32_t)c);
+        if (c < 0 && !last && bytes - at < 4) break; /* the rest of the character may follow */
+        if (c < 0) return tl_vocab_not_utf8(ctx, text + at, offset);
+        int32_t id = point_id(e->vocab->state, (uint32_t)c);
         if (id < 0)
             return tl_fail(ctx, TL_ENOTFOUND,
                            "character '%.*s' (U+%04X) at offset %llu is not among the %d known", n,
@@ -99,18 +88,18 @@ static tl_status take_chars(tl_encoder *e, const char *text, size_t bytes, int l
 static const tl_vocab_kind chars_kind = {.take = take_chars, .release = release_points};
 
 /* Marks the characters of text in seen. */
-static tl_status scan(tl_ctx *ctx, const char *text, size_t bytes, uint8_t *seen)
+static tl_status mark_seen(tl_ctx *ctx, const char *text, size_t bytes, uint8_t *seen)
 {
     int n;
     for (size_t at = 0; at < bytes; at += (size_t)n) {
         int32_t c = tl_utf8_decode((const unsigned char *)text + at, bytes - at, &n);
-        if (c < 0) return not_utf8(ctx, (unsigned char)text[at], at);
+        if (c < 0) return tl_vocab_not_utf8(ctx, text + at, at);
         seen[c] = 1;
     }
     return TL_OK;
 }
 
-static tl_status from_seen(tl_ctx *ctx, const uint8_t *seen, tl_vocab **out_v)
+static tl_status vocab_from_seen(tl_ctx *ctx, const uint8_t *seen, tl_vocab **out_v)
 {
     int32_t size = 0;
     for (uint32_t c = 0; c < TL_CODE_POINTS; c++) size += seen[c];
@@ -126,12 +115,7 @@ static tl_status from_seen(tl_ctx *ctx, const uint8_t *seen, tl_vocab **out_v)
         p->list[p->count++] = c;
         st = tl_vocab_add(v, token, (size_t)tl_utf8_encode(c, token));
     }
-    if (st == TL_OK) {
-        *out_v = v;
-    } else {
-        tl_vocab_free(v);
-    }
-    return st;
+    return tl_vocab_finish(st, v, out_v);
 }
 
 tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab **out_v)
@@ -139,8 +123,8 @@ tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab *
     uint8_t *seen = tl_alloc(ctx, TL_CODE_POINTS);
     if (!seen) return TL_ENOMEM;
     memset(seen, 0, TL_CODE_POINTS);
-    tl_status st = scan(ctx, text, bytes, seen);
-    if (st == TL_OK) st = from_seen(ctx, seen, out_v);
+    tl_status st = mark_seen(ctx, text, bytes, seen);
+    if (st == TL_OK) st = vocab_from_seen(ctx, seen, out_v);
     tl_release(ctx, seen);
     return st;
 }
@@ -148,7 +132,7 @@ tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab *
 /* ---- Windows --------------------------------------------------------------------------------- */
 
 /* in: ids [t], starts [b]   out: rows [b,n] */
-static tl_status windows(tl_ctx *ctx, const tl_args *a)
+static tl_status windows_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *ids = a->in[0], *starts = a->in[1];
     tl_tensor *out = a->out[0];
@@ -156,7 +140,7 @@ static tl_status windows(tl_ctx *ctx, const tl_args *a)
     for (int64_t i = 0; i < starts->len; i++) {
         int64_t start = I32(starts)[i];
         if (start < 0 || start > ids->len - n)
-            return tl_fail(ctx, TL_EINVAL, "windows: row %lld is %lld..%lld of %lld ids",
+            return tl_fail(ctx, TL_EINVAL, "windows: row %lld, %lld..%lld, is outside the %lld ids",
                            (long long)i, (long long)start, (long long)(start + n - 1),
                            (long long)ids->len);
         if (n) memcpy(I32(out) + i * n, I32(ids) + start, (size_t)n * sizeof(int32_t));
@@ -173,16 +157,11 @@ tl_status tl_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **o
     if (ids->ndim != 1 || starts->ndim != 1)
         return tl_fail(ctx, TL_ESHAPE, "windows: ids is %s, starts is %s, both must be vectors",
                        SHAPE(ids), SHAPE(starts));
-    if (n < 0) return tl_fail(ctx, TL_EINVAL, "windows: n is %lld", (long long)n);
+    if (n < 0) return tl_fail(ctx, TL_EINVAL, "windows: n is negative: %lld", (long long)n);
     tl_status st = tl_new(ctx, TL_I32, 2, (int64_t[]){starts->len, n}, &rows);
     if (st != TL_OK) return st;
     st = tl_launch(ctx, TL_OP_windows, &(tl_args){.in = {ids, starts}, .out = {rows}});
-    if (st == TL_OK) {
-        *out_rows = rows;
-    } else {
-        tl_tensor_free(rows);
-    }
-    return st;
+    return tl_finish(st, rows, out_rows);
 }
 
-const tl_kernel_row tl_cpu_text[] = {{TL_OP_windows, windows}, {0}};
+const tl_kernel_row tl_cpu_text[] = {{TL_OP_windows, windows_kernel}, {0}};

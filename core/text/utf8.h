@@ -1,4 +1,4 @@
-/* utf8.h - UTF-8, one character at a time. */
+/* utf8.h - decodes, encodes and checks UTF-8, one character at a time. */
 #ifndef TL_UTF8_H
 #define TL_UTF8_H
 
@@ -7,8 +7,8 @@
 
 #define TL_CODE_POINTS 0x110000
 
-/* The code point at p, and its length in *out_bytes; -1 if left bytes do not begin with one in its
-** only valid form (no overlong form, no surrogate). left >= 1. */
+/* Decodes the code point at p and sets *out_bytes to its length. Returns -1 if the left >= 1 bytes
+** do not begin with a code point in its only valid form (no overlong form, no surrogate). */
 static inline int32_t tl_utf8_decode(const unsigned char *p, size_t left, int *out_bytes)
 {
     static const int32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
@@ -24,7 +24,7 @@ static inline int32_t tl_utf8_decode(const unsigned char *p, size_t left, int *o
     return c;
 }
 
-/* Writes code point c; returns its length. */
+/* Encodes code point c and returns its length. */
 static inline int tl_utf8_encode(uint32_t c, char out[4])
 {
     int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
@@ -33,7 +33,7 @@ static inline int tl_utf8_encode(uint32_t c, char out[4])
     return n;
 }
 
-/* Bytes at the beginning of text that are whole characters. */
+/* Returns the length of the longest beginning of text that is valid UTF-8. */
 static inline size_t tl_utf8_valid(const char *text, size_t bytes)
 {
     const unsigned char *p = (const unsigned char *)text;

@@ -1,4 +1,4 @@
-/* vocab.c - what vocabularies of all kinds share: their tokens, and encoders. */
+/* vocab.c - the parts that all kinds of vocabularies share: their tokens, and encoders. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -20,7 +20,7 @@ tl_status tl_vocab_new(tl_ctx *ctx, const tl_vocab_kind *kind, void *state, tl_v
 
 tl_status tl_vocab_extend(tl_vocab *v, const char *token, size_t bytes)
 {
-    tl_status st = tl_grow(v->ctx, &v->bytes, &v->bytes_room, v->used + bytes, 1);
+    tl_status st = tl_grow(v->ctx, &v->bytes, &v->bytes_cap, v->used + bytes, 1);
     if (st == TL_OK && bytes) memcpy(v->bytes + v->used, token, bytes);
     if (st == TL_OK) v->starts[v->size] = v->used += bytes;
     return st;
@@ -29,10 +29,25 @@ tl_status tl_vocab_extend(tl_vocab *v, const char *token, size_t bytes)
 tl_status tl_vocab_add(tl_vocab *v, const char *token, size_t bytes)
 {
     size_t next = (size_t)v->size + 1;
-    tl_status st = tl_grow(v->ctx, &v->starts, &v->starts_room, next + 1, sizeof *v->starts);
+    tl_status st = tl_grow(v->ctx, &v->starts, &v->starts_cap, next + 1, sizeof *v->starts);
     if (st != TL_OK) return st;
     v->starts[v->size++] = v->used;
     return tl_vocab_extend(v, token, bytes);
+}
+
+tl_status tl_vocab_finish(tl_status st, tl_vocab *v, tl_vocab **out_v)
+{
+    if (st == TL_OK)
+        *out_v = v;
+    else
+        tl_vocab_free(v);
+    return st;
+}
+
+tl_status tl_vocab_not_utf8(tl_ctx *ctx, const char *byte, uint64_t at)
+{
+    return tl_fail(ctx, TL_EINVAL, "byte 0x%02x at offset %llu is not UTF-8",
+                   (unsigned char)*byte, (unsigned long long)at);
 }
 
 void tl_vocab_free(tl_vocab *v)
@@ -44,15 +59,9 @@ void tl_vocab_free(tl_vocab *v)
     tl_release(v->ctx, v);
 }
 
-int32_t tl_vocab_size(const tl_vocab *v)
-{
-    return v->size;
-}
+int32_t tl_vocab_size(const tl_vocab *v) { return v->size; }
 
-int32_t tl_vocab_eos(const tl_vocab *v)
-{
-    return v->eos;
-}
+int32_t tl_vocab_eos(const tl_vocab *v) { return v->eos; }
 
 const char *tl_vocab_token(const tl_vocab *v, int32_t id, size_t *out_bytes)
 {
@@ -63,12 +72,12 @@ const char *tl_vocab_token(const tl_vocab *v, int32_t id, size_t *out_bytes)
 
 /* ---- Encoders -------------------------------------------------------------------------------- */
 
-static tl_encoder start(tl_vocab *v)
+static tl_encoder encoder_start(tl_vocab *v)
 {
     return (tl_encoder){.vocab = v, .feed = {.ctx = v->ctx}};
 }
 
-static void drop(tl_encoder *e)
+static void encoder_drop(tl_encoder *e)
 {
     tl_feed_free(&e->feed);
     while (e->first) {
@@ -78,7 +87,7 @@ static void drop(tl_encoder *e)
     }
 }
 
-static tl_status add_chunk(tl_encoder *e)
+static tl_status encoder_add_chunk(tl_encoder *e)
 {
     tl_chunk *chunk = tl_alloc(e->vocab->ctx, sizeof *chunk);
     if (!chunk) return TL_ENOMEM;
@@ -96,7 +105,7 @@ tl_status tl_encoder_put(tl_encoder *e, const int32_t *ids, int64_t count)
 {
     while (count) {
         int64_t used = e->count % TL_CHUNK, fits = TL_CHUNK - used;
-        tl_status st = used ? TL_OK : add_chunk(e);
+        tl_status st = used ? TL_OK : encoder_add_chunk(e);
         if (st != TL_OK) return st;
         if (fits > count) fits = count;
         memcpy(e->last->ids + used, ids, (size_t)fits * sizeof *ids);
@@ -107,19 +116,21 @@ tl_status tl_encoder_put(tl_encoder *e, const int32_t *ids, int64_t count)
     return TL_OK;
 }
 
-static tl_status vocab_take(void *user, const char *text, size_t bytes, int last, size_t *out_used)
+static tl_status encoder_take(void *user, const char *text, size_t bytes, int last,
+                              size_t *out_used)
 {
     tl_encoder *e = user;
     return e->vocab->kind->take(e, text, bytes, last, out_used);
 }
 
-static tl_status feed(tl_encoder *e, const char *text, size_t bytes, int last)
+static tl_status encoder_feed(tl_encoder *e, const char *text, size_t bytes, int last)
 {
-    return tl_feed_part(&e->feed, text, bytes, last, vocab_take, e);
+    return tl_feed_part(&e->feed, text, bytes, last, encoder_take, e);
 }
 
-/* The ids as one tensor; each block is released once it is copied. */
-static tl_status collect(tl_encoder *e, tl_tensor **out_ids)
+/* Returns the ids as one tensor and releases each block once it is copied, so that little memory is
+** needed twice. */
+static tl_status encoder_collect(tl_encoder *e, tl_tensor **out_ids)
 {
     tl_tensor *t;
     tl_status st = tl_tensor_new_host(e->vocab->ctx, TL_I32, 1, &e->count, &t);
@@ -137,10 +148,10 @@ static tl_status collect(tl_encoder *e, tl_tensor **out_ids)
 
 tl_status tl_vocab_encode(tl_vocab *v, const char *text, size_t bytes, tl_tensor **out_ids)
 {
-    tl_encoder e = start(v);
-    tl_status st = feed(&e, text, bytes, 1);
-    if (st == TL_OK) st = collect(&e, out_ids);
-    drop(&e);
+    tl_encoder e = encoder_start(v);
+    tl_status st = encoder_feed(&e, text, bytes, 1);
+    if (st == TL_OK) st = encoder_collect(&e, out_ids);
+    encoder_drop(&e);
     return st;
 }
 
@@ -148,7 +159,7 @@ tl_status tl_encoder_new(tl_vocab *v, tl_encoder **out_e)
 {
     tl_encoder *e = tl_alloc(v->ctx, sizeof *e);
     if (!e) return TL_ENOMEM;
-    *e = start(v);
+    *e = encoder_start(v);
     v->refs++;
     *out_e = e;
     return TL_OK;
@@ -156,25 +167,22 @@ tl_status tl_encoder_new(tl_vocab *v, tl_encoder **out_e)
 
 tl_status tl_encoder_feed(tl_encoder *e, const char *text, size_t bytes)
 {
-    return feed(e, text, bytes, 0);
+    return encoder_feed(e, text, bytes, 0);
 }
 
-int64_t tl_encoder_count(const tl_encoder *e)
-{
-    return e->count;
-}
+int64_t tl_encoder_count(const tl_encoder *e) { return e->count; }
 
 tl_status tl_encoder_finish(tl_encoder *e, tl_tensor **out_ids)
 {
-    tl_status st = feed(e, "", 0, 1);
-    return st == TL_OK ? collect(e, out_ids) : st;
+    tl_status st = encoder_feed(e, "", 0, 1);
+    return st == TL_OK ? encoder_collect(e, out_ids) : st;
 }
 
 void tl_encoder_free(tl_encoder *e)
 {
     if (!e) return;
     tl_vocab *v = e->vocab;
-    drop(e);
+    encoder_drop(e);
     tl_release(v->ctx, e);
     tl_vocab_free(v);
 }

@@ -1,46 +1,51 @@
-/* vocab.h - vocabularies and encoders from inside: what each kind of vocabulary provides. */
+/* vocab.h - the structs of vocabularies and encoders, and the functions that a kind of vocabulary
+** provides. */
 #ifndef TL_VOCAB_H
 #define TL_VOCAB_H
 
 #include "engine/launch.h"
 #include "text/feed.h"
 
-/* what makes ids of text; the functions differ from kind to kind */
+/* How a kind of vocabulary turns text into ids. */
 typedef struct tl_vocab_kind {
-    /* Takes what is certain at the beginning of text, as tl_take says; hands ids to tl_encoder_put.
-     */
+    /* Encodes the beginning of text that later bytes cannot change, as tl_take does (feed.h), and
+    ** passes its ids to tl_encoder_put. */
     tl_status (*take)(tl_encoder *e, const char *text, size_t bytes, int last, size_t *out_used);
-    void (*release)(void *state); /* NULL: there is none */
+    void (*release)(void *state); /* NULL: there is no state */
 } tl_vocab_kind;
 
 struct tl_vocab {
     int refs;
     tl_ctx *ctx;
     const tl_vocab_kind *kind;
-    void *state; /* of the kind, owned */
+    void *state; /* owned; defined by the kind */
     int32_t size;
-    char *bytes; /* what the tokens decode to, one after the other */
-    size_t used, bytes_room;
-    size_t *starts; /* of each token in bytes, and the end of the last */
-    size_t starts_room;
+    char *bytes; /* the bytes of all tokens, one after another */
+    size_t used, bytes_cap;
+    size_t *starts; /* where each token begins in bytes, and the end of the last */
+    size_t starts_cap;
     int32_t eos; /* -1: none */
 };
 
-/* An empty vocabulary. Takes state over, also on failure. */
+/* Creates an empty vocabulary. Takes over state, also on failure. */
 tl_status tl_vocab_new(tl_ctx *ctx, const tl_vocab_kind *kind, void *state, tl_vocab **out_v);
-/* The next id decodes to these bytes. */
+/* Adds a token, which decodes to these bytes and gets the next id. */
 tl_status tl_vocab_add(tl_vocab *v, const char *token, size_t bytes);
-/* More bytes of the last token. */
+/* Appends bytes to the last token. */
 tl_status tl_vocab_extend(tl_vocab *v, const char *token, size_t bytes);
+/* Ends the creation of v: stores it in *out_v if st is TL_OK, else frees it; returns st. */
+tl_status tl_vocab_finish(tl_status st, tl_vocab *v, tl_vocab **out_v);
+/* Fails with TL_EINVAL because the byte at this offset of a text is not UTF-8. */
+tl_status tl_vocab_not_utf8(tl_ctx *ctx, const char *byte, uint64_t at);
 
-#define TL_CHUNK (1 << 18) /* ids per block of an encoder's */
+#define TL_CHUNK (1 << 18) /* ids per block of an encoder */
 
 typedef struct tl_chunk {
     struct tl_chunk *next;
     int32_t ids[TL_CHUNK];
 } tl_chunk;
 
-/* ids in blocks, so that the most that is copied or spare is one block */
+/* The ids are stored in blocks, so that at most one block is spare or copied at a time. */
 struct tl_encoder {
     tl_vocab *vocab;
     tl_feed feed;

@@ -1,5 +1,5 @@
-/* words.c - texts that are words already, as WikiText's .tokens files: between single spaces, with
-** <eos> for the end of a line and <unk> for a word that the vocabulary lacks. */
+/* words.c - the vocabulary of a text that is split into words already, as WikiText's .tokens files:
+** single spaces separate words, <eos> is the end of a line, <unk> an unknown word. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 /* ---- The vocabulary -------------------------------------------------------------------------- */
 
-typedef struct words { /* number i of the list is token i */
+typedef struct words { /* string i of list is token i */
     tl_intern list;
     int32_t unk;
 } words;
@@ -38,7 +38,8 @@ static tl_status take_words(tl_encoder *e, const char *text, size_t bytes, int l
 
 static const tl_vocab_kind words_kind = {.take = take_words, .release = release_words};
 
-/* Decodes to a space and the word; the end of a line to " \n". So are WikiText's lines. */
+/* Adds a token that decodes to a space and the word, or to " \n" for the end of a line, which gives
+** lines as in WikiText. */
 static tl_status add_token(tl_vocab *v, int32_t *out_id, const char *word, size_t bytes)
 {
     words *w = v->state;
@@ -55,21 +56,21 @@ typedef struct entry {
     int32_t id;
 } entry;
 
-/* The most frequent first; at a tie the one seen first. */
-static int before(const void *a, const void *b)
+/* Sorts by falling count, then by first occurrence. */
+static int by_frequency(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
     if (x->count != y->count) return x->count > y->count ? -1 : 1;
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static tl_status fill(tl_vocab *v, const tl_counter *c, entry *entries)
+static tl_status add_words(tl_vocab *v, const tl_counter *c, entry *entries)
 {
     size_t bytes;
     int32_t id;
     tl_status st = TL_OK;
     for (int32_t i = 0; i < c->seen.count; i++) entries[i] = (entry){c->counts[i], i};
-    qsort(entries, (size_t)c->seen.count, sizeof *entries, before);
+    qsort(entries, (size_t)c->seen.count, sizeof *entries, by_frequency);
     for (int32_t i = 0; st == TL_OK && i < c->seen.count; i++) {
         const char *word = tl_intern_get(&c->seen, entries[i].id, &bytes);
         st = add_token(v, &id, word, bytes);
@@ -94,12 +95,7 @@ tl_status tl_vocab_words(tl_counter *c, tl_vocab **out_v)
         *w = (words){.list = {.ctx = ctx}};
         st = tl_vocab_new(ctx, &words_kind, w, &v);
     }
-    if (st == TL_OK) st = fill(v, c, entries);
+    if (st == TL_OK) st = add_words(v, c, entries);
     tl_release(ctx, entries);
-    if (st == TL_OK) {
-        *out_v = v;
-    } else {
-        tl_vocab_free(v);
-    }
-    return st;
+    return tl_vocab_finish(st, v, out_v);
 }

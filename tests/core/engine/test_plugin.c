@@ -168,7 +168,7 @@ static void wrong_files_are_refused(void)
                   "const tl_tno_backend tl_tno_backend_entry = {.abi = TL_TNO_ABI,\n"
                   "  .name = \"half\", .summary = \"no functions\", .domain = \"lag\"};\n"));
     refused(ctx, "abi.so", "made for ABI 99, this is ABI 3");
-    refused(ctx, "other.so", "it exports no tl_tno_backend_entry");
+    refused(ctx, "other.so", "exports no tl_tno_backend_entry");
     refused(ctx, "other.so.c", "");
     refused(ctx, "absent.so", "No such file");
     refused(ctx, "twin.so", "a backend named 'naive' is already loaded from ");
@@ -184,7 +184,7 @@ static void problems_are_remembered(void)
     CHECK(setenv("TOEPLAB_BACKENDS", paths, 1) == 0);
     tl_ctx *ctx = context();
     static const char *const parts[] = {"abi.so: made for ABI 99",  "half.so: it lacks",
-                                        "other.so: it exports no ", "twin.so: a backend named",
+                                        "other.so: exports no ", "twin.so: a backend named",
                                         "absent: No such file"};
     CHECK(tl_backend_problem_count(ctx) == 5);
     for (int i = 0; i < 5 && i < tl_backend_problem_count(ctx); i++)

@@ -135,9 +135,9 @@ static const wrong wrongs[] = {
     {"#version: 0.2\na b\nab\n", NULL, NULL, "vocab.bpe:3: not two tokens"},
     {"#version: 0.2\na b\n\nab c\n", NULL, NULL, "vocab.bpe:3: not two tokens"},
     {"a b c\n", NULL, NULL, "vocab.bpe:1: not two tokens"},
-    {"a b\nabc d\n", NULL, NULL, "vocab.bpe:2: 'abc d': the first part is no token"},
-    {"a b\nc abc\n", NULL, NULL, "vocab.bpe:2: 'c abc': the second part is no token"},
-    {"a b\na b\n", NULL, NULL, "vocab.bpe:2: 'a b' makes a token that is there already"},
+    {"a b\nabc d\n", NULL, NULL, "vocab.bpe:2: 'abc d': the first part is not a token"},
+    {"a b\nc abc\n", NULL, NULL, "vocab.bpe:2: 'c abc': the second part is not a token"},
+    {"a b\na b\n", NULL, NULL, "vocab.bpe:2: 'a b' makes a token that exists already"},
     {"b c\na b\nab c\na bc\n", NULL, NULL, "vocab.bpe:4: 'a bc' makes a token"},
     {"a b\n\x01\x02 \x03\n", NULL, NULL, "vocab.bpe:2"},
     {"a \xff\n", NULL, NULL, "the second part is not in GPT-2's alphabet"},
@@ -157,9 +157,9 @@ static const wrong wrongs[] = {
     {NULL, NULL, "12 5\n13\n", "dict.txt:2: not 'ID COUNT': '13'"},
     {NULL, NULL, "the 5\n", "dict.txt:1: not 'ID COUNT': 'the 5'"},
     {NULL, NULL, "12 x\n", "dict.txt:1: not 'ID COUNT'"},
-    {NULL, NULL, "12 5\n12 4\n", "dict.txt:2: id 12 is there twice"},
+    {NULL, NULL, "12 5\n12 4\n", "dict.txt:2: id 12 appears twice"},
     {NULL, NULL, "0 5\n259 4\n", "dict.txt:2: id 259 is not in the encoder"},
-    {NULL, NULL, "madeupword0000 0\n1 5\n", "dict.txt:2: not 'ID COUNT': '1 5', behind"},
+    {NULL, NULL, "madeupword0000 0\n1 5\n", "dict.txt:2: not 'ID COUNT': '1 5', after"},
 };
 
 static void what_is_wrong_is_named(void)
@@ -189,7 +189,7 @@ static void ids_have_to_fit_together(void)
     static const struct {
         const char *from, *to, *message;
     } cases[] = {
-        {"\"ab\": 2", "\"ab\": 1", "encoder.json: id 1 is there twice"},
+        {"\"ab\": 2", "\"ab\": 1", "encoder.json: id 1 appears twice"},
         {"\"ab\": 2", "\"ab\": 259", "encoder.json: id 259 is beyond the number of tokens"},
         {", \"abc\": 1", "", "vocab.bpe:3: "},
         {"\"<end>\": 0", "\"<end>\": 0, \"<x>\": 300", "id 300 is beyond"},

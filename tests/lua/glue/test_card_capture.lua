@@ -35,9 +35,10 @@ end)
 
 local REFUSED = {
   ["reading"] = { function(x) return (x + x):item() end, "processor" },
-  ["a tensor of the processor"] = { function(x) return x + core.tensor { 2 } end, "processor" },
+  ["a tensor of the processor"] = { function(x) return x + core.tensor { 2 } end, "on the CPU" },
   ["waiting"] = { function() core.synchronize() end, "processor" },
-  ["a capture"] = { function() return core.capture({}, print) end, "being captured already" },
+  ["a capture"] = { function() return core.capture({}, print) end,
+    "another capture is in progress" },
   ["a stream that is not given"] = { function(x)
     return core.stream(1, "own"):dropout(x, 0.5)
   end, "a stream that it was not told of" },
@@ -111,7 +112,7 @@ t.test("what a capture made is nothing before a run, and if it is no result", fu
     error "on purpose"
   end)
   t.raises(two.totable, "made in a capture", two)
-  t.raises(core.capture, "streams 1 and 2 are one", { streams()[1], streams()[1] }, print)
+  t.raises(core.capture, "streams 1 and 2 have one key", { streams()[1], streams()[1] }, print)
   one:close()
   two:close()
 end)
@@ -164,7 +165,7 @@ t.test("the processor has no graphs", function()
     print(pcall(require "toeplab.core".capture, {}, print))' 2>&1]])
   local text = pipe:read "a"
   pipe:close()
-  t.ok(text:find("device 'cpu' has none", 1, true), text)
+  t.ok(text:find("device 'cpu' has no graphs", 1, true), text)
 end)
 
 t.done()

@@ -126,7 +126,7 @@ for _, case in ipairs {
 end
 
 for _, case in ipairs {
-  { "of no such name", "cud", "device 'cud': this build has none of that name" },
+  { "of no such name", "cud", "device 'cud': this build has no such device" },
   { "with a wrong card", "cuda:x", "device 'cuda:x': wanted cpu, cuda, or cuda:1" },
   { "with a card beyond all", "cuda:99999", "device 'cuda:99999': wanted cpu, cuda" },
   { "cpu with a card", "cpu:0", "device 'cpu'" },

@@ -31,7 +31,7 @@ t.test("published expressions have the published answers and texts", function()
 end)
 
 t.test("what is no expression is an error with its place", function()
-  t.raises(value, "'%[AVG' at offset 0 is no token", "[AVG 1 ]")
+  t.raises(value, "'%[AVG' at offset 0 is not a token", "[AVG 1 ]")
   t.raises(value, "does not end", "[MIN 1 ")
   t.raises(core.listops_text, "4 tokens from 2 on of 5", core.listops_parse "[MIN 1 2 3 ]", 2, 4)
   t.raises(core.listops_value, "positions begin at 0", core.ids { 3 }, math.mininteger)

@@ -293,7 +293,7 @@ t.test("toeplab data bpe", function()
     t.ok(code == 2 and said:find(want), said)
   end
   said, code = process("", ("data bpe %s --size 99999 --out %s/none"):format(text, folder))
-  t.ok(code == 2 and said:find "train.txt: bpe: the text gives %d+ tokens, 99999 are asked for",
+  t.ok(code == 2 and said:find "train.txt: bpe: the text yields %d+ tokens, not 99999",
     said)
   t.ok(not core.sys.exists(folder .. "/none"))
 end)
