@@ -20,7 +20,7 @@ static __device__ void push(float *window, float value)
 /* ---- Application ----------------------------------------------------------------------------- */
 
 /* Row i of W v */
-static __device__ float woven(card_weave w, int64_t sequence, int64_t i, int64_t d, int64_t c)
+static __device__ float woven(gpu_weave w, int64_t sequence, int64_t i, int64_t d, int64_t c)
 {
     float        sum = 0;
     const float *v = w.v + (sequence * w.r + w.start[i]) * d + c;
@@ -31,8 +31,8 @@ static __device__ float woven(card_weave w, int64_t sequence, int64_t i, int64_t
 /* At step s the tap is s, or the s-th from the end if adjoint: either way the inputs that it meets
 ** are one further down than those of the tap before. */
 template <class T>
-static __global__ void direct_apply(card_band j, int adjoint, const float *t, const float *x,
-                                    card_weave w,
+static __global__ void direct_apply(gpu_band j, int adjoint, const float *t, const float *x,
+                                    gpu_weave w,
                                     float *y, int64_t groups, int64_t total)
 {
     EACH(e, total)
@@ -57,11 +57,11 @@ static __global__ void direct_apply(card_band j, int adjoint, const float *t, co
     }
 }
 
-tl_status card_band_apply(tl_ctx *ctx, const card_band *p, int adjoint, int64_t b, const float *t,
-                          const float *x, const card_weave *w, float *y)
+tl_status gpu_band_apply(tl_ctx *ctx, const gpu_band *p, int adjoint, int64_t b, const float *t,
+                         const float *x, const gpu_weave *w, float *y)
 {
     int64_t    groups = (p->n + RUN - 1) / RUN, total = b * groups * p->d;
-    card_weave more = w ? *w : card_weave();
+    gpu_weave more = w ? *w : gpu_weave();
     if (total == 0) return TL_OK;
     auto kernel = p->wide ? direct_apply<double> : direct_apply<float>;
     LAUNCH(kernel, blocks_for(total), THREADS, *p, adjoint, t, x, more, y, groups, total);
@@ -76,7 +76,7 @@ typedef struct share { /* of the sequences, in chunks */
 
 /* sum[p] += the sum of dy_i x_(i-k-p+origin) over the positions of unit u */
 template <class T>
-static __device__ void add_unit(card_band j, int64_t chunks, int64_t u, int64_t k, const float *x,
+static __device__ void add_unit(gpu_band j, int64_t chunks, int64_t u, int64_t k, const float *x,
                                 const float *dy, double *sum)
 {
     int64_t at = u / chunks * j.n * j.d, i = u % chunks * CHUNK, lag = k - j.origin;
@@ -95,7 +95,7 @@ static __device__ void add_unit(card_band j, int64_t chunks, int64_t u, int64_t 
 }
 
 template <class T>
-static __global__ void direct_grad(card_band j, share s, const float *x, const float *dy,
+static __global__ void direct_grad(gpu_band j, share s, const float *x, const float *dy,
                                    double *sums,
                                    int64_t groups, int64_t total)
 {
@@ -110,8 +110,8 @@ static __global__ void direct_grad(card_band j, share s, const float *x, const f
     }
 }
 
-tl_status card_band_grad(tl_ctx *ctx, const card_band *p, int64_t b, const float *x,
-                         const float *dy, int add, float *dt)
+tl_status gpu_band_grad(tl_ctx *ctx, const gpu_band *p, int64_t b, const float *x,
+                        const float *dy, int add, float *dt)
 {
     int64_t groups = (p->taps + RUN - 1) / RUN, len = p->taps * p->d;
     double *sums;
@@ -119,15 +119,15 @@ tl_status card_band_grad(tl_ctx *ctx, const card_band *p, int64_t b, const float
     if (len == 0) return TL_OK;
     s.chunks = (p->n + CHUNK - 1) / CHUNK;
     s.units = b * s.chunks;
-    s.parts = card_parts(groups * p->d, s.units);
+    s.parts = gpu_parts(groups * p->d, s.units);
     int64_t   total = s.parts * groups * p->d;
-    tl_status st = card_alloc(ctx, (size_t)(s.parts * len) * sizeof *sums, (void **)&sums);
+    tl_status st = gpu_alloc(ctx, (size_t)(s.parts * len) * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;
     auto kernel = p->wide ? direct_grad<double> : direct_grad<float>;
     LAUNCH(kernel, blocks_for(total), THREADS, *p, s, x, dy, sums, groups, total);
     st = launched(ctx, "tno_grad");
-    if (st == TL_OK) st = card_add_parts(ctx, sums, s.parts, len, add, dt);
-    card_free(ctx, sums);
+    if (st == TL_OK) st = gpu_add_parts(ctx, sums, s.parts, len, add, dt);
+    gpu_free(ctx, sums);
     return st;
 }
 
@@ -142,8 +142,8 @@ static __global__ void add_parts(const double *sums, int64_t parts, int64_t len,
     }
 }
 
-tl_status card_add_parts(tl_ctx *ctx, const double *sums, int64_t parts, int64_t len, int add,
-                         float *out)
+tl_status gpu_add_parts(tl_ctx *ctx, const double *sums, int64_t parts, int64_t len, int add,
+                        float *out)
 {
     if (len == 0) return TL_OK;
     LAUNCH(add_parts, blocks_for(len), THREADS, sums, parts, len, add, out);

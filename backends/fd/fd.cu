@@ -4,7 +4,7 @@
 #include "../common/apply.cuh"
 
 typedef struct plan {
-    card_convolution base;
+    gpu_convolution base;
     int              causal;
 } plan;
 
@@ -46,19 +46,19 @@ static __global__ void window(float *lines, int64_t n, int64_t size, float scale
 }
 
 /* Overwrites `from`, which serves as scratch space. */
-static tl_status windowed(const card_convolution *s, const card_room *m, float2 *from, float2 *to)
+static tl_status windowed(const gpu_convolution *s, const gpu_room *m, float2 *from, float2 *to)
 {
     tl_ctx   *ctx = s->ctx;
     int64_t   total = s->d * s->size;
-    tl_status st = card_fft(ctx, TL_C2R, s->size, s->d, (float *)from, m->lines);
+    tl_status st = gpu_fft(ctx, TL_C2R, s->size, s->d, (float *)from, m->lines);
     if (st != TL_OK) return st;
     LAUNCH(window, blocks_for(total), THREADS, m->lines, s->n, s->size, 1.0f / (float)s->size,
            total);
     st = launched(ctx, "fd");
-    return st == TL_OK ? card_fft(ctx, TL_R2C, s->size, s->d, m->lines, (float *)to) : st;
+    return st == TL_OK ? gpu_fft(ctx, TL_R2C, s->size, s->d, m->lines, (float *)to) : st;
 }
 
-static tl_status spectra(const card_convolution *s, const card_room *m, const float *coef)
+static tl_status spectra(const gpu_convolution *s, const gpu_room *m, const float *coef)
 {
     tl_ctx *ctx = s->ctx;
     int     causal = ((const plan *)s)->causal;
@@ -67,7 +67,7 @@ static tl_status spectra(const card_convolution *s, const card_room *m, const fl
     return st == TL_OK && causal ? windowed(s, m, m->t, m->t) : st;
 }
 
-static tl_status gradients(const card_convolution *s, const card_room *m, float *dcoef)
+static tl_status gradients(const gpu_convolution *s, const gpu_room *m, float *dcoef)
 {
     tl_ctx   *ctx = s->ctx;
     int       causal = ((const plan *)s)->causal;
@@ -80,28 +80,28 @@ static tl_status gradients(const card_convolution *s, const card_room *m, float 
 
 static tl_status fd_gpu_forward(void *state, const tl_tno_args *a)
 {
-    return card_convolve(&((const plan *)state)->base, a);
+    return gpu_convolve(&((const plan *)state)->base, a);
 }
 
 static tl_status fd_gpu_backward(void *state, const tl_tno_args *a)
 {
-    return card_convolve_back(&((const plan *)state)->base, a);
+    return gpu_convolve_back(&((const plan *)state)->base, a);
 }
 
 static int64_t fd_gpu_kept(void *state)
 {
-    return card_convolution_kept(&((const plan *)state)->base);
+    return gpu_convolution_kept(&((const plan *)state)->base);
 }
 
 static tl_status fd_gpu_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     int64_t   points;
-    tl_status st = card_points(h, "fd", p, &points);
+    tl_status st = gpu_points(h, "fd", p, &points);
     if (st != TL_OK) return st;
-    plan *s = (plan *)card_plan(h, sizeof *s);
+    plan *s = (plan *)gpu_plan(h, sizeof *s);
     if (!s) return TL_ENOMEM;
     s->causal = p->causal;
-    s->base.ctx = card_ctx(h);
+    s->base.ctx = gpu_ctx(h);
     s->base.n = p->n;
     s->base.d = p->d;
     s->base.bins = points;
@@ -113,5 +113,5 @@ static tl_status fd_gpu_make(const tl_host *h, const tl_tno_problem *p, void **o
     return TL_OK;
 }
 
-const card_form card_fd_form = {"fd", {fd_gpu_make, fd_gpu_forward, fd_gpu_backward,
-                                       card_plan_free, fd_gpu_kept}};
+const gpu_form gpu_fd_form = {"fd", {fd_gpu_make, fd_gpu_forward, fd_gpu_backward,
+                                     gpu_plan_free, fd_gpu_kept}};

@@ -116,8 +116,8 @@ tl_status ski_causal(tl_ctx *ctx, const ski_mesh *m, int64_t b, const float *ker
     int64_t   total = b * m->r * m->d;
     tl_status st = TL_OK;
     for (int q = 0; q < m->width && st == TL_OK; q++) {
-        card_band far = {m->r, m->d, m->r - 1 - q, -1, 0};
-        st = card_band_apply(ctx, &far, 0, b, kernel + (q + 1) * m->d, of_x->all, NULL, u[q]);
+        gpu_band far = {m->r, m->d, m->r - 1 - q, -1, 0};
+        st = gpu_band_apply(ctx, &far, 0, b, kernel + (q + 1) * m->d, of_x->all, NULL, u[q]);
     }
     if (st != TL_OK) return st;
     auto last = FOR_WIDTH(finish);
@@ -172,9 +172,9 @@ tl_status ski_causal_back(tl_ctx *ctx, const ski_mesh *m, int64_t b, const float
     int64_t   total = b * m->r * m->d;
     tl_status st = TL_OK;
     for (int p = 0; p < m->width && st == TL_OK; p++) {
-        card_band far = {m->r, m->d, m->r - m->width + p, -m->width, 0};
-        st = card_band_apply(ctx, &far, 1, b, kernel + (m->width - p) * m->d, of_dy->all, NULL,
-                             u[p]);
+        gpu_band far = {m->r, m->d, m->r - m->width + p, -m->width, 0};
+        st = gpu_band_apply(ctx, &far, 1, b, kernel + (m->width - p) * m->d, of_dy->all, NULL,
+                            u[p]);
     }
     if (st != TL_OK) return st;
     auto last = FOR_WIDTH(finish_back);
@@ -226,20 +226,20 @@ static __global__ void near_sums(ski_mesh m, parts of_x, parts of_dy, const floa
 tl_status ski_causal_kernel(tl_ctx *ctx, const ski_mesh *m, int64_t b, const ski_parts *of_x,
                             const ski_parts *of_dy, const float *x, const float *dy, float *dkernel)
 {
-    int64_t   count = card_parts(m->d, b * m->r), len = m->width * m->d;
+    int64_t   count = gpu_parts(m->d, b * m->r), len = m->width * m->d;
     double   *sums;
-    tl_status st = card_clear(ctx, dkernel, (size_t)(m->r * m->d) * 4);
+    tl_status st = gpu_clear(ctx, dkernel, (size_t)(m->r * m->d) * 4);
     for (int q = 0; q < m->width && st == TL_OK; q++) {
-        card_band far = {m->r, m->d, m->r - 1 - q, -1, 0};
-        st = card_band_grad(ctx, &far, b, of_x->all, of_dy->part[q], 1, dkernel + (q + 1) * m->d);
+        gpu_band far = {m->r, m->d, m->r - 1 - q, -1, 0};
+        st = gpu_band_grad(ctx, &far, b, of_x->all, of_dy->part[q], 1, dkernel + (q + 1) * m->d);
     }
-    if (st == TL_OK) st = card_alloc(ctx, (size_t)(count * len) * sizeof *sums, (void **)&sums);
+    if (st == TL_OK) st = gpu_alloc(ctx, (size_t)(count * len) * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;
     auto near = FOR_WIDTH(near_sums);
     LAUNCH(near, blocks_for(count * m->d), THREADS, *m, const_parts(of_x->part),
            const_parts(of_dy->part), x, dy, b * m->r, count, sums);
     st = launched(ctx, "ski");
-    if (st == TL_OK) st = card_add_parts(ctx, sums, count, len, 1, dkernel);
-    card_free(ctx, sums);
+    if (st == TL_OK) st = gpu_add_parts(ctx, sums, count, len, 1, dkernel);
+    gpu_free(ctx, sums);
     return st;
 }

@@ -24,7 +24,7 @@ typedef struct plan {
     int64_t          lags, zero; /* of A */
     int              causal, low, mean; /* low: whether there is W A W'; mean: k(0) is, of two */
     ski_mesh         mesh;
-    card_convolution transforms; /* that apply A */
+    gpu_convolution transforms; /* that apply A */
 } plan;
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
@@ -32,15 +32,15 @@ typedef struct plan {
 static void ski_gpu_release(void *state)
 {
     plan *s = (plan *)state;
-    card_free(s->ctx, s->mesh.start);
-    card_free(s->ctx, s->mesh.first);
-    card_free(s->ctx, s->mesh.weight);
-    card_plan_free(s);
+    gpu_free(s->ctx, s->mesh.start);
+    gpu_free(s->ctx, s->mesh.first);
+    gpu_free(s->ctx, s->mesh.weight);
+    gpu_plan_free(s);
 }
 
 static tl_status upload(tl_ctx *ctx, const void *from, size_t bytes, void **out)
 {
-    tl_status st = card_alloc(ctx, bytes, out);
+    tl_status st = gpu_alloc(ctx, bytes, out);
     return st == TL_OK ? ctx->engine->upload(ctx, *out, from, bytes) : st;
 }
 
@@ -94,7 +94,7 @@ static tl_status options(const tl_host *h, const tl_tno_problem *p, chosen *o)
     tl_option_value *values[] = {&o->inducing, &o->taps, &o->interpolation, &o->lambda,
                                  &o->span,     &o->zero, &o->parts,         &o->as_published};
     tl_status st = TL_OK;
-    for (int i = 0; i < 8 && st == TL_OK; i++) st = card_option(h, "ski", p, names[i], values[i]);
+    for (int i = 0; i < 8 && st == TL_OK; i++) st = gpu_option(h, "ski", p, names[i], values[i]);
     return st;
 }
 
@@ -113,7 +113,7 @@ static tl_status describe(plan *s, const tl_tno_problem *p, const chosen *o)
     s->zero = p->causal ? 0 : grid.r - 1;
     s->lags = s->zero + grid.r;
     s->mean = strcmp(o->zero.s, "mean") == 0;
-    card_convolution_set(&s->transforms, s->ctx, grid.r, p->d, s->zero, s->lags);
+    gpu_convolution_set(&s->transforms, s->ctx, grid.r, p->d, s->zero, s->lags);
     return plan_mesh(s, &grid);
 }
 
@@ -122,11 +122,11 @@ static tl_status ski_gpu_make(const tl_host *h, const tl_tno_problem *p, void **
     chosen    o;
     int64_t   points;
     tl_status st = options(h, p, &o);
-    if (st == TL_OK) st = card_points(h, "ski", p, &points);
+    if (st == TL_OK) st = gpu_points(h, "ski", p, &points);
     if (st != TL_OK) return st;
-    plan *s = (plan *)card_plan(h, sizeof *s);
+    plan *s = (plan *)gpu_plan(h, sizeof *s);
     if (!s) return TL_ENOMEM;
-    s->ctx = card_ctx(h);
+    s->ctx = gpu_ctx(h);
     s->points = points;
     st = describe(s, p, &o);
     if (st == TL_OK)
@@ -189,7 +189,7 @@ static tl_status reserve(const plan *s, int64_t b, int backward, room *m)
     int     used = s->causal ? s->mesh.width : 1, arrays = s->mesh.width + 1;
     *m = room();
     size_t    floats = (size_t)(each * (arrays * (1 + backward) + used) + 2 * kernel);
-    tl_status st = card_alloc(s->ctx, floats * 4, (void **)&m->block);
+    tl_status st = gpu_alloc(s->ctx, floats * 4, (void **)&m->block);
     if (st != TL_OK) return st;
     float *next = m->block;
     m->kernel = ski_gpu_take(&next, kernel);
@@ -223,42 +223,42 @@ static tl_status store_kernel(const plan *s, const room *m, float *dcoef)
 
 /* ---- Parts of the operator ------------------------------------------------------------------- */
 
-static card_band taps_of(const plan *s)
+static gpu_band taps_of(const plan *s)
 {
-    return card_band{s->mesh.n, s->mesh.d, s->taps, s->origin, 0};
+    return gpu_band{s->mesh.n, s->mesh.d, s->taps, s->origin, 0};
 }
 
-static card_band matrix_of(const plan *s)
+static gpu_band matrix_of(const plan *s)
 {
-    return card_band{s->mesh.r, s->mesh.d, s->lags, s->zero, 0};
+    return gpu_band{s->mesh.r, s->mesh.d, s->lags, s->zero, 0};
 }
 
-static card_weave weave_of(const plan *s, const float *v)
+static gpu_weave weave_of(const plan *s, const float *v)
 {
-    return card_weave{s->mesh.start, s->mesh.weight, s->mesh.width, s->mesh.r, v};
+    return gpu_weave{s->mesh.start, s->mesh.weight, s->mesh.width, s->mesh.r, v};
 }
 
 static tl_status multiply(const plan *s, int64_t b, const float *kernel, const float *z, float *v)
 {
-    card_band band = matrix_of(s);
-    if (s->mesh.r <= DIRECT) return card_band_apply(s->ctx, &band, 0, b, kernel, z, NULL, v);
+    gpu_band band = matrix_of(s);
+    if (s->mesh.r <= DIRECT) return gpu_band_apply(s->ctx, &band, 0, b, kernel, z, NULL, v);
     tl_tno_args a = {};
     a.b = b;
     a.coef = kernel;
     a.x = z;
     a.y = v;
-    return card_convolve(&s->transforms, &a);
+    return gpu_convolve(&s->transforms, &a);
 }
 
 /* v = A' g and dkernel, unless they are NULL */
 static tl_status multiply_back(const plan *s, int64_t b, const float *kernel, const float *z,
                                const float *g, float *v, float *dkernel)
 {
-    card_band band = matrix_of(s);
+    gpu_band band = matrix_of(s);
     tl_status st = TL_OK;
     if (s->mesh.r <= DIRECT) {
-        if (v) st = card_band_apply(s->ctx, &band, 1, b, kernel, g, NULL, v);
-        if (st == TL_OK && dkernel) st = card_band_grad(s->ctx, &band, b, z, g, 0, dkernel);
+        if (v) st = gpu_band_apply(s->ctx, &band, 1, b, kernel, g, NULL, v);
+        if (st == TL_OK && dkernel) st = gpu_band_grad(s->ctx, &band, b, z, g, 0, dkernel);
         return st;
     }
     tl_tno_args a = {};
@@ -268,22 +268,22 @@ static tl_status multiply_back(const plan *s, int64_t b, const float *kernel, co
     a.dy = g;
     a.dx = v;
     a.dcoef = dkernel;
-    return card_convolve_back(&s->transforms, &a);
+    return gpu_convolve_back(&s->transforms, &a);
 }
 
 /* ---- Forward --------------------------------------------------------------------------------- */
 
 static tl_status forward_low(const plan *s, const room *m, const tl_tno_args *a)
 {
-    card_band    taps = taps_of(s);
-    card_weave   weave = weave_of(s, m->u[0]);
+    gpu_band    taps = taps_of(s);
+    gpu_weave   weave = weave_of(s, m->u[0]);
     const float *kernel;
     tl_status    st = load_kernel(s, m, a->coef, &kernel);
     if (st == TL_OK) st = ski_gather(s->ctx, &s->mesh, a->b, a->x, &m->of_x);
     if (st == TL_OK && !s->causal) st = multiply(s, a->b, kernel, m->of_x.all, m->u[0]);
     if (st == TL_OK)
-        st = card_band_apply(s->ctx, &taps, 0, a->b, a->params[0], a->x, s->causal ? NULL : &weave,
-                             a->y);
+        st = gpu_band_apply(s->ctx, &taps, 0, a->b, a->params[0], a->x, s->causal ? NULL : &weave,
+                            a->y);
     if (st == TL_OK && s->causal)
         st = ski_causal(s->ctx, &s->mesh, a->b, kernel, &m->of_x, m->u, a->x, a->y);
     return st;
@@ -292,14 +292,14 @@ static tl_status forward_low(const plan *s, const room *m, const tl_tno_args *a)
 static tl_status ski_gpu_forward(void *state, const tl_tno_args *a)
 {
     const plan *s = (const plan *)state;
-    card_band   taps = taps_of(s);
+    gpu_band   taps = taps_of(s);
     room        m;
     if (a->b == 0) return TL_OK;
-    if (!s->low) return card_band_apply(s->ctx, &taps, 0, a->b, a->params[0], a->x, NULL, a->y);
+    if (!s->low) return gpu_band_apply(s->ctx, &taps, 0, a->b, a->params[0], a->x, NULL, a->y);
     tl_status st = reserve(s, a->b, 0, &m);
     if (st != TL_OK) return st;
     st = forward_low(s, &m, a);
-    card_free(s->ctx, m.block);
+    gpu_free(s->ctx, m.block);
     return st;
 }
 
@@ -308,8 +308,8 @@ static tl_status ski_gpu_forward(void *state, const tl_tno_args *a)
 /* dx and dcoef, of which S' dy is in dx already if causal */
 static tl_status backward_low(const plan *s, const room *m, const tl_tno_args *a)
 {
-    card_band    taps = taps_of(s);
-    card_weave   weave = weave_of(s, m->u[0]);
+    gpu_band    taps = taps_of(s);
+    gpu_weave   weave = weave_of(s, m->u[0]);
     float       *dkernel = s->mean && a->dcoef ? m->dkernel : a->dcoef;
     const float *kernel;
     tl_status    st = load_kernel(s, m, a->coef, &kernel);
@@ -319,8 +319,8 @@ static tl_status backward_low(const plan *s, const room *m, const tl_tno_args *a
         st = multiply_back(s, a->b, kernel, m->of_x.all, m->of_dy.all, a->dx ? m->u[0] : NULL,
                            dkernel);
     if (st == TL_OK && a->dx)
-        st = card_band_apply(s->ctx, &taps, 1, a->b, a->params[0], a->dy, s->causal ? NULL : &weave,
-                             a->dx);
+        st = gpu_band_apply(s->ctx, &taps, 1, a->b, a->params[0], a->dy, s->causal ? NULL : &weave,
+                            a->dx);
     if (st == TL_OK && a->dx && s->causal)
         st = ski_causal_back(s->ctx, &s->mesh, a->b, kernel, &m->of_dy, m->u, a->dy, a->dx);
     if (st == TL_OK && dkernel && s->causal)
@@ -331,30 +331,30 @@ static tl_status backward_low(const plan *s, const room *m, const tl_tno_args *a
 /* No kernel or no sequences: all but the taps' gradients are 0. */
 static tl_status backward_taps(const plan *s, const tl_tno_args *a)
 {
-    card_band taps = taps_of(s);
+    gpu_band taps = taps_of(s);
     tl_status st = TL_OK;
-    if (a->dx) st = card_band_apply(s->ctx, &taps, 1, a->b, a->params[0], a->dy, NULL, a->dx);
+    if (a->dx) st = gpu_band_apply(s->ctx, &taps, 1, a->b, a->params[0], a->dy, NULL, a->dx);
     if (st == TL_OK && a->dcoef)
-        st = card_clear(s->ctx, a->dcoef, (size_t)(s->points * s->mesh.d) * 4);
+        st = gpu_clear(s->ctx, a->dcoef, (size_t)(s->points * s->mesh.d) * 4);
     return st;
 }
 
 static tl_status ski_gpu_backward(void *state, const tl_tno_args *a)
 {
     const plan *s = (const plan *)state;
-    card_band   taps = taps_of(s);
+    gpu_band   taps = taps_of(s);
     float      *dtaps = a->dparams ? a->dparams[0] : NULL;
     tl_status   st = TL_OK;
-    if (dtaps) st = card_band_grad(s->ctx, &taps, a->b, a->x, a->dy, 0, dtaps);
+    if (dtaps) st = gpu_band_grad(s->ctx, &taps, a->b, a->x, a->dy, 0, dtaps);
     if (st != TL_OK || (!a->dx && !a->dcoef)) return st;
     if (!s->low || a->b == 0) return backward_taps(s, a);
     room m;
     st = reserve(s, a->b, 1, &m);
     if (st != TL_OK) return st;
     st = backward_low(s, &m, a);
-    card_free(s->ctx, m.block);
+    gpu_free(s->ctx, m.block);
     return st;
 }
 
-const card_form card_ski_form = {"ski", {ski_gpu_make, ski_gpu_forward, ski_gpu_backward,
-                                         ski_gpu_release}};
+const gpu_form gpu_ski_form = {"ski", {ski_gpu_make, ski_gpu_forward, ski_gpu_backward,
+                                       ski_gpu_release}};

@@ -2,7 +2,7 @@
 #include "cuda/cuda.cuh"
 
 extern "C" {
-#include "ops/batch_norm.h"
+#include "ops/arguments.h"
 }
 
 static __global__ void columns(tl_batch_norm_job j)
@@ -78,6 +78,6 @@ static tl_status batch_norm_grad(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "batch_norm_grad");
 }
 
-const tl_kernel_row card_batch_norm[] = {{TL_OP_batch_norm, batch_norm},
-                                         {TL_OP_batch_norm_grad, batch_norm_grad},
-                                         {}};
+const tl_kernel_row gpu_batch_norm[] = {{TL_OP_batch_norm, batch_norm},
+                                        {TL_OP_batch_norm_grad, batch_norm_grad},
+                                        {}};

@@ -166,5 +166,5 @@ static tl_status reduce_to(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "reduce_to");
 }
 
-const tl_kernel_row card_binary[] = {
+const tl_kernel_row gpu_binary[] = {
     {TL_OP_binary, binary}, {TL_OP_pick, pick}, {TL_OP_reduce_to, reduce_to}, {}};

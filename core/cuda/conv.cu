@@ -71,14 +71,14 @@ static tl_status conv_grad(tl_ctx *ctx, const tl_args *a)
     conv             j = {x->dims[0], x->dims[1], x->dims[2], a->out[0]->dims[0], a->i[0], 1};
     void            *parts;
     if (n == 0) return TL_OK;
-    tl_status st = card_alloc(ctx, (size_t)(PARTS * n) * 4, &parts);
+    tl_status st = gpu_alloc(ctx, (size_t)(PARTS * n) * 4, &parts);
     if (st != TL_OK) return st;
     LAUNCH(conv_grad_parts, blocks_for(PARTS * n), THREADS, j, F32(x), F32(a->in[1]),
            (float *)parts, PARTS * n);
     LAUNCH(conv_grad_sum, blocks_for(n), THREADS, (const float *)parts, F32(a->out[0]), n);
     st = launched(ctx, "conv_grad");
-    card_free(ctx, parts);
+    gpu_free(ctx, parts);
     return st;
 }
 
-const tl_kernel_row card_conv[] = {{TL_OP_conv, convolve}, {TL_OP_conv_grad, conv_grad}, {}};
+const tl_kernel_row gpu_conv[] = {{TL_OP_conv, convolve}, {TL_OP_conv_grad, conv_grad}, {}};

@@ -15,7 +15,7 @@
 #include <cuda_runtime.h>
 #include <cufft.h>
 #define LAUNCH(kernel, blocks, threads, ...) \
-    kernel<<<grid_of(blocks), threads, 0, card_of(ctx)->stream>>>(__VA_ARGS__)
+    kernel<<<grid_of(blocks), threads, 0, gpu_of(ctx)->stream>>>(__VA_ARGS__)
 #define LAUNCH_SYNC LAUNCH
 #endif
 
@@ -34,9 +34,9 @@ extern "C" {
 #define FAULT_INDEX(i) (2 * (int64_t)(i) + 1)
 #define FAULT_GAMMA    2
 
-typedef struct card_graph card_graph; /* graph.cu */
+typedef struct gpu_graph gpu_graph; /* graph.cu */
 
-typedef struct card {
+typedef struct gpu {
     int number;
     cudaStream_t stream;
     cudaMemPool_t pool;
@@ -44,8 +44,8 @@ typedef struct card {
     void *workspace; /* of cuBLAS: a fixed one, so that its results repeat */
     int64_t *fault; /* on the card: a FAULT_, set by the kernel that met it; read by download */
     struct spectra *spectra; /* cuFFT's plans (transform.cu) */
-    card_graph *graphs;      /* all that there are */
-    card_graph *capture;     /* the one that is being captured, or NULL */
+    gpu_graph *graphs;      /* all that there are */
+    gpu_graph *capture;     /* the one that is being captured, or NULL */
     tl_memory before;        /* what is said during a capture, when the driver is not asked */
     /* What is copied to the card is put in the next of SLOTS pinned buffers, so that nobody waits
     ** for it; NULL: there are none. A slot is used again once its event has come. */
@@ -53,9 +53,9 @@ typedef struct card {
     cudaEvent_t sent[SLOTS];
     int slot;
     char about[512];
-} card;
+} gpu;
 
-static inline card *card_of(const tl_ctx *ctx) { return (card *)ctx->engine_state; }
+static inline gpu *gpu_of(const tl_ctx *ctx) { return (gpu *)ctx->engine_state; }
 
 /* The failure that st tells, with what failed; TL_ENOMEM or TL_EDEVICE (memory.cu). */
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what);
@@ -76,41 +76,41 @@ static inline tl_status launched(tl_ctx *ctx, const char *what)
 }
 
 /* Scratch on the card: freed in the order of the stream, so at once after the last launch. */
-tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p);
-void card_free(tl_ctx *ctx, void *p);
+tl_status gpu_alloc(tl_ctx *ctx, size_t bytes, void **out_p);
+void gpu_free(tl_ctx *ctx, void *p);
 /* The functions of tl_engine (memory.cu). */
-tl_status card_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes);
-tl_status card_download(tl_ctx *ctx, void *to, const void *from, size_t bytes);
-tl_memory card_memory(const tl_ctx *ctx);
-void card_reset_peak(tl_ctx *ctx);
-void card_trim(tl_ctx *ctx);
+tl_status gpu_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes);
+tl_status gpu_download(tl_ctx *ctx, void *to, const void *from, size_t bytes);
+tl_memory gpu_memory(const tl_ctx *ctx);
+void gpu_reset_peak(tl_ctx *ctx);
+void gpu_trim(tl_ctx *ctx);
 
 /* Graphs (capture.cu, graph.cu). took: p was allocated during g's capture. gave: p is given back;
 ** 1: a graph holds it, or the capture must end first, and it is not to be freed now. */
-void card_graph_took(card_graph *g, void *p);
-int card_graph_gave(card *c, void *p);
+void gpu_graph_took(gpu_graph *g, void *p);
+int gpu_graph_gave(gpu *c, void *p);
 /* By how many blocks a graph's run moves its draws from the stream of key: a number on the card;
 ** NULL outside a capture. */
-const uint64_t *card_graph_shift(tl_ctx *ctx, uint64_t key);
-tl_status card_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **out_graph);
-tl_status card_graph_end(tl_ctx *ctx, void *graph);
-tl_status card_graph_run(tl_ctx *ctx, void *graph, const uint64_t *shifts);
-void card_graph_free(tl_ctx *ctx, void *graph);
-void card_graphs_close(tl_ctx *ctx);
-void card_spectra_let_go(card *c); /* no graph has them any more (transform.cu) */
+const uint64_t *gpu_graph_shift(tl_ctx *ctx, uint64_t key);
+tl_status gpu_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **out_graph);
+tl_status gpu_graph_end(tl_ctx *ctx, void *graph);
+tl_status gpu_graph_run(tl_ctx *ctx, void *graph, const uint64_t *shifts);
+void gpu_graph_free(tl_ctx *ctx, void *graph);
+void gpu_graphs_close(tl_ctx *ctx);
+void gpu_spectra_let_go(gpu *c); /* no graph has them any more (transform.cu) */
 
 /* c [m,n] = op(a) op(b) + beta c, row-major, count matrices one behind the other, in float32
 ** (gemm.cu). */
-tl_status card_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
-                    const float *a, const float *b, float beta, float *c, int64_t count);
+tl_status gpu_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                   const float *a, const float *b, float beta, float *c, int64_t count);
 /* The same in the context's precision: products of layers and models. */
-tl_status card_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
-                       const float *a, const float *b, float beta, float *c, int64_t count);
+tl_status gpu_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                      const float *a, const float *b, float beta, float *c, int64_t count);
 
 /* batch transforms of length n, contiguous lines of from into those of to, unscaled, by cuFFT
 ** (transform.cu). TL_C2R overwrites from. */
-tl_status card_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch, float *from,
-                   float *to);
+tl_status gpu_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch, float *from,
+                  float *to);
 
 /* ---- Shapes of launches ---------------------------------------------------------------------- */
 
@@ -152,11 +152,11 @@ template <class T, class F> __device__ T block_reduce(T value, F f, T *scratch)
 }
 
 /* The tables of kernels, one per file; engine.cu lists them. */
-extern const tl_kernel_row card_elementwise[], card_binary[], card_gemms[], card_reduce[],
-    card_shape[], card_gather[], card_softmax[], card_loss[], card_norm[], card_batch_norm[],
-    card_conv[], card_transform[], card_random[], card_optim[], card_decay[], card_tno[],
-    card_mlp[];
-const tl_tno_form *card_backend(tl_ctx *ctx, const char *name);
-void card_spectra_close(tl_ctx *ctx);
+extern const tl_kernel_row gpu_elementwise[], gpu_binary[], gpu_gemms[], gpu_reduce[],
+    gpu_shape[], gpu_gather[], gpu_softmax[], gpu_loss[], gpu_norm[], gpu_batch_norm[],
+    gpu_conv[], gpu_transform[], gpu_random[], gpu_optim[], gpu_decay[], gpu_tno[],
+    gpu_mlp[];
+const tl_tno_form *gpu_backend(tl_ctx *ctx, const char *name);
+void gpu_spectra_close(tl_ctx *ctx);
 
 #endif

@@ -118,7 +118,7 @@ static tl_status copy(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "copy");
 }
 
-const tl_kernel_row card_elementwise[] = {
+const tl_kernel_row gpu_elementwise[] = {
     {TL_OP_unary, unary},   {TL_OP_unary_grad, unary_grad}, {TL_OP_gate, gate},
     {TL_OP_gate_grad, gate_grad}, {TL_OP_affine, affine},   {TL_OP_axpy, axpy},
     {TL_OP_fill, fill},     {TL_OP_copy, copy},             {},

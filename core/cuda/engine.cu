@@ -12,7 +12,7 @@
 #define WORKSPACE ((size_t)32 << 20)
 #endif
 
-static tl_status open_pool(tl_ctx *ctx, card *c)
+static tl_status open_pool(tl_ctx *ctx, gpu *c)
 {
     uint64_t    all = UINT64_MAX; /* nothing is given back while the context lives */
     cudaError_t st = cudaDeviceGetDefaultMemPool(&c->pool, c->number);
@@ -26,7 +26,7 @@ static tl_status open_pool(tl_ctx *ctx, card *c)
 }
 
 /* Without pinned memory copies are slower, and right. */
-static tl_status open_slots(tl_ctx *ctx, card *c)
+static tl_status open_slots(tl_ctx *ctx, gpu *c)
 {
     cudaError_t st = cudaSuccess;
     if (cudaMallocHost((void **)&c->slots, SLOTS * SLOT_BYTES) != cudaSuccess) {
@@ -38,7 +38,7 @@ static tl_status open_slots(tl_ctx *ctx, card *c)
     return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the card");
 }
 
-static tl_status open_blas(tl_ctx *ctx, card *c)
+static tl_status open_blas(tl_ctx *ctx, gpu *c)
 {
     cublasStatus_t st = cublasCreate(&c->blas);
     if (st == CUBLAS_STATUS_SUCCESS) st = cublasSetStream(c->blas, c->stream);
@@ -46,7 +46,7 @@ static tl_status open_blas(tl_ctx *ctx, card *c)
     return st == CUBLAS_STATUS_SUCCESS ? TL_OK : blas_fail(ctx, st, "opening the card");
 }
 
-static void shut(card *c)
+static void shut(gpu *c)
 {
     if (c->blas) (void)cublasDestroy(c->blas);
     if (c->workspace) (void)cudaFree(c->workspace);
@@ -76,7 +76,7 @@ static void describe(const cudaDeviceProp *p, char *about, size_t size)
 }
 
 /* Why there is no card at all. */
-static tl_status no_card(tl_ctx *ctx, cudaError_t st)
+static tl_status no_gpu(tl_ctx *ctx, cudaError_t st)
 {
     int driver = 0, runtime = 0;
     (void)cudaGetLastError();
@@ -96,7 +96,7 @@ static tl_status look(tl_ctx *ctx, int number, int *out_cards, char *about, size
     int            count = 0;
     cudaDeviceProp p;
     cudaError_t    st = cudaGetDeviceCount(&count);
-    if (st != cudaSuccess) return no_card(ctx, st);
+    if (st != cudaSuccess) return no_gpu(ctx, st);
     if (number >= count)
         return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': there %s %d card%s, numbered from 0",
                        number, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
@@ -108,10 +108,10 @@ static tl_status look(tl_ctx *ctx, int number, int *out_cards, char *about, size
     return TL_OK;
 }
 
-static tl_status open_card(tl_ctx *ctx, int number, void **out_state)
+static tl_status open_gpu(tl_ctx *ctx, int number, void **out_state)
 {
     int   count = 0;
-    card *c = (card *)calloc(1, sizeof *c);
+    gpu *c = (gpu *)calloc(1, sizeof *c);
     if (!c) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     c->number = number;
     tl_status st = look(ctx, number, &count, c->about, sizeof c->about);
@@ -128,30 +128,30 @@ static tl_status open_card(tl_ctx *ctx, int number, void **out_state)
     return TL_OK;
 }
 
-static void close_card(tl_ctx *ctx)
+static void close_gpu(tl_ctx *ctx)
 {
-    card *c = card_of(ctx);
+    gpu *c = gpu_of(ctx);
     (void)cudaStreamSynchronize(c->stream);
-    card_graphs_close(ctx);
-    card_spectra_close(ctx);
+    gpu_graphs_close(ctx);
+    gpu_spectra_close(ctx);
     shut(c);
 }
 
-static const char *about(tl_ctx *ctx) { return card_of(ctx)->about; }
+static const char *about(tl_ctx *ctx) { return gpu_of(ctx)->about; }
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
 static const tl_kernel_row *const tables[] = {
-    card_elementwise, card_binary, card_gemms,      card_reduce,    card_shape,
-    card_gather,      card_softmax, card_norm,      card_batch_norm, card_conv,
-    card_transform,   card_random, card_optim,      card_tno,       card_loss,
-    card_decay,       card_mlp,
+    gpu_elementwise, gpu_binary, gpu_gemms,      gpu_reduce,    gpu_shape,
+    gpu_gather,      gpu_softmax, gpu_norm,      gpu_batch_norm, gpu_conv,
+    gpu_transform,   gpu_random, gpu_optim,      gpu_tno,       gpu_loss,
+    gpu_decay,       gpu_mlp,
 };
 
 extern "C" TL_EXPORT const tl_engine tl_engine_entry = {
-    TL_ENGINE_ABI, "cuda", look, open_card, close_card, card_alloc, card_free,
-    card_upload, card_download, card_memory, card_reset_peak, card_trim, about,
+    TL_ENGINE_ABI, "cuda", look, open_gpu, close_gpu, gpu_alloc, gpu_free,
+    gpu_upload, gpu_download, gpu_memory, gpu_reset_peak, gpu_trim, about,
     tables, sizeof tables / sizeof *tables,
-    1u << TL_FLOAT32 | 1u << TL_BF16 | 1u << TL_TF32, card_backend,
-    card_graph_begin, card_graph_end, card_graph_run, card_graph_free,
+    1u << TL_FLOAT32 | 1u << TL_BF16 | 1u << TL_TF32, gpu_backend,
+    gpu_graph_begin, gpu_graph_end, gpu_graph_run, gpu_graph_free,
 };

@@ -24,7 +24,7 @@ static tl_status gather(tl_ctx *ctx, const tl_args *a)
     int64_t n = a->out[0]->len;
     if (n == 0) return TL_OK;
     LAUNCH(gather_each, blocks_for(n), THREADS, F32(a->in[0]), a->in[0]->dims[0], I32(a->in[1]),
-           n / a->in[1]->len, F32(a->out[0]), n, card_of(ctx)->fault);
+           n / a->in[1]->len, F32(a->out[0]), n, gpu_of(ctx)->fault);
     return launched(ctx, "gather");
 }
 
@@ -194,7 +194,7 @@ static tl_status reserve(tl_ctx *ctx, int64_t n, int64_t rows, int64_t cols, sor
         return tl_fail(ctx, TL_ESHAPE, "gather: %lld indices, a card sorts at most %d for a "
                        "gradient", (long long)n, INT32_MAX);
     int64_t   words = 4 * n + s->parts * TILE + rows + 1 + n / RUN * cols;
-    tl_status st = card_alloc(ctx, (size_t)words * 4, (void **)&s->keys);
+    tl_status st = gpu_alloc(ctx, (size_t)words * 4, (void **)&s->keys);
     if (st != TL_OK) return st;
     s->to_keys = s->keys + n;
     s->order = (int32_t *)(s->to_keys + n);
@@ -241,7 +241,7 @@ static tl_status gather_grad(tl_ctx *ctx, const tl_args *a)
     LAUNCH(sum_rows, blocks_for(dx->len), THREADS, dy, s.order, s.first, s.sums, cols,
            a->i[0] != 0, F32(dx), dx->len);
     st = launched(ctx, "gather_grad");
-    card_free(ctx, block);
+    gpu_free(ctx, block);
     return st;
 }
 
@@ -263,11 +263,11 @@ static tl_status windows(tl_ctx *ctx, const tl_args *a)
     int64_t total = a->out[0]->len;
     if (total == 0) return TL_OK;
     LAUNCH(windows_each, blocks_for(total), THREADS, I32(a->in[0]), a->in[0]->len, I32(a->in[1]),
-           a->out[0]->dims[1], I32(a->out[0]), total, card_of(ctx)->fault);
+           a->out[0]->dims[1], I32(a->out[0]), total, gpu_of(ctx)->fault);
     return launched(ctx, "windows");
 }
 
-const tl_kernel_row card_gather[] = {{TL_OP_gather, gather},
-                                     {TL_OP_gather_grad, gather_grad},
-                                     {TL_OP_windows, windows},
-                                     {}};
+const tl_kernel_row gpu_gather[] = {{TL_OP_gather, gather},
+                                    {TL_OP_gather_grad, gather_grad},
+                                    {TL_OP_windows, windows},
+                                    {}};

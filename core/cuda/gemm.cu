@@ -9,7 +9,7 @@ extern "C" {
 #include "ops/product.h"
 }
 
-typedef struct product { /* card_gemm's arguments, the type of a and b, and how they are summed */
+typedef struct product { /* gpu_gemm's arguments, the type of a and b, and how they are summed */
     int trans_a, trans_b;
     int64_t m, n, k, count;
     const void *a, *b;
@@ -34,7 +34,7 @@ static tl_status multiply(tl_ctx *ctx, const product *p)
     for (int64_t first = 0; first < p->count; first += MOST_AT_ONCE) {
         int64_t left = p->count - first, count = left < MOST_AT_ONCE ? left : MOST_AT_ONCE;
         cublasStatus_t st = cublasGemmStridedBatchedEx(
-            card_of(ctx)->blas, p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+            gpu_of(ctx)->blas, p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
             p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n, (int)m, (int)k, &one,
             (const char *)p->b + first * k * n * size, p->type, ld_b, k * n,
             (const char *)p->a + first * m * k * size, p->type, ld_a, m * k, &p->beta,
@@ -45,8 +45,8 @@ static tl_status multiply(tl_ctx *ctx, const product *p)
     return TL_OK;
 }
 
-tl_status card_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
-                    const float *a, const float *b, float beta, float *c, int64_t count)
+tl_status gpu_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                   const float *a, const float *b, float beta, float *c, int64_t count)
 {
     product p = {trans_a, trans_b, m, n, k, count, a, b, CUDA_R_32F, CUBLAS_COMPUTE_32F, beta, c};
     return multiply(ctx, &p);
@@ -72,7 +72,7 @@ static tl_status multiply_bf16(tl_ctx *ctx, product *p)
     int64_t   before_b = (count_a + 127) / 128 * 128; /* both begin where 256 bytes do */
     uint16_t *low;
     if (count_a == 0 || count_b == 0) return multiply(ctx, p);
-    tl_status st = card_alloc(ctx, (size_t)(before_b + count_b) * sizeof *low, (void **)&low);
+    tl_status st = gpu_alloc(ctx, (size_t)(before_b + count_b) * sizeof *low, (void **)&low);
     if (st != TL_OK) return st;
     LAUNCH(round_bf16, blocks_for(count_a), THREADS, (const float *)p->a, low, count_a);
     LAUNCH(round_bf16, blocks_for(count_b), THREADS, (const float *)p->b, low + before_b, count_b);
@@ -81,12 +81,12 @@ static tl_status multiply_bf16(tl_ctx *ctx, product *p)
     p->b = low + before_b;
     p->type = CUDA_R_16BF;
     if (st == TL_OK) st = multiply(ctx, p);
-    card_free(ctx, low);
+    gpu_free(ctx, low);
     return st;
 }
 
-tl_status card_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
-                       const float *a, const float *b, float beta, float *c, int64_t count)
+tl_status gpu_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                      const float *a, const float *b, float beta, float *c, int64_t count)
 {
     product p = {trans_a, trans_b, m, n, k, count, a, b, CUDA_R_32F, CUBLAS_COMPUTE_32F, beta, c};
     if (ctx->precision == TL_BF16) return multiply_bf16(ctx, &p);
@@ -103,8 +103,8 @@ static tl_status matmul(tl_ctx *ctx, const tl_args *a)
     tl_tensor      *y = a->out[0];
     if (y->len == 0) return TL_OK;
     if (s.k == 0) return a->i[2] ? TL_OK : tl_tensor_fill(y, 0); /* an empty sum */
-    return card_product(ctx, (int)a->i[0], (int)a->i[1], s.m, s.n, s.k, F32(a->in[0]),
-                        F32(a->in[1]), a->i[2] ? 1.0f : 0.0f, F32(y), s.count);
+    return gpu_product(ctx, (int)a->i[0], (int)a->i[1], s.m, s.n, s.k, F32(a->in[0]),
+                       F32(a->in[1]), a->i[2] ? 1.0f : 0.0f, F32(y), s.count);
 }
 
 static __global__ void spread_rows(const float *bias, float *y, int64_t cols, int64_t n)
@@ -121,4 +121,4 @@ static tl_status spread(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "spread");
 }
 
-const tl_kernel_row card_gemms[] = {{TL_OP_matmul, matmul}, {TL_OP_spread, spread}, {}};
+const tl_kernel_row gpu_gemms[] = {{TL_OP_matmul, matmul}, {TL_OP_spread, spread}, {}};

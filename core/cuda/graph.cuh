@@ -9,7 +9,7 @@ typedef struct pointers {
     int64_t count, room;
 } pointers;
 
-struct card_graph {
+struct gpu_graph {
     cudaGraph_t captured; /* kept as long as exec: the addresses are its */
     cudaGraphExec_t exec; /* NULL: not instantiated */
     uint64_t *keys;       /* of streams */
@@ -20,13 +20,13 @@ struct card_graph {
     int64_t held;  /* how many of own tensors still have */
     const char *wrong; /* why the capture is of no use, or NULL */
     int launched, freed;
-    struct card_graph *next;
+    struct gpu_graph *next;
 };
 
 /* Frees g and what of its memory it still has. */
-void card_graph_destroy(card *c, card_graph *g);
+void gpu_graph_destroy(gpu *c, gpu_graph *g);
 /* Destroys the graphs that are freed and of which no tensor has memory; does nothing during a
 ** capture, of which that would become a part. */
-void card_graph_sweep(card *c);
+void gpu_graph_sweep(gpu *c);
 
 #endif

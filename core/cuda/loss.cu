@@ -3,7 +3,7 @@
 #include "cuda/cuda.cuh"
 
 extern "C" {
-#include "ops/loss.h"
+#include "ops/arguments.h"
 }
 
 #define BLOCK_BYTES ((int64_t)256 << 20) /* of logits made at a time */
@@ -15,7 +15,7 @@ typedef struct loss { /* as softmax.c's */
     int64_t        rows, d, v;
     int32_t        ignore;
     float         *losses;          /* one per row, 0 where it is ignored */
-    const float   *scale;           /* 1/count, on the card */
+    const float   *scale;           /* 1/count, in GPU memory */
     int64_t       *fault;
 } loss;
 
@@ -88,16 +88,16 @@ static tl_status block(tl_ctx *ctx, const loss *j, int64_t first, int64_t n, flo
     int          grads = j->dx || j->dw || j->dbias;
     if (j->bias)
         LAUNCH(spread_bias, blocks_for(n * j->v), THREADS, j->bias, logits, j->v, n * j->v);
-    tl_status st = card_product(ctx, 0, 1, n, j->v, j->d, x, j->w, j->bias ? 1 : 0, logits, 1);
+    tl_status st = gpu_product(ctx, 0, 1, n, j->v, j->d, x, j->w, j->bias ? 1 : 0, logits, 1);
     if (st != TL_OK) return st;
     LAUNCH_SYNC(loss_rows, n, THREADS, *j, first, logits, grads ? logits : (float *)NULL);
     st = launched(ctx, "cross_entropy");
     if (st == TL_OK && j->dw)
-        st = card_product(ctx, 1, 0, j->v, j->d, n, logits, x, first > 0 ? 1 : 0, j->dw, 1);
+        st = gpu_product(ctx, 1, 0, j->v, j->d, n, logits, x, first > 0 ? 1 : 0, j->dw, 1);
     if (st == TL_OK && j->dbias)
         LAUNCH(sum_columns, blocks_for(j->v), THREADS, logits, n, j->v, first > 0, j->dbias);
     if (st == TL_OK && j->dx)
-        st = card_product(ctx, 0, 0, n, j->d, j->v, logits, j->w, 0, j->dx + first * j->d, 1);
+        st = gpu_product(ctx, 0, 0, n, j->d, j->v, logits, j->w, 0, j->dx + first * j->d, 1);
     return st;
 }
 
@@ -106,12 +106,12 @@ static tl_status projected(tl_ctx *ctx, const loss *j)
     int64_t limit = BLOCK_BYTES / 4 / j->v;
     limit = limit < 64 ? 64 : limit > j->rows ? j->rows : limit;
     void     *logits;
-    tl_status st = card_alloc(ctx, (size_t)(limit * j->v) * 4, &logits);
+    tl_status st = gpu_alloc(ctx, (size_t)(limit * j->v) * 4, &logits);
     if (st != TL_OK) return st;
     for (int64_t first = 0; first < j->rows && st == TL_OK; first += limit)
         st = block(ctx, j, first, j->rows - first < limit ? j->rows - first : limit,
                    (float *)logits);
-    card_free(ctx, logits);
+    gpu_free(ctx, logits);
     return st;
 }
 
@@ -127,7 +127,7 @@ static tl_status of_nothing(const tl_args *a)
     return st;
 }
 
-/* in, out: as loss.h says   i: ignore */
+/* in, out: as arguments.h says   i: ignore */
 static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
 {
     tl_tensor *const *in = a->in, *const *out = a->out;
@@ -135,7 +135,7 @@ static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
     float            *scratch;
     j.rows = in[LOSS_TARGETS]->len;
     if (j.rows == 0) return of_nothing(a);
-    tl_status st = card_alloc(ctx, (size_t)(j.rows + 1) * 4, (void **)&scratch);
+    tl_status st = gpu_alloc(ctx, (size_t)(j.rows + 1) * 4, (void **)&scratch);
     if (st != TL_OK) return st;
     j.x = F32(in[LOSS_X]);
     j.w = maybe(in[LOSS_W]);
@@ -149,7 +149,7 @@ static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
     j.dbias = maybe(out[LOSS_DBIAS]);
     j.losses = scratch + 1;
     j.scale = scratch;
-    j.fault = card_of(ctx)->fault;
+    j.fault = gpu_of(ctx)->fault;
     LAUNCH_SYNC(count_targets, 1, THREADS, j.targets, j.rows, j.ignore, scratch);
     if (j.w)
         st = projected(ctx, &j);
@@ -157,8 +157,8 @@ static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
         LAUNCH_SYNC(loss_rows, j.rows, THREADS, j, 0, j.x, j.dx);
     LAUNCH_SYNC(total, 1, THREADS, j.losses, j.rows, scratch, F32(out[LOSS]));
     if (st == TL_OK) st = launched(ctx, "cross_entropy");
-    card_free(ctx, scratch);
+    gpu_free(ctx, scratch);
     return st;
 }
 
-const tl_kernel_row card_loss[] = {{TL_OP_cross_entropy, cross_entropy}, {}};
+const tl_kernel_row gpu_loss[] = {{TL_OP_cross_entropy, cross_entropy}, {}};

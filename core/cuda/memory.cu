@@ -13,7 +13,7 @@ tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what)
     if (st != cudaErrorMemoryAllocation)
         return tl_fail(ctx, TL_EDEVICE, "cuda: %s: %s", what, cudaGetErrorString(st));
     return tl_fail(ctx, TL_ENOMEM, "cuda: %s: out of memory on the card, %zu bytes in use", what,
-                   card_of(ctx) ? ctx->engine->memory(ctx).live : (size_t)0);
+                   gpu_of(ctx) ? ctx->engine->memory(ctx).live : (size_t)0);
 }
 
 tl_status blas_fail(tl_ctx *ctx, cublasStatus_t st, const char *what)
@@ -30,9 +30,9 @@ tl_status fft_fail(tl_ctx *ctx, cufftResult st, const char *what)
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-void card_trim(tl_ctx *ctx)
+void gpu_trim(tl_ctx *ctx)
 {
-    card *c = card_of(ctx);
+    gpu *c = gpu_of(ctx);
     if (c->capture) return;
     (void)cudaStreamSynchronize(c->stream);
     (void)cudaMemPoolTrimTo(c->pool, 0);
@@ -41,40 +41,40 @@ void card_trim(tl_ctx *ctx)
 }
 
 /* The driver's pool keeps what is freed and hands it out again without asking the card. */
-tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
+tl_status gpu_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
 {
-    card       *c = card_of(ctx);
+    gpu        *c = gpu_of(ctx);
     char        what[64];
     cudaError_t st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
     if (st == cudaErrorMemoryAllocation && !c->capture) {
         /* what is kept may be in small pieces, or in use */
         (void)cudaGetLastError();
-        card_trim(ctx);
+        gpu_trim(ctx);
         st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
     }
-    if (st == cudaSuccess && c->capture) card_graph_took(c->capture, *out_p);
+    if (st == cudaSuccess && c->capture) gpu_graph_took(c->capture, *out_p);
     if (st == cudaSuccess) return TL_OK;
     (void)snprintf(what, sizeof what, "%zu bytes asked for", bytes);
     return cuda_fail(ctx, st, what);
 }
 
-void card_free(tl_ctx *ctx, void *p)
+void gpu_free(tl_ctx *ctx, void *p)
 {
-    card *c = card_of(ctx);
-    if (p && !card_graph_gave(c, p)) (void)cudaFreeAsync(p, c->stream);
+    gpu *c = gpu_of(ctx);
+    if (p && !gpu_graph_gave(c, p)) (void)cudaFreeAsync(p, c->stream);
 }
 
 /* A copy in a capture would be of the same numbers at each run. */
 static tl_status check_copy(tl_ctx *ctx)
 {
-    if (!card_of(ctx)->capture) return TL_OK;
+    if (!gpu_of(ctx)->capture) return TL_OK;
     return tl_fail(ctx, TL_EDEVICE, "cuda: a graph cannot copy from or to the processor");
 }
 
 /* What is small goes by a pinned buffer; the rest by the driver, which waits or has its own. */
-tl_status card_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
+tl_status gpu_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 {
-    card       *c = card_of(ctx);
+    gpu        *c = gpu_of(ctx);
     int         slot = c->slot, staged = c->slots && bytes <= SLOT_BYTES;
     tl_status   may = check_copy(ctx);
     if (may != TL_OK) return may;
@@ -91,7 +91,7 @@ tl_status card_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 /* What a kernel met that it could not do is said at the next wait. */
 static tl_status check_fault(tl_ctx *ctx)
 {
-    card       *c = card_of(ctx);
+    gpu        *c = gpu_of(ctx);
     int64_t     fault = 0, none = 0;
     cudaError_t st = cudaMemcpyAsync(&fault, c->fault, sizeof fault, cudaMemcpyDeviceToHost,
                                      c->stream);
@@ -107,9 +107,9 @@ static tl_status check_fault(tl_ctx *ctx)
                    "which says where", (int)((fault - 1) / 2));
 }
 
-tl_status card_download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
+tl_status gpu_download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 {
-    card       *c = card_of(ctx);
+    gpu        *c = gpu_of(ctx);
     cudaError_t st = cudaSuccess;
     tl_status   may = check_copy(ctx);
     if (may != TL_OK) return may;
@@ -118,9 +118,9 @@ tl_status card_download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
     return check_fault(ctx);
 }
 
-tl_memory card_memory(const tl_ctx *ctx)
+tl_memory gpu_memory(const tl_ctx *ctx)
 {
-    card    *c = card_of(ctx);
+    gpu     *c = gpu_of(ctx);
     tl_memory info = {0};
     uint64_t used = 0, high = 0, reserved = 0, graphs = 0, graphs_high = 0;
     if (c->capture) return c->before;
@@ -135,10 +135,10 @@ tl_memory card_memory(const tl_ctx *ctx)
     return info;
 }
 
-void card_reset_peak(tl_ctx *ctx)
+void gpu_reset_peak(tl_ctx *ctx)
 {
     uint64_t none = 0;
-    card    *c = card_of(ctx);
+    gpu     *c = gpu_of(ctx);
     (void)cudaMemPoolSetAttribute(c->pool, cudaMemPoolAttrUsedMemHigh, &none);
     (void)cudaDeviceSetGraphMemAttribute(c->number, cudaGraphMemAttrUsedMemHigh, &none);
 }

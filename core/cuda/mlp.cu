@@ -155,11 +155,11 @@ static tl_status add_rows(tl_ctx *ctx, const float *d, const float *f, const flo
                           const float *stats, int64_t rows, int64_t n, float *to)
 {
     double   *sums;
-    tl_status st = card_alloc(ctx, (size_t)(PARTS * n) * sizeof *sums, (void **)&sums);
+    tl_status st = gpu_alloc(ctx, (size_t)(PARTS * n) * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;
     LAUNCH(sum_rows, blocks_for(PARTS * n), THREADS, d, f, x, stats, rows, n, sums);
     LAUNCH(add_parts, blocks_for(n), THREADS, sums, n, to);
-    card_free(ctx, sums);
+    gpu_free(ctx, sums);
     return launched(ctx, "mlp_grad");
 }
 
@@ -193,8 +193,8 @@ static tl_status forward_layer(tl_ctx *ctx, const mlp *j, int l, const float *x,
                     l > 0 ? a : NULL, ready ? y : NULL);
     tl_status st = launched(ctx, "mlp");
     if (st != TL_OK) return st;
-    return card_gemm(ctx, 0, 1, j->rows, p->outputs, p->inputs, l > 0 ? a : x, p->param[MLP_WEIGHT],
-                     ready ? 1.0f : 0.0f, y, 1);
+    return gpu_gemm(ctx, 0, 1, j->rows, p->outputs, p->inputs, l > 0 ? a : x, p->param[MLP_WEIGHT],
+                    ready ? 1.0f : 0.0f, y, 1);
 }
 
 /* p: the network   out[0] y   out[1] states */
@@ -203,14 +203,14 @@ static tl_status mlp_gpu_forward(tl_ctx *ctx, const tl_args *args)
     const mlp *j = (const mlp *)args->p;
     int64_t    each = j->rows * j->width;
     float     *room, *y = NULL;
-    tl_status  st = card_alloc(ctx, (size_t)(3 * each) * 4, (void **)&room);
+    tl_status  st = gpu_alloc(ctx, (size_t)(3 * each) * 4, (void **)&room);
     const float *x = j->x;
     for (int l = 0; l < j->count && st == TL_OK; l++, x = y) {
         y = j->states ? j->states + j->rows * j->layers[l].before : room + (1 + l % 2) * each;
         if (is_last(j, l)) y = j->y;
         st = forward_layer(ctx, j, l, x, room, y);
     }
-    card_free(ctx, room);
+    gpu_free(ctx, room);
     return st;
 }
 
@@ -220,7 +220,7 @@ static tl_status map_sums(tl_ctx *ctx, const mlp *j, int l, const float *dy, con
     const mlp_layer *p = &j->layers[l];
     tl_status        st = TL_OK;
     if (p->grad[MLP_WEIGHT])
-        st = card_gemm(ctx, 1, 0, p->outputs, p->inputs, j->rows, dy, a, 0, p->grad[MLP_WEIGHT], 1);
+        st = gpu_gemm(ctx, 1, 0, p->outputs, p->inputs, j->rows, dy, a, 0, p->grad[MLP_WEIGHT], 1);
     if (st == TL_OK && p->grad[MLP_BIAS])
         st = add_rows(ctx, dy, is_last(j, l) ? j->scale : NULL, NULL, NULL, j->rows, p->outputs,
                       p->grad[MLP_BIAS]);
@@ -237,8 +237,8 @@ static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const room *m,
     const mlp_layer *p = &j->layers[l];
     const float     *x = j->states + j->rows * j->layers[l - 1].before;
     int              sums = p->grad[MLP_NORM_WEIGHT] || p->grad[MLP_NORM_BIAS];
-    tl_status st = card_gemm(ctx, 0, 0, j->rows, p->inputs, p->outputs, dy, p->param[MLP_WEIGHT], 0,
-                             da, 1);
+    tl_status st = gpu_gemm(ctx, 0, 0, j->rows, p->inputs, p->outputs, dy, p->param[MLP_WEIGHT], 0,
+                            da, 1);
     if (st != TL_OK) return st;
     LAUNCH_ROWS(descend, j->rows, before(j, l), x, shortcut(j, l) ? dy : NULL, da,
                 p->grad[MLP_WEIGHT] ? m->a : NULL, sums ? m->du : NULL, sums ? m->stats : NULL);
@@ -259,7 +259,7 @@ static tl_status mlp_gpu_backward(tl_ctx *ctx, const tl_args *args)
     int64_t          each = j->rows * j->width;
     float           *block;
     const float     *dy = j->dy;
-    tl_status        st = card_alloc(ctx, (size_t)(4 * each + 2 * j->rows) * 4, (void **)&block);
+    tl_status        st = gpu_alloc(ctx, (size_t)(4 * each + 2 * j->rows) * 4, (void **)&block);
     if (st != TL_OK) return st;
     room m = {block, block + each, block + 4 * each, {block + 2 * each, block + 3 * each}};
     for (int l = j->count - 1; l > 0 && st == TL_OK; l--) {
@@ -268,11 +268,11 @@ static tl_status mlp_gpu_backward(tl_ctx *ctx, const tl_args *args)
     }
     if (st == TL_OK) st = map_sums(ctx, j, 0, dy, j->x);
     if (st == TL_OK && j->dx)
-        st = card_gemm(ctx, 0, 0, j->rows, p->inputs, p->outputs, dy, p->param[MLP_WEIGHT], 0,
-                       j->dx, 1);
-    card_free(ctx, block);
+        st = gpu_gemm(ctx, 0, 0, j->rows, p->inputs, p->outputs, dy, p->param[MLP_WEIGHT], 0,
+                      j->dx, 1);
+    gpu_free(ctx, block);
     return st;
 }
 
-const tl_kernel_row card_mlp[] = {{TL_OP_mlp, mlp_gpu_forward}, {TL_OP_mlp_grad, mlp_gpu_backward},
-                                  {}};
+const tl_kernel_row gpu_mlp[] = {{TL_OP_mlp, mlp_gpu_forward}, {TL_OP_mlp_grad, mlp_gpu_backward},
+                                 {}};

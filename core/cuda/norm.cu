@@ -2,7 +2,7 @@
 #include "cuda/cuda.cuh"
 
 extern "C" {
-#include "ops/norm.h"
+#include "ops/arguments.h"
 }
 
 /* The weight of column i: 1, one number for all, or one per column. */
@@ -63,7 +63,7 @@ static __global__ void norm_rows(int kind, double eps, const float *x, column we
             pick(bias, i, 0);
 }
 
-/* in: as norm.h says   out: y   i: kind   f: eps */
+/* in: as arguments.h says   out: y   i: kind   f: eps */
 static tl_status norm(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[NORM_X];
@@ -144,7 +144,7 @@ static tl_status weights(tl_ctx *ctx, const tl_args *a, int64_t rows, int64_t n)
     tl_tensor *dweight = a->out[NORM_DWEIGHT], *dbias = a->out[NORM_DBIAS];
     float     *stats = F32(a->in[NORM_STATS]);
     double    *parts;
-    tl_status  st = card_alloc(ctx, (size_t)(2 * PARTS * n) * sizeof *parts, (void **)&parts);
+    tl_status  st = gpu_alloc(ctx, (size_t)(2 * PARTS * n) * sizeof *parts, (void **)&parts);
     if (st != TL_OK) return st;
     LAUNCH(norm_parts, blocks_for(PARTS * n), THREADS, (int)a->i[0], F32(a->in[NORM_X]),
            F32(a->in[NORM_DY]), stats, stats + rows, rows, n, parts);
@@ -152,11 +152,11 @@ static tl_status weights(tl_ctx *ctx, const tl_args *a, int64_t rows, int64_t n)
         LAUNCH(sum_parts, blocks_for(n), THREADS, parts, n, dweight->len < n, F32(dweight));
     if (dbias)
         LAUNCH(sum_parts, blocks_for(n), THREADS, parts + PARTS * n, n, dbias->len < n, F32(dbias));
-    card_free(ctx, parts);
+    gpu_free(ctx, parts);
     return launched(ctx, "norm_grad");
 }
 
-/* in, out: as norm.h says   i: kind, whether to add to dx */
+/* in, out: as arguments.h says   i: kind, whether to add to dx */
 static tl_status norm_grad(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[NORM_X];
@@ -176,4 +176,4 @@ static tl_status norm_grad(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "norm_grad");
 }
 
-const tl_kernel_row card_norm[] = {{TL_OP_norm, norm}, {TL_OP_norm_grad, norm_grad}, {}};
+const tl_kernel_row gpu_norm[] = {{TL_OP_norm, norm}, {TL_OP_norm_grad, norm_grad}, {}};

@@ -160,7 +160,7 @@ static tl_status norm2(tl_ctx *ctx, const tl_args *a)
     list->sum = 0;
     for (int k = 0; k < list->count; k++) total += (list->of[k].len + CHUNK - 1) / CHUNK;
     if (total == 0) return TL_OK;
-    tl_status st = card_alloc(ctx, (size_t)(total + 1) * sizeof *sums, (void **)&sums);
+    tl_status st = gpu_alloc(ctx, (size_t)(total + 1) * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;
     for (int at = 0; at < list->count;) {
         int64_t chunks = next_batch(list, &at, &l);
@@ -170,9 +170,9 @@ static tl_status norm2(tl_ctx *ctx, const tl_args *a)
     LAUNCH_SYNC(add_up, 1, THREADS, sums, sums + total, total);
     st = launched(ctx, "norm2");
     if (st == TL_OK) st = ctx->engine->download(ctx, &list->sum, sums + total, sizeof *sums);
-    card_free(ctx, sums);
+    gpu_free(ctx, sums);
     return st;
 }
 
-const tl_kernel_row card_optim[] = {
+const tl_kernel_row gpu_optim[] = {
     {TL_OP_adam, adam_step}, {TL_OP_sgd, sgd}, {TL_OP_norm2, norm2}, {}};

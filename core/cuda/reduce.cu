@@ -143,8 +143,8 @@ static tl_status cumsum(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "cumsum");
 }
 
-const tl_kernel_row card_reduce[] = {{TL_OP_reduce, reduce},
-                                     {TL_OP_reduce_grad, reduce_grad},
-                                     {TL_OP_argmax, argmax},
-                                     {TL_OP_cumsum, cumsum},
-                                     {}};
+const tl_kernel_row gpu_reduce[] = {{TL_OP_reduce, reduce},
+                                    {TL_OP_reduce_grad, reduce_grad},
+                                    {TL_OP_argmax, argmax},
+                                    {TL_OP_cumsum, cumsum},
+                                    {}};

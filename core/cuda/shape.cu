@@ -69,7 +69,7 @@ static tl_status paste(tl_ctx *ctx, const tl_args *a)
     int64_t     n = a->in[0]->len;
     cudaError_t st = cudaSuccess;
     if (a->i[2] && whole->len > 0)
-        st = cudaMemsetAsync(DATA(whole), 0, (size_t)whole->len * 4, card_of(ctx)->stream);
+        st = cudaMemsetAsync(DATA(whole), 0, (size_t)whole->len * 4, gpu_of(ctx)->stream);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "paste");
     if (n == 0) return TL_OK;
     LAUNCH(whole_each, blocks_for(n), THREADS, (const uint32_t *)DATA(a->in[0]),
@@ -77,5 +77,5 @@ static tl_status paste(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "paste");
 }
 
-const tl_kernel_row card_shape[] = {
+const tl_kernel_row gpu_shape[] = {
     {TL_OP_transpose, transpose}, {TL_OP_slice, slice}, {TL_OP_paste, paste}, {}};

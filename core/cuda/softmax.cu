@@ -97,8 +97,8 @@ static tl_status log_softmax_grad(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "log_softmax_grad");
 }
 
-const tl_kernel_row card_softmax[] = {{TL_OP_softmax, softmax},
-                                      {TL_OP_softmax_grad, softmax_grad},
-                                      {TL_OP_log_softmax, log_softmax},
-                                      {TL_OP_log_softmax_grad, log_softmax_grad},
-                                      {}};
+const tl_kernel_row gpu_softmax[] = {{TL_OP_softmax, softmax},
+                                     {TL_OP_softmax_grad, softmax_grad},
+                                     {TL_OP_log_softmax, log_softmax},
+                                     {TL_OP_log_softmax_grad, log_softmax_grad},
+                                     {}};

@@ -5,27 +5,27 @@
 
 #include "cuda/cuda.cuh"
 
-typedef struct card_form {
+typedef struct gpu_form {
     const char *name;
     tl_tno_form form;
-} card_form;
+} gpu_form;
 
 /* All forms, ended by NULL (backends/forms.cu): a new one is a line there. */
-extern const card_form *const card_forms[];
+extern const gpu_form *const gpu_forms[];
 
 /* ---- Plans (tno.cu) -------------------------------------------------------------------------- */
 
 /* Host memory of a plan, all zeros; NULL and a message if there is none. */
-void *card_plan(const tl_host *h, size_t bytes);
-void card_plan_free(void *plan);
-static inline tl_ctx *card_ctx(const tl_host *h) { return (tl_ctx *)h->self; }
+void *gpu_plan(const tl_host *h, size_t bytes);
+void gpu_plan_free(void *plan);
+static inline tl_ctx *gpu_ctx(const tl_host *h) { return (tl_ctx *)h->self; }
 
 /* How many points the backend of that name asks for. */
-tl_status card_points(const tl_host *h, const char *name, const tl_tno_problem *p, int64_t *out);
+tl_status gpu_points(const tl_host *h, const char *name, const tl_tno_problem *p, int64_t *out);
 /* The value of one of its options. TL_EINVAL: it has none of that name */
-tl_status card_option(const tl_host *h, const char *name, const tl_tno_problem *p,
-                      const char *option, tl_option_value *out);
+tl_status gpu_option(const tl_host *h, const char *name, const tl_tno_problem *p,
+                     const char *option, tl_option_value *out);
 
-tl_status card_clear(tl_ctx *ctx, void *p, size_t bytes); /* to zeros */
+tl_status gpu_clear(tl_ctx *ctx, void *p, size_t bytes); /* to zeros */
 
 #endif

@@ -4,7 +4,7 @@
 #include "cuda/cuda.cuh"
 
 extern "C" {
-#include "ops/transform.h"
+#include "ops/arguments.h"
 }
 
 #define KEPT 64 /* plans; the oldest goes when one more is needed, unless a graph has it */
@@ -27,14 +27,14 @@ static void drop(spectra **at)
     free(s);
 }
 
-void card_spectra_let_go(card *c)
+void gpu_spectra_let_go(gpu *c)
 {
     for (spectra *s = c->spectra; s; s = s->next) s->in_graph = 0;
 }
 
-void card_spectra_close(tl_ctx *ctx)
+void gpu_spectra_close(tl_ctx *ctx)
 {
-    while (card_of(ctx)->spectra) drop(&card_of(ctx)->spectra);
+    while (gpu_of(ctx)->spectra) drop(&gpu_of(ctx)->spectra);
 }
 
 static tl_status transform_gpu_make(tl_ctx *ctx, tl_transform_kind kind, int n, int batch,
@@ -52,7 +52,7 @@ static tl_status transform_gpu_make(tl_ctx *ctx, tl_transform_kind kind, int n, 
         free(s);
         return fft_fail(ctx, st, "planning");
     }
-    st = cufftSetStream(s->plan, card_of(ctx)->stream);
+    st = cufftSetStream(s->plan, gpu_of(ctx)->stream);
     if (st != CUFFT_SUCCESS) {
         (void)cufftDestroy(s->plan);
         free(s);
@@ -70,7 +70,7 @@ static tl_status transform_gpu_make(tl_ctx *ctx, tl_transform_kind kind, int n, 
 static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, int batch,
                                     spectra **out)
 {
-    card     *c = card_of(ctx);
+    gpu      *c = gpu_of(ctx);
     spectra **at = &c->spectra, **oldest = NULL, *s;
     int       count = 0;
     for (; *at && ((*at)->kind != kind || (*at)->n != n || (*at)->batch != batch); count++) {
@@ -94,8 +94,8 @@ static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, 
     return TL_OK;
 }
 
-tl_status card_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch, float *from,
-                   float *to)
+tl_status gpu_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch, float *from,
+                  float *to)
 {
     spectra    *s = NULL;
     cufftResult st;
@@ -155,7 +155,7 @@ static tl_status transform_gpu_run(tl_ctx *ctx, const tl_args *args, float *from
     LAUNCH(to_lines, blocks_for(total), THREADS, F32(args->in[0]), from, a->from, a->inner,
            a->from_width, before, total);
     tl_status st = launched(ctx, "transform");
-    if (st == TL_OK) st = card_fft(ctx, a->kind, a->n, lines, from, to);
+    if (st == TL_OK) st = gpu_fft(ctx, a->kind, a->n, lines, from, to);
     if (st != TL_OK) return st;
     total = lines * a->to * a->to_width;
     LAUNCH(from_lines, blocks_for(total), THREADS, to, F32(args->out[0]), a->to, a->inner,
@@ -168,15 +168,15 @@ static tl_status transform(tl_ctx *ctx, const tl_args *a)
     size_t before = (size_t)a->in[0]->len * 4, after = (size_t)a->out[0]->len * 4;
     void  *from, *to;
     if (before == 0 || after == 0) return TL_OK;
-    tl_status st = card_alloc(ctx, before, &from);
+    tl_status st = gpu_alloc(ctx, before, &from);
     if (st != TL_OK) return st;
-    st = card_alloc(ctx, after, &to);
+    st = gpu_alloc(ctx, after, &to);
     if (st == TL_OK) {
         st = transform_gpu_run(ctx, a, (float *)from, (float *)to);
-        card_free(ctx, to);
+        gpu_free(ctx, to);
     }
-    card_free(ctx, from);
+    gpu_free(ctx, from);
     return st;
 }
 
-const tl_kernel_row card_transform[] = {{TL_OP_transform, transform}, {}};
+const tl_kernel_row gpu_transform[] = {{TL_OP_transform, transform}, {}};

@@ -1,4 +1,4 @@
-/* tno.c - a Toeplitz neural operator: a backend's plan for one problem, applied to tensors. */
+/* tno.c - plans a Toeplitz neural operator with a backend and applies the plan to tensors. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,10 +11,10 @@
 #include "ops/gemm.h"
 #include "tno/tno.h"
 
-#define MOST_NUMBERS ((int64_t)1 << 40) /* of a sequence */
+#define MOST_NUMBERS ((int64_t)1 << 40) /* elements of a sequence */
 
 struct tl_tno {
-    int                   refs; /* the caller's and one per recorded application */
+    int                   refs; /* the caller's and one for each recorded application */
     tl_ctx               *ctx;
     const tl_tno_backend *backend;
     tl_tno_form           form;
@@ -23,7 +23,7 @@ struct tl_tno {
     int64_t               points;
     int                   width, params;
     void                 *plan;
-    char                  why[256]; /* a refusal, or a warning */
+    char                  why[256]; /* the reason of a refusal, or a warning */
 };
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -40,7 +40,7 @@ void tl_tno_free(tl_tno *tno)
 
 static void tno_release(void *tno) { tl_tno_free(tno); }
 
-/* Asks the backend whether it takes the problem, and for its sizes. */
+/* Asks the backend whether it accepts the problem, and for its sizes. */
 static tl_status ask(tl_tno *tno)
 {
     const tl_tno_backend *b = tno->backend;
@@ -54,12 +54,12 @@ static tl_status ask(tl_tno *tno)
     tno->width = b->width ? b->width(p) : 1;
     while (b->params && b->params[tno->params].name) tno->params++;
     if (tno->points < 1 || tno->width < 1 || tno->points > INT64_MAX / 8 / p->d / tno->width)
-        return tl_fail(tno->ctx, TL_EBACKEND, "backend '%s' asks for %lld points of width %d",
+        return tl_fail(tno->ctx, TL_EBACKEND, "backend '%s' declares %lld points of width %d",
                        b->name, (long long)tno->points, tno->width);
     return TL_OK;
 }
 
-/* What computes: the backend's own functions, or those of the device. */
+/* Finds the functions of the backend itself, or those of its form for the device. */
 static tl_status find_form(tl_ctx *ctx, const tl_tno_backend *b, tl_tno_form *out)
 {
     const tl_tno_form *form;
@@ -80,14 +80,14 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
     if (n < 1 || d < 1)
         return tl_fail(ctx, TL_EINVAL, "tno: n is %lld and d is %lld, both need at least 1",
                        (long long)n, (long long)d);
-    if (n > MOST_NUMBERS / d) /* no plan multiplies by as much as is left to 2^63 */
+    if (n > MOST_NUMBERS / d) /* leaves a margin to 2^63 for the sizes of plans */
         return tl_fail(ctx, TL_ENOMEM, "tno: out of memory: n is %lld and d is %lld", (long long)n,
                        (long long)d);
     tl_status st = ctx->device == TL_CPU ? tl_gemm_ready(ctx) : TL_OK; /* backends multiply */
     if (st != TL_OK) return st;
     if (strcmp(backend, "auto") == 0) {
         if (options && options[0])
-            return tl_fail(ctx, TL_EINVAL, "backend 'auto' has no option '%s', nor others",
+            return tl_fail(ctx, TL_EINVAL, "backend 'auto' has no option '%s': it has none",
                            options[0]);
         st = tl_choose(ctx, &(tl_tno_problem){n, d, causal != 0, TL_CPU, NULL}, &backend);
     }
@@ -154,7 +154,7 @@ tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
 
 static tl_status check_coef(tl_tno *tno, const char *op, tl_tensor *coef)
 {
-    if (!coef) return tl_fail(tno->ctx, TL_EINVAL, "%s: there is no coef, and nothing kept", op);
+    if (!coef) return tl_fail(tno->ctx, TL_EINVAL, "%s: coef is missing and nothing is cached", op);
     if (coef->type != TL_F32) return tl_fail(tno->ctx, TL_ETYPE, "%s: coef is not float32", op);
     if (coef->ndim == 2 && coef->dims[0] == tno->points &&
         coef->dims[1] == tno->width * tno->problem.d)
@@ -201,8 +201,8 @@ enum { COEF, X, PARAMS, KEPT = PARAMS + TL_TNO_PARAMS, DY };
 
 static float *wanted(const tl_tensor *t) { return t ? F32(t) : NULL; }
 
-/* p: the tno   in: as the enum says; COEF NULL with KEPT, KEPT NULL or from an earlier call
-** out[0] y  out[1] kept, if it is to be made */
+/* p: the tno   in: see the enum; KEPT is the cache that an earlier call filled, or NULL, and COEF
+** may be NULL with it   out[0] y   out[1] the cache to fill, or NULL */
 tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
@@ -216,7 +216,7 @@ tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
     return tno->form.forward(tno->plan, &t);
 }
 
-/* p: the tno   in and out: as the enum says; in out NULL: not wanted */
+/* p: the tno   in, out: see the enum; a NULL gradient is not computed */
 tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
@@ -254,8 +254,8 @@ static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return tl_hand_over(ctx, node, st, a.out, count);
 }
 
-/* Puts into a what an earlier call kept, or room for it. */
-static tl_status keep(tl_tno *tno, tl_tensor *kept, tl_args *a)
+/* Adds the cache to the arguments: the given one, or a new one for the call to fill. */
+static tl_status add_cache(tl_tno *tno, tl_tensor *kept, tl_args *a)
 {
     const tl_tno_backend *b = tno->backend;
     int64_t               count = tno->form.kept ? tno->form.kept(tno->plan) : 0;
@@ -263,8 +263,8 @@ static tl_status keep(tl_tno *tno, tl_tensor *kept, tl_args *a)
     if (!kept) return tl_new(tno->ctx, TL_F32, 1, &count, &a->out[1]);
     a->in[KEPT] = kept;
     if (kept->type == TL_F32 && kept->ndim == 1 && kept->dims[0] == count) return TL_OK;
-    return tl_fail(tno->ctx, TL_ESHAPE, "tno: kept is %s, backend '%s' keeps [%lld]", SHAPE(kept),
-                   b->name, (long long)count);
+    return tl_fail(tno->ctx, TL_ESHAPE, "tno: the cache is %s, backend '%s' needs [%lld]",
+                   SHAPE(kept), b->name, (long long)count);
 }
 
 tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
@@ -279,7 +279,7 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
     if (st == TL_OK) st = check_x(tno, x);
     if (st != TL_OK) return st;
     for (int i = 0; i < tno->params; i++) a.in[PARAMS + i] = params[i];
-    if (kept) st = keep(tno, *kept, &a);
+    if (kept) st = add_cache(tno, *kept, &a);
     made = a.out[1];
     if (st == TL_OK) st = tl_new_like(x, &y);
     a.out[0] = y;
@@ -329,7 +329,7 @@ static tl_status columns(tl_tno *tno, tl_args *a, tl_tensor *t)
     return st;
 }
 
-/* T by the backend's own function, on the CPU, wherever tensors are. */
+/* Computes T by the backend's function for it, on the CPU, wherever the tensors are. */
 static tl_status write_out(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *t)
 {
     const tl_tno_backend *b = tno->backend;
@@ -340,7 +340,7 @@ static tl_status write_out(tl_tno *tno, tl_tensor *coef, tl_tensor *const *param
         st = tl_bring(params[i]);
         raw[i] = F32(params[i]);
     }
-    if (st == TL_OK && tno->form.plan != b->plan) { /* tno->plan is a device's */
+    if (st == TL_OK && tno->form.plan != b->plan) { /* tno->plan belongs to a device */
         st = b->plan(&tno->ctx->host, &tno->problem, &own);
         plan = own;
     }
