@@ -1,4 +1,4 @@
-/* forms.cu - the backends that have a form for CUDA. */
+/* forms.cu - lists the backends that have a CUDA form. */
 #include "common/apply.cuh"
 
 const gpu_form *const gpu_forms[] = {&gpu_fft_form,    &gpu_rac_form, &gpu_fd_form,

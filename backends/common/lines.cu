@@ -1,10 +1,10 @@
-/* lines.cu - sequences as lines and back, by tiles that are read and written in order. */
+/* lines.cu - transposes sequences to lines and back, in tiles, so that memory accesses coalesce. */
 #include "lines.cuh"
 
-#define TILE 32 /* a block is TILE x 8 threads and has a tile of entries and channels */
+#define TILE 32 /* a block of TILE x 8 threads transposes TILE x TILE entries */
 
 typedef struct tile {
-    int64_t i, c, sequence; /* the first */
+    int64_t i, c, sequence; /* first entry and channel */
 } tile;
 
 static __device__ tile tile_of(unsigned tiles, unsigned columns)
@@ -13,13 +13,13 @@ static __device__ tile tile_of(unsigned tiles, unsigned columns)
     return tile{(int64_t)(k % tiles) * TILE, (int64_t)(blockIdx.x % columns) * TILE, k / tiles};
 }
 
-/* k, which is above -size and below 2 size, modulo that */
+/* k modulo size, for -size < k < 2 size */
 static __device__ int64_t wrapped(int64_t k, int64_t size)
 {
     return k < 0 ? k + size : k >= size ? k - size : k;
 }
 
-/* A tile of places, which may have no entry. */
+/* Here a tile counts places of lines, some of which are padding. */
 static __global__ void to_lines(gpu_sheet s, unsigned tiles, unsigned columns, const float *x,
                                 float *lines)
 {

@@ -1,5 +1,5 @@
-/* fft.cu - the backends fft and rac on a GPU: on a processor they are two ways to do what is
-** one here. */
+/* fft.cu - computes the backends fft and rac on a GPU, where both are the same convolution by
+** cuFFT. */
 #include "../common/apply.cuh"
 
 static tl_status fft_gpu_forward(void *plan, const tl_tno_args *a)
@@ -17,7 +17,7 @@ static int64_t fft_gpu_kept(void *plan)
     return gpu_convolution_kept((const gpu_convolution *)plan);
 }
 
-/* The points are all lags, or those nearer than an option says. */
+/* The points are all lags, or the nearest ones if an option limits them. */
 static tl_status fft_gpu_make(const tl_host *h, const char *name, const tl_tno_problem *p,
                               void **out_plan)
 {

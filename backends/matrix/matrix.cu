@@ -1,5 +1,5 @@
-/* matrix.cu - the backend matrix on a GPU: T of some channels is written out, all of it or
-** some rows at a time, and multiplied. */
+/* matrix.cu - computes the backend matrix on a GPU: writes out T of some channels, whole or some
+** rows at a time, and multiplies by it. */
 #include "../common/apply.cuh"
 
 typedef struct plan {
@@ -7,17 +7,18 @@ typedef struct plan {
     int64_t n, d, zero, lags;
 } plan;
 
-/* What is done at a time: lines are channel by channel, so that a channel's are a matrix. */
-typedef struct room {
+/* The scratch buffers for a part of the work. Lines are ordered by channel, so that those of a
+** channel are a matrix. */
+typedef struct buffers {
     int64_t channels, rows, b;
     float  *t, *dt;       /* [channels,lags] */
     float  *block;        /* [channels,rows,n] of T, or of its gradient */
     float  *x, *dx, *y;   /* [channels,b,n], [channels,b,n], [channels,b,rows] */
-} room;
+} buffers;
 
 /* ---- The matrix ------------------------------------------------------------------------------ */
 
-/* A block has one row. */
+/* Each block of threads writes one row. */
 static __global__ void materialise(plan s, int64_t first, int64_t rows, const float *t,
                                    float *block)
 {
@@ -29,7 +30,7 @@ static __global__ void materialise(plan s, int64_t first, int64_t rows, const fl
     }
 }
 
-/* dt = or += the sums along the diagonals of the block */
+/* dt = (or += if add) the sums along the diagonals of the block */
 static __global__ void add_diagonals(plan s, int64_t first, int64_t rows, const float *block,
                                      int add, float *dt, int64_t total)
 {
@@ -43,9 +44,9 @@ static __global__ void add_diagonals(plan s, int64_t first, int64_t rows, const 
     }
 }
 
-/* ---- Room ------------------------------------------------------------------------------------ */
+/* ---- Scratch buffers ------------------------------------------------------------------------- */
 
-static void give_back(const plan *s, const room *m)
+static void give_back(const plan *s, const buffers *m)
 {
     gpu_free(s->ctx, m->t);
     gpu_free(s->ctx, m->dt);
@@ -55,9 +56,9 @@ static void give_back(const plan *s, const room *m)
     gpu_free(s->ctx, m->y);
 }
 
-static tl_status reserve(const plan *s, int64_t b, int backward, room *m)
+static tl_status reserve(const plan *s, int64_t b, int backward, buffers *m)
 {
-    *m = room();
+    *m = buffers();
     m->rows = clamp(BUDGET / (s->n * 4), 1, s->n);
     m->channels = clamp(BUDGET / (m->rows * s->n * 4), 1, s->d);
     m->b = clamp(BUDGET / (m->channels * s->n * 4), 1, b);
@@ -73,7 +74,7 @@ static tl_status reserve(const plan *s, int64_t b, int backward, room *m)
     return st;
 }
 
-/* Rows of b sequences [b,n,d] and lines [channels,b,rows] */
+/* The layout of rows of b sequences [b,n,d] and of lines [channels,b,rows]. */
 static gpu_sheet sheet_of(const plan *s, int64_t b, int64_t rows, int64_t channels)
 {
     return gpu_sheet{b, rows, channels, s->d, s->n * s->d, 0, rows, b * rows, rows};
@@ -86,7 +87,7 @@ typedef struct part {
     int64_t i, rows;         /* of T */
 } part;
 
-static tl_status make_block(const plan *s, const room *m, const part *p)
+static tl_status make_block(const plan *s, const buffers *m, const part *p)
 {
     tl_ctx *ctx = s->ctx;
     LAUNCH(materialise, p->channels * p->rows, THREADS, *s, p->i, p->rows, m->t, m->block);
@@ -107,7 +108,7 @@ static tl_status store(const plan *s, const part *p, const float *lines, int64_t
     return gpu_from_lines(s->ctx, &sheet, 1, lines, y + (p->at * s->n + i) * s->d + p->first);
 }
 
-/* Coefficients of some channels [lags,d] and lines [channels,lags] */
+/* The layout of coefficients of some channels [lags,d] and of lines [channels,lags]. */
 static gpu_sheet coef_sheet(const plan *s, const part *p)
 {
     return gpu_sheet{1, s->lags, p->channels, s->d, 0, 0, s->lags, s->lags, 0};
@@ -115,7 +116,7 @@ static gpu_sheet coef_sheet(const plan *s, const part *p)
 
 /* ---- Application ----------------------------------------------------------------------------- */
 
-static tl_status forward_part(const plan *s, const room *m, const tl_tno_args *a, part *p)
+static tl_status forward_part(const plan *s, const buffers *m, const tl_tno_args *a, part *p)
 {
     tl_status st = load(s, p, a->x, 0, s->n, m->x);
     for (p->i = 0; p->i < s->n && st == TL_OK; p->i += m->rows) {
@@ -128,7 +129,7 @@ static tl_status forward_part(const plan *s, const room *m, const tl_tno_args *a
     return st;
 }
 
-static tl_status coef_gradient(const plan *s, const room *m, const part *p)
+static tl_status coef_gradient(const plan *s, const buffers *m, const part *p)
 {
     tl_ctx   *ctx = s->ctx;
     int64_t   total = p->channels * s->lags;
@@ -139,7 +140,7 @@ static tl_status coef_gradient(const plan *s, const room *m, const part *p)
     return launched(ctx, "tno_grad");
 }
 
-static tl_status backward_part(const plan *s, const room *m, const tl_tno_args *a, part *p)
+static tl_status backward_part(const plan *s, const buffers *m, const tl_tno_args *a, part *p)
 {
     tl_status st = a->dcoef ? load(s, p, a->x, 0, s->n, m->x) : TL_OK;
     for (p->i = 0; p->i < s->n && st == TL_OK; p->i += m->rows) {
@@ -156,7 +157,7 @@ static tl_status backward_part(const plan *s, const room *m, const tl_tno_args *
 
 static tl_status matrix_gpu_run(const plan *s, const tl_tno_args *a, int backward)
 {
-    room      m;
+    buffers   m;
     tl_status st = reserve(s, a->b, backward, &m);
     if (st != TL_OK) return st;
     for (part p = {}; p.first < s->d && st == TL_OK; p.first += m.channels) {

@@ -1,8 +1,8 @@
-/* naive.cu - the backend naive on a GPU: the definition, with float64 sums. */
+/* naive.cu - computes the backend naive on a GPU, by the definition with float64 sums. */
 #include "../common/apply.cuh"
 
 typedef struct plan {
-    tl_ctx   *ctx;
+    tl_ctx  *ctx;
     gpu_band band; /* all of T */
 } plan;
 

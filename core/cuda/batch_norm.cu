@@ -1,4 +1,4 @@
-/* batch_norm.cu - normalisation of each column over all rows, a block per column. */
+/* batch_norm.cu - normalises each column over all rows, a block per column. */
 #include "cuda/cuda.cuh"
 
 extern "C" {
@@ -10,7 +10,7 @@ static __global__ void columns(tl_batch_norm_job j)
     __shared__ double scratch[THREADS / 32];
     int64_t c = blockIdx.x;
     double  mean = (double)j.running_mean[c], var = (double)j.running_var[c], sum = 0;
-    __syncthreads(); /* all have read what thread 0 then changes */
+    __syncthreads(); /* thread 0 overwrites the running statistics below */
     if (j.training) {
         for (int64_t r = threadIdx.x; r < j.rows; r += THREADS) sum += (double)j.x[r * j.cols + c];
         double all = block_reduce(sum, add(), scratch), square = 0, own = all / (double)j.rows;

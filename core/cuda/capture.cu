@@ -1,23 +1,23 @@
-/* capture.cu - the memory and the random numbers of a graph: what is taken and given back while it
-** is captured, and when it is freed. */
+/* capture.cu - tracks the memory that is allocated and released during the capture of a graph, and
+** the random streams that it draws from. */
 #include <stdlib.h>
 
 #include "cuda/graph.cuh"
 
 static int push(pointers *list, void *p)
 {
-    if (list->count == list->room) {
-        int64_t room = list->room ? 2 * list->room : 256;
-        void  **of = (void **)realloc(list->of, (size_t)room * sizeof *of);
+    if (list->count == list->capacity) {
+        int64_t capacity = list->capacity ? 2 * list->capacity : 256;
+        void  **of = (void **)realloc(list->of, (size_t)capacity * sizeof *of);
         if (!of) return 0;
         list->of = of;
-        list->room = room;
+        list->capacity = capacity;
     }
     list->of[list->count++] = p;
     return 1;
 }
 
-/* The place of p, looked for from the end; -1: none. */
+/* The index of p, or -1. It searches from the end, where recent allocations are. */
 static int64_t place_of(const pointers *list, const void *p)
 {
     int64_t i = list->count - 1;
@@ -38,7 +38,7 @@ void gpu_graph_destroy(gpu *c, gpu_graph *g)
     if (g->exec) (void)cudaGraphExecDestroy(g->exec);
     if (g->captured) (void)cudaGraphDestroy(g->captured);
     if (g->shifts) (void)cudaFreeAsync(g->shifts, c->stream);
-    (void)cudaGetLastError(); /* what cannot be freed is no failure of what comes next */
+    (void)cudaGetLastError(); /* clears errors, which must not fail the next call */
     free(g->own.of);
     free(g->late.of);
     free(g->keys);
@@ -61,7 +61,7 @@ void gpu_graph_took(gpu_graph *g, void *p)
 int gpu_graph_gave(gpu *c, void *p)
 {
     gpu_graph *g = c->capture;
-    int64_t     i = g ? place_of(&g->own, p) : -1;
+    int64_t    i = g ? place_of(&g->own, p) : -1;
     if (i >= 0) {
         g->own.of[i] = g->own.of[--g->own.count];
         return 0;
@@ -84,6 +84,6 @@ const uint64_t *gpu_graph_shift(tl_ctx *ctx, uint64_t key)
     if (!g) return NULL;
     for (int i = 0; i < g->count; i++)
         if (g->keys[i] == key) return g->shifts + i;
-    g->wrong = "random numbers of a stream that it was not told of";
+    g->wrong = "a random stream that was not declared for it";
     return NULL;
 }

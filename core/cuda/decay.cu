@@ -1,7 +1,8 @@
-/* decay.cu - coef_k gamma^|k|, with gradients to coef and gamma. */
+/* decay.cu - multiplies coefficients by the exponential decay, coef_k gamma^|k|, with gradients to
+** coef and gamma. */
 #include "cuda/cuda.cuh"
 
-/* gamma^lag: the exponent in double, see decay.c */
+/* gamma^|lag|; decay.c says why the exponent is a double */
 static __device__ float power(float gamma, float lag)
 {
     return (float)exp2(fabs((double)lag) * log2((double)gamma));
@@ -28,7 +29,7 @@ static tl_status decay(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "decay");
 }
 
-/* sums[c] = sum over k of dy coef |lag| gamma^|lag| / gamma */
+/* sums[c] = the sum over k of dy coef |lag| gamma^|lag| / gamma */
 static __global__ void decay_grad_columns(const float *dy, const float *coef, const float *lags,
                                           const float *gamma, int each, int64_t points, int64_t d,
                                           double *sums)

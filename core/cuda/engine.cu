@@ -1,4 +1,4 @@
-/* engine.cu - the CUDA device: a card, its memory and its stream. */
+/* engine.cu - opens and closes the CUDA device and lists its functions and kernels. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@
 
 static tl_status open_pool(tl_ctx *ctx, gpu *c)
 {
-    uint64_t    all = UINT64_MAX; /* nothing is given back while the context lives */
+    uint64_t    all = UINT64_MAX; /* the pool keeps its memory while the context lives */
     cudaError_t st = cudaDeviceGetDefaultMemPool(&c->pool, c->number);
     if (st == cudaSuccess)
         st = cudaMemPoolSetAttribute(c->pool, cudaMemPoolAttrReleaseThreshold, &all);
@@ -22,10 +22,10 @@ static tl_status open_pool(tl_ctx *ctx, gpu *c)
     if (st == cudaSuccess) st = cudaMalloc((void **)&c->fault, sizeof *c->fault);
     if (st == cudaSuccess) st = cudaMemset(c->fault, 0, sizeof *c->fault);
     if (st == cudaSuccess) st = cudaMalloc(&c->workspace, WORKSPACE);
-    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the card");
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the GPU");
 }
 
-/* Without pinned memory copies are slower, and right. */
+/* Pinned memory is optional: without it copies are slower. */
 static tl_status open_slots(tl_ctx *ctx, gpu *c)
 {
     cudaError_t st = cudaSuccess;
@@ -35,7 +35,7 @@ static tl_status open_slots(tl_ctx *ctx, gpu *c)
     }
     for (int i = 0; i < SLOTS && c->slots && st == cudaSuccess; i++)
         st = cudaEventCreateWithFlags(&c->sent[i], cudaEventDisableTiming);
-    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the card");
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the GPU");
 }
 
 static tl_status open_blas(tl_ctx *ctx, gpu *c)
@@ -43,7 +43,7 @@ static tl_status open_blas(tl_ctx *ctx, gpu *c)
     cublasStatus_t st = cublasCreate(&c->blas);
     if (st == CUBLAS_STATUS_SUCCESS) st = cublasSetStream(c->blas, c->stream);
     if (st == CUBLAS_STATUS_SUCCESS) st = cublasSetWorkspace(c->blas, c->workspace, WORKSPACE);
-    return st == CUBLAS_STATUS_SUCCESS ? TL_OK : blas_fail(ctx, st, "opening the card");
+    return st == CUBLAS_STATUS_SUCCESS ? TL_OK : blas_fail(ctx, st, "opening the GPU");
 }
 
 static void shut(gpu *c)
@@ -75,7 +75,7 @@ static void describe(const cudaDeviceProp *p, char *about, size_t size)
                    fft % 1000 / 100, fft % 100);
 }
 
-/* Why there is no card at all. */
+/* Reports why CUDA finds no GPU. */
 static tl_status no_gpu(tl_ctx *ctx, cudaError_t st)
 {
     int driver = 0, runtime = 0;
@@ -90,33 +90,33 @@ static tl_status no_gpu(tl_ctx *ctx, cudaError_t st)
                    runtime % 1000 / 10);
 }
 
-/* What it asks the driver makes no context: the card's memory stays as it is. */
-static tl_status look(tl_ctx *ctx, int number, int *out_cards, char *about, size_t size)
+/* Asks only what creates no CUDA context, which would occupy memory of the GPU. */
+static tl_status look(tl_ctx *ctx, int number, int *out_gpus, char *about, size_t size)
 {
     int            count = 0;
     cudaDeviceProp p;
     cudaError_t    st = cudaGetDeviceCount(&count);
     if (st != cudaSuccess) return no_gpu(ctx, st);
     if (number >= count)
-        return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': there %s %d card%s, numbered from 0",
+        return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': there %s %d GPU%s, numbered from 0",
                        number, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
     st = cudaGetDeviceProperties(&p, number);
     if (st != cudaSuccess)
         return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': %s", number, cudaGetErrorString(st));
     describe(&p, about, size);
-    *out_cards = count;
+    *out_gpus = count;
     return TL_OK;
 }
 
 static tl_status open_gpu(tl_ctx *ctx, int number, void **out_state)
 {
-    int   count = 0;
+    int  count = 0;
     gpu *c = (gpu *)calloc(1, sizeof *c);
     if (!c) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     c->number = number;
     tl_status st = look(ctx, number, &count, c->about, sizeof c->about);
     if (st == TL_OK && cudaSetDevice(number) != cudaSuccess)
-        st = cuda_fail(ctx, cudaGetLastError(), "opening the card");
+        st = cuda_fail(ctx, cudaGetLastError(), "opening the GPU");
     if (st == TL_OK) st = open_pool(ctx, c);
     if (st == TL_OK) st = open_slots(ctx, c);
     if (st == TL_OK) st = open_blas(ctx, c);

@@ -1,15 +1,12 @@
-/* gemm.cu - matrix products, by cuBLAS. */
+/* gemm.cu - multiplies matrices by cuBLAS. */
 #include "cuda/cuda.cuh"
 
 extern "C" {
 #include "ops/gemm.h"
-}
-
-extern "C" {
 #include "ops/product.h"
 }
 
-typedef struct product { /* gpu_gemm's arguments, the type of a and b, and how they are summed */
+typedef struct product { /* the arguments of gpu_gemm, and the types of operands and sums */
     int trans_a, trans_b;
     int64_t m, n, k, count;
     const void *a, *b;
@@ -18,11 +15,11 @@ typedef struct product { /* gpu_gemm's arguments, the type of a and b, and how t
     float beta, *c;
 } product;
 
-#define MOST_AT_ONCE 32768 /* matrices in one call */
+#define MOST_AT_ONCE 32768 /* matrices per call */
 
 static inline int64_t at_least_1(int64_t size) { return size > 0 ? size : 1; }
 
-/* cuBLAS counts by columns: it is asked for c^T [n,m] = op(b)^T op(a)^T. */
+/* cuBLAS is column-major, so that it computes c^T [n,m] = op(b)^T op(a)^T. */
 static tl_status multiply(tl_ctx *ctx, const product *p)
 {
     float   one = 1;
@@ -54,7 +51,7 @@ tl_status gpu_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, 
 
 /* ---- Other precisions ------------------------------------------------------------------------ */
 
-/* The upper half of a float32, rounded to nearest, ties to even; a NaN stays one: as gemm.c's. */
+/* The upper half of a float32, rounded to nearest, ties to even, as in gemm.c; a NaN stays one. */
 static __global__ void round_bf16(const float *x, uint16_t *y, int64_t n)
 {
     EACH(i, n)
@@ -65,11 +62,11 @@ static __global__ void round_bf16(const float *x, uint16_t *y, int64_t n)
     }
 }
 
-/* p with its factors rounded, in scratch of this call. */
+/* Runs p on rounded copies of its operands. */
 static tl_status multiply_bf16(tl_ctx *ctx, product *p)
 {
     int64_t   count_a = p->count * p->m * p->k, count_b = p->count * p->k * p->n;
-    int64_t   before_b = (count_a + 127) / 128 * 128; /* both begin where 256 bytes do */
+    int64_t   before_b = (count_a + 127) / 128 * 128; /* both are aligned to 256 bytes */
     uint16_t *low;
     if (count_a == 0 || count_b == 0) return multiply(ctx, p);
     tl_status st = gpu_alloc(ctx, (size_t)(before_b + count_b) * sizeof *low, (void **)&low);
@@ -96,7 +93,7 @@ tl_status gpu_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t 
 
 /* ---- Operators ------------------------------------------------------------------------------- */
 
-/* As gemm.h says. */
+/* The arguments are those of tl_matmul_sizes_of. */
 static tl_status matmul(tl_ctx *ctx, const tl_args *a)
 {
     tl_matmul_sizes s = tl_matmul_sizes_of(a);
@@ -112,7 +109,7 @@ static __global__ void spread_rows(const float *bias, float *y, int64_t cols, in
     EACH(i, n) y[i] = bias[i % cols];
 }
 
-/* every row of out[0] = in[0] */
+/* Writes in[0] to every row of out[0]. */
 static tl_status spread(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;

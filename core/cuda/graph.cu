@@ -1,15 +1,14 @@
-/* graph.cu - CUDA graphs: what the stream is asked to do, captured, instantiated and launched.
+/* graph.cu - captures the work of the stream as a CUDA graph, instantiates it and launches it.
 **
-** Memory that is taken during a capture is the graph's. What of it tensors hold afterwards is
-** written by every launch, and is given back when the graph is freed and no tensor has it. */
+** The graph owns memory that is allocated during its capture. Every launch writes the part that
+** tensors hold afterwards, so that it is freed only when the graph is freed and no tensor holds
+** it. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda/graph.cuh"
 
-/* ---- The four functions ---------------------------------------------------------------------- */
-
-static tl_status take_keys(tl_ctx *ctx, gpu_graph *g, const uint64_t *keys, int count)
+static tl_status copy_keys(tl_ctx *ctx, gpu_graph *g, const uint64_t *keys, int count)
 {
     if (count == 0) return TL_OK;
     g->keys = (uint64_t *)malloc((size_t)count * sizeof *keys);
@@ -21,13 +20,13 @@ static tl_status take_keys(tl_ctx *ctx, gpu_graph *g, const uint64_t *keys, int 
 
 tl_status gpu_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **out_graph)
 {
-    gpu        *c = gpu_of(ctx);
+    gpu       *c = gpu_of(ctx);
     gpu_graph *g = (gpu_graph *)calloc(1, sizeof *g);
     if (!g) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     if (!c->graphs) gpu_spectra_let_go(c);
     g->next = c->graphs;
     c->graphs = g;
-    tl_status   st = take_keys(ctx, g, keys, count);
+    tl_status   st = copy_keys(ctx, g, keys, count);
     cudaError_t began = cudaSuccess;
     c->before = ctx->engine->memory(ctx);
     if (st == TL_OK) began = cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal);
@@ -41,7 +40,7 @@ tl_status gpu_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **o
     return TL_OK;
 }
 
-static cudaError_t stop(gpu *c, gpu_graph *g)
+static cudaError_t end_capture(gpu *c, gpu_graph *g)
 {
     cudaError_t st = cudaStreamEndCapture(c->stream, &g->captured);
     c->capture = NULL;
@@ -55,23 +54,23 @@ static cudaError_t stop(gpu *c, gpu_graph *g)
 tl_status gpu_graph_end(tl_ctx *ctx, void *graph)
 {
     gpu        *c = gpu_of(ctx);
-    gpu_graph *g = (gpu_graph *)graph;
-    cudaError_t st = stop(c, g);
+    gpu_graph  *g = (gpu_graph *)graph;
+    cudaError_t st = end_capture(c, g);
     if (st == cudaSuccess && !g->wrong)
         st = cudaGraphInstantiateWithFlags(&g->exec, g->captured,
                                            cudaGraphInstantiateFlagAutoFreeOnLaunch);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "ending a graph");
     if (g->wrong) return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met %s", g->wrong);
-    /* It takes its memory here, or at a launch; what other steps kept for reuse makes room. */
+    /* The graph allocates its memory here or at a launch, for which cached memory is returned. */
     ctx->engine->trim(ctx);
     st = cudaGraphUpload(g->exec, c->stream);
-    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "taking a graph's memory");
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "allocating the memory of a graph");
 }
 
 tl_status gpu_graph_run(tl_ctx *ctx, void *graph, const uint64_t *shifts)
 {
     gpu_graph *g = (gpu_graph *)graph;
-    tl_status   st = TL_OK;
+    tl_status  st = TL_OK;
     if (g->count > 0)
         st = ctx->engine->upload(ctx, g->shifts, shifts, (size_t)g->count * sizeof *shifts);
     if (st != TL_OK) return st;
@@ -88,9 +87,9 @@ tl_status gpu_graph_run(tl_ctx *ctx, void *graph, const uint64_t *shifts)
 
 void gpu_graph_free(tl_ctx *ctx, void *graph)
 {
-    gpu        *c = gpu_of(ctx);
+    gpu       *c = gpu_of(ctx);
     gpu_graph *g = (gpu_graph *)graph;
-    if (c->capture == g && stop(c, g) != cudaSuccess) (void)cudaGetLastError();
+    if (c->capture == g && end_capture(c, g) != cudaSuccess) (void)cudaGetLastError();
     g->freed = 1;
     gpu_graph_sweep(c);
 }

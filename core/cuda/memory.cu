@@ -1,5 +1,4 @@
-/* memory.cu - memory of the GPU, copies between it and the CPU, and how failures of CUDA are
-** reported. */
+/* memory.cu - allocates GPU memory, copies between GPU and CPU, and reports errors of CUDA. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,10 +8,10 @@
 
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what)
 {
-    (void)cudaGetLastError(); /* else the next launch would report it again */
+    (void)cudaGetLastError(); /* clears the error, or the next launch would report it */
     if (st != cudaErrorMemoryAllocation)
         return tl_fail(ctx, TL_EDEVICE, "cuda: %s: %s", what, cudaGetErrorString(st));
-    return tl_fail(ctx, TL_ENOMEM, "cuda: %s: out of memory on the card, %zu bytes in use", what,
+    return tl_fail(ctx, TL_ENOMEM, "cuda: %s: out of memory on the GPU, %zu bytes in use", what,
                    gpu_of(ctx) ? ctx->engine->memory(ctx).live : (size_t)0);
 }
 
@@ -37,19 +36,18 @@ void gpu_trim(tl_ctx *ctx)
     (void)cudaStreamSynchronize(c->stream);
     (void)cudaMemPoolTrimTo(c->pool, 0);
     (void)cudaDeviceGraphMemTrim(c->number);
-    (void)cudaGetLastError(); /* what cannot be given back is kept */
+    (void)cudaGetLastError(); /* trimming is optional */
 }
 
-/* The driver's pool keeps what is freed and hands it out again without asking the card. */
+/* The driver's pool caches freed memory, so that most allocations do not synchronise. */
 tl_status gpu_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
 {
     gpu        *c = gpu_of(ctx);
     char        what[64];
     cudaError_t st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
     if (st == cudaErrorMemoryAllocation && !c->capture) {
-        /* what is kept may be in small pieces, or in use */
         (void)cudaGetLastError();
-        gpu_trim(ctx);
+        gpu_trim(ctx); /* the cached pieces may be too small */
         st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
     }
     if (st == cudaSuccess && c->capture) gpu_graph_took(c->capture, *out_p);
@@ -64,14 +62,14 @@ void gpu_free(tl_ctx *ctx, void *p)
     if (p && !gpu_graph_gave(c, p)) (void)cudaFreeAsync(p, c->stream);
 }
 
-/* A copy in a capture would be of the same numbers at each run. */
+/* A captured copy would copy the same host memory in each launch of the graph. */
 static tl_status check_copy(tl_ctx *ctx)
 {
     if (!gpu_of(ctx)->capture) return TL_OK;
-    return tl_fail(ctx, TL_EDEVICE, "cuda: a graph cannot copy from or to the processor");
+    return tl_fail(ctx, TL_EDEVICE, "cuda: a graph cannot copy from or to the CPU");
 }
 
-/* What is small goes by a pinned buffer; the rest by the driver, which waits or has its own. */
+/* Small copies go through a pinned buffer; the driver stages large ones itself, and may wait. */
 tl_status gpu_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 {
     gpu        *c = gpu_of(ctx);
@@ -85,10 +83,11 @@ tl_status gpu_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
     }
     if (st == cudaSuccess) st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->stream);
     if (staged && st == cudaSuccess) st = cudaEventRecord(c->sent[slot], c->stream);
-    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "copying to the card");
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "copying to the GPU");
 }
 
-/* What a kernel met that it could not do is said at the next wait. */
+/* Reports the fault of an earlier kernel, which is read whenever the CPU waits for the GPU
+** anyway. */
 static tl_status check_fault(tl_ctx *ctx)
 {
     gpu        *c = gpu_of(ctx);
@@ -96,7 +95,7 @@ static tl_status check_fault(tl_ctx *ctx)
     cudaError_t st = cudaMemcpyAsync(&fault, c->fault, sizeof fault, cudaMemcpyDeviceToHost,
                                      c->stream);
     if (st == cudaSuccess) st = cudaStreamSynchronize(c->stream);
-    if (st != cudaSuccess) return cuda_fail(ctx, st, "waiting for the card");
+    if (st != cudaSuccess) return cuda_fail(ctx, st, "waiting for the GPU");
     if (!fault) return TL_OK;
     (void)cudaMemcpyAsync(c->fault, &none, sizeof none, cudaMemcpyHostToDevice, c->stream);
     (void)cudaStreamSynchronize(c->stream);
@@ -114,13 +113,13 @@ tl_status gpu_download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
     tl_status   may = check_copy(ctx);
     if (may != TL_OK) return may;
     if (bytes > 0) st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream);
-    if (st != cudaSuccess) return cuda_fail(ctx, st, "copying from the card");
+    if (st != cudaSuccess) return cuda_fail(ctx, st, "copying from the GPU");
     return check_fault(ctx);
 }
 
 tl_memory gpu_memory(const tl_ctx *ctx)
 {
-    gpu     *c = gpu_of(ctx);
+    gpu      *c = gpu_of(ctx);
     tl_memory info = {0};
     uint64_t used = 0, high = 0, reserved = 0, graphs = 0, graphs_high = 0;
     if (c->capture) return c->before;
@@ -129,8 +128,8 @@ tl_memory gpu_memory(const tl_ctx *ctx)
     (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemCurrent, &used);
     (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemHigh, &high);
     (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved);
-    info.live = (size_t)(used + graphs); /* of graphs also what they use in between */
-    info.peak = (size_t)(high + graphs_high); /* at most, for they need not be at one time */
+    info.live = (size_t)(used + graphs); /* with memory that graphs use internally */
+    info.peak = (size_t)(high + graphs_high); /* an upper bound: the two peaks may differ in time */
     info.cached = (size_t)(reserved - used);
     return info;
 }

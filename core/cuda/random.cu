@@ -1,5 +1,6 @@
-/* random.cu - numbers from the same blocks as random.c's, so that a mask is the same on a card:
-** word e % 4 of block e / 4 of the stream is element e's. One thread makes a block. */
+/* random.cu - draws random numbers from the same Philox blocks as random.c, so that a dropout mask
+** does not depend on the device: element e is word e % 4 of block e / 4 of the stream. A thread
+** computes a block. */
 #include "cuda/cuda.cuh"
 
 #ifdef __CUDACC__
@@ -16,7 +17,7 @@ static __device__ void draw(uint64_t key, uint64_t block, uint32_t w[4])
     philox_block(key, w);
 }
 
-/* From where a kernel draws: offset, in a graph so many blocks further on (gpu_graph_shift). */
+/* The first block of a kernel; each launch of a graph shifts it (gpu_graph_shift). */
 static __device__ uint64_t start_of(uint64_t offset, const uint64_t *shift)
 {
     return shift ? offset + *shift : offset;
@@ -35,7 +36,7 @@ static __global__ void uniform_blocks(uint64_t key, uint64_t offset, const uint6
     }
 }
 
-/* Box and Muller: two uniform words give two independent normal numbers. */
+/* The Box-Muller transform turns two uniform words into two independent normal numbers. */
 static __global__ void normal_blocks(uint64_t key, uint64_t offset, const uint64_t *shift,
                                      float mean, float deviation, float *y, int64_t n)
 {

@@ -1,4 +1,4 @@
-/* tno.cu - the operator tno on a GPU: finding the form of a backend, and what forms ask for. */
+/* tno.cu - finds the CUDA form of a backend and implements the functions that forms use. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +58,7 @@ tl_status gpu_clear(tl_ctx *ctx, void *p, size_t bytes)
     return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "clearing memory");
 }
 
-/* ---- The operator: tno.c's, which only hands pointers on ------------------------------------- */
+/* ---- The operator: the kernels of tno.c only pass pointers on -------------------------------- */
 
 const tl_kernel_row gpu_tno[] = {{TL_OP_tno, tl_tno_kernel},
                                  {TL_OP_tno_grad, tl_tno_grad_kernel},

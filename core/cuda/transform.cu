@@ -1,4 +1,4 @@
-/* transform.cu - Fourier transforms by cuFFT. */
+/* transform.cu - computes Fourier transforms by cuFFT. */
 #include <stdlib.h>
 
 #include "cuda/cuda.cuh"
@@ -7,12 +7,12 @@ extern "C" {
 #include "ops/arguments.h"
 }
 
-#define KEPT 64 /* plans; the oldest goes when one more is needed, unless a graph has it */
+#define CACHED 64 /* plans; the oldest that no graph uses makes way for a new one */
 
-typedef struct spectra { /* a plan for batch transforms of contiguous lines of length n */
+typedef struct spectra { /* a cached plan for `batch` transforms of contiguous vectors */
     tl_transform_kind kind;
     int n, batch;
-    int in_graph; /* of some graph, so it stays */
+    int in_graph; /* a graph uses it, so that it must stay */
     cufftHandle plan;
     struct spectra *next;
 } spectra;
@@ -44,7 +44,7 @@ static tl_status transform_gpu_make(tl_ctx *ctx, tl_transform_kind kind, int n, 
     spectra  *s = (spectra *)malloc(sizeof *s);
     if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     cufftResult st = cufftPlanMany(&s->plan, 1, &n, NULL, 1, 0, NULL, 1, 0, type, batch);
-    if (st == CUFFT_ALLOC_FAILED) { /* what is kept for reuse is not cuFFT's to take */
+    if (st == CUFFT_ALLOC_FAILED) { /* cuFFT cannot use the memory that our pool caches */
         ctx->engine->trim(ctx);
         st = cufftPlanMany(&s->plan, 1, &n, NULL, 1, 0, NULL, 1, 0, type, batch);
     }
@@ -66,7 +66,7 @@ static tl_status transform_gpu_make(tl_ctx *ctx, tl_transform_kind kind, int n, 
     return TL_OK;
 }
 
-/* The plan, moved to the front of the list. */
+/* Finds or makes the plan, and moves it to the front of the list, which is in order of use. */
 static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, int batch,
                                     spectra **out)
 {
@@ -82,8 +82,8 @@ static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, 
         *at = s->next;
     } else {
         if (c->capture)
-            return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met a transform of a new size");
-        if (count >= KEPT && oldest) drop(oldest);
+            return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met a Fourier transform of a new size");
+        if (count >= CACHED && oldest) drop(oldest);
         tl_status st = transform_gpu_make(ctx, kind, n, batch, &s);
         if (st != TL_OK) return st;
     }
@@ -116,12 +116,13 @@ tl_status gpu_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch,
 
 /* ---- The operator ---------------------------------------------------------------------------- */
 
-typedef struct middle { /* bins 0 < 2k < n of a half spectrum are multiplied by f */
-    int64_t n; /* 0: none */
+typedef struct middle { /* multiplies the bins 0 < 2k < n of a half spectrum by f */
+    int64_t n; /* 0 to leave them */
     float   f;
 } middle;
 
-/* [outer, size, inner, width] -> [outer, inner, size, width], times scale; and the way back. */
+/* Copies [outer,size,inner,width] to contiguous vectors [outer,inner,size,width]; from_lines copies
+** back, times scale. */
 static __global__ void to_lines(const float *x, float *lines, int64_t size, int64_t inner,
                                 int width, middle m, int64_t total)
 {
