@@ -30,7 +30,7 @@ static __global__ void multiply(float2 *z, const float2 *x, const float2 *t, flo
 
 /* ---- Scratch buffers ------------------------------------------------------------------------- */
 
-static void give_back(const gpu_convolution *s, const tl_tno_args *a, const gpu_buffers *m)
+static void convolve_release(const gpu_convolution *s, const tl_tno_args *a, const gpu_buffers *m)
 {
     gpu_free(s->ctx, m->lines);
     gpu_free(s->ctx, m->x);
@@ -39,8 +39,8 @@ static void give_back(const gpu_convolution *s, const tl_tno_args *a, const gpu_
     if (!a->kept) gpu_free(s->ctx, m->t);
 }
 
-static tl_status reserve(const gpu_convolution *s, const tl_tno_args *a, int backward,
-                         gpu_buffers *m)
+static tl_status convolve_reserve(const gpu_convolution *s, const tl_tno_args *a, int backward,
+                                  gpu_buffers *m)
 {
     int64_t line = s->d * s->size * 4, spectrum = s->d * s->bins * 8;
     *m = gpu_buffers();
@@ -52,7 +52,7 @@ static tl_status reserve(const gpu_convolution *s, const tl_tno_args *a, int bac
     if (st == TL_OK && backward)
         st = gpu_alloc(s->ctx, (size_t)(m->b * spectrum), (void **)&m->dy);
     if (st == TL_OK && backward) st = gpu_alloc(s->ctx, (size_t)spectrum, (void **)&m->sum);
-    if (st != TL_OK) give_back(s, a, m);
+    if (st != TL_OK) convolve_release(s, a, m);
     return st;
 }
 
@@ -86,7 +86,7 @@ tl_status gpu_convolve(const gpu_convolution *s, const tl_tno_args *a)
     gpu_buffers m;
     int64_t   row = s->n * s->d, period = s->d * s->bins;
     if (a->b == 0 && (!a->kept || a->known)) return TL_OK;
-    tl_status st = reserve(s, a, 0, &m);
+    tl_status st = convolve_reserve(s, a, 0, &m);
     if (st != TL_OK) return st;
     if (!a->known) st = s->spectra(s, &m, a->coef);
     for (int64_t at = 0; at < a->b && st == TL_OK; at += m.b) {
@@ -97,7 +97,7 @@ tl_status gpu_convolve(const gpu_convolution *s, const tl_tno_args *a)
         st = launched(ctx, "tno");
         if (st == TL_OK) st = back(s, &m, m.x, b, a->y + at * row);
     }
-    give_back(s, a, &m);
+    convolve_release(s, a, &m);
     return st;
 }
 
@@ -122,13 +122,13 @@ tl_status gpu_convolve_back(const gpu_convolution *s, const tl_tno_args *a)
     gpu_buffers m;
     if (!a->dx && !a->dcoef) return TL_OK;
     if (a->b == 0) return a->dcoef ? gpu_clear(s->ctx, a->dcoef, (size_t)s->coefs * 4) : TL_OK;
-    tl_status st = reserve(s, a, 1, &m);
+    tl_status st = convolve_reserve(s, a, 1, &m);
     if (st != TL_OK) return st;
     if (a->dx && !a->known) st = s->spectra(s, &m, a->coef);
     for (int64_t at = 0; at < a->b && st == TL_OK; at += m.b)
         st = adjoints(s, &m, a, at, clamp(m.b, 1, a->b - at));
     if (st == TL_OK && a->dcoef) st = s->gradients(s, &m, a->dcoef);
-    give_back(s, a, &m);
+    convolve_release(s, a, &m);
     return st;
 }
 

@@ -38,7 +38,7 @@ static fftwf_plan fft_make(const request *r, unsigned flags)
 
 /* Writes text to a new file and renames that to path, so that readers never see a part of it.
 ** Returns 1 on success. */
-static int replace(const char *path, const char *text)
+static int wisdom_replace(const char *path, const char *text)
 {
     char   temporary[PATH + 32];
     size_t left = strlen(text);
@@ -59,16 +59,16 @@ static int replace(const char *path, const char *text)
     return 0;
 }
 
-static int save(const char *path)
+static int wisdom_save(const char *path)
 {
     char *text = fftwf_export_wisdom_to_string();
-    int   saved = text && replace(path, text);
+    int   saved = text && wisdom_replace(path, text);
     free(text);
     return saved;
 }
 
 /* The plan that the file at path describes, or NULL. */
-static fftwf_plan recall(const request *r, const char *path)
+static fftwf_plan wisdom_find(const request *r, const char *path)
 {
     fftwf_forget_wisdom();
     if (!fftwf_import_wisdom_from_filename(path)) return NULL;
@@ -91,10 +91,10 @@ static fftwf_plan measured(const request *r, const char *folder)
         (void)close(lock);
         return NULL;
     }
-    fftwf_plan plan = recall(r, path);
+    fftwf_plan plan = wisdom_find(r, path);
     if (!plan) {
         fftwf_plan trial = fft_make(r, FFTW_MEASURE);
-        if (trial && save(path)) plan = recall(r, path);
+        if (trial && wisdom_save(path)) plan = wisdom_find(r, path);
         if (trial) fftwf_destroy_plan(trial);
     }
     (void)close(lock);

@@ -46,7 +46,7 @@ static __global__ void add_diagonals(plan s, int64_t first, int64_t rows, const 
 
 /* ---- Scratch buffers ------------------------------------------------------------------------- */
 
-static void give_back(const plan *s, const buffers *m)
+static void matrix_gpu_free(const plan *s, const buffers *m)
 {
     gpu_free(s->ctx, m->t);
     gpu_free(s->ctx, m->dt);
@@ -56,7 +56,7 @@ static void give_back(const plan *s, const buffers *m)
     gpu_free(s->ctx, m->y);
 }
 
-static tl_status reserve(const plan *s, int64_t b, int backward, buffers *m)
+static tl_status matrix_gpu_reserve(const plan *s, int64_t b, int backward, buffers *m)
 {
     *m = buffers();
     m->rows = clamp(BUDGET / (s->n * 4), 1, s->n);
@@ -70,7 +70,7 @@ static tl_status reserve(const plan *s, int64_t b, int backward, buffers *m)
     if (st == TL_OK) st = gpu_alloc(s->ctx, lines * (size_t)s->n, (void **)&m->x);
     if (st == TL_OK && backward) st = gpu_alloc(s->ctx, lines * (size_t)s->n, (void **)&m->dx);
     if (st == TL_OK) st = gpu_alloc(s->ctx, lines * (size_t)m->rows, (void **)&m->y);
-    if (st != TL_OK) give_back(s, m);
+    if (st != TL_OK) matrix_gpu_free(s, m);
     return st;
 }
 
@@ -94,15 +94,15 @@ static tl_status make_block(const plan *s, const buffers *m, const part *p)
     return launched(ctx, "tno");
 }
 
-static tl_status load(const plan *s, const part *p, const float *x, int64_t i, int64_t rows,
-                      float *lines)
+static tl_status matrix_gpu_load(const plan *s, const part *p, const float *x, int64_t i,
+                                 int64_t rows, float *lines)
 {
     gpu_sheet sheet = sheet_of(s, p->b, rows, p->channels);
     return gpu_to_lines(s->ctx, &sheet, x + (p->at * s->n + i) * s->d + p->first, lines);
 }
 
-static tl_status store(const plan *s, const part *p, const float *lines, int64_t i, int64_t rows,
-                       float *y)
+static tl_status matrix_gpu_store(const plan *s, const part *p, const float *lines, int64_t i,
+                                  int64_t rows, float *y)
 {
     gpu_sheet sheet = sheet_of(s, p->b, rows, p->channels);
     return gpu_from_lines(s->ctx, &sheet, 1, lines, y + (p->at * s->n + i) * s->d + p->first);
@@ -118,13 +118,13 @@ static gpu_sheet coef_sheet(const plan *s, const part *p)
 
 static tl_status forward_part(const plan *s, const buffers *m, const tl_tno_args *a, part *p)
 {
-    tl_status st = load(s, p, a->x, 0, s->n, m->x);
+    tl_status st = matrix_gpu_load(s, p, a->x, 0, s->n, m->x);
     for (p->i = 0; p->i < s->n && st == TL_OK; p->i += m->rows) {
         p->rows = clamp(m->rows, 1, s->n - p->i);
         st = make_block(s, m, p);
         if (st == TL_OK)
             st = gpu_gemm(s->ctx, 0, 1, p->b, p->rows, s->n, m->x, m->block, 0, m->y, p->channels);
-        if (st == TL_OK) st = store(s, p, m->y, p->i, p->rows, a->y);
+        if (st == TL_OK) st = matrix_gpu_store(s, p, m->y, p->i, p->rows, a->y);
     }
     return st;
 }
@@ -142,23 +142,23 @@ static tl_status coef_gradient(const plan *s, const buffers *m, const part *p)
 
 static tl_status backward_part(const plan *s, const buffers *m, const tl_tno_args *a, part *p)
 {
-    tl_status st = a->dcoef ? load(s, p, a->x, 0, s->n, m->x) : TL_OK;
+    tl_status st = a->dcoef ? matrix_gpu_load(s, p, a->x, 0, s->n, m->x) : TL_OK;
     for (p->i = 0; p->i < s->n && st == TL_OK; p->i += m->rows) {
         p->rows = clamp(m->rows, 1, s->n - p->i);
-        st = load(s, p, a->dy, p->i, p->rows, m->y);
+        st = matrix_gpu_load(s, p, a->dy, p->i, p->rows, m->y);
         if (st == TL_OK && a->dx) st = make_block(s, m, p);
         if (st == TL_OK && a->dx)
             st = gpu_gemm(s->ctx, 0, 0, p->b, s->n, p->rows, m->y, m->block,
                           p->i > 0 ? 1.0f : 0.0f, m->dx, p->channels);
         if (st == TL_OK && a->dcoef) st = coef_gradient(s, m, p);
     }
-    return st == TL_OK && a->dx ? store(s, p, m->dx, 0, s->n, a->dx) : st;
+    return st == TL_OK && a->dx ? matrix_gpu_store(s, p, m->dx, 0, s->n, a->dx) : st;
 }
 
 static tl_status matrix_gpu_run(const plan *s, const tl_tno_args *a, int backward)
 {
     buffers   m;
-    tl_status st = reserve(s, a->b, backward, &m);
+    tl_status st = matrix_gpu_reserve(s, a->b, backward, &m);
     if (st != TL_OK) return st;
     for (part p = {}; p.first < s->d && st == TL_OK; p.first += m.channels) {
         p.channels = clamp(m.channels, 1, s->d - p.first);
@@ -171,7 +171,7 @@ static tl_status matrix_gpu_run(const plan *s, const tl_tno_args *a, int backwar
         if (st == TL_OK && backward && a->dcoef)
             st = gpu_from_lines(s->ctx, &coefs, 1, m.dt, a->dcoef + p.first);
     }
-    give_back(s, &m);
+    matrix_gpu_free(s, &m);
     return st;
 }
 

@@ -305,7 +305,7 @@ static void below(const task *w, int level, int64_t node, int64_t at)
 
 /* ---- The kernel ------------------------------------------------------------------------------ */
 
-static void run(const rac_split *s, product kind, float *z, const float *t)
+static void rac_run(const rac_split *s, product kind, float *z, const float *t)
 {
     below(&(task){.s = s, .kind = kind, .z = z, .x = z, .sum = z, .t = t ? t : z}, 0, 0, 0);
 }
@@ -313,12 +313,12 @@ static void run(const rac_split *s, product kind, float *z, const float *t)
 static void analyse(const rac_split *s, rac_rows re, rac_rows im, float *block)
 {
     split_root(FOLD, s, re, im, block);
-    run(s, SPLIT, block, NULL);
+    rac_run(s, SPLIT, block, NULL);
 }
 
 static void synthesise(const rac_split *s, float *block, rac_rows re, rac_rows im)
 {
-    run(s, MERGE, block, NULL);
+    rac_run(s, MERGE, block, NULL);
     merge_root(FOLD, s, block, re, im);
 }
 
@@ -326,7 +326,7 @@ static void apply(const rac_split *s, int conjugate, const float *spectrum, rac_
                   rac_rows next, rac_rows y, rac_rows carry, float *block)
 {
     split_root(CARRY, s, x, next, block);
-    run(s, conjugate ? CONJUGATE : MULTIPLY, block, spectrum);
+    rac_run(s, conjugate ? CONJUGATE : MULTIPLY, block, spectrum);
     merge_root(CARRY, s, block, y, carry);
 }
 
@@ -347,7 +347,7 @@ static void apply_complex(const rac_split *s, int conjugate, const float *spectr
                           float *const x[2], float *const y[2], float *block)
 {
     split_root(FOLD, s, contiguous(x[0]), contiguous(x[1]), block);
-    run(s, conjugate ? CONJUGATE : MULTIPLY, block, spectrum);
+    rac_run(s, conjugate ? CONJUGATE : MULTIPLY, block, spectrum);
     merge_root(FOLD, s, block, contiguous(y[0]), contiguous(y[1]));
 }
 

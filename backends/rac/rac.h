@@ -18,7 +18,7 @@
 ** whose factors X - z have numbers as residues; there products are elementwise. A merge is the
 ** inverse of a split: a[k + s q] = conj(r)^s / R times the sum over j of a_j[k] u^(-j s).
 **
-** Both directions use the nodes in the same order, so that no bit reversal is needed, and a pass
+** Splits and merges both work on the nodes in place, so that no bit reversal is needed, and a pass
 ** needs no more of a node than the R - 1 powers of r, its twiddle factors. They contain the twist
 ** by (4N)th roots of unity that turns a transform for X^N = 1 into one for X^N = i, at no cost.
 **

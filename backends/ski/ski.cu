@@ -39,7 +39,7 @@ static void ski_gpu_release(void *state)
     gpu_plan_free(s);
 }
 
-static tl_status upload(tl_ctx *ctx, const void *from, size_t bytes, void **out)
+static tl_status ski_gpu_upload(tl_ctx *ctx, const void *from, size_t bytes, void **out)
 {
     tl_status st = gpu_alloc(ctx, bytes, out);
     return st == TL_OK ? ctx->engine->upload(ctx, *out, from, bytes) : st;
@@ -47,8 +47,8 @@ static tl_status upload(tl_ctx *ctx, const void *from, size_t bytes, void **out)
 
 /* Computes the rows of W, reduced to at most r columns, since three inducing points use only three
 ** of four, and the starts of runs. */
-static void fill(const ski_mesh *m, const cpu::ski_grid *grid, int32_t *start, int32_t *first,
-                 float *weight)
+static void ski_gpu_fill(const ski_mesh *m, const cpu::ski_grid *grid, int32_t *start,
+                         int32_t *first, float *weight)
 {
     int     wide = cpu::ski_width(grid);
     int64_t a = 0;
@@ -71,13 +71,13 @@ static tl_status plan_mesh(plan *s, const cpu::ski_grid *grid)
     float    *weight = (float *)malloc((size_t)(m->n * wide) * sizeof *weight);
     tl_status st = TL_OK;
     if (start && first && weight)
-        fill(m, grid, start, first, weight);
+        ski_gpu_fill(m, grid, start, first, weight);
     else
         st = tl_fail(s->ctx, TL_ENOMEM, "out of memory");
-    if (st == TL_OK) st = upload(s->ctx, start, (size_t)m->n * 4, (void **)&m->start);
-    if (st == TL_OK) st = upload(s->ctx, first, (size_t)(m->r + 1) * 4, (void **)&m->first);
+    if (st == TL_OK) st = ski_gpu_upload(s->ctx, start, (size_t)m->n * 4, (void **)&m->start);
+    if (st == TL_OK) st = ski_gpu_upload(s->ctx, first, (size_t)(m->r + 1) * 4, (void **)&m->first);
     if (st == TL_OK)
-        st = upload(s->ctx, weight, (size_t)(m->n * m->width) * 4, (void **)&m->weight);
+        st = ski_gpu_upload(s->ctx, weight, (size_t)(m->n * m->width) * 4, (void **)&m->weight);
     free(start);
     free(first);
     free(weight);
@@ -99,7 +99,7 @@ static tl_status read_options(const tl_host *h, const tl_tno_problem *p, ski_opt
     return st;
 }
 
-static tl_status describe(plan *s, const tl_tno_problem *p, const ski_options *o)
+static tl_status ski_gpu_describe(plan *s, const tl_tno_problem *p, const ski_options *o)
 {
     s->causal = p->causal;
     s->taps = strcmp(o->parts.s, "low-rank") == 0 ? 0 : o->taps.i;
@@ -129,7 +129,7 @@ static tl_status ski_gpu_make(const tl_host *h, const tl_tno_problem *p, void **
     if (!s) return TL_ENOMEM;
     s->ctx = gpu_ctx(h);
     s->points = points;
-    st = describe(s, p, &o);
+    st = ski_gpu_describe(s, p, &o);
     if (st == TL_OK)
         *out_plan = s;
     else
@@ -184,7 +184,7 @@ static void take_parts(const plan *s, int64_t b, float **next, ski_parts *to)
     to->all = ski_gpu_take(next, each);
 }
 
-static tl_status reserve(const plan *s, int64_t b, int backward, buffers *m)
+static tl_status ski_gpu_reserve(const plan *s, int64_t b, int backward, buffers *m)
 {
     int64_t each = b * s->mesh.r * s->mesh.d, kernel = s->mean ? s->lags * s->mesh.d : 0;
     int     used = s->causal ? s->mesh.width : 1, arrays = s->mesh.width + 1;
@@ -297,7 +297,7 @@ static tl_status ski_gpu_forward(void *state, const tl_tno_args *a)
     buffers     m;
     if (a->b == 0) return TL_OK;
     if (!s->low) return gpu_band_apply(s->ctx, &taps, 0, a->b, a->params[0], a->x, NULL, a->y);
-    tl_status st = reserve(s, a->b, 0, &m);
+    tl_status st = ski_gpu_reserve(s, a->b, 0, &m);
     if (st != TL_OK) return st;
     st = forward_low(s, &m, a);
     gpu_free(s->ctx, m.block);
@@ -350,7 +350,7 @@ static tl_status ski_gpu_backward(void *state, const tl_tno_args *a)
     if (st != TL_OK || (!a->dx && !a->dcoef)) return st;
     if (!s->low || a->b == 0) return backward_taps(s, a);
     buffers m;
-    st = reserve(s, a->b, 1, &m);
+    st = ski_gpu_reserve(s, a->b, 1, &m);
     if (st != TL_OK) return st;
     st = backward_low(s, &m, a);
     gpu_free(s->ctx, m.block);

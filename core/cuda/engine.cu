@@ -46,7 +46,7 @@ static tl_status open_blas(tl_ctx *ctx, gpu *c)
     return st == CUBLAS_STATUS_SUCCESS ? TL_OK : blas_fail(ctx, st, "opening the GPU");
 }
 
-static void shut(gpu *c)
+static void gpu_shut(gpu *c)
 {
     if (c->blas) (void)cublasDestroy(c->blas);
     if (c->workspace) (void)cudaFree(c->workspace);
@@ -76,7 +76,7 @@ static void describe(const cudaDeviceProp *p, char *about, size_t size)
 }
 
 /* Reports why CUDA finds no GPU. */
-static tl_status no_gpu(tl_ctx *ctx, cudaError_t st)
+static tl_status gpu_missing(tl_ctx *ctx, cudaError_t st)
 {
     int driver = 0, runtime = 0;
     (void)cudaGetLastError();
@@ -91,12 +91,12 @@ static tl_status no_gpu(tl_ctx *ctx, cudaError_t st)
 }
 
 /* Asks only what creates no CUDA context, which would occupy memory of the GPU. */
-static tl_status look(tl_ctx *ctx, int number, int *out_gpus, char *about, size_t size)
+static tl_status gpu_look(tl_ctx *ctx, int number, int *out_gpus, char *about, size_t size)
 {
     int            count = 0;
     cudaDeviceProp p;
     cudaError_t    st = cudaGetDeviceCount(&count);
-    if (st != cudaSuccess) return no_gpu(ctx, st);
+    if (st != cudaSuccess) return gpu_missing(ctx, st);
     if (number >= count)
         return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': there %s %d GPU%s, numbered from 0",
                        number, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
@@ -108,36 +108,36 @@ static tl_status look(tl_ctx *ctx, int number, int *out_gpus, char *about, size_
     return TL_OK;
 }
 
-static tl_status open_gpu(tl_ctx *ctx, int number, void **out_state)
+static tl_status gpu_open(tl_ctx *ctx, int number, void **out_state)
 {
     int  count = 0;
     gpu *c = (gpu *)calloc(1, sizeof *c);
     if (!c) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     c->number = number;
-    tl_status st = look(ctx, number, &count, c->about, sizeof c->about);
+    tl_status st = gpu_look(ctx, number, &count, c->about, sizeof c->about);
     if (st == TL_OK && cudaSetDevice(number) != cudaSuccess)
         st = cuda_fail(ctx, cudaGetLastError(), "opening the GPU");
     if (st == TL_OK) st = open_pool(ctx, c);
     if (st == TL_OK) st = open_slots(ctx, c);
     if (st == TL_OK) st = open_blas(ctx, c);
     if (st != TL_OK) {
-        shut(c);
+        gpu_shut(c);
         return st;
     }
     *out_state = c;
     return TL_OK;
 }
 
-static void close_gpu(tl_ctx *ctx)
+static void gpu_close(tl_ctx *ctx)
 {
     gpu *c = gpu_of(ctx);
     (void)cudaStreamSynchronize(c->stream);
     gpu_graphs_close(ctx);
     gpu_spectra_close(ctx);
-    shut(c);
+    gpu_shut(c);
 }
 
-static const char *about(tl_ctx *ctx) { return gpu_of(ctx)->about; }
+static const char *gpu_about(tl_ctx *ctx) { return gpu_of(ctx)->about; }
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
@@ -149,8 +149,8 @@ static const tl_kernel_row *const tables[] = {
 };
 
 extern "C" TL_EXPORT const tl_engine tl_engine_entry = {
-    TL_ENGINE_ABI, "cuda", look, open_gpu, close_gpu, gpu_alloc, gpu_free,
-    gpu_upload, gpu_download, gpu_memory, gpu_reset_peak, gpu_trim, about,
+    TL_ENGINE_ABI, "cuda", gpu_look, gpu_open, gpu_close, gpu_alloc, gpu_free,
+    gpu_upload, gpu_download, gpu_memory, gpu_reset_peak, gpu_trim, gpu_about,
     tables, sizeof tables / sizeof *tables,
     1u << TL_FLOAT32 | 1u << TL_BF16 | 1u << TL_TF32, gpu_backend,
     gpu_graph_begin, gpu_graph_end, gpu_graph_run, gpu_graph_free,

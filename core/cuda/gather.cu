@@ -79,7 +79,7 @@ static __global__ void count_digits(const uint32_t *keys, int64_t n, int shift, 
     counts[blockIdx.x * TILE + me] = count;
 }
 
-/* Runs as one block and replaces each count by the place where its digit begins in its part. */
+/* Runs as one block: each count becomes the place where that digit of that part begins. */
 static __global__ void place_digits(int32_t *counts, int parts)
 {
     __shared__ int32_t totals[TILE];

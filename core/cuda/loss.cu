@@ -116,8 +116,6 @@ static tl_status projected(tl_ctx *ctx, const loss *j)
     return st;
 }
 
-static float *maybe(const tl_tensor *t) { return t ? F32(t) : NULL; }
-
 static tl_status clear(tl_tensor *t) { return t ? tl_tensor_fill(t, 0) : TL_OK; }
 
 /* Handles a batch without rows. */
@@ -139,15 +137,15 @@ static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
     tl_status st = gpu_alloc(ctx, (size_t)(j.rows + 1) * 4, (void **)&scratch);
     if (st != TL_OK) return st;
     j.x = F32(in[LOSS_X]);
-    j.w = maybe(in[LOSS_W]);
-    j.bias = maybe(in[LOSS_BIAS]);
+    j.w = tl_f32_or_null(in[LOSS_W]);
+    j.bias = tl_f32_or_null(in[LOSS_BIAS]);
     j.targets = I32(in[LOSS_TARGETS]);
     j.d = tl_cols(in[LOSS_X]);
     j.v = j.w ? in[LOSS_W]->dims[0] : j.d;
     j.ignore = (int32_t)a->i[0];
-    j.dx = maybe(out[LOSS_DX]);
-    j.dw = maybe(out[LOSS_DW]);
-    j.dbias = maybe(out[LOSS_DBIAS]);
+    j.dx = tl_f32_or_null(out[LOSS_DX]);
+    j.dw = tl_f32_or_null(out[LOSS_DW]);
+    j.dbias = tl_f32_or_null(out[LOSS_DBIAS]);
     j.losses = scratch + 1;
     j.scale = scratch;
     j.fault = gpu_of(ctx)->fault;

@@ -215,7 +215,7 @@ static tl_status mlp_gpu_forward(tl_ctx *ctx, const tl_args *args)
     return st;
 }
 
-/* Gradients of a map, a being its input. */
+/* The gradients of a linear layer's parameters; a is its input. */
 static tl_status map_sums(tl_ctx *ctx, const mlp *j, int l, const float *dy, const float *a)
 {
     const mlp_layer *p = &j->layers[l];
@@ -228,12 +228,12 @@ static tl_status map_sums(tl_ctx *ctx, const mlp *j, int l, const float *dy, con
     return st;
 }
 
-typedef struct room {
-    float *a, *du, *stats, *da[2]; /* [rows,width], [rows,2] */
-} room;
+typedef struct buffers { /* scratch: [rows,width], but stats [rows,2] */
+    float *a, *du, *stats, *da[2];
+} buffers;
 
-static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const room *m, const float *dy,
-                                float *da)
+static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const buffers *m,
+                                const float *dy, float *da)
 {
     const mlp_layer *p = &j->layers[l];
     const float     *x = j->states + j->rows * j->layers[l - 1].before;
@@ -262,7 +262,7 @@ static tl_status mlp_gpu_backward(tl_ctx *ctx, const tl_args *args)
     const float     *dy = j->dy;
     tl_status        st = gpu_alloc(ctx, (size_t)(4 * each + 2 * j->rows) * 4, (void **)&block);
     if (st != TL_OK) return st;
-    room m = {block, block + each, block + 4 * each, {block + 2 * each, block + 3 * each}};
+    buffers m = {block, block + each, block + 4 * each, {block + 2 * each, block + 3 * each}};
     for (int l = j->count - 1; l > 0 && st == TL_OK; l--) {
         st = backward_layer(ctx, j, l, &m, dy, m.da[l % 2]);
         dy = m.da[l % 2];

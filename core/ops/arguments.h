@@ -5,6 +5,9 @@
 
 #include "engine/launch.h"
 
+/* The data of an optional argument. */
+static inline float *tl_f32_or_null(const tl_tensor *t) { return t ? F32(t) : NULL; }
+
 /* ---- Row norms ------------------------------------------------------------------------------- */
 
 typedef enum norm_kind { LAYER, RMS, SIMPLE, SCALE } norm_kind; /* tl_args.i[0] */

@@ -104,8 +104,6 @@ static void batch_grad_columns(void *user, int64_t begin, int64_t end, int threa
     }
 }
 
-static float *batch_norm_maybe(const tl_tensor *t) { return t ? F32(t) : NULL; }
-
 /* in: x, weight or NULL, bias or NULL   out: y, statistics [2,d] (mean and s), running mean,
 ** running variance   i: training   f: momentum, eps */
 tl_batch_norm_job tl_batch_norm_job_of(const tl_args *a)
@@ -114,7 +112,7 @@ tl_batch_norm_job tl_batch_norm_job_of(const tl_args *a)
     return (tl_batch_norm_job){
         .rows = tl_rows(in[0]), .cols = tl_cols(in[0]), .training = a->i[0] != 0,
         .momentum = a->f[0], .eps = a->f[1], .x = F32(in[0]), .y = F32(out[0]),
-        .weight = batch_norm_maybe(in[1]), .bias = batch_norm_maybe(in[2]), .mean = F32(out[1]),
+        .weight = tl_f32_or_null(in[1]), .bias = tl_f32_or_null(in[2]), .mean = F32(out[1]),
         .s = F32(out[1]) + tl_cols(in[0]), .running_mean = F32(out[2]),
         .running_var = F32(out[3])};
 }
@@ -125,9 +123,9 @@ tl_batch_norm_job tl_batch_norm_grad_job_of(const tl_args *a)
     tl_tensor *const *in = a->in, *const *out = a->out;
     return (tl_batch_norm_job){
         .rows = tl_rows(in[0]), .cols = tl_cols(in[0]), .training = a->i[0] != 0,
-        .x = F32(in[0]), .dy = F32(in[2]), .weight = batch_norm_maybe(in[1]), .mean = F32(in[3]),
-        .s = F32(in[3]) + tl_cols(in[0]), .y = batch_norm_maybe(out[0]),
-        .dweight = batch_norm_maybe(out[1]), .dbias = batch_norm_maybe(out[2])};
+        .x = F32(in[0]), .dy = F32(in[2]), .weight = tl_f32_or_null(in[1]), .mean = F32(in[3]),
+        .s = F32(in[3]) + tl_cols(in[0]), .y = tl_f32_or_null(out[0]),
+        .dweight = tl_f32_or_null(out[1]), .dbias = tl_f32_or_null(out[2])};
 }
 
 static tl_status batch_norm_kernel(tl_ctx *ctx, const tl_args *a)

@@ -158,7 +158,7 @@ tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin, tl_te
 {
     tl_ctx *ctx = x->ctx;
     if (x->type != TL_F32 || taps->type != TL_F32)
-        return tl_fail(ctx, TL_ETYPE, "depthwise_conv: int32 given");
+        return tl_fail(ctx, TL_ETYPE, "depthwise_conv: x or taps is int32");
     if (x->ndim != 3 || taps->ndim != 2 || taps->dims[1] != x->dims[2])
         return tl_fail(ctx, TL_ESHAPE, "depthwise_conv: x is %s, taps are %s", SHAPE(x),
                        SHAPE(taps));

@@ -228,7 +228,8 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *x, tl_tensor *b, tl_tensor **ou
 {
     tl_ctx *ctx = x->ctx;
     if (!tl_unary_name(kind)) return tl_fail(ctx, TL_EINVAL, "gate: no function %d", (int)kind);
-    if (x->type != TL_F32 || b->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "gate: int32 given");
+    if (x->type != TL_F32 || b->type != TL_F32)
+        return tl_fail(ctx, TL_ETYPE, "gate: a or b is int32");
     if (!tl_same_shape(x, b))
         return tl_fail(ctx, TL_ESHAPE, "gate: a is %s, b is %s", SHAPE(x), SHAPE(b));
     tl_args   a = {.in = {x, b}, .i = {kind}};

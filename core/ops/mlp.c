@@ -129,7 +129,7 @@ const tl_kernel_row tl_cpu_mlp[] = {
 
 /* Moves the operands to the context's device and reads their addresses, which may have changed
 ** since the forward pass. */
-static tl_status bind(tl_ctx *ctx, mlp *j, tl_tensor *const *list)
+static tl_status mlp_bind(tl_ctx *ctx, mlp *j, tl_tensor *const *list)
 {
     for (int i = 0; i < FIRST + j->count * MLP_PARAMS; i++) {
         tl_status st = list[i] ? tl_place(list[i], ctx->device) : TL_OK;
@@ -163,7 +163,7 @@ static tl_status new_gradients(const tl_node *node, tl_tensor **grads)
 }
 
 /* Without rows all gradients are 0. */
-static tl_status clear(tl_tensor *const *grads, int count)
+static tl_status mlp_clear(tl_tensor *const *grads, int count)
 {
     tl_status st = TL_OK;
     for (int i = 0; i < count && st == TL_OK; i++)
@@ -171,20 +171,20 @@ static tl_status clear(tl_tensor *const *grads, int count)
     return st;
 }
 
-static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+static tl_status mlp_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     mlp        *j = node->saved.p;
     tl_tensor **grads = calloc(2 * (size_t)node->count, sizeof *grads), **list;
     if (!grads) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     list = grads + node->count;
     for (int i = 0; i < node->count; i++) list[i] = node->list[i].t;
-    tl_status st = bind(ctx, j, list);
+    tl_status st = mlp_bind(ctx, j, list);
     if (st == TL_OK) st = tl_place(dy, ctx->device);
     if (st == TL_OK) st = new_gradients(node, grads);
     tl_args a = {.in = {dy, list[STATES]}, .out = {grads[X]}, .p = j};
     j->dy = F32(dy);
     if (st == TL_OK)
-        st = j->rows ? tl_launch(ctx, TL_OP_mlp_grad, &a) : clear(grads, node->count);
+        st = j->rows ? tl_launch(ctx, TL_OP_mlp_grad, &a) : mlp_clear(grads, node->count);
     for (int i = 0; i < node->count; i++) {
         if (!grads[i]) continue;
         if (st == TL_OK)
@@ -256,7 +256,7 @@ static tl_status mlp_check(const tl_tensor *x, const tl_mlp_layer *layers, int c
 
 /* Allocates the network in one block, together with the zeros and ones that stand for parameters
 ** that are not given; the caller releases it with free. The parameters are listed in `list`. */
-static mlp *network(tl_ctx *ctx, const tl_mlp_layer *layers, int count, tl_tensor **list)
+static mlp *mlp_new(tl_ctx *ctx, const tl_mlp_layer *layers, int count, tl_tensor **list)
 {
     int64_t longest = 1, width = 1, held = 0;
     for (int l = 0; l < count; l++) {
@@ -291,7 +291,7 @@ static mlp *network(tl_ctx *ctx, const tl_mlp_layer *layers, int count, tl_tenso
 }
 
 /* Whether an input wants a gradient, so that the states must be saved. */
-static int recorded(const tl_ctx *ctx, tl_tensor *const *list, int count)
+static int mlp_recorded(const tl_ctx *ctx, tl_tensor *const *list, int count)
 {
     for (int i = 0; i < count; i++)
         if (tl_wants(ctx, list[i])) return 1;
@@ -305,16 +305,16 @@ static tl_status mlp_run(tl_ctx *ctx, mlp *j, tl_tensor **list, int count, tl_te
     j->rows = list[X]->dims[0];
     int64_t   held = j->rows * j->held, d = j->layers[j->count - 1].outputs;
     tl_status st = tl_new(ctx, TL_F32, 2, (int64_t[]){j->rows, d}, &y);
-    if (st == TL_OK && recorded(ctx, list, count))
+    if (st == TL_OK && mlp_recorded(ctx, list, count))
         st = tl_new(ctx, TL_F32, 1, &held, &list[STATES]);
-    if (st == TL_OK) st = bind(ctx, j, list);
+    if (st == TL_OK) st = mlp_bind(ctx, j, list);
     if (st == TL_OK && j->rows > 0) {
         tl_args a = {.in = {list[X]}, .out = {y, list[STATES]}, .p = j};
         j->y = F32(y);
         st = tl_launch(ctx, TL_OP_mlp, &a);
     }
     if (st == TL_OK)
-        st = tl_record_list(ctx, y, grad, list, count, &saved, free);
+        st = tl_record_list(ctx, y, mlp_grad, list, count, &saved, free);
     else
         free(j);
     tl_tensor_free(list[STATES]);
@@ -329,7 +329,7 @@ tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_k
     tl_status st = mlp_check(x, layers, count, act, residual, scale);
     if (st != TL_OK) return st;
     tl_tensor **list = calloc((size_t)listed, sizeof *list);
-    mlp        *j = list ? network(ctx, layers, count, list) : NULL;
+    mlp        *j = list ? mlp_new(ctx, layers, count, list) : NULL;
     if (j) {
         list[X] = x;
         list[SCALE] = scale;

@@ -222,7 +222,7 @@ static tl_status norm_check(const char *op, const tl_tensor *x, const tl_tensor 
 {
     tl_ctx *ctx = x->ctx;
     if (x->type != TL_F32 || (weight && weight->type != TL_F32) || (bias && bias->type != TL_F32))
-        return tl_fail(ctx, TL_ETYPE, "%s: int32 given", op);
+        return tl_fail(ctx, TL_ETYPE, "%s: x, weight or bias is int32", op);
     if (x->ndim < 1 || tl_cols(x) < 1)
         return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, not [..,d]", op, SHAPE(x));
     if (weight && (weight->len != size || weight->ndim > 1))

@@ -144,7 +144,8 @@ tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_te
     tl_args a = {.in = {x}, .i = {kind, axis}};
     int     ndim = reduced(x, axis, keep, dims);
     if (tl_split(x, axis).size == 0 && kind != TL_SUM)
-        return tl_fail(ctx, TL_ESHAPE, "%s: of no elements, x is %s", names[kind], SHAPE(x));
+        return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, the axis has no elements", names[kind],
+                       SHAPE(x));
     st = tl_new(ctx, TL_F32, ndim, dims, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce, &a);
     if (st == TL_OK) {
@@ -182,8 +183,8 @@ tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index)
 {
     if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "argmax: x is int32");
     if (x->ndim < 1 || tl_cols(x) < 1 || tl_cols(x) > INT32_MAX)
-        return tl_fail(x->ctx, TL_ESHAPE, "argmax: of none or too many elements, x is %s",
-                       SHAPE(x));
+        return tl_fail(x->ctx, TL_ESHAPE, "argmax: x is %s, the last axis has no elements or "
+                       "too many", SHAPE(x));
     tl_args   a = {.in = {x}};
     tl_status st = tl_new(x->ctx, TL_I32, x->ndim - 1, x->dims, &a.out[0]);
     if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_argmax, &a);

@@ -276,17 +276,15 @@ static tl_status count_rows(tl_ctx *ctx, const tl_tensor *targets, int32_t ignor
 
 static tl_status clear(tl_tensor *t) { return t ? tl_tensor_fill(t, 0) : TL_OK; }
 
-static float *loss_maybe(const tl_tensor *t) { return t ? F32(t) : NULL; }
-
 /* in, out: the places of arguments.h   i: ignore */
 static tl_status cross_entropy_kernel(tl_ctx *ctx, const tl_args *a)
 {
     tl_tensor *const *in = a->in, *const *out = a->out;
     int64_t  rows = in[LOSS_TARGETS]->len;
     loss_job j = {.x = F32(in[LOSS_X]), .targets = I32(in[LOSS_TARGETS]),
-                  .d = tl_cols(in[LOSS_X]), .w = loss_maybe(in[LOSS_W]),
-                  .bias = loss_maybe(in[LOSS_BIAS]), .dx = loss_maybe(out[LOSS_DX]),
-                  .dw = loss_maybe(out[LOSS_DW]), .dbias = loss_maybe(out[LOSS_DBIAS])};
+                  .d = tl_cols(in[LOSS_X]), .w = tl_f32_or_null(in[LOSS_W]),
+                  .bias = tl_f32_or_null(in[LOSS_BIAS]), .dx = tl_f32_or_null(out[LOSS_DX]),
+                  .dw = tl_f32_or_null(out[LOSS_DW]), .dbias = tl_f32_or_null(out[LOSS_DBIAS])};
     j.wants_grad = j.dx || j.dw || j.dbias;
     j.v = j.w ? in[LOSS_W]->dims[0] : j.d;
     double    total = 0;
@@ -379,7 +377,7 @@ tl_status tl_linear_cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, t
     tl_status st = check_targets("linear_cross_entropy", x, targets);
     if (st != TL_OK) return st;
     if (w->type != TL_F32 || (bias && bias->type != TL_F32))
-        return tl_fail(x->ctx, TL_ETYPE, "linear_cross_entropy: int32 weights");
+        return tl_fail(x->ctx, TL_ETYPE, "linear_cross_entropy: w or bias is int32");
     if (w->ndim != 2 || w->dims[0] < 1 || w->dims[1] != tl_cols(x))
         return tl_fail(x->ctx, TL_ESHAPE, "linear_cross_entropy: x is %s, w is %s", SHAPE(x),
                        SHAPE(w));

@@ -75,7 +75,7 @@ static tl_status time_backend(tl_ctx *ctx, const tl_tno_backend *b, tl_tno_probl
     return st;
 }
 
-static tl_status measure(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
+static tl_status choice_measure(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
 {
     tl_tno_problem small = *p;
     double         best = 0, seconds = 0;
@@ -98,7 +98,7 @@ static tl_status measure(tl_ctx *ctx, const tl_tno_problem *p, const char **out_
 /* ---- Cache ----------------------------------------------------------------------------------- */
 
 /* The loaded candidate named by the line of text that begins with key, or NULL. */
-static const char *recall(const tl_ctx *ctx, const char *text, const char *key, int64_t n)
+static const char *choice_find(const tl_ctx *ctx, const char *text, const char *key, int64_t n)
 {
     size_t len = strlen(key);
     for (const char *line = text; line && *line; line = strchr(line, '\n')) {
@@ -114,7 +114,7 @@ static const char *recall(const tl_ctx *ctx, const char *text, const char *key, 
     return NULL;
 }
 
-static tl_status remember(tl_ctx *ctx, const char *line)
+static tl_status choice_remember(tl_ctx *ctx, const char *line)
 {
     size_t had = ctx->choices ? strlen(ctx->choices) : 0;
     char  *all = realloc(ctx->choices, had + strlen(line) + 1);
@@ -126,7 +126,7 @@ static tl_status remember(tl_ctx *ctx, const char *line)
 
 /* Appends the line by a single write, so that lines of several processes do not mix. An error is
 ** ignored, since the next run can measure again. */
-static void save(const char *path, const char *line)
+static void choice_save(const char *path, const char *line)
 {
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return;
@@ -155,18 +155,18 @@ tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
     (void)gethostname(host, sizeof host - 1);
     (void)snprintf(key, sizeof key, "%s %s %d %lld %lld %d ", TL_VERSION, host, ctx->host.threads,
                    (long long)p->n, (long long)p->d, p->causal);
-    *out_name = recall(ctx, ctx->choices, key, p->n);
+    *out_name = choice_find(ctx, ctx->choices, key, p->n);
     if (*out_name) return TL_OK;
     if (ctx->host.cache_dir)
         (void)snprintf(path, sizeof path, "%s/backends.chosen", ctx->host.cache_dir);
     if (path[0] && access(path, R_OK) == 0 && tl_file_read(ctx, path, &text, &bytes) == TL_OK)
-        *out_name = recall(ctx, text, key, p->n);
+        *out_name = choice_find(ctx, text, key, p->n);
     tl_release(ctx, text);
     ctx->message[0] = 0; /* a file that cannot be read counts as missing */
     int       known = *out_name != NULL;
-    tl_status st = known ? TL_OK : measure(ctx, p, out_name);
+    tl_status st = known ? TL_OK : choice_measure(ctx, p, out_name);
     if (st != TL_OK) return st;
     (void)snprintf(line, sizeof line, "%s%s\n", key, *out_name);
-    if (path[0] && !known) save(path, line);
-    return remember(ctx, line);
+    if (path[0] && !known) choice_save(path, line);
+    return choice_remember(ctx, line);
 }

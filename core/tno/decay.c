@@ -35,7 +35,7 @@ typedef struct job {
 } job;
 
 /* Rows begin..end-1 of out = coef gamma^|lag|. */
-static void rows(void *user, int64_t begin, int64_t end, int thread)
+static void decay_rows(void *user, int64_t begin, int64_t end, int thread)
 {
     const job *j = user;
     (void)thread;
@@ -49,7 +49,7 @@ static void rows(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* sums[c] = the sum over k of dy coef |lag| gamma^|lag|, for channels begin..end-1. */
-static void channels(void *user, int64_t begin, int64_t end, int thread)
+static void decay_channels(void *user, int64_t begin, int64_t end, int thread)
 {
     const job *j = user;
     (void)thread;
@@ -92,7 +92,7 @@ tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a)
     logarithms(a->in[2], d, log2_gamma);
     job j = {.coef = F32(a->in[0]), .lags = F32(a->in[1]), .log2_gamma = log2_gamma,
              .out = F32(a->out[0]), .points = points, .d = d};
-    tl_parallel(ctx, points, GRAIN / (d + 1) + 1, rows, &j);
+    tl_parallel(ctx, points, GRAIN / (d + 1) + 1, decay_rows, &j);
     tl_release(ctx, log2_gamma);
     return TL_OK;
 }
@@ -109,7 +109,7 @@ tl_status tl_decay_grad_kernel(tl_ctx *ctx, const tl_args *a)
     logarithms(a->in[3], d, scratch);
     job j = {.dy = F32(a->in[0]), .coef = F32(a->in[1]), .lags = F32(a->in[2]),
              .log2_gamma = scratch, .sums = scratch + d, .points = points, .d = d};
-    tl_parallel(ctx, d, GRAIN / (points + 1) + 16, channels, &j);
+    tl_parallel(ctx, d, GRAIN / (points + 1) + 16, decay_channels, &j);
     for (int64_t c = 0; c < d; c++) {
         sum += j.sums[c];
         if (a->out[0]->len == d && d > 1) dgamma[c] = (float)(j.sums[c] / gamma[c]);
@@ -119,7 +119,7 @@ tl_status tl_decay_grad_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+static tl_status decay_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_tensor *const *in = node->saved.in; /* coef, lags, gamma */
     tl_tensor        *g[3] = {NULL, NULL, NULL};
@@ -162,6 +162,6 @@ tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor
     st = tl_launch(coef->ctx, TL_OP_decay, &a);
     a.out[0] = NULL;
     if (!tl_wants(coef->ctx, gamma)) a.in[0] = NULL; /* only gamma's gradient needs coef */
-    if (st == TL_OK) st = tl_record(coef->ctx, y, grad, inputs, 3, &a, NULL);
+    if (st == TL_OK) st = tl_record(coef->ctx, y, decay_grad, inputs, 3, &a, NULL);
     return tl_finish(st, y, out_coef);
 }

@@ -8,6 +8,7 @@
 #include "engine/graph.h"
 #include "engine/plugin.h"
 #include "engine/tape.h"
+#include "ops/arguments.h"
 #include "ops/gemm.h"
 #include "tno/tno.h"
 
@@ -41,7 +42,7 @@ void tl_tno_free(tl_tno *tno)
 static void tno_release(void *tno) { tl_tno_free(tno); }
 
 /* Asks the backend whether it accepts the problem, and for its sizes. */
-static tl_status ask(tl_tno *tno)
+static tl_status tno_query(tl_tno *tno)
 {
     const tl_tno_backend *b = tno->backend;
     const tl_tno_problem *p = &tno->problem;
@@ -101,7 +102,7 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
     tno->backend = b;
     st = tl_options_parse(ctx, b, options, &tno->values);
     tno->problem = (tl_tno_problem){n, d, causal != 0, TL_CPU, tno->values};
-    if (st == TL_OK) st = ask(tno);
+    if (st == TL_OK) st = tno_query(tno);
     if (st == TL_OK) st = find_form(ctx, b, &tno->form);
     if (st == TL_OK) st = tno->form.plan(&ctx->host, &tno->problem, &tno->plan);
     if (st == TL_OK)
@@ -197,11 +198,9 @@ static tl_status check_x(tl_tno *tno, tl_tensor *x)
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
 /* The places of tensors in tl_args.in. A gradient's are in tl_args.out, at the same places. */
-enum { COEF, X, PARAMS, KEPT = PARAMS + TL_TNO_PARAMS, DY };
+enum { COEF, X, PARAMS, CACHE = PARAMS + TL_TNO_PARAMS, DY };
 
-static float *wanted(const tl_tensor *t) { return t ? F32(t) : NULL; }
-
-/* p: the tno   in: see the enum; KEPT is the cache that an earlier call filled, or NULL, and COEF
+/* p: the tno   in: see the enum; CACHE is the cache that an earlier call filled, or NULL, and COEF
 ** may be NULL with it   out[0] y   out[1] the cache to fill, or NULL */
 tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
 {
@@ -209,9 +208,9 @@ tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
     const float  *params[TL_TNO_PARAMS] = {0};
     (void)ctx;
     for (int i = 0; i < tno->params; i++) params[i] = F32(a->in[PARAMS + i]);
-    tl_tno_args t = {.b = a->in[X]->dims[0], .coef = wanted(a->in[COEF]), .params = params,
-                     .x = F32(a->in[X]), .y = F32(a->out[0]), .known = a->in[KEPT] != NULL};
-    if (a->in[KEPT]) t.kept = F32(a->in[KEPT]);
+    tl_tno_args t = {.b = a->in[X]->dims[0], .coef = tl_f32_or_null(a->in[COEF]), .params = params,
+                     .x = F32(a->in[X]), .y = F32(a->out[0]), .known = a->in[CACHE] != NULL};
+    if (a->in[CACHE]) t.kept = F32(a->in[CACHE]);
     else if (a->out[1]) t.kept = F32(a->out[1]);
     return tno->form.forward(tno->plan, &t);
 }
@@ -225,12 +224,12 @@ tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
     (void)ctx;
     for (int i = 0; i < tno->params; i++) {
         params[i] = F32(a->in[PARAMS + i]);
-        dparams[i] = wanted(a->out[PARAMS + i]);
+        dparams[i] = tl_f32_or_null(a->out[PARAMS + i]);
     }
-    tl_tno_args t = {.b = a->in[X]->dims[0], .coef = wanted(a->in[COEF]), .params = params,
-                     .x = F32(a->in[X]), .dy = F32(a->in[DY]), .dx = wanted(a->out[X]),
-                     .dcoef = wanted(a->out[COEF]), .dparams = dparams,
-                     .kept = a->in[KEPT] ? F32(a->in[KEPT]) : NULL, .known = a->in[KEPT] != NULL};
+    tl_tno_args t = {.b = a->in[X]->dims[0], .coef = tl_f32_or_null(a->in[COEF]), .params = params,
+                     .x = F32(a->in[X]), .dy = F32(a->in[DY]), .dx = tl_f32_or_null(a->out[X]),
+                     .dcoef = tl_f32_or_null(a->out[COEF]), .dparams = dparams,
+                     .kept = tl_f32_or_null(a->in[CACHE]), .known = a->in[CACHE] != NULL};
     return tno->form.backward(tno->plan, &t);
 }
 
@@ -242,7 +241,7 @@ const tl_kernel_row tl_cpu_tno[] = {{TL_OP_tno, tl_tno_kernel},
 
 /* ---- Application ----------------------------------------------------------------------------- */
 
-static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+static tl_status tno_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = node->saved;
     tl_status st = TL_OK;
@@ -261,7 +260,7 @@ static tl_status add_cache(tl_tno *tno, tl_tensor *kept, tl_args *a)
     int64_t               count = tno->form.kept ? tno->form.kept(tno->plan) : 0;
     if (count <= 0) return TL_OK;
     if (!kept) return tl_new(tno->ctx, TL_F32, 1, &count, &a->out[1]);
-    a->in[KEPT] = kept;
+    a->in[CACHE] = kept;
     if (kept->type == TL_F32 && kept->ndim == 1 && kept->dims[0] == count) return TL_OK;
     return tl_fail(tno->ctx, TL_ESHAPE, "tno: the cache is %s, backend '%s' needs [%lld]",
                    SHAPE(kept), b->name, (long long)count);
@@ -288,11 +287,11 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
         st = tl_graph_own(ctx->capture, tno, tno_release);
     }
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno, &a);
-    if (made) a.in[KEPT] = made;
+    if (made) a.in[CACHE] = made;
     a.out[0] = a.out[1] = NULL;
     if (st == TL_OK) {
         tno->refs++;
-        st = tl_record(ctx, y, grad, a.in, PARAMS + tno->params, &a, tno_release);
+        st = tl_record(ctx, y, tno_grad, a.in, PARAMS + tno->params, &a, tno_release);
     }
     if (made && st == TL_OK) *kept = made;
     else tl_tensor_free(made);
@@ -308,7 +307,7 @@ tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
 /* ---- The matrix ------------------------------------------------------------------------------ */
 
 /* Column j of T is T applied to the unit vector at j, in all channels at once. */
-static tl_status columns(tl_tno *tno, tl_args *a, tl_tensor *t)
+static tl_status tno_columns(tl_tno *tno, tl_args *a, tl_tensor *t)
 {
     int64_t   n = tno->problem.n, d = tno->problem.d, dims[] = {1, n, d};
     tl_status st = tl_tensor_new(tno->ctx, TL_F32, 3, dims, &a->in[X]);
@@ -360,6 +359,6 @@ tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
     if (st == TL_OK) st = tl_tensor_new_host(tno->ctx, TL_F32, 3, dims, &t);
     if (st != TL_OK) return st;
     for (int i = 0; i < tno->params; i++) a.in[PARAMS + i] = params[i];
-    st = tno->backend->dense ? write_out(tno, coef, params, t) : columns(tno, &a, t);
+    st = tno->backend->dense ? write_out(tno, coef, params, t) : tno_columns(tno, &a, t);
     return tl_finish(st, t, out_t);
 }

@@ -1,4 +1,4 @@
-/* tno.h - declares what the files of the Toeplitz neural operator share, and its kernels. */
+/* tno.h - declares the choice of a backend and the kernels of the Toeplitz neural operator. */
 #ifndef TL_TNO_H
 #define TL_TNO_H
 

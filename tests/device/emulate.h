@@ -24,10 +24,8 @@
 #define __global__
 #define __device__
 #define __host__
-#define __forceinline__ inline
 #define __restrict__
 #define __shared__ static
-#define __launch_bounds__(n)
 #define __grid_constant__
 
 struct dim3 {
@@ -36,7 +34,6 @@ struct dim3 {
 };
 struct float2 { float x, y; };
 static inline float2 make_float2(float x, float y) { return {x, y}; }
-struct alignas(16) float4 { float x, y, z, w; };
 
 /* ---- Coroutines ------------------------------------------------------------------------------ */
 
@@ -305,29 +302,10 @@ template <class T> T shuffle(T value, int from)
     emulate::launch_of(1, dim3((unsigned)(blocks)), dim3(threads), kernel)(__VA_ARGS__)
 
 static inline void __syncthreads() { emulate::wait(emulate::AT_BLOCK); }
-static inline void __syncwarp(unsigned = 0xffffffffu) { emulate::wait(emulate::AT_WARP); }
 
 template <class T> T __shfl_xor_sync(unsigned, T value, int mask)
 {
     return emulate::shuffle(value, (emulate::at().now % 32) ^ mask);
-}
-
-template <class T> T __shfl_down_sync(unsigned, T value, int by)
-{
-    int lane = emulate::at().now % 32;
-    return emulate::shuffle(value, lane + by < 32 ? lane + by : lane);
-}
-
-template <class T> T __shfl_sync(unsigned, T value, int lane)
-{
-    return emulate::shuffle(value, lane);
-}
-
-static inline int atomicMax(int *p, int v)
-{
-    int was = *p;
-    if (v > was) *p = v;
-    return was;
 }
 
 static inline unsigned __float_as_uint(float f)
@@ -342,12 +320,6 @@ static inline float __uint_as_float(unsigned u)
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
-}
-
-static inline void sincospif(float x, float *s, float *c)
-{
-    *s = (float)sin(M_PI * x);
-    *c = (float)cos(M_PI * x);
 }
 
 #endif

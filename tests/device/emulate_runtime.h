@@ -6,7 +6,7 @@
 
 typedef enum { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorInvalidValue } cudaError_t;
 typedef enum {
-    cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice
+    cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost
 } cudaMemcpyKind;
 typedef enum {
     cudaMemPoolAttrReleaseThreshold, cudaMemPoolAttrUsedMemCurrent, cudaMemPoolAttrUsedMemHigh,
