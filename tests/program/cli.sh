@@ -134,7 +134,7 @@ expect "verify of products in bf16" 0 "29 passed, 0 failed, 0 skipped, worst [0-
     "$toeplab" verify --precision bf16 "$source/tests/reference.h5"
 refuse "verify of a backend in a precision" 2 "precision is for files" \
     "$toeplab" verify --precision bf16 rac
-refuse "verify in a precision of cards" 2 "tf32 needs an NVIDIA GPU: device cuda" \
+refuse "verify in a precision of cards" 2 "tf32 is of NVIDIA cards: device cuda" \
     "$toeplab" verify -p tf32 "$source/tests/reference.h5"
 refuse "verify in no precision" 2 "no precision 'half'" "$toeplab" verify -p half none.h5
 expect "the reference cases are what the script computes" 0 "29 passed, 0 failed, 0 skipped" \

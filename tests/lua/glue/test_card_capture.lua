@@ -35,7 +35,7 @@ end)
 
 local REFUSED = {
   ["reading"] = { function(x) return (x + x):item() end, "to the CPU" },
-  ["a tensor of the processor"] = { function(x) return x + core.tensor { 2 } end, "to the CPU" },
+  ["a tensor of the processor"] = { function(x) return x + core.tensor { 2 } end, "processor" },
   ["waiting"] = { function() core.synchronize() end, "to the CPU" },
   ["a capture"] = { function() return core.capture({}, print) end, "being captured already" },
   ["a stream that is not given"] = { function(x)
