@@ -1,6 +1,6 @@
-/* forms.cu - the backends that have a form for CUDA. */
+/* forms.cu - lists the backends that have a CUDA form. */
 #include "common/apply.cuh"
 
-const card_form *const card_forms[] = {&card_fft_form,    &card_rac_form, &card_fd_form,
-                                       &card_naive_form,  &card_matrix_form, &card_ski_form,
-                                       NULL};
+const gpu_form *const gpu_forms[] = {&gpu_fft_form,    &gpu_rac_form, &gpu_fd_form,
+                                     &gpu_naive_form,  &gpu_matrix_form, &gpu_ski_form,
+                                     NULL};

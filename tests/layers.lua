@@ -2,7 +2,7 @@
 -- lua5.4 tests/layers.lua [FOLDER]: checks the tree, then itself on planted faults.
 
 local ROOT = arg[1] or arg[0]:match("^(.*)/tests/[^/]*$") or "."
-local MAX = { columns = 100, lines = 500, body = 60 }
+local MAX = { columns = 100, lines = 500, body = 60, files = 25 }
 -- The whole public API is one file; so is what stands in for CUDA.
 local LINES = { ["core/toeplab.h"] = 760, ["tests/device/emulate.h"] = 600,
   ["tests/layers.lua"] = 700 }
@@ -475,7 +475,7 @@ local planted = { -- rule, path, text
   { 7, "core/cuda/x.cu",  c "static int counter;" },
   { 13, "core/base/errors.c", c "void f(void) { tl_alloc(0, 0); }" },
   { 13, "core/engine/tensor.c", c "void f(void) { tl_accumulate(0, 0, 0); }" },
-  { 13, "core/cuda/memory.cu", c "void f(void) { card_graph_begin(0, 0, 0, 0); }" },
+  { 13, "core/cuda/memory.cu", c "void f(void) { gpu_graph_begin(0, 0, 0, 0); }" },
   { 14, "core/tno/tno.c", c "const char *const f = \"fft\";" },
   { 14, "core/cuda/tno.cu", c "const char *const f = \"ski\";" },
 }
@@ -510,7 +510,7 @@ local offer = { -- a room -> a header and a function of it
   ["core/tno/"] = { "tno/tno.h", "tl_choose" },
   ["core/text/"] = { "text/vocab.h", "tl_vocab_add" },
   ["core/store/"] = { "store/lock.h", "tl_lock" },
-  ["core/cuda/"] = { "cuda/cuda.cuh", "card_alloc" },
+  ["core/cuda/"] = { "cuda/cuda.cuh", "gpu_alloc" },
 }
 for from in pairs(offer) do
   local path = from .. (from == "core/cuda/" and "x.cu" or "x.c")
@@ -545,6 +545,22 @@ for _, path in ipairs(all) do
 end
 for _, path in ipairs(all) do
   if is_core(path) then calls[path] = used(path, text_of(path)) end
+end
+
+-- The folders of product code that hold too many files, as text; nil if there is none.
+local function crowded(paths)
+  local count, found = {}, {}
+  for _, path in ipairs(paths) do
+    local folder = path:match "^core.*/" or path:match "^backends.*/" or path:match "^lua.*/"
+    if folder then
+      count[folder] = (count[folder] or 0) + 1
+    end
+  end
+  for folder, n in pairs(count) do
+    if n > MAX.files then found[#found + 1] = ("%s %d files"):format(folder, n) end
+  end
+  table.sort(found)
+  return found[1] and table.concat(found, ", ")
 end
 
 local faults, read = {}, {} -- faults of each rule, files of each room
@@ -591,6 +607,15 @@ end
 local found = circle(modules)
 if found then print(found) end
 result(not found, "Lua modules require each other in no circle")
+local full, one_more = {}, { "tests/x.lua" }
+for i = 1, MAX.files do full[i] = ("core/x/%d.c"):format(i) end
+table.move(full, 1, #full, 2, one_more)
+one_more[#one_more + 1] = "core/x/more.c"
+found = crowded(all)
+if found then print(found) end
+result(not found, "a folder of product code has at most " .. MAX.files .. " files")
+result(crowded(one_more) and not crowded(full), "a planted folder with one file too many is found")
+
 result(circle { a = { "b" }, b = { "c", "a" }, c = {} } ~= nil
   and not circle { a = { "b" }, b = {} }, "a planted circle is found")
 

@@ -1,10 +1,10 @@
-/* angle.h - the right-angle convolution, that is the product of polynomials modulo X^N - i for any
-** N >= n, in vectors: what backends share that convolve through Fourier transforms F.
+/* angle.h - implements the right-angle convolution, the product of polynomials modulo X^N - i for
+** any N >= n, for backends that convolve by Fourier transforms F.
 **
 ** Let T'[m] = t_m - i t_(m-N), where lags that do not exist are 0. Modulo X^N = i, entry k of x T'
 ** is the sum over j <= k of x_j T'[k-j] plus i times the sum over j > k of x_j T'[k-j+N]. Its real
-** part is the sum over all j of x_j t_(k-j): T x, causal or not. Nothing is padded to 2n as a
-** circulant would need.
+** part is the sum over all j of x_j t_(k-j): T x, causal or not. Unlike a circulant, this needs no
+** padding to 2n.
 **
 ** With w = exp(i pi / 2N), the twist W = diag(w^m) makes the product a cyclic one:
 **     T x = Re W^-1 F^-1 (F W T' . F W x)
@@ -12,7 +12,7 @@
 **     dx = Re W^-1 F^-1 (conj(F W T') . F W dy)      dT' = W^-1 F^-1 (conj(F W x) . F W dy)
 ** and dt_m = Re dT'[m], dt_(m-N) = -Im dT'[m].
 **
-** Below, w [N,2] is the twist and a complex vector z is pairs of floats. */
+** Below, w [N,2] is the twist, and a complex vector z consists of pairs of floats. */
 #ifndef ANGLE_H
 #define ANGLE_H
 
@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* N: the smallest product of 2, 3, 5 and 7 from n on, lengths that FFTW has codelets for. */
+/* N: the smallest product of 2, 3, 5 and 7 from n on, since FFTW has codelets for these factors. */
 static inline int64_t angle_size(int64_t n)
 {
     static const int primes[] = {2, 3, 5, 7};
@@ -41,7 +41,7 @@ static inline void angle_table(int64_t size, float *w)
     }
 }
 
-/* z = W x, zero from n to N */
+/* z = W x, padded with zeros from n to N */
 static inline void angle_twist(const float *restrict w, int64_t size, int64_t n,
                                const float *restrict x, float *restrict z)
 {
@@ -59,7 +59,7 @@ static inline void angle_untwist(const float *restrict w, int64_t n, const float
     for (int64_t m = 0; m < n; m++) x[m] = z[2 * m] * w[2 * m] + z[2 * m + 1] * w[2 * m + 1];
 }
 
-/* z += - i W t with t the coefficients of the lags -count..-1 */
+/* z += -i W t, where t holds the coefficients of the lags -count..-1 */
 static inline void angle_fold(const float *w, int64_t size, int64_t count,
                               const float *restrict t, float *restrict z)
 {
@@ -71,7 +71,7 @@ static inline void angle_fold(const float *w, int64_t size, int64_t count,
     }
 }
 
-/* t = - Im W^-1 z at the lags -count..-1 */
+/* t = -Im W^-1 z at the lags -count..-1 */
 static inline void angle_unfold(const float *w, int64_t size, int64_t count,
                                 const float *restrict z, float *restrict t)
 {

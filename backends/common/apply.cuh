@@ -1,17 +1,17 @@
-/* apply.cuh - two ways in which forms of backends apply a Toeplitz operator to [b,n,d] on a GPU: by
-** transforms and by plain sums. */
+/* apply.cuh - declares the two ways in which CUDA forms apply a Toeplitz operator to [b,n,d]: by
+** Fourier transforms and by direct sums. */
 #ifndef TL_APPLY_CUH
 #define TL_APPLY_CUH
 
 #include "cuda/tno.cuh"
 #include "lines.cuh"
 
-extern const card_form card_fft_form, card_rac_form, card_fd_form, card_naive_form,
-    card_matrix_form, card_ski_form;
+extern const gpu_form gpu_fft_form, gpu_rac_form, gpu_fd_form, gpu_naive_form,
+    gpu_matrix_form, gpu_ski_form;
 
-/* Bytes of one buffer of scratch: what needs more is done in parts. */
+/* The bytes of a scratch buffer; work that needs more is divided. */
 #ifdef TL_EMULATE
-#define BUDGET ((int64_t)16 << 10) /* so that tests meet parts */
+#define BUDGET ((int64_t)16 << 10) /* so small that tests cover divided work */
 #else
 #define BUDGET ((int64_t)256 << 20)
 #endif
@@ -23,60 +23,61 @@ static inline int64_t clamp(int64_t k, int64_t low, int64_t high)
 
 /* ---- By transforms (convolve.cu) --------------------------------------------------------- */
 
-typedef struct card_room { /* for b sequences at a time */
+typedef struct gpu_buffers { /* scratch buffers for b sequences at a time */
     int64_t b;
     float *lines;             /* [b,d,size] */
     float2 *x, *dy, *t, *sum; /* [b,d,bins], the last two [d,bins] */
-} card_room;
+} gpu_buffers;
 
-/* A backend's plan may begin with one. */
-typedef struct card_convolution card_convolution;
-struct card_convolution {
+/* The plan of a backend may begin with one. */
+typedef struct gpu_convolution gpu_convolution;
+struct gpu_convolution {
     tl_ctx *ctx;
     int64_t n, d;
-    int64_t zero, lags; /* points: lag 0 is row zero of so many; for spectra and gradients only */
+    int64_t zero, lags; /* a kernel by lags: their number, and the row of lag 0 */
     int64_t size, bins; /* of the transforms; bins = size/2 + 1 */
     int64_t coefs;      /* floats of coef */
-    /* room->t = the spectra of the kernel, from coef; lines is free */
-    tl_status (*spectra)(const card_convolution *s, const card_room *room, const float *coef);
-    /* dcoef from room->sum, the spectra of the kernel's gradient; all the rest is free */
-    tl_status (*gradients)(const card_convolution *s, const card_room *room, float *dcoef);
+    /* Sets m->t, the spectra of the kernel, from coef. It may use m->lines. */
+    tl_status (*spectra)(const gpu_convolution *s, const gpu_buffers *m, const float *coef);
+    /* Sets dcoef from m->sum, the spectra of the kernel's gradient. It may use all buffers. */
+    tl_status (*gradients)(const gpu_convolution *s, const gpu_buffers *m, float *dcoef);
 };
 
-/* A kernel given by its lags -zero .. lags-zero-1, fewer than n on either side. */
-void card_convolution_set(card_convolution *s, tl_ctx *ctx, int64_t n, int64_t d, int64_t zero,
-                          int64_t lags);
-/* Floats of spectra, for tl_tno_args.kept; without it they are made in each call. */
-int64_t card_convolution_kept(const card_convolution *s);
-tl_status card_convolve(const card_convolution *s, const tl_tno_args *a);
-tl_status card_convolve_back(const card_convolution *s, const tl_tno_args *a);
+/* Prepares a kernel of the lags -zero .. lags-zero-1, which are fewer than n on either side. */
+void gpu_convolution_set(gpu_convolution *s, tl_ctx *ctx, int64_t n, int64_t d, int64_t zero,
+                         int64_t lags);
+/* The floats of the spectra that tl_tno_args.kept can cache between calls. */
+int64_t gpu_convolution_kept(const gpu_convolution *s);
+tl_status gpu_convolve(const gpu_convolution *s, const tl_tno_args *a);
+tl_status gpu_convolve_back(const gpu_convolution *s, const tl_tno_args *a);
 
-/* ---- By plain sums (direct.cu) ----------------------------------------------------------- */
+/* ---- By direct sums (direct.cu) ---------------------------------------------------------- */
 
-typedef struct card_band {
-    int64_t n, d, taps, origin; /* tap k is of lag k - origin */
-    int wide;                   /* sums in float64 */
-} card_band;
+typedef struct gpu_band {
+    int64_t n, d, taps, origin; /* tap k has lag k - origin */
+    int wide;                   /* whether sums are in float64 */
+} gpu_band;
 
-typedef struct card_weave { /* W, width non-zeros of row i from column start[i] on */
+typedef struct gpu_weave { /* W, which has width non-zeros in row i, from column start[i] on */
     const int32_t *start;
     const float *weight; /* [n,width] */
-    int width;           /* 0: no W v */
+    int width;           /* 0 if there is no W v */
     int64_t r;
     const float *v; /* [b,r,d] */
-} card_weave;
+} gpu_weave;
 
-/* y = S x + W v, or with adjoint S' x + W v; t [taps,d] */
-tl_status card_band_apply(tl_ctx *ctx, const card_band *p, int adjoint, int64_t b, const float *t,
-                          const float *x, const card_weave *w, float *y);
-/* dt [taps,d] = the sum of dy x along the diagonals, or with add += it */
-tl_status card_band_grad(tl_ctx *ctx, const card_band *p, int64_t b, const float *x,
-                         const float *dy, int add, float *dt);
-/* out [len] = or += the sum over parts of sums [parts,len] */
-tl_status card_add_parts(tl_ctx *ctx, const double *sums, int64_t parts, int64_t len, int add,
-                         float *out);
-/* Into how many parts a sum over units is cut, if lanes of it are made at a time. */
-static inline int64_t card_parts(int64_t lanes, int64_t units)
+/* y = S x + W v, or S' x + W v for the adjoint; t [taps,d] */
+tl_status gpu_band_apply(tl_ctx *ctx, const gpu_band *p, int adjoint, int64_t b, const float *t,
+                         const float *x, const gpu_weave *w, float *y);
+/* dt [taps,d] = (or += if add) the sums of dy x along the diagonals */
+tl_status gpu_band_grad(tl_ctx *ctx, const gpu_band *p, int64_t b, const float *x,
+                        const float *dy, int add, float *dt);
+/* out [len] = (or += if add) the sum of sums [parts,len] over the parts */
+tl_status gpu_add_parts(tl_ctx *ctx, const double *sums, int64_t parts, int64_t len, int add,
+                        float *out);
+/* The number of parts into which a sum over units is divided so that, with `lanes` sums at a time,
+** the GPU is busy. */
+static inline int64_t gpu_parts(int64_t lanes, int64_t units)
 {
     return clamp(131072 / (lanes > 0 ? lanes : 1), 1, units > 1 ? units : 1);
 }

@@ -1,13 +1,13 @@
-/* convolve.cu - T x by real transforms F of padded sequences, one per channel; with t the
-** kernel,
+/* convolve.cu - applies T by real Fourier transforms F of padded sequences, one per channel. With t
+** the kernel,
 **     y = F^-1 (F t . F x)    dx = F^-1 (conj(F t) . F dy)    dt = F^-1 (sum of F dy conj(F x))
-** A backend brings what makes coefficients spectra, and back. */
+** A backend provides the conversions between coefficients and spectra. */
 #include "apply.cuh"
 
 /* ---- Products of spectra --------------------------------------------------------------------- */
 
-/* For every bin: sum = or += z conj(x) over the sequences, unless sum is NULL; and then z = z t, or
-** z conj(t) if sign is -1, unless t is NULL. */
+/* For every bin, unless sum is NULL, sum = (or += if add) z conj(x) over the sequences; then,
+** unless t is NULL, z = z t, or z conj(t) if sign is -1. */
 static __global__ void multiply(float2 *z, const float2 *x, const float2 *t, float sign, int add,
                                 float2 *sum, int64_t count, int64_t period)
 {
@@ -28,65 +28,65 @@ static __global__ void multiply(float2 *z, const float2 *x, const float2 *t, flo
     }
 }
 
-/* ---- Room ------------------------------------------------------------------------------------ */
+/* ---- Scratch buffers ------------------------------------------------------------------------- */
 
-static void give_back(const card_convolution *s, const tl_tno_args *a, const card_room *m)
+static void convolve_release(const gpu_convolution *s, const tl_tno_args *a, const gpu_buffers *m)
 {
-    card_free(s->ctx, m->lines);
-    card_free(s->ctx, m->x);
-    card_free(s->ctx, m->dy);
-    card_free(s->ctx, m->sum);
-    if (!a->kept) card_free(s->ctx, m->t);
+    gpu_free(s->ctx, m->lines);
+    gpu_free(s->ctx, m->x);
+    gpu_free(s->ctx, m->dy);
+    gpu_free(s->ctx, m->sum);
+    if (!a->kept) gpu_free(s->ctx, m->t);
 }
 
-static tl_status reserve(const card_convolution *s, const tl_tno_args *a, int backward,
-                         card_room *m)
+static tl_status convolve_reserve(const gpu_convolution *s, const tl_tno_args *a, int backward,
+                                  gpu_buffers *m)
 {
     int64_t line = s->d * s->size * 4, spectrum = s->d * s->bins * 8;
-    *m = card_room();
+    *m = gpu_buffers();
     m->b = clamp(BUDGET / spectrum, 1, a->b > 0 ? a->b : 1);
     m->t = (float2 *)a->kept;
-    tl_status st = card_alloc(s->ctx, (size_t)(m->b * line), (void **)&m->lines);
-    if (st == TL_OK) st = card_alloc(s->ctx, (size_t)(m->b * spectrum), (void **)&m->x);
-    if (st == TL_OK && !m->t) st = card_alloc(s->ctx, (size_t)spectrum, (void **)&m->t);
+    tl_status st = gpu_alloc(s->ctx, (size_t)(m->b * line), (void **)&m->lines);
+    if (st == TL_OK) st = gpu_alloc(s->ctx, (size_t)(m->b * spectrum), (void **)&m->x);
+    if (st == TL_OK && !m->t) st = gpu_alloc(s->ctx, (size_t)spectrum, (void **)&m->t);
     if (st == TL_OK && backward)
-        st = card_alloc(s->ctx, (size_t)(m->b * spectrum), (void **)&m->dy);
-    if (st == TL_OK && backward) st = card_alloc(s->ctx, (size_t)spectrum, (void **)&m->sum);
-    if (st != TL_OK) give_back(s, a, m);
+        st = gpu_alloc(s->ctx, (size_t)(m->b * spectrum), (void **)&m->dy);
+    if (st == TL_OK && backward) st = gpu_alloc(s->ctx, (size_t)spectrum, (void **)&m->sum);
+    if (st != TL_OK) convolve_release(s, a, m);
     return st;
 }
 
-int64_t card_convolution_kept(const card_convolution *s) { return 2 * s->d * s->bins; }
+int64_t gpu_convolution_kept(const gpu_convolution *s) { return 2 * s->d * s->bins; }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-/* spectra of b sequences */
-static tl_status there(const card_convolution *s, const card_room *m, const float *x, int64_t b,
+/* to = the spectra of b sequences x */
+static tl_status there(const gpu_convolution *s, const gpu_buffers *m, const float *x, int64_t b,
                        float2 *to)
 {
-    card_sheet sheet = card_sheet_of(b, s->n, s->d, 0, s->size);
-    tl_status  st = card_to_lines(s->ctx, &sheet, x, m->lines);
+    gpu_sheet sheet = gpu_sheet_of(b, s->n, s->d, 0, s->size);
+    tl_status st = gpu_to_lines(s->ctx, &sheet, x, m->lines);
     if (st != TL_OK) return st;
-    return card_fft(s->ctx, TL_R2C, s->size, b * s->d, m->lines, (float *)to);
+    return gpu_fft(s->ctx, TL_R2C, s->size, b * s->d, m->lines, (float *)to);
 }
 
 /* Overwrites `from`, which serves as scratch space. */
-static tl_status back(const card_convolution *s, const card_room *m, float2 *from, int64_t b,
+static tl_status back(const gpu_convolution *s, const gpu_buffers *m, float2 *from, int64_t b,
                       float *y)
 {
-    card_sheet sheet = card_sheet_of(b, s->n, s->d, 0, s->size);
-    tl_status  st = card_fft(s->ctx, TL_C2R, s->size, b * s->d, (float *)from, m->lines);
+    gpu_sheet sheet = gpu_sheet_of(b, s->n, s->d, 0, s->size);
+    tl_status st = gpu_fft(s->ctx, TL_C2R, s->size, b * s->d, (float *)from, m->lines);
     if (st != TL_OK) return st;
-    return card_from_lines(s->ctx, &sheet, 1.0f / (float)s->size, m->lines, y);
+    return gpu_from_lines(s->ctx, &sheet, 1.0f / (float)s->size, m->lines, y);
 }
 
-tl_status card_convolve(const card_convolution *s, const tl_tno_args *a)
+tl_status gpu_convolve(const gpu_convolution *s, const tl_tno_args *a)
 {
     tl_ctx   *ctx = s->ctx;
-    card_room m;
+    gpu_buffers m;
     int64_t   row = s->n * s->d, period = s->d * s->bins;
     if (a->b == 0 && (!a->kept || a->known)) return TL_OK;
-    tl_status st = reserve(s, a, 0, &m);
+    tl_status st = convolve_reserve(s, a, 0, &m);
     if (st != TL_OK) return st;
     if (!a->known) st = s->spectra(s, &m, a->coef);
     for (int64_t at = 0; at < a->b && st == TL_OK; at += m.b) {
@@ -97,12 +97,12 @@ tl_status card_convolve(const card_convolution *s, const tl_tno_args *a)
         st = launched(ctx, "tno");
         if (st == TL_OK) st = back(s, &m, m.x, b, a->y + at * row);
     }
-    give_back(s, a, &m);
+    convolve_release(s, a, &m);
     return st;
 }
 
-/* dx of b sequences, and their part of m->sum. */
-static tl_status adjoints(const card_convolution *s, const card_room *m, const tl_tno_args *a,
+/* Computes dx of b sequences and adds their part to m->sum. */
+static tl_status adjoints(const gpu_convolution *s, const gpu_buffers *m, const tl_tno_args *a,
                           int64_t at, int64_t b)
 {
     tl_ctx   *ctx = s->ctx;
@@ -117,24 +117,24 @@ static tl_status adjoints(const card_convolution *s, const card_room *m, const t
     return st;
 }
 
-tl_status card_convolve_back(const card_convolution *s, const tl_tno_args *a)
+tl_status gpu_convolve_back(const gpu_convolution *s, const tl_tno_args *a)
 {
-    card_room m;
+    gpu_buffers m;
     if (!a->dx && !a->dcoef) return TL_OK;
-    if (a->b == 0) return a->dcoef ? card_clear(s->ctx, a->dcoef, (size_t)s->coefs * 4) : TL_OK;
-    tl_status st = reserve(s, a, 1, &m);
+    if (a->b == 0) return a->dcoef ? gpu_clear(s->ctx, a->dcoef, (size_t)s->coefs * 4) : TL_OK;
+    tl_status st = convolve_reserve(s, a, 1, &m);
     if (st != TL_OK) return st;
     if (a->dx && !a->known) st = s->spectra(s, &m, a->coef);
     for (int64_t at = 0; at < a->b && st == TL_OK; at += m.b)
         st = adjoints(s, &m, a, at, clamp(m.b, 1, a->b - at));
     if (st == TL_OK && a->dcoef) st = s->gradients(s, &m, a->dcoef);
-    give_back(s, a, &m);
+    convolve_release(s, a, &m);
     return st;
 }
 
 /* ---- Kernels given by lags ------------------------------------------------------------------- */
 
-/* The next number from n on without prime factors above 7, even. */
+/* The smallest even number from n on without prime factors above 7. */
 static int64_t good_size(int64_t n)
 {
     static const int primes[] = {2, 3, 5, 7};
@@ -146,28 +146,28 @@ static int64_t good_size(int64_t n)
     }
 }
 
-/* Lag k is in place k mod size. */
-static tl_status spectra(const card_convolution *s, const card_room *m, const float *coef)
+/* Lag k lies at k mod size. */
+static tl_status spectra(const gpu_convolution *s, const gpu_buffers *m, const float *coef)
 {
-    card_sheet sheet = card_sheet_of(1, s->lags, s->d, -s->zero, s->size);
-    tl_status  st = card_to_lines(s->ctx, &sheet, coef, m->lines);
+    gpu_sheet sheet = gpu_sheet_of(1, s->lags, s->d, -s->zero, s->size);
+    tl_status st = gpu_to_lines(s->ctx, &sheet, coef, m->lines);
     if (st != TL_OK) return st;
-    return card_fft(s->ctx, TL_R2C, s->size, s->d, m->lines, (float *)m->t);
+    return gpu_fft(s->ctx, TL_R2C, s->size, s->d, m->lines, (float *)m->t);
 }
 
-static tl_status gradients(const card_convolution *s, const card_room *m, float *dcoef)
+static tl_status gradients(const gpu_convolution *s, const gpu_buffers *m, float *dcoef)
 {
-    card_sheet sheet = card_sheet_of(1, s->lags, s->d, -s->zero, s->size);
-    tl_status  st = card_fft(s->ctx, TL_C2R, s->size, s->d, (float *)m->sum, m->lines);
+    gpu_sheet sheet = gpu_sheet_of(1, s->lags, s->d, -s->zero, s->size);
+    tl_status st = gpu_fft(s->ctx, TL_C2R, s->size, s->d, (float *)m->sum, m->lines);
     if (st != TL_OK) return st;
-    return card_from_lines(s->ctx, &sheet, 1.0f / (float)s->size, m->lines, dcoef);
+    return gpu_from_lines(s->ctx, &sheet, 1.0f / (float)s->size, m->lines, dcoef);
 }
 
-/* What goes round the circle must not meet the n outputs. */
-void card_convolution_set(card_convolution *s, tl_ctx *ctx, int64_t n, int64_t d, int64_t zero,
-                          int64_t lags)
+/* The size is such that the wrap-around of the circular convolution misses the n outputs. */
+void gpu_convolution_set(gpu_convolution *s, tl_ctx *ctx, int64_t n, int64_t d, int64_t zero,
+                         int64_t lags)
 {
-    *s = card_convolution();
+    *s = gpu_convolution();
     s->ctx = ctx;
     s->n = n;
     s->d = d;

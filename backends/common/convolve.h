@@ -1,6 +1,6 @@
-/* convolve.h - the operator as right-angle convolutions (angle.h), a tile of channels at a time:
-** what the backends fft and fd share. A backend's plan begins with a convolution; the backend
-** brings the transforms, and says how coefficients become spectra and back. */
+/* convolve.h - applies the operator by right-angle convolutions (angle.h), a tile of channels at a
+** time, for the backends fft and fd. The plan of such a backend begins with a convolution, and the
+** backend provides the transforms and the conversions between coefficients and spectra. */
 #ifndef CONVOLVE_H
 #define CONVOLVE_H
 
@@ -8,11 +8,11 @@
 #include "backend.h"
 #include "tile.h"
 
-/* What one thread works with. */
+/* The scratch buffers of one thread. */
 typedef struct convolve_lane {
     float *x, *y;      /* [width] rows */
-    float *coef, *sum; /* [width] lines: spectra of the kernel and of its gradient */
-    float *a, *b, *c;  /* that serve for all channels */
+    float *coef, *sum; /* [width] lines: the spectra of the kernel and of its gradient */
+    float *a, *b, *c;  /* one line each, reused for every channel */
 } convolve_lane;
 
 typedef struct convolution convolution;
@@ -20,19 +20,19 @@ struct convolution {
     const tl_host *h;
     int64_t        n, d;
     int            causal;
-    int64_t        size;      /* N, for n */
+    int64_t        size;      /* N */
     int64_t        width;     /* channels of a tile */
-    int64_t        row, line; /* floats from one vector of a tile to the next: real, complex */
+    int64_t        row, line; /* floats from a vector of a tile to the next: real, complex */
     int64_t        temporary; /* floats of a, b and c */
     int64_t        each;      /* floats of scratch per thread */
     float         *twist, *scratch;
-    /* to [N,2] = F from, and F^-1 from but for 1/N */
+    /* to [N,2] = F from, and N F^-1 from */
     void (*there)(const convolution *s, float *from, float *to);
     void (*back)(const convolution *s, float *from, float *to);
-    /* w.coef = F W T' / N for the tile of coef whose channels begin at first */
+    /* Sets w.coef = F W T' / N for the channels first..first+channels-1 of coef. */
     void (*spectra)(const convolution *s, const convolve_lane *w, const float *coef, int64_t first,
                     int64_t channels);
-    /* that tile of dcoef from w.sum, the spectra of dT' */
+    /* Sets these channels of dcoef from w.sum, the spectra of dT'. */
     void (*gradients)(const convolution *s, const convolve_lane *w, float *dcoef, int64_t first,
                       int64_t channels);
 };
@@ -44,7 +44,8 @@ typedef struct convolve_job {
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
-/* Memory, once h, n and d are there. A row takes at least longest floats. */
+/* Allocates the twist and the scratch buffers. The caller has set h, n and d; `longest` is the
+** least number of floats of a row. */
 static inline tl_status convolve_plan(convolution *s, int64_t longest)
 {
     s->size = angle_size(s->n);
@@ -110,7 +111,7 @@ static inline void convolve_forward_tiles(void *user, int64_t begin, int64_t end
     }
 }
 
-/* One sequence: w.x holds x and w.y dy. Adds to w.sum, and leaves dx in w.y. */
+/* Processes one sequence, x in w.x and dy in w.y: adds to w.sum and leaves dx in w.y. */
 static inline void convolve_backward_sequence(const convolution *s, const convolve_lane *w,
                                               int64_t channels, int want_coef, int want_x)
 {
@@ -151,7 +152,7 @@ static inline void convolve_backward_tiles(void *user, int64_t begin, int64_t en
     }
 }
 
-/* body for all tiles, which gets a convolve_job. */
+/* Runs body in parallel over all tiles; its user is a convolve_job. */
 static inline tl_status convolve_run(const convolution *s, const tl_tno_args *a, tl_body body)
 {
     s->h->parallel(s->h, (s->d + s->width - 1) / s->width, 1, body, &(convolve_job){s, a});

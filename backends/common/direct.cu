@@ -1,16 +1,16 @@
-/* direct.cu - T x by plain sums over the taps of T: for few taps, and for the definition. A
-** thread has RUN outputs side by side of one channel, and a window of as many inputs. */
+/* direct.cu - applies T by direct sums over its taps, for few taps and for the definition. A thread
+** computes RUN neighbouring outputs of a channel from a sliding window of as many inputs. */
 #include "apply.cuh"
 
 #define RUN   8
-#define CHUNK 64 /* positions of which a sum is made before it is added to others */
+#define CHUNK 64 /* positions of a partial sum */
 
 static __device__ float entry(const float *x, int64_t i, int64_t n, int64_t d)
 {
     return i >= 0 && i < n ? x[i * d] : 0;
 }
 
-/* Takes the window one entry down. */
+/* Moves the window down by one entry. */
 static __device__ void push(float *window, float value)
 {
     for (int p = RUN - 1; p > 0; p--) window[p] = window[p - 1];
@@ -19,8 +19,8 @@ static __device__ void push(float *window, float value)
 
 /* ---- Application ----------------------------------------------------------------------------- */
 
-/* Row i of W v */
-static __device__ float woven(card_weave w, int64_t sequence, int64_t i, int64_t d, int64_t c)
+/* Row i of W v. */
+static __device__ float woven(gpu_weave w, int64_t sequence, int64_t i, int64_t d, int64_t c)
 {
     float        sum = 0;
     const float *v = w.v + (sequence * w.r + w.start[i]) * d + c;
@@ -28,12 +28,11 @@ static __device__ float woven(card_weave w, int64_t sequence, int64_t i, int64_t
     return sum;
 }
 
-/* At step s the tap is s, or the s-th from the end if adjoint: either way the inputs that it meets
-** are one further down than those of the tap before. */
+/* Step s uses tap s, or for the adjoint the s-th tap from the end: either way its inputs are those
+** of the step before, moved down by one. */
 template <class T>
-static __global__ void direct_apply(card_band j, int adjoint, const float *t, const float *x,
-                                    card_weave w,
-                                    float *y, int64_t groups, int64_t total)
+static __global__ void direct_apply(gpu_band j, int adjoint, const float *t, const float *x,
+                                    gpu_weave w, float *y, int64_t groups, int64_t total)
 {
     EACH(e, total)
     {
@@ -57,11 +56,11 @@ static __global__ void direct_apply(card_band j, int adjoint, const float *t, co
     }
 }
 
-tl_status card_band_apply(tl_ctx *ctx, const card_band *p, int adjoint, int64_t b, const float *t,
-                          const float *x, const card_weave *w, float *y)
+tl_status gpu_band_apply(tl_ctx *ctx, const gpu_band *p, int adjoint, int64_t b, const float *t,
+                         const float *x, const gpu_weave *w, float *y)
 {
-    int64_t    groups = (p->n + RUN - 1) / RUN, total = b * groups * p->d;
-    card_weave more = w ? *w : card_weave();
+    int64_t   groups = (p->n + RUN - 1) / RUN, total = b * groups * p->d;
+    gpu_weave more = w ? *w : gpu_weave();
     if (total == 0) return TL_OK;
     auto kernel = p->wide ? direct_apply<double> : direct_apply<float>;
     LAUNCH(kernel, blocks_for(total), THREADS, *p, adjoint, t, x, more, y, groups, total);
@@ -70,18 +69,18 @@ tl_status card_band_apply(tl_ctx *ctx, const card_band *p, int adjoint, int64_t 
 
 /* ---- The gradient of the taps ---------------------------------------------------------------- */
 
-typedef struct share { /* of the sequences, in chunks */
+typedef struct share { /* how the sum over all sequences is divided */
     int64_t parts, units, chunks; /* units = sequences x chunks */
 } share;
 
-/* sum[p] += the sum of dy_i x_(i-k-p+origin) over the positions of unit u */
+/* sum[p] += the sum of dy_i x_(i-k-p+origin) over the positions i of unit u */
 template <class T>
-static __device__ void add_unit(card_band j, int64_t chunks, int64_t u, int64_t k, const float *x,
+static __device__ void add_unit(gpu_band j, int64_t chunks, int64_t u, int64_t k, const float *x,
                                 const float *dy, double *sum)
 {
     int64_t at = u / chunks * j.n * j.d, i = u % chunks * CHUNK, lag = k - j.origin;
     int64_t end = i + CHUNK < j.n ? i + CHUNK : j.n;
-    if (i < lag) i = lag; /* else no x */
+    if (i < lag) i = lag; /* x begins here */
     if (end > j.n + lag + RUN - 1) end = j.n + lag + RUN - 1;
     float window[RUN];
     T     part[RUN] = {};
@@ -95,9 +94,8 @@ static __device__ void add_unit(card_band j, int64_t chunks, int64_t u, int64_t 
 }
 
 template <class T>
-static __global__ void direct_grad(card_band j, share s, const float *x, const float *dy,
-                                   double *sums,
-                                   int64_t groups, int64_t total)
+static __global__ void direct_grad(gpu_band j, share s, const float *x, const float *dy,
+                                   double *sums, int64_t groups, int64_t total)
 {
     EACH(e, total)
     {
@@ -110,8 +108,8 @@ static __global__ void direct_grad(card_band j, share s, const float *x, const f
     }
 }
 
-tl_status card_band_grad(tl_ctx *ctx, const card_band *p, int64_t b, const float *x,
-                         const float *dy, int add, float *dt)
+tl_status gpu_band_grad(tl_ctx *ctx, const gpu_band *p, int64_t b, const float *x,
+                        const float *dy, int add, float *dt)
 {
     int64_t groups = (p->taps + RUN - 1) / RUN, len = p->taps * p->d;
     double *sums;
@@ -119,15 +117,15 @@ tl_status card_band_grad(tl_ctx *ctx, const card_band *p, int64_t b, const float
     if (len == 0) return TL_OK;
     s.chunks = (p->n + CHUNK - 1) / CHUNK;
     s.units = b * s.chunks;
-    s.parts = card_parts(groups * p->d, s.units);
+    s.parts = gpu_parts(groups * p->d, s.units);
     int64_t   total = s.parts * groups * p->d;
-    tl_status st = card_alloc(ctx, (size_t)(s.parts * len) * sizeof *sums, (void **)&sums);
+    tl_status st = gpu_alloc(ctx, (size_t)(s.parts * len) * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;
     auto kernel = p->wide ? direct_grad<double> : direct_grad<float>;
     LAUNCH(kernel, blocks_for(total), THREADS, *p, s, x, dy, sums, groups, total);
     st = launched(ctx, "tno_grad");
-    if (st == TL_OK) st = card_add_parts(ctx, sums, s.parts, len, add, dt);
-    card_free(ctx, sums);
+    if (st == TL_OK) st = gpu_add_parts(ctx, sums, s.parts, len, add, dt);
+    gpu_free(ctx, sums);
     return st;
 }
 
@@ -142,8 +140,8 @@ static __global__ void add_parts(const double *sums, int64_t parts, int64_t len,
     }
 }
 
-tl_status card_add_parts(tl_ctx *ctx, const double *sums, int64_t parts, int64_t len, int add,
-                         float *out)
+tl_status gpu_add_parts(tl_ctx *ctx, const double *sums, int64_t parts, int64_t len, int add,
+                        float *out)
 {
     if (len == 0) return TL_OK;
     LAUNCH(add_parts, blocks_for(len), THREADS, sums, parts, len, add, out);

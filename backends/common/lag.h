@@ -1,5 +1,6 @@
-/* lag.h - what the backends of the time domain share: a point is a lag, and T[i,j] is the
-** coefficient of lag i - j. Causal problems have the lags 0..n-1, others -(n-1)..n-1. */
+/* lag.h - defines points and matrix of the backends of the time domain, where a point is a lag and
+** T[i,j] is the coefficient of lag i - j. Causal problems have the lags 0..n-1, others
+** -(n-1)..n-1. */
 #ifndef LAG_H
 #define LAG_H
 
@@ -23,7 +24,8 @@ static inline int64_t lag_points(const tl_tno_problem *p, double *out)
     return count;
 }
 
-/* T [d,n,n] from the coefficients of lags nearer than some, coef [p,d]; the others are 0. */
+/* Writes T [d,n,n] from coef [p,d], the coefficients of the lags below `lags` in magnitude; all
+** others are 0. */
 static inline void lag_dense_within(int64_t lags, int64_t n, int64_t d, int causal,
                                     const float *coef, float *dense)
 {
@@ -37,7 +39,6 @@ static inline void lag_dense_within(int64_t lags, int64_t n, int64_t d, int caus
             }
 }
 
-/* Of all lags. */
 static inline void lag_dense(int64_t n, int64_t d, int causal, const float *coef, float *dense)
 {
     lag_dense_within(n, n, d, causal, coef, dense);

@@ -1,10 +1,10 @@
-/* lines.cu - sequences as lines and back, by tiles that are read and written in order. */
+/* lines.cu - transposes sequences to lines and back, in tiles, so that memory accesses coalesce. */
 #include "lines.cuh"
 
-#define TILE 32 /* a block is TILE x 8 threads and has a tile of entries and channels */
+#define TILE 32 /* a block of TILE x 8 threads transposes TILE x TILE entries */
 
 typedef struct tile {
-    int64_t i, c, sequence; /* the first */
+    int64_t i, c, sequence; /* first entry and channel */
 } tile;
 
 static __device__ tile tile_of(unsigned tiles, unsigned columns)
@@ -13,14 +13,14 @@ static __device__ tile tile_of(unsigned tiles, unsigned columns)
     return tile{(int64_t)(k % tiles) * TILE, (int64_t)(blockIdx.x % columns) * TILE, k / tiles};
 }
 
-/* k, which is above -size and below 2 size, modulo that */
+/* k modulo size, for -size < k < 2 size */
 static __device__ int64_t wrapped(int64_t k, int64_t size)
 {
     return k < 0 ? k + size : k >= size ? k - size : k;
 }
 
-/* A tile of places, which may have no entry. */
-static __global__ void to_lines(card_sheet s, unsigned tiles, unsigned columns, const float *x,
+/* Here a tile counts places of lines, some of which are padding. */
+static __global__ void to_lines(gpu_sheet s, unsigned tiles, unsigned columns, const float *x,
                                 float *lines)
 {
     __shared__ float values[TILE][TILE + 1];
@@ -37,7 +37,7 @@ static __global__ void to_lines(card_sheet s, unsigned tiles, unsigned columns, 
             lines[t.sequence * s.lines + (t.c + r) * s.line + t.i + lane] = values[lane][r];
 }
 
-static __global__ void from_lines(card_sheet s, unsigned tiles, unsigned columns, float scale,
+static __global__ void from_lines(gpu_sheet s, unsigned tiles, unsigned columns, float scale,
                                   const float *lines, float *y)
 {
     __shared__ float values[TILE][TILE + 1];
@@ -55,7 +55,7 @@ static __global__ void from_lines(card_sheet s, unsigned tiles, unsigned columns
 
 static int64_t tiles_of(int64_t n) { return (n + TILE - 1) / TILE; }
 
-tl_status card_to_lines(tl_ctx *ctx, const card_sheet *s, const float *x, float *lines)
+tl_status gpu_to_lines(tl_ctx *ctx, const gpu_sheet *s, const float *x, float *lines)
 {
     int64_t tiles = tiles_of(s->size), columns = tiles_of(s->channels);
     if (s->b * tiles * columns == 0) return TL_OK;
@@ -64,8 +64,8 @@ tl_status card_to_lines(tl_ctx *ctx, const card_sheet *s, const float *x, float 
     return launched(ctx, "sequences to lines");
 }
 
-tl_status card_from_lines(tl_ctx *ctx, const card_sheet *s, float scale, const float *lines,
-                          float *y)
+tl_status gpu_from_lines(tl_ctx *ctx, const gpu_sheet *s, float scale, const float *lines,
+                         float *y)
 {
     int64_t tiles = tiles_of(s->n), columns = tiles_of(s->channels);
     if (s->b * tiles * columns == 0) return TL_OK;

@@ -1,6 +1,5 @@
-/* tile.h - what backends that work channel by channel share: a few neighbouring channels of an
-** array of rows, turned into contiguous vectors and back. Sixteen channels are one cache line of
-** every row. */
+/* tile.h - transposes a tile of neighbouring channels into contiguous vectors and back, for
+** backends that work channel by channel. Sixteen channels are one cache line of each row. */
 #ifndef TILE_H
 #define TILE_H
 
@@ -9,11 +8,11 @@
 
 #define TILE 16
 
-/* Whole cache lines, and an odd number of them: a power of two maps all vectors to the same sets */
+/* Pads to an odd number of cache lines: a power of two would map all vectors to the same cache
+** sets. */
 static inline int64_t tile_padded(int64_t floats) { return (floats + 15) / 16 * 16 | 16; }
 
-/* How many channels a tile has, so that there are tiles for all threads: TILE, or less for few
-** channels. */
+/* The number of channels of a tile: TILE, or fewer if some threads would have no tile. */
 static inline int64_t tile_width(int64_t d, int threads)
 {
     int64_t width = TILE;
@@ -21,8 +20,8 @@ static inline int64_t tile_width(int64_t d, int threads)
     return width;
 }
 
-/* to[c line + k] = from[k stride + c] for k < count and c < channels <= TILE. A block goes through
-** memory of its own: read in place, its rows fall on the same few cache sets. */
+/* to[c line + k] = from[k stride + c] for k < count and c < channels <= TILE. Each block is copied
+** to a buffer first, because its rows in place share a few cache sets. */
 static inline void tile_gather(const float *from, int64_t stride, int64_t count, int64_t channels,
                                float *to, int64_t line)
 {
@@ -42,7 +41,7 @@ static inline void tile_gather(const float *from, int64_t stride, int64_t count,
     }
 }
 
-/* The way back: to[k stride + c] = from[c line + k]. */
+/* to[k stride + c] = from[c line + k] */
 static inline void tile_scatter(const float *from, int64_t line, int64_t count, int64_t channels,
                                 float *to, int64_t stride)
 {

@@ -1,16 +1,17 @@
-/* circle.c - see circle.h. */
+/* circle.c - implements the transforms of circle.h. */
 #include <math.h>
 #include <string.h>
 
 #include "circle.h"
 
 #define PI           3.14159265358979323846
-#define LEAST        12  /* points of rac's shortest transform */
-#define LONGEST_REST 128 /* its matrix takes work for each of its square */
+#define LEAST        12  /* points of the shortest transform of rac */
+#define LONGEST_REST 128 /* multiplying by its matrix is quadratic work */
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
-/* The matrices of the rest, of q entries: value j is the sum over k of s_k exp(2 pi i j k / q). */
+/* Computes the matrices of the rest of q entries: value j is the sum over k of
+** s_k exp(2 pi i j k / q). */
 static tl_status plan_rest(circle *c)
 {
     int64_t q = c->rest, rows = q + 2;
@@ -31,13 +32,14 @@ static tl_status plan_rest(circle *c)
     return TL_OK;
 }
 
-/* The leaves below a node exp(2 pi i f) of a transform whose first leaf is number leaf. */
+/* Records the places of the leaves below the node exp(2 pi i f) of a transform, of which the first
+** is number `leaf`. */
 static void place_leaves(circle *c, int number, int level, int64_t leaf, double f)
 {
     const rac_split *s = &c->splits[number];
     if (level == s->depth) {
         int64_t m = (int64_t)(f * 2 * (double)c->half + 0.5), point = c->at[number] + leaf;
-        point += leaf / s->run; /* the unused ones */
+        point += leaf / s->run; /* padding */
         if (m <= c->half)
             c->place[m] = (int32_t)point;
         else
@@ -59,7 +61,7 @@ static tl_status plan_places(circle *c)
     return TL_OK;
 }
 
-/* The transforms of M/2, M/4, .. as long as rac has them; the rest. */
+/* Plans the transforms of M/2, M/4, .. as long as rac has them, and sets the length of the rest. */
 static tl_status plan_parts(circle *c)
 {
     int64_t size = c->half / 2;
@@ -103,8 +105,8 @@ void circle_free(const circle *c)
 
 /* ---- Transforms ------------------------------------------------------------------------------ */
 
-/* lo, hi = lo - hi, lo + hi where hi has the other sign: the remainders of X^m - 1 and X^m + 1. Or
-** with both signs changed, as from their middle on; and half of what that undoes. */
+/* part replaces lo and hi, where hi has the opposite sign, by the remainders modulo X^m - 1 and X^m
+** + 1; sign -1 negates both, as the second half of a row needs. join is its inverse. */
 static void part(int64_t floats, float sign, float *restrict lo, float *restrict hi)
 {
     for (int64_t k = 0; k < floats; k++) {
@@ -123,8 +125,8 @@ static void join(int64_t floats, float sign, float *restrict lo, float *restrict
     }
 }
 
-/* Rows of a circle are parted into those of X^M - 1, and at rows m of X^m + 1, m = M/2, M/4, ..;
-** the first transform, of X^M + 1, takes them as they are. */
+/* Splits the first 2 m rows of a circle into the remainders modulo X^m - 1 and, from row m on,
+** modulo X^m + 1, for m = M/2, M/4, .. The first transform, of X^M + 1, reads the rows unsplit. */
 static void part_all(const circle *c, int64_t m, float *rows)
 {
     int64_t quarter = m / 2 * c->kernel->lanes;
@@ -139,7 +141,7 @@ static void join_all(const circle *c, int64_t m, float *rows)
     join(quarter, -1, rows + quarter, rows + 3 * quarter);
 }
 
-/* The rows of transform i: real and imaginary ones. */
+/* The real and the imaginary rows of transform i. */
 typedef struct part_rows {
     float *at[2];
 } part_rows;
@@ -199,7 +201,7 @@ void circle_merge(const circle *c, float *block, float *rows, float *others)
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
-/* z = z t, or z conj(t): direction 1 or -1 */
+/* z = z t for direction 1, z conj(t) for -1 */
 static void multiply_rest(const circle *c, float direction, float *z, const float *t)
 {
     int64_t lanes = c->kernel->lanes;

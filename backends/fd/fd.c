@@ -1,23 +1,23 @@
-/* fd.c - the operator by its frequency response: coefficients are asked for at the frequencies
-** pi m / M, m = 0..M, and N = 2M >= 2n is the length of the real transform F to the kernel r (SKI,
-** Section 3.3).
+/* fd.c - implements the backend fd, where coefficients are the frequency response of the operator
+** at pi m / M, m = 0..M. N = 2M >= 2n is the length of the real transform F between the response
+** and the kernel r (SKI, Section 3.3).
 **
-** Bidirectional: the response is H = re + i im, without im at 0 and pi, where a real kernel has
-** none, and the kernel is N-periodic:
+** Bidirectional: the response is H = re + i im, where im is 0 at 0 and pi, as for any real kernel.
+** The kernel is N-periodic:
 **     r = F^-1 H      T[i,j] = r_((i-j) mod N)
 ** Causal: the response K is real, so r = F^-1 K is even. The Hilbert transform that makes it causal
 ** is a window in time: t_0 = r_0, t_k = 2 r_k for 0 < k < n, and no others; lags from n on reach no
 ** output.
 **     T[i,j] = t_(i-j) for i >= j, else 0
 **
-** Adjoints, with w_m = 1 at 0 and pi and else 2, since a bin between stands for two of N:
+** Adjoints, with w_m = 1 at 0 and pi and else 2, since other bins stand for a conjugate pair:
 **     dr_k = dt_k, where the window is 2 dt_k for k > 0      dH_m = w_m / N (F dr)_m
 ** (its real part for re, its imaginary part for im).
 **
-** What a causal kernel gives for negative lags is 0 in dense, but in a product only to rounding:
-** any transform mixes all positions, so y_i feels later inputs by about 1e-7 of the largest output.
-** Exact zeros would take transforms of ever shorter blocks down to plain sums, three to four times
-** the work; `naive`, `matrix` and `ski` have them. */
+** A causal T is exactly lower triangular in dense, but in a product only up to rounding: a
+** transform mixes all positions, so that y_i depends on later inputs by about 1e-7 of the largest
+** output. Exact causality would need transforms of ever shorter blocks down to direct sums, three
+** to four times the work; `naive`, `matrix` and `ski` have it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static const tl_option options[] = {
     {"size", 's', "double", "double power2 good",
      "transform length: 2n, the next power of two, or the next even product of 2, 3, 5 and 7"},
     {"isa", 's', "auto", "auto avx512 avx2 portable",
-     "the processor's instructions to use where channels share vectors; auto: the best it has"},
+     "the instruction set of vector lanes; auto: the best of the processor"},
     {0},
 };
 
@@ -71,12 +71,12 @@ static int64_t fd_points(const tl_tno_problem *p, double *out)
 
 static int width(const tl_tno_problem *p) { return p->causal ? 1 : 2; }
 
-/* ---- Whichever way --------------------------------------------------------------------------- */
+/* ---- The chosen implementation --------------------------------------------------------------- */
 
 typedef struct plan {
     const tl_host *h;
     const fd_way  *way;
-    void          *plan; /* of the way */
+    void          *plan; /* of that way */
 } plan;
 
 static void fd_release(void *state)

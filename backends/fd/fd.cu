@@ -1,14 +1,14 @@
-/* fd.cu - the backend fd on a GPU. The coefficients are (half of) the spectrum of a kernel of
-** period N = 2M >= 2n (backends/fd/fd.c). Bidirectional, that is all that a product needs; causal,
-** the kernel is windowed in between. */
+/* fd.cu - computes the backend fd on a GPU. The coefficients are half the spectrum of a kernel of
+** period N = 2M >= 2n (fd.c). A bidirectional product needs no more; for a causal one the kernel is
+** windowed in time first. */
 #include "../common/apply.cuh"
 
 typedef struct plan {
-    card_convolution base;
-    int              causal;
+    gpu_convolution base;
+    int             causal;
 } plan;
 
-/* t [d,M+1] from coef [M+1,width d]; without imaginary parts if causal, and at both ends */
+/* t [d,M+1] = coef [M+1,width d]; imaginary parts are 0 at both ends and for a causal kernel */
 static __global__ void to_spectra(const float *coef, int causal, int64_t d, int64_t bins, float2 *t)
 {
     EACH(e, bins * d)
@@ -20,7 +20,7 @@ static __global__ void to_spectra(const float *coef, int causal, int64_t d, int6
     }
 }
 
-/* A bin between the ends stands for two of N. */
+/* The factor 2: a bin between the ends stands for a conjugate pair. */
 static __global__ void from_spectra(const float2 *t, int causal, int64_t d, int64_t bins,
                                     float scale, float *coef)
 {
@@ -35,7 +35,8 @@ static __global__ void from_spectra(const float2 *t, int causal, int64_t d, int6
     }
 }
 
-/* The window, which is its own adjoint, times scale: lags 0..n-1, twice but for lag 0. */
+/* Applies the causal window times scale: 1 at lag 0, 2 at lags 1..n-1, 0 elsewhere. It is its own
+** adjoint. */
 static __global__ void window(float *lines, int64_t n, int64_t size, float scale, int64_t total)
 {
     EACH(e, total)
@@ -46,19 +47,19 @@ static __global__ void window(float *lines, int64_t n, int64_t size, float scale
 }
 
 /* Overwrites `from`, which serves as scratch space. */
-static tl_status windowed(const card_convolution *s, const card_room *m, float2 *from, float2 *to)
+static tl_status windowed(const gpu_convolution *s, const gpu_buffers *m, float2 *from, float2 *to)
 {
     tl_ctx   *ctx = s->ctx;
     int64_t   total = s->d * s->size;
-    tl_status st = card_fft(ctx, TL_C2R, s->size, s->d, (float *)from, m->lines);
+    tl_status st = gpu_fft(ctx, TL_C2R, s->size, s->d, (float *)from, m->lines);
     if (st != TL_OK) return st;
     LAUNCH(window, blocks_for(total), THREADS, m->lines, s->n, s->size, 1.0f / (float)s->size,
            total);
     st = launched(ctx, "fd");
-    return st == TL_OK ? card_fft(ctx, TL_R2C, s->size, s->d, m->lines, (float *)to) : st;
+    return st == TL_OK ? gpu_fft(ctx, TL_R2C, s->size, s->d, m->lines, (float *)to) : st;
 }
 
-static tl_status spectra(const card_convolution *s, const card_room *m, const float *coef)
+static tl_status spectra(const gpu_convolution *s, const gpu_buffers *m, const float *coef)
 {
     tl_ctx *ctx = s->ctx;
     int     causal = ((const plan *)s)->causal;
@@ -67,7 +68,7 @@ static tl_status spectra(const card_convolution *s, const card_room *m, const fl
     return st == TL_OK && causal ? windowed(s, m, m->t, m->t) : st;
 }
 
-static tl_status gradients(const card_convolution *s, const card_room *m, float *dcoef)
+static tl_status gradients(const gpu_convolution *s, const gpu_buffers *m, float *dcoef)
 {
     tl_ctx   *ctx = s->ctx;
     int       causal = ((const plan *)s)->causal;
@@ -80,28 +81,28 @@ static tl_status gradients(const card_convolution *s, const card_room *m, float 
 
 static tl_status fd_gpu_forward(void *state, const tl_tno_args *a)
 {
-    return card_convolve(&((const plan *)state)->base, a);
+    return gpu_convolve(&((const plan *)state)->base, a);
 }
 
 static tl_status fd_gpu_backward(void *state, const tl_tno_args *a)
 {
-    return card_convolve_back(&((const plan *)state)->base, a);
+    return gpu_convolve_back(&((const plan *)state)->base, a);
 }
 
 static int64_t fd_gpu_kept(void *state)
 {
-    return card_convolution_kept(&((const plan *)state)->base);
+    return gpu_convolution_kept(&((const plan *)state)->base);
 }
 
 static tl_status fd_gpu_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     int64_t   points;
-    tl_status st = card_points(h, "fd", p, &points);
+    tl_status st = gpu_points(h, "fd", p, &points);
     if (st != TL_OK) return st;
-    plan *s = (plan *)card_plan(h, sizeof *s);
+    plan *s = (plan *)gpu_plan(h, sizeof *s);
     if (!s) return TL_ENOMEM;
     s->causal = p->causal;
-    s->base.ctx = card_ctx(h);
+    s->base.ctx = gpu_ctx(h);
     s->base.n = p->n;
     s->base.d = p->d;
     s->base.bins = points;
@@ -113,5 +114,5 @@ static tl_status fd_gpu_make(const tl_host *h, const tl_tno_problem *p, void **o
     return TL_OK;
 }
 
-const card_form card_fd_form = {"fd", {fd_gpu_make, fd_gpu_forward, fd_gpu_backward,
-                                       card_plan_free, fd_gpu_kept}};
+const gpu_form gpu_fd_form = {"fd", {fd_gpu_make, fd_gpu_forward, fd_gpu_backward,
+                                     gpu_plan_free, fd_gpu_kept}};

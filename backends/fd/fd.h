@@ -1,4 +1,4 @@
-/* fd.h - what the files of the backend fd share: a problem, and the two ways to apply it. */
+/* fd.h - declares the problem of the backend fd and its two implementations. */
 #ifndef FD_H
 #define FD_H
 
@@ -7,25 +7,26 @@
 typedef struct fd_problem {
     int64_t n, d, half; /* half: M */
     int     causal;
-    const char *isa; /* rac's name of the instructions to use, or "auto" */
+    const char *isa; /* instruction set of rac, or "auto" */
 } fd_problem;
 
-/* One way; as in backend.h. */
+/* An implementation; its functions are those of a backend in backend.h. */
 typedef struct fd_way {
     tl_status (*plan)(const tl_host *h, const fd_problem *p, void **out_plan);
     tl_status (*forward)(void *plan, const tl_tno_args *a);
     tl_status (*backward)(void *plan, const tl_tno_args *a);
     tl_status (*dense)(void *plan, const tl_tno_args *a);
     void      (*release)(void *plan);
-    int64_t   (*kept)(void *plan); /* NULL: nothing */
+    int64_t   (*kept)(void *plan); /* NULL if nothing can be cached */
 } fd_way;
 
-/* Channels in vector lanes (lanes.c). out_plan NULL after TL_OK: not for this M. */
+/* Puts channels into vector lanes (lanes.c). *out_plan is NULL after TL_OK if M has no such
+** transform. */
 extern const fd_way fd_lanes;
-/* Channel by channel, for any M, by the host's transforms (lines.c). */
+/* Works channel by channel, for any M, by the host's transforms (lines.c). */
 extern const fd_way fd_lines;
 
-/* Whether the processor has these instructions. */
+/* Whether the processor supports this instruction set. */
 int fd_has(const char *isa);
 
 #endif

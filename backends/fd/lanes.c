@@ -1,11 +1,11 @@
-/* lanes.c - the operator with the transforms of circle.h, a tile of as many channels as a vector
-** has lanes at a time:
+/* lanes.c - applies fd's operator by the transforms of circle.h, to a tile of as many channels as a
+** vector has lanes at a time:
 **     y = F^-1 (H . F x)    dx = F^-1 (conj(H) . F dy)    (F dr) = sum over b of F dy . conj(F x)
-** Bidirectional, H is what the encoder gave, and no coefficient is ever transformed. Causal, H is
-** the transform of the windowed kernel: two transforms for each tile and call.
+** Bidirectional, H is the given response, and coefficients need no transform. Causal, H is the
+** transform of the windowed kernel, which takes two transforms per tile and call.
 **
-** A thread has whole tiles, for all sequences of the batch: sums over these do not depend on the
-** threads. */
+** A thread has whole tiles, for all sequences of the batch, so that sums over the batch do not
+** depend on the number of threads. */
 #include <string.h>
 
 #include "circle.h"
@@ -15,16 +15,16 @@ typedef struct plan {
     const tl_host *h;
     fd_problem     p;
     circle         c;
-    int64_t        lanes, row;  /* row, block, part: floats of rows, of a block, */
-    int64_t        block, part; /* and of what one transform takes */
+    int64_t        lanes;
+    int64_t        row, block, part; /* floats of rows, of a block, of one transform */
     int64_t        each;        /* floats of scratch per thread */
     float         *scratch;
 } plan;
 
-/* What one thread works with. */
+/* The scratch buffers of one thread. */
 typedef struct lane {
     float *rows, *others, *x; /* [M, lanes] */
-    float *spectrum, *sum;    /* blocks */
+    float *spectrum, *sum;    /* blocks of circle.h */
     float *blocks[2];
 } lane;
 
@@ -80,12 +80,12 @@ static tl_status lanes_make(const tl_host *h, const fd_problem *p, void **out_pl
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-/* Rows of a model are d channels apart, too far for the processor to guess the next ones. They are
-** asked for this many rows ahead, into the second cache: in the first they share few sets. */
+/* Rows are d channels apart, too far for the hardware prefetcher. The code prefetches this many
+** rows ahead, into the L2 cache, since they share few sets of L1. */
 #define AHEAD 24
 #define PREFETCH(address, write) __builtin_prefetch(address, write, 2)
 
-/* Loops over channels are given their number by a switch, so that the compiler knows it. */
+/* Calls a loop over channels with a constant number of them, so that the compiler unrolls it. */
 #define KNOWING(channels, call)                                                                  \
     do {                                                                                         \
         switch (channels) {                                                                      \
@@ -117,7 +117,7 @@ static inline void add_scaled(int64_t channels, float by, const float *restrict 
     for (int64_t c = 0; c < channels; c++) to[c] = by * (a[c] + b[c]);
 }
 
-/* half the sum of two rows */
+/* Writes half the sum of two rows. */
 static inline void write_rows(const float *a, const float *b, int64_t lanes, int64_t count,
                               float sign, int64_t channels, float *to, int64_t stride)
 {
@@ -127,7 +127,7 @@ static inline void write_rows(const float *a, const float *b, int64_t lanes, int
     }
 }
 
-/* Which channels a tile has. */
+/* The channels of a tile. */
 typedef struct tile {
     int64_t first, channels;
 } tile;
@@ -139,7 +139,7 @@ static tile tile_of(const plan *s, int64_t number)
     return t;
 }
 
-/* rows = those of x [n,d], as circle.h wants them. */
+/* rows = the rows of x [n,d], in the form of circle.h. */
 static void load(const plan *s, const tile *t, const float *x, float *rows)
 {
     int64_t n = s->p.n, d = s->p.d, middle = s->p.half / 2, low = n < middle ? n : middle;
@@ -152,7 +152,7 @@ static void load(const plan *s, const tile *t, const float *x, float *rows)
                                        rows + low * s->lanes));
 }
 
-/* y [n,d] from the two rows that circle_merge left. */
+/* Writes y [n,d] from the rows and others of circle_merge. */
 static void deliver(const plan *s, const tile *t, const lane *w, float *y)
 {
     int64_t n = s->p.n, d = s->p.d, middle = s->p.half / 2, low = n < middle ? n : middle;
@@ -165,8 +165,8 @@ static void deliver(const plan *s, const tile *t, const lane *w, float *y)
 
 /* ---- Coefficients ---------------------------------------------------------------------------- */
 
-/* The point of frequency m, and how the imaginary part of a response turns into its: values are at
-** exp(+i w), responses at exp(-i w). */
+/* The point of frequency m, and the sign for imaginary parts: values are at exp(+i w), responses at
+** exp(-i w). */
 static inline float *point_of(const plan *s, int64_t m, const float *block, float *sign)
 {
     int64_t place = s->c.place[m];
@@ -174,7 +174,7 @@ static inline float *point_of(const plan *s, int64_t m, const float *block, floa
     return (float *)block + (place < 0 ? ~place : place) * 2 * s->lanes;
 }
 
-/* Points are all over a block. */
+/* Points are scattered over a block, so that they are prefetched too. */
 static inline void ask_for_point(const plan *s, int64_t m, const float *block)
 {
     float sign, *point = point_of(s, m < s->p.half ? m : s->p.half, block, &sign);
@@ -182,7 +182,7 @@ static inline void ask_for_point(const plan *s, int64_t m, const float *block)
     PREFETCH(point + s->lanes, 1);
 }
 
-/* block = the response in coef [M+1, width d] */
+/* block = the response in coef [M+1,width d] */
 static inline void read_response(const plan *s, int64_t channels, const float *coef, float *block)
 {
     int64_t d = s->p.d, other = s->p.causal ? 0 : d, stride = d + other;
@@ -196,7 +196,7 @@ static inline void read_response(const plan *s, int64_t channels, const float *c
     }
 }
 
-/* dcoef from the values F dr: w_m / N of each, w_m = 1 at the ends, else 2. */
+/* dcoef = the values F dr times w_m / N, where w_m is 1 at the ends and else 2. */
 static inline void write_gradient(const plan *s, int64_t channels, const float *block,
                                   float *dcoef)
 {
@@ -212,7 +212,8 @@ static inline void write_gradient(const plan *s, int64_t channels, const float *
     }
 }
 
-/* w.rows = first, then second times half the sum of the two rows, and 0 from n on. */
+/* w.rows = half the sum of rows and others, times `first` in row 0 and `second` in the other rows,
+** and 0 from n on. */
 static void window(const plan *s, const lane *w, float first, float second)
 {
     float  *a = w->rows, *b = w->others;
@@ -222,8 +223,8 @@ static void window(const plan *s, const lane *w, float first, float second)
     memset(a + count, 0, (size_t)(s->row - count) * sizeof *a);
 }
 
-/* H, causal: of t_0 = r_0, t_k = 2 r_k for 0 < k < n; what was kept, or made now and kept if it is
-** to be. */
+/* Returns H, from the cache or computed into it if there is one. Causal, H is the spectrum of
+** t_0 = r_0, t_k = 2 r_k for 0 < k < n. */
 static const float *spectrum(const plan *s, const tile *t, const lane *w, const tl_tno_args *a)
 {
     float *to = a->kept ? a->kept + t->first / s->lanes * s->block : w->spectrum;
@@ -265,7 +266,7 @@ static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* h NULL: dx is not wanted. */
+/* Without h it does not compute dx. */
 static void backward_sequence(const plan *s, const tile *t, const lane *w, const tl_tno_args *a,
                               const float *h, int64_t at)
 {
@@ -320,7 +321,7 @@ static int64_t lanes_kept(void *state)
 
 /* ---- The matrix ------------------------------------------------------------------------------ */
 
-/* The kernel at lag -M..M-1 of channel c, of the two rows that circle_merge left. */
+/* The kernel of channel c at a lag -M..M-1, from the rows and others of circle_merge. */
 static float kernel_at(const plan *s, const lane *w, int64_t lag, int64_t c)
 {
     int64_t k = lag < 0 ? lag + s->p.half : lag, at = k * s->lanes + c;

@@ -1,8 +1,8 @@
-/* lines.c - the operator for any length, channel by channel, with the transforms of the host.
+/* lines.c - applies fd's operator for any length, channel by channel, with the host's transforms.
 **
-** y = F^-1 (H . F x) would take real transforms of 2M, and FFTW takes twice as long for one of 2n
-** as for a complex one of n; so the kernel, made once per channel and call, is applied by the
-** right-angle convolution of angle.h. */
+** y = F^-1 (H . F x) would need real transforms of length 2M, and FFTW takes twice as long for a
+** real transform of 2n as for a complex one of n. Therefore the kernel is computed once per channel
+** and call, and applied by the right-angle convolution of angle.h. */
 #include <string.h>
 
 #include "../common/convolve.h"
@@ -30,10 +30,10 @@ static void back(const convolution *s, float *from, float *to)
     p->f->run(p->back, from, to);
 }
 
-/* The lags -count..-1 are the last of N. */
+/* The number of negative lags, which are the last entries of the kernel. */
 static int64_t negative(const convolution *s) { return s->causal ? 0 : s->n - 1; }
 
-/* w.x, w.y = the real and imaginary parts of the tile of coef, whose channels begin at first. */
+/* Sets w.x and w.y to the real and imaginary parts of channels first.. of coef. */
 static void responses(const plan *p, const convolve_lane *w, const float *coef, int64_t first,
                       int64_t channels)
 {
@@ -44,7 +44,7 @@ static void responses(const plan *p, const convolve_lane *w, const float *coef, 
         tile_gather(coef + s->d + first, stride, p->half + 1, channels, w->y, s->row);
 }
 
-/* w.b [N] = the kernel of channel c, whose response is in w.x and w.y. */
+/* Sets w.b [N] to the kernel of channel c, whose response is in w.x and w.y. */
 static void kernel(const plan *p, const convolve_lane *w, int64_t c)
 {
     const convolution *s = &p->base;

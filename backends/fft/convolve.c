@@ -1,5 +1,5 @@
-/* convolve.c - the plugin fft: T x by one complex Fourier transform per real channel, the
-** right-angle convolution of angle.h. */
+/* convolve.c - implements the backend fft: T x by one complex Fourier transform per real channel,
+** the right-angle convolution of angle.h. */
 #include <string.h>
 
 #include "../common/convolve.h"
@@ -28,7 +28,7 @@ static void back(const convolution *s, float *from, float *to)
     transform(((const plan *)s)->back, from, to);
 }
 
-/* The lags -(n-1)..-1 come first. */
+/* The number of negative lags, which are the first rows of coef. */
 static int64_t negative(const convolution *s) { return s->causal ? 0 : s->n - 1; }
 
 static void spectra(const convolution *s, const convolve_lane *w, const float *coef, int64_t first,
@@ -73,7 +73,7 @@ static void fft_release(void *state)
     s->base.h->free(s->base.h, s);
 }
 
-static tl_status make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
+static tl_status fft_make_plan(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     int   measure = strcmp(p->options[0].s, "measure") == 0;
     plan *s = h->alloc(h, sizeof *s);
@@ -98,7 +98,8 @@ static tl_status fft_dense(void *state, const tl_tno_args *a)
 }
 
 static const tl_option options[] = {
-    {"planner", 's', "measure", "measure estimate", "how FFTW chooses: by timing once, or by rule"},
+    {"planner", 's', "measure", "measure estimate",
+     "how FFTW chooses an algorithm: by timing once, or by estimate"},
     {0},
 };
 
@@ -110,7 +111,7 @@ const tl_tno_backend tl_tno_backend_entry = {
     .options = options,
     .accepts = lag_accepts,
     .points = lag_points,
-    .plan = make,
+    .plan = fft_make_plan,
     .forward = convolve_forward,
     .backward = convolve_backward,
     .dense = fft_dense,

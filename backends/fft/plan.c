@@ -1,4 +1,4 @@
-/* plan.c - FFTW plans, measured once per machine and remembered as FFTW's wisdom. */
+/* plan.c - makes FFTW plans, which are measured once per machine and stored as FFTW's wisdom. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,13 +13,13 @@
 
 #define PATH 4096
 
-/* FFTW has one planner per process, which is not thread-safe (running a plan is). */
+/* FFTW has one planner per process, which is not thread-safe; executing a plan is. */
 static pthread_mutex_t planner = PTHREAD_MUTEX_INITIALIZER;
 
 typedef struct request {
     tl_transform_kind kind;
     int               n;
-    float            *in, *out; /* to be overwritten by measuring */
+    float            *in, *out; /* measuring overwrites them */
 } request;
 
 static fftwf_plan fft_make(const request *r, unsigned flags)
@@ -36,8 +36,9 @@ static fftwf_plan fft_make(const request *r, unsigned flags)
 
 /* ---- Wisdom ---------------------------------------------------------------------------------- */
 
-/* Writes all of text to a new file and then gives it the name path. 1: done */
-static int replace(const char *path, const char *text)
+/* Writes text to a new file and renames that to path, so that readers never see a part of it.
+** Returns 1 on success. */
+static int wisdom_replace(const char *path, const char *text)
 {
     char   temporary[PATH + 32];
     size_t left = strlen(text);
@@ -58,25 +59,25 @@ static int replace(const char *path, const char *text)
     return 0;
 }
 
-static int save(const char *path)
+static int wisdom_save(const char *path)
 {
     char *text = fftwf_export_wisdom_to_string();
-    int   saved = text && replace(path, text);
+    int   saved = text && wisdom_replace(path, text);
     free(text);
     return saved;
 }
 
 /* The plan that the file at path describes, or NULL. */
-static fftwf_plan recall(const request *r, const char *path)
+static fftwf_plan wisdom_find(const request *r, const char *path)
 {
     fftwf_forget_wisdom();
     if (!fftwf_import_wisdom_from_filename(path)) return NULL;
     return fft_make(r, FFTW_MEASURE | FFTW_WISDOM_ONLY);
 }
 
-/* The remembered plan, or a new one: measured, saved, and made again from the file, as a restarted
-** run will make it. NULL: nothing can be remembered. The lock lets one process at a time measure,
-** so that two never use different plans for the same problem. */
+/* Returns the stored plan, or measures a new one, saves it and makes it again from the file, as a
+** restarted run will. Returns NULL if the folder cannot be written. The lock lets one process at a
+** time measure, so that two never use different plans for the same problem. */
 static fftwf_plan measured(const request *r, const char *folder)
 {
     char path[PATH], guard[PATH];
@@ -90,10 +91,10 @@ static fftwf_plan measured(const request *r, const char *folder)
         (void)close(lock);
         return NULL;
     }
-    fftwf_plan plan = recall(r, path);
+    fftwf_plan plan = wisdom_find(r, path);
     if (!plan) {
         fftwf_plan trial = fft_make(r, FFTW_MEASURE);
-        if (trial && save(path)) plan = recall(r, path);
+        if (trial && wisdom_save(path)) plan = wisdom_find(r, path);
         if (trial) fftwf_destroy_plan(trial);
     }
     (void)close(lock);
@@ -114,7 +115,7 @@ tl_status fft_plan(const tl_host *h, tl_transform_kind kind, int64_t n, int meas
         (void)pthread_mutex_lock(&planner);
         if (measure && h->cache_dir) plan = measured(&r, h->cache_dir);
         if (!plan) {
-            fftwf_forget_wisdom(); /* an estimate would use it */
+            fftwf_forget_wisdom(); /* or the estimate would depend on it */
             plan = fft_make(&r, FFTW_ESTIMATE);
         }
         (void)pthread_mutex_unlock(&planner);
@@ -136,7 +137,7 @@ void fft_plan_free(fftwf_plan plan)
 
 /* ---- For the host ---------------------------------------------------------------------------- */
 
-typedef struct shared { /* what the host holds: a plan and how to run it */
+typedef struct shared { /* a plan that the host caches */
     const tl_host    *h;
     tl_transform_kind kind;
     fftwf_plan        plan;
@@ -158,7 +159,7 @@ static tl_status plan_shared(const tl_host *h, tl_transform_kind kind, int64_t n
 static void run_shared(const void *plan, const float *in, float *out)
 {
     const shared  *s = plan;
-    float         *from = (float *)in; /* not written: out of place, and FFTW_PRESERVE_INPUT */
+    float         *from = (float *)in; /* FFTW_PRESERVE_INPUT: it is not written */
     fftwf_complex *a = (fftwf_complex *)from, *b = (fftwf_complex *)out;
     if (s->kind == TL_R2C)
         fftwf_execute_dft_r2c(s->plan, from, b);

@@ -1,5 +1,5 @@
-/* matrix.c - T written out and multiplied, a block of its rows at a time so that memory grows with
-** n and not n^2. Of a causal T only the columns up to the diagonal block are made. */
+/* matrix.c - writes T out and multiplies by it, a block of rows at a time, so that memory grows
+** with n and not n^2. Of a causal T only the columns up to the diagonal block are written. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,10 +17,10 @@ typedef struct plan {
     float         *scratch;
 } plan;
 
-/* What one thread works with, for one channel. */
+/* The scratch buffers of one thread, for one channel. */
 typedef struct lane {
     double *dcoef; /* [2n] */
-    float  *t;     /* [2n] lag k at zero + k */
+    float  *t;     /* [2n]: lag k at zero + k */
     float  *block; /* [BLOCK,n] */
     float  *x, *y; /* [BATCH,n] */
 } lane;
@@ -66,7 +66,7 @@ static tl_status matrix_make(const tl_host *h, const tl_tno_problem *p, void **o
     return TL_OK;
 }
 
-/* to[k] = from[k,c] for count rows */
+/* to[k] = from[k,c] for `count` rows */
 static void gather(const float *from, int64_t count, int64_t d, int64_t c, float *to)
 {
     for (int64_t k = 0; k < count; k++) to[k] = from[k * d + c];
@@ -77,7 +77,7 @@ static void scatter(const float *from, int64_t count, int64_t d, int64_t c, floa
     for (int64_t k = 0; k < count; k++) to[k * d + c] = from[k];
 }
 
-/* Rows first..first+rows-1 of T, columns 0..columns-1, leading dimension n. */
+/* Writes rows first..first+rows-1 and columns 0..columns-1 of T, with leading dimension n. */
 static void materialise(const plan *s, const float *t, int64_t first, int64_t rows, int64_t columns,
                         float *block)
 {
@@ -111,7 +111,7 @@ static void apply_transposed(const plan *s, const lane *w, int64_t b)
     }
 }
 
-/* dcoef[lag] += the sum along its diagonal of dT = sum over b of y x^T. */
+/* dcoef[lag] += the sum along its diagonal of dT, which is the sum over b of y x^T. */
 static void add_diagonals(const plan *s, const lane *w, int64_t b)
 {
     for (int64_t i = 0; i < s->n; i += BLOCK) {
@@ -200,5 +200,5 @@ const tl_tno_backend tl_tno_backend_entry = {
     .backward = matrix_backward,
     .dense = matrix_dense,
     .release = matrix_release,
-    .auto_length = 128, /* its work is n^2 */
+    .auto_length = 128, /* since its work is O(n^2) */
 };

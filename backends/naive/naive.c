@@ -1,5 +1,5 @@
-/* naive.c - the definition of the operator, in plain loops with float64 sums. Every other backend
-** is tested against it, so it is never made faster. */
+/* naive.c - computes the operator by its definition, in plain loops with float64 sums. It is never
+** optimised, because every other backend is tested against it. */
 #include "../common/lag.h"
 
 typedef struct plan {
@@ -22,7 +22,7 @@ static void naive_release(void *state)
     s->h->free(s->h, s);
 }
 
-/* y[b,i,c] = sum over j of t[i-j,c] x[b,j,c] */
+/* y[b,i,c] = the sum over j of t[i-j,c] x[b,j,c] */
 static tl_status naive_forward(void *state, const tl_tno_args *a)
 {
     const tl_tno_problem *p = &((plan *)state)->p;
@@ -38,7 +38,7 @@ static tl_status naive_forward(void *state, const tl_tno_args *a)
     return TL_OK;
 }
 
-/* dx[b,j,c] = sum over i of t[i-j,c] dy[b,i,c] */
+/* dx[b,j,c] = the sum over i of t[i-j,c] dy[b,i,c] */
 static void input_gradient(const tl_tno_problem *p, const tl_tno_args *a)
 {
     int64_t n = p->n, d = p->d, zero = lag_zero(p);
@@ -52,7 +52,7 @@ static void input_gradient(const tl_tno_problem *p, const tl_tno_args *a)
             }
 }
 
-/* dt[k,c] = sum over b and i of dy[b,i,c] x[b,i-k,c] */
+/* dt[k,c] = the sum over b and i of dy[b,i,c] x[b,i-k,c] */
 static void coef_gradient(const tl_tno_problem *p, const tl_tno_args *a)
 {
     int64_t n = p->n, d = p->d, zero = lag_zero(p);

@@ -1,4 +1,4 @@
-/* avx512.c - the kernel in 16 lanes; compiled for AVX-512, run where the processor has it. */
+/* avx512.c - compiles the kernel in 16 lanes for AVX-512; it runs if the processor has that. */
 #if defined(__AVX512F__)
 
 #define LANES  16

@@ -1,8 +1,8 @@
-/* convolve.c - the backend rac: tiles of as many channels as a vector has lanes, for whose
-** coefficients, sequences and gradients a kernel does what rac.h says.
+/* convolve.c - implements the backend rac by the right-angle convolution of rac.h, for tiles of as
+** many channels as a vector has lanes.
 **
 ** The unit of work is a tile and a group of sequences. The groups of a backward call depend on the
-** problem alone, as their sums are added up in turn: results do not depend on the threads. */
+** problem alone and their sums are added in order, so that results do not depend on the threads. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "rac.h"
 #include "rows.h"
 
-#define SUMS 4 /* with fewer tiles than this, sums over the batch are made in several groups */
+#define SUMS 4 /* with fewer tiles than this, sums over the batch are divided into groups */
 
 typedef struct plan {
     const tl_host    *h;
@@ -18,16 +18,16 @@ typedef struct plan {
     rac_split         split;
     int64_t           n, d, tiles;
     int               causal;
-    int64_t           lags;     /* nearer than this there are coefficients: n, or fewer */
-    int64_t           blocks;   /* of a sequence; if several, the kernel is short (rac.h) and */
-    int64_t           shift;    /* its entry 0 is lag -shift; otherwise */
-    int64_t           negative; /* lags below 0 are folded */
-    int64_t           block, each; /* floats of a block; of a thread's scratch */
+    int64_t           lags;     /* lags below this in magnitude have coefficients; at most n */
+    int64_t           blocks;   /* of a sequence; several only for a short kernel (rac.h) */
+    int64_t           shift;    /* entry 0 of a short kernel is lag -shift */
+    int64_t           negative; /* without blocks: the negative lags, which are folded */
+    int64_t           block, each; /* floats of a block, of the scratch buffer of a thread */
     float            *scratch;
-    float            *sums;     /* [tiles groups] blocks, if there are groups; NULL */
+    float            *sums;     /* [tiles groups] blocks, or NULL without groups */
 } plan;
 
-/* What one thread works with: blocks, and rows for channels and lengths that do not fit. */
+/* The scratch buffers of one thread: blocks, and rows that cannot be used in place. */
 typedef struct lane {
     float *spectrum, *sum, *blocks[2];
     float *rows[2], *carry; /* [N, lanes] */
@@ -43,7 +43,7 @@ typedef struct job {
 
 enum { ISA, LAGS }; /* options */
 
-/* The problem of a sequence as long as there are lags: its points are ours. */
+/* The problem for a sequence of the length of the horizon, which has the same points. */
 static tl_tno_problem within(const tl_tno_problem *p)
 {
     tl_tno_problem cut = *p;
@@ -83,7 +83,7 @@ static void rac_release(void *state)
     s->h->free(s->h, s);
 }
 
-/* The length of the blocks, once h, kernel and the problem are there. */
+/* Chooses the length of blocks; the caller has set h, kernel and the problem. */
 static tl_status set_blocks(plan *s)
 {
     int64_t   shift = s->causal ? 0 : s->lags - 1;
@@ -133,12 +133,12 @@ static tile tile_of(const plan *s, int64_t number)
     return t;
 }
 
-/* Some N rows for a tile of an array [count, d]: from first on, where rows that are not there are 0
-** when read and left out when written. room is for those that cannot be used where they are. */
+/* N rows of an array [count,d] from row `first` on. Rows outside the array read as 0 and are not
+** written. `buffer` holds the rows if they cannot be used in place. */
 typedef struct window {
     float  *array;
     int64_t first, count;
-    float  *room;
+    float  *buffer;
 } window;
 
 static int in_place(const plan *s, const tile *t, const window *w)
@@ -147,7 +147,7 @@ static int in_place(const plan *s, const tile *t, const window *w)
     return t->channels == s->kernel->lanes && w->first >= 0 && end <= w->count;
 }
 
-/* Which of the N rows are there: from begin to end. */
+/* The rows begin..end-1 of the N lie within the array. */
 static void present(const plan *s, const window *w, int64_t *begin, int64_t *end)
 {
     int64_t size = s->split.size, left = w->count - w->first;
@@ -158,38 +158,38 @@ static void present(const plan *s, const window *w, int64_t *begin, int64_t *end
 static rac_rows rows_to(const plan *s, const tile *t, const window *w)
 {
     if (in_place(s, t, w)) return (rac_rows){w->array + w->first * s->d + t->first, s->d};
-    return (rac_rows){w->room, s->kernel->lanes};
+    return (rac_rows){w->buffer, s->kernel->lanes};
 }
 
 static rac_rows rows_of(const plan *s, const tile *t, const window *w)
 {
     rac_rows rows = rows_to(s, t, w);
     int64_t  lanes = s->kernel->lanes, size = s->split.size, begin, end;
-    if (rows.at != w->room) return rows;
+    if (rows.at != w->buffer) return rows;
     present(s, w, &begin, &end);
-    if (t->channels < lanes) memset(w->room, 0, (size_t)(size * lanes) * sizeof *w->room);
-    memset(w->room, 0, (size_t)(begin * lanes) * sizeof *w->room);
-    copy_rows(w->array + (w->first + begin) * s->d + t->first, s->d, w->room + begin * lanes, lanes,
-              end - begin, t->channels);
-    memset(w->room + end * lanes, 0, (size_t)((size - end) * lanes) * sizeof *w->room);
+    if (t->channels < lanes) memset(w->buffer, 0, (size_t)(size * lanes) * sizeof *w->buffer);
+    memset(w->buffer, 0, (size_t)(begin * lanes) * sizeof *w->buffer);
+    copy_rows(w->array + (w->first + begin) * s->d + t->first, s->d, w->buffer + begin * lanes,
+              lanes, end - begin, t->channels);
+    memset(w->buffer + end * lanes, 0, (size_t)((size - end) * lanes) * sizeof *w->buffer);
     return rows;
 }
 
-/* After rows_to's rows were written. */
+/* Copies rows that were written to the buffer to the array; call it after writing to rows_to. */
 static void deliver(const plan *s, const tile *t, const window *w)
 {
     int64_t lanes = s->kernel->lanes, begin, end;
     if (in_place(s, t, w)) return;
     present(s, w, &begin, &end);
-    copy_rows(w->room + begin * lanes, lanes, w->array + (w->first + begin) * s->d + t->first, s->d,
-              end - begin, t->channels);
+    copy_rows(w->buffer + begin * lanes, lanes, w->array + (w->first + begin) * s->d + t->first,
+              s->d, end - begin, t->channels);
 }
 
 static const rac_rows none = {NULL, 0};
 
 /* ---- Coefficients ---------------------------------------------------------------------------- */
 
-/* Real rows of the kernel, and imaginary ones: the lags below 0 are the last rows of T'. */
+/* The real and the imaginary rows of the kernel; the negative lags are the last rows of T'. */
 static void coef_windows(const plan *s, const lane *w, const float *coef, window *re, window *im)
 {
     float *array = (float *)coef;
@@ -197,7 +197,7 @@ static void coef_windows(const plan *s, const lane *w, const float *coef, window
     *im = (window){array, s->negative - s->split.size, s->negative, w->rows[1]};
 }
 
-/* T^ of an item's tile: what was kept, or made now and kept if it is to be. */
+/* Returns T^ of an item's tile, from the cache or computed into it if there is one. */
 static const float *spectrum(const job *j, const lane *w, int64_t item)
 {
     const plan        *s = j->s;
@@ -262,7 +262,7 @@ static void forward_items(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Rows at.. of dx, and their part of dT' is added to sum. */
+/* Computes a block of rows of dx, from row `at` on, and adds its part of dT' to sum. */
 static void backward_block(const job *j, const tile *t, const lane *w, const float *spectra,
                            int64_t b, int64_t at, float *sum)
 {
@@ -274,7 +274,7 @@ static void backward_block(const job *j, const tile *t, const lane *w, const flo
     window   of_dy = {(float *)a->dy + start, at - s->shift, s->n, w->rows[0]}, after = of_dy;
     rac_rows dy = rows_of(s, t, &of_dy), next = none, to = none;
     after.first += s->split.size;
-    after.room = w->carry;
+    after.buffer = w->carry;
     if (s->blocks > 1) next = rows_of(s, t, &after);
     if (a->dx) to = rows_to(s, t, &dx);
     if (a->dcoef)
@@ -304,7 +304,7 @@ static void backward_items(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* The sums of the groups of each tile, and dcoef from them. */
+/* Adds the sums of the groups of each tile and computes dcoef from them. */
 static void sum_groups(void *user, int64_t begin, int64_t end, int thread)
 {
     const job  *j = user;
@@ -319,7 +319,7 @@ static void sum_groups(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* How many groups a batch is parted into so that there are count items of work. */
+/* The number of groups into which a batch is divided so that there are `count` items of work. */
 static int64_t groups_for(const plan *s, int64_t batch, int64_t count)
 {
     int64_t groups = count / s->tiles < batch ? count / s->tiles : batch;
@@ -343,7 +343,7 @@ static tl_status rac_backward(void *state, const tl_tno_args *a)
     return TL_OK;
 }
 
-/* T^. From a forward call to its backward call it is not worth what memory takes to keep it. */
+/* The floats of T^. */
 static int64_t rac_kept(void *state)
 {
     const plan *s = state;
@@ -359,16 +359,16 @@ static tl_status rac_dense(void *state, const tl_tno_args *a)
 
 static const tl_option options[] = {
     {"isa", 's', "auto", "auto avx512 avx2 portable",
-     "the processor's instructions to use; auto: the best that it has"},
+     "the instruction set to use; auto: the best of the processor"},
     {"lags", 'i', "0", "0..",
-     "coefficients this far from lag 0 or farther are 0 and not asked for; 0: all lags"},
+     "coefficients of lags of this magnitude or more are 0; 0: all lags"},
     {0},
 };
 
 const tl_tno_backend tl_tno_backend_entry = {
     .abi = TL_TNO_ABI,
     .name = "rac",
-    .summary = "right-angle convolution of our own, channels in vector lanes, O(n log n)",
+    .summary = "right-angle convolution with channels in vector lanes, O(n log n)",
     .domain = "lag",
     .options = options,
     .accepts = rac_accepts,

@@ -1,28 +1,28 @@
-/* kernel.h - the transforms of rac.h in the vectors of one instruction set. A file that includes it
-** has defined LANES, WIDEST, KERNEL (the name of its rac_kernel), NAME and supported().
+/* kernel.h - implements the transforms of rac.h for one instruction set. The file that includes it
+** defines LANES, WIDEST, KERNEL (the name of its rac_kernel), NAME and supported().
 **
-** Functions marked INLINE get their radix as a constant: the switches around them make one loop per
-** radix. */
+** Functions marked INLINE receive their radix as a constant, so that the switches around them
+** compile to one loop per radix. */
 #include "lanes.h"
 #include "rac.h"
 
 #define POINT (2 * LANES) /* floats of a point */
 
-/* Rows of a model are d channels apart, too far for the processor to guess the next ones. They are
-** asked for this many turns ahead, into the second cache: in the first they share few sets. */
+/* Rows are d channels apart, too far for the hardware prefetcher. The code prefetches this many
+** iterations ahead, into the L2 cache, since they share few sets of L1. */
 #define AHEAD 24
 #define PREFETCH(address, write, cache) __builtin_prefetch(address, write, cache)
 #define L1 3
 #define L2 2
 
-/* What is done at the leaves. */
+/* The work at the leaves. */
 typedef enum product {
     SPLIT,     /* z = F z */
     MERGE,     /* z = F' z */
     MULTIPLY,  /* z = F'(t F z) */
     CONJUGATE, /* z = F'(conj(t) F z) */
     CORRELATE, /* x = F x, sum += F z conj(x) */
-    BOTH       /* that, and z = F'(conj(t) F z) */
+    BOTH       /* CORRELATE and CONJUGATE */
 } product;
 
 typedef struct task {
@@ -34,18 +34,19 @@ typedef struct task {
 
 /* ---- One butterfly --------------------------------------------------------------------------- */
 
-/* A number in all lanes */
+/* One complex number in all lanes. */
 INLINE cplx spread(const float *w) { return (cplx){w[0] - (vec){0}, w[1] - (vec){0}}; }
 
-/* w[j-1]: the power j of the root of a node. The compiler is not to know what they are: it would
-** spread them anew in each turn of the loop to come, which takes longer than to load them. */
+/* w[j-1] = power j of the root of a node, in all lanes. The asm hides its origin from the
+** compiler, which would otherwise broadcast it anew in each iteration of the next loop, slower
+** than a load. */
 INLINE void spread_all(int radix, const float *root, cplx *w)
 {
     EACH(radix, j, if (j) w[j - 1] = spread(root + 2 * j - 2));
     __asm__ volatile("" : : "r"(w) : "memory");
 }
 
-/* The powers are in w, or if that is NULL in root. */
+/* The powers are read from w, or from root if w is NULL. */
 INLINE void split(int radix, cplx *a, const cplx *w, const float *root)
 {
     EACH(radix, j, if (j) a[j] = multiply(a[j], w ? w[j - 1] : spread(root + 2 * j - 2)));
@@ -61,7 +62,7 @@ INLINE void merge(int radix, cplx *a, const cplx *w, const float *root)
 
 /* ---- One node -------------------------------------------------------------------------------- */
 
-/* Points of a child that lie one after the other */
+/* The number of points of a child that are contiguous. */
 INLINE int64_t together(const rac_split *s, const rac_level *l)
 {
     return l->points < s->run ? l->points : s->run;
@@ -119,11 +120,11 @@ static void merge_node(const rac_split *s, const rac_level *l, float *z, const f
 
 /* ---- The root, from and to real rows --------------------------------------------------------- */
 
-/* What the imaginary rows are. */
+/* The role of the imaginary rows. */
 typedef enum second {
     NONE,  /* there are none */
     FOLD,  /* re - i im */
-    CARRY  /* re + i im; when merged, the rows im are added to re before they are written */
+    CARRY  /* re + i im; a merge adds the old rows im to re before it overwrites them */
 } second;
 
 INLINE void split_rows(int radix, second what, const rac_split *s, rac_rows re, rac_rows im,
@@ -202,7 +203,7 @@ INLINE void merge_root_as(second what, const rac_split *s, const float *z, rac_r
     }
 }
 
-/* block = the residues below the root; im.at NULL: there are no imaginary rows */
+/* block = the residues below the root; im.at is NULL if there are no imaginary rows */
 static void split_root(second what, const rac_split *s, rac_rows re, rac_rows im, float *z)
 {
     if (!im.at) split_root_as(NONE, s, re, im, z);
@@ -228,7 +229,7 @@ INLINE cplx leaf_product(product kind, cplx z, const float *t, const float *x, f
     return z;
 }
 
-/* count nodes of the last level, one after the other from offset at */
+/* Processes `count` consecutive nodes of the last level, from offset `at` on. */
 INLINE void leaf_nodes(int radix, product kind, int count, const float *root, const task *w,
                        int64_t at)
 {
@@ -304,7 +305,7 @@ static void below(const task *w, int level, int64_t node, int64_t at)
 
 /* ---- The kernel ------------------------------------------------------------------------------ */
 
-static void run(const rac_split *s, product kind, float *z, const float *t)
+static void rac_run(const rac_split *s, product kind, float *z, const float *t)
 {
     below(&(task){.s = s, .kind = kind, .z = z, .x = z, .sum = z, .t = t ? t : z}, 0, 0, 0);
 }
@@ -312,12 +313,12 @@ static void run(const rac_split *s, product kind, float *z, const float *t)
 static void analyse(const rac_split *s, rac_rows re, rac_rows im, float *block)
 {
     split_root(FOLD, s, re, im, block);
-    run(s, SPLIT, block, NULL);
+    rac_run(s, SPLIT, block, NULL);
 }
 
 static void synthesise(const rac_split *s, float *block, rac_rows re, rac_rows im)
 {
-    run(s, MERGE, block, NULL);
+    rac_run(s, MERGE, block, NULL);
     merge_root(FOLD, s, block, re, im);
 }
 
@@ -325,7 +326,7 @@ static void apply(const rac_split *s, int conjugate, const float *spectrum, rac_
                   rac_rows next, rac_rows y, rac_rows carry, float *block)
 {
     split_root(CARRY, s, x, next, block);
-    run(s, conjugate ? CONJUGATE : MULTIPLY, block, spectrum);
+    rac_run(s, conjugate ? CONJUGATE : MULTIPLY, block, spectrum);
     merge_root(CARRY, s, block, y, carry);
 }
 
@@ -346,7 +347,7 @@ static void apply_complex(const rac_split *s, int conjugate, const float *spectr
                           float *const x[2], float *const y[2], float *block)
 {
     split_root(FOLD, s, contiguous(x[0]), contiguous(x[1]), block);
-    run(s, conjugate ? CONJUGATE : MULTIPLY, block, spectrum);
+    rac_run(s, conjugate ? CONJUGATE : MULTIPLY, block, spectrum);
     merge_root(FOLD, s, block, contiguous(y[0]), contiguous(y[1]));
 }
 

@@ -1,10 +1,10 @@
-/* lanes.h - complex numbers in LANES lanes, and transforms of 3, 4, 5 and 8 of them, held in
-** registers. For kernel.h. */
+/* lanes.h - defines complex vectors of LANES lanes and transforms of 3, 4, 5 and 8 of them in
+** registers, for kernel.h. */
 #include <stdint.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* The statement for each j < radix: without a loop, so that arrays of a butterfly are registers. */
+/* Expands the statement for each j < radix without a loop, so that arrays become registers. */
 #define EACH(radix, j, statement)                                                                \
     do {                                                                                         \
         WITH(j, 0, statement) WITH(j, 1, statement) WITH(j, 2, statement)                        \
@@ -17,7 +17,7 @@
 #define WITH(j, value, statement) { enum { j = value }; statement; }
 
 typedef float vec __attribute__((vector_size(4 * LANES), may_alias));
-typedef float loose __attribute__((vector_size(4 * LANES), may_alias, aligned(4))); /* anywhere */
+typedef float loose __attribute__((vector_size(4 * LANES), may_alias, aligned(4))); /* unaligned */
 
 typedef struct complex_lanes {
     vec re, im;
@@ -57,7 +57,7 @@ INLINE cplx multiply_conjugate(cplx a, cplx b)
 
 /* ---- Transforms: a_j = sum over s of a_s exp(sign 2 pi i j s / R) ---------------------------- */
 
-/* b and c become a + sign i d and a - sign i d. */
+/* b = a + sign i d, c = a - sign i d. */
 INLINE void turn(int sign, cplx a, cplx d, cplx *b, cplx *c)
 {
     *b = sign > 0 ? add_turned(a, d) : sub_turned(a, d);
@@ -95,7 +95,8 @@ INLINE void transform5(int sign, cplx *a)
     turn(sign, even2, odd2, &a[2], &a[3]);
 }
 
-/* Of the even and of the odd ones; sqrt(1/2) is taken out of the odd turns by an eighth. */
+/* Combines transforms of the even and the odd elements; sqrt(1/2) is factored out of the rotations
+** by an eighth of a turn. */
 INLINE void transform8(int sign, cplx *a)
 {
     const float half = 0.707106781186547524f;

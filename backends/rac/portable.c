@@ -1,4 +1,4 @@
-/* portable.c - the kernel in 4 lanes, the vectors that every processor of today has. */
+/* portable.c - compiles the kernel in 4 lanes, which every current processor supports. */
 #define LANES  4
 #define WIDEST 4
 #define KERNEL rac_portable

@@ -1,11 +1,11 @@
-/* rows.h - copying rows of a few channels, from and to arrays whose rows are far apart. */
+/* rows.h - copies rows of a few channels between arrays whose rows are far apart. */
 #ifndef ROWS_H
 #define ROWS_H
 
 #include <stdint.h>
 #include <string.h>
 
-#define AHEAD 16 /* rows that are asked for before they are needed: they are far apart */
+#define AHEAD 16 /* rows to prefetch: the hardware does not foresee such strides */
 
 static inline void copy_each(const float *from, int64_t stride, float *to, int64_t to_stride,
                              int64_t count, int64_t channels)
@@ -17,7 +17,7 @@ static inline void copy_each(const float *from, int64_t stride, float *to, int64
     }
 }
 
-/* count rows; of a size that the compiler knows where all lanes are in use */
+/* Copies `count` rows; full lanes have a constant size, which the compiler unrolls. */
 static inline void copy_rows(const float *from, int64_t stride, float *to, int64_t to_stride,
                       int64_t count, int64_t channels)
 {

@@ -1,13 +1,12 @@
-/* split.c - which kernel and length serve, in which radices that splits, and the roots of its
-** nodes. */
+/* split.c - chooses the kernel, the length and its radices, and computes the roots of the nodes. */
 #include <math.h>
 #include <string.h>
 
 #include "rac.h"
 
-#define CARRIED 2 /* cycles per point, about */
+#define CARRIED 2 /* cycles per point, about, for carrying between blocks */
 
-/* The same: what a pass of a radix costs. */
+/* The cost of a pass of a radix, in cycles per point. */
 static double pass_cost(int radix, int widest)
 {
     switch (radix) {
@@ -18,9 +17,9 @@ static double pass_cost(int radix, int widest)
     }
 }
 
-/* The radices of size, in the order of their levels, into radices; their number, or 0 if size does
-** not split. The last is 4 or 8, and there are at least two. Large ones come first: what is left
-** after them fits into a cache the sooner. */
+/* Writes the radices of size in the order of levels and returns their number, or 0 if size does not
+** split. The last is 4 or 8, and there are at least two. Large ones come first, so that the blocks
+** below them fit into a cache sooner. */
 static int radices_of(int64_t size, int widest, int radices[RAC_DEPTH])
 {
     int count = 0, twos = 0, fours;
@@ -36,7 +35,7 @@ static int radices_of(int64_t size, int widest, int radices[RAC_DEPTH])
     return count < 2 ? 0 : count;
 }
 
-/* Of a sequence of n, in blocks of size. What one block carries to the next is a pass more. */
+/* The cost of a sequence of n in blocks of size. Carrying between blocks is an additional pass. */
 static double cost(int64_t n, int64_t size, int widest)
 {
     int    radices[RAC_DEPTH], count = radices_of(size, widest, radices);
@@ -45,7 +44,7 @@ static double cost(int64_t n, int64_t size, int widest)
     return count ? sum * blocks * (double)size : HUGE_VAL;
 }
 
-/* The quickest length: of the products of 2s, 3s and 5s, those up to the first that n fits into. */
+/* The fastest length, among the products of 2s, 3s and 5s up to the first that n fits into. */
 static int64_t best_size(int64_t n, int64_t kernel, int widest)
 {
     int64_t best = 0;
@@ -60,7 +59,7 @@ static int64_t best_size(int64_t n, int64_t kernel, int widest)
     return best;
 }
 
-/* The powers of the root of a node with angle f, and those of the nodes below it. */
+/* Computes the powers of the root of a node with angle f, and of all nodes below it. */
 static void set_roots(rac_split *s, int level, int64_t node, double f)
 {
     if (level == s->depth) return;
@@ -74,7 +73,7 @@ static void set_roots(rac_split *s, int level, int64_t node, double f)
     for (int j = 0; j < radix; j++) set_roots(s, level + 1, node * radix + j, (f + j) / radix);
 }
 
-/* The points and padding of each level; the number of floats that all roots need. */
+/* Sets the points and padding of each level, and returns the number of floats of all roots. */
 static int64_t set_levels(rac_split *s, const int *radices)
 {
     int64_t points = s->size, nodes = 1, floats = 0;

@@ -1,5 +1,6 @@
-/* apply.c - the operator, its adjoints and its matrix, a tile of channels at a time. A thread has
-** whole channels, for all sequences of the batch: sums over these do not depend on the threads. */
+/* apply.c - applies the operator and its adjoints to a tile of channels at a time. A thread has
+** whole channels, for all sequences of the batch, so that sums over the batch do not depend on the
+** number of threads. */
 #include <string.h>
 
 #include "ski.h"
@@ -14,7 +15,7 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- Scratch --------------------------------------------------------------------------------- */
 
-typedef struct heap { /* hands out rows; with no memory behind it only counts them */
+typedef struct heap { /* allocates rows of the scratch buffer; without base it only counts them */
     lanes  *base;
     int64_t rows;
 } heap;
@@ -25,7 +26,7 @@ static void *ski_take(heap *h, int64_t rows)
     return h->base ? h->base + (h->rows - rows) : NULL;
 }
 
-/* As take, with END rows of zeros before and after, which are never written. */
+/* Allocates rows with margins of END rows of zeros, which are never written. */
 enum { END = STEP + WIDTH };
 static void *take_padded(heap *h, int64_t rows)
 {
@@ -76,8 +77,8 @@ void ski_layout(ski_plan *s)
 
 /* ---- Tiles ----------------------------------------------------------------------------------- */
 
-/* The taps and A of the tile whose channels begin at first. The coefficient of a zero lag may be
-** the mean of two. */
+/* Loads the taps and A of the tile whose channels begin at `first`. With zero=mean the coefficient
+** of lag 0 is the mean of two. */
 static void load_operator(ski_work *w, const tl_tno_args *a, int64_t first)
 {
     const ski_plan *s = w->s;
@@ -99,9 +100,9 @@ static void reverse_taps(ski_work *w)
 {
     for (int64_t g = 0; g < w->groups; g++)
         for (lanes *a = w->group[g].taps, *b = a + w->s->taps - 1; a < b; a++, b--) {
-            lanes kept = *a;
+            lanes old = *a;
             *a = *b;
-            *b = kept;
+            *b = old;
         }
 }
 
@@ -113,7 +114,7 @@ static void begin_tile(ski_work *w, const tl_tno_args *a, int64_t first)
     load_operator(w, a, first);
 }
 
-/* z, g and what causal sums are kept in. */
+/* Clears the state at the start of a sequence. */
 static void clear_state(ski_work *w)
 {
     size_t bytes = (size_t)(w->s->r + WIDTH) * sizeof(lanes);
@@ -127,9 +128,9 @@ static void clear_state(ski_work *w)
     }
 }
 
-/* ---- What comes next ------------------------------------------------------------------------- */
+/* ---- Prefetching ----------------------------------------------------------------------------- */
 
-/* How many of the rows first..first+BLOCK-1 of group k of x [n,d] there are; row is the first. */
+/* The number of rows first..first+BLOCK-1 that lie in group k of x [n,d]; *row is the first. */
 static int64_t there(const ski_work *w, int64_t k, const float *x, int64_t first, const float **row)
 {
     int64_t from = larger(first, 0), to = smaller(first + BLOCK, w->s->n);
@@ -138,7 +139,8 @@ static int64_t there(const ski_work *w, int64_t k, const float *x, int64_t first
     return to - from;
 }
 
-/* In group k: rows of a from first on, of b and of y from at on. b or y may be NULL. */
+/* Lists, for group k, the rows of a from `first` on and of b and y from `at` on; b or y may be
+** NULL. */
 static ski_ahead ahead_of(const ski_work *w, int64_t k, const float *a, int64_t first,
                           const float *b, const float *y, int64_t at)
 {
@@ -203,12 +205,13 @@ static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 
-/* What is wanted of a backward. */
+/* Which gradients a backward call computes. */
 typedef struct wish {
     int x, coef, taps;
 } wish;
 
-/* One block of one group: the gradients of the taps and of a causal A; of another, W'x and W'dy. */
+/* Processes one block of one group: the gradients of the taps and of a causal A, or W'x and W'dy
+** for a bidirectional one. */
 static void block_sums(ski_work *w, int64_t k, int64_t first, int64_t count, wish want,
                        const ski_ahead *next)
 {
@@ -249,7 +252,7 @@ static void backward_sums(ski_work *w, const float *x, const float *dy, wish wan
     }
 }
 
-/* The last block first, for causal sums. */
+/* Blocks run from the last to the first, as the causal adjoint needs. */
 static void backward_blocks(ski_work *w, const float *dy, float *dx)
 {
     const ski_plan *s = w->s;

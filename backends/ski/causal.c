@@ -1,18 +1,18 @@
-/* causal.c - W A W' without what lies above the diagonal: y_i = w_i A s_i with the running sums
-** s_i = sum over j <= i of w_j x_j (SKI, Appendix B).
+/* causal.c - applies the lower triangle of W A W': y_i = w_i A s_i with the running sums s_i = the
+** sum over j <= i of w_j x_j (SKI, Appendix B).
 **
-** A is lower triangular: a lag of inducing points below 0 has no coefficient. As A differs from
-** channel to channel, A s_i is what is kept (in v): O(r) for each token, O(n r) in all, which is
-** what the paper says of all three ways it lists (masking=token).
+** A is lower triangular, since negative lags of inducing points have no coefficient. With
+** masking=token, v holds A s_i and is updated at each token: O(r) per token and O(n r) in all, the
+** cost that the paper gives for each of its three algorithms.
 **
-** But tokens between the same two inducing points read and change the same columns only. So the sum
-** over these is kept apart (pending), and goes through A once the run of such tokens ends:
-** O(n + r^2) in all (masking=interval). */
+** Tokens between the same two inducing points read and change the same columns only. With
+** masking=interval, their sum is therefore collected in `pending` and multiplied by A once the run
+** of such tokens ends: O(n + r^2) in all. */
 #include <string.h>
 
 #include "ski.h"
 
-/* v += A times the pending sums */
+/* v += A times the pending sums. */
 static void through_kernel(const ski_plan *s, ski_group *g)
 {
     for (int q = 0; q < s->width; q++) {
@@ -22,8 +22,8 @@ static void through_kernel(const ski_plan *s, ski_group *g)
     memset(g->pending, 0, sizeof g->pending);
 }
 
-/* The tokens from k on, before end, that have the column of token k: what has gone through A serves
-** all of them. */
+/* The end of the run of tokens from k on, before `end`, that share the column of token k and so the
+** same v. */
 static int64_t run_of(const ski_plan *s, int64_t k, int64_t end)
 {
     int64_t next = k + 1;
@@ -31,7 +31,7 @@ static int64_t run_of(const ski_plan *s, int64_t k, int64_t end)
     return next;
 }
 
-/* y += W A s for tokens k..end-1 of one column */
+/* y += W A s for tokens k..end-1 of one column. */
 static inline void forward_run(const ski_plan *s, ski_group *g, int width, int64_t k, int64_t end,
                                const lanes *x, lanes *y)
 {
@@ -79,7 +79,7 @@ static void through_transpose(const ski_plan *s, ski_group *g)
     memset(g->pending, 0, sizeof g->pending);
 }
 
-/* dx += that of the adjoint for tokens k..end-1 of one column, the last first. */
+/* Adds the adjoint to dx for tokens k..end-1 of one column, from the last to the first. */
 static inline void back_run(const ski_plan *s, ski_group *g, int width, int64_t k, int64_t end,
                             const lanes *dy, lanes *dx)
 {
@@ -103,7 +103,8 @@ static inline void back_run(const ski_plan *s, ski_group *g, int width, int64_t 
     for (int q = 0; q < width; q++) g->pending[0][q] = sum[q];
 }
 
-/* The first of the tokens before end, from first on, that have the column of token end - 1. */
+/* The start of the run of tokens before `end`, from `first` on, that share the column of token
+** end - 1. */
 static int64_t run_before(const ski_plan *s, int64_t first, int64_t end)
 {
     int64_t k = end - 1;
@@ -111,7 +112,7 @@ static int64_t run_before(const ski_plan *s, int64_t first, int64_t end)
     return k;
 }
 
-/* The adjoint: the same from the last token to the first, with A'. Blocks come last first too. */
+/* The adjoint runs from the last token to the first, with A'; blocks come in reverse order too. */
 void ski_causal_back(const ski_plan *s, ski_group *g, int64_t first, int64_t count,
                      const lanes *dy, lanes *dx)
 {
@@ -127,7 +128,7 @@ void ski_causal_back(const ski_plan *s, ski_group *g, int64_t first, int64_t cou
     }
 }
 
-/* v[l] += what tokens before the run give the gradient of lag l; then z has those of the run. */
+/* Adds the contribution of tokens before the run to the gradient v, then the run itself to z. */
 static void end_run(const ski_plan *s, ski_group *g)
 {
     for (int q = 0; q < s->width; q++) {
@@ -139,7 +140,7 @@ static void end_run(const ski_plan *s, ski_group *g)
     memset(g->pending, 0, sizeof g->pending);
 }
 
-/* v += the gradient within tokens k..end-1 of one column. */
+/* v += the gradient from pairs within tokens k..end-1 of one column. */
 static inline void sums_run(const ski_plan *s, ski_group *g, int width, int64_t k, int64_t end,
                             const lanes *x, const lanes *dy)
 {
@@ -166,8 +167,8 @@ static inline void sums_run(const ski_plan *s, ski_group *g, int width, int64_t 
     }
 }
 
-/* The gradient of lag l is the sum over i and a of w_i[a] dy_i s_i[a-l]. z is s_i before the run,
-** v the gradient; it goes to kernel_sums after every block. */
+/* The gradient of lag l is the sum over i and a of w_i[a] dy_i s_i[a-l]. z holds s_i before the
+** run, and v the gradient, which is added to kernel_sums after every block. */
 void ski_causal_sums(const ski_plan *s, ski_group *g, int64_t first, int64_t count, const lanes *x,
                      const lanes *dy)
 {

@@ -1,7 +1,7 @@
-/* dense.c - T of each channel, entry by entry from its definition. */
+/* dense.c - writes out T of each channel, entry by entry, from its definition. */
 #include "ski.h"
 
-/* The kernel at lag l of inducing points; 0 where there is none. */
+/* The kernel at lag l of inducing points, 0 beyond the last. */
 static double kernel(const ski_plan *s, const float *coef, int64_t l, int64_t c)
 {
     int64_t row = l + s->zero;
@@ -10,7 +10,7 @@ static double kernel(const ski_plan *s, const float *coef, int64_t l, int64_t c)
     return coef[(row + (s->mean && l > 0)) * s->d + c];
 }
 
-/* Entry i, j of W A W' */
+/* Entry i, j of W A W'. */
 static double low_rank(const ski_plan *s, const float *coef, int64_t i, int64_t j, int64_t c)
 {
     const float *wi = s->weight + i * s->width, *wj = s->weight + j * s->width;

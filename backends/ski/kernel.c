@@ -1,5 +1,5 @@
-/* kernel.c - A, A' and the gradient of A for a group of channels: directly, or by transforms of the
-** circulant that A lies in. Which of the two is decided in plan.c. */
+/* kernel.c - multiplies by A and A' and computes the gradient of A for a group of channels, either
+** by direct sums or by transforms of a circulant that contains A; plan.c chooses between them. */
 #include <string.h>
 
 #include "../common/angle.h"
@@ -7,7 +7,7 @@
 
 /* ---- By transforms --------------------------------------------------------------------------- */
 
-/* One channel of rows, zero up to the size of the transforms. */
+/* The spectrum of one channel of rows, padded with zeros. */
 static void spectrum_of(ski_work *w, const lanes *rows, int lane, float *spectrum)
 {
     float *line = w->line[0];
@@ -16,10 +16,10 @@ static void spectrum_of(ski_work *w, const lanes *rows, int lane, float *spectru
     w->s->transforms->run(w->s->there, line, spectrum);
 }
 
-/* A product of spectra, of size/2 + 1 bins: z = z t or z conj(t). */
+/* A product of spectra: z = z t or z conj(t). */
 typedef void product(int64_t bins, float *restrict z, const float *restrict t);
 
-/* v = A from, or A' from where times conjugates */
+/* v = A from, or A' from if `times` conjugates. */
 static void by_transforms(ski_work *w, ski_group *g, const lanes *from, product *times)
 {
     const ski_plan *s = w->s;
@@ -43,7 +43,7 @@ static void prepare(ski_work *w, ski_group *g)
     }
 }
 
-/* w->sums: lag l is the sum over b of g_(b+l) z_b */
+/* Sets entry l of w->sums to the sum over b of g_(b+l) z_b. */
 static void sums_by_transforms(ski_work *w, const ski_group *g)
 {
     const ski_plan *s = w->s;
@@ -58,15 +58,15 @@ static void sums_by_transforms(ski_work *w, const ski_group *g)
     }
 }
 
-/* ---- Directly -------------------------------------------------------------------------------- */
+/* ---- By direct sums -------------------------------------------------------------------------- */
 
 static void reverse(const lanes *from, int64_t count, lanes *to)
 {
     for (int64_t k = 0; k < count; k++) to[k] = from[count - 1 - k];
 }
 
-/* For STEP lags at a time, over the b for which one of them stays in g; what is read beyond its
-** ends is zero. */
+/* Computes STEP lags at a time, over the b for which at least one of them lies in g; beyond its
+** ends g has zeros. */
 static void sums_directly(ski_work *w, const ski_group *g)
 {
     int64_t r = w->s->r;
@@ -78,7 +78,7 @@ static void sums_directly(ski_work *w, const ski_group *g)
     }
 }
 
-/* ---- Either ---------------------------------------------------------------------------------- */
+/* ---- Interface ------------------------------------------------------------------------------- */
 
 void ski_prepare(ski_work *w, ski_group *g)
 {

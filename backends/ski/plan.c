@@ -1,4 +1,4 @@
-/* plan.c - the plugin ski: its options, where it wants the kernel, and what a plan holds. */
+/* plan.c - defines the backend ski: its options, the points of its kernel, and its plans. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,10 +7,10 @@
 #include "../common/angle.h"
 #include "ski.h"
 
-#define MOST 16777216 /* inducing points, and taps: so that no size below overflows */
+#define MOST 16777216 /* inducing points, or taps: keeps sizes below from overflowing */
 
-/* Applying A directly takes r^2 products of a whole group at once, transforms go channel by
-** channel. Up to here the first is faster, by measurement. */
+/* Direct sums for A take r^2 products for a whole group at once; transforms work channel by
+** channel. Up to this r the former are faster, by measurement. */
 #define DIRECT 256
 
 enum { INDUCING, TAPS, INTERPOLATION, LAMBDA, SPAN, ZERO, PARTS, AS_PUBLISHED, MASKING };
@@ -25,7 +25,7 @@ static const tl_option options[] = {
     {"parts", 's', "both", "both low-rank sparse", "W A W' and the taps, or one of them"},
     {"as_published", 'b', "0", NULL, "the W of the published code, with its three defects"},
     {"masking", 's', "interval", "interval token",
-     "causal: A meets the sums once per inducing point, or at each token (SKI, App. B)"},
+     "causal: multiply by A once per inducing point, or at each token (SKI, App. B)"},
     {0},
 };
 
@@ -41,13 +41,13 @@ static int64_t taps(const tl_tno_problem *p)
 
 static int64_t span(const tl_tno_problem *p) { return p->n - is(p, SPAN, "n-1"); }
 
-/* The distance of inducing points. */
+/* The distance between inducing points. */
 static double spacing(const tl_tno_problem *p)
 {
     return (double)span(p) / (double)(p->options[INDUCING].i - 1);
 }
 
-/* ---- What it takes --------------------------------------------------------------------------- */
+/* ---- Problems -------------------------------------------------------------------------------- */
 
 static const char *refusal(const tl_tno_problem *p)
 {
@@ -64,12 +64,13 @@ static const char *refusal(const tl_tno_problem *p)
     return NULL;
 }
 
-/* lambda^h >= 1/e between neighbours, so that the kernel has something to tell them apart by. */
+/* Warns unless lambda^h >= 1/e: otherwise the kernel can hardly tell its points apart, since all
+** but lag 0 are close to 0. */
 static void warn(const tl_tno_problem *p, char *why, size_t size)
 {
     double lambda = p->options[LAMBDA].f, h = spacing(p), safe = exp(-1 / h);
     if (is(p, PARTS, "sparse") || h <= 0 || lambda >= safe) return;
-    double digits = pow(10, ceil(-log10(1 - safe)) + 2); /* so that it is still safe */
+    double digits = pow(10, ceil(-log10(1 - safe)) + 2); /* rounds up, to a safe value */
     (void)snprintf(why, size,
                    "ski: lambda %g is too small for inducing points h = %g apart: lambda^h is "
                    "%.2g, so the low-rank part sees little but lag 0; take lambda >= exp(-1/h) = "
@@ -87,13 +88,13 @@ static int ski_accepts(const tl_tno_problem *p, char *why, size_t size)
     return reason == NULL;
 }
 
-/* sign(t) lambda^|t| for the lags of A, ascending. Where the mean is taken, lag 0 is asked for
-** from both sides. */
+/* The points are sign(t) lambda^|t| for the lags t of A, ascending. With zero=mean, lag 0 has two
+** points, -1 and +1. */
 static int64_t ski_points(const tl_tno_problem *p, double *out)
 {
     int64_t r = p->options[INDUCING].i, count = 0;
     double  log_lambda = log(p->options[LAMBDA].f), h = spacing(p);
-    if (is(p, PARTS, "sparse")) { /* a kernel that is not used */
+    if (is(p, PARTS, "sparse")) { /* one point, whose value is not used */
         if (out) out[0] = 1;
         return 1;
     }
@@ -153,7 +154,7 @@ static void describe(ski_plan *s, const tl_tno_problem *p)
         s->lags = s->zero + s->r;
         s->mean = is(p, ZERO, "mean");
     }
-    s->groups = GROUPS; /* fewer where threads would be idle */
+    s->groups = GROUPS; /* fewer if threads would be idle */
     while (s->groups > 1 && s->d < 2 * s->groups * LANES * s->h->threads) s->groups /= 2;
 }
 
@@ -182,7 +183,7 @@ static tl_status ski_make(const tl_host *h, const tl_tno_problem *p, void **out_
         size_t bytes = (size_t)(s->each * h->threads) * sizeof(lanes);
         s->scratch = h->alloc(h, bytes);
         if (s->scratch)
-            memset(s->scratch, 0, bytes); /* rows at the ends are read and stay zero */
+            memset(s->scratch, 0, bytes); /* margins are read and stay zero */
         else
             st = TL_ENOMEM;
     }

@@ -1,11 +1,11 @@
-/* rows.c - loops over rows of LANES channels. */
+/* rows.c - implements the loops over rows of LANES channels. */
 #include <string.h>
 
 #include "ski.h"
 
 /* ---- Correlation ----------------------------------------------------------------------------- */
 
-/* STEP outputs in registers; four rows of b meet each row of w that is read. */
+/* Keeps STEP outputs in registers and uses each row of w that it loads for four rows of b. */
 static void correlate_step(const lanes *b, int64_t count, const lanes *w, lanes *out)
 {
     lanes   sum[STEP] = {{0}};
@@ -21,7 +21,7 @@ static void correlate_step(const lanes *b, int64_t count, const lanes *w, lanes 
     for (int p = 0; p < STEP; p++) out[p] = sum[p];
 }
 
-/* The fetches are written out here: gcc takes a function of nothing else for one without effect. */
+/* The prefetches are not a function, since gcc would drop calls of one that does nothing else. */
 void ski_correlate(const lanes *b, int64_t count, const lanes *w, int64_t rows, lanes *out,
                    const ski_ahead *ahead)
 {
@@ -83,7 +83,7 @@ void ski_add(double *sums, const lanes *rows, int64_t count)
 
 /* ---- W --------------------------------------------------------------------------------------- */
 
-/* The end of the run of tokens from i on that have the same columns. */
+/* The end of the run of tokens from i on that have the same columns of W. */
 static int64_t run_end(const ski_plan *s, int64_t i, int64_t end)
 {
     int32_t start = s->start[i];
@@ -91,9 +91,9 @@ static int64_t run_end(const ski_plan *s, int64_t i, int64_t end)
     return i;
 }
 
-#define TOGETHER 4 /* groups whose sums go side by side, so that none waits for itself */
+#define TOGETHER 4 /* groups summed at once: independent sums hide latency */
 
-/* z += W' x for tokens from..end-1 of some groups. x: the first token's, rows of step floats. */
+/* z += W' x for tokens from..end-1 of some groups; x has rows of step floats. */
 static inline void gather(const ski_plan *s, int64_t from, int64_t end, const float *x,
                           int64_t step, int groups, int width, lanes *z)
 {
@@ -111,7 +111,7 @@ static inline void gather(const ski_plan *s, int64_t from, int64_t end, const fl
     }
 }
 
-/* The compiler is to see the numbers of groups and columns. */
+/* Passes constant numbers of groups and columns, so that the compiler unrolls the loops. */
 static void gather_some(const ski_plan *s, int64_t first, int64_t end, const float *x,
                         int64_t step, int groups, lanes *z)
 {
@@ -125,7 +125,7 @@ static void gather_some(const ski_plan *s, int64_t first, int64_t end, const flo
         gather(s, first, end, x, step, 1, WIDTH, z);
 }
 
-/* The same in one group, four sums of each side by side. */
+/* The same for one group, with four independent partial sums. */
 static inline void gather_one(const ski_plan *s, int64_t from, int64_t end, const lanes *x,
                               int width, lanes *z)
 {
@@ -170,7 +170,7 @@ void ski_gather(const ski_work *w, const float *x, int64_t first, int64_t count,
     ski_gather_rows(s, part, first, count, z + g * s->stride);
 }
 
-/* to = rows + W v; to has rows of step floats. */
+/* to = rows + W v, where `to` has rows of step floats. */
 static inline void spread(const ski_plan *s, int64_t first, int64_t count, int width,
                           const lanes *v, const lanes *rows, float *to, int64_t step)
 {

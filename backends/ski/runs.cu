@@ -1,16 +1,16 @@
-/* runs.cu - sums over runs of tokens, and W A W' without what lies above the diagonal.
+/* runs.cu - sums over runs of tokens and applies the lower triangle of W A W'.
 **
-** That is y_i = w_i A s_i with s_i = sum over j <= i of w_j x_j (SKI, Appendix B; the CPU's is
-** backends/ski/causal.c). For a token of run a, s_i is what runs before a gave, and what its own
-** run did up to the token. Of A times the former only rows a+q, q < width, are needed:
+** That is y_i = w_i A s_i with s_i = the sum over j <= i of w_j x_j (SKI, Appendix B; causal.c is
+** the CPU's implementation). For a token of run a, s_i has a part from the runs before a and a part
+** from its own run. Of A times the former, only the rows a+q, q < width, are needed:
 **     u_q[a] = sum over l >= 1 of k(l+q) z[a-l] + sum over e <= q of k(q-e) before_e[a]
-** where rows of z = W'x below a have got from runs before a all that they get, and
+** where the rows of z = W'x below a are complete after the runs before a, and
 **     before_e[a] = sum over p > e of part_p[a+e-p]
-** is what these gave to row a+e. The first sum is one over taps, the rest is done by the thread
-** that then goes through the run. The adjoint is the same backwards:
+** is the contribution of these runs to row a+e. The first sum is one over taps; the thread that
+** processes the run computes the rest. The adjoint is the same in reverse order:
 **     h_p[a] = sum over l >= width of k(l-p) g[a+l] + sum over e >= 1 of k(e-p) after_e[a]
 **     after_e[a] = sum over q < e of (dy's) part_q[a+e-q]
-** and k(l) = 0 for l < 0. So no token feels a later one, to the last bit. */
+** and k(l) = 0 for l < 0. So no output depends on a later token, exactly. */
 #include "runs.cuh"
 
 typedef struct parts {
@@ -50,7 +50,7 @@ static __global__ void add_runs(ski_mesh m, ski_parts to, int64_t total)
     }
 }
 
-/* The kernel for a width, which it knows when it is compiled: then its arrays are registers. */
+/* The kernel compiled for the width, so that its arrays are registers. */
 #define FOR_WIDTH(kernel) (m->width == 2 ? kernel<2> : m->width == 3 ? kernel<3> : kernel<4>)
 
 tl_status ski_gather(tl_ctx *ctx, const ski_mesh *m, int64_t b, const float *x, const ski_parts *to)
@@ -64,14 +64,14 @@ tl_status ski_gather(tl_ctx *ctx, const ski_mesh *m, int64_t b, const float *x, 
 
 /* ---- Forward --------------------------------------------------------------------------------- */
 
-/* k(0) .. k(width-1) of channel c */
+/* k[q] = k(q) of channel c, q < width. */
 template <int W>
 static __device__ void near_lags(const ski_mesh &m, const float *kernel, int64_t c, float *k)
 {
     for (int q = 0; q < W; q++) k[q] = kernel[q * m.d + c];
 }
 
-/* before_e[a], at element e of [b,r,d] */
+/* before_e[a], for the element `at` of [b,r,d]. */
 template <int W>
 static __device__ float before(const ski_mesh &m, const parts &x, int64_t at, int64_t a, int e)
 {
@@ -116,8 +116,8 @@ tl_status ski_causal(tl_ctx *ctx, const ski_mesh *m, int64_t b, const float *ker
     int64_t   total = b * m->r * m->d;
     tl_status st = TL_OK;
     for (int q = 0; q < m->width && st == TL_OK; q++) {
-        card_band far = {m->r, m->d, m->r - 1 - q, -1, 0};
-        st = card_band_apply(ctx, &far, 0, b, kernel + (q + 1) * m->d, of_x->all, NULL, u[q]);
+        gpu_band far = {m->r, m->d, m->r - 1 - q, -1, 0};
+        st = gpu_band_apply(ctx, &far, 0, b, kernel + (q + 1) * m->d, of_x->all, NULL, u[q]);
     }
     if (st != TL_OK) return st;
     auto last = FOR_WIDTH(finish);
@@ -128,7 +128,7 @@ tl_status ski_causal(tl_ctx *ctx, const ski_mesh *m, int64_t b, const float *ker
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 
-/* after_e[a] */
+/* after_e[a], for the element `at` of [b,r,d]. */
 static __device__ float after(const ski_mesh &m, const parts &dy, int64_t at, int64_t a, int e)
 {
     float sum = 0;
@@ -172,9 +172,9 @@ tl_status ski_causal_back(tl_ctx *ctx, const ski_mesh *m, int64_t b, const float
     int64_t   total = b * m->r * m->d;
     tl_status st = TL_OK;
     for (int p = 0; p < m->width && st == TL_OK; p++) {
-        card_band far = {m->r, m->d, m->r - m->width + p, -m->width, 0};
-        st = card_band_apply(ctx, &far, 1, b, kernel + (m->width - p) * m->d, of_dy->all, NULL,
-                             u[p]);
+        gpu_band far = {m->r, m->d, m->r - m->width + p, -m->width, 0};
+        st = gpu_band_apply(ctx, &far, 1, b, kernel + (m->width - p) * m->d, of_dy->all, NULL,
+                            u[p]);
     }
     if (st != TL_OK) return st;
     auto last = FOR_WIDTH(finish_back);
@@ -185,7 +185,7 @@ tl_status ski_causal_back(tl_ctx *ctx, const ski_mesh *m, int64_t b, const float
 
 /* ---- The gradient of the kernel -------------------------------------------------------------- */
 
-/* sum[l] += what the tokens of run a of a sequence give to the gradient of k(l), l < width. */
+/* sum[l] += the contribution of the tokens of run a to the gradient of k(l), l < width. */
 template <int W>
 static __device__ void add_near(const ski_mesh &m, const parts &of_x, const parts &of_dy,
                                 int64_t at, int64_t a, const float *x, const float *dy, double *sum)
@@ -205,7 +205,7 @@ static __device__ void add_near(const ski_mesh &m, const parts &of_x, const part
     for (int l = 0; l < W; l++) sum[l] += near[l];
 }
 
-/* sums [count,width,d] over parts of the runs of all b sequences */
+/* sums [count,width,d] = the sums over `count` parts of the runs of all sequences. */
 template <int W>
 static __global__ void near_sums(ski_mesh m, parts of_x, parts of_dy, const float *x,
                                  const float *dy, int64_t runs, int64_t count, double *sums)
@@ -226,20 +226,20 @@ static __global__ void near_sums(ski_mesh m, parts of_x, parts of_dy, const floa
 tl_status ski_causal_kernel(tl_ctx *ctx, const ski_mesh *m, int64_t b, const ski_parts *of_x,
                             const ski_parts *of_dy, const float *x, const float *dy, float *dkernel)
 {
-    int64_t   count = card_parts(m->d, b * m->r), len = m->width * m->d;
+    int64_t   count = gpu_parts(m->d, b * m->r), len = m->width * m->d;
     double   *sums;
-    tl_status st = card_clear(ctx, dkernel, (size_t)(m->r * m->d) * 4);
+    tl_status st = gpu_clear(ctx, dkernel, (size_t)(m->r * m->d) * 4);
     for (int q = 0; q < m->width && st == TL_OK; q++) {
-        card_band far = {m->r, m->d, m->r - 1 - q, -1, 0};
-        st = card_band_grad(ctx, &far, b, of_x->all, of_dy->part[q], 1, dkernel + (q + 1) * m->d);
+        gpu_band far = {m->r, m->d, m->r - 1 - q, -1, 0};
+        st = gpu_band_grad(ctx, &far, b, of_x->all, of_dy->part[q], 1, dkernel + (q + 1) * m->d);
     }
-    if (st == TL_OK) st = card_alloc(ctx, (size_t)(count * len) * sizeof *sums, (void **)&sums);
+    if (st == TL_OK) st = gpu_alloc(ctx, (size_t)(count * len) * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;
     auto near = FOR_WIDTH(near_sums);
     LAUNCH(near, blocks_for(count * m->d), THREADS, *m, const_parts(of_x->part),
            const_parts(of_dy->part), x, dy, b * m->r, count, sums);
     st = launched(ctx, "ski");
-    if (st == TL_OK) st = card_add_parts(ctx, sums, count, len, 1, dkernel);
-    card_free(ctx, sums);
+    if (st == TL_OK) st = gpu_add_parts(ctx, sums, count, len, 1, dkernel);
+    gpu_free(ctx, sums);
     return st;
 }

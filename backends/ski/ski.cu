@@ -1,30 +1,31 @@
-/* ski.cu - the backend ski on a GPU: T = S + W A W' in each channel, S by plain sums over its
-** taps, A by these too if it is small, else by transforms. Options and W are the CPU's. */
+/* ski.cu - computes the backend ski on a GPU: T = S + W A W' in each channel, S by direct sums over
+** its taps, A by direct sums if it is small and else by transforms. Options and W are those of the
+** CPU backend. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runs.cuh"
 
-namespace cpu { /* its W */
+namespace cpu { /* compiles the W of the CPU backend */
 extern "C" {
 #include "weights.c"
 }
 } // namespace cpu
 
 #ifdef TL_EMULATE
-#define DIRECT 16 /* so that tests meet transforms */
+#define DIRECT 16 /* so small that tests cover transforms */
 #else
-#define DIRECT 128 /* inducing points; beyond, their transforms take less work */
+#define DIRECT 128 /* inducing points; with more, transforms are faster */
 #endif
 
 typedef struct plan {
     tl_ctx          *ctx;
     int64_t          points, taps, origin;
     int64_t          lags, zero; /* of A */
-    int              causal, low, mean; /* low: whether there is W A W'; mean: k(0) is, of two */
+    int              causal, low, mean; /* whether T has W A W'; whether k(0) is a mean */
     ski_mesh         mesh;
-    card_convolution transforms; /* that apply A */
+    gpu_convolution  transforms; /* that apply A */
 } plan;
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
@@ -32,22 +33,22 @@ typedef struct plan {
 static void ski_gpu_release(void *state)
 {
     plan *s = (plan *)state;
-    card_free(s->ctx, s->mesh.start);
-    card_free(s->ctx, s->mesh.first);
-    card_free(s->ctx, s->mesh.weight);
-    card_plan_free(s);
+    gpu_free(s->ctx, s->mesh.start);
+    gpu_free(s->ctx, s->mesh.first);
+    gpu_free(s->ctx, s->mesh.weight);
+    gpu_plan_free(s);
 }
 
-static tl_status upload(tl_ctx *ctx, const void *from, size_t bytes, void **out)
+static tl_status ski_gpu_upload(tl_ctx *ctx, const void *from, size_t bytes, void **out)
 {
-    tl_status st = card_alloc(ctx, bytes, out);
+    tl_status st = gpu_alloc(ctx, bytes, out);
     return st == TL_OK ? ctx->engine->upload(ctx, *out, from, bytes) : st;
 }
 
-/* Rows of W, width apart, with at most r columns (three inducing points fill three of four); and
-** where runs begin. */
-static void fill(const ski_mesh *m, const cpu::ski_grid *grid, int32_t *start, int32_t *first,
-                 float *weight)
+/* Computes the rows of W, reduced to at most r columns, since three inducing points use only three
+** of four, and the starts of runs. */
+static void ski_gpu_fill(const ski_mesh *m, const cpu::ski_grid *grid, int32_t *start,
+                         int32_t *first, float *weight)
 {
     int     wide = cpu::ski_width(grid);
     int64_t a = 0;
@@ -70,35 +71,35 @@ static tl_status plan_mesh(plan *s, const cpu::ski_grid *grid)
     float    *weight = (float *)malloc((size_t)(m->n * wide) * sizeof *weight);
     tl_status st = TL_OK;
     if (start && first && weight)
-        fill(m, grid, start, first, weight);
+        ski_gpu_fill(m, grid, start, first, weight);
     else
         st = tl_fail(s->ctx, TL_ENOMEM, "out of memory");
-    if (st == TL_OK) st = upload(s->ctx, start, (size_t)m->n * 4, (void **)&m->start);
-    if (st == TL_OK) st = upload(s->ctx, first, (size_t)(m->r + 1) * 4, (void **)&m->first);
+    if (st == TL_OK) st = ski_gpu_upload(s->ctx, start, (size_t)m->n * 4, (void **)&m->start);
+    if (st == TL_OK) st = ski_gpu_upload(s->ctx, first, (size_t)(m->r + 1) * 4, (void **)&m->first);
     if (st == TL_OK)
-        st = upload(s->ctx, weight, (size_t)(m->n * m->width) * 4, (void **)&m->weight);
+        st = ski_gpu_upload(s->ctx, weight, (size_t)(m->n * m->width) * 4, (void **)&m->weight);
     free(start);
     free(first);
     free(weight);
     return st;
 }
 
-typedef struct chosen { /* options */
+typedef struct ski_options {
     tl_option_value inducing, taps, interpolation, lambda, span, zero, parts, as_published;
-} chosen;
+} ski_options;
 
-static tl_status options(const tl_host *h, const tl_tno_problem *p, chosen *o)
+static tl_status read_options(const tl_host *h, const tl_tno_problem *p, ski_options *o)
 {
     static const char *const names[] = {"inducing", "taps", "interpolation", "lambda",
                                         "span",     "zero", "parts",         "as_published"};
     tl_option_value *values[] = {&o->inducing, &o->taps, &o->interpolation, &o->lambda,
                                  &o->span,     &o->zero, &o->parts,         &o->as_published};
     tl_status st = TL_OK;
-    for (int i = 0; i < 8 && st == TL_OK; i++) st = card_option(h, "ski", p, names[i], values[i]);
+    for (int i = 0; i < 8 && st == TL_OK; i++) st = gpu_option(h, "ski", p, names[i], values[i]);
     return st;
 }
 
-static tl_status describe(plan *s, const tl_tno_problem *p, const chosen *o)
+static tl_status ski_gpu_describe(plan *s, const tl_tno_problem *p, const ski_options *o)
 {
     s->causal = p->causal;
     s->taps = strcmp(o->parts.s, "low-rank") == 0 ? 0 : o->taps.i;
@@ -113,22 +114,22 @@ static tl_status describe(plan *s, const tl_tno_problem *p, const chosen *o)
     s->zero = p->causal ? 0 : grid.r - 1;
     s->lags = s->zero + grid.r;
     s->mean = strcmp(o->zero.s, "mean") == 0;
-    card_convolution_set(&s->transforms, s->ctx, grid.r, p->d, s->zero, s->lags);
+    gpu_convolution_set(&s->transforms, s->ctx, grid.r, p->d, s->zero, s->lags);
     return plan_mesh(s, &grid);
 }
 
 static tl_status ski_gpu_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
-    chosen    o;
-    int64_t   points;
-    tl_status st = options(h, p, &o);
-    if (st == TL_OK) st = card_points(h, "ski", p, &points);
+    ski_options o;
+    int64_t     points;
+    tl_status   st = read_options(h, p, &o);
+    if (st == TL_OK) st = gpu_points(h, "ski", p, &points);
     if (st != TL_OK) return st;
-    plan *s = (plan *)card_plan(h, sizeof *s);
+    plan *s = (plan *)gpu_plan(h, sizeof *s);
     if (!s) return TL_ENOMEM;
-    s->ctx = card_ctx(h);
+    s->ctx = gpu_ctx(h);
     s->points = points;
-    st = describe(s, p, &o);
+    st = ski_gpu_describe(s, p, &o);
     if (st == TL_OK)
         *out_plan = s;
     else
@@ -162,13 +163,13 @@ static __global__ void give_mean(const float *dkernel, int64_t zero, int64_t d, 
     }
 }
 
-/* ---- Room ------------------------------------------------------------------------------------ */
+/* ---- Scratch buffers ------------------------------------------------------------------------- */
 
-typedef struct room {
+typedef struct buffers {
     float    *block, *kernel, *dkernel;
     ski_parts of_x, of_dy;
-    float    *u[WIDTH]; /* [b,r,d]; bidirectional: only the first, W' x times A */
-} room;
+    float    *u[WIDTH]; /* [b,r,d]; a bidirectional plan uses the first only, for A W' x */
+} buffers;
 
 static float *ski_gpu_take(float **next, int64_t floats)
 {
@@ -183,13 +184,13 @@ static void take_parts(const plan *s, int64_t b, float **next, ski_parts *to)
     to->all = ski_gpu_take(next, each);
 }
 
-static tl_status reserve(const plan *s, int64_t b, int backward, room *m)
+static tl_status ski_gpu_reserve(const plan *s, int64_t b, int backward, buffers *m)
 {
     int64_t each = b * s->mesh.r * s->mesh.d, kernel = s->mean ? s->lags * s->mesh.d : 0;
     int     used = s->causal ? s->mesh.width : 1, arrays = s->mesh.width + 1;
-    *m = room();
+    *m = buffers();
     size_t    floats = (size_t)(each * (arrays * (1 + backward) + used) + 2 * kernel);
-    tl_status st = card_alloc(s->ctx, floats * 4, (void **)&m->block);
+    tl_status st = gpu_alloc(s->ctx, floats * 4, (void **)&m->block);
     if (st != TL_OK) return st;
     float *next = m->block;
     m->kernel = ski_gpu_take(&next, kernel);
@@ -200,8 +201,8 @@ static tl_status reserve(const plan *s, int64_t b, int backward, room *m)
     return TL_OK;
 }
 
-/* The kernel of A: coef, or what it is in m->kernel. */
-static tl_status load_kernel(const plan *s, const room *m, const float *coef, const float **out)
+/* *out = the kernel of A: coef, or with zero=mean m->kernel, which it computes. */
+static tl_status load_kernel(const plan *s, const buffers *m, const float *coef, const float **out)
 {
     tl_ctx *ctx = s->ctx;
     int64_t total = s->lags * s->mesh.d;
@@ -212,7 +213,7 @@ static tl_status load_kernel(const plan *s, const room *m, const float *coef, co
     return launched(ctx, "ski");
 }
 
-static tl_status store_kernel(const plan *s, const room *m, float *dcoef)
+static tl_status store_kernel(const plan *s, const buffers *m, float *dcoef)
 {
     tl_ctx *ctx = s->ctx;
     int64_t total = (s->lags + 1) * s->mesh.d;
@@ -223,42 +224,42 @@ static tl_status store_kernel(const plan *s, const room *m, float *dcoef)
 
 /* ---- Parts of the operator ------------------------------------------------------------------- */
 
-static card_band taps_of(const plan *s)
+static gpu_band taps_of(const plan *s)
 {
-    return card_band{s->mesh.n, s->mesh.d, s->taps, s->origin, 0};
+    return gpu_band{s->mesh.n, s->mesh.d, s->taps, s->origin, 0};
 }
 
-static card_band matrix_of(const plan *s)
+static gpu_band matrix_of(const plan *s)
 {
-    return card_band{s->mesh.r, s->mesh.d, s->lags, s->zero, 0};
+    return gpu_band{s->mesh.r, s->mesh.d, s->lags, s->zero, 0};
 }
 
-static card_weave weave_of(const plan *s, const float *v)
+static gpu_weave weave_of(const plan *s, const float *v)
 {
-    return card_weave{s->mesh.start, s->mesh.weight, s->mesh.width, s->mesh.r, v};
+    return gpu_weave{s->mesh.start, s->mesh.weight, s->mesh.width, s->mesh.r, v};
 }
 
 static tl_status multiply(const plan *s, int64_t b, const float *kernel, const float *z, float *v)
 {
-    card_band band = matrix_of(s);
-    if (s->mesh.r <= DIRECT) return card_band_apply(s->ctx, &band, 0, b, kernel, z, NULL, v);
+    gpu_band band = matrix_of(s);
+    if (s->mesh.r <= DIRECT) return gpu_band_apply(s->ctx, &band, 0, b, kernel, z, NULL, v);
     tl_tno_args a = {};
     a.b = b;
     a.coef = kernel;
     a.x = z;
     a.y = v;
-    return card_convolve(&s->transforms, &a);
+    return gpu_convolve(&s->transforms, &a);
 }
 
-/* v = A' g and dkernel, unless they are NULL */
+/* Computes v = A' g and dkernel, unless they are NULL. */
 static tl_status multiply_back(const plan *s, int64_t b, const float *kernel, const float *z,
                                const float *g, float *v, float *dkernel)
 {
-    card_band band = matrix_of(s);
+    gpu_band  band = matrix_of(s);
     tl_status st = TL_OK;
     if (s->mesh.r <= DIRECT) {
-        if (v) st = card_band_apply(s->ctx, &band, 1, b, kernel, g, NULL, v);
-        if (st == TL_OK && dkernel) st = card_band_grad(s->ctx, &band, b, z, g, 0, dkernel);
+        if (v) st = gpu_band_apply(s->ctx, &band, 1, b, kernel, g, NULL, v);
+        if (st == TL_OK && dkernel) st = gpu_band_grad(s->ctx, &band, b, z, g, 0, dkernel);
         return st;
     }
     tl_tno_args a = {};
@@ -268,22 +269,22 @@ static tl_status multiply_back(const plan *s, int64_t b, const float *kernel, co
     a.dy = g;
     a.dx = v;
     a.dcoef = dkernel;
-    return card_convolve_back(&s->transforms, &a);
+    return gpu_convolve_back(&s->transforms, &a);
 }
 
 /* ---- Forward --------------------------------------------------------------------------------- */
 
-static tl_status forward_low(const plan *s, const room *m, const tl_tno_args *a)
+static tl_status forward_low(const plan *s, const buffers *m, const tl_tno_args *a)
 {
-    card_band    taps = taps_of(s);
-    card_weave   weave = weave_of(s, m->u[0]);
+    gpu_band     taps = taps_of(s);
+    gpu_weave    weave = weave_of(s, m->u[0]);
     const float *kernel;
     tl_status    st = load_kernel(s, m, a->coef, &kernel);
     if (st == TL_OK) st = ski_gather(s->ctx, &s->mesh, a->b, a->x, &m->of_x);
     if (st == TL_OK && !s->causal) st = multiply(s, a->b, kernel, m->of_x.all, m->u[0]);
     if (st == TL_OK)
-        st = card_band_apply(s->ctx, &taps, 0, a->b, a->params[0], a->x, s->causal ? NULL : &weave,
-                             a->y);
+        st = gpu_band_apply(s->ctx, &taps, 0, a->b, a->params[0], a->x, s->causal ? NULL : &weave,
+                            a->y);
     if (st == TL_OK && s->causal)
         st = ski_causal(s->ctx, &s->mesh, a->b, kernel, &m->of_x, m->u, a->x, a->y);
     return st;
@@ -292,24 +293,24 @@ static tl_status forward_low(const plan *s, const room *m, const tl_tno_args *a)
 static tl_status ski_gpu_forward(void *state, const tl_tno_args *a)
 {
     const plan *s = (const plan *)state;
-    card_band   taps = taps_of(s);
-    room        m;
+    gpu_band    taps = taps_of(s);
+    buffers     m;
     if (a->b == 0) return TL_OK;
-    if (!s->low) return card_band_apply(s->ctx, &taps, 0, a->b, a->params[0], a->x, NULL, a->y);
-    tl_status st = reserve(s, a->b, 0, &m);
+    if (!s->low) return gpu_band_apply(s->ctx, &taps, 0, a->b, a->params[0], a->x, NULL, a->y);
+    tl_status st = ski_gpu_reserve(s, a->b, 0, &m);
     if (st != TL_OK) return st;
     st = forward_low(s, &m, a);
-    card_free(s->ctx, m.block);
+    gpu_free(s->ctx, m.block);
     return st;
 }
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 
-/* dx and dcoef, of which S' dy is in dx already if causal */
-static tl_status backward_low(const plan *s, const room *m, const tl_tno_args *a)
+/* Computes dx and dcoef. A causal dx starts as S' dy, to which the rest is added. */
+static tl_status backward_low(const plan *s, const buffers *m, const tl_tno_args *a)
 {
-    card_band    taps = taps_of(s);
-    card_weave   weave = weave_of(s, m->u[0]);
+    gpu_band     taps = taps_of(s);
+    gpu_weave    weave = weave_of(s, m->u[0]);
     float       *dkernel = s->mean && a->dcoef ? m->dkernel : a->dcoef;
     const float *kernel;
     tl_status    st = load_kernel(s, m, a->coef, &kernel);
@@ -319,8 +320,8 @@ static tl_status backward_low(const plan *s, const room *m, const tl_tno_args *a
         st = multiply_back(s, a->b, kernel, m->of_x.all, m->of_dy.all, a->dx ? m->u[0] : NULL,
                            dkernel);
     if (st == TL_OK && a->dx)
-        st = card_band_apply(s->ctx, &taps, 1, a->b, a->params[0], a->dy, s->causal ? NULL : &weave,
-                             a->dx);
+        st = gpu_band_apply(s->ctx, &taps, 1, a->b, a->params[0], a->dy, s->causal ? NULL : &weave,
+                            a->dx);
     if (st == TL_OK && a->dx && s->causal)
         st = ski_causal_back(s->ctx, &s->mesh, a->b, kernel, &m->of_dy, m->u, a->dy, a->dx);
     if (st == TL_OK && dkernel && s->causal)
@@ -328,33 +329,33 @@ static tl_status backward_low(const plan *s, const room *m, const tl_tno_args *a
     return st == TL_OK && a->dcoef ? store_kernel(s, m, a->dcoef) : st;
 }
 
-/* No kernel or no sequences: all but the taps' gradients are 0. */
+/* Without W A W', or without sequences, dx has the term of the taps only, and dcoef is 0. */
 static tl_status backward_taps(const plan *s, const tl_tno_args *a)
 {
-    card_band taps = taps_of(s);
+    gpu_band  taps = taps_of(s);
     tl_status st = TL_OK;
-    if (a->dx) st = card_band_apply(s->ctx, &taps, 1, a->b, a->params[0], a->dy, NULL, a->dx);
+    if (a->dx) st = gpu_band_apply(s->ctx, &taps, 1, a->b, a->params[0], a->dy, NULL, a->dx);
     if (st == TL_OK && a->dcoef)
-        st = card_clear(s->ctx, a->dcoef, (size_t)(s->points * s->mesh.d) * 4);
+        st = gpu_clear(s->ctx, a->dcoef, (size_t)(s->points * s->mesh.d) * 4);
     return st;
 }
 
 static tl_status ski_gpu_backward(void *state, const tl_tno_args *a)
 {
     const plan *s = (const plan *)state;
-    card_band   taps = taps_of(s);
+    gpu_band    taps = taps_of(s);
     float      *dtaps = a->dparams ? a->dparams[0] : NULL;
     tl_status   st = TL_OK;
-    if (dtaps) st = card_band_grad(s->ctx, &taps, a->b, a->x, a->dy, 0, dtaps);
+    if (dtaps) st = gpu_band_grad(s->ctx, &taps, a->b, a->x, a->dy, 0, dtaps);
     if (st != TL_OK || (!a->dx && !a->dcoef)) return st;
     if (!s->low || a->b == 0) return backward_taps(s, a);
-    room m;
-    st = reserve(s, a->b, 1, &m);
+    buffers m;
+    st = ski_gpu_reserve(s, a->b, 1, &m);
     if (st != TL_OK) return st;
     st = backward_low(s, &m, a);
-    card_free(s->ctx, m.block);
+    gpu_free(s->ctx, m.block);
     return st;
 }
 
-const card_form card_ski_form = {"ski", {ski_gpu_make, ski_gpu_forward, ski_gpu_backward,
-                                         ski_gpu_release}};
+const gpu_form gpu_ski_form = {"ski", {ski_gpu_make, ski_gpu_forward, ski_gpu_backward,
+                                       ski_gpu_release}};

@@ -1,12 +1,12 @@
-/* ski.h - what the files of the backend ski share: its plan, and rows of channels side by side.
+/* ski.h - declares the plan of the backend ski and its loops over rows of channels.
 **
-** T = S + W A W' in each channel (SKI, Algorithm 1). S is a band of taps. A [r,r] is Toeplitz: the
-** kernel between r inducing points, evenly spaced. W [n,r] interpolates from them to the tokens and
-** has two or four non-zeros in a row, which stand side by side.
+** T = S + W A W' in each channel (SKI, Algorithm 1). S is a band of taps. A [r,r] is the Toeplitz
+** matrix of the kernel between r evenly spaced inducing points. W [n,r] interpolates from them to
+** the tokens; each row has two or four adjacent non-zeros.
 **
-** A tile is 1 to 8 groups of LANES channels; a block is up to BLOCK tokens of a tile. All work is
-** on rows of LANES floats, copied out of x and into y a block at a time, so that every loop below
-** runs along memory. The sums of the last d mod LANES channels are made in another order. */
+** A tile is 1 to 8 groups of LANES channels; a block is up to BLOCK tokens of a tile. All loops run
+** over contiguous rows of LANES floats, which are copied from x and to y a block at a time. The
+** last d mod LANES channels are summed in another order. */
 #ifndef SKI_H
 #define SKI_H
 
@@ -27,35 +27,36 @@ typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 typedef struct ski_plan {
     const tl_host *h;
     int64_t        n, d, r;
-    int64_t        taps, origin; /* tap k is of lag k - origin; no taps: 0 */
+    int64_t        taps, origin; /* tap k has lag k - origin; taps is 0 if there are none */
     int64_t        lags, zero;   /* lags of A: -zero..r-1 */
     int64_t        points;
-    int            causal, low;  /* low: whether there is W A W' */
+    int            causal, low;  /* low: whether T has the term W A W' */
     int            mean;         /* k(0) is the mean of two points */
-    int            each_token;   /* causal: App. B's sums, renewed at each token */
+    int            each_token;   /* causal: update the sums of App. B at each token */
     int            width;        /* non-zeros of a row of W */
-    int32_t       *start;        /* [n] column of the first */
+    int32_t       *start;        /* [n]: the column of the first */
     float         *weight;       /* [n,width] */
-    int64_t        size;         /* of the transforms that apply A; 0: directly */
-    void          *there, *back; /* plans of theirs */
+    int64_t        size;         /* of the transforms that apply A; 0 for direct sums */
+    void          *there, *back; /* the plans of these transforms */
     const tl_transforms *transforms;
     int64_t        groups;       /* of a tile */
     int64_t        window;       /* rows of ski_group.x */
-    int64_t        stride;       /* rows from one group's scratch to the next one's */
+    int64_t        stride;       /* rows from the scratch of a group to that of the next */
     int64_t        line;         /* floats of a transform */
     int64_t        each;         /* rows of scratch per thread */
     lanes         *scratch;
 } ski_plan;
 
-/* What one thread has for one group: rows of LANES, at the same places for each group. */
+/* The scratch buffers of one thread for one group: rows of LANES, at the same offsets in each
+** group. */
 typedef struct ski_group {
-    lanes  *x, *other;  /* [window], [BLOCK] of the block at hand */
-    lanes  *taps;       /* [taps], the last lag first where forward */
-    lanes  *kernel;     /* [lags] of A */
-    lanes  *z, *g, *v;  /* [r]: W'x, W'dy, and A or A' times one of them; zeros around z and g */
-    double *tap_sums;   /* [taps,LANES] gradients so far */
-    double *kernel_sums; /* [lags,LANES] */
-    float  *spectra;     /* [LANES,line] of kernel */
+    lanes  *x, *other;  /* [window], [BLOCK]: rows of the current block */
+    lanes  *taps;       /* [taps]; a forward call reverses them */
+    lanes  *kernel;     /* [lags]: of A */
+    lanes  *z, *g, *v;  /* [r]: W'x, W'dy, and A or A' times one; z, g have zero margins */
+    double *tap_sums;   /* [taps,LANES]: gradients so far */
+    double *kernel_sums; /* [lags,LANES]: gradients so far */
+    float  *spectra;     /* [LANES,line]: of the kernel */
     lanes   pending[2][WIDTH]; /* causal: see causal.c */
     int64_t column;
 } ski_group;
@@ -63,7 +64,7 @@ typedef struct ski_group {
 typedef struct ski_work {
     const ski_plan *s;
     int64_t         channels; /* of the tile */
-    int64_t         groups;   /* that they fill */
+    int64_t         groups;   /* groups of the tile */
     lanes          *out, *flip, *sums; /* [BLOCK], [r], [taps or lags] */
     float          *line[3];  /* of transforms */
     ski_group       group[GROUPS];
@@ -73,43 +74,44 @@ static inline int64_t ski_up(int64_t rows) { return (rows + STEP - 1) / STEP * S
 
 /* ---- rows.c ---------------------------------------------------------------------------------- */
 
-/* What the next block will want: reads[0], reads[1] and writes rows of LANES floats, step apart, at
-** most BLOCK. Fetched all at once they would be waited for; a few at a time between sums, not. */
+/* Rows that the next block will need: reads[0], reads[1] and writes rows of LANES floats, step
+** apart, at most BLOCK. They are prefetched a few at a time between sums; all at once they would
+** stall. */
 typedef struct ski_ahead {
     const float *read[2], *write;
     int64_t      reads[2], writes, step;
 } ski_ahead;
 
-/* out[p] = sum over q < count of b[q] w[p+q], for p < rows rounded up to STEP: out and w have as
-** many. ahead: fetched meanwhile, or NULL. */
+/* out[p] = the sum over q < count of b[q] w[p+q], for all p < rows rounded up to STEP, which out
+** and w must hold. Meanwhile it prefetches `ahead`, which may be NULL. */
 void ski_correlate(const lanes *b, int64_t count, const lanes *w, int64_t rows, lanes *out,
                    const ski_ahead *ahead);
-/* Rows first..first+count-1 of from [n,d], zero outside it, to each group; to is that of the first
-** group. */
+/* Copies rows first..first+count-1 of from [n,d], zeros outside it, to each group; `to` belongs to
+** the first group. */
 void ski_load(const ski_work *w, const float *from, int64_t n, int64_t first, int64_t count,
               lanes *to);
-/* Rows of group g to [.,d]. */
+/* Copies rows of group g to the channels of the group in to [.,d]. */
 void ski_store(const ski_work *w, int64_t g, const lanes *rows, int64_t count, float *to);
-/* z += W' x for tokens first..first+count-1 (at most BLOCK) of x [n,d], in all groups: z is that of
-** the first */
+/* z += W' x for tokens first..first+count-1, at most BLOCK, of x [n,d], in all groups; z belongs to
+** the first group. */
 void ski_gather(const ski_work *w, const float *x, int64_t first, int64_t count, lanes *z);
-/* the same in one group, whose rows of these tokens are x */
+/* The same in one group, where x holds the rows of these tokens. */
 void ski_gather_rows(const ski_plan *s, const lanes *x, int64_t first, int64_t count, lanes *z);
-/* the same tokens of y [n,d], in group g = rows + W v; rows may be overwritten */
+/* Writes rows + W v to these tokens of y [n,d], in group g. May overwrite rows. */
 void ski_spread(const ski_work *w, int64_t g, int64_t first, int64_t count, const lanes *v,
                 lanes *rows, float *y);
 void ski_add(double *sums, const lanes *rows, int64_t count);
 
 /* ---- kernel.c: A ----------------------------------------------------------------------------- */
 
-void ski_prepare(ski_work *w, ski_group *g);    /* once kernel is there */
+void ski_prepare(ski_work *w, ski_group *g);    /* call it when kernel is set */
 void ski_multiply(ski_work *w, ski_group *g);   /* v = A z */
 void ski_transpose(ski_work *w, ski_group *g);  /* v = A' g */
-void ski_kernel_sums(ski_work *w, ski_group *g); /* kernel_sums += those of g z' */
+void ski_kernel_sums(ski_work *w, ski_group *g); /* adds the diagonal sums of g z' */
 
 /* ---- causal.c -------------------------------------------------------------------------------- */
 
-/* A sequence begins with z, v and pending 0 and column -1. */
+/* At the start of a sequence z, v and pending must be 0, and column -1. */
 void ski_causal_forward(const ski_plan *s, ski_group *g, int64_t first, int64_t count,
                         const lanes *x, lanes *y);
 void ski_causal_back(const ski_plan *s, ski_group *g, int64_t first, int64_t count,
@@ -126,8 +128,8 @@ void      ski_layout(ski_plan *s); /* sets window, stride, line and each */
 
 /* ---- weights.c ------------------------------------------------------------------------------- */
 
-typedef struct ski_grid { /* where the inducing points are, and how to interpolate */
-    int64_t n, r, span;   /* points a span/(r-1) */
+typedef struct ski_grid { /* positions of inducing points, and the interpolation */
+    int64_t n, r, span;   /* point a is at a span/(r-1) */
     int     cubic, as_published;
     double  lambda;
 } ski_grid;

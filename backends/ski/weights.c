@@ -1,16 +1,16 @@
-/* weights.c - the rows of W: linear interpolation, Keys' cubic convolution (a = -1/2), and what the
-** published code computes instead of the first. */
+/* weights.c - computes the rows of W by linear interpolation, by Keys' cubic convolution (a =
+** -1/2), or as the published code does. */
 #include <math.h>
 
 #include "ski.h"
 
-/* Cubic needs three points; with two, its edges below make it linear. */
+/* Cubic interpolation needs three points; between two it is linear. */
 int ski_width(const ski_grid *g) { return g->cubic && g->r > 2 ? 4 : 2; }
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Keys' value beyond an edge is 3 f0 - 3 f1 + f2 of the nearest three, which keeps the sum of a row
-** at 1 and parabolas exact. */
+/* Keys defines the value beyond an edge as 3 f0 - 3 f1 + f2 of the nearest three nodes, so that
+** rows still sum to 1 and reproduce parabolas. */
 static void add_node(const ski_grid *g, int64_t start, int64_t node, double value, double *row)
 {
     if (node >= 0 && node < g->r) {
@@ -34,7 +34,7 @@ static int64_t cubic_row(const ski_grid *g, int64_t a, double f, double *row)
     return start;
 }
 
-/* Token i lies at i of 0..span. In whole numbers, so that W is the identity where r = n. */
+/* Token i is at position i of 0..span. Integer arithmetic makes W the identity for r = n. */
 static int64_t row_of(const ski_grid *g, int64_t i, double *row)
 {
     int64_t at = i * (g->r - 1), a = g->span > 0 ? at / g->span : 0;
@@ -49,9 +49,9 @@ static int64_t row_of(const ski_grid *g, int64_t i, double *row)
     return a;
 }
 
-/* Three defects: tokens stand at i n/(n-1); the point a above takes the place of the one below and
-** the weights change places, so that a - f is taken for a + 1 + f; and row i is scaled by
-** lambda^(n position). */
+/* Reproduces three defects of the published code: token i is at i n/(n-1); the point a above a
+** token is taken for the one below and the weights are swapped, so that a - f becomes a + 1 + f;
+** and row i is scaled by lambda^(n position). */
 static int64_t published_row(const ski_grid *g, int64_t i, double *row)
 {
     double  at = g->n > 1 ? (double)i * (double)g->n / (double)(g->n - 1) : 0;

@@ -1,8 +1,8 @@
-/* batch_norm.cu - normalisation of each column over all rows, a block per column. */
+/* batch_norm.cu - normalises each column over all rows, a block per column. */
 #include "cuda/cuda.cuh"
 
 extern "C" {
-#include "ops/batch_norm.h"
+#include "ops/arguments.h"
 }
 
 static __global__ void columns(tl_batch_norm_job j)
@@ -10,7 +10,7 @@ static __global__ void columns(tl_batch_norm_job j)
     __shared__ double scratch[THREADS / 32];
     int64_t c = blockIdx.x;
     double  mean = (double)j.running_mean[c], var = (double)j.running_var[c], sum = 0;
-    __syncthreads(); /* all have read what thread 0 then changes */
+    __syncthreads(); /* thread 0 overwrites the running statistics below */
     if (j.training) {
         for (int64_t r = threadIdx.x; r < j.rows; r += THREADS) sum += (double)j.x[r * j.cols + c];
         double all = block_reduce(sum, add(), scratch), square = 0, own = all / (double)j.rows;
@@ -78,6 +78,6 @@ static tl_status batch_norm_grad(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "batch_norm_grad");
 }
 
-const tl_kernel_row card_batch_norm[] = {{TL_OP_batch_norm, batch_norm},
-                                         {TL_OP_batch_norm_grad, batch_norm_grad},
-                                         {}};
+const tl_kernel_row gpu_batch_norm[] = {{TL_OP_batch_norm, batch_norm},
+                                        {TL_OP_batch_norm_grad, batch_norm_grad},
+                                        {}};

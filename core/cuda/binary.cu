@@ -1,4 +1,5 @@
-/* binary.cu - arithmetic of two tensors with broadcasting, and the sum that undoes a broadcast. */
+/* binary.cu - computes arithmetic of two tensors with broadcasting, and the sum that is its
+** adjoint. */
 #include "cuda/cuda.cuh"
 
 extern "C" {
@@ -18,7 +19,7 @@ static __device__ float binary_gpu_apply(int kind, float a, float b)
     return a;
 }
 
-/* Offsets into both operands of element i of the walk. */
+/* The offsets of element i of the walk in both operands. */
 static __device__ void places(const walk &w, int64_t i, int64_t *a, int64_t *b)
 {
     int64_t n = w.dims[w.ndim - 1];
@@ -71,7 +72,8 @@ static __global__ void pick_each(walk w, const float *a, const float *y, const f
     }
 }
 
-/* out[0] = in[2] where in[0], stretched, is what in[1] was taken from, else 0: a NaN was taken */
+/* The gradient of a maximum or minimum: out[0] = in[2] where the result in[1] equals in[0],
+** broadcast, or in[0] is NaN, and 0 elsewhere. */
 static tl_status pick(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *y = a->in[1];
@@ -82,9 +84,9 @@ static tl_status pick(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "pick");
 }
 
-/* ---- Undoing a broadcast --------------------------------------------------------------------- */
+/* ---- The adjoint of a broadcast -------------------------------------------------------------- */
 
-/* x seen as y's elements times those over which each was stretched: strides of either. */
+/* Separates the dimensions of x into those that y has and those over which y was broadcast. */
 typedef struct stretch {
     int     kept, summed;
     int64_t kept_dims[TL_MAXDIMS], kept_steps[TL_MAXDIMS];
@@ -125,7 +127,7 @@ static __device__ int64_t place(int ndim, const int64_t *dims, const int64_t *st
     return at;
 }
 
-/* One block per element of y; with few summed elements, one thread (sum_few). */
+/* Each block sums one element of y; in sum_few each thread does, for few terms. */
 static __global__ void sum_many(stretch s, int more, const float *x, float *y)
 {
     __shared__ double scratch[THREADS / 32];
@@ -149,8 +151,8 @@ static __global__ void sum_few(stretch s, int more, const float *x, float *y, in
     }
 }
 
-/* out[0] = (or += if i[0]) in[0] summed over the dimensions along which out[0] was stretched to
-** in[0]'s shape. Neighbouring threads take neighbouring elements of y where there are enough. */
+/* out[0] = (or += if i[0]) in[0] summed over the dimensions along which out[0] was broadcast.
+** Neighbouring threads compute neighbouring elements of y if there are enough of them. */
 static tl_status reduce_to(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
@@ -166,5 +168,5 @@ static tl_status reduce_to(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "reduce_to");
 }
 
-const tl_kernel_row card_binary[] = {
+const tl_kernel_row gpu_binary[] = {
     {TL_OP_binary, binary}, {TL_OP_pick, pick}, {TL_OP_reduce_to, reduce_to}, {}};

@@ -1,23 +1,23 @@
-/* capture.cu - the memory and the random numbers of a graph: what is taken and given back while it
-** is captured, and when it is freed. */
+/* capture.cu - tracks the memory that is allocated and released during the capture of a graph, and
+** the random streams that it draws from. */
 #include <stdlib.h>
 
 #include "cuda/graph.cuh"
 
 static int push(pointers *list, void *p)
 {
-    if (list->count == list->room) {
-        int64_t room = list->room ? 2 * list->room : 256;
-        void  **of = (void **)realloc(list->of, (size_t)room * sizeof *of);
+    if (list->count == list->capacity) {
+        int64_t capacity = list->capacity ? 2 * list->capacity : 256;
+        void  **of = (void **)realloc(list->of, (size_t)capacity * sizeof *of);
         if (!of) return 0;
         list->of = of;
-        list->room = room;
+        list->capacity = capacity;
     }
     list->of[list->count++] = p;
     return 1;
 }
 
-/* The place of p, looked for from the end; -1: none. */
+/* The index of p, or -1. It searches from the end, where recent allocations are. */
 static int64_t place_of(const pointers *list, const void *p)
 {
     int64_t i = list->count - 1;
@@ -27,9 +27,9 @@ static int64_t place_of(const pointers *list, const void *p)
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-void card_graph_destroy(card *c, card_graph *g)
+void gpu_graph_destroy(gpu *c, gpu_graph *g)
 {
-    card_graph **at = &c->graphs;
+    gpu_graph **at = &c->graphs;
     while (*at != g) at = &(*at)->next;
     *at = g->next;
     for (int64_t i = 0; i < g->own.count && g->launched; i++)
@@ -38,38 +38,38 @@ void card_graph_destroy(card *c, card_graph *g)
     if (g->exec) (void)cudaGraphExecDestroy(g->exec);
     if (g->captured) (void)cudaGraphDestroy(g->captured);
     if (g->shifts) (void)cudaFreeAsync(g->shifts, c->stream);
-    (void)cudaGetLastError(); /* what cannot be freed is no failure of what comes next */
+    (void)cudaGetLastError(); /* clears errors, which must not fail the next call */
     free(g->own.of);
     free(g->late.of);
     free(g->keys);
     free(g);
 }
 
-void card_graph_sweep(card *c)
+void gpu_graph_sweep(gpu *c)
 {
-    for (card_graph *g = c->graphs, *next; g && !c->capture; g = next) {
+    for (gpu_graph *g = c->graphs, *next; g && !c->capture; g = next) {
         next = g->next;
-        if (g->freed && g->held == 0) card_graph_destroy(c, g);
+        if (g->freed && g->held == 0) gpu_graph_destroy(c, g);
     }
 }
 
-void card_graph_took(card_graph *g, void *p)
+void gpu_graph_took(gpu_graph *g, void *p)
 {
     if (!push(&g->own, p)) g->wrong = "out of memory";
 }
 
-int card_graph_gave(card *c, void *p)
+int gpu_graph_gave(gpu *c, void *p)
 {
-    card_graph *g = c->capture;
-    int64_t     i = g ? place_of(&g->own, p) : -1;
+    gpu_graph *g = c->capture;
+    int64_t    i = g ? place_of(&g->own, p) : -1;
     if (i >= 0) {
         g->own.of[i] = g->own.of[--g->own.count];
         return 0;
     }
-    for (card_graph *old = c->graphs; old; old = old->next) {
+    for (gpu_graph *old = c->graphs; old; old = old->next) {
         if (old == g || place_of(&old->own, p) < 0) continue;
         old->held--;
-        card_graph_sweep(c);
+        gpu_graph_sweep(c);
         return 1;
     }
     if (g && !push(&g->late, p)) g->wrong = "out of memory";
@@ -78,12 +78,12 @@ int card_graph_gave(card *c, void *p)
 
 /* ---- Random numbers -------------------------------------------------------------------------- */
 
-const uint64_t *card_graph_shift(tl_ctx *ctx, uint64_t key)
+const uint64_t *gpu_graph_shift(tl_ctx *ctx, uint64_t key)
 {
-    card_graph *g = card_of(ctx)->capture;
+    gpu_graph *g = gpu_of(ctx)->capture;
     if (!g) return NULL;
     for (int i = 0; i < g->count; i++)
         if (g->keys[i] == key) return g->shifts + i;
-    g->wrong = "random numbers of a stream that it was not told of";
+    g->wrong = "a random stream that was not declared for it";
     return NULL;
 }

@@ -1,13 +1,13 @@
-/* conv.cu - depthwise convolution: a few taps per channel, summed directly. */
+/* conv.cu - computes a depthwise convolution with few taps by direct sums. */
 #include "cuda/cuda.cuh"
 
 typedef struct conv {
     int64_t b, n, d, taps;
-    int64_t origin; /* the tap of lag 0 */
-    int64_t sign;   /* 1, or -1: the adjoint */
+    int64_t origin; /* the tap at lag 0 */
+    int64_t sign;   /* 1, or -1 for the adjoint */
 } conv;
 
-/* y [b,n,d]: tap k meets x at i - sign (k - origin). */
+/* Row i of a sequence of y sums tap k times x at i - sign (k - origin). */
 static __global__ void conv_each(conv j, const float *x, const float *t, float *y, int64_t total)
 {
     EACH(e, total)
@@ -23,7 +23,7 @@ static __global__ void conv_each(conv j, const float *x, const float *t, float *
     }
 }
 
-/* conv: in: x, taps   out: y   i: origin, whether the adjoint */
+/* conv: in: x, taps   out: y   i: origin, 1 for the adjoint */
 static tl_status convolve(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
@@ -35,9 +35,9 @@ static tl_status convolve(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "conv");
 }
 
-#define PARTS 32 /* of the positions, summed apart */
+#define PARTS 32 /* partial sums over the positions */
 
-/* parts [PARTS,taps,d]: the sum of dy x over one part of the rows. */
+/* parts [PARTS,taps,d] = the sums of dy x over one part of the rows each */
 static __global__ void conv_grad_parts(conv j, const float *x, const float *dy, float *parts,
                                        int64_t total)
 {
@@ -71,14 +71,14 @@ static tl_status conv_grad(tl_ctx *ctx, const tl_args *a)
     conv             j = {x->dims[0], x->dims[1], x->dims[2], a->out[0]->dims[0], a->i[0], 1};
     void            *parts;
     if (n == 0) return TL_OK;
-    tl_status st = card_alloc(ctx, (size_t)(PARTS * n) * 4, &parts);
+    tl_status st = gpu_alloc(ctx, (size_t)(PARTS * n) * 4, &parts);
     if (st != TL_OK) return st;
     LAUNCH(conv_grad_parts, blocks_for(PARTS * n), THREADS, j, F32(x), F32(a->in[1]),
            (float *)parts, PARTS * n);
     LAUNCH(conv_grad_sum, blocks_for(n), THREADS, (const float *)parts, F32(a->out[0]), n);
     st = launched(ctx, "conv_grad");
-    card_free(ctx, parts);
+    gpu_free(ctx, parts);
     return st;
 }
 
-const tl_kernel_row card_conv[] = {{TL_OP_conv, convolve}, {TL_OP_conv_grad, conv_grad}, {}};
+const tl_kernel_row gpu_conv[] = {{TL_OP_conv, convolve}, {TL_OP_conv_grad, conv_grad}, {}};

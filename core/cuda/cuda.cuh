@@ -1,10 +1,11 @@
-/* cuda.cuh - what the files of the CUDA device share: its state, launching kernels, failing, and
-** reductions within a block. The same files compile without CUDA against tests/device/emulate.h,
-** which runs the kernels on the CPU: that is how they are tested where there is no card.
+/* cuda.cuh - declares the state of the CUDA device, launches, errors, and reductions within a
+** block. Without CUDA the same files compile against tests/device/emulate.h, which runs the kernels
+** on the CPU, so that tests need no GPU.
 **
 ** Kernels are launched by LAUNCH(kernel, blocks, threads, ...) or, if they call __syncthreads or a
-** shuffle, by LAUNCH_SYNC; on the one stream of the card, so that they run in order. Sums are made
-** in an order that depends on shapes only: no atomic adds of floats. */
+** shuffle, by LAUNCH_SYNC. All work goes to one stream, so that it runs in order. Sums are taken in
+** an order that depends on shapes only, without atomic adds of floats, so that results repeat
+** exactly. */
 #ifndef TL_CUDA_CUH
 #define TL_CUDA_CUH
 
@@ -15,7 +16,7 @@
 #include <cuda_runtime.h>
 #include <cufft.h>
 #define LAUNCH(kernel, blocks, threads, ...) \
-    kernel<<<grid_of(blocks), threads, 0, card_of(ctx)->stream>>>(__VA_ARGS__)
+    kernel<<<grid_of(blocks), threads, 0, gpu_of(ctx)->stream>>>(__VA_ARGS__)
 #define LAUNCH_SYNC LAUNCH
 #endif
 
@@ -25,105 +26,108 @@ extern "C" {
 
 #define SLOTS      8
 #ifdef TL_EMULATE
-#define SLOT_BYTES ((size_t)1 << 10) /* so that tests meet larger copies */
+#define SLOT_BYTES ((size_t)1 << 10) /* so small that tests cover larger copies */
 #else
 #define SLOT_BYTES ((size_t)1 << 20)
 #endif
 
-/* What a kernel can meet: an index out of range, a gamma outside (0,1]. 0: nothing. */
+/* Errors that a kernel can report: an index out of range, or a gamma outside (0,1]. 0 means
+** none. */
 #define FAULT_INDEX(i) (2 * (int64_t)(i) + 1)
 #define FAULT_GAMMA    2
 
-typedef struct card_graph card_graph; /* graph.cu */
+typedef struct gpu_graph gpu_graph; /* graph.cu */
 
-typedef struct card {
+typedef struct gpu {
     int number;
     cudaStream_t stream;
     cudaMemPool_t pool;
     cublasHandle_t blas;
-    void *workspace; /* of cuBLAS: a fixed one, so that its results repeat */
-    int64_t *fault; /* on the card: a FAULT_, set by the kernel that met it; read by download */
-    struct spectra *spectra; /* cuFFT's plans (transform.cu) */
-    card_graph *graphs;      /* all that there are */
-    card_graph *capture;     /* the one that is being captured, or NULL */
-    tl_memory before;        /* what is said during a capture, when the driver is not asked */
-    /* What is copied to the card is put in the next of SLOTS pinned buffers, so that nobody waits
-    ** for it; NULL: there are none. A slot is used again once its event has come. */
+    void *workspace; /* of cuBLAS; a fixed one makes its results repeat */
+    int64_t *fault; /* in GPU memory: a FAULT_ that a kernel reported; each download checks it */
+    struct spectra *spectra; /* the cached plans of cuFFT (transform.cu) */
+    gpu_graph *graphs;      /* list of all graphs */
+    gpu_graph *capture;     /* the graph that is being captured, or NULL */
+    tl_memory before;        /* reported during a capture, when the driver cannot be asked */
+    /* Uploads go through the next of SLOTS pinned buffers, so that the CPU need not wait for the
+    ** copy; NULL if there is no pinned memory. The event of a slot tells when it is free again. */
     char *slots;
     cudaEvent_t sent[SLOTS];
     int slot;
     char about[512];
-} card;
+} gpu;
 
-static inline card *card_of(const tl_ctx *ctx) { return (card *)ctx->engine_state; }
+static inline gpu *gpu_of(const tl_ctx *ctx) { return (gpu *)ctx->engine_state; }
 
-/* The failure that st tells, with what failed; TL_ENOMEM or TL_EDEVICE (memory.cu). */
+/* Record the error st of the action `what`; TL_ENOMEM or TL_EDEVICE (memory.cu). */
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what);
 tl_status blas_fail(tl_ctx *ctx, cublasStatus_t st, const char *what);
 tl_status fft_fail(tl_ctx *ctx, cufftResult st, const char *what);
 
-/* More blocks than a grid has are refused by the launch. */
+/* A count that exceeds the largest grid makes the launch fail. */
 static inline unsigned grid_of(int64_t blocks)
 {
     return blocks <= INT32_MAX ? (unsigned)blocks : UINT32_MAX;
 }
 
-/* After a launch: whether it was taken. */
+/* Call it after a launch: returns the error of the launch, if there was one. */
 static inline tl_status launched(tl_ctx *ctx, const char *what)
 {
     cudaError_t st = cudaGetLastError();
     return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, what);
 }
 
-/* Scratch on the card: freed in the order of the stream, so at once after the last launch. */
-tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p);
-void card_free(tl_ctx *ctx, void *p);
+/* GPU memory. gpu_free acts in the order of the stream, so that it may follow the last launch that
+** uses the memory at once. */
+tl_status gpu_alloc(tl_ctx *ctx, size_t bytes, void **out_p);
+void gpu_free(tl_ctx *ctx, void *p);
 /* The functions of tl_engine (memory.cu). */
-tl_status card_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes);
-tl_status card_download(tl_ctx *ctx, void *to, const void *from, size_t bytes);
-tl_memory card_memory(const tl_ctx *ctx);
-void card_reset_peak(tl_ctx *ctx);
-void card_trim(tl_ctx *ctx);
+tl_status gpu_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes);
+tl_status gpu_download(tl_ctx *ctx, void *to, const void *from, size_t bytes);
+tl_memory gpu_memory(const tl_ctx *ctx);
+void gpu_reset_peak(tl_ctx *ctx);
+void gpu_trim(tl_ctx *ctx);
 
-/* Graphs (capture.cu, graph.cu). took: p was allocated during g's capture. gave: p is given back;
-** 1: a graph holds it, or the capture must end first, and it is not to be freed now. */
-void card_graph_took(card_graph *g, void *p);
-int card_graph_gave(card *c, void *p);
-/* By how many blocks a graph's run moves its draws from the stream of key: a number on the card;
-** NULL outside a capture. */
-const uint64_t *card_graph_shift(tl_ctx *ctx, uint64_t key);
-tl_status card_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **out_graph);
-tl_status card_graph_end(tl_ctx *ctx, void *graph);
-tl_status card_graph_run(tl_ctx *ctx, void *graph, const uint64_t *shifts);
-void card_graph_free(tl_ctx *ctx, void *graph);
-void card_graphs_close(tl_ctx *ctx);
-void card_spectra_let_go(card *c); /* no graph has them any more (transform.cu) */
+/* CUDA graphs (capture.cu, graph.cu). gpu_graph_took notes that p was allocated during the capture
+** of g. gpu_graph_gave notes that p is released, and returns 1 if it must not be freed now, because
+** a graph owns it or the capture must end first. */
+void gpu_graph_took(gpu_graph *g, void *p);
+int gpu_graph_gave(gpu *c, void *p);
+/* The address, in GPU memory, of the number of random blocks by which a launch of the captured
+** graph shifts its draws from the stream of key; NULL outside a capture. */
+const uint64_t *gpu_graph_shift(tl_ctx *ctx, uint64_t key);
+tl_status gpu_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **out_graph);
+tl_status gpu_graph_end(tl_ctx *ctx, void *graph);
+tl_status gpu_graph_run(tl_ctx *ctx, void *graph, const uint64_t *shifts);
+void gpu_graph_free(tl_ctx *ctx, void *graph);
+void gpu_graphs_close(tl_ctx *ctx);
+void gpu_spectra_let_go(gpu *c); /* call it when no graph is left (transform.cu) */
 
-/* c [m,n] = op(a) op(b) + beta c, row-major, count matrices one behind the other, in float32
-** (gemm.cu). */
-tl_status card_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
-                    const float *a, const float *b, float beta, float *c, int64_t count);
-/* The same in the context's precision: products of layers and models. */
-tl_status card_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
-                       const float *a, const float *b, float beta, float *c, int64_t count);
+/* c [m,n] = op(a) op(b) + beta c, row-major, for `count` contiguous matrices of each operand, in
+** float32 (gemm.cu). */
+tl_status gpu_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                   const float *a, const float *b, float beta, float *c, int64_t count);
+/* The same in the precision of the context, as layers and models use it. */
+tl_status gpu_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                      const float *a, const float *b, float beta, float *c, int64_t count);
 
-/* batch transforms of length n, contiguous lines of from into those of to, unscaled, by cuFFT
+/* Computes `batch` unscaled transforms of length n between contiguous vectors, by cuFFT
 ** (transform.cu). TL_C2R overwrites from. */
-tl_status card_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch, float *from,
-                   float *to);
+tl_status gpu_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch, float *from,
+                  float *to);
 
 /* ---- Shapes of launches ---------------------------------------------------------------------- */
 
 #define THREADS 256
 
-/* Blocks for a loop over n elements by EACH: enough to fill a card, few enough to be worth it. */
+/* Blocks for a loop over n elements by EACH: enough to fill a GPU, and no more. */
 static inline int64_t blocks_for(int64_t n)
 {
     int64_t blocks = (n + THREADS - 1) / THREADS;
     return blocks < 1 ? 1 : blocks > 8192 ? 8192 : blocks;
 }
 
-/* for every i below n that this thread has to do */
+/* Loops over the i < n of this thread. */
 #define EACH(i, n)                                                      \
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
          i += (int64_t)gridDim.x * blockDim.x)
@@ -133,11 +137,11 @@ static inline int64_t blocks_for(int64_t n)
 struct add {
     template <class T> __device__ T operator()(T a, T b) const { return a + b; }
 };
-struct larger { /* a NaN stays */
+struct larger { /* propagates NaN */
     template <class T> __device__ T operator()(T a, T b) const { return b > a || b != b ? b : a; }
 };
 
-/* The same result in every thread of the block; scratch holds THREADS / 32 values. */
+/* Returns the result to every thread of the block; scratch holds THREADS / 32 values. */
 template <class T, class F> __device__ T block_reduce(T value, F f, T *scratch)
 {
     for (int step = 16; step > 0; step /= 2)
@@ -152,11 +156,11 @@ template <class T, class F> __device__ T block_reduce(T value, F f, T *scratch)
 }
 
 /* The tables of kernels, one per file; engine.cu lists them. */
-extern const tl_kernel_row card_elementwise[], card_binary[], card_gemms[], card_reduce[],
-    card_shape[], card_gather[], card_softmax[], card_loss[], card_norm[], card_batch_norm[],
-    card_conv[], card_transform[], card_random[], card_optim[], card_decay[], card_tno[],
-    card_mlp[];
-const tl_tno_form *card_backend(tl_ctx *ctx, const char *name);
-void card_spectra_close(tl_ctx *ctx);
+extern const tl_kernel_row gpu_elementwise[], gpu_binary[], gpu_gemms[], gpu_reduce[],
+    gpu_shape[], gpu_gather[], gpu_softmax[], gpu_loss[], gpu_norm[], gpu_batch_norm[],
+    gpu_conv[], gpu_transform[], gpu_random[], gpu_optim[], gpu_decay[], gpu_tno[],
+    gpu_mlp[];
+const tl_tno_form *gpu_backend(tl_ctx *ctx, const char *name);
+void gpu_spectra_close(tl_ctx *ctx);
 
 #endif

@@ -1,7 +1,8 @@
-/* decay.cu - coef_k gamma^|k|, with gradients to coef and gamma. */
+/* decay.cu - multiplies coefficients by the exponential decay, coef_k gamma^|k|, with gradients to
+** coef and gamma. */
 #include "cuda/cuda.cuh"
 
-/* gamma^lag: the exponent in double, see decay.c */
+/* gamma^|lag|; decay.c says why the exponent is a double */
 static __device__ float power(float gamma, float lag)
 {
     return (float)exp2(fabs((double)lag) * log2((double)gamma));
@@ -24,11 +25,11 @@ static tl_status decay(tl_ctx *ctx, const tl_args *a)
     int64_t n = a->out[0]->len;
     if (n == 0) return TL_OK;
     LAUNCH(decay_each, blocks_for(n), THREADS, F32(a->in[0]), F32(a->in[1]), F32(a->in[2]),
-           a->in[2]->len > 1, a->in[0]->dims[1], F32(a->out[0]), n, card_of(ctx)->fault);
+           a->in[2]->len > 1, a->in[0]->dims[1], F32(a->out[0]), n, gpu_of(ctx)->fault);
     return launched(ctx, "decay");
 }
 
-/* sums[c] = sum over k of dy coef |lag| gamma^|lag| / gamma */
+/* sums[c] = the sum over k of dy coef |lag| gamma^|lag| / gamma */
 static __global__ void decay_grad_columns(const float *dy, const float *coef, const float *lags,
                                           const float *gamma, int each, int64_t points, int64_t d,
                                           double *sums)
@@ -62,15 +63,15 @@ static tl_status decay_grad(tl_ctx *ctx, const tl_args *a)
     int     each = a->in[3]->len > 1;
     double *sums;
     if (points == 0 || d == 0) return tl_tensor_fill(a->out[0], 0);
-    tl_status st = card_alloc(ctx, (size_t)d * sizeof *sums, (void **)&sums);
+    tl_status st = gpu_alloc(ctx, (size_t)d * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;
     LAUNCH_SYNC(decay_grad_columns, d, THREADS, F32(a->in[0]), F32(a->in[1]), F32(a->in[2]),
                 F32(a->in[3]), each, points, d, sums);
     LAUNCH(decay_grad_sum, blocks_for(d), THREADS, sums, d, each, F32(a->out[0]));
     st = launched(ctx, "decay_grad");
-    card_free(ctx, sums);
+    gpu_free(ctx, sums);
     return st;
 }
 
-const tl_kernel_row card_decay[] = {
+const tl_kernel_row gpu_decay[] = {
     {TL_OP_decay, decay}, {TL_OP_decay_grad, decay_grad}, {}};

@@ -1,4 +1,5 @@
-/* elementwise.cu - functions of one and of two tensors, element by element; copying and filling. */
+/* elementwise.cu - applies functions of one and two tensors element by element; copies and
+** fills. */
 #include "cuda/unary.cuh"
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
@@ -25,7 +26,7 @@ static __global__ void gate_grad_each(tl_unary_kind kind, const float *a, const 
 {
     EACH(i, n)
     {
-        float x = a[i], y = b[i], g = dy[i]; /* da and db may lie over dy and b */
+        float x = a[i], y = b[i], g = dy[i]; /* da may be dy, and db may be b */
         da[i] = g * y * unary_slope(kind, x);
         db[i] = g * unary_value(kind, x);
     }
@@ -48,7 +49,7 @@ static __global__ void copy_each(const uint32_t *x, uint32_t *y, int64_t n)
     EACH(i, n) y[i] = x[i];
 }
 
-/* ---- Operators: operands as in elementwise.c and tensor.c ------------------------------------ */
+/* ---- Operators, with the arguments of elementwise.c and tensor.c ----------------------------- */
 
 #define KIND(a) ((tl_unary_kind)(a)->i[0])
 
@@ -109,7 +110,7 @@ static tl_status fill(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "fill");
 }
 
-/* The two may share storage only if they are the same elements. */
+/* The tensors may share storage only if they are the same elements. */
 static tl_status copy(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;
@@ -118,7 +119,7 @@ static tl_status copy(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "copy");
 }
 
-const tl_kernel_row card_elementwise[] = {
+const tl_kernel_row gpu_elementwise[] = {
     {TL_OP_unary, unary},   {TL_OP_unary_grad, unary_grad}, {TL_OP_gate, gate},
     {TL_OP_gate_grad, gate_grad}, {TL_OP_affine, affine},   {TL_OP_axpy, axpy},
     {TL_OP_fill, fill},     {TL_OP_copy, copy},             {},

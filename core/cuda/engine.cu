@@ -1,4 +1,4 @@
-/* engine.cu - the CUDA device: a card, its memory and its stream. */
+/* engine.cu - opens and closes the CUDA device and lists its functions and kernels. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,9 +12,9 @@
 #define WORKSPACE ((size_t)32 << 20)
 #endif
 
-static tl_status open_pool(tl_ctx *ctx, card *c)
+static tl_status open_pool(tl_ctx *ctx, gpu *c)
 {
-    uint64_t    all = UINT64_MAX; /* nothing is given back while the context lives */
+    uint64_t    all = UINT64_MAX; /* the pool keeps its memory while the context lives */
     cudaError_t st = cudaDeviceGetDefaultMemPool(&c->pool, c->number);
     if (st == cudaSuccess)
         st = cudaMemPoolSetAttribute(c->pool, cudaMemPoolAttrReleaseThreshold, &all);
@@ -22,11 +22,11 @@ static tl_status open_pool(tl_ctx *ctx, card *c)
     if (st == cudaSuccess) st = cudaMalloc((void **)&c->fault, sizeof *c->fault);
     if (st == cudaSuccess) st = cudaMemset(c->fault, 0, sizeof *c->fault);
     if (st == cudaSuccess) st = cudaMalloc(&c->workspace, WORKSPACE);
-    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the card");
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the GPU");
 }
 
-/* Without pinned memory copies are slower, and right. */
-static tl_status open_slots(tl_ctx *ctx, card *c)
+/* Pinned memory is optional: without it copies are slower. */
+static tl_status open_slots(tl_ctx *ctx, gpu *c)
 {
     cudaError_t st = cudaSuccess;
     if (cudaMallocHost((void **)&c->slots, SLOTS * SLOT_BYTES) != cudaSuccess) {
@@ -35,18 +35,18 @@ static tl_status open_slots(tl_ctx *ctx, card *c)
     }
     for (int i = 0; i < SLOTS && c->slots && st == cudaSuccess; i++)
         st = cudaEventCreateWithFlags(&c->sent[i], cudaEventDisableTiming);
-    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the card");
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "opening the GPU");
 }
 
-static tl_status open_blas(tl_ctx *ctx, card *c)
+static tl_status open_blas(tl_ctx *ctx, gpu *c)
 {
     cublasStatus_t st = cublasCreate(&c->blas);
     if (st == CUBLAS_STATUS_SUCCESS) st = cublasSetStream(c->blas, c->stream);
     if (st == CUBLAS_STATUS_SUCCESS) st = cublasSetWorkspace(c->blas, c->workspace, WORKSPACE);
-    return st == CUBLAS_STATUS_SUCCESS ? TL_OK : blas_fail(ctx, st, "opening the card");
+    return st == CUBLAS_STATUS_SUCCESS ? TL_OK : blas_fail(ctx, st, "opening the GPU");
 }
 
-static void shut(card *c)
+static void gpu_shut(gpu *c)
 {
     if (c->blas) (void)cublasDestroy(c->blas);
     if (c->workspace) (void)cudaFree(c->workspace);
@@ -75,8 +75,8 @@ static void describe(const cudaDeviceProp *p, char *about, size_t size)
                    fft % 1000 / 100, fft % 100);
 }
 
-/* Why there is no card at all. */
-static tl_status no_card(tl_ctx *ctx, cudaError_t st)
+/* Reports why CUDA finds no GPU. */
+static tl_status gpu_missing(tl_ctx *ctx, cudaError_t st)
 {
     int driver = 0, runtime = 0;
     (void)cudaGetLastError();
@@ -90,68 +90,68 @@ static tl_status no_card(tl_ctx *ctx, cudaError_t st)
                    runtime % 1000 / 10);
 }
 
-/* What it asks the driver makes no context: the card's memory stays as it is. */
-static tl_status look(tl_ctx *ctx, int number, int *out_cards, char *about, size_t size)
+/* Asks only what creates no CUDA context, which would occupy memory of the GPU. */
+static tl_status gpu_look(tl_ctx *ctx, int number, int *out_gpus, char *about, size_t size)
 {
     int            count = 0;
     cudaDeviceProp p;
     cudaError_t    st = cudaGetDeviceCount(&count);
-    if (st != cudaSuccess) return no_card(ctx, st);
+    if (st != cudaSuccess) return gpu_missing(ctx, st);
     if (number >= count)
-        return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': there %s %d card%s, numbered from 0",
+        return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': there %s %d GPU%s, numbered from 0",
                        number, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
     st = cudaGetDeviceProperties(&p, number);
     if (st != cudaSuccess)
         return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': %s", number, cudaGetErrorString(st));
     describe(&p, about, size);
-    *out_cards = count;
+    *out_gpus = count;
     return TL_OK;
 }
 
-static tl_status open_card(tl_ctx *ctx, int number, void **out_state)
+static tl_status gpu_open(tl_ctx *ctx, int number, void **out_state)
 {
-    int   count = 0;
-    card *c = (card *)calloc(1, sizeof *c);
+    int  count = 0;
+    gpu *c = (gpu *)calloc(1, sizeof *c);
     if (!c) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     c->number = number;
-    tl_status st = look(ctx, number, &count, c->about, sizeof c->about);
+    tl_status st = gpu_look(ctx, number, &count, c->about, sizeof c->about);
     if (st == TL_OK && cudaSetDevice(number) != cudaSuccess)
-        st = cuda_fail(ctx, cudaGetLastError(), "opening the card");
+        st = cuda_fail(ctx, cudaGetLastError(), "opening the GPU");
     if (st == TL_OK) st = open_pool(ctx, c);
     if (st == TL_OK) st = open_slots(ctx, c);
     if (st == TL_OK) st = open_blas(ctx, c);
     if (st != TL_OK) {
-        shut(c);
+        gpu_shut(c);
         return st;
     }
     *out_state = c;
     return TL_OK;
 }
 
-static void close_card(tl_ctx *ctx)
+static void gpu_close(tl_ctx *ctx)
 {
-    card *c = card_of(ctx);
+    gpu *c = gpu_of(ctx);
     (void)cudaStreamSynchronize(c->stream);
-    card_graphs_close(ctx);
-    card_spectra_close(ctx);
-    shut(c);
+    gpu_graphs_close(ctx);
+    gpu_spectra_close(ctx);
+    gpu_shut(c);
 }
 
-static const char *about(tl_ctx *ctx) { return card_of(ctx)->about; }
+static const char *gpu_about(tl_ctx *ctx) { return gpu_of(ctx)->about; }
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
 static const tl_kernel_row *const tables[] = {
-    card_elementwise, card_binary, card_gemms,      card_reduce,    card_shape,
-    card_gather,      card_softmax, card_norm,      card_batch_norm, card_conv,
-    card_transform,   card_random, card_optim,      card_tno,       card_loss,
-    card_decay,       card_mlp,
+    gpu_elementwise, gpu_binary, gpu_gemms,      gpu_reduce,    gpu_shape,
+    gpu_gather,      gpu_softmax, gpu_norm,      gpu_batch_norm, gpu_conv,
+    gpu_transform,   gpu_random, gpu_optim,      gpu_tno,       gpu_loss,
+    gpu_decay,       gpu_mlp,
 };
 
 extern "C" TL_EXPORT const tl_engine tl_engine_entry = {
-    TL_ENGINE_ABI, "cuda", look, open_card, close_card, card_alloc, card_free,
-    card_upload, card_download, card_memory, card_reset_peak, card_trim, about,
+    TL_ENGINE_ABI, "cuda", gpu_look, gpu_open, gpu_close, gpu_alloc, gpu_free,
+    gpu_upload, gpu_download, gpu_memory, gpu_reset_peak, gpu_trim, gpu_about,
     tables, sizeof tables / sizeof *tables,
-    1u << TL_FLOAT32 | 1u << TL_BF16 | 1u << TL_TF32, card_backend,
-    card_graph_begin, card_graph_end, card_graph_run, card_graph_free,
+    1u << TL_FLOAT32 | 1u << TL_BF16 | 1u << TL_TF32, gpu_backend,
+    gpu_graph_begin, gpu_graph_end, gpu_graph_run, gpu_graph_free,
 };

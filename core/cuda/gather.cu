@@ -1,4 +1,4 @@
-/* gather.cu - rows by index: embeddings and table look-ups; windows of a text. */
+/* gather.cu - selects rows of a table by index, as an embedding does, and windows of a text. */
 #include "cuda/cuda.cuh"
 
 static __device__ bool bad(int32_t index, int64_t count, int64_t *fault)
@@ -18,21 +18,21 @@ static __global__ void gather_each(const float *table, int64_t rows, const int32
     }
 }
 
-/* out[0] = rows in[1] of in[0] */
+/* out[0] = the rows of in[0] that in[1] selects */
 static tl_status gather(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;
     if (n == 0) return TL_OK;
     LAUNCH(gather_each, blocks_for(n), THREADS, F32(a->in[0]), a->in[0]->dims[0], I32(a->in[1]),
-           n / a->in[1]->len, F32(a->out[0]), n, card_of(ctx)->fault);
+           n / a->in[1]->len, F32(a->out[0]), n, gpu_of(ctx)->fault);
     return launched(ctx, "gather");
 }
 
 /* ---- Gradient: positions sorted by index ----------------------------------------------------- */
 
-/* Positions are sorted by digits of 8 bits of their index, the lowest first. A block has some tiles
-** of them, in order, and a thread in it one digit: so positions of one index keep their order, and
-** nothing depends on timing. */
+/* A radix sort orders positions by their index, 8 bits at a time, the lowest first. A block has
+** consecutive tiles of positions, and each of its threads one digit, so that the sort is stable and
+** does not depend on timing. */
 
 #define TILE       THREADS
 #define MOST_PARTS 256 /* blocks */
@@ -52,7 +52,7 @@ static __device__ int digit(const uint32_t *keys, int64_t k, int64_t n, int shif
     return k < n ? (int)(keys[k] >> shift & 255u) : -1;
 }
 
-/* Indices as keys; one that is out of range is `last`, behind all rows. */
+/* Copies the indices as keys; an index out of range becomes `last`, which sorts after all rows. */
 static __global__ void make_keys(const int32_t *index, int64_t n, int64_t rows, uint32_t last,
                                  uint32_t *keys, int32_t *positions)
 {
@@ -63,7 +63,7 @@ static __global__ void make_keys(const int32_t *index, int64_t n, int64_t rows, 
     }
 }
 
-/* counts [blocks,256]: of each digit in each block's part */
+/* counts [blocks,256] = how often each digit occurs in the part of each block */
 static __global__ void count_digits(const uint32_t *keys, int64_t n, int shift, int32_t *counts)
 {
     __shared__ int digits[TILE];
@@ -79,7 +79,7 @@ static __global__ void count_digits(const uint32_t *keys, int64_t n, int shift, 
     counts[blockIdx.x * TILE + me] = count;
 }
 
-/* By one block: counts become where each digit of each part begins, parts in order. */
+/* Runs as one block: each count becomes the place where that digit of that part begins. */
 static __global__ void place_digits(int32_t *counts, int parts)
 {
     __shared__ int32_t totals[TILE];
@@ -110,7 +110,7 @@ static __global__ void move_digits(const uint32_t *keys, const int32_t *position
         int64_t k = tile * TILE + me;
         int     own = digits[me] = digit(keys, k, n, shift);
         __syncthreads();
-        int32_t before = 0, all = 0; /* of my element's digit before it; of the digit that is me */
+        int32_t before = 0, all = 0; /* equal digits before this element; digits equal to me */
         for (int u = 0; u < TILE; u++) {
             before += u < me && digits[u] == own;
             all += digits[u] == me;
@@ -124,7 +124,7 @@ static __global__ void move_digits(const uint32_t *keys, const int32_t *position
     }
 }
 
-/* first[r]: how many keys are below r */
+/* first[r] = the number of keys below r */
 static __global__ void find_rows(const uint32_t *keys, int64_t n, int64_t rows, int32_t *first)
 {
     EACH(r, rows + 1)
@@ -143,9 +143,9 @@ static __global__ void find_rows(const uint32_t *keys, int64_t n, int64_t rows, 
 
 /* ---- Gradient: sums over positions ----------------------------------------------------------- */
 
-#define RUN 64 /* positions summed apart, where they are all of one row */
+#define RUN 64 /* positions with a partial sum, if all belong to one row */
 
-/* sums [n/RUN,cols]: of sorted positions RUN j .. RUN j + RUN-1 */
+/* sums [n/RUN,cols] = the sums over sorted positions RUN j .. RUN j + RUN-1 */
 static __global__ void sum_runs(const float *dy, const uint32_t *keys, const int32_t *order,
                                 int64_t cols, float *sums, int64_t total)
 {
@@ -153,13 +153,13 @@ static __global__ void sum_runs(const float *dy, const uint32_t *keys, const int
     {
         int64_t begin = e / cols * RUN, c = e % cols;
         float   sum = 0;
-        if (keys[begin] != keys[begin + RUN - 1]) continue; /* not asked for */
+        if (keys[begin] != keys[begin + RUN - 1]) continue; /* sum_rows does not read it */
         for (int64_t k = begin; k < begin + RUN; k++) sum += dy[order[k] * cols + c];
         sums[e] = sum;
     }
 }
 
-/* The sum over all positions of one row of the table, in order of position. */
+/* Sums over all positions of a row of the table, in order of position. */
 static __global__ void sum_rows(const float *dy, const int32_t *order, const int32_t *first,
                                 const float *sums, int64_t cols, int more, float *dx, int64_t n)
 {
@@ -176,7 +176,7 @@ static __global__ void sum_rows(const float *dy, const int32_t *order, const int
     }
 }
 
-typedef struct sorting { /* scratch, of n positions */
+typedef struct sorting { /* scratch buffers for n positions */
     int64_t   n, rows;
     int       parts;
     uint32_t *keys, *to_keys;
@@ -191,10 +191,10 @@ static tl_status reserve(tl_ctx *ctx, int64_t n, int64_t rows, int64_t cols, sor
     s->rows = rows;
     s->parts = tiles < MOST_PARTS ? (int)tiles : MOST_PARTS;
     if (n > INT32_MAX)
-        return tl_fail(ctx, TL_ESHAPE, "gather: %lld indices, a card sorts at most %d for a "
+        return tl_fail(ctx, TL_ESHAPE, "gather: %lld indices, a GPU sorts at most %d for a "
                        "gradient", (long long)n, INT32_MAX);
     int64_t   words = 4 * n + s->parts * TILE + rows + 1 + n / RUN * cols;
-    tl_status st = card_alloc(ctx, (size_t)words * 4, (void **)&s->keys);
+    tl_status st = gpu_alloc(ctx, (size_t)words * 4, (void **)&s->keys);
     if (st != TL_OK) return st;
     s->to_keys = s->keys + n;
     s->order = (int32_t *)(s->to_keys + n);
@@ -222,7 +222,7 @@ static void sort(tl_ctx *ctx, const int32_t *index, sorting *s)
     }
 }
 
-/* out[0] [p,..] = 0 unless i[0], then row in[1][i] of it += row i of in[0] */
+/* Clears out[0] [p,..] unless i[0] is set, then adds row i of in[0] to its row in[1][i]. */
 static tl_status gather_grad(tl_ctx *ctx, const tl_args *a)
 {
     tl_tensor   *dx = a->out[0];
@@ -232,7 +232,7 @@ static tl_status gather_grad(tl_ctx *ctx, const tl_args *a)
     int64_t   n = a->in[1]->len, rows = dx->dims[0], cols = dx->len / rows;
     tl_status st = reserve(ctx, n, rows, cols, &s);
     if (st != TL_OK) return st;
-    void   *block = s.keys; /* where all of it begins */
+    void   *block = s.keys; /* the sort swaps keys and to_keys */
     int64_t runs = n / RUN * cols;
     sort(ctx, I32(a->in[1]), &s);
     LAUNCH(find_rows, blocks_for(rows + 1), THREADS, s.keys, n, rows, s.first);
@@ -241,7 +241,7 @@ static tl_status gather_grad(tl_ctx *ctx, const tl_args *a)
     LAUNCH(sum_rows, blocks_for(dx->len), THREADS, dy, s.order, s.first, s.sums, cols,
            a->i[0] != 0, F32(dx), dx->len);
     st = launched(ctx, "gather_grad");
-    card_free(ctx, block);
+    gpu_free(ctx, block);
     return st;
 }
 
@@ -263,11 +263,11 @@ static tl_status windows(tl_ctx *ctx, const tl_args *a)
     int64_t total = a->out[0]->len;
     if (total == 0) return TL_OK;
     LAUNCH(windows_each, blocks_for(total), THREADS, I32(a->in[0]), a->in[0]->len, I32(a->in[1]),
-           a->out[0]->dims[1], I32(a->out[0]), total, card_of(ctx)->fault);
+           a->out[0]->dims[1], I32(a->out[0]), total, gpu_of(ctx)->fault);
     return launched(ctx, "windows");
 }
 
-const tl_kernel_row card_gather[] = {{TL_OP_gather, gather},
-                                     {TL_OP_gather_grad, gather_grad},
-                                     {TL_OP_windows, windows},
-                                     {}};
+const tl_kernel_row gpu_gather[] = {{TL_OP_gather, gather},
+                                    {TL_OP_gather_grad, gather_grad},
+                                    {TL_OP_windows, windows},
+                                    {}};

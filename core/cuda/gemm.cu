@@ -1,15 +1,12 @@
-/* gemm.cu - matrix products, by cuBLAS. */
+/* gemm.cu - multiplies matrices by cuBLAS. */
 #include "cuda/cuda.cuh"
 
 extern "C" {
 #include "ops/gemm.h"
-}
-
-extern "C" {
 #include "ops/product.h"
 }
 
-typedef struct product { /* card_gemm's arguments, the type of a and b, and how they are summed */
+typedef struct product { /* the arguments of gpu_gemm, and the types of operands and sums */
     int trans_a, trans_b;
     int64_t m, n, k, count;
     const void *a, *b;
@@ -18,11 +15,11 @@ typedef struct product { /* card_gemm's arguments, the type of a and b, and how 
     float beta, *c;
 } product;
 
-#define MOST_AT_ONCE 32768 /* matrices in one call */
+#define MOST_AT_ONCE 32768 /* matrices per call */
 
 static inline int64_t at_least_1(int64_t size) { return size > 0 ? size : 1; }
 
-/* cuBLAS counts by columns: it is asked for c^T [n,m] = op(b)^T op(a)^T. */
+/* cuBLAS is column-major, so that it computes c^T [n,m] = op(b)^T op(a)^T. */
 static tl_status multiply(tl_ctx *ctx, const product *p)
 {
     float   one = 1;
@@ -34,7 +31,7 @@ static tl_status multiply(tl_ctx *ctx, const product *p)
     for (int64_t first = 0; first < p->count; first += MOST_AT_ONCE) {
         int64_t left = p->count - first, count = left < MOST_AT_ONCE ? left : MOST_AT_ONCE;
         cublasStatus_t st = cublasGemmStridedBatchedEx(
-            card_of(ctx)->blas, p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+            gpu_of(ctx)->blas, p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
             p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n, (int)m, (int)k, &one,
             (const char *)p->b + first * k * n * size, p->type, ld_b, k * n,
             (const char *)p->a + first * m * k * size, p->type, ld_a, m * k, &p->beta,
@@ -45,8 +42,8 @@ static tl_status multiply(tl_ctx *ctx, const product *p)
     return TL_OK;
 }
 
-tl_status card_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
-                    const float *a, const float *b, float beta, float *c, int64_t count)
+tl_status gpu_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                   const float *a, const float *b, float beta, float *c, int64_t count)
 {
     product p = {trans_a, trans_b, m, n, k, count, a, b, CUDA_R_32F, CUBLAS_COMPUTE_32F, beta, c};
     return multiply(ctx, &p);
@@ -54,7 +51,7 @@ tl_status card_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n,
 
 /* ---- Other precisions ------------------------------------------------------------------------ */
 
-/* The upper half of a float32, rounded to nearest, ties to even; a NaN stays one: as gemm.c's. */
+/* The upper half of a float32, rounded to nearest, ties to even, as in gemm.c; a NaN stays one. */
 static __global__ void round_bf16(const float *x, uint16_t *y, int64_t n)
 {
     EACH(i, n)
@@ -65,14 +62,14 @@ static __global__ void round_bf16(const float *x, uint16_t *y, int64_t n)
     }
 }
 
-/* p with its factors rounded, in scratch of this call. */
+/* Runs p on rounded copies of its operands. */
 static tl_status multiply_bf16(tl_ctx *ctx, product *p)
 {
     int64_t   count_a = p->count * p->m * p->k, count_b = p->count * p->k * p->n;
-    int64_t   before_b = (count_a + 127) / 128 * 128; /* both begin where 256 bytes do */
+    int64_t   before_b = (count_a + 127) / 128 * 128; /* both are aligned to 256 bytes */
     uint16_t *low;
     if (count_a == 0 || count_b == 0) return multiply(ctx, p);
-    tl_status st = card_alloc(ctx, (size_t)(before_b + count_b) * sizeof *low, (void **)&low);
+    tl_status st = gpu_alloc(ctx, (size_t)(before_b + count_b) * sizeof *low, (void **)&low);
     if (st != TL_OK) return st;
     LAUNCH(round_bf16, blocks_for(count_a), THREADS, (const float *)p->a, low, count_a);
     LAUNCH(round_bf16, blocks_for(count_b), THREADS, (const float *)p->b, low + before_b, count_b);
@@ -81,12 +78,12 @@ static tl_status multiply_bf16(tl_ctx *ctx, product *p)
     p->b = low + before_b;
     p->type = CUDA_R_16BF;
     if (st == TL_OK) st = multiply(ctx, p);
-    card_free(ctx, low);
+    gpu_free(ctx, low);
     return st;
 }
 
-tl_status card_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
-                       const float *a, const float *b, float beta, float *c, int64_t count)
+tl_status gpu_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                      const float *a, const float *b, float beta, float *c, int64_t count)
 {
     product p = {trans_a, trans_b, m, n, k, count, a, b, CUDA_R_32F, CUBLAS_COMPUTE_32F, beta, c};
     if (ctx->precision == TL_BF16) return multiply_bf16(ctx, &p);
@@ -96,15 +93,15 @@ tl_status card_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t
 
 /* ---- Operators ------------------------------------------------------------------------------- */
 
-/* As gemm.h says. */
+/* The arguments are those of tl_matmul_sizes_of. */
 static tl_status matmul(tl_ctx *ctx, const tl_args *a)
 {
     tl_matmul_sizes s = tl_matmul_sizes_of(a);
     tl_tensor      *y = a->out[0];
     if (y->len == 0) return TL_OK;
     if (s.k == 0) return a->i[2] ? TL_OK : tl_tensor_fill(y, 0); /* an empty sum */
-    return card_product(ctx, (int)a->i[0], (int)a->i[1], s.m, s.n, s.k, F32(a->in[0]),
-                        F32(a->in[1]), a->i[2] ? 1.0f : 0.0f, F32(y), s.count);
+    return gpu_product(ctx, (int)a->i[0], (int)a->i[1], s.m, s.n, s.k, F32(a->in[0]),
+                       F32(a->in[1]), a->i[2] ? 1.0f : 0.0f, F32(y), s.count);
 }
 
 static __global__ void spread_rows(const float *bias, float *y, int64_t cols, int64_t n)
@@ -112,7 +109,7 @@ static __global__ void spread_rows(const float *bias, float *y, int64_t cols, in
     EACH(i, n) y[i] = bias[i % cols];
 }
 
-/* every row of out[0] = in[0] */
+/* Writes in[0] to every row of out[0]. */
 static tl_status spread(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;
@@ -121,4 +118,4 @@ static tl_status spread(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "spread");
 }
 
-const tl_kernel_row card_gemms[] = {{TL_OP_matmul, matmul}, {TL_OP_spread, spread}, {}};
+const tl_kernel_row gpu_gemms[] = {{TL_OP_matmul, matmul}, {TL_OP_spread, spread}, {}};

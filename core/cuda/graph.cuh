@@ -1,4 +1,5 @@
-/* graph.cuh - a CUDA graph: capture.cu counts its memory, graph.cu begins, ends and launches it. */
+/* graph.cuh - declares a CUDA graph. capture.cu tracks its memory; graph.cu captures and launches
+** it. */
 #ifndef TL_GRAPH_CUH
 #define TL_GRAPH_CUH
 
@@ -6,27 +7,27 @@
 
 typedef struct pointers {
     void **of;
-    int64_t count, room;
+    int64_t count, capacity;
 } pointers;
 
-struct card_graph {
-    cudaGraph_t captured; /* kept as long as exec: the addresses are its */
+struct gpu_graph {
+    cudaGraph_t captured; /* lives as long as exec, whose addresses it owns */
     cudaGraphExec_t exec; /* NULL: not instantiated */
-    uint64_t *keys;       /* of streams */
-    uint64_t *shifts;     /* on the card, one for each */
+    uint64_t *keys;       /* of the random streams that it draws from */
+    uint64_t *shifts;     /* in GPU memory, one for each key */
     int count;
-    pointers own;  /* taken during the capture; those that it gave back are taken out */
-    pointers late; /* given back during the capture, taken before: given back after it */
-    int64_t held;  /* how many of own tensors still have */
-    const char *wrong; /* why the capture is of no use, or NULL */
+    pointers own;  /* allocated during the capture and not released in it */
+    pointers late; /* allocated before the capture and released in it: freed after it */
+    int64_t held;  /* how many of `own` tensors still hold */
+    const char *wrong; /* why the capture failed, or NULL */
     int launched, freed;
-    struct card_graph *next;
+    struct gpu_graph *next;
 };
 
-/* Frees g and what of its memory it still has. */
-void card_graph_destroy(card *c, card_graph *g);
-/* Destroys the graphs that are freed and of which no tensor has memory; does nothing during a
-** capture, of which that would become a part. */
-void card_graph_sweep(card *c);
+/* Frees g and the memory that it still owns. */
+void gpu_graph_destroy(gpu *c, gpu_graph *g);
+/* Destroys the graphs that were freed and of which no tensor holds memory. It does nothing during a
+** capture, which would record the destruction. */
+void gpu_graph_sweep(gpu *c);
 
 #endif

@@ -1,25 +1,25 @@
-/* loss.cu - cross entropy of logits, or of a projection whose logits are made a block of rows at a
-** time and never stored whole. */
+/* loss.cu - computes cross entropy of logits, or of a linear layer whose logits exist for a block
+** of rows at a time only. */
 #include "cuda/cuda.cuh"
 
 extern "C" {
-#include "ops/loss.h"
+#include "ops/arguments.h"
 }
 
-#define BLOCK_BYTES ((int64_t)256 << 20) /* of logits made at a time */
+#define BLOCK_BYTES ((int64_t)256 << 20) /* of logits in memory at a time */
 
-typedef struct loss { /* as softmax.c's */
-    const float   *x, *w, *bias;    /* w NULL: x holds the logits */
-    float         *dx, *dw, *dbias; /* NULL: not wanted */
+typedef struct loss {
+    const float   *x, *w, *bias;    /* without w, x holds the logits */
+    float         *dx, *dw, *dbias; /* a NULL gradient is not computed */
     const int32_t *targets;
     int64_t        rows, d, v;
     int32_t        ignore;
-    float         *losses;          /* one per row, 0 where it is ignored */
-    const float   *scale;           /* 1/count, on the card */
+    float         *losses;          /* one per row, 0 for an ignored one */
+    const float   *scale;           /* 1/count, in GPU memory */
     int64_t       *fault;
 } loss;
 
-/* scale = 1/number of targets that count, 0 if none does */
+/* scale = 1 / the number of targets that are not ignored, or 0 if there are none */
 static __global__ void count_targets(const int32_t *targets, int64_t rows, int32_t ignore,
                                      float *scale)
 {
@@ -30,8 +30,8 @@ static __global__ void count_targets(const int32_t *targets, int64_t rows, int32
     if (threadIdx.x == 0) *scale = count > 0 ? (float)(1 / count) : 0.0f;
 }
 
-/* Row k of logits is row first + k of all: its loss, and in g (may be the logits; NULL: not wanted)
-** scale times its gradient. */
+/* Computes the loss of row first + k from row k of logits and, unless g is NULL, writes scale times
+** its gradient to g, which may be the logits. */
 static __global__ void loss_rows(loss j, int64_t first, const float *logits, float *g)
 {
     __shared__ double scratch[THREADS / 32];
@@ -70,7 +70,7 @@ static __global__ void spread_bias(const float *bias, float *y, int64_t v, int64
     EACH(i, n) y[i] = bias[i % v];
 }
 
-/* dbias = (or += if more) column sums */
+/* dbias = (or += if more) the column sums of g */
 static __global__ void sum_columns(const float *g, int64_t rows, int64_t v, int more, float *dbias)
 {
     EACH(c, v)
@@ -81,23 +81,24 @@ static __global__ void sum_columns(const float *g, int64_t rows, int64_t v, int 
     }
 }
 
-/* Rows first .. first+n-1: their logits, turned into gradients, which are then used. */
+/* Computes the logits of rows first..first+n-1, turns them into gradients in place, and multiplies
+** them on. */
 static tl_status block(tl_ctx *ctx, const loss *j, int64_t first, int64_t n, float *logits)
 {
     const float *x = j->x + first * j->d;
     int          grads = j->dx || j->dw || j->dbias;
     if (j->bias)
         LAUNCH(spread_bias, blocks_for(n * j->v), THREADS, j->bias, logits, j->v, n * j->v);
-    tl_status st = card_product(ctx, 0, 1, n, j->v, j->d, x, j->w, j->bias ? 1 : 0, logits, 1);
+    tl_status st = gpu_product(ctx, 0, 1, n, j->v, j->d, x, j->w, j->bias ? 1 : 0, logits, 1);
     if (st != TL_OK) return st;
     LAUNCH_SYNC(loss_rows, n, THREADS, *j, first, logits, grads ? logits : (float *)NULL);
     st = launched(ctx, "cross_entropy");
     if (st == TL_OK && j->dw)
-        st = card_product(ctx, 1, 0, j->v, j->d, n, logits, x, first > 0 ? 1 : 0, j->dw, 1);
+        st = gpu_product(ctx, 1, 0, j->v, j->d, n, logits, x, first > 0 ? 1 : 0, j->dw, 1);
     if (st == TL_OK && j->dbias)
         LAUNCH(sum_columns, blocks_for(j->v), THREADS, logits, n, j->v, first > 0, j->dbias);
     if (st == TL_OK && j->dx)
-        st = card_product(ctx, 0, 0, n, j->d, j->v, logits, j->w, 0, j->dx + first * j->d, 1);
+        st = gpu_product(ctx, 0, 0, n, j->d, j->v, logits, j->w, 0, j->dx + first * j->d, 1);
     return st;
 }
 
@@ -106,50 +107,48 @@ static tl_status projected(tl_ctx *ctx, const loss *j)
     int64_t limit = BLOCK_BYTES / 4 / j->v;
     limit = limit < 64 ? 64 : limit > j->rows ? j->rows : limit;
     void     *logits;
-    tl_status st = card_alloc(ctx, (size_t)(limit * j->v) * 4, &logits);
+    tl_status st = gpu_alloc(ctx, (size_t)(limit * j->v) * 4, &logits);
     if (st != TL_OK) return st;
     for (int64_t first = 0; first < j->rows && st == TL_OK; first += limit)
         st = block(ctx, j, first, j->rows - first < limit ? j->rows - first : limit,
                    (float *)logits);
-    card_free(ctx, logits);
+    gpu_free(ctx, logits);
     return st;
 }
 
-static float *maybe(const tl_tensor *t) { return t ? F32(t) : NULL; }
-
 static tl_status clear(tl_tensor *t) { return t ? tl_tensor_fill(t, 0) : TL_OK; }
 
-/* Without rows there is nothing to launch. */
-static tl_status of_nothing(const tl_args *a)
+/* Handles a batch without rows. */
+static tl_status clear_all(const tl_args *a)
 {
     tl_status st = TL_OK;
     for (int i = 0; i < LOSS_OUTPUTS && st == TL_OK; i++) st = clear(a->out[i]);
     return st;
 }
 
-/* in, out: as loss.h says   i: ignore */
+/* in, out: the places of arguments.h   i: ignore */
 static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
 {
     tl_tensor *const *in = a->in, *const *out = a->out;
     loss              j = {};
     float            *scratch;
     j.rows = in[LOSS_TARGETS]->len;
-    if (j.rows == 0) return of_nothing(a);
-    tl_status st = card_alloc(ctx, (size_t)(j.rows + 1) * 4, (void **)&scratch);
+    if (j.rows == 0) return clear_all(a);
+    tl_status st = gpu_alloc(ctx, (size_t)(j.rows + 1) * 4, (void **)&scratch);
     if (st != TL_OK) return st;
     j.x = F32(in[LOSS_X]);
-    j.w = maybe(in[LOSS_W]);
-    j.bias = maybe(in[LOSS_BIAS]);
+    j.w = tl_f32_or_null(in[LOSS_W]);
+    j.bias = tl_f32_or_null(in[LOSS_BIAS]);
     j.targets = I32(in[LOSS_TARGETS]);
     j.d = tl_cols(in[LOSS_X]);
     j.v = j.w ? in[LOSS_W]->dims[0] : j.d;
     j.ignore = (int32_t)a->i[0];
-    j.dx = maybe(out[LOSS_DX]);
-    j.dw = maybe(out[LOSS_DW]);
-    j.dbias = maybe(out[LOSS_DBIAS]);
+    j.dx = tl_f32_or_null(out[LOSS_DX]);
+    j.dw = tl_f32_or_null(out[LOSS_DW]);
+    j.dbias = tl_f32_or_null(out[LOSS_DBIAS]);
     j.losses = scratch + 1;
     j.scale = scratch;
-    j.fault = card_of(ctx)->fault;
+    j.fault = gpu_of(ctx)->fault;
     LAUNCH_SYNC(count_targets, 1, THREADS, j.targets, j.rows, j.ignore, scratch);
     if (j.w)
         st = projected(ctx, &j);
@@ -157,8 +156,8 @@ static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
         LAUNCH_SYNC(loss_rows, j.rows, THREADS, j, 0, j.x, j.dx);
     LAUNCH_SYNC(total, 1, THREADS, j.losses, j.rows, scratch, F32(out[LOSS]));
     if (st == TL_OK) st = launched(ctx, "cross_entropy");
-    card_free(ctx, scratch);
+    gpu_free(ctx, scratch);
     return st;
 }
 
-const tl_kernel_row card_loss[] = {{TL_OP_cross_entropy, cross_entropy}, {}};
+const tl_kernel_row gpu_loss[] = {{TL_OP_cross_entropy, cross_entropy}, {}};

@@ -1,5 +1,4 @@
-/* memory.cu - memory of the GPU, copies between it and the CPU, and how failures of CUDA are
-** reported. */
+/* memory.cu - allocates GPU memory, copies between GPU and CPU, and reports errors of CUDA. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,11 +8,11 @@
 
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what)
 {
-    (void)cudaGetLastError(); /* else the next launch would report it again */
+    (void)cudaGetLastError(); /* clears the error, or the next launch would report it */
     if (st != cudaErrorMemoryAllocation)
         return tl_fail(ctx, TL_EDEVICE, "cuda: %s: %s", what, cudaGetErrorString(st));
-    return tl_fail(ctx, TL_ENOMEM, "cuda: %s: out of memory on the card, %zu bytes in use", what,
-                   card_of(ctx) ? ctx->engine->memory(ctx).live : (size_t)0);
+    return tl_fail(ctx, TL_ENOMEM, "cuda: %s: out of memory on the GPU, %zu bytes in use", what,
+                   gpu_of(ctx) ? ctx->engine->memory(ctx).live : (size_t)0);
 }
 
 tl_status blas_fail(tl_ctx *ctx, cublasStatus_t st, const char *what)
@@ -30,51 +29,50 @@ tl_status fft_fail(tl_ctx *ctx, cufftResult st, const char *what)
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-void card_trim(tl_ctx *ctx)
+void gpu_trim(tl_ctx *ctx)
 {
-    card *c = card_of(ctx);
+    gpu *c = gpu_of(ctx);
     if (c->capture) return;
     (void)cudaStreamSynchronize(c->stream);
     (void)cudaMemPoolTrimTo(c->pool, 0);
     (void)cudaDeviceGraphMemTrim(c->number);
-    (void)cudaGetLastError(); /* what cannot be given back is kept */
+    (void)cudaGetLastError(); /* trimming is optional */
 }
 
-/* The driver's pool keeps what is freed and hands it out again without asking the card. */
-tl_status card_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
+/* The driver's pool caches freed memory, so that most allocations do not synchronise. */
+tl_status gpu_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
 {
-    card       *c = card_of(ctx);
+    gpu        *c = gpu_of(ctx);
     char        what[64];
     cudaError_t st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
     if (st == cudaErrorMemoryAllocation && !c->capture) {
-        /* what is kept may be in small pieces, or in use */
         (void)cudaGetLastError();
-        card_trim(ctx);
+        gpu_trim(ctx); /* the cached pieces may be too small */
         st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
     }
-    if (st == cudaSuccess && c->capture) card_graph_took(c->capture, *out_p);
+    if (st == cudaSuccess && c->capture) gpu_graph_took(c->capture, *out_p);
     if (st == cudaSuccess) return TL_OK;
     (void)snprintf(what, sizeof what, "%zu bytes asked for", bytes);
     return cuda_fail(ctx, st, what);
 }
 
-void card_free(tl_ctx *ctx, void *p)
+void gpu_free(tl_ctx *ctx, void *p)
 {
-    card *c = card_of(ctx);
-    if (p && !card_graph_gave(c, p)) (void)cudaFreeAsync(p, c->stream);
+    gpu *c = gpu_of(ctx);
+    if (p && !gpu_graph_gave(c, p)) (void)cudaFreeAsync(p, c->stream);
 }
 
-/* A copy in a capture would be of the same numbers at each run. */
+/* A captured copy would copy the same host memory in each launch of the graph. */
 static tl_status check_copy(tl_ctx *ctx)
 {
-    if (!card_of(ctx)->capture) return TL_OK;
-    return tl_fail(ctx, TL_EDEVICE, "cuda: a graph cannot copy from or to the processor");
+    if (!gpu_of(ctx)->capture) return TL_OK;
+    return tl_fail(ctx, TL_EDEVICE, "cuda: a graph cannot copy from or to the CPU");
 }
 
-/* What is small goes by a pinned buffer; the rest by the driver, which waits or has its own. */
-tl_status card_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
+/* Small copies go through a pinned buffer; the driver stages large ones itself, and may wait. */
+tl_status gpu_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 {
-    card       *c = card_of(ctx);
+    gpu        *c = gpu_of(ctx);
     int         slot = c->slot, staged = c->slots && bytes <= SLOT_BYTES;
     tl_status   may = check_copy(ctx);
     if (may != TL_OK) return may;
@@ -85,18 +83,19 @@ tl_status card_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
     }
     if (st == cudaSuccess) st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->stream);
     if (staged && st == cudaSuccess) st = cudaEventRecord(c->sent[slot], c->stream);
-    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "copying to the card");
+    return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "copying to the GPU");
 }
 
-/* What a kernel met that it could not do is said at the next wait. */
+/* Reports the fault of an earlier kernel, which is read whenever the CPU waits for the GPU
+** anyway. */
 static tl_status check_fault(tl_ctx *ctx)
 {
-    card       *c = card_of(ctx);
+    gpu        *c = gpu_of(ctx);
     int64_t     fault = 0, none = 0;
     cudaError_t st = cudaMemcpyAsync(&fault, c->fault, sizeof fault, cudaMemcpyDeviceToHost,
                                      c->stream);
     if (st == cudaSuccess) st = cudaStreamSynchronize(c->stream);
-    if (st != cudaSuccess) return cuda_fail(ctx, st, "waiting for the card");
+    if (st != cudaSuccess) return cuda_fail(ctx, st, "waiting for the GPU");
     if (!fault) return TL_OK;
     (void)cudaMemcpyAsync(c->fault, &none, sizeof none, cudaMemcpyHostToDevice, c->stream);
     (void)cudaStreamSynchronize(c->stream);
@@ -107,20 +106,20 @@ static tl_status check_fault(tl_ctx *ctx)
                    "which says where", (int)((fault - 1) / 2));
 }
 
-tl_status card_download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
+tl_status gpu_download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 {
-    card       *c = card_of(ctx);
+    gpu        *c = gpu_of(ctx);
     cudaError_t st = cudaSuccess;
     tl_status   may = check_copy(ctx);
     if (may != TL_OK) return may;
     if (bytes > 0) st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream);
-    if (st != cudaSuccess) return cuda_fail(ctx, st, "copying from the card");
+    if (st != cudaSuccess) return cuda_fail(ctx, st, "copying from the GPU");
     return check_fault(ctx);
 }
 
-tl_memory card_memory(const tl_ctx *ctx)
+tl_memory gpu_memory(const tl_ctx *ctx)
 {
-    card    *c = card_of(ctx);
+    gpu      *c = gpu_of(ctx);
     tl_memory info = {0};
     uint64_t used = 0, high = 0, reserved = 0, graphs = 0, graphs_high = 0;
     if (c->capture) return c->before;
@@ -129,16 +128,16 @@ tl_memory card_memory(const tl_ctx *ctx)
     (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemCurrent, &used);
     (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemHigh, &high);
     (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved);
-    info.live = (size_t)(used + graphs); /* of graphs also what they use in between */
-    info.peak = (size_t)(high + graphs_high); /* at most, for they need not be at one time */
+    info.live = (size_t)(used + graphs); /* with memory that graphs use internally */
+    info.peak = (size_t)(high + graphs_high); /* an upper bound: the two peaks may differ in time */
     info.cached = (size_t)(reserved - used);
     return info;
 }
 
-void card_reset_peak(tl_ctx *ctx)
+void gpu_reset_peak(tl_ctx *ctx)
 {
     uint64_t none = 0;
-    card    *c = card_of(ctx);
+    gpu     *c = gpu_of(ctx);
     (void)cudaMemPoolSetAttribute(c->pool, cudaMemPoolAttrUsedMemHigh, &none);
     (void)cudaDeviceSetGraphMemAttribute(c->number, cudaGraphMemAttrUsedMemHigh, &none);
 }

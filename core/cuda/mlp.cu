@@ -1,5 +1,5 @@
-/* mlp.cu - a network of linear maps, norms and activations (mlp.c): a product of all rows for each
-** map, and between two maps one pass over the rows, a warp each. */
+/* mlp.cu - computes the network of linear layers, norms and activations of mlp.c: each layer is a
+** matrix product of all rows, and one kernel, with a warp per row, does all between two layers. */
 #include "cuda/unary.cuh"
 
 extern "C" {
@@ -10,13 +10,13 @@ extern "C" {
 
 /* ---- A row ----------------------------------------------------------------------------------- */
 
-typedef struct between { /* what comes between two maps: act(norm(x)), of rows of n */
+typedef struct between { /* act(norm(x)) between two linear layers, for rows of n numbers */
     tl_norm_kind  norm;
     tl_unary_kind act;
     float         eps;
     int64_t       rows, n;
     const float  *weight, *bias; /* of the norm, or NULL */
-    const float  *scale;         /* of the rows, or NULL: 1 */
+    const float  *scale;         /* of each row, or NULL for 1 */
 } between;
 
 typedef struct statistics { /* z = (x - mean) s; q as in norm.c */
@@ -29,7 +29,7 @@ static __device__ double warp_sum(double value)
     return value;
 }
 
-/* The same in all lanes. */
+/* Returns the statistics of a row to all lanes of its warp. */
 static __device__ statistics measure(const between &b, const float *x, int lane)
 {
     statistics t = {0, 1, 1};
@@ -61,8 +61,8 @@ static __device__ float normed(const between &b, const statistics &t, float x, i
 
 /* ---- Passes ---------------------------------------------------------------------------------- */
 
-/* a = scale act(norm(x)), unless a is NULL; and y [rows,outputs] is made ready for the product that
-** is added to it: scale bias, and if more x; unless y is NULL. */
+/* a = scale act(norm(x)) unless a is NULL, and unless y is NULL, y [rows,outputs] = scale bias,
+** plus x if more is set: the product of the layer is then added to y. */
 static __global__ void ascend(between b, const float *x, const float *bias, int more,
                               int64_t outputs, float *a, float *y)
 {
@@ -80,8 +80,8 @@ static __global__ void ascend(between b, const float *x, const float *bias, int 
         y[r * outputs + i] = (bias ? f * bias[i] : 0) + (more ? row[i] : 0);
 }
 
-/* da, the gradient by a above, becomes that by x, to which dy is added unless it is NULL. Where
-** they are not NULL, a is made again, du is the gradient by norm(x), stats [rows,2] mean and s. */
+/* Turns da from the gradient of a into that of x, plus dy unless that is NULL. The outputs that are
+** not NULL are recomputed a, the gradient du of norm(x), and stats [rows,2], mean and s. */
 static __global__ void descend(between b, const float *x, const float *dy, float *da, float *a,
                                float *du, float *stats)
 {
@@ -124,7 +124,8 @@ static __global__ void descend(between b, const float *x, const float *dy, float
 
 #define PARTS 64
 
-/* sums [PARTS,n]: of d, times f of the row, times z of the entry of x, unless these are NULL */
+/* sums [PARTS,n] = partial sums of d over the rows, each term times the factor f of its row and
+** times z of its x, unless these are NULL. */
 static __global__ void sum_rows(const float *d, const float *f, const float *x, const float *stats,
                                 int64_t rows, int64_t n, double *sums)
 {
@@ -155,11 +156,11 @@ static tl_status add_rows(tl_ctx *ctx, const float *d, const float *f, const flo
                           const float *stats, int64_t rows, int64_t n, float *to)
 {
     double   *sums;
-    tl_status st = card_alloc(ctx, (size_t)(PARTS * n) * sizeof *sums, (void **)&sums);
+    tl_status st = gpu_alloc(ctx, (size_t)(PARTS * n) * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;
     LAUNCH(sum_rows, blocks_for(PARTS * n), THREADS, d, f, x, stats, rows, n, sums);
     LAUNCH(add_parts, blocks_for(n), THREADS, sums, n, to);
-    card_free(ctx, sums);
+    gpu_free(ctx, sums);
     return launched(ctx, "mlp_grad");
 }
 
@@ -168,7 +169,7 @@ static tl_status add_rows(tl_ctx *ctx, const float *d, const float *f, const flo
 static int is_last(const mlp *j, int l) { return l == j->count - 1; }
 static int shortcut(const mlp *j, int l) { return j->residual && l > 0 && !is_last(j, l); }
 
-/* A parameter of layer l, or NULL: it was not given. */
+/* A parameter of layer l, or NULL if it was not given. */
 static const float *given(const mlp *j, int l, int k)
 {
     const float *p = j->layers[l].param[k];
@@ -182,7 +183,7 @@ static between before(const mlp *j, int l)
                    given(j, l, MLP_NORM_BIAS), is_last(j, l) ? j->scale : NULL};
 }
 
-/* y = map l of act(norm(x)), or of x if it is the first; a is room for the former */
+/* y = linear layer l of act(norm(x)), which a receives, or of x if l is the first layer. */
 static tl_status forward_layer(tl_ctx *ctx, const mlp *j, int l, const float *x, float *a, float *y)
 {
     const mlp_layer *p = &j->layers[l];
@@ -193,8 +194,8 @@ static tl_status forward_layer(tl_ctx *ctx, const mlp *j, int l, const float *x,
                     l > 0 ? a : NULL, ready ? y : NULL);
     tl_status st = launched(ctx, "mlp");
     if (st != TL_OK) return st;
-    return card_gemm(ctx, 0, 1, j->rows, p->outputs, p->inputs, l > 0 ? a : x, p->param[MLP_WEIGHT],
-                     ready ? 1.0f : 0.0f, y, 1);
+    return gpu_gemm(ctx, 0, 1, j->rows, p->outputs, p->inputs, l > 0 ? a : x, p->param[MLP_WEIGHT],
+                    ready ? 1.0f : 0.0f, y, 1);
 }
 
 /* p: the network   out[0] y   out[1] states */
@@ -202,43 +203,43 @@ static tl_status mlp_gpu_forward(tl_ctx *ctx, const tl_args *args)
 {
     const mlp *j = (const mlp *)args->p;
     int64_t    each = j->rows * j->width;
-    float     *room, *y = NULL;
-    tl_status  st = card_alloc(ctx, (size_t)(3 * each) * 4, (void **)&room);
+    float     *scratch, *y = NULL;
+    tl_status  st = gpu_alloc(ctx, (size_t)(3 * each) * 4, (void **)&scratch);
     const float *x = j->x;
     for (int l = 0; l < j->count && st == TL_OK; l++, x = y) {
-        y = j->states ? j->states + j->rows * j->layers[l].before : room + (1 + l % 2) * each;
+        y = j->states ? j->states + j->rows * j->layers[l].before : scratch + (1 + l % 2) * each;
         if (is_last(j, l)) y = j->y;
-        st = forward_layer(ctx, j, l, x, room, y);
+        st = forward_layer(ctx, j, l, x, scratch, y);
     }
-    card_free(ctx, room);
+    gpu_free(ctx, scratch);
     return st;
 }
 
-/* Gradients of a map, a being its input. */
+/* The gradients of a linear layer's parameters; a is its input. */
 static tl_status map_sums(tl_ctx *ctx, const mlp *j, int l, const float *dy, const float *a)
 {
     const mlp_layer *p = &j->layers[l];
     tl_status        st = TL_OK;
     if (p->grad[MLP_WEIGHT])
-        st = card_gemm(ctx, 1, 0, p->outputs, p->inputs, j->rows, dy, a, 0, p->grad[MLP_WEIGHT], 1);
+        st = gpu_gemm(ctx, 1, 0, p->outputs, p->inputs, j->rows, dy, a, 0, p->grad[MLP_WEIGHT], 1);
     if (st == TL_OK && p->grad[MLP_BIAS])
         st = add_rows(ctx, dy, is_last(j, l) ? j->scale : NULL, NULL, NULL, j->rows, p->outputs,
                       p->grad[MLP_BIAS]);
     return st;
 }
 
-typedef struct room {
-    float *a, *du, *stats, *da[2]; /* [rows,width], [rows,2] */
-} room;
+typedef struct buffers { /* scratch: [rows,width], but stats [rows,2] */
+    float *a, *du, *stats, *da[2];
+} buffers;
 
-static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const room *m, const float *dy,
-                                float *da)
+static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const buffers *m,
+                                const float *dy, float *da)
 {
     const mlp_layer *p = &j->layers[l];
     const float     *x = j->states + j->rows * j->layers[l - 1].before;
     int              sums = p->grad[MLP_NORM_WEIGHT] || p->grad[MLP_NORM_BIAS];
-    tl_status st = card_gemm(ctx, 0, 0, j->rows, p->inputs, p->outputs, dy, p->param[MLP_WEIGHT], 0,
-                             da, 1);
+    tl_status st = gpu_gemm(ctx, 0, 0, j->rows, p->inputs, p->outputs, dy, p->param[MLP_WEIGHT], 0,
+                            da, 1);
     if (st != TL_OK) return st;
     LAUNCH_ROWS(descend, j->rows, before(j, l), x, shortcut(j, l) ? dy : NULL, da,
                 p->grad[MLP_WEIGHT] ? m->a : NULL, sums ? m->du : NULL, sums ? m->stats : NULL);
@@ -251,7 +252,7 @@ static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const room *m,
     return st;
 }
 
-/* p: the network, with dx and the gradients of its layers   in[0] dy   in[1] states   out[0] dx */
+/* p: the network, with pointers to its gradients   in[0] dy   in[1] states   out[0] dx */
 static tl_status mlp_gpu_backward(tl_ctx *ctx, const tl_args *args)
 {
     const mlp       *j = (const mlp *)args->p;
@@ -259,20 +260,20 @@ static tl_status mlp_gpu_backward(tl_ctx *ctx, const tl_args *args)
     int64_t          each = j->rows * j->width;
     float           *block;
     const float     *dy = j->dy;
-    tl_status        st = card_alloc(ctx, (size_t)(4 * each + 2 * j->rows) * 4, (void **)&block);
+    tl_status        st = gpu_alloc(ctx, (size_t)(4 * each + 2 * j->rows) * 4, (void **)&block);
     if (st != TL_OK) return st;
-    room m = {block, block + each, block + 4 * each, {block + 2 * each, block + 3 * each}};
+    buffers m = {block, block + each, block + 4 * each, {block + 2 * each, block + 3 * each}};
     for (int l = j->count - 1; l > 0 && st == TL_OK; l--) {
         st = backward_layer(ctx, j, l, &m, dy, m.da[l % 2]);
         dy = m.da[l % 2];
     }
     if (st == TL_OK) st = map_sums(ctx, j, 0, dy, j->x);
     if (st == TL_OK && j->dx)
-        st = card_gemm(ctx, 0, 0, j->rows, p->inputs, p->outputs, dy, p->param[MLP_WEIGHT], 0,
-                       j->dx, 1);
-    card_free(ctx, block);
+        st = gpu_gemm(ctx, 0, 0, j->rows, p->inputs, p->outputs, dy, p->param[MLP_WEIGHT], 0,
+                      j->dx, 1);
+    gpu_free(ctx, block);
     return st;
 }
 
-const tl_kernel_row card_mlp[] = {{TL_OP_mlp, mlp_gpu_forward}, {TL_OP_mlp_grad, mlp_gpu_backward},
-                                  {}};
+const tl_kernel_row gpu_mlp[] = {{TL_OP_mlp, mlp_gpu_forward}, {TL_OP_mlp_grad, mlp_gpu_backward},
+                                 {}};

@@ -1,11 +1,11 @@
-/* norm.cu - normalisation of each row: the formulas of norm.c, a block per row. */
+/* norm.cu - normalises each row by the formulas of norm.c, a block per row. */
 #include "cuda/cuda.cuh"
 
 extern "C" {
-#include "ops/norm.h"
+#include "ops/arguments.h"
 }
 
-/* The weight of column i: 1, one number for all, or one per column. */
+/* A weight or bias: NULL, one number for all columns, or one per column. */
 typedef struct column {
     const float *at;
     int          each;
@@ -63,7 +63,7 @@ static __global__ void norm_rows(int kind, double eps, const float *x, column we
             pick(bias, i, 0);
 }
 
-/* in: as norm.h says   out: y   i: kind   f: eps */
+/* in: the places of arguments.h   out: y   i: kind   f: eps */
 static tl_status norm(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[NORM_X];
@@ -106,7 +106,7 @@ static __global__ void norm_grad_rows(int kind, const float *x, column weight, c
     }
 }
 
-#define PARTS 64 /* of the rows, summed apart */
+#define PARTS 64 /* partial sums over the rows */
 
 /* parts [2,PARTS,n]: sums of dy z and of dy over one part of the rows */
 static __global__ void norm_parts(int kind, const float *x, const float *dy, const float *s,
@@ -126,7 +126,7 @@ static __global__ void norm_parts(int kind, const float *x, const float *dy, con
     }
 }
 
-/* to [n], or [1]: all columns in one */
+/* Adds the parts to `to` [n], or to [1] if all columns share one weight. */
 static __global__ void sum_parts(const double *parts, int64_t n, int all, float *to)
 {
     EACH(i, all ? 1 : n)
@@ -138,13 +138,13 @@ static __global__ void sum_parts(const double *parts, int64_t n, int all, float 
     }
 }
 
-/* Before dx, which may be dy. */
+/* Must run before norm_grad_rows, whose dx may overwrite dy. */
 static tl_status weights(tl_ctx *ctx, const tl_args *a, int64_t rows, int64_t n)
 {
     tl_tensor *dweight = a->out[NORM_DWEIGHT], *dbias = a->out[NORM_DBIAS];
     float     *stats = F32(a->in[NORM_STATS]);
     double    *parts;
-    tl_status  st = card_alloc(ctx, (size_t)(2 * PARTS * n) * sizeof *parts, (void **)&parts);
+    tl_status  st = gpu_alloc(ctx, (size_t)(2 * PARTS * n) * sizeof *parts, (void **)&parts);
     if (st != TL_OK) return st;
     LAUNCH(norm_parts, blocks_for(PARTS * n), THREADS, (int)a->i[0], F32(a->in[NORM_X]),
            F32(a->in[NORM_DY]), stats, stats + rows, rows, n, parts);
@@ -152,11 +152,11 @@ static tl_status weights(tl_ctx *ctx, const tl_args *a, int64_t rows, int64_t n)
         LAUNCH(sum_parts, blocks_for(n), THREADS, parts, n, dweight->len < n, F32(dweight));
     if (dbias)
         LAUNCH(sum_parts, blocks_for(n), THREADS, parts + PARTS * n, n, dbias->len < n, F32(dbias));
-    card_free(ctx, parts);
+    gpu_free(ctx, parts);
     return launched(ctx, "norm_grad");
 }
 
-/* in, out: as norm.h says   i: kind, whether to add to dx */
+/* in, out: the places of arguments.h   i: kind, 1 to add to dx */
 static tl_status norm_grad(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[NORM_X];
@@ -164,7 +164,7 @@ static tl_status norm_grad(tl_ctx *ctx, const tl_args *a)
     int64_t          rows = tl_rows(x), n = tl_cols(x);
     float           *stats = F32(a->in[NORM_STATS]);
     tl_status        st = TL_OK;
-    if (x->len == 0) { /* sums of nothing */
+    if (x->len == 0) { /* empty sums */
         if (dweight) st = tl_tensor_fill(dweight, 0);
         return st == TL_OK && dbias ? tl_tensor_fill(dbias, 0) : st;
     }
@@ -176,4 +176,4 @@ static tl_status norm_grad(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "norm_grad");
 }
 
-const tl_kernel_row card_norm[] = {{TL_OP_norm, norm}, {TL_OP_norm_grad, norm_grad}, {}};
+const tl_kernel_row gpu_norm[] = {{TL_OP_norm, norm}, {TL_OP_norm_grad, norm_grad}, {}};

@@ -1,5 +1,5 @@
-/* optim.cu - one step of Adam and of gradient descent, and the norm of all gradients: a launch does
-** many parameters, of which most are small. */
+/* optim.cu - updates parameters by Adam or SGD and computes the norm of all gradients. One launch
+** processes many parameters, since most are small. */
 #include <math.h>
 
 #include "cuda/cuda.cuh"
@@ -10,16 +10,16 @@ extern "C" {
 
 /* ---- Lists of parameters --------------------------------------------------------------------- */
 
-#define CHUNK  4096 /* elements that a block does at a time; depends on nothing, for the sums */
-#define LISTED 64   /* parameters of one launch: arguments of kernels have 4096 bytes */
+#define CHUNK  4096 /* elements per block at a time; a constant, so that sums repeat exactly */
+#define LISTED 64   /* parameters per launch: kernel arguments are limited to 4096 bytes */
 
 typedef struct batch {
     int        count;
-    int64_t    first[LISTED + 1]; /* chunk of each, and of all: how many there are */
+    int64_t    first[LISTED + 1]; /* the first chunk of each, then the number of chunks */
     tl_trained of[LISTED];
 } batch;
 
-/* What a block does: elements from begin up to end of t. */
+/* The elements begin..end-1 of t, which one block processes. */
 typedef struct piece {
     tl_trained t;
     int64_t    begin, end;
@@ -42,12 +42,13 @@ static __device__ piece piece_of(const batch &l, int64_t chunk)
     return p;
 }
 
-/* for every chunk that this block has to do, and for every element of it that this thread has */
+/* Loops over the chunks of this block, and over the elements of a piece of this thread. */
 #define EACH_CHUNK(chunk, l) \
     for (int64_t chunk = blockIdx.x; chunk < (l).first[(l).count]; chunk += gridDim.x)
 #define EACH_OF(i, p) for (int64_t i = (p).begin + threadIdx.x; i < (p).end; i += THREADS)
 
-/* The next of the list from *at on, which it moves; how many chunks they have. */
+/* Fills l with the next parameters from *at on, advances *at, and returns their number of
+** chunks. */
 static int64_t next_batch(const tl_trained_list *list, int *at, batch *l)
 {
     l->count = 0;
@@ -126,7 +127,7 @@ static tl_status sgd(tl_ctx *ctx, const tl_args *a)
 
 /* ---- Norm ------------------------------------------------------------------------------------ */
 
-/* sums[k]: of the squares in chunk k */
+/* sums[k] = the sum of squares in chunk k */
 static __global__ void squares_all(const __grid_constant__ batch l, double *sums)
 {
     __shared__ double scratch[THREADS / 32];
@@ -140,7 +141,7 @@ static __global__ void squares_all(const __grid_constant__ batch l, double *sums
     }
 }
 
-/* by one block: *total = sum of n numbers */
+/* Runs as one block: *total = the sum of n numbers. */
 static __global__ void add_up(const double *sums, double *total, int64_t n)
 {
     __shared__ double scratch[THREADS / 32];
@@ -150,7 +151,7 @@ static __global__ void add_up(const double *sums, double *total, int64_t n)
     if (threadIdx.x == 0) *total = sum;
 }
 
-/* Sets the list's sum: one number is downloaded for all parameters. */
+/* Sets the list's sum of squares; only one number is downloaded for all parameters. */
 static tl_status norm2(tl_ctx *ctx, const tl_args *a)
 {
     tl_trained_list *list = (tl_trained_list *)a->p;
@@ -160,7 +161,7 @@ static tl_status norm2(tl_ctx *ctx, const tl_args *a)
     list->sum = 0;
     for (int k = 0; k < list->count; k++) total += (list->of[k].len + CHUNK - 1) / CHUNK;
     if (total == 0) return TL_OK;
-    tl_status st = card_alloc(ctx, (size_t)(total + 1) * sizeof *sums, (void **)&sums);
+    tl_status st = gpu_alloc(ctx, (size_t)(total + 1) * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;
     for (int at = 0; at < list->count;) {
         int64_t chunks = next_batch(list, &at, &l);
@@ -170,9 +171,9 @@ static tl_status norm2(tl_ctx *ctx, const tl_args *a)
     LAUNCH_SYNC(add_up, 1, THREADS, sums, sums + total, total);
     st = launched(ctx, "norm2");
     if (st == TL_OK) st = ctx->engine->download(ctx, &list->sum, sums + total, sizeof *sums);
-    card_free(ctx, sums);
+    gpu_free(ctx, sums);
     return st;
 }
 
-const tl_kernel_row card_optim[] = {
+const tl_kernel_row gpu_optim[] = {
     {TL_OP_adam, adam_step}, {TL_OP_sgd, sgd}, {TL_OP_norm2, norm2}, {}};

@@ -1,5 +1,6 @@
-/* random.cu - numbers from the same blocks as random.c's, so that a mask is the same on a card:
-** word e % 4 of block e / 4 of the stream is element e's. One thread makes a block. */
+/* random.cu - draws random numbers from the same Philox blocks as random.c, so that a dropout mask
+** does not depend on the device: element e is word e % 4 of block e / 4 of the stream. A thread
+** computes a block. */
 #include "cuda/cuda.cuh"
 
 #ifdef __CUDACC__
@@ -16,7 +17,7 @@ static __device__ void draw(uint64_t key, uint64_t block, uint32_t w[4])
     philox_block(key, w);
 }
 
-/* From where a kernel draws: offset, in a graph so many blocks further on (card_graph_shift). */
+/* The first block of a kernel; each launch of a graph shifts it (gpu_graph_shift). */
 static __device__ uint64_t start_of(uint64_t offset, const uint64_t *shift)
 {
     return shift ? offset + *shift : offset;
@@ -35,7 +36,7 @@ static __global__ void uniform_blocks(uint64_t key, uint64_t offset, const uint6
     }
 }
 
-/* Box and Muller: two uniform words give two independent normal numbers. */
+/* The Box-Muller transform turns two uniform words into two independent normal numbers. */
 static __global__ void normal_blocks(uint64_t key, uint64_t offset, const uint64_t *shift,
                                      float mean, float deviation, float *y, int64_t n)
 {
@@ -74,7 +75,7 @@ static tl_status uniform(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;
     LAUNCH(uniform_blocks, blocks_for(n / 4), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
-           card_graph_shift(ctx, (uint64_t)a->i[0]), (float)a->f[0],
+           gpu_graph_shift(ctx, (uint64_t)a->i[0]), (float)a->f[0],
            (float)(a->f[1] - a->f[0]) * 0x1p-24f, F32(a->out[0]), n);
     return launched(ctx, "uniform");
 }
@@ -84,7 +85,7 @@ static tl_status normal(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;
     LAUNCH(normal_blocks, blocks_for(n / 4), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
-           card_graph_shift(ctx, (uint64_t)a->i[0]), (float)a->f[0], (float)a->f[1],
+           gpu_graph_shift(ctx, (uint64_t)a->i[0]), (float)a->f[0], (float)a->f[1],
            F32(a->out[0]), n);
     return launched(ctx, "normal");
 }
@@ -94,10 +95,10 @@ static tl_status dropout(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->out[0]->len;
     LAUNCH(dropout_blocks, blocks_for(n / 4), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
-           card_graph_shift(ctx, (uint64_t)a->i[0]), (uint32_t)(uint64_t)(a->f[0] * 0x1p32),
+           gpu_graph_shift(ctx, (uint64_t)a->i[0]), (uint32_t)(uint64_t)(a->f[0] * 0x1p32),
            (float)(1.0 / (1.0 - a->f[0])), F32(a->in[0]), F32(a->out[0]), n);
     return launched(ctx, "dropout");
 }
 
-const tl_kernel_row card_random[] = {
+const tl_kernel_row gpu_random[] = {
     {TL_OP_uniform, uniform}, {TL_OP_normal, normal}, {TL_OP_dropout, dropout}, {}};

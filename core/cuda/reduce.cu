@@ -1,4 +1,4 @@
-/* reduce.cu - sums, means and maxima over an axis, and running sums along one. */
+/* reduce.cu - computes sums, means and maxima over an axis, and running sums along one. */
 #include "cuda/cuda.cuh"
 
 static __device__ int64_t start_of(tl_around s, int64_t k)
@@ -6,7 +6,7 @@ static __device__ int64_t start_of(tl_around s, int64_t k)
     return k / s.inner * s.size * s.inner + k % s.inner;
 }
 
-/* One block per result. */
+/* Computes one result per block. */
 static __global__ void reduce_rows(int kind, tl_around s, const float *x, float *y)
 {
     __shared__ double scratch[THREADS / 32];
@@ -21,7 +21,7 @@ static __global__ void reduce_rows(int kind, tl_around s, const float *x, float 
     if (threadIdx.x == 0) y[blockIdx.x] = (float)(kind == TL_MEAN ? value / (double)s.size : value);
 }
 
-/* One thread per result: for an axis with enough behind it. */
+/* Computes one result per thread, which pays if there are many results. */
 static __global__ void reduce_each(int kind, tl_around s, const float *x, float *y, int64_t n)
 {
     EACH(k, n)
@@ -72,8 +72,8 @@ static __global__ void amax_grad_each(tl_around s, const float *x, const float *
     }
 }
 
-/* out[0] = gradient of reduction i[0] over axis i[1], at in[0] -> in[1] for upstream in[2]; in[0]
-** and in[1] are needed for TL_AMAX only */
+/* out[0] = the gradient of reduction i[0] over axis i[1] for the upstream gradient in[2]. Only
+** TL_AMAX reads its input in[0] and its result in[1]. */
 static tl_status reduce_grad(tl_ctx *ctx, const tl_args *a)
 {
     int64_t   n = a->out[0]->len;
@@ -96,7 +96,7 @@ static __global__ void argmax_rows(const float *x, int32_t *index, int64_t size)
     __shared__ float scratch[THREADS / 32];
     __shared__ int64_t places[THREADS / 32];
     const float *row = x + (int64_t)blockIdx.x * size;
-    float best = row[0]; /* a NaN first stays, one behind it is passed over: as on the CPU */
+    float best = row[0]; /* as on the CPU, only a NaN in first place wins */
     bool poisoned = best != best;
     for (int64_t i = threadIdx.x; i < size; i += THREADS)
         if (row[i] > best) best = row[i];
@@ -108,7 +108,7 @@ static __global__ void argmax_rows(const float *x, int32_t *index, int64_t size)
     if (threadIdx.x == 0) index[blockIdx.x] = poisoned ? 0 : (int32_t)at;
 }
 
-/* out[0] (int32) = first largest of each row of in[0] */
+/* out[0] (int32) = the position of the first largest element in each row of in[0] */
 static tl_status argmax(tl_ctx *ctx, const tl_args *a)
 {
     int64_t rows = a->out[0]->len;
@@ -143,8 +143,8 @@ static tl_status cumsum(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "cumsum");
 }
 
-const tl_kernel_row card_reduce[] = {{TL_OP_reduce, reduce},
-                                     {TL_OP_reduce_grad, reduce_grad},
-                                     {TL_OP_argmax, argmax},
-                                     {TL_OP_cumsum, cumsum},
-                                     {}};
+const tl_kernel_row gpu_reduce[] = {{TL_OP_reduce, reduce},
+                                    {TL_OP_reduce_grad, reduce_grad},
+                                    {TL_OP_argmax, argmax},
+                                    {TL_OP_cumsum, cumsum},
+                                    {}};

@@ -1,4 +1,4 @@
-/* shape.cu - other orders and parts of the same elements, of four bytes each. */
+/* shape.cu - transposes, slices and concatenates tensors of elements of four bytes. */
 #include "cuda/cuda.cuh"
 
 typedef struct order {
@@ -36,7 +36,7 @@ static tl_status transpose(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "transpose");
 }
 
-/* A part, `run` elements of every `stride` from `start` on, of a whole. */
+/* The part has `run` elements of every `stride` of the whole, from `start` on. */
 static __global__ void part_each(const uint32_t *whole, uint32_t *part, int64_t run, int64_t stride,
                                  int64_t start, int64_t n)
 {
@@ -49,7 +49,7 @@ static __global__ void whole_each(const uint32_t *part, uint32_t *whole, int64_t
     EACH(i, n) whole[i / run * stride + start + i % run] = part[i];
 }
 
-/* out[0] = as many positions of in[0] as it has, along axis i[0] from i[1] on */
+/* out[0] = the positions of in[0] from i[1] on along axis i[0], as many as out[0] has */
 static tl_status slice(tl_ctx *ctx, const tl_args *a)
 {
     tl_around s = tl_split(a->in[0], (int)a->i[0]);
@@ -60,8 +60,8 @@ static tl_status slice(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "slice");
 }
 
-/* as many positions of out[0] as in[0] has, along axis i[0] from i[1] on, = in[0]; the others are
-** set to 0 if i[2] */
+/* Writes in[0] to the positions of out[0] from i[1] on along axis i[0], and 0 to the others if i[2]
+** is set. */
 static tl_status paste(tl_ctx *ctx, const tl_args *a)
 {
     tl_tensor  *whole = a->out[0];
@@ -69,7 +69,7 @@ static tl_status paste(tl_ctx *ctx, const tl_args *a)
     int64_t     n = a->in[0]->len;
     cudaError_t st = cudaSuccess;
     if (a->i[2] && whole->len > 0)
-        st = cudaMemsetAsync(DATA(whole), 0, (size_t)whole->len * 4, card_of(ctx)->stream);
+        st = cudaMemsetAsync(DATA(whole), 0, (size_t)whole->len * 4, gpu_of(ctx)->stream);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "paste");
     if (n == 0) return TL_OK;
     LAUNCH(whole_each, blocks_for(n), THREADS, (const uint32_t *)DATA(a->in[0]),
@@ -77,5 +77,5 @@ static tl_status paste(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "paste");
 }
 
-const tl_kernel_row card_shape[] = {
+const tl_kernel_row gpu_shape[] = {
     {TL_OP_transpose, transpose}, {TL_OP_slice, slice}, {TL_OP_paste, paste}, {}};

@@ -1,4 +1,4 @@
-/* softmax.cu - softmax over the last axis and its logarithm, a block per row. */
+/* softmax.cu - computes softmax over the last axis and its logarithm, a block per row. */
 #include "cuda/cuda.cuh"
 
 static __device__ int64_t width(int causal, int64_t r, int64_t cols)
@@ -6,7 +6,7 @@ static __device__ int64_t width(int causal, int64_t r, int64_t cols)
     return causal ? r % cols + 1 : cols;
 }
 
-/* The largest of a row, and the sum of exp(x - largest). */
+/* Returns the largest element of a row, and in *sum the sum of exp(x - largest). */
 static __device__ float row_scale(const float *x, int64_t n, double *scratch, double *sum)
 {
     double top = -INFINITY, all = 0;
@@ -61,7 +61,7 @@ static __global__ void log_softmax_grad_rows(int, const float *y, const float *d
         dx[base + i] = dy[base + i] - expf(y[base + i]) * sum;
 }
 
-/* softmax, log_softmax: in[0] -> out[0]; their gradients: in: result, dy -> out[0].   i: causal */
+/* softmax, log_softmax: in: x   out: y   i: causal; their gradients: in: y, dy   out: dx */
 static tl_status softmax(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
@@ -97,8 +97,8 @@ static tl_status log_softmax_grad(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "log_softmax_grad");
 }
 
-const tl_kernel_row card_softmax[] = {{TL_OP_softmax, softmax},
-                                      {TL_OP_softmax_grad, softmax_grad},
-                                      {TL_OP_log_softmax, log_softmax},
-                                      {TL_OP_log_softmax_grad, log_softmax_grad},
-                                      {}};
+const tl_kernel_row gpu_softmax[] = {{TL_OP_softmax, softmax},
+                                     {TL_OP_softmax_grad, softmax_grad},
+                                     {TL_OP_log_softmax, log_softmax},
+                                     {TL_OP_log_softmax_grad, log_softmax_grad},
+                                     {}};

@@ -1,4 +1,4 @@
-/* tno.cu - the operator tno on a GPU: finding the form of a backend, and what forms ask for. */
+/* tno.cu - finds the CUDA form of a backend and implements the functions that forms use. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,55 +11,55 @@ extern "C" {
 
 /* ---- Backends -------------------------------------------------------------------------------- */
 
-const tl_tno_form *card_backend(tl_ctx *ctx, const char *name)
+const tl_tno_form *gpu_backend(tl_ctx *ctx, const char *name)
 {
     (void)ctx;
-    for (const card_form *const *f = card_forms; *f; f++)
+    for (const gpu_form *const *f = gpu_forms; *f; f++)
         if (strcmp((*f)->name, name) == 0) return &(*f)->form;
     return NULL;
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-void *card_plan(const tl_host *h, size_t bytes)
+void *gpu_plan(const tl_host *h, size_t bytes)
 {
     void *p = calloc(1, bytes);
-    if (!p) (void)tl_fail(card_ctx(h), TL_ENOMEM, "out of memory");
+    if (!p) (void)tl_fail(gpu_ctx(h), TL_ENOMEM, "out of memory");
     return p;
 }
 
-void card_plan_free(void *plan) { free(plan); }
+void gpu_plan_free(void *plan) { free(plan); }
 
-tl_status card_points(const tl_host *h, const char *name, const tl_tno_problem *p, int64_t *out)
+tl_status gpu_points(const tl_host *h, const char *name, const tl_tno_problem *p, int64_t *out)
 {
     const tl_tno_backend *b;
-    tl_status             st = tl_find_backend(card_ctx(h), name, &b);
+    tl_status             st = tl_find_backend(gpu_ctx(h), name, &b);
     if (st == TL_OK) *out = b->points(p, NULL);
     return st;
 }
 
-tl_status card_option(const tl_host *h, const char *name, const tl_tno_problem *p,
-                      const char *option, tl_option_value *out)
+tl_status gpu_option(const tl_host *h, const char *name, const tl_tno_problem *p,
+                     const char *option, tl_option_value *out)
 {
     const tl_tno_backend *b;
-    tl_status             st = tl_find_backend(card_ctx(h), name, &b);
+    tl_status             st = tl_find_backend(gpu_ctx(h), name, &b);
     if (st != TL_OK) return st;
     for (int i = 0; b->options && b->options[i].name; i++)
         if (strcmp(b->options[i].name, option) == 0) {
             *out = p->options[i];
             return TL_OK;
         }
-    return tl_fail(card_ctx(h), TL_EINVAL, "backend '%s' has no option '%s'", name, option);
+    return tl_fail(gpu_ctx(h), TL_EINVAL, "backend '%s' has no option '%s'", name, option);
 }
 
-tl_status card_clear(tl_ctx *ctx, void *p, size_t bytes)
+tl_status gpu_clear(tl_ctx *ctx, void *p, size_t bytes)
 {
-    cudaError_t st = bytes ? cudaMemsetAsync(p, 0, bytes, card_of(ctx)->stream) : cudaSuccess;
+    cudaError_t st = bytes ? cudaMemsetAsync(p, 0, bytes, gpu_of(ctx)->stream) : cudaSuccess;
     return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "clearing memory");
 }
 
-/* ---- The operator: tno.c's, which only hands pointers on ------------------------------------- */
+/* ---- The operator: the kernels of tno.c only pass pointers on -------------------------------- */
 
-const tl_kernel_row card_tno[] = {{TL_OP_tno, tl_tno_kernel},
-                                  {TL_OP_tno_grad, tl_tno_grad_kernel},
-                                  {}};
+const tl_kernel_row gpu_tno[] = {{TL_OP_tno, tl_tno_kernel},
+                                 {TL_OP_tno_grad, tl_tno_grad_kernel},
+                                 {}};

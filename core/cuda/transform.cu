@@ -1,18 +1,18 @@
-/* transform.cu - Fourier transforms by cuFFT. */
+/* transform.cu - computes Fourier transforms by cuFFT. */
 #include <stdlib.h>
 
 #include "cuda/cuda.cuh"
 
 extern "C" {
-#include "ops/transform.h"
+#include "ops/arguments.h"
 }
 
-#define KEPT 64 /* plans; the oldest goes when one more is needed, unless a graph has it */
+#define CACHED 64 /* plans; the oldest that no graph uses makes way for a new one */
 
-typedef struct spectra { /* a plan for batch transforms of contiguous lines of length n */
+typedef struct spectra { /* a cached plan for `batch` transforms of contiguous vectors */
     tl_transform_kind kind;
     int n, batch;
-    int in_graph; /* of some graph, so it stays */
+    int in_graph; /* a graph uses it, so that it must stay */
     cufftHandle plan;
     struct spectra *next;
 } spectra;
@@ -27,14 +27,14 @@ static void drop(spectra **at)
     free(s);
 }
 
-void card_spectra_let_go(card *c)
+void gpu_spectra_let_go(gpu *c)
 {
     for (spectra *s = c->spectra; s; s = s->next) s->in_graph = 0;
 }
 
-void card_spectra_close(tl_ctx *ctx)
+void gpu_spectra_close(tl_ctx *ctx)
 {
-    while (card_of(ctx)->spectra) drop(&card_of(ctx)->spectra);
+    while (gpu_of(ctx)->spectra) drop(&gpu_of(ctx)->spectra);
 }
 
 static tl_status transform_gpu_make(tl_ctx *ctx, tl_transform_kind kind, int n, int batch,
@@ -44,7 +44,7 @@ static tl_status transform_gpu_make(tl_ctx *ctx, tl_transform_kind kind, int n, 
     spectra  *s = (spectra *)malloc(sizeof *s);
     if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     cufftResult st = cufftPlanMany(&s->plan, 1, &n, NULL, 1, 0, NULL, 1, 0, type, batch);
-    if (st == CUFFT_ALLOC_FAILED) { /* what is kept for reuse is not cuFFT's to take */
+    if (st == CUFFT_ALLOC_FAILED) { /* cuFFT cannot use the memory that our pool caches */
         ctx->engine->trim(ctx);
         st = cufftPlanMany(&s->plan, 1, &n, NULL, 1, 0, NULL, 1, 0, type, batch);
     }
@@ -52,7 +52,7 @@ static tl_status transform_gpu_make(tl_ctx *ctx, tl_transform_kind kind, int n, 
         free(s);
         return fft_fail(ctx, st, "planning");
     }
-    st = cufftSetStream(s->plan, card_of(ctx)->stream);
+    st = cufftSetStream(s->plan, gpu_of(ctx)->stream);
     if (st != CUFFT_SUCCESS) {
         (void)cufftDestroy(s->plan);
         free(s);
@@ -66,11 +66,11 @@ static tl_status transform_gpu_make(tl_ctx *ctx, tl_transform_kind kind, int n, 
     return TL_OK;
 }
 
-/* The plan, moved to the front of the list. */
+/* Finds or makes the plan, and moves it to the front of the list, which is in order of use. */
 static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, int batch,
                                     spectra **out)
 {
-    card     *c = card_of(ctx);
+    gpu      *c = gpu_of(ctx);
     spectra **at = &c->spectra, **oldest = NULL, *s;
     int       count = 0;
     for (; *at && ((*at)->kind != kind || (*at)->n != n || (*at)->batch != batch); count++) {
@@ -82,8 +82,8 @@ static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, 
         *at = s->next;
     } else {
         if (c->capture)
-            return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met a transform of a new size");
-        if (count >= KEPT && oldest) drop(oldest);
+            return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met a Fourier transform of a new size");
+        if (count >= CACHED && oldest) drop(oldest);
         tl_status st = transform_gpu_make(ctx, kind, n, batch, &s);
         if (st != TL_OK) return st;
     }
@@ -94,8 +94,8 @@ static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, 
     return TL_OK;
 }
 
-tl_status card_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch, float *from,
-                   float *to)
+tl_status gpu_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch, float *from,
+                  float *to)
 {
     spectra    *s = NULL;
     cufftResult st;
@@ -116,12 +116,13 @@ tl_status card_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch
 
 /* ---- The operator ---------------------------------------------------------------------------- */
 
-typedef struct middle { /* bins 0 < 2k < n of a half spectrum are multiplied by f */
-    int64_t n; /* 0: none */
+typedef struct middle { /* multiplies the bins 0 < 2k < n of a half spectrum by f */
+    int64_t n; /* 0 to leave them */
     float   f;
 } middle;
 
-/* [outer, size, inner, width] -> [outer, inner, size, width], times scale; and the way back. */
+/* Copies [outer,size,inner,width] to contiguous vectors [outer,inner,size,width]; from_lines copies
+** back, times scale. */
 static __global__ void to_lines(const float *x, float *lines, int64_t size, int64_t inner,
                                 int width, middle m, int64_t total)
 {
@@ -155,7 +156,7 @@ static tl_status transform_gpu_run(tl_ctx *ctx, const tl_args *args, float *from
     LAUNCH(to_lines, blocks_for(total), THREADS, F32(args->in[0]), from, a->from, a->inner,
            a->from_width, before, total);
     tl_status st = launched(ctx, "transform");
-    if (st == TL_OK) st = card_fft(ctx, a->kind, a->n, lines, from, to);
+    if (st == TL_OK) st = gpu_fft(ctx, a->kind, a->n, lines, from, to);
     if (st != TL_OK) return st;
     total = lines * a->to * a->to_width;
     LAUNCH(from_lines, blocks_for(total), THREADS, to, F32(args->out[0]), a->to, a->inner,
@@ -168,15 +169,15 @@ static tl_status transform(tl_ctx *ctx, const tl_args *a)
     size_t before = (size_t)a->in[0]->len * 4, after = (size_t)a->out[0]->len * 4;
     void  *from, *to;
     if (before == 0 || after == 0) return TL_OK;
-    tl_status st = card_alloc(ctx, before, &from);
+    tl_status st = gpu_alloc(ctx, before, &from);
     if (st != TL_OK) return st;
-    st = card_alloc(ctx, after, &to);
+    st = gpu_alloc(ctx, after, &to);
     if (st == TL_OK) {
         st = transform_gpu_run(ctx, a, (float *)from, (float *)to);
-        card_free(ctx, to);
+        gpu_free(ctx, to);
     }
-    card_free(ctx, from);
+    gpu_free(ctx, from);
     return st;
 }
 
-const tl_kernel_row card_transform[] = {{TL_OP_transform, transform}, {}};
+const tl_kernel_row gpu_transform[] = {{TL_OP_transform, transform}, {}};

@@ -1,5 +1,5 @@
-/* unary.cuh - the formulas of core/ops/unary.h for kernels, by the functions of CUDA. kind is the
-** same in all threads of a launch. */
+/* unary.cuh - compiles the formulas of core/ops/unary.h for kernels, with CUDA's math functions.
+** All threads of a launch have the same kind, so that the switch does not diverge. */
 #ifndef TL_UNARY_CUH
 #define TL_UNARY_CUH
 

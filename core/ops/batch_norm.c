@@ -1,16 +1,17 @@
-/* batch_norm.c - normalisation of each column over all rows. Columns are shared out to the threads,
-** so the result does not depend on their number. */
+/* batch_norm.c - normalises each column over all rows. A thread has whole columns, so that the
+** result does not depend on the number of threads. */
 #include <math.h>
 
 #include "base/threads.h"
 #include "engine/tape.h"
-#include "ops/batch_norm.h"
+#include "ops/arguments.h"
 #include "ops/ops.h"
 
-#define STRIP 64 /* columns summed side by side */
-#define GRAIN 16 /* columns worth a thread: a cache line of each row */
+#define STRIP 64 /* columns summed together */
+#define GRAIN 16 /* columns that justify another thread: a cache line of each row */
 
-/* sum, dot = sums over rows of f and f (x - mean), f = dy; without dy f is x - mean. */
+/* sum and dot are the sums over the rows of f and f (x - mean), where f is dy, or x - mean if dy is
+** NULL. */
 static void column_sums(const tl_batch_norm_job *j, int64_t c, int64_t n, const double *mean,
                         double *sum, double *dot)
 {
@@ -26,8 +27,8 @@ static void column_sums(const tl_batch_norm_job *j, int64_t c, int64_t n, const 
     }
 }
 
-/* Mean and variance of n columns from c on: the running ones, or in training the batch's, which the
-** running ones then follow. */
+/* Sets mean and variance of n columns from c on: the running ones, or in training those of the
+** batch, which then update the running ones. */
 static void column_statistics(const tl_batch_norm_job *j, int64_t c, int64_t n, double *mean,
                               double *var)
 {
@@ -103,30 +104,28 @@ static void batch_grad_columns(void *user, int64_t begin, int64_t end, int threa
     }
 }
 
-static float *batch_norm_maybe(const tl_tensor *t) { return t ? F32(t) : NULL; }
-
-/* in: x, weight, bias (may be NULL)   out: y, statistics [2,d] (mean, s), running mean and variance
-** i: training   f: momentum, eps */
+/* in: x, weight or NULL, bias or NULL   out: y, statistics [2,d] (mean and s), running mean,
+** running variance   i: training   f: momentum, eps */
 tl_batch_norm_job tl_batch_norm_job_of(const tl_args *a)
 {
     tl_tensor *const *in = a->in, *const *out = a->out;
     return (tl_batch_norm_job){
         .rows = tl_rows(in[0]), .cols = tl_cols(in[0]), .training = a->i[0] != 0,
         .momentum = a->f[0], .eps = a->f[1], .x = F32(in[0]), .y = F32(out[0]),
-        .weight = batch_norm_maybe(in[1]), .bias = batch_norm_maybe(in[2]), .mean = F32(out[1]),
+        .weight = tl_f32_or_null(in[1]), .bias = tl_f32_or_null(in[2]), .mean = F32(out[1]),
         .s = F32(out[1]) + tl_cols(in[0]), .running_mean = F32(out[2]),
         .running_var = F32(out[3])};
 }
 
-/* in: x, weight or NULL, dy, statistics   out: dx, dweight, dbias where wanted   i: training */
+/* in: x, weight or NULL, dy, statistics   out: dx, dweight, dbias, or NULL   i: training */
 tl_batch_norm_job tl_batch_norm_grad_job_of(const tl_args *a)
 {
     tl_tensor *const *in = a->in, *const *out = a->out;
     return (tl_batch_norm_job){
         .rows = tl_rows(in[0]), .cols = tl_cols(in[0]), .training = a->i[0] != 0,
-        .x = F32(in[0]), .dy = F32(in[2]), .weight = batch_norm_maybe(in[1]), .mean = F32(in[3]),
-        .s = F32(in[3]) + tl_cols(in[0]), .y = batch_norm_maybe(out[0]),
-        .dweight = batch_norm_maybe(out[1]), .dbias = batch_norm_maybe(out[2])};
+        .x = F32(in[0]), .dy = F32(in[2]), .weight = tl_f32_or_null(in[1]), .mean = F32(in[3]),
+        .s = F32(in[3]) + tl_cols(in[0]), .y = tl_f32_or_null(out[0]),
+        .dweight = tl_f32_or_null(out[1]), .dbias = tl_f32_or_null(out[2])};
 }
 
 static tl_status batch_norm_kernel(tl_ctx *ctx, const tl_args *a)
@@ -155,7 +154,7 @@ static tl_status batch_norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return tl_hand_over(ctx, node, st, a.out, 3);
 }
 
-/* t: weight, bias (may be NULL), running mean and variance */
+/* t lists weight and bias, which may be NULL, running mean and running variance. */
 static tl_status batch_norm_check(const tl_tensor *x, tl_tensor *const t[4], int training)
 {
     static const char *const names[4] = {"weight", "bias", "running mean", "running variance"};

@@ -1,4 +1,5 @@
-/* binary.c - arithmetic of two tensors with broadcasting, and the sum that undoes a broadcast. */
+/* binary.c - computes arithmetic of two tensors with broadcasting, and the sum that is its
+** adjoint. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -38,7 +39,7 @@ INLINE float apply(tl_binary_kind kind, float a, float b)
     return a;
 }
 
-/* Strides are 0 or 1 in the common cases: those loops vectorise. */
+/* Strides are mostly 0 or 1, and these cases have loops that vectorise. */
 INLINE void inner(tl_binary_kind kind, int64_t n, const float *a, int64_t sa, const float *b,
                   int64_t sb, float *restrict y)
 {
@@ -109,7 +110,8 @@ static tl_status binary_kernel(tl_ctx *ctx, const tl_args *a)
 
 INLINE int chosen(float a, float y) { return a == y || a != a; }
 
-/* out[0] = in[2] where in[0], stretched, is what in[1] was taken from, else 0: a NaN was taken */
+/* The gradient of a maximum or minimum: out[0] = in[2] where the result in[1] equals in[0],
+** broadcast, or in[0] is NaN, and 0 elsewhere. */
 static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
 {
     const tl_tensor *y = args->in[1];
@@ -127,7 +129,7 @@ static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
     return TL_OK;
 }
 
-/* ---- Undoing a broadcast --------------------------------------------------------------------- */
+/* ---- The adjoint of a broadcast -------------------------------------------------------------- */
 
 typedef struct columns {
     const float *x;
@@ -136,9 +138,9 @@ typedef struct columns {
     int          add;
 } columns;
 
-#define STRIP 1024 /* columns whose sums a thread keeps near it */
+#define STRIP 1024 /* columns whose sums stay in the L1 cache */
 
-/* y[c] = (or += if add) sum over rows of x[row,c], in float64, a strip of columns at a time. */
+/* y[c] = (or += if add) the sum of x[row,c] over the rows, in float64. */
 static void columns_body(void *user, int64_t begin, int64_t end, int thread)
 {
     const columns *j = user;
@@ -155,7 +157,7 @@ static void columns_body(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Any stretched dimensions, element by element in x's order. */
+/* Handles any broadcast dimensions, adding the elements in x's order. */
 static tl_status scatter(tl_ctx *ctx, const tl_tensor *x, tl_tensor *y, int add)
 {
     size_t  bytes = (size_t)y->len * sizeof(double);
@@ -175,7 +177,7 @@ static tl_status scatter(tl_ctx *ctx, const tl_tensor *x, tl_tensor *y, int add)
     return TL_OK;
 }
 
-/* Whether y's dimensions are x's last ones: then x is a matrix of rows, each of y's length. */
+/* Whether y's dimensions are the last ones of x, so that x is a matrix with rows of y's length. */
 static int is_suffix(const tl_tensor *x, const tl_tensor *y)
 {
     for (int i = 1; i <= x->ndim; i++) {
@@ -189,8 +191,7 @@ static int is_suffix(const tl_tensor *x, const tl_tensor *y)
     return 1;
 }
 
-/* out[0] = (or += if i[0]) in[0] summed over the dimensions along which out[0] was stretched to
-** in[0]'s shape */
+/* out[0] = (or += if i[0]) in[0] summed over the dimensions along which out[0] was broadcast */
 static tl_status reduce_to_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
@@ -210,7 +211,7 @@ static int has_shape(const tl_tensor *t, const tl_shape *s)
     return t->ndim == s->ndim && memcmp(t->dims, s->dims, (size_t)s->ndim * sizeof *s->dims) == 0;
 }
 
-/* *g summed to shape takes the place of *g (NULL: nothing to do). */
+/* Replaces *g, unless it is NULL, by its sum to the shape of the operand. */
 static tl_status unstretch(tl_ctx *ctx, const tl_shape *shape, tl_tensor **g)
 {
     tl_args a = {.in = {*g}};
@@ -222,7 +223,7 @@ static tl_status unstretch(tl_ctx *ctx, const tl_shape *shape, tl_tensor **g)
     return tl_finish(st, a.out[0], g);
 }
 
-/* da = dy where y is a's value (so a tie goes to a), else 0; db = the rest. */
+/* da = dy where y is a's value, so that a tie goes to a, else 0; db is the rest. */
 static tl_status taken(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor *dy,
                        tl_tensor **out_da, tl_tensor **out_db)
 {
@@ -235,7 +236,7 @@ static tl_status taken(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor
     return tl_finish(st, args.out[0], out_da);
 }
 
-/* da and db of the operand shapes' broadcast, not yet summed. */
+/* Computes da and db in the broadcast shape, not yet summed to the shapes of the operands. */
 static tl_status parts(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor *b,
                        tl_tensor *dy, const tl_node *node, tl_tensor **da, tl_tensor **db)
 {
@@ -272,7 +273,7 @@ static tl_status parts(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor
     return st;
 }
 
-/* saved: in: a, b where the values are needed   shape: of a, b   i: kind */
+/* saved: in: a, b if the gradient needs them   shape: of a, b   i: kind */
 static tl_status binary_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     const tl_args *s = &node->saved;

@@ -1,24 +1,25 @@
-/* conv.c - depthwise convolution: a few taps per channel, summed directly. */
+/* conv.c - computes a depthwise convolution with few taps by direct sums. */
 #include <string.h>
 
 #include "base/threads.h"
 #include "engine/tape.h"
 #include "ops/ops.h"
 
-#define STRIP 64    /* channels whose tap gradients are summed side by side, */
-#define TAPS  8     /* taps, */
-#define BLOCK 32    /* and positions read together */
-#define GRAIN 16384 /* products worth a thread */
+/* The gradient of the taps is summed in tiles that stay in the cache. */
+#define STRIP 64    /* channels of a tile */
+#define TAPS  8     /* taps of a tile */
+#define BLOCK 32    /* positions of a tile */
+#define GRAIN 16384 /* products that justify another thread */
 
 typedef struct conv {
     int64_t      b, n, d, taps;
-    int64_t      origin; /* the tap of lag 0 */
-    int64_t      sign;   /* 1, or -1: the adjoint, x runs the other way */
+    int64_t      origin; /* the tap at lag 0 */
+    int64_t      sign;   /* 1, or -1 for the adjoint, which correlates */
     const float *x, *t, *dy;
     float       *y; /* or dtaps */
 } conv;
 
-/* y += t x over the channels, up to four taps at a time to pass over y less often. */
+/* y += t x over the channels, four taps at a time, so that y is read and written less often. */
 static void add_taps(int64_t count, int64_t d, const float *const *t, const float *const *x,
                      float *restrict y)
 {
@@ -36,7 +37,7 @@ static void add_taps(int64_t count, int64_t d, const float *const *t, const floa
     }
 }
 
-/* Rows of y [b n, d]: tap k meets x at i - sign (k - origin). */
+/* Row i of a sequence of y sums tap k times x at i - sign (k - origin). */
 static void conv_rows(void *user, int64_t begin, int64_t end, int thread)
 {
     const conv *j = user;
@@ -60,7 +61,7 @@ static void conv_rows(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* sum[e] += sum over rows of dy[row,e] x[row,e], for n columns of matrices d wide */
+/* sum[e] += the sum of dy[row,e] x[row,e] over the rows, for n columns of matrices of width d */
 static inline void add_products(const float *dy, const float *x, int64_t d, int64_t rows, int64_t n,
                                 double *sum)
 {
@@ -70,7 +71,7 @@ static inline void add_products(const float *dy, const float *x, int64_t d, int6
     for (int64_t e = 0; e < n; e++) sum[e] += (double)part[e];
 }
 
-/* Adds positions first..last-1 of sequence b to the sums of taps k..end-1, n channels from c on. */
+/* Adds positions first..last-1 of sequence b to the sums of taps k..end-1 and n channels from c. */
 static void tap_block(const conv *j, int64_t b, int64_t first, int64_t last, int64_t k, int64_t end,
                       int64_t c, int64_t n, double sum[TAPS][STRIP])
 {
@@ -87,8 +88,8 @@ static void tap_block(const conv *j, int64_t b, int64_t first, int64_t last, int
     }
 }
 
-/* dt[k,c] = sum over b, i of dy[b,i,c] x[b, i - (k - origin), c]. One part is a strip of channels
-** and a few taps: for all of them a block of positions is read while it is in the cache. */
+/* dt[k,c] = the sum of dy[b,i,c] x[b, i - (k - origin), c] over b and i. A part is a strip of
+** channels for a few taps, which all read a block of positions while it is in the cache. */
 static void conv_grad_parts(void *user, int64_t begin, int64_t end, int thread)
 {
     const conv *j = user;
@@ -112,7 +113,7 @@ static conv conv_of(const tl_tensor *x, int64_t taps, int64_t origin)
                   .origin = origin, .sign = 1, .x = F32(x)};
 }
 
-/* conv: in: x, taps   out: y   i: origin, whether the adjoint */
+/* conv: in: x, taps   out: y   i: origin, 1 for the adjoint */
 static tl_status conv_kernel(tl_ctx *ctx, const tl_args *a)
 {
     conv j = conv_of(a->in[0], a->in[1]->dims[0], a->i[0]);
@@ -157,7 +158,7 @@ tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin, tl_te
 {
     tl_ctx *ctx = x->ctx;
     if (x->type != TL_F32 || taps->type != TL_F32)
-        return tl_fail(ctx, TL_ETYPE, "depthwise_conv: int32 given");
+        return tl_fail(ctx, TL_ETYPE, "depthwise_conv: x or taps is int32");
     if (x->ndim != 3 || taps->ndim != 2 || taps->dims[1] != x->dims[2])
         return tl_fail(ctx, TL_ESHAPE, "depthwise_conv: x is %s, taps are %s", SHAPE(x),
                        SHAPE(taps));

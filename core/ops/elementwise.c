@@ -1,10 +1,10 @@
-/* elementwise.c - functions of one and of two tensors, element by element. */
+/* elementwise.c - applies functions of one and two tensors element by element. */
 #include "base/threads.h"
 #include "engine/tape.h"
 #include "ops/ops.h"
 #include "ops/unary.h"
 
-#define GRAIN 16384 /* elements: less is not worth a second thread */
+#define GRAIN 16384 /* elements that justify another thread */
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
@@ -97,7 +97,7 @@ static tl_status unary_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* out[0] = in[1] f'(in[0]), f = i[0]; out[0] may lie over in[1] */
+/* out[0] = in[1] f'(in[0]), f = i[0]; out[0] may be in[1] */
 static tl_status unary_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     map m = {.kind = (tl_unary_kind)a->i[0], .x = F32(a->in[0]), .dy = F32(a->in[1]),
@@ -115,8 +115,8 @@ static tl_status gate_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* out[0], out[1] = gradients of f(in[0]) in[1] for upstream in[2], f = i[0]; they may lie over
-** in[2] and in[1] */
+/* out[0], out[1] = the gradients of f(in[0]) in[1] for the upstream gradient in[2], f = i[0]; they
+** may be in[2] and in[1] */
 static tl_status gate_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     map m = {.kind = (tl_unary_kind)a->i[0], .a = F32(a->in[0]), .b = F32(a->in[1]),
@@ -228,7 +228,8 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *x, tl_tensor *b, tl_tensor **ou
 {
     tl_ctx *ctx = x->ctx;
     if (!tl_unary_name(kind)) return tl_fail(ctx, TL_EINVAL, "gate: no function %d", (int)kind);
-    if (x->type != TL_F32 || b->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "gate: int32 given");
+    if (x->type != TL_F32 || b->type != TL_F32)
+        return tl_fail(ctx, TL_ETYPE, "gate: a or b is int32");
     if (!tl_same_shape(x, b))
         return tl_fail(ctx, TL_ESHAPE, "gate: a is %s, b is %s", SHAPE(x), SHAPE(b));
     tl_args   a = {.in = {x, b}, .i = {kind}};

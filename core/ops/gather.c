@@ -1,4 +1,4 @@
-/* gather.c - rows by index: embeddings and table look-ups. */
+/* gather.c - selects rows of a table by index, as an embedding does. */
 #include <string.h>
 
 #include "base/threads.h"
@@ -20,8 +20,8 @@ static void gather_body(void *user, int64_t begin, int64_t end, int thread)
         memcpy(p->to + i * p->cols, p->from + p->index[i] * p->cols, (size_t)p->cols * 4);
 }
 
-/* Columns begin..end-1 of every row, in index order: repeatable, and no two threads share a
-** cell. */
+/* Each thread owns some columns and adds all rows to them in order, so that the sums repeat exactly
+** and threads do not race. */
 static void scatter_body(void *user, int64_t begin, int64_t end, int thread)
 {
     const rows *p = user;
@@ -33,7 +33,7 @@ static void scatter_body(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Columns of one row of in[0] = [p,..]. */
+/* The number of elements in one row of a table [p,..]. */
 static int64_t width(const tl_tensor *x)
 {
     int64_t cols = 1;
@@ -41,7 +41,7 @@ static int64_t width(const tl_tensor *x)
     return cols;
 }
 
-/* out[0] = rows in[1] of in[0] */
+/* out[0] = the rows of in[0] that in[1] selects */
 static tl_status gather_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const int32_t *index = I32(a->in[1]);
@@ -55,7 +55,7 @@ static tl_status gather_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* out[0] [p,..] = 0 unless i[0], then row in[1][i] of it += row i of in[0] */
+/* Clears out[0] [p,..] unless i[0] is set, then adds row i of in[0] to its row in[1][i]. */
 static tl_status gather_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     rows      r = {.index = I32(a->in[1]), .count = a->in[1]->len, .cols = width(a->out[0]),
@@ -65,7 +65,7 @@ static tl_status gather_grad_kernel(tl_ctx *ctx, const tl_args *a)
     return st;
 }
 
-/* saved: in[1] = index   shape[0]: of the table */
+/* saved: in[1] the index   shape[0] the shape of the table */
 static tl_status gather_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = {.in = {dy, node->saved.in[1]}};

@@ -1,9 +1,9 @@
-/* gemm.c - matrix products: how they are cut for the threads, how operands are rounded to bf16,
-** and OpenBLAS, where oneDNN (onednn.c) does not take them.
+/* gemm.c - divides matrix products among the threads, rounds operands to bf16, and calls oneDNN
+** (onednn.c) or, where that does not support a product, OpenBLAS.
 **
-** The libraries run on one thread each; the cut is ours, so that their threads and ours do not
-** fight for the processors, and so that it, and with it the result, depends on the numbers alone.
-** A part has all of k: nothing is summed across threads. */
+** The libraries run single-threaded: their threads would compete with those of the engine for the
+** processors. A part contains all of k, so that no sum crosses threads and the result depends on
+** the division only. */
 #include <cblas.h>
 #include <limits.h>
 #include <sched.h>
@@ -16,10 +16,10 @@
 #include "ops/gemm.h"
 #include "ops/product.h"
 
-#define ROUND_GRAIN  16384          /* elements worth a thread */
-#define ALIGN        64             /* bytes, of each array of scratch */
-#define FIRST        128            /* rows of the first product: enough for OpenBLAS to pack */
-#define FIRST_BYTES  ((size_t)160 << 20) /* of address space, that the libraries take per thread */
+#define ROUND_GRAIN  16384          /* elements that justify another thread */
+#define ALIGN        64             /* bytes; of each array in the scratch buffer */
+#define FIRST        128            /* rows of the first product: enough to make OpenBLAS pack */
+#define FIRST_BYTES  ((size_t)160 << 20) /* of address space that each thread needs */
 
 static void by_blas(const tl_product *p, const float *a, const float *b, float *c)
 {
@@ -54,7 +54,8 @@ void tl_gemm_small(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, fl
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-/* count products, one after another in a, b and c; float32, or bf16 where kernels are given */
+/* `count` products whose operands are contiguous in a, b and c, in float32, or in bf16 if there are
+** kernels for it. */
 typedef struct work {
     tl_product   shape;
     int64_t      count, step_a, step_b, step_c;
@@ -64,7 +65,7 @@ typedef struct work {
     uint16_t    *low_a, *low_b;
     char        *scratch;
     size_t       scratch_bytes; /* of one kernel */
-    _Atomic int  failed; /* a tl_status, of any thread */
+    _Atomic int  failed; /* the tl_status of a thread that failed */
 } work;
 
 static void run_part(work *w, int64_t i, int part, int kernel)
@@ -111,7 +112,8 @@ static uint16_t round_bf16(uint32_t bits)
     return (uint16_t)(nan ? (bits >> 16 | 0x40u) : rounded);
 }
 
-/* rows of from, ld elements apart, to low, or to same as float32; one behind another there */
+/* Rows of `from`, ld elements apart, are rounded to contiguous rows of `low` as bf16, or of `same`
+** as float32. */
 typedef struct rounding {
     const float *from;
     int64_t      ld, columns;
@@ -153,7 +155,7 @@ static void round_rows(void *user, int64_t begin, int64_t end, int thread)
 
 static size_t padded(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
-/* w with its operands rounded, in scratch of this call. */
+/* Runs w on rounded copies of its operands. */
 static tl_status run_bf16(tl_ctx *ctx, work *w)
 {
     tl_product *p = &w->shape;
@@ -191,11 +193,11 @@ static tl_status run_bf16(tl_ctx *ctx, work *w)
 
 typedef struct first {
     float      *scratch; /* a, b, and c of each thread */
-    _Atomic int waiting; /* threads that have not come */
+    _Atomic int waiting; /* threads that have not arrived */
 } first;
 
-/* All threads wait for each other here: OpenBLAS would otherwise give the buffer of a thread that
-** has finished to the next one, and allocate too few. */
+/* All threads wait for one another here. Otherwise OpenBLAS would hand the buffer of a thread that
+** has finished to the next one, and allocate too few buffers. */
 static void first_product(void *user, int64_t begin, int64_t end, int thread)
 {
     first       *w = user;
@@ -217,7 +219,7 @@ tl_status tl_gemm_ready(tl_ctx *ctx)
         st = tl_reserve(ctx, (size_t)ctx->threads * FIRST_BYTES, "the first matrix product");
     if (st == TL_OK) tl_parallel(ctx, ctx->threads, 1, first_product, &w);
     ctx->multiplies = st == TL_OK;
-    free(w.scratch); /* not of tl_alloc, which may take all that is left */
+    free(w.scratch); /* from calloc: tl_alloc might take the memory that is being checked for */
     return st;
 }
 
@@ -235,7 +237,7 @@ static tl_status run_any(tl_ctx *ctx, work *w)
                                          (long long)p->k, (long long)p->n);
 }
 
-/* ---- What others call ------------------------------------------------------------------------ */
+/* ---- Interface ------------------------------------------------------------------------------- */
 
 tl_status tl_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
                   float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
@@ -288,8 +290,8 @@ tl_status tl_set_precision(tl_ctx *ctx, tl_precision_kind kind)
     int there = tl_has_precision(ctx, kind);
     if (!there && kind == TL_TF32)
         return tl_fail(ctx, TL_EINVAL, "precision tf32: device %s has float32 and bf16 only, tf32 "
-                       "is of NVIDIA cards: device cuda", tl_device_name(ctx));
-    if (!there) return tl_fail(ctx, TL_EINVAL, "precision: none has number %d", (int)kind);
+                       "needs an NVIDIA GPU: device cuda", tl_device_name(ctx));
+    if (!there) return tl_fail(ctx, TL_EINVAL, "precision: there is no precision %d", (int)kind);
     ctx->precision = kind;
     return TL_OK;
 }

@@ -1,4 +1,4 @@
-/* matmul.c - matrix products and linear maps. */
+/* matmul.c - defines the operators matmul and linear. */
 #include <string.h>
 
 #include "base/threads.h"
@@ -23,7 +23,7 @@ tl_matmul_sizes tl_matmul_sizes_of(const tl_args *a)
     return s;
 }
 
-/* As gemm.h says. */
+/* The arguments are those of tl_matmul_sizes_of. */
 static tl_status matmul_kernel(tl_ctx *ctx, const tl_args *a)
 {
     tl_matmul_sizes s = tl_matmul_sizes_of(a);
@@ -47,7 +47,7 @@ static void spread(void *user, int64_t begin, int64_t end, int thread)
         memcpy(p->y + r * p->cols, p->bias, (size_t)p->cols * sizeof *p->y);
 }
 
-/* every row of out[0] = in[0]: where a product is then added */
+/* Writes in[0] to every row of out[0], to which a product is then added. */
 static tl_status spread_kernel(tl_ctx *ctx, const tl_args *a)
 {
     rows p = {F32(a->in[0]), F32(a->out[0]), a->in[0]->len};
@@ -57,7 +57,8 @@ static tl_status spread_kernel(tl_ctx *ctx, const tl_args *a)
 
 /* ---- Matmul ---------------------------------------------------------------------------------- */
 
-/* g = op(a) op(b) as the gradient of input to of node, of x's shape: added to what is there. */
+/* g = op(a) op(b), the gradient of input number `to` of node, of x's shape. It is added in place to
+** a gradient that exists already. */
 static tl_status gradient(const tl_node *node, int to, const tl_tensor *x, tl_tensor *a, int ta,
                           tl_tensor *b, int tb, tl_tensor **g)
 {
@@ -90,7 +91,7 @@ static tl_status matmul_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return tl_hand_over(ctx, node, st, g, 2);
 }
 
-/* Checks shapes and fills the dimensions of y. */
+/* Checks the shapes and writes the dimensions of y. */
 static tl_status match(const tl_tensor *a, int ta, const tl_tensor *b, int tb, int64_t *dims)
 {
     tl_ctx *ctx = a->ctx;
@@ -134,7 +135,7 @@ tl_status tl_matmul(tl_tensor *a, int trans_a, tl_tensor *b, int trans_b, tl_ten
 
 /* ---- Linear ---------------------------------------------------------------------------------- */
 
-/* dx = dy w, dw = dy^T x, dbias = sum of dy's rows. */
+/* dx = dy w, dw = dy^T x, dbias = the sum of dy's rows. */
 static tl_status linear_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_tensor *x = node->saved.in[0], *w = node->saved.in[1], *g[3] = {NULL, NULL, NULL};

@@ -1,10 +1,10 @@
-/* mlp.c - a network of linear maps, norms and activations as one operator.
+/* mlp.c - computes a network of linear layers, norms and activations as one operator.
 **
-** One parallel loop over the rows does all layers for a block of rows at a time (mlp_rows.c), so
-** that what lies between two layers stays in the processor's first caches. For the gradient the
-** output of every layer is kept, and norms and activations are computed again. A gradient of a
-** parameter is a sum over rows: each thread has its own, and they are added in the order of the
-** threads. */
+** One parallel loop over the rows computes all layers for a block of rows at a time (mlp_rows.c),
+** so that activations between layers stay in the L1 and L2 caches. The backward pass reads the
+** saved output of every layer and recomputes norms and activations. The gradient of a parameter is
+** a sum over rows: each thread has a partial sum, and these are added in the order of the threads,
+** so that the result repeats exactly. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,10 +15,10 @@
 #include "ops/mlp.h"
 #include "ops/ops.h"
 
-#define GRAIN 16        /* rows that are worth a thread */
-#define NUMBERS 4096    /* of weights, to transpose or to add */
+#define GRAIN 16        /* rows that justify another thread */
+#define NUMBERS 4096    /* weights to transpose or add that justify another thread */
 
-enum { X, SCALE, STATES, FIRST }; /* the list on the tape; then MLP_PARAMS tensors per layer */
+enum { X, SCALE, STATES, FIRST }; /* in the list on the tape; parameters follow */
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
@@ -27,7 +27,7 @@ static int64_t length(const mlp_layer *p, int k)
     return k == MLP_WEIGHT ? p->inputs * p->outputs : k == MLP_BIAS ? p->outputs : p->inputs;
 }
 
-/* Groups of 16 rows of the weights, counted through all layers. */
+/* Weights are transposed in groups of 16 rows, numbered through all layers. */
 static int64_t groups(const mlp_layer *p) { return (p->outputs + 15) / 16; }
 
 static void transpose_group(const mlp_layer *p, int64_t group)
@@ -78,7 +78,7 @@ static tl_status mlp_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* grad[i] = the threads' sums at i, for the numbers begin..end-1 of a thread's. */
+/* Adds the partial sums of all threads, for the parameters at offsets begin..end-1. */
 static void add_threads(void *user, int64_t begin, int64_t end, int thread)
 {
     const mlp *j = user;
@@ -100,7 +100,7 @@ static void add_threads(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* p: the network, with dx and the gradients of its layers   in[0] dy   in[1] states   out[0] dx */
+/* p: the network, with pointers to its gradients   in[0] dy   in[1] states   out[0] dx */
 static tl_status mlp_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     mlp *j = a->p;
@@ -110,7 +110,7 @@ static tl_status mlp_grad_kernel(tl_ctx *ctx, const tl_args *a)
             j->layers[l].at[k] = j->total;
             if (j->layers[l].grad[k]) j->total += length(&j->layers[l], k);
         }
-    j->total = (j->total + 15) / 16 * 16; /* a thread's sums begin a line of the cache */
+    j->total = (j->total + 15) / 16 * 16; /* each thread's sums start on a cache line */
     size_t floats = scratch_floats(ctx, j) + (size_t)(j->threads * j->total);
     j->scratch = tl_alloc(ctx, floats * sizeof *j->scratch);
     if (!j->scratch) return TL_ENOMEM;
@@ -127,9 +127,9 @@ const tl_kernel_row tl_cpu_mlp[] = {
 
 /* ---- The gradient ---------------------------------------------------------------------------- */
 
-/* Where the operands are: they are brought to the context's device, and their like may have been
-** elsewhere since the last time. */
-static tl_status bind(tl_ctx *ctx, mlp *j, tl_tensor *const *list)
+/* Moves the operands to the context's device and reads their addresses, which may have changed
+** since the forward pass. */
+static tl_status mlp_bind(tl_ctx *ctx, mlp *j, tl_tensor *const *list)
 {
     for (int i = 0; i < FIRST + j->count * MLP_PARAMS; i++) {
         tl_status st = list[i] ? tl_place(list[i], ctx->device) : TL_OK;
@@ -146,7 +146,7 @@ static tl_status bind(tl_ctx *ctx, mlp *j, tl_tensor *const *list)
     return TL_OK;
 }
 
-/* New gradients for the inputs that want one, in grads, as the list. */
+/* Allocates a gradient for each input that wants one, in the order of the list. */
 static tl_status new_gradients(const tl_node *node, tl_tensor **grads)
 {
     mlp      *j = node->saved.p;
@@ -162,8 +162,8 @@ static tl_status new_gradients(const tl_node *node, tl_tensor **grads)
     return st;
 }
 
-/* No rows: the gradients are 0. */
-static tl_status clear(tl_tensor *const *grads, int count)
+/* Without rows all gradients are 0. */
+static tl_status mlp_clear(tl_tensor *const *grads, int count)
 {
     tl_status st = TL_OK;
     for (int i = 0; i < count && st == TL_OK; i++)
@@ -171,20 +171,20 @@ static tl_status clear(tl_tensor *const *grads, int count)
     return st;
 }
 
-static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+static tl_status mlp_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     mlp        *j = node->saved.p;
     tl_tensor **grads = calloc(2 * (size_t)node->count, sizeof *grads), **list;
     if (!grads) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     list = grads + node->count;
     for (int i = 0; i < node->count; i++) list[i] = node->list[i].t;
-    tl_status st = bind(ctx, j, list);
+    tl_status st = mlp_bind(ctx, j, list);
     if (st == TL_OK) st = tl_place(dy, ctx->device);
     if (st == TL_OK) st = new_gradients(node, grads);
     tl_args a = {.in = {dy, list[STATES]}, .out = {grads[X]}, .p = j};
     j->dy = F32(dy);
     if (st == TL_OK)
-        st = j->rows ? tl_launch(ctx, TL_OP_mlp_grad, &a) : clear(grads, node->count);
+        st = j->rows ? tl_launch(ctx, TL_OP_mlp_grad, &a) : mlp_clear(grads, node->count);
     for (int i = 0; i < node->count; i++) {
         if (!grads[i]) continue;
         if (st == TL_OK)
@@ -208,15 +208,15 @@ static tl_status check_vector(const tl_tensor *t, const char *name, int l, int64
                    SHAPE(t), (long long)size);
 }
 
-/* Layer l, of which inputs come in. */
+/* Checks layer l, which receives `inputs` numbers per row. */
 static tl_status check_layer(tl_ctx *ctx, const tl_mlp_layer *p, int l, int64_t inputs)
 {
     const tl_tensor *w = p->weight;
     if (w->type != TL_F32)
         return tl_fail(ctx, TL_ETYPE, "mlp: weight of layer %d is int32", l + 1);
     if (w->ndim != 2 || w->dims[1] != inputs || w->dims[0] < 1)
-        return tl_fail(ctx, TL_ESHAPE, "mlp: weight of layer %d is %s, %lld numbers come in", l + 1,
-                       SHAPE(w), (long long)inputs);
+        return tl_fail(ctx, TL_ESHAPE, "mlp: weight of layer %d is %s, its input has %lld "
+                       "numbers", l + 1, SHAPE(w), (long long)inputs);
     if (p->norm < TL_NORM_NONE || p->norm > TL_NORM_SIMPLE || !(p->eps >= 0))
         return tl_fail(ctx, TL_EINVAL, "mlp: layer %d has norm %d, eps %g", l + 1, (int)p->norm,
                        p->eps);
@@ -246,17 +246,17 @@ static tl_status mlp_check(const tl_tensor *x, const tl_mlp_layer *layers, int c
         int64_t outputs = layers[l].weight->ndim == 2 ? layers[l].weight->dims[0] : 0;
         st = check_layer(ctx, &layers[l], l, inputs);
         if (st == TL_OK && residual && l > 0 && l < count - 1 && inputs != outputs)
-            st = tl_fail(ctx, TL_ESHAPE, "mlp: layer %d makes %lld numbers of %lld, and is to add "
-                         "them", l + 1, (long long)outputs, (long long)inputs);
+            st = tl_fail(ctx, TL_ESHAPE, "mlp: layer %d has %lld outputs and %lld inputs, a "
+                         "residual needs as many", l + 1, (long long)outputs, (long long)inputs);
         if (st == TL_OK) st = tl_gemm_fits(ctx, "mlp", x->dims[0], outputs, inputs);
         inputs = outputs;
     }
     return st;
 }
 
-/* The network without its operands, followed by rows of 0s and of 1s for what is not given; freed
-** by free. Tensors go to list. */
-static mlp *network(tl_ctx *ctx, const tl_mlp_layer *layers, int count, tl_tensor **list)
+/* Allocates the network in one block, together with the zeros and ones that stand for parameters
+** that are not given; the caller releases it with free. The parameters are listed in `list`. */
+static mlp *mlp_new(tl_ctx *ctx, const tl_mlp_layer *layers, int count, tl_tensor **list)
 {
     int64_t longest = 1, width = 1, held = 0;
     for (int l = 0; l < count; l++) {
@@ -290,8 +290,8 @@ static mlp *network(tl_ctx *ctx, const tl_mlp_layer *layers, int count, tl_tenso
     return j;
 }
 
-/* Whether the states have to be kept. */
-static int recorded(const tl_ctx *ctx, tl_tensor *const *list, int count)
+/* Whether an input wants a gradient, so that the states must be saved. */
+static int mlp_recorded(const tl_ctx *ctx, tl_tensor *const *list, int count)
 {
     for (int i = 0; i < count; i++)
         if (tl_wants(ctx, list[i])) return 1;
@@ -305,16 +305,16 @@ static tl_status mlp_run(tl_ctx *ctx, mlp *j, tl_tensor **list, int count, tl_te
     j->rows = list[X]->dims[0];
     int64_t   held = j->rows * j->held, d = j->layers[j->count - 1].outputs;
     tl_status st = tl_new(ctx, TL_F32, 2, (int64_t[]){j->rows, d}, &y);
-    if (st == TL_OK && recorded(ctx, list, count))
+    if (st == TL_OK && mlp_recorded(ctx, list, count))
         st = tl_new(ctx, TL_F32, 1, &held, &list[STATES]);
-    if (st == TL_OK) st = bind(ctx, j, list);
+    if (st == TL_OK) st = mlp_bind(ctx, j, list);
     if (st == TL_OK && j->rows > 0) {
         tl_args a = {.in = {list[X]}, .out = {y, list[STATES]}, .p = j};
         j->y = F32(y);
         st = tl_launch(ctx, TL_OP_mlp, &a);
     }
     if (st == TL_OK)
-        st = tl_record_list(ctx, y, grad, list, count, &saved, free);
+        st = tl_record_list(ctx, y, mlp_grad, list, count, &saved, free);
     else
         free(j);
     tl_tensor_free(list[STATES]);
@@ -329,7 +329,7 @@ tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_k
     tl_status st = mlp_check(x, layers, count, act, residual, scale);
     if (st != TL_OK) return st;
     tl_tensor **list = calloc((size_t)listed, sizeof *list);
-    mlp        *j = list ? network(ctx, layers, count, list) : NULL;
+    mlp        *j = list ? mlp_new(ctx, layers, count, list) : NULL;
     if (j) {
         list[X] = x;
         list[SCALE] = scale;

@@ -1,8 +1,8 @@
-/* mlp_rows.c - the network of mlp.c for some rows, forward and backward.
+/* mlp_rows.c - computes the network of mlp.c for blocks of rows, forward and backward.
 **
-** Rows go in blocks of MLP_ROWS. A product of a block with a layer is cut into panels, small enough
-** that OpenBLAS multiplies them without packing, at nearly the peak; it does so for a b and a^T b
-** but not for a b^T, so the maps use transposed weights. */
+** The product of a block of MLP_ROWS rows with a layer is cut into panels so small that OpenBLAS
+** multiplies them without packing, at nearly peak speed. It can do so for a b and a^T b but not for
+** a b^T, so the forward pass uses transposed weights. */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #define LANES 16
 #define PANEL (1 << 19) /* m n k of a product: OpenBLAS packs from about 100^3 on */
 
-/* The last layer's output is scaled by row. */
+/* The optional scale multiplies the rows of the last layer's output. */
 static int is_last(const mlp *j, int l) { return l == j->count - 1; }
 static int shortcut(const mlp *j, int l) { return j->residual && l > 0 && !is_last(j, l); }
 
@@ -23,7 +23,8 @@ static float *scratch(const mlp *j, int thread, int i)
     return j->scratch + ((int64_t)thread * MLP_SCRATCH + i) * MLP_ROWS * j->width;
 }
 
-/* The output of layer l for the rows from first on; without states, all are in one place. */
+/* The output of layer l for the rows from `first` on. If no states are saved, all layers share one
+** scratch buffer. */
 static float *state(const mlp *j, int l, int64_t first, int thread)
 {
     const mlp_layer *p = &j->layers[l];
@@ -39,7 +40,7 @@ static int64_t panel(int64_t inputs)
     return columns < 16 ? 16 : columns;
 }
 
-/* y += scale bias, in some columns; scale NULL: 1 */
+/* y += scale bias in some columns; a NULL scale means 1 */
 static void add_bias(const mlp_layer *p, int64_t m, int64_t first, int64_t columns,
                      const float *scale, float *y)
 {
@@ -51,7 +52,7 @@ static void add_bias(const mlp_layer *p, int64_t m, int64_t first, int64_t colum
     }
 }
 
-/* y = a w^T + scale bias, or with that added if add */
+/* y = a w^T + scale bias, or y += that if add is set */
 static void mlp_rows_apply(const mlp_layer *p, int64_t m, const float *a, int add,
                            const float *scale,
                            float *y)
@@ -82,7 +83,7 @@ static void add_outer(const mlp_layer *p, int64_t m, const float *dy, const floa
                       k);
 }
 
-/* sum += the rows of x, times scale unless that is NULL */
+/* sum += the rows of x, each times its scale; a NULL scale means 1 */
 static void add_rows(int64_t m, int64_t n, const float *x, const float *scale, float *restrict sum)
 {
     for (int64_t r = 0; r < m; r++) {
@@ -99,12 +100,13 @@ static void scale_rows(int64_t m, int64_t n, const float *scale, float *x)
 
 /* ---- Norm and activation (the formulas are norm.c's) ----------------------------------------- */
 
-/* of each row: z = (x - mean) s; q as in norm.c */
+/* For each row, z = (x - mean) s, and q as in norm.c. */
 typedef struct statistics {
     float mean[MLP_ROWS], s[MLP_ROWS], q[MLP_ROWS];
 } statistics;
 
-/* Sums along a row are kept in lanes: compilers add up the lanes of a reduction one by one. */
+/* Sums along a row use explicit vector lanes, since compilers add the lanes of a reduction one by
+** one. */
 typedef float lanes __attribute__((vector_size(4 * LANES), may_alias, aligned(4)));
 
 static inline float fold(const lanes *sum)
@@ -130,8 +132,8 @@ static float mean_square(const float *x, int64_t n, float mean)
     return (fold(&sum) + rest) / (float)n;
 }
 
-/* s and q of one row in float64, for squares that float32 might not hold; and for a row of zeros,
-** which keeps them 0. */
+/* Computes s and q of one row in float64, where the squares might overflow or underflow in float32,
+** and for a row of zeros, whose s and q are 0. */
 static void measure_wide(const mlp_layer *p, const float *x, float mean, float *s, float *q)
 {
     double square = 0, eps = p->eps;
@@ -148,7 +150,7 @@ static void measure_wide(const mlp_layer *p, const float *x, float mean, float *
 static void measure(const mlp_layer *p, int64_t m, const float *x, statistics *t)
 {
     int64_t  n = p->inputs;
-    uint64_t wide = 0; /* a bit for each such row */
+    uint64_t wide = 0; /* a bit for each row that needs float64 */
     float    eps = p->eps, *s = t->s, *q = t->q;
     for (int64_t r = 0; r < m; r++) {
         t->mean[r] = p->norm == TL_NORM_LAYER ? (float)(row_sum(x + r * n, n) / (double)n) : 0;
@@ -221,7 +223,7 @@ static inline void sums_of(const float *d, const float *weight, const float *x, 
     *out_gz = fold(&dot) + rest_dot;
 }
 
-/* da, the gradient by norm(x), becomes that by x. */
+/* Turns da from the gradient of norm(x) into that of x. */
 static void norm_adjoint(const mlp_layer *p, int64_t m, const float *x, const statistics *t,
                          float *da)
 {
@@ -243,7 +245,7 @@ static void norm_adjoint(const mlp_layer *p, int64_t m, const float *x, const st
     }
 }
 
-/* sum += (the norm's z) du over the rows */
+/* sum += z du over the rows: the gradient of the norm's weight */
 static void add_normed(const mlp_layer *p, int64_t m, const float *x, const statistics *t,
                        const float *du, float *restrict sum)
 {
@@ -253,7 +255,8 @@ static void add_normed(const mlp_layer *p, int64_t m, const float *x, const stat
             sum[i] += du[r * n + i] * ((x[r * n + i] - t->mean[r]) * t->s[r]);
 }
 
-/* da, the gradient by act(norm(x)), becomes that by x; parameters of the norm get theirs. */
+/* Turns da from the gradient of act(norm(x)) into that of x, and adds to those of the norm's
+** parameters. */
 static void activate_adjoint(const mlp *j, const mlp_layer *p, int64_t m, const float *x,
                              const statistics *t, float *da, float *sums)
 {
@@ -288,7 +291,7 @@ static void forward_block(const mlp *j, int64_t first, int64_t m, int thread)
     }
 }
 
-/* Adds to the gradients of a map's parameters, a being its input. */
+/* Adds to the gradients of a linear layer's parameters; a is its input. */
 static void map_sums(const mlp_layer *p, int64_t m, const float *dy, const float *a,
                      const float *scale, float *sums)
 {
@@ -322,7 +325,7 @@ static void backward_block(const mlp *j, int64_t first, int64_t m, int thread)
 
 /* ---- Parts of the rows ----------------------------------------------------------------------- */
 
-/* Blocks of about the same size. */
+/* Calls run for blocks of about the same size. */
 static void each_block(const mlp *j, int64_t begin, int64_t end, int thread,
                        void (*run)(const mlp *j, int64_t first, int64_t m, int thread))
 {

@@ -1,4 +1,4 @@
-/* norm.c - normalisation of each row (of each column: batch_norm.c).
+/* norm.c - normalises each row; batch_norm.c normalises columns.
 **
 ** The four norms are one formula with different statistics of a row:
 **   z = (x - mean) s,   y = z weight + bias
@@ -6,13 +6,14 @@
 **   rms      s = 1/sqrt(m + eps)          m the mean square of x
 **   simple   s = 1/(sqrt m + eps)
 **   scale    s = 1/max(sqrt m, eps)
-** and so are their gradients: with g = dy weight,
-**   dx = s (g - mean g - q z mean(g z))   mean g for layer only
+** Their gradients are one formula too: with g = dy weight,
+**   dx = s (g - mean g - q z mean(g z))   (the term mean g for layer only)
 ** where q accounts for eps: 1 for layer and rms, 1 + eps/sqrt m for simple, and for scale 1 above
 ** eps and 0 below.
 **
-** A row of zeros has no direction: simple and scale give it 0, and as gradient 0 instead of dy/eps.
-** With eps 1e-8 one such row (an encoder without biases at lag 0) would drown all others. */
+** A row of zeros has no direction: simple and scale return 0 for it, and the gradient 0 instead of
+** dy/eps. With eps 1e-8 a single such row, for example of an encoder without biases at lag 0, would
+** dominate all other gradients. */
 #include <math.h>
 #include <string.h>
 
@@ -20,23 +21,23 @@
 #include "base/rows.h"
 #include "base/threads.h"
 #include "engine/tape.h"
-#include "ops/norm.h"
+#include "ops/arguments.h"
 #include "ops/ops.h"
 
-#define GRAIN 8192 /* elements worth a thread */
+#define GRAIN 8192 /* elements that justify another thread */
 
 typedef struct job {
     norm_kind    kind;
     int64_t      rows, cols;
     double       eps;
-    const float *x, *weight, *bias, *dy; /* weight and bias: rows of cols, whatever was given */
+    const float *x, *weight, *bias, *dy; /* weight and bias are expanded to cols numbers */
     float       *y;                      /* or dx, which may be dy */
-    int          add;                    /* to dx */
+    int          add;                    /* whether to add to dx */
     float       *s, *t;                  /* per row: s; and mean (layer) or q */
-    double      *dweight, *dbias;        /* [threads,cols], or NULL: not wanted */
+    double      *dweight, *dbias;        /* [threads,cols], or NULL */
 } job;
 
-/* Scratch: a row that holds t stretched to n, or preset if t is NULL. */
+/* Allocates a row of n numbers: t broadcast, or preset if t is NULL. */
 static float *stretch(tl_ctx *ctx, const tl_tensor *t, int64_t n, float preset)
 {
     float *row = tl_alloc(ctx, (size_t)n * sizeof *row);
@@ -47,7 +48,7 @@ static float *stretch(tl_ctx *ctx, const tl_tensor *t, int64_t n, float preset)
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
-/* Sum of (x - mean)^2. */
+/* The sum of (x - mean)^2. */
 static double deviation(const float *x, int64_t n, double mean)
 {
     double s = 0;
@@ -92,7 +93,7 @@ static void norm_rows(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* in: as norm.h says   out: y   i: kind   f: eps */
+/* in: the places of arguments.h   out: y   i: kind   f: eps */
 static tl_status norm_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[NORM_X];
@@ -109,7 +110,7 @@ static tl_status norm_kernel(tl_ctx *ctx, const tl_args *a)
     return st;
 }
 
-/* Means over a row of g = dy weight and of g z. */
+/* The means over a row of g = dy weight and of g z. */
 static void means(const job *j, const float *x, const float *dy, float s, float mean, float *out_g,
                   float *out_gz)
 {
@@ -153,7 +154,8 @@ static void norm_grad_rows(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* t = the threads' sums added in their order; all columns in one if t has one element. */
+/* t = the partial sums of the threads, added in a fixed order; a t of one element receives the sum
+** of all columns. */
 static void combine(const tl_ctx *ctx, const double *sums, int64_t n, tl_tensor *t)
 {
     double all = 0;
@@ -165,7 +167,7 @@ static void combine(const tl_ctx *ctx, const double *sums, int64_t n, tl_tensor 
     }
 }
 
-/* in, out: as norm.h says   i: kind, whether to add to dx */
+/* in, out: the places of arguments.h   i: kind, 1 to add to dx */
 static tl_status norm_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[NORM_X], *dx = a->out[NORM_DX];
@@ -194,7 +196,7 @@ fail:
 
 /* ---- Public functions ------------------------------------------------------------------------ */
 
-/* saved: as the kernel's */
+/* saved: the arguments of the forward kernel */
 static tl_status norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_tensor *const *in = node->saved.in;
@@ -220,7 +222,7 @@ static tl_status norm_check(const char *op, const tl_tensor *x, const tl_tensor 
 {
     tl_ctx *ctx = x->ctx;
     if (x->type != TL_F32 || (weight && weight->type != TL_F32) || (bias && bias->type != TL_F32))
-        return tl_fail(ctx, TL_ETYPE, "%s: int32 given", op);
+        return tl_fail(ctx, TL_ETYPE, "%s: x, weight or bias is int32", op);
     if (x->ndim < 1 || tl_cols(x) < 1)
         return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, not [..,d]", op, SHAPE(x));
     if (weight && (weight->len != size || weight->ndim > 1))

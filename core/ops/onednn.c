@@ -1,11 +1,11 @@
-/* onednn.c - matrix products by oneDNN, where it was there to compile with.
+/* onednn.c - multiplies matrices by oneDNN, if the build found that library.
 **
-** It runs on the calling thread: its OpenMP is told so on every thread that calls, and starts no
-** thread of its own. gemm.c splits the work.
+** oneDNN runs on the calling thread: each thread that calls it first limits OpenMP to one thread.
+** gemm.c divides the work.
 **
-** The AVX-512 kernels of 2.6 keep data below the stack pointer, further than the 128 bytes that the
-** system leaves alone. A signal handler on the same stack overwrites them. So the engine's threads
-** block all signals, and a program that handles any gives its handlers a stack of their own
+** The AVX-512 kernels of oneDNN 2.6 store data below the stack pointer, beyond the red zone of 128
+** bytes, where a signal handler on the same stack overwrites it. Therefore the engine's threads
+** block all signals, and a program that handles signals must give its handlers a stack of their own
 ** (sigaltstack, SA_ONSTACK), as lua/glue/signals.c does. */
 #include "ops/gemm.h"
 #include "ops/product.h"
@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOTS  256 /* shapes that are kept */
-#define PROBES 8   /* slots that a shape may be in */
+#define SLOTS  256 /* shapes in the cache */
+#define PROBES 8   /* slots in which a shape may be */
 
 typedef struct kernel {
     dnnl_primitive_t run;
@@ -27,7 +27,7 @@ typedef struct kernel {
 
 struct tl_onednn {
     tl_product shape;
-    uint64_t   used; /* when last, in calls */
+    uint64_t   used; /* the call that last used it */
     size_t     scratch;
     int        count;
     kernel     kernels[];
@@ -40,15 +40,15 @@ typedef struct table {
 } table;
 
 #if DNNL_CPU_RUNTIME == DNNL_RUNTIME_OMP
-void omp_set_num_threads(int count); /* of libgomp; not every compiler has its header */
+void omp_set_num_threads(int count); /* declared here because not every compiler has omp.h */
 static void alone(void) { omp_set_num_threads(1); }
 #else
 static void alone(void) {}
 #endif
 
-/* The kernels of 2.6 for AMX use tiles that they have not configured, an illegal instruction: for
-** most shapes on one thread, for some on two (256 x 64 x 64). The limit holds if it is set before
-** the first product. One in the environment is left as it is. */
+/* The AMX kernels of oneDNN 2.6 use tiles that they have not configured, which is an illegal
+** instruction: for most shapes on one thread, for some on two (256 x 64 x 64). The limit takes
+** effect only before the first product. A limit in the environment has precedence. */
 void tl_onednn_open(void)
 {
     if (!getenv("ONEDNN_MAX_CPU_ISA") && !getenv("DNNL_MAX_CPU_ISA"))
@@ -67,7 +67,7 @@ tl_status tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, f
 
 /* ---- bf16 ------------------------------------------------------------------------------------ */
 
-/* oneDNN works without them too, slower than float32. */
+/* Without these instructions oneDNN emulates bf16, slower than float32. */
 static int has_instructions(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -117,7 +117,7 @@ static int lay_out(const tl_product *p, layouts *l)
            dnnl_memory_desc_init_by_strides(&l->c, 2, c, dnnl_f32, step_c) == dnnl_success;
 }
 
-/* Scratch is the caller's, and with beta the product is added to c. */
+/* The caller provides the scratch buffer; with beta the product is added to c. */
 static dnnl_primitive_attr_t attributes(const tl_product *p)
 {
     dnnl_primitive_attr_t attr = NULL;
@@ -140,8 +140,8 @@ static int memory(dnnl_memory_t *out, const dnnl_memory_desc_t *md, dnnl_engine_
     return dnnl_memory_create(out, md, engine, DNNL_MEMORY_NONE) == dnnl_success;
 }
 
-/* One kernel for p; *scratch becomes at least what it needs. dnnl_unimplemented: there is none, of
-** other failures it does not matter which. */
+/* Builds one kernel for p and raises *scratch to the bytes that it needs. dnnl_unimplemented if
+** oneDNN has no such kernel; any other status means that building failed. */
 static dnnl_status_t build(dnnl_engine_t engine, const tl_product *p, kernel *k, size_t *scratch)
 {
     layouts               l;
@@ -167,7 +167,7 @@ static dnnl_status_t build(dnnl_engine_t engine, const tl_product *p, kernel *k,
     return ok ? dnnl_success : there == dnnl_unimplemented ? there : dnnl_runtime_error;
 }
 
-/* *out stays NULL where there is no kernel for the product. */
+/* *out stays NULL if oneDNN has no kernel for the product. */
 static tl_status onednn_make(tl_ctx *ctx, dnnl_engine_t engine, const tl_product *whole,
                              tl_onednn **out)
 {
@@ -188,7 +188,7 @@ static tl_status onednn_make(tl_ctx *ctx, dnnl_engine_t engine, const tl_product
     }
     drop(k);
     if (built == dnnl_unimplemented) return TL_OK;
-    return tl_fail(ctx, TL_EBACKEND, "oneDNN: no kernel could be made of a product [%lld,%lld] "
+    return tl_fail(ctx, TL_EBACKEND, "oneDNN: making a kernel failed for a product [%lld,%lld] "
                    "[%lld,%lld]", (long long)whole->m, (long long)whole->k, (long long)whole->k,
                    (long long)whole->n);
 }
@@ -201,7 +201,7 @@ static tl_status open_table(tl_ctx *ctx, table **out)
         if (!t) return tl_fail(ctx, TL_ENOMEM, "out of memory");
         if (dnnl_engine_create(&t->engine, dnnl_cpu, 0) != dnnl_success) {
             free(t);
-            return tl_fail(ctx, TL_EBACKEND, "oneDNN: it does not start");
+            return tl_fail(ctx, TL_EBACKEND, "oneDNN: creating the engine failed");
         }
         ctx->products = t;
     }

@@ -1,9 +1,10 @@
-/* padded.c - batches of sequences of different lengths: cut, ended and padded. */
+/* padded.c - makes batches of sequences of different lengths: truncates each, appends an end token
+** and pads it to a common length. */
 #include <string.h>
 
 #include "engine/tensor.h"
 
-/* starts [k+1] never falls and stays in ids. */
+/* The starts [k+1] must not decrease and must lie within ids. */
 static tl_status check_starts(const tl_tensor *ids, const tl_tensor *starts)
 {
     int64_t last = 0;

@@ -1,12 +1,12 @@
-/* product.c - how a matrix product is cut into parts, one per thread. */
+/* product.c - cuts a matrix product into parts, one for each thread. */
 #include "ops/product.h"
 
-#define SERIAL_FLOPS (64 * 64 * 64) /* products below this are not worth a second thread */
-#define GRANULE      16             /* rows and columns of parts are multiples of this */
+#define SERIAL_FLOPS (64 * 64 * 64) /* smaller products run on one thread */
+#define GRANULE      16             /* parts have a multiple of this many rows and columns */
 
 static int64_t granules(int64_t size) { return (size + GRANULE - 1) / GRANULE; }
 
-/* Where part i of count begins. */
+/* The row or column at which part i of `count` begins. */
 static int64_t edge(int64_t size, int i, int count)
 {
     int64_t at = granules(size) * i / count * GRANULE;
@@ -32,7 +32,7 @@ void tl_product_cut(tl_product *p, int threads)
     p->rows = p->columns = 1;
     for (int rows = 1; rows <= threads && !serial; rows++) {
         int columns = threads / rows;
-        if (rows * columns < threads) continue; /* some would idle */
+        if (rows * columns < threads) continue; /* some threads would idle */
         if (rows > granules(p->m) || columns > granules(p->n)) continue;
         int64_t reads = (p->m + rows - 1) / rows + (p->n + columns - 1) / columns;
         if (reads >= best) continue;

@@ -1,29 +1,32 @@
-/* product.h - the sizes of a matrix product, its parts, and what gemm.c asks of oneDNN (onednn.c),
-** which may be missing. */
+/* product.h - describes a matrix product, its division among threads, and the interface of oneDNN
+** (onednn.c), which a build may lack. */
 #ifndef TL_PRODUCT_H
 #define TL_PRODUCT_H
 
 #include "engine/launch.h"
 
-/* What the kernel TL_OP_matmul computes: count products of [m,k] by [k,n]. */
+/* TL_OP_matmul computes `count` products of [m,k] by [k,n]. */
 typedef struct tl_matmul_sizes {
     int64_t count, m, n, k;
 } tl_matmul_sizes;
 
-/* out[0] = op(in[0]) op(in[1]), where op transposes if i[0], i[1]; i[2]: 1 adds to out[0]. If one
-** of the three has two axes, the leading axes of the others count as rows of one matrix; else they
-** count matrices, one by one. */
+/* The arguments of TL_OP_matmul: out[0] = op(in[0]) op(in[1]), where op transposes the first
+** operand if i[0] and the second if i[1]; with i[2] the product is added to out[0]. If one of the
+** three tensors is a matrix, the leading axes of the others are folded into its rows; otherwise
+** they count the matrices of a batch. */
 tl_matmul_sizes tl_matmul_sizes_of(const tl_args *a);
 
-/* c [m,n] = alpha op(a) op(b) + beta c, its result cut into rows x columns parts; copies: how often
-** a kernel of each part is wanted, for calls at the same time. */
+/* c [m,n] = alpha op(a) op(b) + beta c. The result is cut into rows x columns parts; `copies` is
+** the number of kernels to make for each part, so that as many threads can use it at the same
+** time. */
 typedef struct tl_product {
     int64_t m, n, k, lda, ldb, ldc;
     float   alpha, beta;
     int     trans_a, trans_b, rows, columns, copies;
 } tl_product;
 
-/* A part, 0 up, as a product of its own, and where it begins in a, b and c: elements. */
+/* One part as a product of its own, with the offsets, in elements, at which it begins in a, b and
+** c. Parts are numbered from 0. */
 typedef struct tl_product_part {
     tl_product shape;
     int64_t    a, b, c;
@@ -33,20 +36,21 @@ typedef struct tl_product_part {
 void tl_product_cut(tl_product *p, int threads);
 tl_product_part tl_part_of(const tl_product *whole, int part);
 
-/* Before the first product: keeps the library to kernels that work. */
+/* Excludes the kernels of the library that are known to fail; call it before the first product. */
 void tl_onednn_open(void);
 
-/* The product in float32 on the calling thread. TL_ENOMEM; TL_EBACKEND: it takes no such product.
-** On failure c is as it was. */
+/* Computes the product in float32 on the calling thread. TL_ENOMEM; TL_EBACKEND if oneDNN does not
+** support the product. On failure c is unchanged. */
 tl_status tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *c);
 
-/* Kernels of all parts of a product of bf16 operands, made once per shape and kept by the context;
-** valid until the next call. NULL: oneDNN or the processor has none, or not for this product.
-** TL_ENOMEM, TL_EBACKEND: there are, and they could not be made */
+/* Finds the kernels of all parts of a product of bf16 operands. The context caches them by shape;
+** they stay valid until the next call. *out_kernels is NULL if oneDNN or the processor supports no
+** bf16, or not for this product. TL_ENOMEM, TL_EBACKEND if creating them fails. */
 typedef struct tl_onednn tl_onednn;
 tl_status tl_onednn_find(tl_ctx *ctx, const tl_product *whole, tl_onednn **out_kernels);
-size_t tl_onednn_scratch(const tl_onednn *kernels); /* bytes, for each part and copy */
-/* Number i = copy rows columns + part, on the calling thread; the status is told nobody else. */
+size_t tl_onednn_scratch(const tl_onednn *kernels); /* bytes for each kernel */
+/* Runs kernel i = copy rows columns + part on the calling thread. The caller reports an error; this
+** function only returns its code. */
 tl_status tl_onednn_run(const tl_onednn *kernels, int i, const uint16_t *a, const uint16_t *b,
                         float *c, void *scratch);
 

@@ -1,4 +1,4 @@
-/* reduce.c - sums, means and maxima over an axis, and running sums along one. */
+/* reduce.c - computes sums, means and maxima over an axis, and running sums along one. */
 #include <string.h>
 
 #include "base/threads.h"
@@ -7,7 +7,7 @@
 
 #define STRIP 64
 
-typedef struct job { /* size, inner: as tl_split says */
+typedef struct job { /* size and inner are those of tl_split */
     tl_reduce_kind kind;
     int            reverse;
     int64_t        size, inner;
@@ -31,7 +31,7 @@ static float contiguous(const job *j, const float *x)
     return (float)(j->kind == TL_MEAN ? sum / (double)j->size : sum);
 }
 
-/* The same for n columns at once. */
+/* Reduces n neighbouring columns at once. */
 static void strided(const job *j, const float *x, int64_t n, float *y)
 {
     double acc[STRIP];
@@ -48,7 +48,7 @@ static void strided(const job *j, const float *x, int64_t n, float *y)
     for (int64_t c = 0; c < n; c++) y[c] = (float)(acc[c] * scale);
 }
 
-/* Strips of the outer x inner outputs. */
+/* Computes outputs begin..end-1 of the outer x inner ones, in strips. */
 static void reduce_body(void *user, int64_t begin, int64_t end, int thread)
 {
     const job *j = user;
@@ -95,8 +95,8 @@ static void reduce_grad_body(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* out[0] = gradient of reduction i[0] over axis i[1], at in[0] -> in[1] for upstream in[2]; in[0]
-** and in[1] are needed for TL_AMAX only */
+/* out[0] = the gradient of reduction i[0] over axis i[1] for the upstream gradient in[2]. Only
+** TL_AMAX reads its input in[0] and its result in[1]. */
 static tl_status reduce_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     int       amax = a->i[0] == TL_AMAX;
@@ -108,7 +108,7 @@ static tl_status reduce_grad_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* saved: in: x, y where they are needed   shape[0]: of x   i: as for the kernel */
+/* saved: in: x, y for TL_AMAX   shape[0]: of x   i: as for the kernel */
 static tl_status reduce_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args a = node->saved;
@@ -118,7 +118,7 @@ static tl_status reduce_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return tl_hand_over(ctx, node, st, a.out, 1);
 }
 
-/* The shape after reducing axis; TL_ALL: no axis is left. */
+/* Writes the shape after reducing axis, or all axes, and returns its number of axes. */
 static int reduced(const tl_tensor *x, int axis, int keep, int64_t *dims)
 {
     int ndim = 0;
@@ -144,7 +144,8 @@ tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_te
     tl_args a = {.in = {x}, .i = {kind, axis}};
     int     ndim = reduced(x, axis, keep, dims);
     if (tl_split(x, axis).size == 0 && kind != TL_SUM)
-        return tl_fail(ctx, TL_ESHAPE, "%s: of no elements, x is %s", names[kind], SHAPE(x));
+        return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, the axis has no elements", names[kind],
+                       SHAPE(x));
     st = tl_new(ctx, TL_F32, ndim, dims, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce, &a);
     if (st == TL_OK) {
@@ -170,7 +171,7 @@ static void argmax_body(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* out[0] (int32) = first largest of each row of in[0] */
+/* out[0] (int32) = the position of the first largest element in each row of in[0] */
 static tl_status argmax_kernel(tl_ctx *ctx, const tl_args *a)
 {
     job j = {.size = tl_cols(a->in[0]), .x = F32(a->in[0]), .index = I32(a->out[0])};
@@ -182,8 +183,8 @@ tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index)
 {
     if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "argmax: x is int32");
     if (x->ndim < 1 || tl_cols(x) < 1 || tl_cols(x) > INT32_MAX)
-        return tl_fail(x->ctx, TL_ESHAPE, "argmax: of none or too many elements, x is %s",
-                       SHAPE(x));
+        return tl_fail(x->ctx, TL_ESHAPE, "argmax: x is %s, the last axis has no elements or "
+                       "too many", SHAPE(x));
     tl_args   a = {.in = {x}};
     tl_status st = tl_new(x->ctx, TL_I32, x->ndim - 1, x->dims, &a.out[0]);
     if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_argmax, &a);

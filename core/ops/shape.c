@@ -1,4 +1,4 @@
-/* shape.c - other shapes, orders and parts of the same elements. */
+/* shape.c - reshapes, transposes, slices and concatenates tensors. */
 #include <string.h>
 
 #include "base/threads.h"
@@ -129,7 +129,7 @@ tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y)
 
 /* ---- Slice and concatenate ------------------------------------------------------------------- */
 
-/* Copies between part and the positions of whole from start on along axis. */
+/* Copies between `part` and the positions of `whole` from start on along axis. */
 static void copy_part(tl_tensor *whole, tl_tensor *part, int axis, int64_t start, int to_whole)
 {
     tl_around s = tl_split(whole, axis);
@@ -142,7 +142,7 @@ static void copy_part(tl_tensor *whole, tl_tensor *part, int axis, int64_t start
     }
 }
 
-/* out[0] = as many positions of in[0] as it has, along axis i[0] from i[1] on */
+/* out[0] = the positions of in[0] from i[1] on along axis i[0], as many as out[0] has */
 static tl_status slice_kernel(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
@@ -150,8 +150,8 @@ static tl_status slice_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* as many positions of out[0] as in[0] has, along axis i[0] from i[1] on, = in[0]; the others are
-** set to 0 if i[2] */
+/* Writes in[0] to the positions of out[0] from i[1] on along axis i[0], and 0 to the others if i[2]
+** is set. */
 static tl_status paste_kernel(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
@@ -189,7 +189,8 @@ tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tens
     return tl_finish(st, a.out[0], out_y);
 }
 
-/* Two tensors at a time on the tape (saved.i: axis and the first one's size) keep nodes small. */
+/* A node joins two tensors only, so that nodes have a fixed size. saved: i: axis, size of the
+** first */
 static tl_status concat_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     int        axis = (int)node->saved.i[0];
@@ -224,7 +225,7 @@ static tl_status join(tl_tensor *x, tl_tensor *z, int axis, tl_tensor **out_y)
     return tl_finish(st, a.out[0], out_y);
 }
 
-/* Halves are joined first, so that many tensors are copied log2(count) times, not count times. */
+/* Joins halves first, so that each tensor is copied log2(count) times rather than count times. */
 static tl_status join_all(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y)
 {
     tl_tensor *left = NULL, *right = NULL;

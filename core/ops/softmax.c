@@ -1,4 +1,4 @@
-/* softmax.c - softmax over the last axis, its logarithm, and the cross entropies built on it. */
+/* softmax.c - computes softmax over the last axis, its logarithm, and cross entropy. */
 #include <math.h>
 #include <string.h>
 
@@ -6,11 +6,11 @@
 #include "base/rows.h"
 #include "base/threads.h"
 #include "engine/tape.h"
+#include "ops/arguments.h"
 #include "ops/gemm.h"
-#include "ops/loss.h"
 #include "ops/ops.h"
 
-#define GRAIN 16384 /* elements worth a thread */
+#define GRAIN 16384 /* elements that justify another thread */
 
 typedef struct job {
     const float *x, *dy;
@@ -21,7 +21,7 @@ typedef struct job {
 
 /* ---- Softmax --------------------------------------------------------------------------------- */
 
-/* How many entries of row r have a weight. */
+/* The number of entries of row r that the causal mask leaves. */
 static int64_t width(const job *j, int64_t r) { return j->causal ? r % j->cols + 1 : j->cols; }
 
 static void softmax_rows(void *user, int64_t begin, int64_t end, int thread)
@@ -38,7 +38,7 @@ static void softmax_rows(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* x: the softmax */
+/* Here j->x is the result of the softmax. */
 static void softmax_grad_rows(void *user, int64_t begin, int64_t end, int thread)
 {
     const job *j = user;
@@ -66,7 +66,7 @@ static void log_softmax_rows(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* x: the log softmax */
+/* Here j->x is the result of the log softmax. */
 static void log_softmax_grad_rows(void *user, int64_t begin, int64_t end, int thread)
 {
     const job *j = user;
@@ -79,7 +79,7 @@ static void log_softmax_grad_rows(void *user, int64_t begin, int64_t end, int th
     }
 }
 
-/* softmax, log_softmax: in[0] -> out[0]; their gradients: in: result, dy -> out[0].   i: causal */
+/* softmax, log_softmax: in: x   out: y   i: causal; their gradients: in: y, dy   out: dx */
 static tl_status softmax_run(tl_ctx *ctx, const tl_args *a, tl_body body)
 {
     const tl_tensor *x = a->in[0], *dy = a->in[1];
@@ -108,7 +108,7 @@ static tl_status log_softmax_grad_kernel(tl_ctx *ctx, const tl_args *a)
     return softmax_run(ctx, a, log_softmax_grad_rows);
 }
 
-/* saved: in[0] the result   i: causal, the gradient's operator */
+/* saved: in[0] the result   i: causal, the operator of the gradient */
 static tl_status rows_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = {.in = {node->saved.in[0], dy}, .i = {node->saved.i[0]}};
@@ -144,25 +144,26 @@ tl_status tl_log_softmax(tl_tensor *x, tl_tensor **out_y)
 
 /* ---- Cross entropy --------------------------------------------------------------------------- */
 
-#define BLOCK_ELEMENTS (16 << 20) /* logits made at a time by the linear form */
+#define BLOCK_ELEMENTS (16 << 20) /* logits in memory at a time in the linear form */
 #define BLOCK_ROWS     1024
 #define STRIP          64
 
 typedef struct loss_job {
-    const float   *x, *w, *bias;     /* w NULL: x holds the logits */
-    float         *dx, *dw, *dbias;  /* NULL: not wanted */
+    const float   *x, *w, *bias;     /* without w, x holds the logits */
+    float         *dx, *dw, *dbias;  /* a NULL gradient is not computed */
     const int32_t *targets;
     int64_t        d, v;             /* columns of x, and of the logits */
-    const int64_t *kept;             /* the rows that count, */
-    int64_t        count;            /* and how many */
-    float         *logits, *xs, *dxs; /* scratch of the linear form: one block of rows */
-    double        *losses;           /* one per kept row */
+    const int64_t *counted;          /* the rows whose target is not ignored */
+    int64_t        count;
+    float         *logits, *xs, *dxs; /* scratch of the linear form for a block of rows */
+    double        *losses;           /* one for each counted row */
     float          scale;            /* 1/count */
     int            wants_grad;
-    int64_t        first, rows;      /* the block under way, in kept */
+    int64_t        first, rows;      /* the current block of `counted` */
 } loss_job;
 
-/* -log softmax(x)[t]; g, unless NULL, gets scale times its gradient and may be x. */
+/* Returns -log softmax(x)[t]. Unless g is NULL, it receives scale times the gradient; g may be
+** x. */
 static double loss_row(const float *x, float *g, int64_t v, int32_t t, float scale)
 {
     float  top = row_max(x, v);
@@ -180,7 +181,7 @@ static void plain_rows(void *user, int64_t begin, int64_t end, int thread)
     const loss_job *j = user;
     (void)thread;
     for (int64_t k = begin; k < end; k++) {
-        int64_t r = j->kept[k];
+        int64_t r = j->counted[k];
         j->losses[k] = loss_row(j->x + r * j->v, j->dx ? j->dx + r * j->v : NULL, j->v,
                                 j->targets[r], j->scale);
     }
@@ -193,11 +194,11 @@ static void block_rows(void *user, int64_t begin, int64_t end, int thread)
     for (int64_t k = begin; k < end; k++) {
         float *x = j->logits + k * j->v;
         j->losses[j->first + k] = loss_row(x, j->wants_grad ? x : NULL, j->v,
-                                           j->targets[j->kept[j->first + k]], j->scale);
+                                           j->targets[j->counted[j->first + k]], j->scale);
     }
 }
 
-/* dbias += column sums of the block. */
+/* dbias += the column sums of the block. */
 static void block_columns(void *user, int64_t begin, int64_t end, int thread)
 {
     const loss_job *j = user;
@@ -213,13 +214,14 @@ static void block_columns(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* One block: gathers its rows of x, makes their logits, turns these into gradients, uses them. */
+/* Gathers the rows of one block, computes their logits, turns these into gradients in place, and
+** multiplies them on. */
 static tl_status block(tl_ctx *ctx, loss_job *j)
 {
     size_t  row = (size_t)j->d * sizeof(float);
     int64_t n = j->rows, d = j->d, v = j->v;
     for (int64_t k = 0; k < n; k++) {
-        memcpy(j->xs + k * d, j->x + j->kept[j->first + k] * d, row);
+        memcpy(j->xs + k * d, j->x + j->counted[j->first + k] * d, row);
         if (j->bias) memcpy(j->logits + k * v, j->bias, (size_t)v * sizeof(float));
     }
     tl_status st =
@@ -231,7 +233,7 @@ static tl_status block(tl_ctx *ctx, loss_job *j)
     if (!j->dx || st != TL_OK) return st;
     st = tl_gemm(ctx, 0, 0, n, d, v, 1, j->logits, v, j->w, d, 0, j->dxs, d);
     for (int64_t k = 0; k < n; k++)
-        memcpy(j->dx + j->kept[j->first + k] * d, j->dxs + k * d, row);
+        memcpy(j->dx + j->counted[j->first + k] * d, j->dxs + k * d, row);
     return st;
 }
 
@@ -255,9 +257,9 @@ static tl_status linear_loss(tl_ctx *ctx, loss_job *j)
     return st;
 }
 
-/* The rows of targets that are not ignore. */
-static tl_status keep(tl_ctx *ctx, const tl_tensor *targets, int32_t ignore, int64_t v,
-                      int64_t *kept, int64_t *out_count)
+/* Lists the rows whose target is not ignored. */
+static tl_status count_rows(tl_ctx *ctx, const tl_tensor *targets, int32_t ignore, int64_t v,
+                            int64_t *counted, int64_t *out_count)
 {
     int64_t count = 0;
     for (int64_t r = 0; r < targets->len; r++) {
@@ -266,7 +268,7 @@ static tl_status keep(tl_ctx *ctx, const tl_tensor *targets, int32_t ignore, int
         if (t < 0 || t >= v)
             return tl_fail(ctx, TL_EINVAL, "cross_entropy: target %d in row %lld is not in 0..%lld",
                            (int)t, (long long)r, (long long)v - 1);
-        kept[count++] = r;
+        counted[count++] = r;
     }
     *out_count = count;
     return TL_OK;
@@ -274,25 +276,24 @@ static tl_status keep(tl_ctx *ctx, const tl_tensor *targets, int32_t ignore, int
 
 static tl_status clear(tl_tensor *t) { return t ? tl_tensor_fill(t, 0) : TL_OK; }
 
-static float *loss_maybe(const tl_tensor *t) { return t ? F32(t) : NULL; }
-
-/* in, out: as loss.h says   i: ignore */
+/* in, out: the places of arguments.h   i: ignore */
 static tl_status cross_entropy_kernel(tl_ctx *ctx, const tl_args *a)
 {
     tl_tensor *const *in = a->in, *const *out = a->out;
     int64_t  rows = in[LOSS_TARGETS]->len;
     loss_job j = {.x = F32(in[LOSS_X]), .targets = I32(in[LOSS_TARGETS]),
-                  .d = tl_cols(in[LOSS_X]), .w = loss_maybe(in[LOSS_W]),
-                  .bias = loss_maybe(in[LOSS_BIAS]), .dx = loss_maybe(out[LOSS_DX]),
-                  .dw = loss_maybe(out[LOSS_DW]), .dbias = loss_maybe(out[LOSS_DBIAS])};
+                  .d = tl_cols(in[LOSS_X]), .w = tl_f32_or_null(in[LOSS_W]),
+                  .bias = tl_f32_or_null(in[LOSS_BIAS]), .dx = tl_f32_or_null(out[LOSS_DX]),
+                  .dw = tl_f32_or_null(out[LOSS_DW]), .dbias = tl_f32_or_null(out[LOSS_DBIAS])};
     j.wants_grad = j.dx || j.dw || j.dbias;
     j.v = j.w ? in[LOSS_W]->dims[0] : j.d;
     double    total = 0;
-    int64_t  *kept = tl_alloc(ctx, (size_t)rows * sizeof *kept);
+    int64_t  *counted = tl_alloc(ctx, (size_t)rows * sizeof *counted);
     j.losses = tl_alloc(ctx, (size_t)rows * sizeof *j.losses);
-    j.kept = kept;
-    tl_status st = kept && j.losses ? TL_OK : TL_ENOMEM;
-    if (st == TL_OK) st = keep(ctx, in[LOSS_TARGETS], (int32_t)a->i[0], j.v, kept, &j.count);
+    j.counted = counted;
+    tl_status st = counted && j.losses ? TL_OK : TL_ENOMEM;
+    if (st == TL_OK)
+        st = count_rows(ctx, in[LOSS_TARGETS], (int32_t)a->i[0], j.v, counted, &j.count);
     if (st == TL_OK && j.count < rows) st = clear(out[LOSS_DX]);
     if (st == TL_OK && j.count == 0) st = clear(out[LOSS_DW]);
     if (st == TL_OK) st = clear(out[LOSS_DBIAS]);
@@ -308,20 +309,20 @@ static tl_status cross_entropy_kernel(tl_ctx *ctx, const tl_args *a)
     }
     F32(out[LOSS])[0] = (float)total;
 fail:
-    tl_release(ctx, kept);
+    tl_release(ctx, counted);
     tl_release(ctx, j.losses);
     return st;
 }
 
-/* saved: in: the gradients for dy = 1 of the inputs that want one */
+/* saved: in: the gradients, for dy = 1, of the inputs that want one */
 static tl_status cross_entropy_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_status st = TL_OK;
     for (int i = 0; i < 3 && st == TL_OK; i++) {
         tl_tensor *unit = node->saved.in[i], *g;
         if (!unit) continue;
-        if (dy == ctx->one) { /* it is 1 */
-            g = tl_take_saved(node, i); /* handed on, so that a leaf need not copy it */
+        if (dy == ctx->one) { /* dy is 1, and handing the gradient on saves a copy */
+            g = tl_take_saved(node, i);
         } else {
             st = tl_binary(TL_MUL, unit, dy, &g);
         }
@@ -330,7 +331,7 @@ static tl_status cross_entropy_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return st;
 }
 
-/* x [..,d] with w, or logits x [..,v] without */
+/* x is [..,d] with w, or the logits [..,v] without. */
 static tl_status cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor *targets,
                                int32_t ignore, tl_tensor **out_loss)
 {
@@ -350,7 +351,7 @@ static tl_status cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_t
     return tl_finish(st, loss, out_loss);
 }
 
-/* targets are int32 of x's leading dimensions. */
+/* Targets must be int32 and have x's leading dimensions. */
 static tl_status check_targets(const char *op, const tl_tensor *x, const tl_tensor *targets)
 {
     int same = x->ndim >= 1 && targets->ndim == x->ndim - 1;
@@ -376,7 +377,7 @@ tl_status tl_linear_cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, t
     tl_status st = check_targets("linear_cross_entropy", x, targets);
     if (st != TL_OK) return st;
     if (w->type != TL_F32 || (bias && bias->type != TL_F32))
-        return tl_fail(x->ctx, TL_ETYPE, "linear_cross_entropy: int32 weights");
+        return tl_fail(x->ctx, TL_ETYPE, "linear_cross_entropy: w or bias is int32");
     if (w->ndim != 2 || w->dims[0] < 1 || w->dims[1] != tl_cols(x))
         return tl_fail(x->ctx, TL_ESHAPE, "linear_cross_entropy: x is %s, w is %s", SHAPE(x),
                        SHAPE(w));

@@ -1,5 +1,5 @@
-/* svd.c - singular values and linear systems in float64, by the LAPACK that OpenBLAS brings. LAPACK
-** counts columns first, so it is given the transposes of row-major matrices. */
+/* svd.c - computes singular values and solves linear systems in float64, by the LAPACK of OpenBLAS.
+** LAPACK is column-major, so that it sees the transposes of our row-major matrices. */
 #include <limits.h>
 #include <math.h>
 
@@ -7,14 +7,14 @@
 #include "engine/tensor.h"
 #include "ops/gemm.h"
 
-/* LAPACK's own names; OpenBLAS has no header for them. */
+/* OpenBLAS has no header that declares these functions of LAPACK. */
 void dgesdd_(const char *job, const int *m, const int *n, double *a, const int *lda, double *s,
              double *u, const int *ldu, double *vt, const int *ldvt, double *work,
              const int *lwork, int *iwork, int *info);
 void dgesv_(const int *n, const int *nrhs, double *a, const int *lda, int *pivot, double *b,
             const int *ldb, int *info);
 
-/* A matrix of finite float32, brought to the CPU. */
+/* Moves a to the CPU and checks that it is a matrix of finite float32. */
 static tl_status svd_check(const char *op, const char *name, const tl_tensor *a)
 {
     if (a->type != TL_F32) return tl_fail(a->ctx, TL_ETYPE, "%s: %s is int32", op, name);
@@ -41,18 +41,18 @@ static void narrow(float *to, const double *from, int64_t count)
 
 /* ---- Singular values ------------------------------------------------------------------------- */
 
-typedef struct svd { /* of a transposed: rows and columns are LAPACK's */
-    int     rows, cols, least, room;
+typedef struct svd { /* of the transpose of a: rows and cols are LAPACK's */
+    int     rows, cols, least, capacity; /* capacity: doubles of work */
     char    job;
     double *a, *s, *left, *right, *work;
     int    *iwork;
 } svd;
 
-static int decompose(const svd *d, double *work, int room)
+static int decompose(const svd *d, double *work, int capacity)
 {
     int info = 0;
     dgesdd_(&d->job, &d->rows, &d->cols, d->a, &d->rows, d->s, d->left, &d->rows, d->right,
-            &d->least, work, &room, d->iwork, &info);
+            &d->least, work, &capacity, d->iwork, &info);
     return info;
 }
 
@@ -66,7 +66,7 @@ static void svd_release(tl_ctx *ctx, const svd *d)
     tl_release(ctx, d->iwork);
 }
 
-/* LAPACK takes no NULL; where it wants nothing the arrays have one element. */
+/* LAPACK takes no NULL, so that arrays that it does not use have one element. */
 static tl_status reserve(tl_ctx *ctx, svd *d, const tl_tensor *a, int vectors)
 {
     size_t rows = (size_t)d->rows, cols = (size_t)d->cols, least = (size_t)d->least;
@@ -80,8 +80,8 @@ static tl_status reserve(tl_ctx *ctx, svd *d, const tl_tensor *a, int vectors)
     widen(d->a, F32(a), a->len);
     if (decompose(d, &wanted, -1) || !(wanted >= 1 && wanted < INT_MAX))
         return tl_fail(ctx, TL_ESHAPE, "svd: a is %s, too large for LAPACK", SHAPE(a));
-    d->room = (int)wanted;
-    d->work = tl_alloc(ctx, (size_t)d->room * sizeof(double));
+    d->capacity = (int)wanted;
+    d->work = tl_alloc(ctx, (size_t)d->capacity * sizeof(double));
     return d->work ? TL_OK : TL_ENOMEM;
 }
 
@@ -91,8 +91,8 @@ static tl_status svd_run(const tl_tensor *a, tl_tensor *u, tl_tensor *s, tl_tens
     int       m = (int)a->dims[0], n = (int)a->dims[1];
     svd       d = {.rows = n, .cols = m, .least = m < n ? m : n, .job = u ? 'S' : 'N'};
     tl_status st = reserve(ctx, &d, a, u != NULL);
-    if (st == TL_OK && decompose(&d, d.work, d.room))
-        st = tl_fail(ctx, TL_EINVAL, "svd: a is %s and LAPACK finds no end", SHAPE(a));
+    if (st == TL_OK && decompose(&d, d.work, d.capacity))
+        st = tl_fail(ctx, TL_EINVAL, "svd: a is %s, LAPACK does not converge", SHAPE(a));
     if (st == TL_OK) {
         narrow(F32(s), d.s, s->len);
         if (u) narrow(F32(u), d.right, u->len);
@@ -130,7 +130,8 @@ fail:
 
 /* ---- Linear systems -------------------------------------------------------------------------- */
 
-/* to [cols,rows] = from [rows,cols] transposed; both ways, for LAPACK's columns are our rows. */
+/* flip_in and flip_out convert between a row-major float32 matrix [rows,cols] and the column-major
+** float64 one of LAPACK. */
 static void flip_in(double *to, const float *from, int64_t rows, int64_t cols)
 {
     for (int64_t i = 0; i < rows; i++)

@@ -1,4 +1,4 @@
-/* transform.c - Fourier transforms along one axis, by those that a loaded backend provides. */
+/* transform.c - computes Fourier transforms along one axis by the library of a loaded backend. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,11 +7,11 @@
 #include "engine/plugin.h"
 #include "engine/tape.h"
 #include "ops/ops.h"
-#include "ops/transform.h"
+#include "ops/arguments.h"
 
-#define GROUP 8 /* neighbouring vectors moved together: 8 complex numbers are one cache line */
+#define GROUP 8 /* neighbouring vectors copied together: 8 complex numbers are one cache line */
 
-typedef struct entry { /* a plan that is kept until the context ends */
+typedef struct entry { /* a cached plan; it lives as long as the context */
     tl_transform_kind    kind;
     int64_t              n;
     const tl_transforms *provider;
@@ -59,11 +59,11 @@ typedef struct job {
     const entry *e;
     const float *x;
     float       *y, *scratch;
-    int64_t      groups;          /* of neighbours in the inner axis */
-    int64_t      from_line, line; /* floats of scratch for one vector before, and for both */
+    int64_t      groups;          /* of GROUP neighbours along the inner axis */
+    int64_t      from_line, line; /* scratch floats of a vector before its transform, and in all */
 } job;
 
-/* Multiplies the bins that stand for two of a whole spectrum: 0 < 2k < n. */
+/* Multiplies the bins that stand for a conjugate pair: those with 0 < 2k < n. */
 static void scale_middle(const job *j, float *spectrum)
 {
     for (int64_t k = 1; 2 * k < j->e->n; k++) {
@@ -82,7 +82,7 @@ static void transform(const job *j, float *from, float *to)
         for (int64_t k = 0; k < a->to * a->to_width; k++) to[k] *= a->scale;
 }
 
-/* Groups begin..end-1: gathered into contiguous vectors, transformed, scattered. */
+/* Gathers each group into contiguous vectors, transforms them, and scatters the results. */
 static void run_groups(void *user, int64_t begin, int64_t end, int thread)
 {
     const job *j = user;
@@ -140,13 +140,13 @@ static tl_status launch(tl_ctx *ctx, tl_tensor *x, tl_tensor *y, tl_transform_ki
                            .from = kind == TL_C2R ? bins : n, .to = kind == TL_R2C ? bins : n,
                            .from_width = kind == TL_R2C ? 1 : 2, .to_width = kind == TL_C2R ? 1 : 2,
                            .scale = (float)scale, .middle = (float)middle};
-    t.inner = s.inner / t.from_width; /* the last axis of a complex tensor is the width */
+    t.inner = s.inner / t.from_width; /* the last axis of a complex tensor holds re and im */
     return tl_launch(ctx, TL_OP_transform, &(tl_args){.in = {x}, .out = {y}, .p = &t});
 }
 
-/* The adjoint of scale times a transform. The half spectrum of a real vector stands for a whole
-** one, so TL_C2R counts the middle bins twice where the adjoint of TL_R2C counts them once, and the
-** reverse. */
+/* The gradient is the adjoint of scale times a transform. A bin of a half spectrum stands for a
+** conjugate pair: TL_C2R counts it twice where the adjoint of TL_R2C counts it once, so `middle`
+** halves it, and doubles it in the other direction. */
 static tl_status transform_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     static const tl_transform_kind adjoint[] = {TL_C2C_BACKWARD, TL_C2C_FORWARD, TL_C2R, TL_R2C};
@@ -161,7 +161,8 @@ static tl_status transform_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return tl_hand_over(ctx, node, st, &dx, 1);
 }
 
-/* Checks x and makes axis non-negative; the last axis of a complex tensor is not counted. */
+/* Checks x and makes axis non-negative. The last axis of a complex tensor, re and im, is not one of
+** its axes. */
 static tl_status transform_check(tl_tensor *x, const char *op, int complex, int *axis)
 {
     if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "%s: x is not float32", op);
@@ -177,10 +178,8 @@ static tl_status transform_check(tl_tensor *x, const char *op, int complex, int 
     return TL_OK;
 }
 
-/* Makes the output, runs and records. */
 static tl_status transform_apply(tl_tensor *x, tl_transform_kind kind, int64_t n, int axis,
-                                 double scale,
-                                 int ndim, const int64_t *dims, tl_tensor **out_y)
+                                 double scale, int ndim, const int64_t *dims, tl_tensor **out_y)
 {
     tl_ctx    *ctx = x->ctx;
     tl_tensor *y;

@@ -1,7 +1,7 @@
-/* unary.h - the functions of TL_UNARY_MAP and their derivatives, for loops over elements.
+/* unary.h - defines the functions of TL_UNARY_MAP and their derivatives for one element.
 **
-** kind is a constant wherever these are used, so that each loop is compiled for its own formula:
-** TL_EVERY_KIND calls one loop per kind. */
+** CPU loops pass kind as a constant, so that the compiler makes a loop for each formula;
+** TL_EVERY_KIND expands to a switch over these loops. */
 #ifndef TL_UNARY_H
 #define TL_UNARY_H
 
@@ -9,7 +9,7 @@
 
 #include "toeplab.h"
 
-#ifndef INLINE /* core/cuda/unary.cuh has its own, and functions in place of vecmath.h's */
+#ifndef INLINE /* core/cuda/unary.cuh defines its own, and CUDA's functions for vecmath.h's */
 #include "base/vecmath.h"
 #define INLINE static inline __attribute__((always_inline))
 #endif
@@ -45,7 +45,6 @@ INLINE float unary_value(tl_unary_kind kind, float x)
     return x;
 }
 
-/* Derivatives that several kinds share or that need more than an expression. */
 INLINE float silu_slope(float x)
 {
     float s = tl_sigmoidf(x);
@@ -90,7 +89,7 @@ INLINE float unary_slope(tl_unary_kind kind, float x)
     return 1.0f;
 }
 
-/* One case per kind: loop is a macro of (name, text), as TL_UNARY_MAP wants it. */
+/* A switch with one case per kind; loop is a macro of (name, text), as in TL_UNARY_MAP. */
 #define TL_EVERY_KIND(kind, loop)                                                                  \
     switch (kind) {                                                                                \
         TL_UNARY_MAP(loop)                                                                         \

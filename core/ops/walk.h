@@ -1,4 +1,4 @@
-/* walk.h - two operands of one shape, either of them stretched, walked together. */
+/* walk.h - iterates over two tensors of one shape, of which either may be broadcast. */
 #ifndef TL_WALK_H
 #define TL_WALK_H
 
@@ -10,14 +10,15 @@
 #define HERE
 #endif
 
-/* Two operands walked together over a common shape; a stretched dimension has stride 0. Adjacent
-** dimensions that both operands walk evenly are merged, so most shapes become one or two loops. */
+/* The loops over a common shape, with the strides of both operands; a broadcast dimension has
+** stride 0. Adjacent dimensions are merged where both operands have them contiguous, so that most
+** shapes become one or two loops. */
 typedef struct walk {
     int     ndim; /* at least 1; the last is the inner loop */
     int64_t dims[TL_MAXDIMS], a[TL_MAXDIMS], b[TL_MAXDIMS]; /* sizes and strides in elements */
 } walk;
 
-/* Strides of t stretched to dims. */
+/* The strides of t broadcast to dims. */
 static inline void strides(const tl_tensor *t, int ndim, const int64_t *dims, int64_t *out)
 {
     int64_t step = 1;
@@ -57,7 +58,7 @@ static inline walk plan(const tl_tensor *a, const tl_tensor *b, int ndim, const 
     return w;
 }
 
-/* Offsets into a and b of outer iteration row (all dimensions but the last). */
+/* The offsets into a and b at iteration `row` of the outer loops: all dimensions but the last. */
 static inline HERE void offsets(const walk *w, int64_t row, int64_t *a, int64_t *b)
 {
     *a = *b = 0;

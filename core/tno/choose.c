@@ -1,6 +1,6 @@
-/* choose.c - the backend "auto": of the backends that mean the same, the one that is quickest at
-** a problem, by measurement. What was chosen is remembered, by the context and in the folder of
-** tuning results, in lines of the form
+/* choose.c - implements the backend "auto": measures the backends that compute the same operator
+** and takes the fastest for a problem. The context and a file in the cache folder store each
+** choice, in lines of the form
 **     VERSION HOST THREADS N D CAUSAL BACKEND
 ** so that a program that is run again computes the same bits. */
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 #include "engine/plugin.h"
 #include "tno/tno.h"
 
-#define RUNS     3   /* each; the shortest counts */
-#define CHANNELS 64  /* per thread, at most: more take longer and tell the same */
+#define RUNS     3   /* timed runs of each backend; the shortest counts */
+#define CHANNELS 64  /* at most, per thread: more would take longer and not change the choice */
 
 static int candidate(const tl_tno_backend *b, int64_t n) { return n <= b->auto_length; }
 
@@ -31,7 +31,7 @@ static double clock_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The shortest of some runs of forward and backward on a sequence. */
+/* The shortest of RUNS forward and backward passes over one sequence, after one to warm up. */
 static tl_status time_plan(const tl_tno_backend *b, void *plan, const tl_tno_args *a,
                            double *out_seconds)
 {
@@ -75,7 +75,7 @@ static tl_status time_backend(tl_ctx *ctx, const tl_tno_backend *b, tl_tno_probl
     return st;
 }
 
-static tl_status measure(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
+static tl_status choice_measure(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
 {
     tl_tno_problem small = *p;
     double         best = 0, seconds = 0;
@@ -85,21 +85,20 @@ static tl_status measure(tl_ctx *ctx, const tl_tno_problem *p, const char **out_
         const tl_tno_backend *b = plugin->entry;
         if (!candidate(b, p->n)) continue;
         tl_status st = time_backend(ctx, b, small, &seconds);
-        if (st == TL_EBACKEND || (st != TL_OK && *out_name)) continue; /* or no room for it */
+        if (st == TL_EBACKEND || (st != TL_OK && *out_name)) continue; /* e.g. TL_ENOMEM */
         if (st != TL_OK) return st;
         if (*out_name && seconds >= best) continue;
         *out_name = b->name;
         best = seconds;
     }
     if (*out_name) return TL_OK;
-    return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no backend that it may choose is loaded and "
-                                     "takes the problem");
+    return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no loaded candidate accepts the problem");
 }
 
-/* ---- Memory ---------------------------------------------------------------------------------- */
+/* ---- Cache ----------------------------------------------------------------------------------- */
 
-/* The loaded candidate that the line of text beginning with key names, or NULL. */
-static const char *recall(const tl_ctx *ctx, const char *text, const char *key, int64_t n)
+/* The loaded candidate named by the line of text that begins with key, or NULL. */
+static const char *choice_find(const tl_ctx *ctx, const char *text, const char *key, int64_t n)
 {
     size_t len = strlen(key);
     for (const char *line = text; line && *line; line = strchr(line, '\n')) {
@@ -115,7 +114,7 @@ static const char *recall(const tl_ctx *ctx, const char *text, const char *key, 
     return NULL;
 }
 
-static tl_status remember(tl_ctx *ctx, const char *line)
+static tl_status choice_remember(tl_ctx *ctx, const char *line)
 {
     size_t had = ctx->choices ? strlen(ctx->choices) : 0;
     char  *all = realloc(ctx->choices, had + strlen(line) + 1);
@@ -125,9 +124,9 @@ static tl_status remember(tl_ctx *ctx, const char *line)
     return TL_OK;
 }
 
-/* Lines of several processes do not mix: each is appended by one write. A file that cannot be
-** written is no failure: the choice is then made again. */
-static void save(const char *path, const char *line)
+/* Appends the line by a single write, so that lines of several processes do not mix. An error is
+** ignored, since the next run can measure again. */
+static void choice_save(const char *path, const char *line)
 {
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return;
@@ -136,7 +135,7 @@ static void save(const char *path, const char *line)
     (void)close(fd);
 }
 
-/* The candidates that a device has are one computation there, so the first of them will do. */
+/* On a device all candidates are the same computation, so the first one serves. */
 static tl_status first_on_device(tl_ctx *ctx, int64_t n, const char **out_name)
 {
     for (const tl_plugin *p = ctx->plugins; p; p = p->next) {
@@ -144,8 +143,8 @@ static tl_status first_on_device(tl_ctx *ctx, int64_t n, const char **out_name)
         if (candidate(p->entry, n) && ctx->engine->form && ctx->engine->form(ctx, *out_name))
             return TL_OK;
     }
-    return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no backend that it may choose has a form for "
-                                     "%s", tl_device_name(ctx));
+    return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no loaded candidate has a form for %s",
+                   tl_device_name(ctx));
 }
 
 tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
@@ -156,18 +155,18 @@ tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
     (void)gethostname(host, sizeof host - 1);
     (void)snprintf(key, sizeof key, "%s %s %d %lld %lld %d ", TL_VERSION, host, ctx->host.threads,
                    (long long)p->n, (long long)p->d, p->causal);
-    *out_name = recall(ctx, ctx->choices, key, p->n);
+    *out_name = choice_find(ctx, ctx->choices, key, p->n);
     if (*out_name) return TL_OK;
     if (ctx->host.cache_dir)
         (void)snprintf(path, sizeof path, "%s/backends.chosen", ctx->host.cache_dir);
     if (path[0] && access(path, R_OK) == 0 && tl_file_read(ctx, path, &text, &bytes) == TL_OK)
-        *out_name = recall(ctx, text, key, p->n);
+        *out_name = choice_find(ctx, text, key, p->n);
     tl_release(ctx, text);
-    ctx->message[0] = 0; /* a file that cannot be read is as good as none */
+    ctx->message[0] = 0; /* a file that cannot be read counts as missing */
     int       known = *out_name != NULL;
-    tl_status st = known ? TL_OK : measure(ctx, p, out_name);
+    tl_status st = known ? TL_OK : choice_measure(ctx, p, out_name);
     if (st != TL_OK) return st;
     (void)snprintf(line, sizeof line, "%s%s\n", key, *out_name);
-    if (path[0] && !known) save(path, line);
-    return remember(ctx, line);
+    if (path[0] && !known) choice_save(path, line);
+    return choice_remember(ctx, line);
 }

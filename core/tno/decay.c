@@ -1,4 +1,5 @@
-/* decay.c - coef_k gamma^|k|, with gradients to coef and gamma. */
+/* decay.c - multiplies coefficients by the exponential decay, coef_k gamma^|k| (TNN, Eq. 8), with
+** gradients to coef and gamma. */
 #include <math.h>
 #include <string.h>
 
@@ -8,11 +9,11 @@
 #include "engine/tape.h"
 #include "tno/tno.h"
 
-#define GRAIN 4096 /* elements that are worth a thread */
+#define GRAIN 4096 /* elements that justify another thread */
 
-/* 2^e to about 2 units in the last place for e <= 0: the exponent is split in float64, because a
-** float32 product of lag and log gamma would be off by 1e-6 of the result at gamma^k = e^-20. Below
-** 2^-126 it is 0; a NaN stays one. */
+/* 2^e for e <= 0, accurate to about 2 units in the last place. The exponent is split in float64,
+** because a float32 product of lag and log gamma would have a relative error of 1e-6 at
+** gamma^k = e^-20. The result is 0 below 2^-126, and NaN for a NaN. */
 static inline float power(double e)
 {
     const double shift = 6755399441055744.0; /* 1.5 2^52: adding it rounds to an integer */
@@ -34,7 +35,7 @@ typedef struct job {
 } job;
 
 /* Rows begin..end-1 of out = coef gamma^|lag|. */
-static void rows(void *user, int64_t begin, int64_t end, int thread)
+static void decay_rows(void *user, int64_t begin, int64_t end, int thread)
 {
     const job *j = user;
     (void)thread;
@@ -47,8 +48,8 @@ static void rows(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* sums[c] = sum over k of dy coef |lag| gamma^|lag| for the channels begin..end-1. */
-static void channels(void *user, int64_t begin, int64_t end, int thread)
+/* sums[c] = the sum over k of dy coef |lag| gamma^|lag|, for channels begin..end-1. */
+static void decay_channels(void *user, int64_t begin, int64_t end, int thread)
 {
     const job *j = user;
     (void)thread;
@@ -64,14 +65,14 @@ static void channels(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* log2 of gamma for every channel; gamma is [d] or one number. */
+/* Writes log2 of gamma for each channel; gamma is [d] or one number. */
 static void logarithms(const tl_tensor *gamma, int64_t d, double *out)
 {
     for (int64_t c = 0; c < d; c++)
         out[c] = c == 0 || gamma->len > 1 ? log2((double)F32(gamma)[c]) : out[0];
 }
 
-/* A NaN passes: a run that has diverged is found out by its loss, not here. */
+/* A NaN passes, because it is the loss that reports a diverged run. */
 static tl_status check_range(const tl_tensor *gamma)
 {
     for (int64_t c = 0; c < gamma->len; c++)
@@ -91,7 +92,7 @@ tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a)
     logarithms(a->in[2], d, log2_gamma);
     job j = {.coef = F32(a->in[0]), .lags = F32(a->in[1]), .log2_gamma = log2_gamma,
              .out = F32(a->out[0]), .points = points, .d = d};
-    tl_parallel(ctx, points, GRAIN / (d + 1) + 1, rows, &j);
+    tl_parallel(ctx, points, GRAIN / (d + 1) + 1, decay_rows, &j);
     tl_release(ctx, log2_gamma);
     return TL_OK;
 }
@@ -108,7 +109,7 @@ tl_status tl_decay_grad_kernel(tl_ctx *ctx, const tl_args *a)
     logarithms(a->in[3], d, scratch);
     job j = {.dy = F32(a->in[0]), .coef = F32(a->in[1]), .lags = F32(a->in[2]),
              .log2_gamma = scratch, .sums = scratch + d, .points = points, .d = d};
-    tl_parallel(ctx, d, GRAIN / (points + 1) + 16, channels, &j);
+    tl_parallel(ctx, d, GRAIN / (points + 1) + 16, decay_channels, &j);
     for (int64_t c = 0; c < d; c++) {
         sum += j.sums[c];
         if (a->out[0]->len == d && d > 1) dgamma[c] = (float)(j.sums[c] / gamma[c]);
@@ -118,7 +119,7 @@ tl_status tl_decay_grad_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+static tl_status decay_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_tensor *const *in = node->saved.in; /* coef, lags, gamma */
     tl_tensor        *g[3] = {NULL, NULL, NULL};
@@ -160,7 +161,7 @@ tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor
     tl_args    a = {.in = {coef, lags, gamma}, .out = {y}};
     st = tl_launch(coef->ctx, TL_OP_decay, &a);
     a.out[0] = NULL;
-    if (!tl_wants(coef->ctx, gamma)) a.in[0] = NULL; /* coef is for gamma's gradient */
-    if (st == TL_OK) st = tl_record(coef->ctx, y, grad, inputs, 3, &a, NULL);
+    if (!tl_wants(coef->ctx, gamma)) a.in[0] = NULL; /* only gamma's gradient needs coef */
+    if (st == TL_OK) st = tl_record(coef->ctx, y, decay_grad, inputs, 3, &a, NULL);
     return tl_finish(st, y, out_coef);
 }

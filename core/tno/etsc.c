@@ -1,31 +1,32 @@
-/* etsc.c - from the kernel of a causal Toeplitz operator to a recurrence: modes (ETSC, of
-** "Accelerating Toeplitz Neural Network", EMNLP 2023), or the ring of inputs itself.
+/* etsc.c - turns the kernel of a causal Toeplitz operator into a recurrence: a sum of modes (ETSC,
+** of "Accelerating Toeplitz Neural Network", EMNLP 2023), or a ring buffer of inputs.
 **
 ** The kernel is g^k t_k for the lags k < n, g the decay. With t_k = 0 up to a length m >= n, and
 **   b_j = 1/m sum over k of t_k e^(2 pi i j k / m),   lambda_j = g e^(-2 pi i j / m),
-** the modes u_j <- lambda_j u_j + b_j x_i answer an impulse with
+** the impulse response of the modes u_j <- lambda_j u_j + b_j x_i is
 **   sum over j of b_j lambda_j^k = g^k t_(k mod m),
-** which is the kernel for k < n. Then it comes again, a factor g^m smaller each time, for ever.
-** t is real, so mode m - j is the conjugate of mode j and half of them are enough: y is the sum of
-** the real parts, those of 0 < j < m/2 counted twice. That 2 is in what is kept of b here.
+** which is the kernel for k < n and then repeats for ever, smaller by a factor g^m each time. t is
+** real, so mode m - j is the conjugate of mode j and half of the modes suffice: y is the sum of the
+** real parts, where those of 0 < j < m/2 count twice. The stored b contains that factor 2.
 **
 ** Published form: m = n + 1 and t_n = -(t_0 + ... + t_(n-1)), which makes b_0 zero, so that mode 0
-** is left out. At lag n it answers -g^n sum t, where the kernel is 0.
+** is left out. At lag n the response is -g^n sum t, where the kernel is 0.
 **
-** Exact form: lambda_j^m = g^m for all j, so what is wrong from lag m on is the answer to the same
-** impulse m steps later, times g^m. Fed with x_i - g^m x_(i-m) the modes answer with the kernel and
-** nothing after it. That takes the last m inputs, except where g^m is below what float32 shows.
-** - m >= n is all that is asked of m: the least one that is even, for one more real mode, and has
-**   no prime factor above 7, for the transform.
-** - Rounding: with g = 1 no error would ever fade, nor would what a rounded lambda_j leaves of the
-**   difference of x_i and x_(i-m). Since t_k g^k = (t_k (g/r)^k) r^k, the same kernel has modes of
-**   any other decay r: r = min(g, 2^(-1/m)) at most doubles the coefficients and halves old errors
-**   every m steps. Measured with g = 1, m = 512 and positive t and x: after 512 m steps the error
-**   is 2.5e-5 of the largest y with r = 1 and growing, and with this r 2e-6 at any time.
-** - e^(-2 pi i j / m) is kept as a float32 and what that leaves: with the first alone the phase
-**   would be off by k 2^-25 at lag k, which was ten times all other errors together.
+** Exact form: lambda_j^m = g^m for all j, so the error from lag m on is the response to the same
+** impulse m steps later, times g^m. For the input x_i - g^m x_(i-m) the response is the kernel and
+** nothing after it. This needs the last m inputs, unless g^m is negligible in float32.
+** - Any m >= n serves. The code takes the least that is even, for one more real mode, and has no
+**   prime factor above 7, for the transform.
+** - Rounding: with g = 1 no rounding error would ever decay, nor would the part of x_i that a
+**   rounded lambda_j fails to cancel by x_(i-m). Since t_k g^k = (t_k (g/r)^k) r^k, the same kernel
+**   has modes of any other decay r: r = min(g, 2^(-1/m)) at most doubles the coefficients and
+**   halves old errors every m steps. Measured with g = 1, m = 512 and positive t and x: after
+**   512 m steps the error is 2.5e-5 of the largest y with r = 1, and growing, and with this r 2e-6
+**   at any time.
+** - e^(-2 pi i j / m) is stored as a float32 and its rounding error. Without the latter the phase
+**   would be off by k 2^-25 at lag k, ten times all other errors together.
 **
-** Channels are kept in lanes of LANE, [.., lanes, rows, LANE], and each lane is a task for a
+** Arrays are [.., lanes, rows, LANE]: LANE channels form a lane, and each lane is a task for a
 ** thread. */
 #include <math.h>
 #include <string.h>
@@ -60,7 +61,7 @@ static float mode_decay(const tl_tensor *gamma, tl_recurrence_kind kind, int64_t
     return kind == TL_ETSC_EXACT && g > most ? most : g;
 }
 
-/* to [m,d] = t_k (g/r)^k with the appended coefficient of the published form. */
+/* to [m,d] = t_k (g/r)^k, followed by the additional coefficient of the published form. */
 static void spread(const tl_recurrence *r, const tl_tensor *t, const tl_tensor *gamma, float *to)
 {
     for (int64_t c = 0; c < r->d; c++) {
@@ -74,8 +75,8 @@ static void spread(const tl_recurrence *r, const tl_tensor *t, const tl_tensor *
     }
 }
 
-/* The kernel of the modes from b [modes,d,2] times scale, whose first row is mode `first`; sign -1
-** conjugates. */
+/* Fills the kernel from b [modes,d,2], whose first row is mode `first`, times scale; a sign of -1
+** conjugates b. */
 static void pack_modes(tl_recurrence *r, const float *b, double scale, double sign)
 {
     for (int64_t j = 0; j < r->rows / 2; j++) {
@@ -90,7 +91,7 @@ static void pack_modes(tl_recurrence *r, const float *b, double scale, double si
     }
 }
 
-/* The coefficients' transform. Nothing is recorded: padded is no one's result. */
+/* Transforms the coefficients. The tape records nothing, since `padded` wants no gradient. */
 static tl_status find_modes(tl_recurrence *r, const tl_tensor *t, const tl_tensor *gamma)
 {
     int64_t    dims[] = {r->m, r->d};

@@ -1,5 +1,5 @@
-/* recurrent.c - a causal Toeplitz operator one position at a time: the steps of a ring of the last
-** inputs and of modes. Where the modes come from is in etsc.c. */
+/* recurrent.c - applies a causal Toeplitz operator one position at a time, from a ring buffer of
+** the last inputs or from modes, which etsc.c derives. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +9,9 @@
 #include "tno/recurrent.h"
 #include "tno/tno.h"
 
-#define PART  32        /* modes summed before they are added to the sum of all */
-#define GRAIN (1 << 19) /* products worth waking a thread: a tenth of a millisecond */
-#define FADED 1e-9      /* r^m below which the answer from lag m on is not seen in float32 */
+#define PART  32        /* modes whose sum is added to the total at once */
+#define GRAIN (1 << 19) /* products that justify another thread: a tenth of a millisecond */
+#define FADED 1e-9      /* r^m below which the response from lag m on vanishes in float32 */
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
@@ -22,7 +22,7 @@ typedef struct job {
     int64_t              n;
 } job;
 
-/* sum[e] += sum over k < count of t[k] x[-k], a lane of channels each. */
+/* sum[e] += the sum of t[k] x[-k] over k < count, for a lane of channels. */
 static inline void dot(const float *t, const float *x, int64_t count, float sum[LANE])
 {
     float   s0[LANE] = {0}, s1[LANE] = {0}, s2[LANE] = {0}, s3[LANE] = {0};
@@ -39,7 +39,7 @@ static inline void dot(const float *t, const float *x, int64_t count, float sum[
     for (int e = 0; e < LANE; e++) sum[e] += (s0[e] + s1[e]) + (s2[e] + s3[e]);
 }
 
-/* y = the kernel times the ring, whose newest row of seen is at. */
+/* y = the kernel times the `seen` inputs in the ring, of which the newest is in row `at`. */
 static void ring(const float *kernel, const float *inputs, int64_t m, int64_t at, int64_t seen,
                  float y[LANE])
 {
@@ -49,7 +49,7 @@ static void ring(const float *kernel, const float *inputs, int64_t m, int64_t at
     dot(kernel + before * LANE, inputs + (m - 1) * LANE, seen - before, y);
 }
 
-/* u_j <- lambda_j u_j + b_j x for a few modes; y += their real parts. */
+/* u_j <- lambda_j u_j + b_j x for a few modes; y += the real parts of u_j. */
 static inline void turn(const float *restrict w, const float *restrict b, float *restrict u,
                         const float *restrict decay, const float *restrict x, int64_t count,
                         float *restrict y)
@@ -60,7 +60,7 @@ static inline void turn(const float *restrict w, const float *restrict b, float 
             float re = decay[e] * u[e], im = decay[e] * u[LANE + e];
             float low_re = w[2] * re - w[3] * im + b[e] * x[e];
             float low_im = w[2] * im + w[3] * re + b[LANE + e] * x[e];
-            u[e] = w[0] * re + (low_re - w[1] * im); /* in this order: low would be lost at last */
+            u[e] = w[0] * re + (low_re - w[1] * im); /* added last, low_re would be lost */
             u[LANE + e] = w[0] * im + (low_im + w[1] * re);
             sum[e] += u[e];
         }
@@ -77,7 +77,7 @@ static void modes(const tl_recurrence *r, const float *b, float *u, const float 
              count - j < PART ? count - j : PART, y);
 }
 
-/* All positions of lanes begin..end-1, of every sequence. */
+/* Computes all positions of lanes begin..end-1, which are counted through all sequences. */
 static void lanes(void *user, int64_t begin, int64_t end, int thread)
 {
     const job           *j = user;
@@ -139,7 +139,7 @@ tl_status tl_recurrence_step(tl_recurrence *r, tl_tensor *x, tl_tensor *y)
                        (long long)r->d);
     if (!tl_same_shape(x, y))
         return tl_fail(r->ctx, TL_ESHAPE, "recurrence: x is %s and y is %s", SHAPE(x), SHAPE(y));
-    return tl_launch_host(r->ctx, TL_OP_recurrence, &a); /* where the state is, on any device */
+    return tl_launch_host(r->ctx, TL_OP_recurrence, &a); /* the state is in host memory */
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */

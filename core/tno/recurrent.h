@@ -1,39 +1,39 @@
-/* recurrent.h - what recurrent.c and etsc.c share. */
+/* recurrent.h - declares the state of a recurrence, which etsc.c fills and recurrent.c steps. */
 #ifndef TL_RECURRENT_H
 #define TL_RECURRENT_H
 
 #include "base/context.h"
 
-#define LANE 16 /* channels side by side; a lane of them is a task for a thread */
+#define LANE 16 /* neighbouring channels that one thread computes as a vector */
 
 struct tl_recurrence {
     tl_ctx              *ctx;
     tl_recurrence_kind   kind;
     int64_t              b, d, lanes;
     int64_t              lags;
-    int64_t              m;     /* of the ring, or the period of the modes */
-    int64_t              first; /* number of the first mode kept */
-    int64_t              rows;  /* of the kernel in a lane: lags, or twice the modes kept */
-    int64_t              at;    /* where in the ring the next input goes */
+    int64_t              m;     /* rows of the ring, or period of the modes */
+    int64_t              first; /* number of the first mode in use */
+    int64_t              rows;  /* of the kernel in a lane: lags, or twice the number of modes */
+    int64_t              at;    /* row of the ring for the next input */
     int64_t              seen;  /* inputs in the ring */
     float               *kernel; /* [lanes, rows, LANE]: g^k t_k, or b_j real and imaginary */
     float               *decay;  /* [lanes, 2, LANE]: r, r^m */
-    float               *turn;   /* [modes, 4]: e^(-2 pi i j / m) real and imaginary, their rests */
+    float               *turn;   /* [modes, 4]: e^(-2 pi i j / m), and the rounding error of it */
     float               *modes;  /* [b, lanes, rows, LANE]: u_j real and imaginary */
     float               *inputs; /* [b, lanes, m, LANE]: the ring, or NULL */
 };
 
-/* Where channel c stands in row number row of an array [lanes, rows, LANE]. */
+/* The index of channel c in row number `row` of an array [lanes, rows, LANE]. */
 static inline int64_t tl_lane_at(int64_t rows, int64_t row, int64_t c)
 {
     return (c / LANE * rows + row) * LANE + c % LANE;
 }
 
-/* TL_EINVAL unless kind and the sizes can be. */
+/* TL_EINVAL unless kind and the sizes are valid. */
 tl_status tl_recurrence_check(tl_ctx *ctx, tl_recurrence_kind kind, int64_t b, int64_t d,
                               int64_t rows);
-/* Memory for kind, with the decay r [d] of its modes (unused by a ring); state 0, and the kernel is
-** still to be filled. */
+/* Allocates a recurrence with state 0, whose kernel the caller fills. decay [d] holds the decay r
+** of the modes; a ring ignores it. */
 tl_status tl_recurrence_make(tl_ctx *ctx, tl_recurrence_kind kind, int64_t b, int64_t d,
                              int64_t lags, int64_t m, const float *decay, tl_recurrence **out_r);
 

@@ -1,4 +1,4 @@
-/* tno.c - a Toeplitz neural operator: a backend's plan for one problem, applied to tensors. */
+/* tno.c - plans a Toeplitz neural operator with a backend and applies the plan to tensors. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,13 +8,14 @@
 #include "engine/graph.h"
 #include "engine/plugin.h"
 #include "engine/tape.h"
+#include "ops/arguments.h"
 #include "ops/gemm.h"
 #include "tno/tno.h"
 
-#define MOST_NUMBERS ((int64_t)1 << 40) /* of a sequence */
+#define MOST_NUMBERS ((int64_t)1 << 40) /* elements of a sequence */
 
 struct tl_tno {
-    int                   refs; /* the caller's and one per recorded application */
+    int                   refs; /* the caller's and one for each recorded application */
     tl_ctx               *ctx;
     const tl_tno_backend *backend;
     tl_tno_form           form;
@@ -23,7 +24,7 @@ struct tl_tno {
     int64_t               points;
     int                   width, params;
     void                 *plan;
-    char                  why[256]; /* a refusal, or a warning */
+    char                  why[256]; /* the reason of a refusal, or a warning */
 };
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -40,8 +41,8 @@ void tl_tno_free(tl_tno *tno)
 
 static void tno_release(void *tno) { tl_tno_free(tno); }
 
-/* Asks the backend whether it takes the problem, and for its sizes. */
-static tl_status ask(tl_tno *tno)
+/* Asks the backend whether it accepts the problem, and for its sizes. */
+static tl_status tno_query(tl_tno *tno)
 {
     const tl_tno_backend *b = tno->backend;
     const tl_tno_problem *p = &tno->problem;
@@ -54,12 +55,12 @@ static tl_status ask(tl_tno *tno)
     tno->width = b->width ? b->width(p) : 1;
     while (b->params && b->params[tno->params].name) tno->params++;
     if (tno->points < 1 || tno->width < 1 || tno->points > INT64_MAX / 8 / p->d / tno->width)
-        return tl_fail(tno->ctx, TL_EBACKEND, "backend '%s' asks for %lld points of width %d",
+        return tl_fail(tno->ctx, TL_EBACKEND, "backend '%s' declares %lld points of width %d",
                        b->name, (long long)tno->points, tno->width);
     return TL_OK;
 }
 
-/* What computes: the backend's own functions, or those of the device. */
+/* Finds the functions of the backend itself, or those of its form for the device. */
 static tl_status find_form(tl_ctx *ctx, const tl_tno_backend *b, tl_tno_form *out)
 {
     const tl_tno_form *form;
@@ -80,14 +81,14 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
     if (n < 1 || d < 1)
         return tl_fail(ctx, TL_EINVAL, "tno: n is %lld and d is %lld, both need at least 1",
                        (long long)n, (long long)d);
-    if (n > MOST_NUMBERS / d) /* no plan multiplies by as much as is left to 2^63 */
+    if (n > MOST_NUMBERS / d) /* leaves a margin to 2^63 for the sizes of plans */
         return tl_fail(ctx, TL_ENOMEM, "tno: out of memory: n is %lld and d is %lld", (long long)n,
                        (long long)d);
     tl_status st = ctx->device == TL_CPU ? tl_gemm_ready(ctx) : TL_OK; /* backends multiply */
     if (st != TL_OK) return st;
     if (strcmp(backend, "auto") == 0) {
         if (options && options[0])
-            return tl_fail(ctx, TL_EINVAL, "backend 'auto' has no option '%s', nor others",
+            return tl_fail(ctx, TL_EINVAL, "backend 'auto' has no option '%s': it has none",
                            options[0]);
         st = tl_choose(ctx, &(tl_tno_problem){n, d, causal != 0, TL_CPU, NULL}, &backend);
     }
@@ -101,7 +102,7 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
     tno->backend = b;
     st = tl_options_parse(ctx, b, options, &tno->values);
     tno->problem = (tl_tno_problem){n, d, causal != 0, TL_CPU, tno->values};
-    if (st == TL_OK) st = ask(tno);
+    if (st == TL_OK) st = tno_query(tno);
     if (st == TL_OK) st = find_form(ctx, b, &tno->form);
     if (st == TL_OK) st = tno->form.plan(&ctx->host, &tno->problem, &tno->plan);
     if (st == TL_OK)
@@ -154,7 +155,7 @@ tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
 
 static tl_status check_coef(tl_tno *tno, const char *op, tl_tensor *coef)
 {
-    if (!coef) return tl_fail(tno->ctx, TL_EINVAL, "%s: there is no coef, and nothing kept", op);
+    if (!coef) return tl_fail(tno->ctx, TL_EINVAL, "%s: coef is missing and nothing is cached", op);
     if (coef->type != TL_F32) return tl_fail(tno->ctx, TL_ETYPE, "%s: coef is not float32", op);
     if (coef->ndim == 2 && coef->dims[0] == tno->points &&
         coef->dims[1] == tno->width * tno->problem.d)
@@ -197,26 +198,24 @@ static tl_status check_x(tl_tno *tno, tl_tensor *x)
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
 /* The places of tensors in tl_args.in. A gradient's are in tl_args.out, at the same places. */
-enum { COEF, X, PARAMS, KEPT = PARAMS + TL_TNO_PARAMS, DY };
+enum { COEF, X, PARAMS, CACHE = PARAMS + TL_TNO_PARAMS, DY };
 
-static float *wanted(const tl_tensor *t) { return t ? F32(t) : NULL; }
-
-/* p: the tno   in: as the enum says; COEF NULL with KEPT, KEPT NULL or from an earlier call
-** out[0] y  out[1] kept, if it is to be made */
+/* p: the tno   in: see the enum; CACHE is the cache that an earlier call filled, or NULL, and COEF
+** may be NULL with it   out[0] y   out[1] the cache to fill, or NULL */
 tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
     (void)ctx;
     for (int i = 0; i < tno->params; i++) params[i] = F32(a->in[PARAMS + i]);
-    tl_tno_args t = {.b = a->in[X]->dims[0], .coef = wanted(a->in[COEF]), .params = params,
-                     .x = F32(a->in[X]), .y = F32(a->out[0]), .known = a->in[KEPT] != NULL};
-    if (a->in[KEPT]) t.kept = F32(a->in[KEPT]);
+    tl_tno_args t = {.b = a->in[X]->dims[0], .coef = tl_f32_or_null(a->in[COEF]), .params = params,
+                     .x = F32(a->in[X]), .y = F32(a->out[0]), .known = a->in[CACHE] != NULL};
+    if (a->in[CACHE]) t.kept = F32(a->in[CACHE]);
     else if (a->out[1]) t.kept = F32(a->out[1]);
     return tno->form.forward(tno->plan, &t);
 }
 
-/* p: the tno   in and out: as the enum says; in out NULL: not wanted */
+/* p: the tno   in, out: see the enum; a NULL gradient is not computed */
 tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
@@ -225,12 +224,12 @@ tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
     (void)ctx;
     for (int i = 0; i < tno->params; i++) {
         params[i] = F32(a->in[PARAMS + i]);
-        dparams[i] = wanted(a->out[PARAMS + i]);
+        dparams[i] = tl_f32_or_null(a->out[PARAMS + i]);
     }
-    tl_tno_args t = {.b = a->in[X]->dims[0], .coef = wanted(a->in[COEF]), .params = params,
-                     .x = F32(a->in[X]), .dy = F32(a->in[DY]), .dx = wanted(a->out[X]),
-                     .dcoef = wanted(a->out[COEF]), .dparams = dparams,
-                     .kept = a->in[KEPT] ? F32(a->in[KEPT]) : NULL, .known = a->in[KEPT] != NULL};
+    tl_tno_args t = {.b = a->in[X]->dims[0], .coef = tl_f32_or_null(a->in[COEF]), .params = params,
+                     .x = F32(a->in[X]), .dy = F32(a->in[DY]), .dx = tl_f32_or_null(a->out[X]),
+                     .dcoef = tl_f32_or_null(a->out[COEF]), .dparams = dparams,
+                     .kept = tl_f32_or_null(a->in[CACHE]), .known = a->in[CACHE] != NULL};
     return tno->form.backward(tno->plan, &t);
 }
 
@@ -242,7 +241,7 @@ const tl_kernel_row tl_cpu_tno[] = {{TL_OP_tno, tl_tno_kernel},
 
 /* ---- Application ----------------------------------------------------------------------------- */
 
-static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+static tl_status tno_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = node->saved;
     tl_status st = TL_OK;
@@ -254,17 +253,17 @@ static tl_status grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return tl_hand_over(ctx, node, st, a.out, count);
 }
 
-/* Puts into a what an earlier call kept, or room for it. */
-static tl_status keep(tl_tno *tno, tl_tensor *kept, tl_args *a)
+/* Adds the cache to the arguments: the given one, or a new one for the call to fill. */
+static tl_status add_cache(tl_tno *tno, tl_tensor *kept, tl_args *a)
 {
     const tl_tno_backend *b = tno->backend;
     int64_t               count = tno->form.kept ? tno->form.kept(tno->plan) : 0;
     if (count <= 0) return TL_OK;
     if (!kept) return tl_new(tno->ctx, TL_F32, 1, &count, &a->out[1]);
-    a->in[KEPT] = kept;
+    a->in[CACHE] = kept;
     if (kept->type == TL_F32 && kept->ndim == 1 && kept->dims[0] == count) return TL_OK;
-    return tl_fail(tno->ctx, TL_ESHAPE, "tno: kept is %s, backend '%s' keeps [%lld]", SHAPE(kept),
-                   b->name, (long long)count);
+    return tl_fail(tno->ctx, TL_ESHAPE, "tno: the cache is %s, backend '%s' needs [%lld]",
+                   SHAPE(kept), b->name, (long long)count);
 }
 
 tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
@@ -279,7 +278,7 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
     if (st == TL_OK) st = check_x(tno, x);
     if (st != TL_OK) return st;
     for (int i = 0; i < tno->params; i++) a.in[PARAMS + i] = params[i];
-    if (kept) st = keep(tno, *kept, &a);
+    if (kept) st = add_cache(tno, *kept, &a);
     made = a.out[1];
     if (st == TL_OK) st = tl_new_like(x, &y);
     a.out[0] = y;
@@ -288,11 +287,11 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
         st = tl_graph_own(ctx->capture, tno, tno_release);
     }
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno, &a);
-    if (made) a.in[KEPT] = made;
+    if (made) a.in[CACHE] = made;
     a.out[0] = a.out[1] = NULL;
     if (st == TL_OK) {
         tno->refs++;
-        st = tl_record(ctx, y, grad, a.in, PARAMS + tno->params, &a, tno_release);
+        st = tl_record(ctx, y, tno_grad, a.in, PARAMS + tno->params, &a, tno_release);
     }
     if (made && st == TL_OK) *kept = made;
     else tl_tensor_free(made);
@@ -308,7 +307,7 @@ tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
 /* ---- The matrix ------------------------------------------------------------------------------ */
 
 /* Column j of T is T applied to the unit vector at j, in all channels at once. */
-static tl_status columns(tl_tno *tno, tl_args *a, tl_tensor *t)
+static tl_status tno_columns(tl_tno *tno, tl_args *a, tl_tensor *t)
 {
     int64_t   n = tno->problem.n, d = tno->problem.d, dims[] = {1, n, d};
     tl_status st = tl_tensor_new(tno->ctx, TL_F32, 3, dims, &a->in[X]);
@@ -329,7 +328,7 @@ static tl_status columns(tl_tno *tno, tl_args *a, tl_tensor *t)
     return st;
 }
 
-/* T by the backend's own function, on the CPU, wherever tensors are. */
+/* Computes T by the backend's function for it, on the CPU, wherever the tensors are. */
 static tl_status write_out(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *t)
 {
     const tl_tno_backend *b = tno->backend;
@@ -340,7 +339,7 @@ static tl_status write_out(tl_tno *tno, tl_tensor *coef, tl_tensor *const *param
         st = tl_bring(params[i]);
         raw[i] = F32(params[i]);
     }
-    if (st == TL_OK && tno->form.plan != b->plan) { /* tno->plan is a device's */
+    if (st == TL_OK && tno->form.plan != b->plan) { /* tno->plan belongs to a device */
         st = b->plan(&tno->ctx->host, &tno->problem, &own);
         plan = own;
     }
@@ -360,6 +359,6 @@ tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
     if (st == TL_OK) st = tl_tensor_new_host(tno->ctx, TL_F32, 3, dims, &t);
     if (st != TL_OK) return st;
     for (int i = 0; i < tno->params; i++) a.in[PARAMS + i] = params[i];
-    st = tno->backend->dense ? write_out(tno, coef, params, t) : columns(tno, &a, t);
+    st = tno->backend->dense ? write_out(tno, coef, params, t) : tno_columns(tno, &a, t);
     return tl_finish(st, t, out_t);
 }

@@ -1,14 +1,14 @@
-/* tno.h - what the files of the operator share, and their tables of kernels. */
+/* tno.h - declares the choice of a backend and the kernels of the Toeplitz neural operator. */
 #ifndef TL_TNO_H
 #define TL_TNO_H
 
 #include "engine/launch.h"
 
-/* Which of the candidates for "auto" is quickest at a problem, by measurement on the CPU
-** (choose.c). TL_EBACKEND: none takes it. */
+/* Names the candidate for "auto" that solves the problem fastest, by measurement on the CPU
+** (choose.c). TL_EBACKEND if none accepts it. */
 tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name);
 
-/* Kernels of any device: they hand pointers to its form of a backend. */
+/* Kernels for every device: they pass the pointers to the device's form of a backend. */
 tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a);
 tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a);
 tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a);      /* decay.c */

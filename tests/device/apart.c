@@ -1,10 +1,10 @@
-/* apart.c - a device for tests: the CPU's kernels on memory that the program cannot touch while no
-** kernel runs. What reads or writes a tensor of a device without bringing it over dies here, on any
-** machine. It lacks one operator, cumsum.
+/* apart.c - implements a device for tests, which runs the CPU's kernels on memory that is protected
+** while no kernel runs. Code that accesses a device tensor without copying it to the CPU crashes
+** with it on any machine. The device lacks one operator, cumsum.
 **
-** APART_LATE=SECONDS: each kernel seems to run for so long after its launch, until a download, also
-** of nothing, has waited for it. APART_COUNTS=1: what the device is says how many tensors were
-** copied. */
+** With APART_LATE=SECONDS each kernel seems to take so long after its launch, until a download,
+** also of no bytes, waits for it. With APART_COUNTS=1 the description of the device is the number
+** of tensors that were copied. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -17,8 +17,8 @@
 #include "engine/device.h"
 #include "engine/plugin.h"
 
-#define ROOM    ((size_t)4 << 30) /* reserved, not used */
-#define CLASSES 64
+#define CAPACITY ((size_t)4 << 30) /* of address space */
+#define CLASSES  64
 
 typedef struct piece {
     size_t        at; /* from the start of the arena */
@@ -28,11 +28,11 @@ typedef struct piece {
 
 typedef struct apart {
     char     *arena;
-    size_t    used;  /* from the start */
+    size_t    used;  /* bytes from the start */
     int       depth; /* kernels running: one may launch another */
     piece    *free[CLASSES], *taken;
     tl_memory info;
-    double    late, owed; /* seconds: of one kernel; of those that nobody has waited for */
+    double    late, owed; /* seconds: of one kernel; of all since the last download */
     int       uploads, downloads;
     char      text[80];
 } apart;
@@ -63,14 +63,14 @@ static tl_status leave(tl_ctx *ctx, tl_status st)
 static tl_status allocate(tl_ctx *ctx, size_t bytes, void **out_p)
 {
     apart *s = ctx->engine_state;
-    int    class = 12; /* a page at least, for it is pages that are shut */
+    int    class = 12; /* at least a page, the unit of protection */
     while (((size_t)1 << class) < bytes) class++;
     piece *p = s->free[class];
     if (p) {
         s->free[class] = p->next;
     } else {
         size_t size = (size_t)1 << class;
-        if (size > ROOM - s->used || !(p = malloc(sizeof *p)))
+        if (size > CAPACITY - s->used || !(p = malloc(sizeof *p)))
             return tl_fail(ctx, TL_ENOMEM, "apart: out of memory: %zu bytes asked for, %zu in use",
                            bytes, s->info.live);
         *p = (piece){.at = s->used, .class = class};
@@ -91,7 +91,7 @@ static void release(tl_ctx *ctx, void *memory)
     piece **at = &s->taken;
     while (*at && s->arena + (*at)->at != (char *)memory) at = &(*at)->next;
     piece *p = *at;
-    if (!p) abort(); /* not of this device, or released twice */
+    if (!p) abort(); /* another device's memory, or released twice */
     *at = p->next;
     p->next = s->free[p->class];
     s->free[p->class] = p;
@@ -135,27 +135,27 @@ static void trim(tl_ctx *ctx) { (void)ctx; }
 
 static const char what[] = "apart: the CPU, on memory of its own";
 
-static tl_status look(tl_ctx *ctx, int card, int *out_cards, char *text, size_t size)
+static tl_status look(tl_ctx *ctx, int number, int *out_count, char *text, size_t size)
 {
-    if (card != 0)
-        return tl_fail(ctx, TL_EDEVICE, "device 'apart' has one card, no number %d", card);
-    *out_cards = 1;
+    if (number != 0)
+        return tl_fail(ctx, TL_EDEVICE, "device 'apart' has one GPU, no number %d", number);
+    *out_count = 1;
     (void)snprintf(text, size, "%s", what);
     return TL_OK;
 }
 
-static tl_status open_device(tl_ctx *ctx, int card, void **out_state)
+static tl_status open_device(tl_ctx *ctx, int number, void **out_state)
 {
     char      text[64];
-    int       cards;
-    tl_status st = look(ctx, card, &cards, text, sizeof text);
+    int       count;
+    tl_status st = look(ctx, number, &count, text, sizeof text);
     if (st != TL_OK) return st;
     apart *s = calloc(1, sizeof *s);
     if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    s->arena = mmap(NULL, ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    s->arena = mmap(NULL, CAPACITY, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (s->arena == MAP_FAILED) {
         free(s);
-        return tl_fail(ctx, TL_ENOMEM, "apart: no room for its arena");
+        return tl_fail(ctx, TL_ENOMEM, "apart: no address space for its arena");
     }
     const char *late = getenv("APART_LATE");
     s->late = late ? strtod(late, NULL) : 0;
@@ -177,7 +177,7 @@ static void close_device(tl_ctx *ctx)
     apart *s = ctx->engine_state;
     for (int i = 0; i < CLASSES; i++) forget(s->free[i]);
     forget(s->taken);
-    (void)munmap(s->arena, ROOM);
+    (void)munmap(s->arena, CAPACITY);
     free(s);
 }
 
@@ -189,7 +189,7 @@ static const char *about(tl_ctx *ctx)
     return s->text;
 }
 
-/* Plans hold no memory of tensors, so they are the CPU's. */
+/* The plans of the CPU serve, because they hold no memory of tensors. */
 static const tl_tno_form *form(tl_ctx *ctx, const char *name)
 {
     static tl_tno_form    own;

@@ -1,9 +1,9 @@
-/* emulate.h - just enough CUDA in plain C++ to run the kernels of core/cuda on the CPU: a launch
-** runs the threads of one block after another, those of a block as coroutines that wait for each
-** other at __syncthreads and in shuffles. Card memory is an arena that is shut while no kernel
-** runs, so that what touches it from outside dies, as on a card. What depends on the order of
-** threads gives other results with EMULATE_BACKWARDS. Slow, for tests. The rest of CUDA
-** is in emulate_runtime.h and emulate_libraries.h. */
+/* emulate.h - emulates enough of CUDA in plain C++ to test the kernels of core/cuda on the CPU. A
+** launch runs one block after another, and the threads of a block as coroutines, which switch at
+** __syncthreads and in shuffles. Device memory is an arena that is protected while no kernel runs,
+** so that host code that accesses it crashes, as with a GPU. EMULATE_BACKWARDS reverses the order
+** of threads and blocks, which changes the results of code that depends on it. The rest of CUDA is
+** in emulate_runtime.h and emulate_libraries.h. */
 #ifndef TL_EMULATE_H
 #define TL_EMULATE_H
 
@@ -24,10 +24,8 @@
 #define __global__
 #define __device__
 #define __host__
-#define __forceinline__ inline
 #define __restrict__
 #define __shared__ static
-#define __launch_bounds__(n)
 #define __grid_constant__
 
 struct dim3 {
@@ -36,12 +34,11 @@ struct dim3 {
 };
 struct float2 { float x, y; };
 static inline float2 make_float2(float x, float y) { return {x, y}; }
-struct alignas(16) float4 { float x, y, z, w; };
 
 /* ---- Coroutines ------------------------------------------------------------------------------ */
 
-/* Each has a stack of its own, made once by makecontext, and runs the body of every block from then
-** on. Switches are by _setjmp, for swapcontext asks the system about signals each time. */
+/* Each coroutine has a stack of its own, made once by makecontext, and runs the body of every later
+** block. _setjmp switches between them, because swapcontext makes a system call each time. */
 
 namespace emulate {
 
@@ -49,20 +46,20 @@ enum state { READY, AT_BLOCK, AT_WARP, DONE };
 
 struct thread {
     jmp_buf at;
-    char *stack; /* NULL: not begun yet */
+    char *stack; /* NULL before the first block */
     state where;
     dim3 index;
 };
 
 enum { MOST = 1024, STACK = 64 << 10, QUEUED = 256 };
 
-struct copy { /* to the card, from memory that it reads itself */
+struct copy { /* an upload from pinned memory */
     void *to;
     const void *from;
     size_t bytes;
 };
 
-struct graph { /* what is captured is kept here, with the arguments that it had */
+struct graph { /* the captured launches, with their arguments */
     std::vector<std::function<void()>> nodes;
     size_t bytes; /* of its memory */
     bool launched;
@@ -71,13 +68,13 @@ struct graph { /* what is captured is kept here, with the arguments that it had 
 struct machine {
     thread threads[MOST];
     jmp_buf scheduler;
-    int count, now, sync; /* sync: whether the launch allows waiting */
-    int backwards; /* EMULATE_BACKWARDS: the last thread and the last block run first */
+    int count, now, sync; /* sync: whether the launch allows synchronisation */
+    int backwards; /* by EMULATE_BACKWARDS */
     dim3 block, grid, block_index;
     uint64_t exchange[MOST];
-    copy queue[QUEUED]; /* done as late as a card may do them: before what comes after */
+    copy queue[QUEUED]; /* executed as late as a GPU may do it: before the next work */
     int queued;
-    graph *capture; /* NULL: what is asked for is done */
+    graph *capture; /* NULL: work runs at once */
     void (*body)(void *);
     void *user;
     char *arena;
@@ -132,11 +129,11 @@ inline void enter(thread &t)
 inline void wait(state where)
 {
     machine &m = at();
-    if (!m.sync) die("a kernel that waits was launched by LAUNCH, not LAUNCH_SYNC");
+    if (!m.sync) die("a kernel that synchronises was launched by LAUNCH, not LAUNCH_SYNC");
     leave(where);
 }
 
-/* Threads from..to-1 that all wait (or are done) go on. */
+/* Resumes threads from..to-1 if all of them wait at `where` or are done. */
 inline bool release(int from, int to, state where)
 {
     machine &m = at();
@@ -186,7 +183,7 @@ inline void run_block()
     run_waiting();
 }
 
-enum { HUGE_PAGE = 2 << 20 }; /* of which the arena is made, so that shutting it is quick */
+enum { HUGE_PAGE = 2 << 20 }; /* the pages of the arena: few, so that protecting it is fast */
 
 inline void protect(bool open)
 {
@@ -219,7 +216,7 @@ inline void catch_up()
     guard(false);
 }
 
-/* What a stream is asked to do: now, or by the graph. */
+/* Runs the work of a stream now, or adds it to the graph that is being captured. */
 template <class F> void submit(F work)
 {
     if (at().capture)
@@ -228,7 +225,7 @@ template <class F> void submit(F work)
         work();
 }
 
-/* For what would invalidate a capture, or be done outside it. */
+/* Guards calls that CUDA does not allow, or does not capture, during a capture. */
 inline void not_captured(const char *what)
 {
     if (at().capture) die(what);
@@ -255,7 +252,7 @@ template <class F> void run(int sync, dim3 grid, dim3 block, F f)
     guard(false);
 }
 
-/* A launch that wants its arguments, which a graph keeps as they are now. */
+/* A launch to be called with the arguments of the kernel, which a graph copies. */
 template <class... P> struct launch {
     int sync;
     dim3 grid, block;
@@ -264,7 +261,7 @@ template <class... P> struct launch {
     {
         unsigned count = block.x * block.y * block.z;
         if (count < 1 || count > MOST || grid.x < 1 || grid.y > 65535 || grid.z > 65535)
-            die("a launch of a size that no card takes");
+            die("a launch of a size that no GPU accepts");
         std::tuple<P...> all(args...);
         launch call = *this;
         submit([=] {
@@ -305,29 +302,10 @@ template <class T> T shuffle(T value, int from)
     emulate::launch_of(1, dim3((unsigned)(blocks)), dim3(threads), kernel)(__VA_ARGS__)
 
 static inline void __syncthreads() { emulate::wait(emulate::AT_BLOCK); }
-static inline void __syncwarp(unsigned = 0xffffffffu) { emulate::wait(emulate::AT_WARP); }
 
 template <class T> T __shfl_xor_sync(unsigned, T value, int mask)
 {
     return emulate::shuffle(value, (emulate::at().now % 32) ^ mask);
-}
-
-template <class T> T __shfl_down_sync(unsigned, T value, int by)
-{
-    int lane = emulate::at().now % 32;
-    return emulate::shuffle(value, lane + by < 32 ? lane + by : lane);
-}
-
-template <class T> T __shfl_sync(unsigned, T value, int lane)
-{
-    return emulate::shuffle(value, lane);
-}
-
-static inline int atomicMax(int *p, int v)
-{
-    int was = *p;
-    if (v > was) *p = v;
-    return was;
 }
 
 static inline unsigned __float_as_uint(float f)
@@ -342,12 +320,6 @@ static inline float __uint_as_float(unsigned u)
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
-}
-
-static inline void sincospif(float x, float *s, float *c)
-{
-    *s = (float)sin(M_PI * x);
-    *c = (float)cos(M_PI * x);
 }
 
 #endif

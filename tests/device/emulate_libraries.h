@@ -1,10 +1,11 @@
-/* emulate_libraries.h - what core/cuda uses of cuBLAS and cuFFT, by the definitions. */
+/* emulate_libraries.h - emulates the functions of cuBLAS and cuFFT that core/cuda uses, by their
+** definitions. */
 #ifndef TL_EMULATE_LIBRARIES_H
 #define TL_EMULATE_LIBRARIES_H
 
 #include "emulate_runtime.h"
 
-/* ---- cuBLAS: the one call that is used ------------------------------------------------------- */
+/* ---- cuBLAS ---------------------------------------------------------------------------------- */
 
 typedef int cublasHandle_t;
 typedef enum { CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_ALLOC_FAILED } cublasStatus_t;
@@ -101,7 +102,7 @@ static inline cufftResult cufftSetStream(cufftHandle, cudaStream_t) { return CUF
 
 namespace emulate {
 
-/* Sums by the definition in double; in(b, j), out(b, k): pointers to real and imaginary part. */
+/* Sums the definition in double; in(b, j) and out(b, k) return pointers to re and im. */
 template <class In, class Out>
 void transform_now(cufftHandle p, int sign, int inputs, int outputs, In in, Out out)
 {
@@ -110,7 +111,7 @@ void transform_now(cufftHandle p, int sign, int inputs, int outputs, In in, Out 
     double *to = (double *)malloc(sizeof(double) * 2 * (size_t)p->n);
     for (int b = 0; b < p->batch; b++) {
         for (int j = 0; j < inputs; j++) in(b, j, y + 2 * j);
-        for (int j = inputs; j < p->n; j++) { /* the rest of a half spectrum */
+        for (int j = inputs; j < p->n; j++) { /* the conjugate half of the spectrum */
             y[2 * j] = y[2 * (p->n - j)];
             y[2 * j + 1] = -y[2 * (p->n - j) + 1];
         }
@@ -165,7 +166,7 @@ static inline cufftResult cufftExecR2C(cufftHandle p, cufftReal *in, cufftComple
     return CUFFT_SUCCESS;
 }
 
-/* The imaginary parts of bin 0 and of the middle bin do not count. */
+/* The imaginary parts of bin 0 and of the middle bin are ignored. */
 static inline cufftResult cufftExecC2R(cufftHandle p, cufftComplex *in, cufftReal *out)
 {
     emulate::transform(p, CUFFT_INVERSE, p->n / 2 + 1, p->n,

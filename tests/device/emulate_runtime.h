@@ -1,4 +1,4 @@
-/* emulate_runtime.h - what core/cuda uses of the CUDA runtime: a card, its memory, its stream. */
+/* emulate_runtime.h - emulates the functions of the CUDA runtime that core/cuda uses. */
 #ifndef TL_EMULATE_RUNTIME_H
 #define TL_EMULATE_RUNTIME_H
 
@@ -6,7 +6,7 @@
 
 typedef enum { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorInvalidValue } cudaError_t;
 typedef enum {
-    cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice
+    cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost
 } cudaMemcpyKind;
 typedef enum {
     cudaMemPoolAttrReleaseThreshold, cudaMemPoolAttrUsedMemCurrent, cudaMemPoolAttrUsedMemHigh,
@@ -27,7 +27,7 @@ struct piece {
     int size; /* log2 */
     bool taken;
     piece *next;
-    graph *owner; /* NULL: the pool's */
+    graph *owner; /* NULL: the pool owns it */
 };
 
 struct pool {
@@ -41,13 +41,13 @@ inline pool &pieces()
     return p;
 }
 
-inline size_t room() /* EMULATE_MIB: how much the card has, for tests of running out of it */
+inline size_t capacity() /* EMULATE_MIB limits the memory, for tests of running out of it */
 {
     const char *given = getenv("EMULATE_MIB");
     return (size_t)(given ? atoi(given) : 4096) << 20;
 }
 
-/* NaN: what is not written shows. */
+/* Fills memory with NaN, so that reading it before it is written shows. */
 inline void spoil(char *begin, size_t bytes)
 {
     unlock(true);
@@ -59,19 +59,19 @@ inline cudaError_t take(void **out, size_t bytes)
 {
     machine &m = at();
     pool &p = pieces();
-    int size = 12; /* a page at least: pages are what is shut */
+    int size = 12; /* at least a page, the unit of protection */
     while (((size_t)1 << size) < bytes) size++;
     if (!m.arena) {
         m.arena = (char *)mmap(NULL, ((size_t)4096 << 20) + HUGE_PAGE, PROT_NONE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (m.arena == MAP_FAILED) die("no room for the card's memory");
+        if (m.arena == MAP_FAILED) die("no address space for device memory");
         m.arena += HUGE_PAGE - (uintptr_t)m.arena % HUGE_PAGE;
         (void)madvise(m.arena, (size_t)4096 << 20, MADV_HUGEPAGE); /* only advice */
     }
     piece *q = p.first;
     while (q && (q->taken || q->size != size || q->owner != m.capture)) q = q->next;
     if (!q) {
-        if (((size_t)1 << size) > room() - m.used) return cudaErrorMemoryAllocation;
+        if (((size_t)1 << size) > capacity() - m.used) return cudaErrorMemoryAllocation;
         q = new piece{m.used, size, true, p.first, m.capture};
         p.first = q;
         m.used += (size_t)1 << size;
@@ -93,10 +93,11 @@ inline cudaError_t give(void *memory)
     for (piece *q = pieces().first; q; q = q->next)
         if (at().arena + q->at == (char *)memory) {
             graph *capture = at().capture;
-            if (!q->taken) die("card memory released twice");
-            if (capture && q->owner != capture) die("memory of before released in a capture");
-            if (!capture && q->owner && !q->owner->launched) die("a graph's memory never taken");
-            for (int i = 0; i < at().queued; i++) { /* what is on its way comes before */
+            if (!q->taken) die("device memory released twice");
+            if (capture && q->owner != capture) die("older memory released in a capture");
+            if (!capture && q->owner && !q->owner->launched)
+                die("the memory of a graph that was never launched");
+            for (int i = 0; i < at().queued; i++) { /* pending copies come first */
                 ptrdiff_t into = (char *)at().queue[i].to - (char *)memory;
                 if (into >= 0 && into < (ptrdiff_t)1 << q->size) catch_up();
             }
@@ -105,20 +106,16 @@ inline cudaError_t give(void *memory)
             if (!capture) spoil(at().arena + q->at, (size_t)1 << q->size);
             return cudaSuccess;
         }
-    die("memory released that is not the card's");
+    die("memory released that is not of the device");
     return cudaErrorInvalidValue;
 }
 
-} /* namespace emulate */
-
-namespace emulate {
-
-/* The graph is no more: its memory is the pool's. */
+/* Deletes the graph and returns its memory to the pool. */
 inline void disown(graph *g)
 {
     for (piece *q = pieces().first; q; q = q->next) {
         if (q->owner != g) continue;
-        if (q->taken && g->launched) die("a graph's memory that nobody released");
+        if (q->taken && g->launched) die("the memory of a graph was not released");
         if (q->taken) pieces().graphs -= (uint64_t)1 << q->size;
         q->taken = false;
         q->owner = NULL;
@@ -261,7 +258,7 @@ static inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *g)
 {
     return *g = emulate::at().capture, emulate::at().capture = NULL, cudaSuccess;
 }
-/* What is instantiated is the graph itself, which is no more when it is destroyed first. */
+/* The instance takes over the launches and the memory, so that it survives its graph. */
 static inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *e, cudaGraph_t g, int)
 {
     *e = new emulate::graph{};
@@ -278,7 +275,7 @@ static inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e)
 {
     return emulate::disown(e), cudaSuccess;
 }
-/* EMULATE_FULL=upload or launch: there is no memory for a graph then. */
+/* EMULATE_FULL=upload or launch: that call finds no memory for the graph. */
 static inline cudaError_t if_not_full(const char *when)
 {
     const char *given = getenv("EMULATE_FULL");
@@ -310,7 +307,7 @@ static inline cudaError_t cudaDeviceGraphMemTrim(int) { return cudaSuccess; }
 
 static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 {
-    *p = cudaDeviceProp{"emulated card", 0, 0, emulate::room()};
+    *p = cudaDeviceProp{"emulated card", 0, 0, emulate::capacity()};
     return cudaSuccess;
 }
 

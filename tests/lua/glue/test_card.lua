@@ -97,7 +97,7 @@ print((x + x):sum():item())
 t.test("a card that is full is an error with sizes, and work goes on", function()
   if not emulated then return end -- a real one holds more than is good to fill
   local out = script(FULL, card, "EMULATE_MIB=64")
-  t.eq(out, "false\tENOMEM\tcuda: N bytes asked for: out of memory on the card, N bytes in use\n"
+  t.eq(out, "false\tENOMEM\tcuda: N bytes asked for: out of memory on the GPU, N bytes in use\n"
     .. "2097152.0\n")
 end)
 

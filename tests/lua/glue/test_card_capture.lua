@@ -34,14 +34,14 @@ t.test("a graph draws the numbers that follow", function()
 end)
 
 local REFUSED = {
-  ["reading"] = { function(x) return (x + x):item() end, "processor" },
-  ["a tensor of the processor"] = { function(x) return x + core.tensor { 2 } end, "on the CPU" },
-  ["waiting"] = { function() core.synchronize() end, "processor" },
+  ["reading"] = { function(x) return (x + x):item() end, "to the CPU" },
+  ["a tensor of the CPU"] = { function(x) return x + core.tensor { 2 } end, "on the CPU" },
+  ["waiting"] = { function() core.synchronize() end, "to the CPU" },
   ["a capture"] = { function() return core.capture({}, print) end,
     "another capture is in progress" },
   ["a stream that is not given"] = { function(x)
     return core.stream(1, "own"):dropout(x, 0.5)
-  end, "a stream that it was not told of" },
+  end, "a random stream that was not declared" },
   ["a transform of a new size"] = { function() return core.fft(core.zeros(34, 2), 1) end,
     "a new size" },
   ["an error of its own"] = { function() error "on purpose" end, "on purpose" },

@@ -131,7 +131,7 @@ for _, case in ipairs {
   { "with a card beyond all", "cuda:99999", "device 'cuda:99999': wanted cpu, cuda" },
   { "cpu with a card", "cpu:0", "device 'cpu'" },
   { "of no such file, with colons", "/no:such/x:y.so", "'/no:such/x:y.so': /no:such/x:y.so: " },
-  { "without its card", apart .. ":3", "has one card, no number 3" },
+  { "without its card", apart .. ":3", "has one GPU, no number 3" },
   { "that is no device", program:gsub("[^/]*$", "") .. "backends/fft.so", "tl_engine_entry" },
 } do
   t.test("refused: a device " .. case[1], function()

@@ -28,7 +28,7 @@ t.test("it is set, asked for and scoped", function()
   t.raises(core.precision, "invalid option 'half'", "half")
   t.raises(core.precision, "function expected", "bf16", 7)
   t.raises(core.precision, "device cpu has float32 and bf16 only", "tf32")
-  t.raises(core.precision, "tf32 is of NVIDIA cards", "tf32", core.ones, 1)
+  t.raises(core.precision, "tf32 needs an NVIDIA GPU", "tf32", core.ones, 1)
   t.eq(core.precision(), "float32")
 end)
 

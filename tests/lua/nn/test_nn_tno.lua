@@ -79,7 +79,7 @@ test("what a backend keeps of the coefficients changes no bit, and goes with the
   eq({ largest((again - y):reshape(-1)), largest((o:apply(coef, nil, x)):reshape(-1)) }, { 0, 0 })
   eq(select("#", o:apply(coef, nil, x)), 1)
   eq(select(2, core.tno("naive", 70, 20, false):apply(coef, nil, x, true)), nil)
-  raises(o.apply, "kept is %[139,20%], backend 'rac' keeps %[", o, coef, nil, x, coef)
+  raises(o.apply, "the cache is %[139,20%], backend 'rac' needs %[", o, coef, nil, x, coef)
   local tno = nn.TNO(4, { rpe = { hidden = 4 } })
   local z = random(1, 50, 4)
   local want = core.no_grad(tno, z)
