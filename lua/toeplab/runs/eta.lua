@@ -1,5 +1,5 @@
--- runs/eta.lua: how long a run still takes: what estimate.lua has learnt from finished trials, and
--- the pace of those at work.
+-- runs/eta.lua: predicts the remaining time of a run from finished trials (estimate.lua) and the
+-- pace of the running ones.
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
 
@@ -8,16 +8,17 @@ local eta = {}
 local Eta = {}
 Eta.__index = Eta
 
-local PAUSE, SHARE = 2, 50 -- seconds between two looks, and how many times as long as one took
+-- Minimal seconds between two computations, and as a multiple of their cost.
+local PAUSE, SHARE = 2, 50
 
--- Of a run of the trials of an experiment by so many workers, whose rows are in store.
+-- Makes a predictor for a run of the experiment's trials by `jobs` workers; store holds their rows.
 function eta.new(store, experiment, jobs)
   return setmetatable({ store = store, experiment = experiment, jobs = jobs, due = -math.huge },
     Eta)
 end
 
--- The seconds that the trial of worker w still takes, by its own pace once it has one; nil if that
--- is not known.
+-- Returns the remaining seconds of the trial of worker w, by its own pace once it has one; nil if
+-- they are unknown.
 local function left(model, w, now)
   local had, config = now - w.began, w.trial.config
   local seconds = model:left(config, w.step, w.seconds + had)
@@ -42,8 +43,8 @@ local function look(self, queue, workers, now)
   return now + estimate.makespan(times, self.jobs)
 end
 
--- The seconds until all trials of queue are done and those that the workers are at; nil as long as
--- nothing is known. Cheap to call often.
+-- Returns the seconds until the trials of queue and those of the workers are done; nil while this
+-- is unknown. The result is cached for some seconds, so that the call is cheap.
 function Eta:seconds(queue, workers)
   local now = core.sys.clock()
   if now >= self.due then

@@ -1,4 +1,4 @@
--- runs/processes.lua: starts and stops the worker processes of a run, and tells why one has ended.
+-- runs/processes.lua: starts and stops the worker processes of a run, and explains their exits.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local wire = require "toeplab.base.wire"
@@ -9,7 +9,7 @@ local Process = {}
 Process.__index = Process
 
 -- Starts a worker on the device of place (devices.lua). Its standard output goes to the log of the
--- trial that it runs, and before its first trial to worker-NUMBER.log; number is unique in the run.
+-- trial that it runs, before its first trial to worker-NUMBER.log; number is unique in the run.
 function processes.start(run, number, device, place)
   local log = ("%s/worker-%d.log"):format(run.folder, number)
   local process, why = core.sys.spawn(run.worker(place.device), log)
@@ -24,7 +24,7 @@ function Process:kill()
   core.sys.remove(self.log)
 end
 
--- Asks the process to save and stop. kill_if_overdue kills it after that many seconds.
+-- Asks the process to save and stop; kill_if_overdue kills it after `seconds`.
 function Process:ask_to_stop(signal, seconds)
   self.process:signal(signal)
   self.deadline = math.min(self.deadline or math.huge, core.sys.clock() + seconds)
@@ -38,13 +38,13 @@ function Process:kill_if_overdue(now)
   self.deadline = nil
 end
 
--- Returns the last line of a log, which most often says why the process ended.
+-- Returns the last line of a log, which usually explains why the process ended.
 local function last_words(path)
   return (core.sys.read_file(path) or ""):sub(-4000):match("([^\n]+)\n*$")
 end
 
--- Waits for the process; returns why it ended as text, and the number of the signal if one ended
--- it.
+-- Waits for the process. Returns why it ended as text, and the number of the signal that ended it,
+-- if one did.
 function Process:cause()
   local code, signal = self.process:wait(true)
   if self.killed then return self.killed, signal end

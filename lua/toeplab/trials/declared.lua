@@ -1,5 +1,5 @@
--- trials/declared.lua: checks of the fields of an experiment that shape its trials (zip, random,
--- when, except) and that watch over them (guard, prune, budget).
+-- trials/declared.lua: checks the fields of an experiment that shape its trials (zip, random, when,
+-- except) and those that supervise them (guard, prune, budget).
 --
 --   zip    = { length = {512, 1024}, batch = {16, 8} }   the i-th values go together; or a list of
 --                                                        such tables
@@ -64,7 +64,7 @@ local function is_list(v) return config.is_list(v) and #v > 0 end
 
 -- ---- Axes -------------------------------------------------------------------------------------
 
--- A key that varies is declared once.
+-- Raises if a key that varies is already declared elsewhere.
 local function once(exp, key, what)
   for _, other in ipairs { "fixed", "grid" } do
     if exp[other][key] ~= nil then
@@ -105,7 +105,7 @@ end
 
 local needs = { uniform = 2, log = 2, integer = 2 }
 
--- What is wrong with a distribution, or nil.
+-- Returns why a distribution is invalid, or nil.
 local function wrong_draw(d)
   if not is_list(d) then return "must be a list: a distribution and its values" end
   local ok, why = suggest.choose("distribution", d[1], space.distributions)
@@ -161,7 +161,7 @@ local function check_known(exp, what, set)
   end
 end
 
--- A rule has the fields in allowed, name -> type, and a `where`.
+-- Checks that a rule has a `where` and only the fields in `allowed` (name -> type).
 local function check_rule(exp, what, rule, allowed)
   if type(rule) ~= "table" then complain(exp, what, "%s: a list of tables", what) end
   for _, name in ipairs(names(exp, rule, what)) do
@@ -217,7 +217,7 @@ local function check_except(exp)
   end
 end
 
--- The types of the values that a key may have.
+-- Returns the set of the types of the values that a key may have.
 local function types(exp, key)
   local set = {}
   local function add(value)
@@ -234,7 +234,7 @@ local function types(exp, key)
   return set
 end
 
--- A value of another type than all that a key may have would never fit.
+-- Raises if a `where` compares a key with a value of a type that the key never has.
 local function check_where(exp, what)
   for _, rule in ipairs(exp[what]) do
     local where = type(rule.where) == "table" and rule.where or {}
@@ -285,9 +285,9 @@ local function check_answers(exp)
   end
 end
 
--- Checks those fields of exp and brings them to one form: zips (a list), random with draws and
--- draw_seed, when, except (lists), guard, prune, budget (nil, or with all values; in seconds and
--- bytes), answers (nil or a list). Raises usage errors.
+-- Check those fields of exp and normalise them: zips (a list), random with draws and draw_seed,
+-- when, except (lists), guard, prune, budget (nil, or complete; in seconds and bytes), answers (nil
+-- or a list). Both raise usage errors.
 function declared.axes(exp)
   check_zips(exp)
   check_random(exp)

@@ -143,7 +143,7 @@ t.test("a trial goes on with the vocabulary it was begun with only", function()
     local first = t.read(merges)
     fails "broken"
     learn(("a young moon and a tale "):rep(9))
-    fails "the vocabulary is another than the one that the trial was begun with, .*vocabulary%-0"
+    fails "the vocabulary differs from the one that the trial started with, .*vocabulary%-0"
     t.write(merges, first)
     fails "broken"
     script = saved

@@ -194,7 +194,7 @@ t.test("a metric's name is a line of UTF-8", function()
       local word = shell.quote("name=" .. name)
       local code, said = run(folder, "X=1", "run -C results private.lua fails=false " .. word)
       t.eq(code, good and 0 or 1)
-      t.ok(good or said:find("is no text in UTF-8 on one line", 1, true), said)
+      t.ok(good or said:find("must be one line of UTF-8", 1, true), said)
     end
     local store <close> = records.open(folder .. "/results", "r")
     t.eq(#store:rows "SELECT DISTINCT name FROM v_metrics", 1)
