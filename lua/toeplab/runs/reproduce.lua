@@ -61,7 +61,7 @@ end
 -- Continues an interrupted reproduction in the scratch folder; removes a completed one first.
 local function prepare(scratch)
   local _, link = core.sys.kind(scratch)
-  -- Refuses symbolic links that lead elsewhere.
+  -- A scratch folder behind a symbolic link is not reused.
   local _, inner = core.sys.kind(scratch .. "/results")
   if not link and not inner and core.sys.exists(scratch .. "/results/runs.db") then
     local old <close> = records.open(scratch .. "/results", "r")

@@ -162,7 +162,8 @@ local function busy_trials(store)
   return busy
 end
 
--- Finds rows whose paths this program would not write: they lead outside the folder, or are shared.
+-- Finds rows that this program would not write: their paths lead outside the folder of the trial,
+-- or to a file that no trial keeps.
 local function check_names(check)
   local store = check.store
   local function refuse(sql, values, ok, why)

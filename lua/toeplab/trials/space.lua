@@ -16,7 +16,7 @@ function space.check_count(count)
 end
 
 -- Returns whether a value equals `wanted` or, if that is a list, one of its items. A value that is
--- itself a list may also equal the whole list.
+-- itself a list must equal the whole list.
 local function wanted_value(value, wanted)
   if type(wanted) ~= "table" then return value == wanted end
   if type(value) == "table" then
