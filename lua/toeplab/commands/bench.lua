@@ -1,4 +1,4 @@
--- commands/bench.lua: toeplab bench: time and memory beside PyTorch's, measured.
+-- commands/bench.lua: toeplab bench: measures time and memory beside PyTorch.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
@@ -48,7 +48,7 @@ local function words_of(text)
   return list
 end
 
--- A list of integers from 1 up; nil if the option is not given.
+-- Returns the option as a list of positive integers; nil if it is not given.
 local function integers(set, name)
   if not set[name] then return nil end
   local list = words_of(set[name])
@@ -102,7 +102,7 @@ end
 
 -- ---- What is said -----------------------------------------------------------------------------
 
--- Where notes go: beside the table, or out of its way.
+-- Returns the function that prints notes: beside a table, or to stderr if stdout holds data.
 local function say(set)
   local out = (set.json or set.csv) and io.stderr or io.stdout
   return function(format, ...)
@@ -111,10 +111,10 @@ local function say(set)
   end
 end
 
--- What shows a text as the line of progress, or takes it away: "".
+-- Returns a function that displays a text as the progress line, or clears the line for "".
 local function shown()
   local line = progress.new()
-  line.last = core.sys.clock() -- what is quick says nothing
+  line.last = core.sys.clock() -- quick steps show no progress
   return function(text)
     if text == "" then line:clear() else line:line(text) end
   end
@@ -135,7 +135,7 @@ local function print_rows(set, name, rows, o)
   for _, line in ipairs(show.sentences(name, rows)) do o.say("%s", line) end
 end
 
--- Draws the picture where it was asked for, else among the figures of the results.
+-- Draws the figure at the requested path, or among the figures of the results.
 local function draw(set, name, rows, number, folder, o)
   local path = set.output
   if not path then

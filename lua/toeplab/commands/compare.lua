@@ -1,4 +1,4 @@
--- commands/compare.lua: toeplab compare: two settings, paired by seed.
+-- commands/compare.lua: toeplab compare: compares two settings, paired by seed.
 local arguments = require "toeplab.base.arguments"
 local compare = require "toeplab.report.compare"
 local measured = require "toeplab.report.answers"
@@ -33,7 +33,7 @@ local command = {
   },
 }
 
--- Of the words the name, the key with its two values, and the words that filter.
+-- Splits the words into the name, the key with its two values, and the filters.
 local function parse(words)
   local name, seen, filters, key = nil, {}, {}, nil
   for _, word in ipairs(words) do

@@ -1,5 +1,5 @@
--- commands/data.lua: toeplab data: the known data sets, whether they are here, bringing them here,
--- and vocabularies of byte pairs learnt from them.
+-- commands/data.lua: toeplab data: lists the known data sets, downloads or generates them, and
+-- learns vocabularies of byte pairs from them.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
@@ -42,7 +42,7 @@ local function find(name)
     or errors.usage("unknown data set '%s'%s", name, suggest.hint(name, datasets.names()))
 end
 
--- By name: what makes a set, as a module with drawing (its options) and write(folder, options,
+-- Generators of data sets by name: modules with drawing (its options) and write(folder, options,
 -- progress) -> paths.
 local makers = { listops = "toeplab.tasks.listops" }
 
@@ -163,7 +163,7 @@ function verbs.generate(set, words)
   end
 end
 
--- Whether the merges may go to path: into a folder that is there, over nothing but other merges.
+-- Checks that the merges can be written to path: its folder exists, and a file there holds merges.
 local function check_out(path)
   local folder = path:match("^(.*/)[^/]*$") or "."
   if core.sys.kind(folder) ~= "folder" then

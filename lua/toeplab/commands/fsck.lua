@@ -1,5 +1,5 @@
--- commands/fsck.lua: toeplab fsck: whether the results folder is whole, and mending what can be
--- mended.
+-- commands/fsck.lua: toeplab fsck: checks that the results folder is intact, and repairs what can
+-- be repaired.
 local check = require "toeplab.store.check"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"

@@ -1,5 +1,5 @@
--- commands/generate.lua: toeplab generate: text from the model of a stored trial, written token by
--- token; or the model converted to a recurrent one, in a file.
+-- commands/generate.lua: toeplab generate: writes text by the model of a stored trial, token by
+-- token, or converts the model to a recurrent one in a file.
 local arguments = require "toeplab.base.arguments"
 local converted = require "toeplab.store.converted"
 local core = require "toeplab.core"
@@ -55,8 +55,8 @@ local command = {
   },
 }
 
--- How many tokens the model sees: no more than there will be, but for the length it was trained at
--- (nil: the model came from a file, which says how).
+-- Returns the number of tokens that the model sees: --window or the length it was trained at, but
+-- no more than are needed. trained is nil for a model from a file, which stores its own window.
 local function window(set, trained, total)
   if not trained then return nil end
   local given = arguments.integer("generate", set, "window", 1) or trained
@@ -70,7 +70,7 @@ local function choose(set, name, choices)
   return set[name]
 end
 
--- Refuses options that would be without effect.
+-- Raises for options that would have no effect.
 local function check_together(set, word)
   local method = set.method or "window"
   local function only(name, fits, why)
@@ -93,7 +93,7 @@ local function check_together(set, word)
   only("form", method == "etsc", "for method etsc")
 end
 
--- Ends the run between two tokens if a signal has come.
+-- Raises between two tokens if a signal has arrived.
 local function check_signals()
   local name, code = errors.signal()
   if not name then return end
@@ -101,7 +101,7 @@ local function check_signals()
   errors.raise(code, "stopped by SIG%s", name)
 end
 
--- The number of tokens of the prompt.
+-- Returns the number of tokens of the prompt; raises if it cannot be encoded.
 local function check_prompt(vocab, prompt)
   local fine, ids = pcall(vocab.encode, vocab, prompt)
   if not fine then errors.usage("generate: the prompt: %s", errors.plain(tostring(ids))) end
@@ -111,8 +111,8 @@ local function check_prompt(vocab, prompt)
   return math.max(ids:numel(), 1)
 end
 
--- The model of a stored trial, its vocabulary (nil: it kept none), and what is known of it: trial,
--- step, and the length that it was trained at, nil if its configuration does not say.
+-- Returns the model of a stored trial, its vocabulary (nil: none is stored), and a description:
+-- trial, step, and the length that it was trained at, nil if its configuration does not say.
 local function load(set, words)
   local store <close> = records.open(records.folder(set.dir), "r")
   local row = select.one(store, words)
@@ -146,7 +146,8 @@ local function from_file(path, o)
   return session.model, vocab
 end
 
--- How much of a text is whole characters: all but the beginning of one at its end.
+-- Returns the length of the complete characters of a text, excluding a character cut off at its
+-- end.
 local function whole(text)
   local start = text:find("[\xC2-\xF4][\x80-\xBF]*$")
   local first = start and text:byte(start) or 0
@@ -154,8 +155,8 @@ local function whole(text)
   return start and #text - start + 1 < bytes and start - 1 or #text
 end
 
--- Writes what generate gives, token by token, to a terminal character by character and clean;
--- nothing at all if it cannot begin.
+-- Writes what generate yields token by token; on a terminal in whole characters and without control
+-- characters. If it fails at the start, it prints nothing.
 local function write(model, vocab, prompt, o)
   local rest = prompt
   core.sys.catch_signals()
@@ -173,7 +174,7 @@ end
 
 -- ---- The recurrent model ----------------------------------------------------------------------
 
--- Makes the session layer by layer, each measured while its kernel is there.
+-- Converts the model layer by layer, and measures each layer while its kernel exists.
 local function session_of(model, form, lags)
   local rows = {}
   local session = recurrent.session(model, function(tno, name)
@@ -219,7 +220,7 @@ local function convert(set, words)
   local form = choose(set, "form", recurrent.forms) or "exact"
   local lags = arguments.integer("generate", set, "lags", 1)
   local model, _, about = load(set, words)
-  recurrent.operators(model) -- refuses before anything is computed
+  recurrent.operators(model) -- raises before any costly work
   lags = lags or about.length or 256
   local session, rows = session_of(model:eval(), form, lags)
   converted.write(set.convert, session, about, form, lags)

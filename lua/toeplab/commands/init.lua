@@ -1,4 +1,5 @@
--- commands/init.lua: the verbs of the toeplab program; main runs one and returns its exit code.
+-- commands/init.lua: dispatches the verbs of the toeplab program; main runs one and returns its
+-- exit code.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
@@ -7,7 +8,7 @@ local suggest = require "toeplab.base.suggest"
 
 local commands = {}
 
--- In the order of the help. now: the command that does what an old verb of this name did.
+-- The verbs in the order of the help. now: the command that replaces a former verb.
 local verbs = {
   { "run", "run an experiment: start it, continue it, repair it" },
   { "plan", "count what a run would do, with the time and disk it takes; run nothing" },
@@ -102,7 +103,7 @@ local function overview()
   return table.concat(lines, "\n")
 end
 
--- The help of a verb's module: an example first.
+-- Returns the help of a verb's module, which begins with an example.
 local function help_of(command)
   local lines = { command.example, "", "usage: " .. command.usage, "", command.about }
   if #command.options > 0 then lines[#lines + 1] = "" end
@@ -174,7 +175,7 @@ end
 
 local function complain(message) errors.say("toeplab: %s", message) end
 
--- Errors that are not of class stop are the program's or a script's own: they keep their trace.
+-- Adds a traceback to errors that are not of class stop: those are bugs of the program or a script.
 local function handler(e)
   if errors.is(e) then return e end
   local message = errors.text(e)
@@ -186,7 +187,8 @@ end
 function commands.main(words)
   local ok, result = xpcall(dispatch, handler, words)
   if ok then return result end
-  if type(result) == "string" then result = handler(result) end -- no memory: Lua calls no handler
+  -- Without memory, Lua calls no handler.
+  if type(result) == "string" then result = handler(result) end
   if result.message ~= "" then complain(result.message) end
   return result.code
 end

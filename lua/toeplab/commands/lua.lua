@@ -1,5 +1,5 @@
--- commands/lua.lua: toeplab lua -i: reads Lua line by line, with the library and the store of runs
--- at hand. lua/main.c runs scripts itself, without this file.
+-- commands/lua.lua: toeplab lua -i: an interactive Lua prompt with the library and the store of
+-- runs. lua/main.c runs scripts itself, without this file.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
@@ -30,7 +30,7 @@ local lua = {
   },
 }
 
--- What is printed of a value: a plain table as JSON; print knows tensors itself.
+-- Returns what is printed of a value: a plain table as JSON; print formats tensors itself.
 local function shown(v)
   if type(v) ~= "table" or getmetatable(v) then return v end
   local ok, encoded = pcall(json.encode, v)
@@ -39,8 +39,8 @@ end
 
 local function show(rows) report.print(output.columns(rows)) end
 
--- The names that the lines may use, besides the globals of Lua. The store is opened when a function
--- first asks for it, so that the library can be tried where nothing has been run.
+-- Returns the environment of the lines, in addition to the globals of Lua. The store is opened on
+-- first use, so that the library can be tried without any runs.
 local function surroundings(folder)
   local opened
   local function store()
@@ -69,7 +69,7 @@ local function surroundings(folder)
 end
 
 -- Compiles an expression or statements. Returns the function, or nil, the message, and whether the
--- source only lacks its end.
+-- source is merely incomplete.
 local function compile(source, env)
   local fn = load("return " .. source, "=line", "t", env)
   if fn then return fn end

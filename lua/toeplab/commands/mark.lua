@@ -1,4 +1,4 @@
--- commands/mark.lua: toeplab mark: tags and notes of trials, by which all verbs find them.
+-- commands/mark.lua: toeplab mark: sets tags and notes of trials, by which every verb finds them.
 local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.listing"
 local records = require "toeplab.store.records"
@@ -32,7 +32,7 @@ local function check(tags)
   end
 end
 
--- Gives the set of tags, or takes from it; counts in told, by tag, the trials whose set changed.
+-- Adds the tags to the set or removes them; counts per tag the trials whose set changed.
 local function change(tags, list, wanted, told)
   for _, tag in ipairs(list) do
     told[tag] = (told[tag] or 0) + (tags[tag] ~= wanted and 1 or 0)

@@ -1,4 +1,4 @@
--- commands/merge.lua: toeplab merge: the trials of another results folder into this one.
+-- commands/merge.lua: toeplab merge: copies the trials of another results folder into this one.
 local core = require "toeplab.core"
 local merge = require "toeplab.store.merge"
 local output = require "toeplab.report.listing"

@@ -1,4 +1,4 @@
--- commands/plan.lua: toeplab plan: all that a run would do, before anything is spent.
+-- commands/plan.lua: toeplab plan: prints everything that a run would do, before it costs anything.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
@@ -30,8 +30,8 @@ local command = {
 
 -- ---- What there is to do ----------------------------------------------------------------------
 
--- How trial t stands: status, the step it would go on from, the seconds it has had, the hash of the
--- code that ran it last.
+-- Returns the state of trial t: status, the step from which it would resume, the seconds spent, and
+-- the hash of the code that ran it last.
 local function stand(store, t)
   local status, row = nil, nil
   if store then status, row = store:status(t.id) end
@@ -43,7 +43,7 @@ end
 
 local over = { done = true, pruned = true }
 
--- Adds to each trial how it stands and what it will take; returns all counts as a table.
+-- Adds to each trial its state and its estimated time; returns all counts as a table.
 local function look(store, exp, trials)
   local model = store and estimate.new(store, exp.name)
   local p = { trials = #trials, done = 0, other_code = 0, resumable = 0, to_run = 0, times = {},
@@ -70,21 +70,11 @@ local function look(store, exp, trials)
   return p
 end
 
--- The mean bytes of the files of a done trial of the experiment; nil if there is none.
+-- Returns the mean bytes of the files of a finished trial of the experiment; nil if there is none.
 local function mean_bytes(store, name)
   return store:rows([[SELECT total(a.bytes) / count(DISTINCT t.id) AS bytes FROM v_trials t
     LEFT JOIN artifacts a ON a.trial = t.id
     WHERE t.experiment = ? AND t.status = 'done']], { name })[1].bytes
-end
-
--- The folder itself, or the nearest one above it that is there.
-local function nearest(folder)
-  while not core.sys.exists(folder) do
-    local above = folder:match("^(.+)/[^/]+/*$") or (folder:sub(1, 1) == "/" and "/" or ".")
-    if above == folder then break end
-    folder = above
-  end
-  return folder
 end
 
 local function make(path, words, set)
@@ -99,7 +89,7 @@ local function make(path, words, set)
   p.seconds = #p.times > 0 and estimate.makespan(p.times, p.jobs) or nil
   local bytes = store and mean_bytes(store, exp.name)
   p.bytes = bytes and math.floor(bytes * p.to_run) or nil
-  p.free = core.sys.free_space(nearest(folder))
+  p.free = core.sys.free_space(records.nearest(folder))
   p.exp, p.list, p.about, p.path, p.learnt = exp, trials, about, path, nil
   return p
 end
@@ -108,7 +98,7 @@ end
 
 local function axis(key, list) return ("%s(%d)"):format(key, #list) end
 
--- "decay(3) x zip{batch,length}(2) x random{lr}(20) x seeds(3)"
+-- Formats the axes: "decay(3) x zip{batch,length}(2) x random{lr}(20) x seeds(3)".
 local function product(about)
   local values, parts = about.values, {}
   for _, key in ipairs(suggest.keys(values.axes)) do
@@ -126,7 +116,7 @@ local function product(about)
   return table.concat(parts, " x ")
 end
 
--- "when model=ski: rank(2)"
+-- Formats a rule: "when model=ski: rank(2)".
 local function rule(r)
   local where, adds = {}, {}
   if type(r.where) == "function" then
@@ -143,7 +133,7 @@ local function rule(r)
   return ("when %s: %s"):format(table.concat(where, " "), table.concat(adds, " "))
 end
 
--- The excepted points by their reasons: {reason=, count=, labels=}, in order.
+-- Groups the excluded points by their reasons: {reason=, count=, labels=}, in order.
 local function exceptions(about)
   local list, known = {}, {}
   for _, out in ipairs(about.left_out) do
@@ -159,7 +149,7 @@ end
 
 -- ---- Output -----------------------------------------------------------------------------------
 
--- What the estimate of the time rests on.
+-- Describes the basis of the time estimate.
 local function rests(p)
   local trials = output.count(p.finished, "finished trial")
   if p.farthest == 0 then return ("from %s of the same configurations"):format(trials) end
@@ -232,7 +222,7 @@ local names = { "experiment", "trials", "excepted", "done", "other_code", "resum
   "jobs", "seconds", "finished", "farthest", "unknown", "longest", "longest_seconds", "bytes",
   "free" }
 
--- The same counts for programs: one object, or name,value lines.
+-- Prints the counts for programs: one object, or lines name,value.
 local function as_values(p, set)
   local all = { experiment = p.exp.name, excepted = #p.about.left_out * #p.about.seeds,
     longest = p.longest and p.longest.label, longest_seconds = p.longest and p.longest.seconds }

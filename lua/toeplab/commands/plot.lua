@@ -1,4 +1,4 @@
--- commands/plot.lua: toeplab plot: pictures of what trials logged and of the operators they learnt.
+-- commands/plot.lua: toeplab plot: draws what trials logged, and the operators that they learnt.
 local arguments = require "toeplab.base.arguments"
 local curves = require "toeplab.report.curves"
 local groups = require "toeplab.report.groups"
@@ -39,7 +39,7 @@ local command = {
 }
 
 local PANELS = 48
-local MATRIX, LINE = 64, 512 -- lengths, unless the model was trained at a shorter one
+local MATRIX, LINE = 64, 512 -- default lengths, unless the model was trained at a shorter one
 
 -- ---- What is asked ----------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ local function integers(set, name)
   return list
 end
 
--- An option that does not apply to the kind of picture is an error.
+-- Raises if an option does not apply to the kind of figure.
 local function check(set, kind)
   local others = kind == "curves" and { "layer", "channel", "n" }
     or { "metric", "against", "at", "by", "each" }
@@ -98,7 +98,7 @@ local function ids_of(store, words)
   return #ids > 0 and ids or { last.id }
 end
 
--- Metrics of which nothing was asked: loss, or what has the most values.
+-- Returns the default metric: loss, or the one with the most values.
 local function usual(trials)
   local known, most = groups.metrics(trials), nil
   for _, name in ipairs(suggest.keys(known)) do
@@ -159,7 +159,7 @@ local function of_models(store, ids, set, kind)
     row.id:sub(1, 7), label) or row.experiment
 end
 
--- One picture of panels, of sizes that suit their kind and number.
+-- Returns one spec of panels in a size that suits their kind and number.
 local function spec_of(panels, set, title)
   local first, many = panels[1], #panels > 1
   local spec = many and { panels = panels, columns = first.matrix and #panels > 4 and 3 or 2 }

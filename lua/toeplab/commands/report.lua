@@ -1,4 +1,4 @@
--- commands/report.lua: toeplab report: one page of HTML about a sweep.
+-- commands/report.lua: toeplab report: writes one page of HTML about a sweep.
 local core = require "toeplab.core"
 local answers = require "toeplab.report.answers"
 local output = require "toeplab.report.listing"
@@ -23,7 +23,7 @@ local command = {
   },
 }
 
--- The pool of trials that the words mean.
+-- Returns the pool of trials that the words select.
 local function pool_of(store, name, filters)
   local number = math.tointeger(tonumber(name))
   local pool, others = answers.pool(store, number and "sweep" or "experiment", number or name,

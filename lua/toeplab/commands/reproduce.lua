@@ -1,4 +1,5 @@
--- commands/reproduce.lua: toeplab reproduce: runs a trial again, and is it the same bit for bit?
+-- commands/reproduce.lua: toeplab reproduce: runs a trial again and compares the results bit for
+-- bit.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
@@ -31,7 +32,7 @@ local say = errors.say
 
 -- ---- Before -----------------------------------------------------------------------------------
 
--- Tells what is known to be another before any time is spent.
+-- Warns about known differences before any time is spent.
 local function warn(t)
   local commit, dirty = provenance.commit()
   local code = provenance.code_hash(t.device)
@@ -120,7 +121,8 @@ end
 
 -- ---- All of it --------------------------------------------------------------------------------
 
--- Compares the trial with what is in the scratch folder and tells it; returns whether it is equal.
+-- Compares the trial with the one in the scratch folder and prints the result; returns whether they
+-- are equal.
 local function judge(set, store, t, scratch, new_id)
   local new <close> = records.open(scratch .. "/results", "r")
   local told = reproduce.compare(store, t.id, new, new_id, ignored(set))

@@ -1,4 +1,4 @@
--- commands/retry.lua: toeplab retry: trials that did not end well are to be tried again.
+-- commands/retry.lua: toeplab retry: queues trials that did not end well to be run again.
 local output = require "toeplab.report.listing"
 local records = require "toeplab.store.records"
 local select = require "toeplab.store.select"
@@ -18,7 +18,7 @@ local retry = {
   },
 }
 
--- Queues the trials; the step of their checkpoint and all that they logged stay.
+-- Queues the trials; their checkpoints and all that they logged stay.
 local function queue(store, list)
   store:transaction(function()
     for _, t in ipairs(list) do

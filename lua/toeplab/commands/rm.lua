@@ -1,4 +1,4 @@
--- commands/rm.lua: toeplab rm: trials into the trash and out of it, and what is deleted for good.
+-- commands/rm.lua: toeplab rm: moves trials to the trash and back, and deletes them for good.
 local arguments = require "toeplab.base.arguments"
 local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.listing"

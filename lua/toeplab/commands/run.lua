@@ -1,4 +1,4 @@
--- commands/run.lua: toeplab run: the trials of an experiment.
+-- commands/run.lua: toeplab run: runs the trials of an experiment.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local quantity = require "toeplab.base.quantity"
@@ -29,7 +29,7 @@ local run = {
   },
 }
 
--- {part=, of=} of "I/K".
+-- Parses "I/K" into {part=, of=}.
 local function shard(text)
   if not text then return nil end
   local part, of = text:match("^(%d+)/(%d+)$")
@@ -46,7 +46,8 @@ local function duration(text)
     or errors.usage("run: --timeout takes a time like 90s, 30m or 4h, got '%s'", text)
 end
 
-local MOST = 128 -- half the processes that are listened to: each may be ending and have a successor
+-- Half the processes that can be polled: each may be exiting while its successor starts.
+local MOST = 128
 
 function run.run(set, words, command)
   local path = table.remove(words, 1)

@@ -1,5 +1,5 @@
--- commands/status.lua: toeplab status: how the sweeps of the results folder stand, also from
--- another shell.
+-- commands/status.lua: toeplab status: prints the progress of the sweeps in the results folder; it
+-- works while they run.
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
 local json = require "toeplab.base.json"
@@ -20,7 +20,7 @@ local status = {
   },
 }
 
--- The last sweep of each experiment, or of one: {id=, experiment=}.
+-- Returns the last sweep of each experiment, or of one: {id=, experiment=}.
 local function sweeps(store, experiment)
   return store:rows([[SELECT max(id) AS id, experiment FROM sweeps
     WHERE ?1 IS NULL OR experiment = ?1 GROUP BY experiment ORDER BY max(created) DESC]],
@@ -36,7 +36,7 @@ local function counts(store, sweep)
   return list, all
 end
 
--- Running trials: how far each is, and whether its process is alive.
+-- Returns the running trials: the progress of each, and whether its process is alive.
 local function running(store, sweep)
   local list = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.pid,
       t.host, t.started, t.config, json_extract(t.config, '$.steps') AS steps,
@@ -51,8 +51,8 @@ local function running(store, sweep)
   return list
 end
 
--- The seconds that are left, from what finished trials of the experiment took (estimate.lua) and
--- the pace of those that are under way; nil if that is not known.
+-- Returns the remaining seconds, estimated from finished trials of the experiment (estimate.lua)
+-- and the pace of the running ones; nil if they are unknown.
 local function left(store, sweep, list, workers)
   if workers == 0 then return nil end
   local model, times = estimate.new(store, sweep.experiment), {}
@@ -73,7 +73,8 @@ end
 local order = { "done", "running", "queued", "interrupted", "failed", "pruned", "timeout",
   "budget", "guard" }
 
--- How a sweep stands: counts by status, all, the running trials, the seconds that are left or nil.
+-- Returns the state of a sweep: counts by status, the total, the running trials, and the remaining
+-- seconds or nil.
 local function look(store, sweep)
   local by_status, all = counts(store, sweep)
   local list, workers = running(store, sweep), 0

@@ -1,4 +1,4 @@
--- commands/table.lua: toeplab table: a published table beside what was measured.
+-- commands/table.lua: toeplab table: prints a published table beside the measured values.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local formats = require "toeplab.report.formats"
@@ -38,7 +38,7 @@ local command = {
 
 -- ---- The list ---------------------------------------------------------------------------------
 
--- The experiment files of the program -> the ids of the tables that they say they answer.
+-- Collects the program's experiment files -> the ids of the tables that they declare to answer.
 local function experiments(folder, prefix, list)
   for _, name in ipairs(core.sys.list(folder) or {}) do
     local path = folder .. "/" .. name
@@ -57,7 +57,7 @@ local function experiments(folder, prefix, list)
   return list
 end
 
--- Table id -> "18 of 18 done" of the newest sweep that answers it.
+-- Returns table id -> "18 of 18 done", for the newest sweep that answers it.
 local function standing(store)
   local rows = store:rows [[SELECT a.value AS id, max(s.id) AS sweep, s.experiment, s.scale
     FROM sweeps s, json_each(s.plan, '$.answers') a
@@ -89,8 +89,8 @@ end
 
 local function normal(text) return (text:lower():gsub("%s+", "")) end
 
--- The index of the only one of a list of lists of names that word names: in full, by its first
--- word, or by its beginning.
+-- Returns the index of the only item (a list of names) that word names: in full, by its first word,
+-- or by its beginning.
 local function named(items, word)
   local wanted = normal(word)
   for _, short in ipairs { function(name) return name end,
@@ -113,7 +113,7 @@ local function items(result)
   return rows, columns
 end
 
--- The rows and columns of --why: all columns if it names a row alone.
+-- Returns the rows and columns that --why selects: all columns if it names only a row.
 local function find_cell(result, text)
   local rows, columns = items(result)
   local r = named(rows, text)
@@ -158,7 +158,7 @@ end
 
 -- ---- A table ----------------------------------------------------------------------------------
 
--- Marks the measured cells by whether they are near the paper's value; returns whether all are.
+-- Marks the measured cells by whether they agree with the paper's value; returns whether all do.
 local function check(result, percent)
   local fine = true
   for _, row in ipairs(result.rows) do
@@ -183,10 +183,11 @@ local function format_of(set)
   return chosen or "text"
 end
 
--- The table of name, filled from the store as far as there is one.
+-- Returns the table of that name, filled from the store as far as there is one.
 local function filled(set, store, name, filters)
   local known = suggest.choose("table", name, published_tables.ids())
-  if not store then return tables.fill(published_tables.read(name)) end -- raises for a wrong name
+  -- Raises for an unknown name.
+  if not store then return tables.fill(published_tables.read(name)) end
   local published = known and published_tables.read(name) or nil
   local pool, others = answers.pool(store, known and "answers" or "experiment", name, filters)
   if not pool and next(filters) and #others > 0 then

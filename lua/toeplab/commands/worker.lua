@@ -1,4 +1,5 @@
--- commands/worker.lua: toeplab worker: one worker process of a run; started by toeplab run only.
+-- commands/worker.lua: toeplab worker: runs one worker process of a run; only toeplab run starts
+-- it.
 local arguments = require "toeplab.base.arguments"
 local worker = require "toeplab.runs.worker"
 

@@ -263,7 +263,7 @@ local function buried(self, w)
     self:wind_down("TERM")
   else
     over(self, w, "failed", why)
-    -- A trial that is killed never reports the values by which later trials are judged; a rerun may.
+    -- A killed trial never reports the values by which later trials are judged; a rerun may.
     if signal and self.pruner then
       self.fate = self.fate or { code = errors.FAILED, label = t.label,
         why = ("%s: %s, and the trials after it are judged by its values"):format(t.label, why) }

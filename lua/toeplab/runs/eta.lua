@@ -8,7 +8,7 @@ local eta = {}
 local Eta = {}
 Eta.__index = Eta
 
--- Between two predictions pass at least PAUSE seconds, and at least SHARE times as long as one took.
+-- Predictions are at least PAUSE seconds apart, and at least SHARE times as long as one took.
 local PAUSE, SHARE = 2, 50
 
 -- Makes a predictor for a run of the experiment's trials by `jobs` workers; store holds their rows.

@@ -25,6 +25,16 @@ function records.folder(given)
   return given or (set ~= "" and set) or "results"
 end
 
+-- Returns the folder itself, or its nearest existing parent.
+function records.nearest(folder)
+  while not core.sys.exists(folder) do
+    local above = folder:match("^(.+)/[^/]+/*$") or (folder:sub(1, 1) == "/" and "/" or ".")
+    if above == folder then break end
+    folder = above
+  end
+  return folder
+end
+
 -- Refuses an empty store beside files of trials: its rows are lost, since a store is made before
 -- any file.
 local function check_empty(folder)
