@@ -246,7 +246,7 @@ expect "rm --restore of what is not there" 2 "no trial's id begins with 'abc'" "
 cp -R "$top/results" "$top/copy"
 one=$("$toeplab" ls width=1 op=tno --csv | sed -n '2s/,.*//p')
 touch "$top/copy/runs/$one/step-00000001.h5"
-expect "rm --purge --dry-run lists" 0 "step-00000001.h5 .*no row knows it" "$toeplab" rm --purge -n -C "$top/copy"
+expect "rm --purge --dry-run lists" 0 "step-00000001.h5 .*no row mentions it" "$toeplab" rm --purge -n -C "$top/copy"
 "$toeplab" rm -C "$top/copy" width=2 >/dev/null
 expect "rm --purge --days 0" 0 "freed 2 trials from the trash (.*), 1 file left behind" \
     "$toeplab" rm --purge -C "$top/copy" --days 0
@@ -312,7 +312,7 @@ store:exec("UPDATE trials SET status = 'running', pid = 4194305, host = ? WHERE 
 END
 "$toeplab" lua "$top/hurt.lua" "$hurt"
 expect "... and rows that do not agree" 6 "6 last values of metrics" "$toeplab" fsck -C "$hurt"
-said "... and processes that are gone" "but process 4194305 is gone"
+said "... and processes that are gone" "but process 4194305 has died"
 lines "... which ls knows too" 3 "$toeplab" ls -C "$hurt" @killed
 expect "fsck --repair" 0 "database was copied to" "$toeplab" fsck --repair -C "$hurt"
 lines "... keeps a damaged file" 0 test -s "$hurt/$file.damaged"
@@ -346,7 +346,7 @@ expect "fsck tells of the journal of a killed run" 0 "events-1.jnl is not taken 
     "$toeplab" fsck -C "$top/killed"
 expect "rm --purge leaves it" 0 "^would free 0 trials" "$toeplab" rm --purge -n -C "$top/killed"
 grep -q events "$top/out" && result 1 "... and does not list it" || result 0 "... and does not list it"
-expect "merge leaves its trial out" 0 "^1 running and left out" \
+expect "merge leaves its trial out" 0 "^1 running, not copied" \
     "$toeplab" merge -C "$top/merged" "$top/killed"
 expect "fsck --repair takes it over" 0 "^mended .*: taken over" \
     "$toeplab" fsck --repair -C "$top/killed"

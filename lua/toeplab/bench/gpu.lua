@@ -75,7 +75,7 @@ end
 -- quick (only the first tests).
 function gpu.correct(o, device)
   if not core.sys.exists(tests .. "/reference.h5") then
-    o.say("tests: not run: they are beside the sources, and this is an installation")
+    o.say("tests: not run: an installation does not contain them")
     return true
   end
   local good = true
@@ -101,7 +101,7 @@ local function without(o, why)
       .. "compiler)", emulated)
     return errors.DONE
   end
-  o.say("its kernels on the processor, one thread after another:")
+  o.say("checking the kernels on the CPU, one thread after another:")
   return gpu.correct(o, emulated) and errors.DONE or errors.CHECK
 end
 
@@ -118,7 +118,7 @@ function gpu.run(o, measure)
     own.backends = name ~= "ops" and { "fft" } or nil
     measure(name, own)
   end
-  if not good then o.say("a check FAILED: see above; the times are those of wrong results") end
+  if not good then o.say("a check FAILED (see above): the times belong to wrong results") end
   return good and errors.DONE or errors.CHECK
 end
 

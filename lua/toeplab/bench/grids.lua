@@ -220,7 +220,7 @@ function grids.check_backends(name, names)
     if entry.backend and not seen[entry.backend] then known[#known + 1] = entry.backend end
     seen[entry.backend or ""] = true
   end
-  if #known == 0 then errors.usage("bench %s: there are no backends to choose from", name) end
+  if #known == 0 then errors.usage("bench %s: has no backends to choose from", name) end
   for _, backend in ipairs(names) do
     local ok, why = suggest.choose("backend", backend, known)
     if not ok then errors.usage("bench %s: %s", name, why) end

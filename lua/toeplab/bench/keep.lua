@@ -57,7 +57,7 @@ end
 -- Allocates the number of the run and inserts the row of its sweep.
 local function begin(self, store)
   local experiment, source = "bench-" .. self.name, SOURCE:format(
-    "a bench is measured again, not reproduced: " .. self.origin.command)
+    "a bench cannot be reproduced, only measured again: " .. self.origin.command)
   self.number = store:rows([[SELECT coalesce(max(seed), 0) + 1 AS n FROM trials
     WHERE experiment = ?]], { experiment })[1].n
   self.sweep = store:sweep { experiment = experiment, script = "bench " .. self.name,

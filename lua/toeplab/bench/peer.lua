@@ -126,7 +126,7 @@ end
 -- the reason if there is no such program.
 function peer.torch(python, tuned, threads, device)
   device = device or "cpu"
-  if device:find "/" then return nil, "there is no PyTorch for " .. device end
+  if device:find "/" then return nil, "no PyTorch found for " .. device end
   local there = python:find "/" and core.sys.exists(python) or shell.on_path(python)
   if not there then return nil, "there is no " .. python end
   return peer.start(python .. " " .. benches .. "/torch_peer.py", tuned and peer.tuned or {},

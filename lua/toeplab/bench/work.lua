@@ -203,7 +203,7 @@ end
 -- numbers.
 function work.make(p)
   local maker = makers[p.what]
-  if not maker then error("there is no work " .. tostring(p.what), 0) end
+  if not maker then error("unknown work " .. tostring(p.what), 0) end
   enter(p.precision)
   streams.seed(1)
   return maker(p, core.stream(1, "bench"))

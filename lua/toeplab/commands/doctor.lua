@@ -15,11 +15,11 @@ local doctor = {
   example = "toeplab doctor\n  toeplab doctor -C /scratch/results --json\n"
     .. "  toeplab doctor --backends",
   usage = "toeplab doctor [--backends]",
-  about = "Says what the program runs with: versions, the file system of the results folder with\n"
-    .. "its locks and the time of an fsync, free disk, processor, threads, backends, data, tools;\n"
+  about = "Reports what the program runs with: versions, the file system of the results folder,\n"
+    .. "its locks, the time of an fsync, free disk, processor, threads, backends, data, tools;\n"
     .. "each with ok, note or bad. Exit code 4 if something is bad, 6 if it is the store.\n"
     .. "With --backends lists the backends of the Toeplitz operator with their options and the\n"
-    .. "devices that they have a form for, and the plugin files that could not be used.\n"
+    .. "devices they support, and the plugin files that could not be used.\n"
     .. "TOEPLAB_BACKENDS names further folders to look into.",
   options = {
     { name = "backends", short = "b", help = "list the backends and their options instead" },
@@ -57,8 +57,8 @@ local function versions(add)
   local info = core.build_info()
   add("toeplab", "ok", ("%s, compiler %s, %s"):format(info.version, info.compiler, _VERSION))
   local wal = older(info.sqlite, { 3, 51, 3 })
-    and ": has the bug of two connections that reset a WAL at once; there is one writer at a time "
-    .. "here, and readers never do, so it cannot be met" or ""
+    and ": has the bug of two connections that reset a WAL at once; only one process writes "
+    .. "here, and readers never reset, so it cannot occur" or ""
   add("sqlite", "ok", info.sqlite .. wal)
   local locking = os.getenv("HDF5_USE_FILE_LOCKING")
   add("hdf5", "ok", info.hdf5:gsub("^HDF5 library version: ", "")
@@ -66,7 +66,7 @@ local function versions(add)
   add("transforms", info.transforms == "none" and "bad" or "ok", info.transforms)
   add("blas", "ok", info.blas)
   add("onednn", info.onednn == "none" and "note" or "ok", info.onednn == "none"
-    and "not built with: products are a little slower, bf16's much (apt install libdnnl-dev)"
+    and "not built in: products are a little slower, in bf16 much (apt install libdnnl-dev)"
     or info.onednn)
   local commit, dirty = provenance.commit()
   add("source", "ok", commit and commit:sub(1, 12) .. (dirty and " with changes" or "")
@@ -191,12 +191,12 @@ end
 
 local function graphics(add)
   if not core.sys.exists("/proc/driver/nvidia/version") then
-    add("gpu", "note", "none: there is no NVIDIA driver here (no /proc/driver/nvidia); the "
+    add("gpu", "note", "none: no NVIDIA driver is installed (no /proc/driver/nvidia); the "
       .. "processor is used")
   else
     local name = line_of("nvidia-smi --format=csv,noheader "
       .. "--query-gpu=name,driver_version,memory.total")
-    add("gpu", name and "ok" or "note", name or "there is a driver, but nvidia-smi finds no device")
+    add("gpu", name and "ok" or "note", name or "the driver is installed, but nvidia-smi fails")
   end
   local nvcc = line_of("nvcc --version | tail -1")
   add("nvcc", nvcc and "ok" or "note", nvcc

@@ -12,8 +12,8 @@ local export = {
     .. "  toeplab export @last --metrics --json\n  toeplab export tag=paper 'lr<0.01'",
   usage = "toeplab export [TRIAL...]",
   about = "Writes one row per trial with its configuration and last metrics, or with --metrics\n"
-    .. "one row per logged value. Without words: all trials. There is no Parquet: duckdb or\n"
-    .. "pandas make it from the CSV in one line.\n" .. select.help,
+    .. "one row per logged value. Without words: all trials. For Parquet, convert the CSV\n"
+    .. "with duckdb or pandas in one line.\n" .. select.help,
   options = {
     { name = "metrics", short = "m", help = "every logged value instead of one row per trial" },
     { name = "csv", help = "CSV (the default)" },

@@ -21,24 +21,24 @@ local command = {
   usage = "toeplab generate TRIAL | FILE.h5 [--prompt TEXT]\n"
     .. "       toeplab generate TRIAL --convert FILE.h5",
   about = "Writes the prompt and what the model of a trial adds to it, token by token. The model\n"
-    .. "has the parameters of its best checkpoint or, if none was kept, of its newest. ID: the\n"
+    .. "has the parameters of its best checkpoint or, without one, of its newest. ID: the\n"
     .. "beginning of a trial's id (toeplab ls), or @last; FILE.h5: what --convert wrote.\n"
     .. "The same seed gives the same text.\n\n"
-    .. "Methods: window (default) runs the model on the last tokens only. The others see all of\n"
-    .. "the text and give the same tokens: fft runs the model on it again for each token; ring\n"
-    .. "keeps the last inputs of each operator; etsc keeps modes.\n\n"
+    .. "Methods: window (default) runs the model on the last tokens only. The others see all\n"
+    .. "text and give the same tokens: fft runs the model on all of it for each token; ring\n"
+    .. "stores the last inputs of each operator; etsc stores modes.\n\n"
     .. "--convert turns a causal model into a recurrent one without training (ETSC): each\n"
     .. "Toeplitz operator becomes modes, whose state does not grow with the text. The file has\n"
-    .. "all that toeplab generate needs. Prints for each operator how far its answer to an\n"
+    .. "all that toeplab generate needs. Prints for each operator how far its response to an\n"
     .. "impulse is from the kernel (error), the largest answer in the next lags positions, where\n"
     .. "there should be none (after), and its state and its microseconds per token beside those\n"
     .. "of a ring of inputs, which computes the same.",
   computes = true,
   options = {
-    { name = "prompt", short = "p", value = "TEXT", help = "what the text begins with" },
-    { name = "tokens", short = "n", value = "N", help = "how many to add (default 200)" },
+    { name = "prompt", short = "p", value = "TEXT", help = "the beginning of the text" },
+    { name = "tokens", short = "n", value = "N", help = "tokens to add (default 200)" },
     { name = "temperature", short = "t", value = "T",
-      help = "of the softmax (default 1; 0: always the likeliest)" },
+      help = "of the softmax (default 1; 0: always the likeliest token)" },
     { name = "top-k", short = "k", value = "K", help = "draw among the likeliest K" },
     { name = "seed", short = "s", value = "S", help = "of the random numbers (default 1)" },
     { name = "window", value = "N",
@@ -78,7 +78,7 @@ local function check_together(set, word)
   end
   if word:find "%.h5$" then
     for _, name in ipairs { "method", "lags", "form", "window", "last", "dir", "convert" } do
-      only(name, false, "for trials; what --convert wrote has its method and lags in it")
+      only(name, false, "for trials; a file of --convert stores its method and lags")
     end
   end
   if set.convert then
@@ -128,7 +128,7 @@ end
 local function from_trial(set, words, o)
   local model, vocab, about = load(set, words)
   local id = about.trial:sub(1, 12)
-  if not vocab then errors.usage("trial %s keeps no vocabulary: give t:steps the corpus", id) end
+  if not vocab then errors.usage("trial %s has no vocabulary: pass the corpus to t:steps", id) end
   if model.causal == false then
     errors.usage("generate: the model of trial %s is not causal", id)
   end

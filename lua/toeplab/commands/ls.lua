@@ -19,7 +19,7 @@ local ls = {
   about = "Lists trials, the last started first; a table shows at most 100 unless --limit says\n"
     .. "otherwise.\n" .. select.help .. "\n\n"
     .. "With --failures groups the trials that failed, were killed or took too long by what\n"
-    .. "their messages say, numbers and paths aside, and tells for each group which keys of the\n"
+    .. "their messages say, numbers and paths aside, and lists for each group which keys of the\n"
     .. "configuration they share, how far their checkpoints go, and the command that tries them\n"
     .. "again.\n\n"
     .. "QUERY is one SELECT, or - for standard input; it cannot change anything. The views\n"
@@ -30,8 +30,8 @@ local ls = {
     { name = "tag", value = "TAG", help = "as tag=TAG" },
     { name = "sort", value = "NAME", help = "by a key, metric or column; -NAME: greatest first" },
     { name = "columns", value = "NAMES", help = "keys, metrics and columns to show: lr,loss,host" },
-    { name = "limit", value = "N", help = "at most N trials; 0: all" },
-    { name = "trash", help = "those in the trash instead" },
+    { name = "limit", value = "N", help = "at most N trials (0: all)" },
+    { name = "trash", help = "list the trials in the trash instead" },
     { name = "failures", short = "f", help = "group failed trials by cause" },
     { name = "sql", value = "QUERY", help = "print the rows of a query instead" },
     { name = "schema", help = "print the columns of the views instead" },

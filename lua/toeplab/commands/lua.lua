@@ -13,16 +13,16 @@ local lua = {
     .. "print(tl.tno(\"rac\", 4, 1, true):points())'\n  rlwrap toeplab lua -i",
   usage = "toeplab lua [FILE | -e CODE [ARGUMENTS]]\n       toeplab lua -i",
   about = "Runs FILE, CODE or standard input as Lua; require \"toeplab\" gives the library.\n"
-    .. "With -i, reads a line at a time and prints what it gives. At hand, besides the library\n"
+    .. "With -i, reads a line at a time and prints its values. Available, besides the library\n"
     .. "as tl:\n"
     .. "  sql(QUERY, ...)         rows of a query, with values for its question marks\n"
-    .. "  trials(TRIAL, ...)      rows of the trials that the words of toeplab ls mean\n"
+    .. "  trials(TRIAL, ...)      rows of the trials that the words of toeplab ls select\n"
     .. "  trial(TRIAL)            one: its row with config and metrics as tables\n"
     .. "  series(TRIAL, METRIC)   lists of steps and values\n"
     .. "  show(ROWS)              a table of rows\n"
     .. "  help                    this text\n"
-    .. "An expression needs no return; what is not finished goes on in the next line. The store\n"
-    .. "is open for reading. rlwrap adds line editing and a history.",
+    .. "An expression needs no return; an incomplete line continues on the next one. The store\n"
+    .. "is opened for reading. rlwrap adds line editing and a history.",
   computes = true,
   options = {
     { name = "interactive", short = "i", help = "read Lua a line at a time" },

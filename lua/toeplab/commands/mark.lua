@@ -15,7 +15,7 @@ local mark = {
     { name = "tag", short = "t", value = "TAG", many = true, help = "give them a tag" },
     { name = "untag", short = "u", value = "TAG", many = true, help = "take a tag from them" },
     { name = "note", value = "TEXT", many = true, help = "add a line to their notes" },
-    { name = "clear", help = "forget the notes that are there first" },
+    { name = "clear", help = "first delete the existing notes" },
     output.dir,
   },
 }

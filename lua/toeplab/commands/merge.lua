@@ -8,20 +8,20 @@ local errors = require "toeplab.base.errors"
 local command = {
   example = "toeplab merge node7/results\n  toeplab merge /mnt/shard2/results --dry-run",
   usage = "toeplab merge FOLDER",
-  about = "Copies the trials of another results folder here, with metrics, events and files, the\n"
-    .. "sha256 of which is checked. Of a trial that is in both, the one that is further stays;\n"
-    .. "where both are done and their results differ, ours stays, an event of it tells how they\n"
+  about = "Copies the trials of another results folder here, with metrics, events and files, and\n"
+    .. "checks their sha256. Of a trial that is in both, the one that is further stays;\n"
+    .. "if both are done and their results differ, the one here stays, an event records how they\n"
     .. "differ, and the exit code is 4. Running trials are left out. Merging again changes\n"
     .. "nothing.",
   options = {
-    { name = "dry-run", short = "n", help = "only say what would be done" },
+    { name = "dry-run", short = "n", help = "only print what would be done" },
     output.dir,
   },
 }
 
 local words = {
   { "add", "added" }, { "replace", "further there" }, { "same", "already here" },
-  { "ahead", "further here" }, { "busy", "running and left out" },
+  { "ahead", "further here" }, { "busy", "running, not copied" },
   { "trash", "in the trash here" }, { "conflict", "in conflict" },
 }
 
@@ -32,14 +32,14 @@ local function report(told)
   end
   print(#parts > 0 and table.concat(parts, ", ") or "no trials there")
   if told.others > 0 then
-    print(("%d places in sweeps now show trials that another program has done")
+    print(("%d places in sweeps now show finished trials of other code")
       :format(told.others))
   end
   for _, c in ipairs(told.conflicts) do
     print(("conflict %s: %s"):format(c.id:sub(1, 12), table.concat(c.differences, "; ")))
   end
   for _, path in ipairs(told.damaged) do
-    errors.say("%s is missing or damaged, and was left out", path)
+    errors.say("%s is missing or damaged, and was not copied", path)
   end
 end
 

@@ -80,7 +80,7 @@ local function show_presets(name)
       rows[#rows + 1] = { preset.name, number, word, preset.source }
     end
   end
-  if #rows == 0 then errors.usage("model: no published %s is known by a name", name) end
+  if #rows == 0 then errors.usage("model: there are no presets of %s", name) end
   report.print({ "preset", "parameters", "", "paper and table" }, rows)
 end
 

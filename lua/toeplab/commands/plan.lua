@@ -17,13 +17,13 @@ local command = {
   example = "toeplab plan experiments/quickstart.lua\n"
     .. "  toeplab plan experiments/quickstart.lua scale=smoke seeds=5 -j4 --list",
   usage = "toeplab plan FILE [key=value...]",
-  about = "Counts the trials that the same words after run stand for: by axis, the excepted ones\n"
-    .. "with their reasons, those that are done, go on from a checkpoint, or begin. Estimates\n"
+  about = "Counts the trials of toeplab run with the same words: by axis, the excepted ones\n"
+    .. "with their reasons, and those that are done, would continue, or would begin. Estimates\n"
     .. "time and disk from finished trials of the experiment: from those whose configuration\n"
     .. "differs in the fewest keys. Runs nothing.",
   options = {
     { name = "jobs", short = "j", value = "N", help = "estimate the time for N workers (1)" },
-    { name = "list", short = "l", help = "the trials themselves" },
+    { name = "list", short = "l", help = "also list the trials" },
     output.csv, output.json, output.dir,
   },
 }

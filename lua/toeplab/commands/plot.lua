@@ -18,20 +18,20 @@ local command = {
     .. "  toeplab plot @last matrix --n 64 --term",
   usage = "toeplab plot [TRIAL...] [curves | matrix | kernel | response]",
   about = "Draws, by gnuplot, metrics of trials, or the Toeplitz operators of their models: their\n"
-    .. "matrices, kernels or frequency responses. Trials that differ in the seed alone are one\n"
+    .. "matrices, kernels or frequency responses. Trials that differ only in the seed are one\n"
     .. "line, their mean. Without TRIAL: the sweep of the trial started last.\n" .. select.help,
   options = {
     { name = "metric", short = "m", value = "NAME", many = true,
-      help = "what to draw, by default loss; repeated: panels" },
+      help = "the metric (default: loss); if repeated, one panel each" },
     { name = "against", value = "KEY", help = "last values, against a key of the configuration" },
     { name = "at", value = "PREFIX", help = "metrics PREFIX512, PREFIX1024, ... as one line" },
     { name = "by", value = "KEYS", help = "a line for each value of KEYS: the mean of all others" },
     { name = "each", help = "a line for each trial" },
-    { name = "layer", value = "N", many = true, help = "of the model, from 1; by default all" },
-    { name = "channel", value = "N", many = true, help = "of the operator, from 1" },
+    { name = "layer", value = "N", many = true, help = "layer number, from 1 (default: all)" },
+    { name = "channel", value = "N", many = true, help = "channel number, from 1" },
     { name = "n", value = "LENGTH", help = "length of the operator" },
     { name = "log", value = "AXES", help = "logarithmic axes: x, y or xy; of a matrix z" },
-    { name = "title", value = "TEXT", help = "above the picture" },
+    { name = "title", value = "TEXT", help = "above the figure" },
     { name = "output", short = "o", value = "FILE", help = "FILE.svg, FILE.png or FILE.pdf" },
     { name = "term", help = "draw in the terminal" },
     output.dir,
@@ -131,7 +131,7 @@ end
 
 local function check_panels(count)
   if count <= PANELS then return end
-  errors.usage("plot: that is %d pictures or more, and %d are the most: name fewer trials, or "
+  errors.usage("plot: that is %d panels or more; the limit is %d: name fewer trials, or "
     .. "--layer N", count, PANELS)
 end
 

@@ -16,10 +16,10 @@ local command = {
   usage = "toeplab reproduce TRIAL",
   about = "Runs a done trial again in a scratch folder, from its stored script, configuration and\n"
     .. "number of threads, and compares every metric, the last checkpoint's tensors and the\n"
-    .. "texts bit for bit. If something differs: where first, and what else was different\n"
-    .. "(exit code 4). The same command goes on after an interruption.",
+    .. "texts bit for bit. If something differs, prints where first, and what else differed\n"
+    .. "(exit code 4). The same command continues after an interruption.",
   options = {
-    { name = "threads", value = "N", help = "another number of threads than the trial had" },
+    { name = "threads", value = "N", help = "run with N threads, not as many as the trial had" },
     { name = "ignore", value = "NAMES", help = "metrics that are not compared, e.g. times" },
     { name = "keep", help = "keep the scratch folder" },
     { name = "json", help = "as one JSON object" },
@@ -41,7 +41,7 @@ local function warn(t)
   if t.about.changes then
     how = (how and how .. " && " or "") .. "git apply " .. t.about.changes
   end
-  say("the program is not the one that trained it: commit %s%s then, %s%s now%s",
+  say("the program has changed since the training: commit %s%s then, %s%s now%s",
     t.commit and t.commit:sub(1, 12) or "unknown", t.dirty == 1 and " with changes" or "",
     commit and commit:sub(1, 12) or "unknown", dirty and " with changes" or "",
     how and ("; its code: " .. how) or "")
@@ -85,10 +85,10 @@ local function explain(differences, events)
     print(("  %-13s was %s, is %s"):format(d.name, d.was, d.is))
   end
   if events > 0 then
-    print(("  the trial was intervened in %s: what a guard does depends on when checkpoints were "
+    print(("  the guard intervened %s: what it does depends on when checkpoints were "
       .. "written"):format(output.count(events, "time")))
   elseif #differences == 0 then
-    print("  nothing that is recorded is different: the trial depends on something else, such as "
+    print("  no recorded property differs: the trial depends on something else, such as "
       .. "the time or a file")
   end
 end

@@ -9,11 +9,11 @@ local retry = {
   example = "toeplab retry\n  toeplab retry @timeout experiment=decay\n  toeplab retry 3f9c1a",
   usage = "toeplab retry [TRIAL...]",
   about = "Queues trials that failed, timed out, were stopped by a guard or a budget, interrupted\n"
-    .. "or killed, and prints the commands that run them: each goes on from its last checkpoint.\n"
-    .. "Those that are done, queued or running stay as they are. Without words: all.\n"
+    .. "or killed, and prints the commands that run them: each continues from its checkpoint.\n"
+    .. "Finished, queued and running trials stay as they are. Without words: all.\n"
     .. select.help,
   options = {
-    { name = "dry-run", short = "n", help = "only say what would be done" },
+    { name = "dry-run", short = "n", help = "only print what would be done" },
     output.dir,
   },
 }
@@ -43,7 +43,7 @@ function retry.run(set, words)
   for _, t in ipairs(list) do
     if t.command and not seen[t.command] then
       local hidden = t.command:find(secrets.MASK, 1, true)
-      print("  " .. t.command .. (hidden and "  (with the secret in the place of ***)" or ""))
+      print("  " .. t.command .. (hidden and "  (with the secret in place of ***)" or ""))
     end
     seen[t.command or ""] = true
   end

@@ -15,12 +15,12 @@ local run = {
     .. "seeds=N or seed=N sets the seeds. Results go to standard output, progress to standard\n"
     .. "error.",
   options = {
-    { name = "dry-run", short = "n", help = "list the trials and how they stand; run nothing" },
-    { name = "jobs", short = "j", value = "N", help = "so many trials at a time, each a process" },
-    { name = "share", value = "N", help = "so many trials on a card at a time (1)" },
-    { name = "timeout", value = "TIME", help = "a trial that takes longer (90s, 30m) is stopped" },
+    { name = "dry-run", short = "n", help = "list the trials with their status; run nothing" },
+    { name = "jobs", short = "j", value = "N", help = "N trials at a time, each in a process" },
+    { name = "share", value = "N", help = "N trials at a time on each GPU (1)" },
+    { name = "timeout", value = "TIME", help = "stop a trial that takes longer (90s, 30m)" },
     { name = "fail-fast", help = "stop all at the first failure" },
-    { name = "redo", help = "take finished trials that other code has made again" },
+    { name = "redo", help = "run finished trials of other code again" },
     { name = "shard", value = "I/K", help = "only every K-th trial, from the I-th on" },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
     { name = "quiet", short = "q", help = "no progress" },

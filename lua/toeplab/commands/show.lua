@@ -22,8 +22,8 @@ local show = {
     .. "the keys, last metrics and origins in which two trials differ.\n"
     .. select.help,
   options = {
-    { name = "script", help = "print the script it was run from, nothing else" },
-    { name = "diff", help = "show only in what two trials differ" },
+    { name = "script", help = "print only the script that the trial was run from" },
+    { name = "diff", help = "show only the differences of two trials" },
     { name = "csv", help = "as CSV, with --diff" },
     output.json, output.dir,
   },
@@ -37,7 +37,7 @@ local function journal_of(store, row)
   if not j then return nil end
   local path = store.folder .. "/" .. journal.path(trial_files.folder(store.folder, row.id),
     j.attempt)
-  return ("%s, %d of %d bytes taken over"):format(path, j.bytes, core.sys.size(path) or 0)
+  return ("%s, %d of %d bytes copied to the store"):format(path, j.bytes, core.sys.size(path) or 0)
 end
 
 -- Describes the backends that "auto" chose in a trial; nil if there are none.

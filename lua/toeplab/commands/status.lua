@@ -12,8 +12,8 @@ local errors = require "toeplab.base.errors"
 local status = {
   example = "toeplab status\n  toeplab status quickstart --json",
   usage = "toeplab status [EXPERIMENT]",
-  about = "Counts the trials of each experiment's last sweep by status, with the time that is\n"
-    .. "left, and shows how far each running trial is.",
+  about = "Counts the trials of each experiment's last sweep by status, with the remaining\n"
+    .. "time, and shows the progress of each running trial.",
   options = {
     { name = "json", help = "as JSON, one object a line" },
     output.dir,

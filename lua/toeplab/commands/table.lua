@@ -17,14 +17,14 @@ local command = {
   example = "toeplab table tnn/table10 scale=laptop\n  toeplab table tnn/table10 --tex > t10.tex\n"
     .. "  toeplab table tnn/table10 --why 0.95/val",
   usage = "toeplab table [NAME [KEY=VALUE...]]",
-  about = "Prints a published table beside what trials of this folder measured: mean and 95 %\n"
-    .. "interval over seeds, rank agreement, what differs from the paper's runs. Without NAME:\n"
-    .. "the published tables, and what answers them. NAME may be an experiment too: then its\n"
+  about = "Prints a published table beside the measurements of this folder: mean and 95 %\n"
+    .. "interval over seeds, rank agreement, differences from the paper's runs. Without NAME:\n"
+    .. "the published tables and their experiments. NAME may be an experiment too: then its\n"
     .. "own table. KEY=VALUE chooses trials by configuration, scale=NAME by scale,\n"
-    .. "experiment=NAME where several answer one table; else the newest is taken.",
+    .. "experiment=NAME if several answer one table (default: the newest).",
   options = {
     { name = "md", help = "as Markdown" },
-    { name = "tex", help = "as LaTeX (booktabs), the best in bold if it is clear" },
+    { name = "tex", help = "as LaTeX (booktabs), a clearly best value in bold" },
     { name = "csv", help = "as CSV, a line for each cell" },
     { name = "html", help = "as a page of HTML" },
     { name = "why", value = "ROW/COLUMN", help = "the trials of a cell, and their commands" },
@@ -191,7 +191,7 @@ local function filled(set, store, name, filters)
   local published = known and published_tables.read(name) or nil
   local pool, others = answers.pool(store, known and "answers" or "experiment", name, filters)
   if not pool and next(filters) and #others > 0 then
-    errors.usage("table: no trials of %s are like that; there are: %s", name,
+    errors.usage("table: no trials of %s fit; there are: %s", name,
       table.concat(others, "; "))
   end
   if not pool and not published then

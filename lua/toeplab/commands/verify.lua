@@ -13,19 +13,19 @@ local verify = {
   usage = "toeplab verify [--backend NAME]... [--precision P] [--device D] FILE.h5...\n"
     .. "       toeplab verify NAME...",
   about = "Runs the cases of reference files and prints the worst relative error of each output,\n"
-    .. "max |got - want| / max |want|; a case is run by the backends that take coefficients as it\n"
-    .. "gives them: by lag, by frequency or by warped lag. NAME: compares a backend with the\n"
+    .. "max |got - want| / max |want|; a case runs on the backends whose coefficients have its\n"
+    .. "form: by lag, by frequency or by warped lag. NAME: compares a backend with the\n"
     .. "definition over a table of shapes. Exit code 4 if an error is above tolerance (1e-5; for\n"
     .. "the parameters after a training run 1e-4; with --precision bf16 all 2e-2, with tf32\n"
     .. "5e-3), or if nothing was compared.",
   computes = true,
   options = {
     { name = "backend", short = "b", value = "NAME", many = true,
-      help = "only this one; may be repeated; without a file as NAME" },
+      help = "only this backend (may be repeated); without a file as NAME" },
     { name = "precision", short = "p", value = "P",
       help = "of products in layers and models: float32 (the default), bf16, on GPUs tf32" },
     { name = "device", short = "d", value = "D",
-      help = "where it computes: cpu, cuda, or cuda:1 for the second GPU" },
+      help = "the device: cpu, cuda, or cuda:1 for the second GPU" },
     { name = "all", short = "a", help = "print each parameter's gradient, not only the worst" },
     { name = "quiet", short = "q", help = "print failures and the summary of each file" },
   },

@@ -26,7 +26,7 @@ function measured.filters(verb, words)
   local set = {}
   for _, word in ipairs(words) do
     local key, text = word:match "^([%a_][%w_]*)=(.*)$"
-    if not key then errors.usage("%s: '%s' is no filter; write key=value", verb, word) end
+    if not key then errors.usage("%s: '%s' is not a filter; write key=value", verb, word) end
     if set[key] then errors.usage("%s: %s is given twice", verb, key) end
     set[key] = { text }
     for part in text:gmatch "[^,]+" do table.insert(set[key], part) end
@@ -263,7 +263,7 @@ function Pool:trials(metrics)
     row.point = point_of[row.point]
     if chosen(self, row.point.values, row.seed) then list[#list + 1] = row end
   end
-  if #list == 0 and #rows > 0 then errors.usage("no trial of %s is like that", self:title()) end
+  if #list == 0 and #rows > 0 then errors.usage("no trial of %s fits", self:title()) end
   return list
 end
 

@@ -146,7 +146,7 @@ local function check_by(pool, by, vary, key)
         name)
     end
   end
-  if set[key] then errors.usage("compare: --by %s: that is what is compared", key) end
+  if set[key] then errors.usage("compare: --by %s: this key is being compared", key) end
 end
 
 local function judge(result)
@@ -216,7 +216,7 @@ local function sentence_of(result, row)
   local d = row.difference
   local where = #result.rows > 1 and row.label .. ": " or ""
   if not d then return where .. "no seed has both" end
-  if d.n < 2 then return where .. "one pair: nothing can be said of a difference" end
+  if d.n < 2 then return where .. "one pair: no difference can be judged" end
   local good = (d.mean < 0) == (result.better == "lower")
   if row.claimed then
     return ("%s%s=%s is %s than %s=%s: by %.4g, 95 %% interval %.4g to %.4g (t, paired)"):format(
@@ -224,10 +224,10 @@ local function sentence_of(result, row)
       math.abs(d.mean), math.min(math.abs(d.low), math.abs(d.high)),
       math.max(math.abs(d.low), math.abs(d.high)))
   end
-  local reason = d.low <= 0 and d.high >= 0 and "the interval holds 0"
+  local reason = d.low <= 0 and d.high >= 0 and "the interval contains 0"
     or "not after Holm's correction for " .. #result.rows .. " rows"
-  return ("%sundecided (%s): no difference may be claimed, nor that there is none; one within "
-    .. "±%.4g would not show"):format(where, reason, d.half)
+  return ("%sundecided (%s): neither a difference nor its absence may be claimed; one within "
+    .. "±%.4g would not be noticed"):format(where, reason, d.half)
 end
 
 local function least_pairs(result)

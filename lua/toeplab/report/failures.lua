@@ -123,7 +123,7 @@ local function show(letter, g)
   if #g.shared > 0 then
     print(("       all have %s%s"):format(table.concat(g.shared, " "),
       n > 1 and g.tried == n and ", and every trial with it fails: it looks systematic"
-      or (", and so have %d that do not fail so"):format(math.max(0, g.tried - n))))
+      or (", but so have %d that do not fail like this"):format(math.max(0, g.tried - n))))
   end
   local ids = {}
   for i = 1, math.min(n, 6) do ids[i] = g.trials[i].id:sub(1, 12) end

@@ -111,7 +111,7 @@ end
 local function marks(result, add)
   local n = total(result, "rescued")
   if n > 0 then
-    add("%s %s went back to an earlier step after a spike or nan (guard), and on from there",
+    add("%s %s returned to an earlier step after a spike or nan (guard) and continued",
       footnotes.RESCUED, plural(n, "trial"))
   end
   n = total(result, "early")
@@ -124,7 +124,7 @@ local function marks(result, add)
     add("diverged: %s ended with inf or nan; a row with such a seed has no mean",
       plural(n, "trial"))
   end
-  if total(result, "open") > 0 then add("… not finished; (2/3): so many of the seeds are") end
+  if total(result, "open") > 0 then add("… not finished; (2/3): 2 of 3 seeds finished") end
 end
 
 local function agreements(result, add)
@@ -138,7 +138,7 @@ local function agreements(result, add)
   end
   for _, row in ipairs(result.rows) do
     if row.one_of and #result.agreement == 0 then
-      return add("no rank agreement: a row is answered by several settings; choose with key=value")
+      return add("no rank agreement: several settings fit one row; choose with key=value")
     end
   end
 end
@@ -160,7 +160,7 @@ local function left_over(result, add)
     for _, column in ipairs(result.columns) do
       for _, name in ipairs(column.metrics or {}) do names[#names + 1] = name end
     end
-    add("no trial has logged what the columns ask for%s",
+    add("no trial has logged the metrics of the columns%s",
       #names > 0 and " (" .. table.concat(names, ", ") .. ")" or "")
   end
 end

@@ -122,12 +122,13 @@ end
 -- with a malicious script.
 local function own_report(store, sweep, trials)
   if trial_files.holds(store.folder, sweep.script) then
-    return nil, ("%s lies in the results folder, which may be another's, so it is not run")
-      :format(sweep.script)
+    return nil, ("%s lies in the results folder, which may come from somebody else, so it "
+      .. "is not run"):format(sweep.script)
   end
   local text = core.sys.kind(sweep.script) == "file" and core.sys.read_file(sweep.script)
   if not text or core.sha256(text) ~= sweep.sha256 then
-    return nil, ("%s is not here as it was run, so its own report is left out"):format(sweep.script)
+    return nil, ("%s is missing or has changed since it was run, so its own report is left out")
+      :format(sweep.script)
   end
   local ok, exp = pcall(experiment.load, sweep.script)
   if not ok then return nil, "the script cannot be read: " .. errors.text(exp) end

@@ -83,7 +83,7 @@ local function draw(self, how, spec, name, ending)
     self.progress:say("wrote %s", path)
   elseif not self.told then
     self.told = true
-    self.progress:warn("no picture %s: %s", path, why)
+    self.progress:warn("no figure %s: %s", path, why)
   end
 end
 

@@ -157,8 +157,8 @@ local function over(self, w, status, why, ended)
   local run, t = self.run, w.trial
   local said = own_word(self, w)
   if status == "done" and not (said and said.status == "done") then
-    errors.raise(errors.STORAGE, "%s: its worker has ended it, and its journal in %s/%s has no end",
-      t.label, run.folder, t.path)
+    errors.raise(errors.STORAGE, "%s: its worker has reported its end, which its journal in %s/%s "
+      .. "lacks", t.label, run.folder, t.path)
   end
   run.records:check()
   if w.late and status ~= "done" then status, why, ended = "failed", w.late, w.late_for end
@@ -254,7 +254,7 @@ local function buried(self, w)
     over(self, w, "interrupted", why)
   elseif signal and self.deaths[t] < DEATHS then
     over(self, w, "interrupted", why)
-    self.run.progress:warn("%s: %s; it goes on in another", t.label, why)
+    self.run.progress:warn("%s: %s; it continues in another process", t.label, why)
     t.status = nil
     table.insert(self.queue, 1, t)
   elseif w.unfit then
@@ -280,7 +280,7 @@ local function overdue(self, w, now)
     return ("took longer than %g seconds"):format(limit), "timeout"
   end
   if self.limit and w.seconds + spent > self.limit then
-    return ("budget: has had its %g seconds"):format(self.limit), "budget"
+    return ("budget: the trial used its %g seconds"):format(self.limit), "budget"
   end
 end
 
@@ -335,7 +335,7 @@ local function check_budget(self, now)
   end
   if used <= self.total then return end
   self.fate = { code = errors.BUDGET, label = "budget",
-    why = ("the trials have had their %g seconds"):format(self.total) }
+    why = ("the trials used their %g seconds"):format(self.total) }
   self:wind_down("TERM")
 end
 

@@ -33,7 +33,7 @@ end
 -- Kills the process if it was asked to stop and has not done so in time.
 function Process:kill_if_overdue(now)
   if not self.deadline or now <= self.deadline then return end
-  self.killed = "it was asked to stop, its step did not end, and its process was killed"
+  self.killed = "its process was killed, because its step did not end after it was asked to stop"
   self.process:signal("KILL")
   self.deadline = nil
 end
@@ -49,7 +49,7 @@ function Process:cause()
   local code, signal = self.process:wait(true)
   if self.killed then return self.killed, signal end
   if signal then
-    local oom = signal == 9 and " (was there too little memory?)" or ""
+    local oom = signal == 9 and " (perhaps for lack of memory)" or ""
     return ("its process was killed by signal %d%s"):format(signal, oom), signal
   end
   local words = last_words(self.log) or self.trial_log and last_words(self.trial_log)

@@ -26,8 +26,8 @@ local function backends_of(store, id)
   local text = core.sys.read_file(path)
   if not text or core.sha256(text) ~= file.sha256 then
     errors.raise(errors.STORAGE,
-      "%s is missing or damaged: which backends trial %s ran with is not "
-      .. "known, and by others its bits are others", path, id:sub(1, 12))
+      "%s is missing or damaged: the backends of trial %s are unknown, "
+      .. "and other backends would change its bits", path, id:sub(1, 12))
   end
   return text
 end
@@ -40,7 +40,7 @@ function reproduce.stored(store, id)
     coalesce(json_extract(config, '$.device'), 'cpu') AS device, error
     FROM trials WHERE id = ?]], { id })[1]
   if t.status ~= "done" then
-    errors.usage("trial %s is %s: only a done one can be reproduced", id:sub(1, 12), t.status)
+    errors.usage("trial %s is %s: only a finished one can be reproduced", id:sub(1, 12), t.status)
   end
   local sweep = store:rows([[SELECT script, source, plan FROM sweeps WHERE id IN (?1,
     (SELECT max(sweep) FROM members WHERE trial = ?2)) ORDER BY id LIMIT 1]],
@@ -223,7 +223,7 @@ end
 local function compare_checkpoints(old, new, a, b)
   local result = { step = a.step }
   if not b or b.step ~= a.step then
-    result.why = b and ("the new one is of step %d"):format(b.step) or "the new run has none"
+    result.why = b and ("the new one is from step %d"):format(b.step) or "the new run has none"
     result.differ = { "step" }
     return result
   end

@@ -33,7 +33,7 @@ local function warn_fixed(run, counts, reads)
     if not reads[key] and not run.exp.always[key] then unread[#unread + 1] = key end
   end
   if #unread == 0 then return end
-  run.progress:warn("%s: no trial read %s: a slip in the name, or of no use here?",
+  run.progress:warn("%s: no trial read %s: is the name misspelt, or is the key not needed?",
     run.exp:where(unread[1]), "'" .. table.concat(unread, "', '") .. "'")
 end
 

@@ -45,7 +45,7 @@ local function rebuilt(counts)
     parts[#parts + 1] = ("%d %s%s"):format(count.kept, name, count.dropped > 0
       and (" (%d more are twice there or broken)"):format(count.dropped) or "")
   end
-  return ("made anew: %s; %d of %d pages cannot be read; of %s rows may be lost, and the same "
+  return ("rebuilt: %s; %d of %d pages cannot be read; of %s rows may be lost, and the same "
     .. "command runs them again; the old one is %s"):format(table.concat(parts, ", "), counts.bad,
     counts.pages, quantity.count(counts.again, "trial"), counts.copy)
 end
@@ -94,8 +94,8 @@ local function check_last(check)
       store:rows [[INSERT INTO last SELECT trial, name, step, value FROM metrics m WHERE step =
         (SELECT max(step) FROM metrics WHERE trial = m.trial AND name = m.name)]]
     end)
-    return "made again from the metrics"
-  end, "%s of metrics are not what the metrics say", quantity.count(wrong, "last value"))
+    return "rebuilt from the metrics"
+  end, "%s of metrics disagree with the metrics", quantity.count(wrong, "last value"))
 end
 
 local function check_sweeps(check)
@@ -120,7 +120,7 @@ local function check_running(check)
         check.store:rows([[UPDATE trials SET status = 'interrupted', error = ? WHERE id = ?
           AND status = 'running']], { "its process is gone", row.id })
         return "marked as interrupted"
-      end, "trial %s is marked running, but process %d is gone", row.id:sub(1, 12), row.pid)
+      end, "trial %s is marked as running, but process %d has died", row.id:sub(1, 12), row.pid)
     end
   end
 end
@@ -135,7 +135,7 @@ local function check_journals(check)
         local _, damage = store:take(open.id, open.path)
         if not damage then store:end_journal(open.id, open.path) end
         return not damage and "taken over" or nil
-      end, "%s is not taken over: a run was killed, and the next one does it", path)
+      end, "%s is not copied to the store: a run was killed; the next run copies it", path)
     end
   end
 end
@@ -145,11 +145,11 @@ end
 local function state_of(path, row, quick)
   local file <close> = io.open(path, "rb")
   if not file then return "is missing" end
-  if file:seek("end") ~= row.bytes then return "has another size than it was stored with" end
+  if file:seek("end") ~= row.bytes then return "has another size than when it was stored" end
   if quick then return nil end
   local ok, hash = pcall(core.sha256_file, path)
   if not ok then return "cannot be read: " .. tostring(hash) end
-  return hash ~= row.sha256 and "has another sha256 than it was stored with" or nil
+  return hash ~= row.sha256 and "has another sha256 than when it was stored" or nil
 end
 
 -- Returns the trials whose files may be changing: running ones, and killed ones whose journal still
@@ -272,7 +272,7 @@ local function open(check)
     and not text:find("newer than", 1, true)
   if not damaged then error(store, 0) end
   if not repair then
-    errors.raise(errors.STORAGE, "%s\ntoeplab fsck --repair makes it anew of what can be read",
+    errors.raise(errors.STORAGE, "%s\ntoeplab fsck --repair rebuilds it from what can be read",
       text)
   end
   check:found(true, function() return remake(check) end, "%s", text)

@@ -20,7 +20,7 @@ local function flatten(value, path, tensors, attrs, within)
   if kind == "table" then
     local empty = true
     if within[value] then
-      error(("checkpoint: the state at '%s' holds itself and cannot be saved"):format(path), 0)
+      error(("checkpoint: the state at '%s' contains itself and cannot be saved"):format(path), 0)
     end
     within[value] = true
     for key, item in pairs(value) do

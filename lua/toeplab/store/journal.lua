@@ -109,7 +109,7 @@ local NO_FILE = 2 -- ENOENT
 
 local function refuse(path, why)
   why = why:find(path, 1, true) and why or path .. ": " .. why
-  errors.raise(errors.STORAGE, "%s: what the trial has said there is not known", why)
+  errors.raise(errors.STORAGE, "%s: the results that the trial wrote there are unknown", why)
 end
 
 -- Reads the journal at path from byte offset on. Returns the list of its lines, the offset after

@@ -265,7 +265,7 @@ function rebuild.run(root)
   local path = root .. "/runs.db"
   local folder = ("%s/.rebuild.tmp.%s.%d"):format(root, core.sys.hostname(), core.sys.getpid())
   local kind, link = core.sys.kind(folder)
-  if kind or link then errors.raise(errors.STORAGE, "%s is there already", folder) end
+  if kind or link then errors.raise(errors.STORAGE, "%s exists already", folder) end
   for _, name in ipairs { "old", "new" } do try(core.sys.mkdir(folder .. "/" .. name)) end
   local ok, counts = pcall(make, folder, path)
   if ok then

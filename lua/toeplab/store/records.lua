@@ -42,7 +42,7 @@ local function check_empty(folder)
   local lost = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
     and #(core.sys.list(folder .. "/runs") or {}) > 0
   if lost then
-    errors.raise(errors.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; put back a "
+    errors.raise(errors.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; restore a "
       .. "copy, or move both away", path, folder)
   end
 end
@@ -100,7 +100,7 @@ end
 function Records:config(text)
   local value = self:decode(text)
   if type(value) == "table" then return value end
-  errors.raise(errors.STORAGE, "%s/runs.db: this is no configuration: %s", self.folder,
+  errors.raise(errors.STORAGE, "%s/runs.db: this is not a configuration: %s", self.folder,
     text:sub(1, 200))
 end
 
@@ -121,7 +121,7 @@ function Records:object(text)
     end
   end
   if good then return value end
-  errors.raise(errors.STORAGE, "%s/runs.db: this is no object of ours: %s", self.folder,
+  errors.raise(errors.STORAGE, "%s/runs.db: this is not an object of this program: %s", self.folder,
     text:sub(1, 200))
 end
 
@@ -206,7 +206,7 @@ function Records:run_by(id, hash)
   local row = self:rows("SELECT step, code_hash FROM trials WHERE id = ?", { id })[1]
   if row.code_hash == hash then return end
   if (row.step or 0) > 0 then
-    self:event(id, row.step, "code", ("by code %s up to here, by %s from here on"):format(
+    self:event(id, row.step, "code", ("by code %s up to this step, by %s from here on"):format(
       row.code_hash:sub(1, 12), hash:sub(1, 12)))
   end
   self:rows("UPDATE trials SET code_hash = ? WHERE id = ?", { hash, id })
@@ -352,7 +352,7 @@ local function stored_text(path, sha256)
   local text, why = core.sys.read_file(path)
   if not text then return ("(%s)"):format(why) end
   if core.sha256(text) == sha256 then return text end
-  return ("(%s: was changed; its sha256 is not the one it was stored with)"):format(path)
+  return ("(%s: was changed: its sha256 differs from the stored one)"):format(path)
 end
 
 -- Returns the newest value of each metric of a trial, and the texts stored with it.

@@ -157,7 +157,7 @@ local function parameters(files, kind, warn)
 end
 
 local function unknown(path)
-  errors.raise(errors.STORAGE, "%s describes no model of ours", path)
+  errors.raise(errors.STORAGE, "%s does not describe a model of toeplab", path)
 end
 
 local function describe(store, id, short)
@@ -171,7 +171,7 @@ local function describe(store, id, short)
     end
   end
   if not paths.model then
-    errors.usage("trial %s keeps no model: its script made one of its own, or took no step", short)
+    errors.usage("trial %s has no stored model: its script built its own, or took no step", short)
   end
   local about = store:decode(read(paths.model))
   if type(about) ~= "table" or type(about.model) ~= "string" then unknown(paths.model) end
@@ -186,12 +186,12 @@ function stored.load(store, row, options)
   local o, short = options or {}, row.id:sub(1, 12)
   local about, paths, files = describe(store, row.id, short)
   if about.programmed then
-    errors.usage("trial %s has a model whose %s is its script's own; only that script can make it",
-      short, about.programmed)
+    errors.usage("trial %s has a model whose %s comes from its script; only that script can "
+      .. "build it", short, about.programmed)
   end
   local state, file = parameters(files, o.kind, o.warn or function() end)
   if not state and file then
-    errors.raise(errors.STORAGE, "trial %s has no checkpoint that is whole", short)
+    errors.raise(errors.STORAGE, "trial %s has no undamaged checkpoint", short)
   elseif not state then
     errors.usage("trial %s has no checkpoint%s", short, o.kind and " of kind " .. o.kind or "")
   end

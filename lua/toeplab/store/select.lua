@@ -244,7 +244,7 @@ local function best(query, what)
   end
   local rows = query:rows("t.id, " .. value .. " AS value", ("AND t.status = 'done' AND value "
     .. "IS NOT NULL ORDER BY value %s, t.id LIMIT 1"):format(goal == "max" and "DESC" or "ASC"))
-  if #rows == 0 then errors.raise(errors.FAILED, "no trial that is done has a '%s'", name) end
+  if #rows == 0 then errors.raise(errors.FAILED, "no finished trial has a '%s'", name) end
   take(query, rows)
 end
 
@@ -280,7 +280,7 @@ local function at_word(query, word)
   table.move(select.statuses, 1, #select.statuses, 4, names)
   local ok = suggest.choose("", word:sub(2), select.statuses)
   if not ok then
-    errors.usage("'%s' means no trials%s", word,
+    errors.usage("'%s' selects no trials%s", word,
       suggest.hint(word:sub(2), names):gsub("'([^']+)'", "'@%1'"))
   end
   return ("%s = %s"):format(query.status, query:bind(word:sub(2)))
@@ -291,7 +291,7 @@ local function by_id(query, word)
   local rows = query.store:rows(("SELECT id FROM trials t WHERE id >= ? AND id < ? AND %s LIMIT 2")
     :format(query.base), { low, low .. "g" })
   if #rows == 0 then
-    errors.usage("no trial's id begins with '%s', and no experiment is named so (see toeplab ls)",
+    errors.usage("no trial's id begins with '%s', and no experiment has that name (see toeplab ls)",
       word)
   end
   if #rows > 1 then errors.usage("more than one trial's id begins with '%s'", word) end
@@ -378,7 +378,7 @@ function select.one(store, words)
   words = type(words) == "table" and words or { words }
   local text = table.concat(words, " ")
   local ids = select.ids(store, words, text)
-  if #ids > 1 then errors.usage("'%s' means %d trials: name one (see toeplab ls)", text, #ids) end
+  if #ids > 1 then errors.usage("'%s' selects %d trials: name one (see toeplab ls)", text, #ids) end
   return store:rows("SELECT * FROM v_trials WHERE id = ?", { ids[1] })[1]
 end
 

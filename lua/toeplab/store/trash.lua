@@ -105,12 +105,12 @@ local function look_into(store, id, name, add)
   for _, file in ipairs(core.sys.list(store.folder .. "/" .. path) or {}) do
     local whole = path .. "/" .. file
     if dead_temporary(file) then
-      add(whole, "a temporary of a process that is gone")
+      add(whole, "a temporary file of a dead process")
     elseif not open and file:find("^events%-%d+%.jnl$") and not journal.in_use(store.folder .. "/"
         .. whole) then
-      add(whole, "a journal that is taken over")
+      add(whole, "a journal that is already in the store")
     elseif not open and records.keeps(file) and not known[whole] then
-      add(whole, "no row knows it")
+      add(whole, "no row mentions it")
     end
   end
 end
@@ -138,13 +138,13 @@ function trash.stale(store)
     if ids[name] and ids[name] ~= "busy" then
       look_into(store, ids[name], name, add)
     elseif not ids[name] and #name == 12 and name:find("^%x+$") then
-      add("runs/" .. name, "no trial is named so")
+      add("runs/" .. name, "no trial has that name")
     end
   end
   local busy = any_alive(store)
   for _, name in ipairs(core.sys.list(store.folder) or {}) do
-    if dead_temporary(name) then add(name, "a temporary of a process that is gone") end
-    if not busy and name:find("^worker%-%d+%.log$") then add(name, "of a worker that is gone") end
+    if dead_temporary(name) then add(name, "a temporary file of a dead process") end
+    if not busy and name:find("^worker%-%d+%.log$") then add(name, "of a dead worker") end
   end
   return list
 end

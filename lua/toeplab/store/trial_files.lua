@@ -37,7 +37,7 @@ function trial_files.is_id(id) return type(id) == "string" and id:find(HASH) ~= 
 -- Returns the folder of trial id, relative to the results folder root.
 function trial_files.folder(root, id)
   if not trial_files.is_id(id) then
-    refuse(root, "the id of trial '%s' is no sha256: the row is not of this program", id)
+    refuse(root, "the id of trial '%s' is not a sha256: the row is not of this program", id)
   end
   local path = "runs/" .. id:sub(1, 12)
   check(root .. "/runs")

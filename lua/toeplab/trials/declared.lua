@@ -55,7 +55,7 @@ end
 
 local function names(exp, set, what)
   for key in pairs(set) do
-    if type(key) ~= "string" then complain(exp, what, "%s has a value without a name", what) end
+    if type(key) ~= "string" then complain(exp, what, "%s has a value without a key", what) end
   end
   return suggest.keys(set)
 end
@@ -84,20 +84,22 @@ local function check_zip(exp, axes, seen)
     exp:check_value(key, list)
     length, first = length or #list, first or key
     if #list ~= length then
-      complain(exp, key, "zip: %s has %d values and %s has %d: they go together", key, #list, first,
-        length)
+      complain(exp, key, "zip: %s has %d values and %s has %d: the lists must be equally "
+        .. "long", key, #list, first, length)
     end
   end
-  if not length then complain(exp, "zip", "zip: a table of at least one list") end
+  if not length then complain(exp, "zip", "zip: must be a table with at least one list") end
 end
 
 local function check_zips(exp)
   if exp.zip == nil then exp.zips = {} return end
   local lists = #exp.zip > 0 and type(exp.zip[1]) == "table" and exp.zip or { exp.zip }
-  if not is_list(lists) then complain(exp, "zip", "zip: a list of tables, or one of lists") end
+  if not is_list(lists) then
+    complain(exp, "zip", "zip: must be a table of lists, or a list of such tables")
+  end
   local seen = {}
   for _, axes in ipairs(lists) do
-    if type(axes) ~= "table" then complain(exp, "zip", "zip: a list of tables") end
+    if type(axes) ~= "table" then complain(exp, "zip", "zip: must be a list of tables") end
     check_zip(exp, axes, seen)
   end
   exp.zips = lists
@@ -144,9 +146,9 @@ local function check_random(exp)
     end
   end
   if next(exp.random) and exp.draws == 0 then
-    complain(exp, "random", "random: draws says how many points to draw")
+    complain(exp, "random", "random: needs draws, the number of points to draw")
   elseif exp.draws > 0 and not next(exp.random) then
-    complain(exp, "random", "random: of which key? Write name = {distribution, ...}")
+    complain(exp, "random", "random: needs a key: write name = {distribution, ...}")
   end
 end
 
@@ -163,7 +165,7 @@ end
 
 -- Checks that a rule has a `where` and only the fields in `allowed` (name -> type).
 local function check_rule(exp, what, rule, allowed)
-  if type(rule) ~= "table" then complain(exp, what, "%s: a list of tables", what) end
+  if type(rule) ~= "table" then complain(exp, what, "%s: must be a list of tables", what) end
   for _, name in ipairs(names(exp, rule, what)) do
     if not allowed[name] then
       complain(exp, what, "%s: a rule has no field '%s'%s", what, name,
@@ -180,7 +182,9 @@ end
 
 local function rules(exp, what, allowed)
   local list = exp[what] or {}
-  if #list == 0 and next(list) then complain(exp, what, "%s: a list of rules {where=...}", what) end
+  if #list == 0 and next(list) then
+    complain(exp, what, "%s: must be a list of rules {where=...}", what)
+  end
   for _, rule in ipairs(list) do check_rule(exp, what, rule, allowed) end
   return list
 end
@@ -189,7 +193,7 @@ local function check_when(exp)
   exp.when = rules(exp, "when", { where = "table", fixed = "table", grid = "table" })
   for _, rule in ipairs(exp.when) do
     if not rule.fixed and not rule.grid then
-      complain(exp, "when", "when: a rule sets something: fixed = {...} or grid = {...}")
+      complain(exp, "when", "when: a rule must set something: fixed = {...} or grid = {...}")
     end
     for key in pairs(rule.fixed or {}) do
       if (rule.grid or {})[key] ~= nil then
@@ -212,7 +216,7 @@ local function check_except(exp)
   exp.except = rules(exp, "except", { where = "table", reason = "string" })
   for _, rule in ipairs(exp.except) do
     if not rule.reason or rule.reason == "" then
-      complain(exp, "except", "except: each exception says its reason = \"...\"")
+      complain(exp, "except", "except: each exception needs its reason = \"...\"")
     end
   end
 end
@@ -276,7 +280,7 @@ end
 local function check_answers(exp)
   if type(exp.answers) == "string" then exp.answers = { exp.answers } end
   if exp.answers and not is_list(exp.answers) then
-    complain(exp, "answers", "answers: the id of a published table, or a list of them")
+    complain(exp, "answers", "answers: must be the id of a published table, or a list of ids")
   end
   local ids = exp.answers and published_tables.ids()
   for _, id in ipairs(exp.answers or {}) do

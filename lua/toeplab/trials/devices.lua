@@ -24,13 +24,13 @@ end
 -- Returns why the name of a device is invalid, nil if it is valid.
 function devices.wrong(name)
   if type(name) ~= "string" then
-    return ("a device is a text: cpu, cuda or cuda:1, not %s"):format(tostring(name))
+    return ("a device must be a text (cpu, cuda or cuda:1), not %s"):format(tostring(name))
   end
   local base = split(name)
   if base:find "/" then return nil end
   local ok, why = suggest.choose("device", base, { "cpu", "cuda" })
   if not ok then return why end
-  return base == "cpu" and name ~= "cpu" and "device 'cpu' has no cards" or nil
+  return base == "cpu" and name ~= "cpu" and "device 'cpu' has no GPU numbers" or nil
 end
 
 -- Returns why a device cannot compute products in a precision, nil if it can.
@@ -41,7 +41,7 @@ function devices.lacks(name, precision)
   for _, one in ipairs(there) do
     if one == precision then return nil end
   end
-  return ("precision %s: device %s has %s only, %s is of NVIDIA cards: device cuda"):format(
+  return ("precision %s: device %s supports only %s; %s needs an NVIDIA GPU (device cuda)"):format(
     precision, name, table.concat(there, " and "), precision)
 end
 

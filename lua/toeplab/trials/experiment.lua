@@ -322,13 +322,13 @@ function experiment.is(v) return getmetatable(v) == Experiment end
 function experiment.load(path, names)
   local kind = core.sys.kind(path)
   if kind == "folder" or kind == "other" or path:find "^/dev/" or path:find "^/proc/" then
-    errors.usage("%s: is not a plain file; every worker reads it again", path)
+    errors.usage("%s: must be a plain file, because every worker reads it again", path)
   end
   local file, why = io.open(path, "rb")
   if not file then errors.usage("%s", why) end
   local text = file:read("a")
   file:close()
-  if not text then errors.usage("%s: is not a file that can be read", path) end
+  if not text then errors.usage("%s: the file cannot be read", path) end
   local strict = setmetatable(config.copy(names or {}), {
     __index = function(_, key)
       local value = _G[key]

@@ -26,7 +26,7 @@ local function data_of(exp, values, known)
   local names = exp.data or (values.corpus and { "corpus" }) or {}
   for _, key in ipairs(names) do
     if type(values[key]) ~= "string" then
-      errors.usage("%s: data names the key '%s', which is no text", exp:where("data"), key)
+      errors.usage("%s: data names the key '%s', which is not a text", exp:where("data"), key)
     end
     local name = values[key]
     known[name] = known[name] or corpus.hash(name)

@@ -162,7 +162,7 @@ function provenance.masked(part)
   local head = part:match("^[^\n]*"):lower()
   local hidden = head:find("%.env%f[^%w]") or head:find("%.pem%f[^%w]") or head:find("id_rsa")
     or head:find("credential") or head:find("secret") or head:find("password")
-  if hidden then return part:match("^[^\n]*\n") .. "(left out, by its name a secret)\n" end
+  if hidden then return part:match("^[^\n]*\n") .. "(left out: its name suggests a secret)\n" end
   return (part:gsub("[^\n]+", function(line)
     return line:find("^[-+ ]") and reveals(line) and line:sub(1, 1) .. "(masked)" or nil
   end))

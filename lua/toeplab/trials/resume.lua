@@ -24,7 +24,7 @@ end
 
 local function apply(self, state)
   for name, part in pairs(self.parts) do
-    if state[name] == nil then error(("it holds no state of '%s'"):format(name), 0) end
+    if state[name] == nil then error(("it contains no state of '%s'"):format(name), 0) end
     part:load(state[name])
   end
   for name, s in pairs(state.streams or {}) do streams.get(name):set_state(s.key, s.offset) end
@@ -63,14 +63,14 @@ local function usable(self, row, rows)
       why = problem
     end
   end
-  return nil, ("is of no use: the best one, of step %d, %s"):format(state.best.step, why)
+  return nil, ("cannot be used: the best one, of step %d, %s"):format(state.best.step, why)
 end
 
 -- Warns if the number of threads has changed, because results then differ in their last bits.
 local function compare_threads(self, state)
   if not state.threads or state.threads == core.threads() then return end
   self.progress:warn("the checkpoint was made with %d thread%s and this run has %d: the results "
-    .. "will not equal those of an undisturbed run bit for bit; --threads %d would make them",
+    .. "will not equal those of an uninterrupted run bit for bit; with --threads %d they would",
     state.threads, state.threads == 1 and "" or "s", core.threads(), state.threads)
 end
 
@@ -78,8 +78,8 @@ end
 local function compare_devices(self, state)
   local _, about = core.device()
   if (state.device or "") == about then return end
-  self.progress:warn("the checkpoint was made on another device than this one: the results will "
-    .. "not equal those of an undisturbed run bit for bit; it was %s", state.device or "the CPU")
+  self.progress:warn("the checkpoint was made on another device: the results will "
+    .. "not equal those of an uninterrupted run bit for bit; it was %s", state.device or "the CPU")
 end
 
 -- Returns a function that tells whether a rollback may return to a step: a multiple of guard.every,
@@ -103,8 +103,8 @@ function resume.go_back(self)
       local state, why = usable(self, row, rows)
       self.rows:forget_after(state and row.step or row.step - 1)
       if not state then
-        error(("guard: checkpoint %s/%s %s; the same command trains from before it again"):format(
-          self.folder, row.path, why), 0)
+        error(("guard: checkpoint %s/%s %s; the same command trains again from an earlier "
+          .. "checkpoint"):format(self.folder, row.path, why), 0)
       end
       apply(self, state)
       self.lowest = state.best

@@ -109,7 +109,7 @@ function Trial:with_backends(fn, ...)
       text = core.sys.read_file(path)
       if not text or core.sha256(text) ~= a.sha256 then
         error(("%s is missing or damaged, so the backends that the trial started with are unknown; "
-          .. "toeplab fsck --repair lets it choose again"):format(path), 0)
+          .. "toeplab fsck --repair lets the trial choose again"):format(path), 0)
       end
       old = path
     end
@@ -166,7 +166,7 @@ end
 function Trial:best(value, patience)
   if not self.looping then error("best: must be called inside the loop of steps", 2) end
   if type(value) ~= "number" then
-    error(("best: takes a number, less being better, got a %s"):format(type(value)), 2)
+    error(("best: takes a number (lower is better), got a %s"):format(type(value)), 2)
   end
   if patience ~= nil and (math.type(patience) ~= "integer" or patience < 1) then
     error(("best: patience is an integer of at least 1, got %s"):format(tostring(patience)), 2)
@@ -196,8 +196,8 @@ function Trial:load_best()
     if row.kind == "best" then
       local state, why = resume.read(self, row, "model")
       if not state then
-        error(("the best checkpoint %s/%s %s; the same command trains from before it again"):format(
-          self.folder, row.path, why), 0)
+        error(("the best checkpoint %s/%s %s; the same command trains again from an earlier "
+          .. "checkpoint"):format(self.folder, row.path, why), 0)
       end
       self.parts.model:load(state.model)
     end
@@ -246,7 +246,7 @@ local function obey(self, wish)
   end
   if wish ~= "gone" then return end
   self:save()
-  errors.raise(errors.TERMINATE, "the coordinator is gone after step %d", self.step)
+  errors.raise(errors.TERMINATE, "the coordinator died after step %d", self.step)
 end
 
 -- At a rung, waits for the coordinator's decision. The waiting does not count as time of the trial.
@@ -362,7 +362,7 @@ local reserved = { step = true, streams = true, threads = true, device = true, b
 -- that have them.
 function Trial:steps(n, model, opt, data, extra)
   if self.parts then error("steps: a trial has one loop of steps", 2) end
-  if math.type(n) ~= "integer" or n < 0 then error("steps: takes an integer from 0 up", 2) end
+  if math.type(n) ~= "integer" or n < 0 then error("steps: takes an integer of at least 0", 2) end
   self.parts = { model = model, optim = opt }
   if stateful(data) then self.parts.data = data end
   for name, part in pairs(extra or {}) do

@@ -156,7 +156,7 @@ local function all_units(o, inputs)
   local n, d, all, list = inputs.x:dim(2), inputs.x:dim(3), {}, {}
   for i, t in ipairs { inputs.coef, table.unpack(inputs.params) } do
     all[i] = core.zeros(t:shape())
-    if t:dim(-1) % d ~= 0 then return nil, "a parameter of it is not by channel" end
+    if t:dim(-1) % d ~= 0 then return nil, "one of its parameters is not per channel" end
     if t:numel() * n * n > ENTRIES then return nil, "its matrices of units are too large" end
   end
   for i, t in ipairs(all) do list[i] = t:numel() > 0 and units(o, all, t, d) end

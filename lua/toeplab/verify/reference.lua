@@ -292,7 +292,7 @@ end
 
 -- Returns why no backend at all can run a case of this kind; nil if one can.
 local function no_backend(kind, of)
-  if not kinds[kind] then return ("kind '%s' is not known"):format(tostring(kind)) end
+  if not kinds[kind] then return ("kind '%s' is unknown"):format(tostring(kind)) end
   for _, own in pairs(of) do
     if own == domains[kind] then return nil end
   end

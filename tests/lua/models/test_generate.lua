@@ -263,7 +263,7 @@ t.test("toeplab generate: a damaged checkpoint is told and another one taken", f
     os.remove(path .. "/step-00000004.h5")
     code, text, said = generate(folder, "-p the")
     t.eq({ code, text }, { errors.STORAGE, "" })
-    t.ok(said:find "has no checkpoint that is whole", said)
+    t.ok(said:find "has no undamaged checkpoint", said)
     t.write(path .. "/vocabulary-00000000.txt", "abc")
     code, text, said = generate(folder, "-p the")
     t.eq({ code, text }, { errors.STORAGE, "" })

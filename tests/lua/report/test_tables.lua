@@ -133,7 +133,7 @@ t.test("an experiment names tables that there are", function()
   t.eq(experiment "a" (spec).answers, { "tnn/table10", "tnn/table15" })
   t.raises(experiment "a", "test_tables.lua:%d+: answers: .*'tnn/table1O'.*did you mean 'tnn/t",
     { answers = "tnn/table1O", trial = function() end })
-  t.raises(experiment "a", "answers: the id of a published table", { answers = {},
+  t.raises(experiment "a", "answers: must be the id of a published table", { answers = {},
     trial = function() end })
 end)
 

@@ -29,7 +29,7 @@ t.test("a file is runs/ID/NAME of its trial, and nothing else", function()
   end
   for _, bad in ipairs { "../../x", id:upper(), id:sub(2), id .. "0", id:gsub(".", "g", 1), 7 } do
     t.ok(not trial_files.is_id(bad))
-    t.raises(trial_files.folder, "is no sha256", "folder", bad)
+    t.raises(trial_files.folder, "is not a sha256", "folder", bad)
   end
 end)
 

@@ -301,7 +301,7 @@ end)
 t.test("toeplab data bpe writes over merges only", function()
   local text = write("train.txt", long)
   assert(os.execute("mkfifo " .. quote(folder .. "/pipe")))
-  for name, want in pairs { ["train.txt"] = "is there and holds no merges", pipe = "no plain file",
+  for name, want in pairs { ["train.txt"] = "exists and holds no merges", pipe = "not a plain file",
     ["."] = "no plain file", ["none/x"] = "there is no folder " .. folder .. "/none/" } do
     local said, code = process("", ("data bpe %s --size 260 --out %s/%s"):format(text, folder,
       name))
