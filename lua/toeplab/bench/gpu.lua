@@ -14,13 +14,13 @@ local tests = (here:match "^(.*)/lua/toeplab/bench$" or ".") .. "/tests"
 
 -- The path by which tests/lua/*/test_*.lua find the harness, and the file of a test ROOM/NAME.
 local harness = "LUA_PATH=" .. tests .. "/lua/?.lua;;"
-local function of_test(name) return tests .. "/lua/" .. name:gsub("/", "/test_") .. ".lua" end
+local function test_file(name) return tests .. "/lua/" .. name:gsub("/", "/test_") .. ".lua" end
 
 -- The emulated GPU (tests/device/emulate.h), which lies beside the program of a build.
 local emulated = program:match "^(.*)/[^/]*$" .. "/tests/emulated.so"
 
 -- Runs a command given as words. Returns whether it succeeded, and its output.
-local function run(words)
+local function run_command(words)
   for i, word in ipairs(words) do words[i] = shell.quote(word) end
   local pipe = assert(io.popen(table.concat(words, " ") .. " 2>&1"))
   local text = pipe:read "a"
@@ -30,7 +30,7 @@ end
 -- ---- Is it right ------------------------------------------------------------------------------
 
 -- Reports the outcome of a check: its counts or, if it failed, its whole output.
-local function told(o, name, good, text, seconds)
+local function report_check(o, name, good, text, seconds)
   local counted = text:match "([^\n]*passed[^\n]*)" or text:match "([^\n]+)\n*$" or ""
   o.say("%-6s %-22s %s (%.0f s)", good and "ok" or "FAILED", name, counted, seconds)
   if not good then o.say("%s", text) end
@@ -40,13 +40,13 @@ end
 local function check(o, name, words)
   local began = core.sys.clock()
   o.progress(("bench gpu: %s"):format(name))
-  local good, text = run(words)
+  local good, text = run_command(words)
   o.progress ""
-  return told(o, name, good, text, core.sys.clock() - began)
+  return report_check(o, name, good, text, core.sys.clock() - began)
 end
 
 -- Lists the test files that run with TOEPLAB_DEVICE, and those that take TOEPLAB_CARD.
-local function files(quick)
+local function test_files(quick)
   local list = {}
   for name in (core.sys.read_file(tests .. "/lua/on_devices.txt") or ""):gmatch "[^\n]+" do
     list[#list + 1] = name
@@ -68,7 +68,7 @@ local function sanitized(o, device)
   return check(o, "compute-sanitizer", { "env", "TOEPLAB_DEVICE=" .. device, harness,
     "compute-sanitizer",
     "--error-exitcode", "9", "--log-file", "/dev/stderr", program, "lua",
-    of_test "glue/core_ops" })
+    test_file "glue/core_ops" })
 end
 
 -- Runs the tests and the reference cases on a device. Returns whether all pass. o: say, progress,
@@ -79,9 +79,9 @@ function gpu.correct(o, device)
     return true
   end
   local good = true
-  for _, name in ipairs(files(o.quick)) do
+  for _, name in ipairs(test_files(o.quick)) do
     good = check(o, name, { "env", (name:find "/card" and "TOEPLAB_CARD=" or "TOEPLAB_DEVICE=")
-      .. device, harness, program, "lua", of_test(name) }) and good
+      .. device, harness, program, "lua", test_file(name) }) and good
   end
   for _, precision in ipairs(core.precisions "cuda") do
     local name = precision == "float32" and "verify" or "verify " .. precision
@@ -94,7 +94,7 @@ end
 -- ---- All of it --------------------------------------------------------------------------------
 
 -- Checks the kernels in emulation; why: the reason that there is no GPU.
-local function without(o, why)
+local function check_emulated(o, why)
   o.say("no GPU: %s", why)
   if not core.sys.exists(emulated) then
     o.say("nothing is checked: there is no %s (./lab bench gpu builds it where there is a C++ "
@@ -108,7 +108,7 @@ end
 -- o: the options of measure.bench; measure(name, o) runs one bench. Returns the exit code.
 function gpu.run(o, measure)
   local count, about = core.look_at_device(o.device)
-  if not count then return without(o, about) end
+  if not count then return check_emulated(o, about) end
   o.say("%s: %s", o.device, about)
   local good = gpu.correct(o, o.device)
   o.absent, o.said, o.limits = {}, {}, {} -- shared by all benches

@@ -55,7 +55,7 @@ function keep.run(name, problems, folder, words)
 end
 
 -- Allocates the number of the run and inserts the row of its sweep.
-local function begin(self, store)
+local function begin_run(self, store)
   local experiment, source = "bench-" .. self.name, SOURCE:format(
     "a bench cannot be reproduced, only measured again: " .. self.origin.command)
   self.number = store:rows([[SELECT coalesce(max(seed), 0) + 1 AS n FROM trials
@@ -67,9 +67,9 @@ local function begin(self, store)
 end
 
 -- Stores the pending rows.
-local function write(self)
+local function write_rows(self)
   local store <close> = records.open(self.folder, "w")
-  if not self.number then begin(self, store) end
+  if not self.number then begin_run(self, store) end
   local first = #self.trials + 1
   for _, p in ipairs(self.pending) do
     local own = config.copy(self.origin)
@@ -88,8 +88,8 @@ end
 
 -- Does the same, but leaves the rows pending if another process writes to the folder. Returns true,
 -- or false and the reason.
-local function try(self)
-  local ok, why = pcall(write, self)
+local function try_write(self)
+  local ok, why = pcall(write_rows, self)
   if not ok and not (errors.is(why) and why.code == errors.LOCKED) then error(why, 0) end
   return ok, why
 end
@@ -104,13 +104,13 @@ function Run:add(rows, limits, gpu)
       { row = row, limits = limits, gpu = gpu, seconds = (now - self.since) / #rows })
   end
   self.since = now
-  try(self)
+  try_write(self)
 end
 
 -- Stores the pending rows. Raises if another process still blocks the folder after ten seconds.
 function Run:close()
   for i = 1, #self.pending > 0 and 100 or 0 do
-    local ok, why = try(self)
+    local ok, why = try_write(self)
     if ok then return end
     if i == 100 then error(why, 0) end
     core.sys.sleep(0.1)

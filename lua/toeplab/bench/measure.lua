@@ -57,7 +57,7 @@ local function torch(name, who, threads, o)
 end
 
 -- Returns the contestants that answer; the descriptions that they send are printed once.
-local function greeted(list, o)
+local function answering(list, o)
   local there = {}
   for _, c in ipairs(list) do
     local about, why = c.program:greet()
@@ -98,7 +98,7 @@ end
 -- ---- One pass over a problem ------------------------------------------------------------------
 
 -- Prepares the contestants for pass `pass` of p; returns rows for timing.lua.
-local function made(list, p, pass, o)
+local function prepare(list, p, pass, o)
   local rows = {}
   for _, c in ipairs(list) do
     local request = { pass = pass }
@@ -123,7 +123,7 @@ local function seconds_of(row, calls)
 end
 
 -- Times rows in turns; each sample is long enough for the resolution of the clock.
-local function timed(rows, o)
+local function time_rows(rows, o)
   local total = 0.0
   for _, row in ipairs(rows) do
     local once = seconds_of(row, 1)
@@ -162,7 +162,7 @@ local function collect(results, rows, about)
 end
 
 -- Reduces the samples to medians, quartiles and shares.
-local function settle(r, limits)
+local function summarise(r, limits)
   r.low, r.median, r.high = timing.quartiles(r.samples)
   r.least = math.min(table.unpack(r.samples))
   r.ratio_low, r.ratio, r.ratio_high = timing.quartiles(r.ratios)
@@ -180,10 +180,10 @@ end
 local function contest(name, p, threads, who, results, o)
   local list = ours(name, p, threads, o)
   table.move(torch(name, who, threads, o), 1, #o.precisions, #list + 1, list)
-  local there <close> = setmetatable(greeted(list, o), { __close = close })
+  local there <close> = setmetatable(answering(list, o), { __close = close })
   for _, pass in ipairs(grids.passes(name, p)) do
-    local rows = made(there, p, pass, o)
-    local ok, why = pcall(timed, rows, o)
+    local rows = prepare(there, p, pass, o)
+    local ok, why = pcall(time_rows, rows, o)
     if not ok then -- a contestant has ended, most likely for lack of memory
       o.say("bench %s: n %d, b %d left out: %s", name, p.n, p.b, why)
       return
@@ -204,7 +204,7 @@ function measure.problem(name, p, threads, limits, o)
   for _, pass in ipairs(grids.passes(name, p)) do
     for _, r in ipairs(results) do
       if r.pass == pass then
-        settle(r, limits)
+        summarise(r, limits)
         in_order[#in_order + 1] = r
       end
     end

@@ -112,7 +112,7 @@ local function say(set)
 end
 
 -- Returns a function that displays a text as the progress line, or clears the line for "".
-local function shown()
+local function progress_line()
   local line = progress.new()
   line.last = core.sys.clock() -- quick steps show no progress
   return function(text)
@@ -136,7 +136,7 @@ local function print_rows(set, name, rows, o)
 end
 
 -- Draws the figure at the requested path, or among the figures of the results.
-local function draw(set, name, rows, number, folder, o)
+local function draw_figure(set, name, rows, number, folder, o)
   local path = set.output
   if not path then
     local ok, why = core.sys.mkdir(folder .. "/figures")
@@ -164,7 +164,7 @@ local function run_one(set, name, o, words)
   print_rows(set, name, rows, o)
   run:close()
   o.say("run %d of bench-%s, stored in %s", run.number, name, folder)
-  draw(set, name, rows, run.number, folder, o)
+  draw_figure(set, name, rows, run.number, folder, o)
 end
 
 local function device_of(set, what)
@@ -193,7 +193,7 @@ function command.run(set, words, command_line)
     or { words[1] }
   if #words > 1 then errors.usage("bench: one at a time, got '%s' too", words[2]) end
   local o = asked(set, list, device_of(set, words[1]))
-  o.say, o.progress = say(set), shown()
+  o.say, o.progress = say(set), progress_line()
   local function measured(name, own)
     run_one(set, name, own, { "toeplab", table.unpack(command_line) })
   end

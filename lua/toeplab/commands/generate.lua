@@ -113,7 +113,7 @@ end
 
 -- Returns the model of a stored trial, its vocabulary (nil: none is stored), and a description:
 -- trial, step, and the length that it was trained at, nil if its configuration does not say.
-local function load(set, words)
+local function load_model(set, words)
   local store <close> = records.open(records.folder(set.dir), "r")
   local row = select.one(store, words)
   local model, vocab, about = stored.load(store, row, {
@@ -126,7 +126,7 @@ local function load(set, words)
 end
 
 local function from_trial(set, words, o)
-  local model, vocab, about = load(set, words)
+  local model, vocab, about = load_model(set, words)
   local id = about.trial:sub(1, 12)
   if not vocab then errors.usage("trial %s has no vocabulary: pass the corpus to t:steps", id) end
   if model.causal == false then
@@ -148,7 +148,7 @@ end
 
 -- Returns the length of the complete characters of a text, excluding a character cut off at its
 -- end.
-local function whole(text)
+local function complete_length(text)
   local start = text:find("[\xC2-\xF4][\x80-\xBF]*$")
   local first = start and text:byte(start) or 0
   local bytes = first < 0xE0 and 2 or first < 0xF0 and 3 or 4
@@ -157,12 +157,12 @@ end
 
 -- Writes what generate yields token by token; on a terminal in whole characters and without control
 -- characters. If it fails at the start, it prints nothing.
-local function write(model, vocab, prompt, o)
+local function write_text(model, vocab, prompt, o)
   local rest = prompt
   core.sys.catch_signals()
   function o.each(piece)
     rest = rest .. piece
-    local count = whole(rest)
+    local count = complete_length(rest)
     io.write(output.data(rest:sub(1, count)))
     io.stdout:flush()
     rest = rest:sub(count + 1)
@@ -219,7 +219,7 @@ local function convert(set, words)
   end
   local form = choose(set, "form", recurrent.forms) or "exact"
   local lags = arguments.integer("generate", set, "lags", 1)
-  local model, _, about = load(set, words)
+  local model, _, about = load_model(set, words)
   recurrent.operators(model) -- raises before any costly work
   lags = lags or about.length or 256
   local session, rows = session_of(model:eval(), form, lags)
@@ -254,7 +254,7 @@ function command.run(set, words)
   end
   local prompt = set.prompt or ""
   o.window = window(set, trained, check_prompt(vocab, prompt) + (o.tokens or 200))
-  write(model, vocab, prompt, o)
+  write_text(model, vocab, prompt, o)
 end
 
 return command

@@ -31,7 +31,7 @@ local lua = {
 }
 
 -- Returns what is printed of a value: a plain table as JSON; print formats tensors itself.
-local function shown(v)
+local function printable(v)
   if type(v) ~= "table" or getmetatable(v) then return v end
   local ok, encoded = pcall(json.encode, v)
   return ok and encoded or v
@@ -81,7 +81,7 @@ local function answer(ok, ...)
   local values = table.pack(...)
   if not ok then return errors.say("%s", errors.text((...))) end
   if values.n == 0 then return end
-  for i = 1, values.n do values[i] = shown(values[i]) end
+  for i = 1, values.n do values[i] = printable(values[i]) end
   print(table.unpack(values, 1, values.n))
 end
 

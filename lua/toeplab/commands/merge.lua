@@ -25,20 +25,20 @@ local words = {
   { "trash", "in the trash here" }, { "conflict", "in conflict" },
 }
 
-local function report(told)
+local function print_counts(counts)
   local parts = {}
   for _, word in ipairs(words) do
-    if told[word[1]] > 0 then parts[#parts + 1] = ("%d %s"):format(told[word[1]], word[2]) end
+    if counts[word[1]] > 0 then parts[#parts + 1] = ("%d %s"):format(counts[word[1]], word[2]) end
   end
   print(#parts > 0 and table.concat(parts, ", ") or "no trials there")
-  if told.others > 0 then
+  if counts.others > 0 then
     print(("%d places in sweeps now show finished trials of other code")
-      :format(told.others))
+      :format(counts.others))
   end
-  for _, c in ipairs(told.conflicts) do
+  for _, c in ipairs(counts.conflicts) do
     print(("conflict %s: %s"):format(c.id:sub(1, 12), table.concat(c.differences, "; ")))
   end
-  for _, path in ipairs(told.damaged) do
+  for _, path in ipairs(counts.damaged) do
     errors.say("%s is missing or damaged, and was not copied", path)
   end
 end
@@ -54,10 +54,10 @@ function command.run(set, given)
   local empty = set["dry-run"] and not core.sys.exists(folder .. "/runs.db")
   if empty then errors.usage("merge: %s holds no runs yet: all would be added", folder) end
   local store <close> = records.open(folder, set["dry-run"] and "r" or "w")
-  local told = merge.run(store, other, set["dry-run"])
-  report(told)
-  if #told.damaged > 0 then return errors.STORAGE end
-  return told.conflict > 0 and errors.CHECK or errors.DONE
+  local counts = merge.run(store, other, set["dry-run"])
+  print_counts(counts)
+  if #counts.damaged > 0 then return errors.STORAGE end
+  return counts.conflict > 0 and errors.CHECK or errors.DONE
 end
 
 return command

@@ -32,7 +32,7 @@ local command = {
 
 -- Returns the state of trial t: status, the step from which it would resume, the seconds spent, and
 -- the hash of the code that ran it last.
-local function stand(store, t)
+local function state_of(store, t)
   local status, row = nil, nil
   if store then status, row = store:status(t.id) end
   if not status then return "new" end
@@ -44,13 +44,13 @@ end
 local over = { done = true, pruned = true }
 
 -- Adds to each trial its state and its estimated time; returns all counts as a table.
-local function look(store, exp, trials)
+local function add_states(store, exp, trials)
   local model = store and estimate.new(store, exp.name)
   local p = { trials = #trials, done = 0, other_code = 0, resumable = 0, to_run = 0, times = {},
     unknown = 0, finished = model and model.finished or 0, farthest = 0, learnt = model }
   for _, t in ipairs(trials) do
     local code
-    t.status, t.step, t.had, code = stand(store, t)
+    t.status, t.step, t.had, code = state_of(store, t)
     if over[t.status] then
       p.done = p.done + 1
       if code ~= t.code_hash then p.other_code = p.other_code + 1 end
@@ -77,14 +77,14 @@ local function mean_bytes(store, name)
     WHERE t.experiment = ? AND t.status = 'done']], { name })[1].bytes
 end
 
-local function make(path, words, set)
+local function make_plan(path, words, set)
   local exp = experiment.load(path)
   local trials, about = plan.trials(exp, words)
   identity.identify(exp, trials)
   local folder = records.folder(set.dir)
   local store <close> = core.sys.exists(folder .. "/runs.db") and records.open(folder, "r") or nil
   if store then identity.find_earlier(store, exp, trials) end
-  local p = look(store, exp, trials)
+  local p = add_states(store, exp, trials)
   p.jobs = arguments.integer("plan", set, "jobs", 1) or 1
   p.seconds = #p.times > 0 and estimate.makespan(p.times, p.jobs) or nil
   local bytes = store and mean_bytes(store, exp.name)
@@ -99,7 +99,7 @@ end
 local function axis(key, list) return ("%s(%d)"):format(key, #list) end
 
 -- Formats the axes: "decay(3) x zip{batch,length}(2) x random{lr}(20) x seeds(3)".
-local function product(about)
+local function product_text(about)
   local values, parts = about.values, {}
   for _, key in ipairs(suggest.keys(values.axes)) do
     parts[#parts + 1] = axis(key, values.axes[key])
@@ -117,7 +117,7 @@ local function product(about)
 end
 
 -- Formats a rule: "when model=ski: rank(2)".
-local function rule(r)
+local function rule_text(r)
   local where, adds = {}, {}
   if type(r.where) == "function" then
     where[1] = "a function fits"
@@ -150,7 +150,7 @@ end
 -- ---- Output -----------------------------------------------------------------------------------
 
 -- Describes the basis of the time estimate.
-local function rests(p)
+local function estimate_basis(p)
   local trials = output.count(p.finished, "finished trial")
   if p.farthest == 0 then return ("from %s of the same configurations"):format(trials) end
   return ("from %s; the nearest differ in up to %s"):format(trials,
@@ -161,7 +161,7 @@ local function time_line(p)
   if p.to_run == 0 then return nil end
   if not p.seconds then return "unknown: no trial of this experiment has finished here" end
   return ("%s with %s (%s)%s"):format(progress.duration(p.seconds),
-    output.count(p.jobs, "worker"), rests(p),
+    output.count(p.jobs, "worker"), estimate_basis(p),
     p.unknown > 0 and (", without %d of no known time"):format(p.unknown) or "")
 end
 
@@ -176,9 +176,9 @@ local function show(p)
   local seeds, rows = #p.about.seeds, {}
   local function add(what, count, more) rows[#rows + 1] = { "  " .. what, count, more or "" } end
   print(("%s  %s, script %s"):format(p.exp.name, p.path, core.sha256(p.exp.text):sub(1, 12)))
-  add(product(p.about), ("%d"):format(p.about.counts[1] * seeds))
+  add(product_text(p.about), ("%d"):format(p.about.counts[1] * seeds))
   for i, r in ipairs(p.about.values.when) do
-    add(rule(r), ("+%d"):format((p.about.counts[i + 1] - p.about.counts[i]) * seeds))
+    add(rule_text(r), ("+%d"):format((p.about.counts[i + 1] - p.about.counts[i]) * seeds))
   end
   for _, group in ipairs(exceptions(p.about)) do
     add("except " .. group.reason, ("-%d"):format(#group.labels * seeds),
@@ -241,7 +241,7 @@ function command.run(set, words)
   if path:find("=") then
     errors.usage("plan: the file comes first, then key=value; got '%s'", path)
   end
-  local p = make(path, words, set)
+  local p = make_plan(path, words, set)
   if set.list then
     as_list(p, set)
   elseif set.csv or set.json then

@@ -55,8 +55,8 @@ end
 
 -- ---- After ------------------------------------------------------------------------------------
 
-local function count_line(told)
-  local m = told.metrics
+local function count_line(result)
+  local m = result.metrics
   return ("metrics     %d of %d the same%s"):format(m.same, m.same + m.differ, m.ignored > 0
     and (", %d not compared"):format(m.ignored) or "")
 end
@@ -93,30 +93,31 @@ local function explain(differences, events)
   end
 end
 
-local function show(t, told, differences, events)
+local function show_comparison(t, result, differences, events)
   print(("%s  %s  %s"):format(t.id:sub(1, 12), t.experiment, t.about.label or ""))
-  print(count_line(told))
-  print(checkpoint_line(told.checkpoint))
-  if told.texts + #told.other_texts > 0 then
-    print(("texts       %d of %d the same%s"):format(told.texts, told.texts + #told.other_texts,
-      #told.other_texts > 0 and ", not " .. table.concat(told.other_texts, ", ") or ""))
+  print(count_line(result))
+  print(checkpoint_line(result.checkpoint))
+  if result.texts + #result.other_texts > 0 then
+    print(("texts       %d of %d the same%s"):format(result.texts,
+      result.texts + #result.other_texts,
+      #result.other_texts > 0 and ", not " .. table.concat(result.other_texts, ", ") or ""))
   end
-  if told.equal then return print("bit-identical") end
-  if told.metrics.first then print(first_line(told.metrics.first)) end
+  if result.equal then return print("bit-identical") end
+  if result.metrics.first then print(first_line(result.metrics.first)) end
   print("what else is different:")
   explain(differences, events)
 end
 
 local function finite(v) return v and v - v == 0 and v or nil end
 
-local function as_json(t, told, differences)
-  local first, c = told.metrics.first, told.checkpoint
-  print(json.show { id = t.id, equal = told.equal, same = told.metrics.same,
-    different = told.metrics.differ, metrics = suggest.keys(told.metrics.names),
+local function as_json(t, result, differences)
+  local first, c = result.metrics.first, result.checkpoint
+  print(json.show { id = t.id, equal = result.equal, same = result.metrics.same,
+    different = result.metrics.differ, metrics = suggest.keys(result.metrics.names),
     first = first and { step = first.step, name = first.name, was = finite(first.was),
       is = finite(first.is), ulps = first.ulps },
     checkpoint = c and { step = c.step, tensors = c.tensors, different = c.differ, why = c.why },
-    texts = told.texts, different_texts = told.other_texts, provenance = differences })
+    texts = result.texts, different_texts = result.other_texts, provenance = differences })
 end
 
 -- ---- All of it --------------------------------------------------------------------------------
@@ -125,12 +126,16 @@ end
 -- are equal.
 local function judge(set, store, t, scratch, new_id)
   local new <close> = records.open(scratch .. "/results", "r")
-  local told = reproduce.compare(store, t.id, new, new_id, ignored(set))
+  local result = reproduce.compare(store, t.id, new, new_id, ignored(set))
   local differences = reproduce.differences(t, reproduce.stored(new, new_id))
   local events = store:rows([[SELECT count(*) AS n FROM v_events
     WHERE trial = ? AND kind = 'rollback']], { t.id })[1].n
-  if set.json then as_json(t, told, differences) else show(t, told, differences, events) end
-  return told.equal
+  if set.json then
+    as_json(t, result, differences)
+  else
+    show_comparison(t, result, differences, events)
+  end
+  return result.equal
 end
 
 function command.run(set, words, all)

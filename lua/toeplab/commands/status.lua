@@ -75,7 +75,7 @@ local order = { "done", "running", "queued", "interrupted", "failed", "pruned", 
 
 -- Returns the state of a sweep: counts by status, the total, the running trials, and the remaining
 -- seconds or nil.
-local function look(store, sweep)
+local function state_of_sweep(store, sweep)
   local by_status, all = counts(store, sweep)
   local list, workers = running(store, sweep), 0
   for _, t in ipairs(list) do
@@ -85,7 +85,7 @@ local function look(store, sweep)
 end
 
 local function show(store, sweep)
-  local by_status, all, list, seconds = look(store, sweep)
+  local by_status, all, list, seconds = state_of_sweep(store, sweep)
   local words, rows = {}, {}
   for _, name in ipairs(order) do
     if by_status[name] then words[#words + 1] = ("%d %s"):format(by_status[name], name) end
@@ -101,7 +101,7 @@ local function show(store, sweep)
 end
 
 local function as_json(store, sweep)
-  local by_status, all, list, seconds = look(store, sweep)
+  local by_status, all, list, seconds = state_of_sweep(store, sweep)
   local object = { experiment = sweep.experiment, sweep = sweep.id, trials = all, eta = seconds }
   for name, count in pairs(by_status) do object[name] = count end
   for i, t in ipairs(list) do

@@ -58,7 +58,7 @@ local function experiments(folder, prefix, list)
 end
 
 -- Returns table id -> "18 of 18 done", for the newest sweep that answers it.
-local function standing(store)
+local function progress_by_table(store)
   local rows = store:rows [[SELECT a.value AS id, max(s.id) AS sweep, s.experiment, s.scale
     FROM sweeps s, json_each(s.plan, '$.answers') a
     WHERE EXISTS (SELECT 1 FROM v_members m WHERE m.sweep = s.id) GROUP BY a.value]]
@@ -73,7 +73,7 @@ local function standing(store)
 end
 
 local function list(set, store)
-  local here = store and standing(store) or {}
+  local here = store and progress_by_table(store) or {}
   local files = experiments(provenance.library() .. "/../../experiments", "experiments/", {})
   local rows = {}
   for i, id in ipairs(published_tables.ids()) do
@@ -91,7 +91,7 @@ local function normal(text) return (text:lower():gsub("%s+", "")) end
 
 -- Returns the index of the only item (a list of names) that word names: in full, by its first word,
 -- or by its beginning.
-local function named(items, word)
+local function index_of(items, word)
   local wanted = normal(word)
   for _, short in ipairs { function(name) return name end,
     function(name) return name:match "^%S*" end,
@@ -116,11 +116,11 @@ end
 -- Returns the rows and columns that --why selects: all columns if it names only a row.
 local function find_cell(result, text)
   local rows, columns = items(result)
-  local r = named(rows, text)
+  local r = index_of(rows, text)
   if r then return r, nil end
   local left, right = text:match "^(.*)/([^/]*)$"
-  r = left and named(rows, left)
-  local c = r and named(columns, right)
+  r = left and index_of(rows, left)
+  local c = r and index_of(columns, right)
   if r and c then return r, c end
   local names = {}
   for i, item in ipairs(r and columns or rows) do names[i] = item[#item] end

@@ -102,7 +102,7 @@ local function same_code(store)
 end
 
 -- Returns the sweeps that can be pooled with the newest one, and all keys that vary in them.
-local function together(store, list)
+local function pooled_sweeps(store, list)
   local newest, same, axes, alike = list[1], {}, {}, same_code(store)
   for _, s in ipairs(list) do
     if s.experiment == newest.experiment and s.scale == newest.scale and alike(s, newest) then
@@ -137,7 +137,7 @@ function measured.pool(store, what, name, filters)
     seen[label] = true
   end
   if #list == 0 then return nil, others end
-  local kept, axes = together(store, list)
+  local kept, axes = pooled_sweeps(store, list)
   local newest = kept[1]
   local self = setmetatable({ store = store, sweeps = kept, axes = axes, filters = filters,
     experiment = newest.experiment, scale = newest.scale, script = newest.script,
@@ -200,7 +200,7 @@ end
 
 -- Returns a cache of the origin of trials, {commit=, code=, dirty=, numerics=, mixed=}: trials of
 -- equal origin share one table.
-local function makers()
+local function origin_cache()
   local known = {}
   return function(commit, dirty, hash, numerics, mixed)
     local key = ("%s %s %s %s %s"):format(commit, dirty, hash, numerics, mixed)
@@ -243,7 +243,7 @@ end
 -- configuration without the seed, and the part of it that varies. If several sweeps have a seed at
 -- a point, the newest counts. Raises a usage error if the filters leave no trial.
 function Pool:trials(metrics)
-  local keys, rows, taken, maker = suggest.keys(self.axes), {}, {}, makers()
+  local keys, rows, taken, maker = suggest.keys(self.axes), {}, {}, origin_cache()
   for _, s in ipairs(self.sweeps) do
     local sets = {}
     for i, name in ipairs(metrics) do sets[i] = values_of(self, s.id, name) end

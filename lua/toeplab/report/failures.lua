@@ -18,7 +18,7 @@ local function cause(message)
   return text
 end
 
-local function read(store, words)
+local function read_failures(store, words)
   local query = select.new(store, words)
   return query:rows("t.id, t.experiment, t.sweep, t.step, t.command, t.error, "
     .. query.status .. " AS status, json_extract(t.provenance, '$.label') AS label",
@@ -116,7 +116,7 @@ end
 
 -- ---- Printing ---------------------------------------------------------------------------------
 
-local function show(letter, g)
+local function show_group(letter, g)
   local n = #g.trials
   print(("%s  %dx  %s  %s: %s"):format(letter, n, g.experiment, g.status,
     n == 1 and g.trials[1].error:match("^[^\n]*") or g.cause))
@@ -149,7 +149,7 @@ end
 
 -- Prints the groups of the failed trials that the words select; as_json: one object per group.
 function failures.print(store, words, as_json)
-  local list = read(store, words)
+  local list = read_failures(store, words)
   local groups = grouped(list)
   if not as_json then
     print(#list == 0 and "no trial has failed" or ("%s in %s"):format(
@@ -157,7 +157,7 @@ function failures.print(store, words, as_json)
   end
   for i, group in ipairs(groups) do
     describe(store, group)
-    local put = as_json and show_json or show
+    local put = as_json and show_json or show_group
     put(letter_of(i), group)
   end
 end

@@ -46,7 +46,7 @@ local function chosen(channels, d)
 end
 
 -- Returns the response [n,d] of the operator to 1 in all channels at position `at` (from 1).
-local function answer(tno, n, at)
+local function impulse_response(tno, n, at)
   local d = tno.opt.dim
   local parts = { core.ones(1, 1, d) }
   if at > 1 then table.insert(parts, 1, core.zeros(1, at - 1, d)) end
@@ -89,7 +89,8 @@ end
 -- Draws t_k against the lag k = i - j.
 function panels.kernel(tno, o)
   local n, causal, rows, x = o.n, tno.opt.causal, {}, {}
-  local ahead, back = answer(tno, n, 1):totable(), causal or answer(tno, n, n):totable()
+  local ahead = impulse_response(tno, n, 1):totable()
+  local back = causal or impulse_response(tno, n, n):totable()
   for k = causal and 0 or 1 - n, n - 1 do
     rows[#rows + 1], x[#x + 1] = k < 0 and back[n + k] or ahead[k + 1], k
   end
@@ -101,12 +102,12 @@ end
 -- points as it has lags.
 function panels.response(tno, o)
   local n, d = o.n, tno.opt.dim
-  local parts = { answer(tno, n, 1) }
+  local parts = { impulse_response(tno, n, 1) }
   if tno.opt.causal then
     parts[2] = core.zeros(n, d)
   else -- negative lags wrap around
     parts[2] = core.zeros(1, d)
-    parts[3] = n > 1 and answer(tno, n, n):narrow(1, 1, n - 1) or nil
+    parts[3] = n > 1 and impulse_response(tno, n, n):narrow(1, 1, n - 1) or nil
   end
   local h = core.rfft(core.concat(parts, 1), 1)
   local rows, x, size = h:totable(), {}, {}

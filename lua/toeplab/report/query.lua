@@ -32,7 +32,7 @@ end
 
 -- Makes the query a temporary view, which names its columns in order. SQLite makes views of single
 -- SELECTs only, so that no other statement can run.
-local function ask(store, text)
+local function run_query(store, text)
   local view = "CREATE TEMP VIEW asked AS " .. text
   local ok, why = pcall(store.rows, store, view)
   if not ok then complain(store, why, view) end
@@ -71,7 +71,7 @@ end
 -- options in set ask for (listing.lua).
 function query.print(store, set, text)
   text = (text == "-" and io.read("a") or text):gsub("[%s;]+$", "")
-  local header, found = ask(store, text)
+  local header, found = run_query(store, text)
   local rows = {}
   for i, row in ipairs(found) do
     rows[i] = {}

@@ -118,7 +118,7 @@ end
 
 -- Copies the new records of the worker's journal into the store; some: at most about a megabyte of
 -- them. Raises if the journal cannot be read, because results would otherwise be lost silently.
-local function take(self, w, some)
+local function copy_journal(self, w, some)
   local _, damage = self.run.records:take(w.trial.id, w.trial.path, some)
   if damage then
     errors.raise(errors.STORAGE, "%s: its journal in %s/%s cannot be read: %s", w.trial.label,
@@ -128,8 +128,8 @@ end
 
 -- Returns how the trial of w ended according to its journal: {status=, error=, ended=}; nil if the
 -- journal records no end.
-local function own_word(self, w)
-  take(self, w)
+local function journal_end(self, w)
+  copy_journal(self, w)
   local row = self.run.records:outcome(w.trial.id)
   return row.status ~= "running" and row or nil
 end
@@ -153,9 +153,9 @@ end
 -- Records the end of the worker's trial with status "done", "failed" or "interrupted", and returns
 -- the status that counts: a trial that was stopped for exceeding its time has failed, and a trial
 -- is done only if its journal says so.
-local function over(self, w, status, why, ended)
+local function end_trial(self, w, status, why, ended)
   local run, t = self.run, w.trial
-  local said = own_word(self, w)
+  local said = journal_end(self, w)
   if status == "done" and not (said and said.status == "done") then
     errors.raise(errors.STORAGE, "%s: its worker has reported its end, which its journal in %s/%s "
       .. "lacks", t.label, run.folder, t.path)
@@ -181,48 +181,48 @@ end
 
 -- ---- Messages of workers (worker.lua lists them) ----------------------------------------------
 
-local hear = {}
+local handlers = {}
 
-function hear.step(_, w, step, total, text) w.step, w.total, w.text = step, total, text end
+function handlers.step(_, w, step, total, text) w.step, w.total, w.text = step, total, text end
 
-function hear.say(self, w, text) self.run.progress:from(w, "say", text) end
+function handlers.say(self, w, text) self.run.progress:from(w, "say", text) end
 
-function hear.note(self, w, text) self.run.progress:from(w, "note", text) end
+function handlers.note(self, w, text) self.run.progress:from(w, "note", text) end
 
-function hear.warn(self, w, text) self.run.progress:from(w, "warn", text) end
+function handlers.warn(self, w, text) self.run.progress:from(w, "warn", text) end
 
-function hear.clear(self) self.run.progress:clear() end
+function handlers.clear(self) self.run.progress:clear() end
 
-function hear.begin(self, _, what, total) self.run.progress:begin(what, total) end
+function handlers.begin(self, _, what, total) self.run.progress:begin(what, total) end
 
-function hear.part(self, _, done) self.run.progress:part(done) end
+function handlers.part(self, _, done) self.run.progress:part(done) end
 
-function hear.read(self, _, ...)
+function handlers.read(self, _, ...)
   for _, key in ipairs { ... } do self.reads[key] = true end
 end
 
 -- The trial has reached a rung and waits for judge_all.
-function hear.rung(self, w, step)
-  take(self, w)
+function handlers.rung(self, w, step)
+  copy_journal(self, w)
   w.rung, w.waits_since = step, core.sys.clock()
 end
 
 -- The worker reports the hash of the code that runs its trial, because the files of the program may
 -- have changed since this run was started.
-function hear.code(self, w, hash)
+function handlers.code(self, w, hash)
   w.code = hash
   if w.trial then self.run.records:run_by(w.trial.id, hash) end
 end
 
-function hear.unfit(_, w, code, why) w.unfit = { code = code, why = why } end
+function handlers.unfit(_, w, code, why) w.unfit = { code = code, why = why } end
 
-function hear.ended(self, w, status, code, why, ended)
+function handlers.ended(self, w, status, code, why, ended)
   local label = w.trial.label
   if self.named and why then -- the worker reports the SIGTERM that it was sent
     why = why:gsub("^stopped by SIG%w+", "stopped by SIG" .. self.named)
   end
   w.closed = w.late ~= nil -- a worker that was asked to stop takes no other trial
-  status = over(self, w, status, why, ended)
+  status = end_trial(self, w, status, why, ended)
   if status == "failed" and w.place.gpu then dismiss(self, w) end -- its CUDA context may be broken
   if code == errors.STORAGE then
     self.storage = { label = label, why = why }
@@ -239,30 +239,30 @@ end
 
 -- Handles the exit of a worker's process. Its trial continues from its checkpoint in another
 -- worker, unless it has already killed a worker.
-local function buried(self, w)
+local function handle_exit(self, w)
   local why, signal = w:cause()
   why = w.late or why
   dismiss(self, w)
   local t = w.trial
   if not t then return end
-  local said = own_word(self, w)
+  local said = journal_end(self, w)
   if said then -- the trial had ended, but the worker could not report it
-    return over(self, w, said.status, said.error, said.ended)
+    return end_trial(self, w, said.status, said.error, said.ended)
   end
   self.deaths[t] = (self.deaths[t] or 0) + 1
   if self.winding or w.late then
-    over(self, w, "interrupted", why)
+    end_trial(self, w, "interrupted", why)
   elseif signal and self.deaths[t] < DEATHS then
-    over(self, w, "interrupted", why)
+    end_trial(self, w, "interrupted", why)
     self.run.progress:warn("%s: %s; it continues in another process", t.label, why)
     t.status = nil
     table.insert(self.queue, 1, t)
   elseif w.unfit then
-    over(self, w, "interrupted", w.unfit.why)
+    end_trial(self, w, "interrupted", w.unfit.why)
     w.unfit.label, self.fate = t.label, self.fate or w.unfit
     self:wind_down("TERM")
   else
-    over(self, w, "failed", why)
+    end_trial(self, w, "failed", why)
     -- A killed trial never reports the values by which later trials are judged; a rerun may.
     if signal and self.pruner then
       self.fate = self.fate or { code = errors.FAILED, label = t.label,
@@ -320,10 +320,10 @@ end
 local function listen(self, w)
   local text = w.process:receive()
   for _, line in ipairs(w.read(text or "")) do
-    local act = hear[line[1]]
+    local act = handlers[line[1]]
     if act then act(self, w, table.unpack(line, 2, line.n)) end
   end
-  if not text then buried(self, w) end
+  if not text then handle_exit(self, w) end
 end
 
 -- Winds the run down once the times of its trials add up to more than its budget.
@@ -366,7 +366,7 @@ local function take_all(self, now)
   self.taken = now
   self.run.records:check()
   for _, w in ipairs(self.workers) do
-    if w.trial then take(self, w, true) end
+    if w.trial then copy_journal(self, w, true) end
   end
 end
 

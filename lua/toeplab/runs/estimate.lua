@@ -29,7 +29,7 @@ end
 
 -- Returns what the configurations have in common (key -> text) and the set of their other keys. The
 -- number of steps is handled separately.
-local function split(list)
+local function split_configs(list)
   local common, varies = {}, { steps = true }
   for i, known in ipairs(list) do
     for key, text in pairs(known.values) do
@@ -56,7 +56,7 @@ function estimate.new(store, experiment)
       seconds = row.seconds }
     finished = finished + row.trials
   end
-  local common, varies = split(list)
+  local common, varies = split_configs(list)
   local self = { list = list, finished = finished, known = {}, common = common, varies = varies,
     others = {} }
   for key in pairs(varies) do
@@ -67,7 +67,7 @@ end
 
 -- Returns in how many keys a configuration differs from the values that all finished trials share;
 -- the number of steps is ignored.
-local function apart(self, values)
+local function keys_apart(self, values)
   local count = 0
   for key, text in pairs(values) do
     if not self.varies[key] and self.common[key] ~= text then count = count + 1 end
@@ -100,7 +100,7 @@ end
 -- the underlying trials differ from it, and the number of those trials; nil if none has finished.
 function Estimate:seconds(config)
   local values, steps = texts(config), count_steps(config)
-  local alike = apart(self, values)
+  local alike = keys_apart(self, values)
   local parts = { tostring(alike), tostring(steps) }
   for _, key in ipairs(self.others) do parts[#parts + 1] = values[key] or "" end
   local text = table.concat(parts, "\n")

@@ -26,7 +26,7 @@ local function left(model, w, now)
   return seconds and not paced and math.max(0, seconds - had) or seconds
 end
 
-local function look(self, queue, workers, now)
+local function predict(self, queue, workers, now)
   local model, times = estimate.new(self.store, self.experiment), {}
   for _, w in ipairs(workers) do
     if w.trial then
@@ -48,7 +48,7 @@ end
 function Eta:seconds(queue, workers)
   local now = core.sys.clock()
   if now >= self.due then
-    self.ends = look(self, queue, workers, now)
+    self.ends = predict(self, queue, workers, now)
     self.due = now + math.max(PAUSE, SHARE * (core.sys.clock() - now))
   end
   return self.ends and math.max(0, self.ends - now)

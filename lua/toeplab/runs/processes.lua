@@ -39,7 +39,7 @@ function Process:kill_if_overdue(now)
 end
 
 -- Returns the last line of a log, which usually explains why the process ended.
-local function last_words(path)
+local function last_line(path)
   return (core.sys.read_file(path) or ""):sub(-4000):match("([^\n]+)\n*$")
 end
 
@@ -52,7 +52,7 @@ function Process:cause()
     local oom = signal == 9 and " (perhaps for lack of memory)" or ""
     return ("its process was killed by signal %d%s"):format(signal, oom), signal
   end
-  local words = last_words(self.log) or self.trial_log and last_words(self.trial_log)
+  local words = last_line(self.log) or self.trial_log and last_line(self.trial_log)
   return ("its process ended with exit code %d%s"):format(code, words and ": " .. words or "")
 end
 

@@ -91,7 +91,7 @@ end
 local added = { { "device", "cpu" }, { "precision", "float32" } }
 
 -- Returns whether a trial that the script declares now is t, which may be older than those keys.
-local function is(t, declared)
+local function matches(t, declared)
   local values, i = config.copy(declared.config), 0
   while json.encode(secrets.config(values)) ~= t.config do
     i = i + 1
@@ -125,7 +125,7 @@ function reproduce.run(t, scratch, options)
   local code, trials = runner.run(script, overrides_of(t, script), { dir = scratch .. "/results",
     quiet = options.quiet, out = options.out, command = options.command,
     threads = options.threads, enlisted = give_backends(t),
-    only = function(other) return is(t, other) end })
+    only = function(other) return matches(t, other) end })
   if #trials == 0 then
     errors.raise(errors.CHECK, "the stored script and its overrides (%s) no longer give this trial",
       table.concat(t.overrides, " "))
@@ -243,28 +243,28 @@ end
 -- texts=, other_texts=, equal=}: checkpoint is nil if the old trial has none; texts counts the
 -- equal ones, other_texts lists the kinds of those that differ.
 function reproduce.compare(old, id, new, new_id, ignored)
-  local told = { metrics = compare_metrics(series(old, id), series(new, new_id), ignored or {}),
+  local result = { metrics = compare_metrics(series(old, id), series(new, new_id), ignored or {}),
     texts = 0, other_texts = {} }
   local there = {}
   for _, f in ipairs(files(new, new_id)) do there[f.kind] = f end
   for _, f in ipairs(files(old, id)) do
     local g = there[f.kind]
     if f.kind == "checkpoint" then
-      told.checkpoint = compare_checkpoints(old, new, f, g)
+      result.checkpoint = compare_checkpoints(old, new, f, g)
     elseif f.kind ~= "best" then
       local fine = g and g.sha256 == f.sha256
-      told.texts = told.texts + (fine and 1 or 0)
-      if not fine then table.insert(told.other_texts, f.kind) end
+      result.texts = result.texts + (fine and 1 or 0)
+      if not fine then table.insert(result.other_texts, f.kind) end
     end
   end
-  local differ = told.checkpoint and told.checkpoint.differ or {}
-  told.equal = told.metrics.differ == 0 and #differ == 0 and #told.other_texts == 0
-  return told
+  local differ = result.checkpoint and result.checkpoint.differ or {}
+  result.equal = result.metrics.differ == 0 and #differ == 0 and #result.other_texts == 0
+  return result
 end
 
 -- ---- What may explain it ----------------------------------------------------------------------
 
-local function told(v)
+local function as_text(v)
   if v == nil then return "not recorded" end
   if type(v) == "table" then return json.encode(v) end
   return tostring(v)
@@ -275,7 +275,7 @@ end
 function reproduce.differences(a, b)
   local list = {}
   local function add(name, was, is)
-    was, is = told(was), told(is)
+    was, is = as_text(was), as_text(is)
     if was ~= is then list[#list + 1] = { name = name, was = was, is = is } end
   end
   add("code", a.code_hash, b.code_hash)

@@ -181,7 +181,7 @@ end
 local function is_ours(i, shard) return not shard or (i - 1) % shard.of == shard.part - 1 end
 
 -- Reports finished trials that other code produced; with redo, queues them to run again.
-local function settle_old(run, options)
+local function handle_other_code(run, options)
   local list = {}
   for i, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
@@ -211,7 +211,7 @@ local function to_do(run, shard)
 end
 
 -- Numbers the trials, and returns those for which only(trial) holds (nil: all).
-local function chosen(trials, only)
+local function choose_trials(trials, only)
   local list = {}
   for i, t in ipairs(trials) do
     t.number = i
@@ -224,7 +224,7 @@ local function prepare(path, overrides, options)
   local exp = experiment.load(path)
   local trials, about = plan.trials(exp, overrides)
   identity.identify(exp, trials)
-  trials = chosen(trials, options.only)
+  trials = choose_trials(trials, options.only)
   local given = options.steps or options.seconds
   local checkpoint = given and { steps = options.steps, seconds = options.seconds }
     or exp.checkpoint
@@ -237,13 +237,13 @@ local function prepare(path, overrides, options)
 end
 
 -- Returns the rows or columns that the experiment's report declares; nil if it declares none.
-local function asked(exp, field)
+local function declared_list(exp, field)
   return type(exp.report) == "table" and exp.report[field] or nil
 end
 
 -- Saves the uncommitted changes of the checkout in a file named by its hash. Returns its path
 -- relative to the results folder; nil if there are no changes.
-local function keep_changes(run)
+local function save_changes(run)
   local text = provenance.changes()
   if not text then return nil end
   local path = ("changes/%s.diff"):format(core.sha256(text):sub(1, 16))
@@ -259,13 +259,13 @@ end
 local function enlist(run, path, overrides, options, threads)
   local about = provenance.collect(options.command)
   about.threads, run.scale = threads, scale_of(overrides)
-  if about.dirty then about.changes = keep_changes(run) end
+  if about.dirty then about.changes = save_changes(run) end
   local sweep = run.records:sweep { experiment = run.exp.name, script = path,
     source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
     scale = run.scale,
     plan = json.encode { axes = run.axes, overrides = secrets.words(overrides),
-      trials = #run.trials, answers = run.exp.answers, columns = asked(run.exp, "columns"),
-      rows = asked(run.exp, "rows") } }
+      trials = #run.trials, answers = run.exp.answers, columns = declared_list(run.exp, "columns"),
+      rows = declared_list(run.exp, "rows") } }
   for _, t in ipairs(run.trials) do t.experiment, t.provenance = run.exp.name, about end
   run.records:enlist(sweep, run.trials)
 end
@@ -286,7 +286,7 @@ function runner.run(path, overrides, options)
   identity.find_earlier(run.records, run.exp, run.trials)
   devices.check(run.exp, (to_do(run, options.shard))) -- fails before anything has started
   replay(run)
-  settle_old(run, options)
+  handle_other_code(run, options)
   local threads
   run.worker, threads = worker_words(run, path)
   enlist(run, path, overrides, options, threads)

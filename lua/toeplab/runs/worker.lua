@@ -52,7 +52,7 @@ function Remote:clear() tell("clear") end
 function Remote:begin(what, total) tell("begin", what, total) end
 
 -- Limits messages to ten a second; a trial may log a thousand steps in that time.
-local function seldom(self)
+local function rate_limited(self)
   local now = core.sys.clock()
   if now - (self.told or 0) < 0.1 then return false end
   self.told = now
@@ -60,11 +60,11 @@ local function seldom(self)
 end
 
 function Remote:part(done)
-  if seldom(self) then tell("part", done) end
+  if rate_limited(self) then tell("part", done) end
 end
 
 function Remote:update(step, total, values)
-  if seldom(self) or step == total then tell("step", step, total, values or "") end
+  if rate_limited(self) or step == total then tell("step", step, total, values or "") end
 end
 
 -- The rows of the current trial. New rows are appended to its journal; the artifacts of earlier
@@ -196,7 +196,7 @@ end
 -- Returns the exit code of a failure that ends the whole run, nil if the other trials continue. A
 -- damaged file ends the run only while results were being stored; otherwise it may be a file that
 -- the script itself reads.
-local function verdict(why, storing)
+local function fatal_code(why, storing)
   local signals = { [errors.INTERRUPT] = true, [errors.TERMINATE] = true, [errors.HANGUP] = true }
   if errors.is(why) and signals[why.code] then return why.code end
   local problem = errors.storage_problem(why)
@@ -258,7 +258,7 @@ local function perform(self, t, attempt, seconds)
   self.artifacts = {}
   local ok, problem, storing, handle = call(self, t, rows)
   if ok and writer.broken then ok, problem, storing = false, writer.broken, true end
-  local exit = not ok and verdict(problem, storing) or nil
+  local exit = not ok and fatal_code(problem, storing) or nil
   local status = ok and "done" or exit and "interrupted" or "failed"
   local why = not ok and secrets.text(tostring(problem)) or nil
   if why and #why > LONGEST then
@@ -317,7 +317,7 @@ function worker:hear(seconds)
 end
 
 -- Reports to the coordinator that this process cannot run trials, and exits.
-local function unfit(e)
+local function refuse_trials(e)
   tell("unfit", errors.is(e) and e.code or errors.FAILED, errors.text(e))
   error(e, 0)
 end
@@ -337,7 +337,7 @@ end
 
 function orders.trial(self, config_text, check, path, attempt, seconds)
   if check ~= self.check then
-    unfit(errors.new(errors.FAILED, "%s has changed while it ran", self.exp.file))
+    refuse_trials(errors.new(errors.FAILED, "%s has changed while it ran", self.exp.file))
   end
   perform(self, { config = unpack_config(config_text), path = path }, attempt, seconds)
 end
@@ -355,7 +355,7 @@ function worker.main(path, options)
     remote:say("%s", table.concat(words, "\t"))
   end
   local ready, exp, check, hash = pcall(prepare, path, options.device, say)
-  if not ready then unfit(exp) end
+  if not ready then refuse_trials(exp) end
   local self = setmetatable({ exp = exp, check = check, code = hash, folder = options.dir,
     artifacts = {}, lines = {}, progress = remote, read = wire.reader(),
     checkpoint = { steps = options.steps, seconds = options.seconds } }, { __index = worker })

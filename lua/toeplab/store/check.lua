@@ -128,12 +128,12 @@ end
 -- Takes over journals first, since they decide what else is true of their trials.
 local function check_journals(check)
   local store = check.store
-  for _, open in ipairs(store:open_journals()) do
-    local path = journal.path(open.path, open.attempt)
+  for _, entry in ipairs(store:open_journals()) do
+    local path = journal.path(entry.path, entry.attempt)
     if not journal.in_use(store.folder .. "/" .. path) then
       check:found(false, function()
-        local _, damage = store:take(open.id, open.path)
-        if not damage then store:end_journal(open.id, open.path) end
+        local _, damage = store:take(entry.id, entry.path)
+        if not damage then store:end_journal(entry.id, entry.path) end
         return not damage and "taken over" or nil
       end, "%s is not copied to the store: a run was killed; the next run copies it", path)
     end
@@ -233,7 +233,7 @@ local rounds = { { check_database }, { check_names }, { check_journals },
   { check_last, check_sweeps, check_running, check_artifacts, check_stale } }
 
 -- Runs a check; anything that cannot be read counts as damage.
-local function look_at(check, look)
+local function run_check(check, look)
   local ok, why = pcall(look, check)
   if ok then return end
   local damaged = errors.storage_problem(why) or errors.is(why) and why.code == errors.STORAGE
@@ -260,7 +260,7 @@ function Check:settle()
 end
 
 -- Opens the store; rebuilds one that cannot be opened, if requested.
-local function open(check)
+local function open_store(check)
   local folder, repair = check.folder, check.repair
   local ok, store = pcall(records.open, folder, repair and "u" or "r")
   if ok then
@@ -283,16 +283,16 @@ end
 -- repair (repairs, after a copy of the database). Calls tell(item) for each finding: {text=, lost=,
 -- how= (the repair, or nil)}; and with {copy= (its path)} once the database is copied. Returns
 -- {trials=, files=, all= (findings), left= (remaining damage), mendable=, copy=}.
-local function run(folder, o, tell)
+local function check_folder(folder, o, tell)
   local self <close> = setmetatable({ folder = folder, quick = o.quick, repair = o.repair,
     tell = tell, list = {}, left = 0, all = 0, files = 0 }, Check)
-  open(self)
+  open_store(self)
   for _, round in ipairs(rounds) do
-    for _, look in ipairs(round) do look_at(self, look) end
+    for _, look in ipairs(round) do run_check(self, look) end
     self:settle()
   end
   self.trials = self.store:rows("SELECT count(*) AS n FROM trials")[1].n
   return self
 end
 
-return { run = run }
+return { run = check_folder }

@@ -22,14 +22,14 @@ local copied = { "experiment", "config", "seed", "code_hash", "data_hash", "stat
 -- Ranks how far a trial has come: finished trials rank above all others, the rest rank by their
 -- checkpoint, and at the same checkpoint those that were ended early rank above those that broke
 -- off.
-local function far(row)
+local function progress_rank(row)
   if row.status == "queued" then return row.step or -2 end
   if row.status ~= "done" then return row.step or -1 end
   return row.ended and (row.step or -1) + 0.5 or math.huge
 end
 
 -- Returns whether a metric describes the machine and thus differs on another.
-local function of_machine(name)
+local function is_of_machine(name)
   for _, part in ipairs { "second", "time", "speed", "peak_m", "memory", "bytes" } do
     if name:find(part, 1, true) then return true end
   end
@@ -39,7 +39,7 @@ end
 local function last_values(store, id)
   local values = {}
   for _, row in ipairs(store:rows("SELECT name, step, value FROM last WHERE trial = ?", { id })) do
-    if not of_machine(row.name) then values[row.name] = row end
+    if not is_of_machine(row.name) then values[row.name] = row end
   end
   return values
 end
@@ -75,8 +75,8 @@ local function decide(store, other, theirs)
   if not ours then return "add" end
   if ours.trashed then return "trash" end
   if ours.status == "running" or ours.open == 1 then return "busy" end
-  if far(theirs) > far(ours) then return "replace" end
-  if far(theirs) < far(ours) then return "ahead" end
+  if progress_rank(theirs) > progress_rank(ours) then return "replace" end
+  if progress_rank(theirs) < progress_rank(ours) then return "ahead" end
   if theirs.status ~= "done" or ours.status ~= "done" then return "same" end
   local list = differences(store, other, theirs.id)
   return #list == 0 and "same" or "conflict", list
@@ -237,7 +237,7 @@ end
 -- decides. Returns counts by decision, with lists conflicts ({id=, differences=}) and damaged
 -- (paths), and others: the number of our members that trials of other code replaced.
 function merge.run(store, other, dry)
-  local told = { add = 0, replace = 0, same = 0, conflict = 0, ahead = 0, busy = 0, trash = 0,
+  local result = { add = 0, replace = 0, same = 0, conflict = 0, ahead = 0, busy = 0, trash = 0,
     others = 0, conflicts = {}, damaged = {} }
   local known = {}
   other:rows "BEGIN" -- reads one consistent snapshot
@@ -247,23 +247,23 @@ function merge.run(store, other, dry)
     local theirs = other:rows("SELECT * FROM trials WHERE id = ?", { row.id })[1]
     theirs.open = #other:rows("SELECT 1 FROM journals WHERE trial = ?", { row.id }) > 0
     local what, list = decide(store, other, theirs)
-    told[what] = told[what] + 1
+    result[what] = result[what] + 1
     if what == "conflict" then
-      table.insert(told.conflicts, { id = row.id, differences = list })
+      table.insert(result.conflicts, { id = row.id, differences = list })
       if not dry then note_conflict(store, theirs, list) end
     elseif (what == "add" or what == "replace") and not dry then
       local good, bad = copy_files(store, other, row.id)
-      table.move(bad, 1, #bad, #told.damaged + 1, told.damaged)
+      table.move(bad, 1, #bad, #result.damaged + 1, result.damaged)
       store:transaction(function()
         copy_rows(store, other, theirs, good, sweep_of(store, other, theirs.sweep, known))
       end)
     end
   end
   if not dry then
-    store:transaction(function() told.others = copy_members(store, other, known) end)
+    store:transaction(function() result.others = copy_members(store, other, known) end)
   end
   other:rows "COMMIT"
-  return told
+  return result
 end
 
 return merge

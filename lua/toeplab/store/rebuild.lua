@@ -84,7 +84,7 @@ local function insert(new, kind, values)
 end
 
 -- Returns the newer of two rows of a trial; the older one is the remnant of an earlier page.
-local function newer(a, b)
+local function newer_row(a, b)
   local x, y = a.values, b.values
   if x[9] ~= y[9] then return x[9] > y[9] end -- attempt
   return (x[13] or x[12] or 0) > (y[13] or y[12] or 0) -- finished, started
@@ -102,7 +102,7 @@ local function read_rows(file)
     local item = { values = values, row = row }
     local other = kind.name == "trials" and known[values[1]]
     if other then
-      if newer(item, other) then other.values = values end
+      if newer_row(item, other) then other.values = values end
       return
     end
     if kind.name == "trials" then known[values[1]] = item end
@@ -146,7 +146,7 @@ end
 -- ---- Which trials are whole -------------------------------------------------------------------
 
 -- Returns what SQLite finds of a trial in store, as text; raises if it cannot read all of it.
-local function whole(store, trial)
+local function trial_digest(store, trial)
   local row = store:exec([[SELECT status, attempt, coalesce(step, -1) AS step,
     (SELECT count(*) FROM metrics WHERE trial = ?1) AS metrics,
     (SELECT total(value) FROM metrics WHERE trial = ?1) AS sum,
@@ -180,8 +180,8 @@ end
 local function compare(old, new)
   local again = 0
   for _, row in ipairs(new:exec "SELECT id FROM trials") do
-    local is = whole(new, row.id)
-    local fine, was = pcall(whole, old, row.id)
+    local is = trial_digest(new, row.id)
+    local fine, was = pcall(trial_digest, old, row.id)
     fine = fine and was ~= nil and was == is
     if not (fine and pcall(copy_journal, old, new, row.id)) then
       start_over(new, row.id)
@@ -193,21 +193,21 @@ end
 
 -- ---- Files ------------------------------------------------------------------------------------
 
-local function try(ok, why)
+local function checked(ok, why)
   if not ok then errors.raise(errors.STORAGE, "%s", why) end
   return ok
 end
 
 local function copy(from, to)
   if not core.sys.exists(from) then return end
-  local source <close> = try(io.open(from, "rb"))
-  local target <close> = try(io.open(to, "wb"))
-  for block in function() return source:read(1 << 20) end do try(target:write(block)) end
-  try(core.sys.sync(target))
+  local source <close> = checked(io.open(from, "rb"))
+  local target <close> = checked(io.open(to, "wb"))
+  for block in function() return source:read(1 << 20) end do checked(target:write(block)) end
+  checked(core.sys.sync(target))
 end
 
 -- Returns an unused name for a file that is moved aside.
-local function aside(path)
+local function unused_name(path)
   local name, count = ("%s.damaged-%s"):format(path, os.date "%Y%m%d-%H%M%S"), 1
   local free = name
   while core.sys.exists(free) do count, free = count + 1, ("%s-%d"):format(name, count + 1) end
@@ -230,11 +230,11 @@ local function open_old(folder, path, model)
 end
 
 -- Builds folder/new/runs.db from the database at path.
-local function make(folder, path)
-  local new = try(core.store(folder .. "/new", "w"))
+local function build_database(folder, path)
+  local new = checked(core.store(folder .. "/new", "w"))
   new:close() -- flushes the log: its first page serves as model
   local model = assert(io.open(folder .. "/new/runs.db", "rb")):read(4096)
-  new = try(core.store(folder .. "/new", "w"))
+  new = checked(core.store(folder .. "/new", "w"))
   local file = salvage.open(path)
   new:exec "BEGIN IMMEDIATE"
   local counts, bad = fill(new, file)
@@ -249,8 +249,8 @@ end
 
 -- Locks root against other writers, and raises the error of records.open if it is in use.
 local function lock(root)
-  try(core.store_check_folder(root))
-  local file = try(io.open(root .. "/lock", "a"))
+  checked(core.store_check_folder(root))
+  local file = checked(io.open(root .. "/lock", "a"))
   if not core.sys.lock(file) then
     errors.raise(errors.LOCKED, "%s: another process writes here", root)
   end
@@ -266,16 +266,16 @@ function rebuild.run(root)
   local folder = ("%s/.rebuild.tmp.%s.%d"):format(root, core.sys.hostname(), core.sys.getpid())
   local kind, link = core.sys.kind(folder)
   if kind or link then errors.raise(errors.STORAGE, "%s exists already", folder) end
-  for _, name in ipairs { "old", "new" } do try(core.sys.mkdir(folder .. "/" .. name)) end
-  local ok, counts = pcall(make, folder, path)
+  for _, name in ipairs { "old", "new" } do checked(core.sys.mkdir(folder .. "/" .. name)) end
+  local ok, counts = pcall(build_database, folder, path)
   if ok then
-    counts.copy = aside(path)
+    counts.copy = unused_name(path)
     for _, ending in ipairs { "", "-wal", "-journal" } do
       copy(path .. ending, counts.copy .. ending)
     end
     for _, ending in ipairs { "-wal", "-shm", "-journal" } do core.sys.remove(path .. ending) end
-    try(core.sys.rename(folder .. "/new/runs.db", path)) -- so that runs.db always exists
-    try(core.sys.sync_folder(root))
+    checked(core.sys.rename(folder .. "/new/runs.db", path)) -- so that runs.db always exists
+    checked(core.sys.sync_folder(root))
   end
   trash.remove(folder)
   if not ok then error(counts, 0) end

@@ -219,7 +219,7 @@ end
 -- ---- Names of trials --------------------------------------------------------------------------
 
 -- Adds the trials in rows to the named ones.
-local function take(query, rows)
+local function add_ids(query, rows)
   for _, row in ipairs(rows) do table.insert(query.named, query:bind(row.id)) end
 end
 
@@ -245,11 +245,11 @@ local function best(query, what)
   local rows = query:rows("t.id, " .. value .. " AS value", ("AND t.status = 'done' AND value "
     .. "IS NOT NULL ORDER BY value %s, t.id LIMIT 1"):format(goal == "max" and "DESC" or "ASC"))
   if #rows == 0 then errors.raise(errors.FAILED, "no finished trial has a '%s'", name) end
-  take(query, rows)
+  add_ids(query, rows)
 end
 
 -- Selects the trials started last; in the trash, those that were put there together last.
-local function last(query, count)
+local function select_last(query, count)
   if query.trash then
     return "t.trashed = (SELECT max(trashed) FROM trials)"
   end
@@ -258,7 +258,7 @@ local function last(query, count)
     errors.usage("%s holds no trials%s", query.store.folder,
       query.where ~= query.base and " that fit" or "")
   end
-  take(query, rows)
+  add_ids(query, rows)
 end
 
 local function at_word(query, word)
@@ -266,7 +266,7 @@ local function at_word(query, word)
   if count then
     count = math.tointeger(tonumber(count)) or 0
     if count < 1 then errors.usage("'%s': write @last:1 or more", word) end
-    return last(query, count)
+    return select_last(query, count)
   end
   if word == "@all" then return "1" end
   local metric = word:match("^@best:?(.*)$")
@@ -295,11 +295,11 @@ local function by_id(query, word)
       word)
   end
   if #rows > 1 then errors.usage("more than one trial's id begins with '%s'", word) end
-  take(query, rows)
+  add_ids(query, rows)
 end
 
 -- Returns the condition for a name; nil if the name was resolved to a list of ids.
-local function named(query, word)
+local function name_condition(query, word)
   if word:sub(1, 1) == "@" then return at_word(query, word) end
   local sql = "SELECT 1 FROM trials WHERE experiment = ? LIMIT 1"
   if query.store:rows(sql, { word })[1] then return "t.experiment = " .. query:bind(word) end
@@ -335,7 +335,7 @@ function select.new(store, words, trash)
       names[#names + 1] = word
     end
   end
-  for _, word in ipairs(names) do all[#all + 1] = named(query, word) end
+  for _, word in ipairs(names) do all[#all + 1] = name_condition(query, word) end
   if #query.named > 0 then
     all[#all + 1] = ("t.id IN (%s)"):format(table.concat(query.named, ", "))
   end

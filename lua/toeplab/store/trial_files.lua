@@ -18,14 +18,14 @@ end
 
 -- Returns in words whether path is a symbolic link, or neither a file nor a folder (reading a pipe
 -- would never end); nil if it is a file or a folder or does not exist.
-local function foreign(path)
+local function describe_foreign(path)
   local kind, link = core.sys.kind(path)
   return link and "is a symbolic link" or kind == "other" and "is no file" or nil
 end
 
 -- Refuses path if it is a link.
-local function check(path)
-  local why = foreign(path)
+local function refuse_link(path)
+  local why = describe_foreign(path)
   if why then
     errors.raise(errors.STORAGE, "%s %s, which a results folder does not hold", path, why)
   end
@@ -40,8 +40,8 @@ function trial_files.folder(root, id)
     refuse(root, "the id of trial '%s' is not a sha256: the row is not of this program", id)
   end
   local path = "runs/" .. id:sub(1, 12)
-  check(root .. "/runs")
-  check(root .. "/" .. path)
+  refuse_link(root .. "/runs")
+  refuse_link(root .. "/" .. path)
   return path
 end
 
@@ -60,20 +60,20 @@ function trial_files.path(root, id, row)
   trial_files.check_row(root, id, row)
   trial_files.folder(root, id)
   local path = root .. "/" .. row.path
-  check(path)
+  refuse_link(path)
   return path
 end
 
 -- Refuses links in the folder of trial id before anything is written there.
 function trial_files.check_all(root, id)
   local folder = root .. "/" .. trial_files.folder(root, id)
-  for _, name in ipairs(core.sys.list(folder) or {}) do check(folder .. "/" .. name) end
+  for _, name in ipairs(core.sys.list(folder) or {}) do refuse_link(folder .. "/" .. name) end
 end
 
 -- Creates the folder called name in the results folder if it does not exist.
 function trial_files.make(root, name)
   local path = root .. "/" .. name
-  check(path)
+  refuse_link(path)
   local ok, why = core.sys.mkdir(path)
   if not ok then errors.raise(errors.STORAGE, "%s", why) end
   return path

@@ -65,7 +65,7 @@ local function is_list(v) return config.is_list(v) and #v > 0 end
 -- ---- Axes -------------------------------------------------------------------------------------
 
 -- Raises if a key that varies is already declared elsewhere.
-local function once(exp, key, what)
+local function check_not_declared(exp, key, what)
   for _, other in ipairs { "fixed", "grid" } do
     if exp[other][key] ~= nil then
       complain(exp, key, "%s is declared twice, in %s and in %s", key, other, what)
@@ -76,7 +76,7 @@ end
 local function check_zip(exp, axes, seen)
   local length, first
   for _, key in ipairs(names(exp, axes, "zip")) do
-    once(exp, key, "zip")
+    check_not_declared(exp, key, "zip")
     if seen[key] then complain(exp, key, "%s is declared twice in zip", key) end
     seen[key] = true
     local list = axes[key]
@@ -138,7 +138,7 @@ local function check_random(exp)
       end
       if key == "draws" then exp.draws = value else exp.draw_seed = value end
     else
-      once(exp, key, "random")
+      check_not_declared(exp, key, "random")
       local why = wrong_draw(value)
       if why then complain(exp, key, "random: %s %s", key, why) end
       exp:check_value(key, value)

@@ -16,7 +16,7 @@ function devices.usual()
 end
 
 -- Splits "cuda:1" into "cuda" and 1. For "cuda" the second result is nil, which means any GPU.
-local function split(name)
+local function split_name(name)
   local base, gpu = name:match "^(.+):(%d+)$"
   return base or name, math.tointeger(gpu)
 end
@@ -26,7 +26,7 @@ function devices.wrong(name)
   if type(name) ~= "string" then
     return ("a device must be a text (cpu, cuda or cuda:1), not %s"):format(tostring(name))
   end
-  local base = split(name)
+  local base = split_name(name)
   if base:find "/" then return nil end
   local ok, why = suggest.choose("device", base, { "cpu", "cuda" })
   if not ok then return why end
@@ -109,7 +109,7 @@ end
 -- full. The caller returns the device by Turns:give.
 function Turns:take(name)
   if name == "cpu" then return { device = name } end
-  local base, wanted = split(name)
+  local base, wanted = split_name(name)
   local gpu = free_gpu(self, base, wanted)
   if not gpu then return nil end
   self.users[base][gpu] = self.users[base][gpu] + 1

@@ -90,7 +90,7 @@ end
 -- Maps the ids that the experiment's trials from before schema 6 would have today to their stored
 -- ids; if several share one, the trial that got furthest counts. The script's own modules must be
 -- unchanged to the byte, because only the hash of their text is stored.
-local function earlier(store, exp)
+local function earlier_ids(store, exp)
   local found, scripts = {}, {}
   local modules = provenance.modules_hash(core.sha256_file)
   local own = provenance.modules_hash(module_hash)
@@ -114,7 +114,7 @@ end
 -- Gives trials that the store knows by an id of an earlier rule that stored id, so that they count
 -- as finished or resume.
 function identity.find_earlier(store, exp, trials)
-  local found = core.numerics == FIRST and earlier(store, exp) or {}
+  local found = core.numerics == FIRST and earlier_ids(store, exp) or {}
   for _, t in ipairs(trials) do
     local id = found[t.id]
     if id and not store:status(t.id) then t.id, t.path = id, "runs/" .. id:sub(1, 12) end

@@ -16,7 +16,7 @@ local json = require "toeplab.base.json"
 local prune = {}
 
 -- Returns the next rung after `step`.
-local function later(spec, step)
+local function next_rung(spec, step)
   local eta = spec.rule == "asha" and spec.eta or 2.0
   return math.max(step + 1, math.floor(step * eta))
 end
@@ -49,7 +49,7 @@ function Rungs:wait(t)
       word = t.hear(0.1)
     until word
     if word ~= "go" then return word end
-    self.next = later(self.spec, self.next)
+    self.next = next_rung(self.spec, self.next)
     self.due = t.step >= self.next
   end
 end

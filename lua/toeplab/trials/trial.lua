@@ -86,7 +86,7 @@ end
 
 -- Writes a text to a file of the trial and then records it; a file without a row counts as absent.
 -- number: a part of the file name, by default the step. Returns the path of the file.
-local function keep_text(self, kind, step, text, number)
+local function store_text(self, kind, step, text, number)
   self.busy = true
   number = number or ("%08d"):format(step)
   local path = ("%s/%s-%s.%s"):format(self.path, kind, number, stored.endings[kind] or "txt")
@@ -115,7 +115,7 @@ function Trial:with_backends(fn, ...)
     end
   end
   local function store(all)
-    local new = keep_text(self, "backends", 0, all, core.sha256(all):sub(1, 8))
+    local new = store_text(self, "backends", 0, all, core.sha256(all):sub(1, 8))
     if old and old ~= new then core.sys.remove(old) end
     old = new
   end
@@ -129,7 +129,7 @@ function Trial:text(name, text)
   if not good or KEEP[name] or stored.endings[name] or type(text) ~= "string" then
     error("text: takes a name of letters, digits, _ and -, and a text", 2)
   end
-  keep_text(self, name, self.step, text)
+  store_text(self, name, self.step, text)
 end
 
 -- Prints a line for the user beside the progress line.
@@ -250,7 +250,7 @@ local function obey(self, wish)
 end
 
 -- At a rung, waits for the coordinator's decision. The waiting does not count as time of the trial.
-local function be_judged(self)
+local function await_decision(self)
   if not self.rungs or not self.rungs.due then return end
   local since = core.sys.clock()
   local wish = self.rungs:wait(self)
@@ -278,7 +278,7 @@ local function roll_back(self, why)
 end
 
 -- Lets the guard judge the step. Returns whether it rolled the trial back.
-local function guarded(self)
+local function apply_guard(self)
   if not self.guard then return false end
   local verdict, why = self.guard:verdict()
   if not verdict then return false end
@@ -301,12 +301,12 @@ local function check_memory(self)
 end
 
 local function after_step(self)
-  if guarded(self) then return end
+  if apply_guard(self) then return end
   check_memory(self)
   self.progress:update(self.step, self.total, self.shown)
   if self.keep then self:save("best") end
   self.keep = nil
-  be_judged(self)
+  await_decision(self)
   self:check_signals()
   obey(self, self.hear and self.hear(0))
   local steps, seconds = self.every_steps, self.every_seconds
@@ -345,11 +345,11 @@ local function compare_vocabulary(self, texts)
 end
 
 -- Stores the texts from which the model and its vocabulary can be rebuilt without the script.
-local function keep_model(self, model, data)
+local function store_model(self, model, data)
   local texts = stored.texts(model, data) or {}
   compare_vocabulary(self, texts)
   for _, kind in ipairs(suggest.keys(texts)) do
-    keep_text(self, kind, 0, texts[kind])
+    store_text(self, kind, 0, texts[kind])
   end
 end
 
@@ -372,7 +372,7 @@ function Trial:steps(n, model, opt, data, extra)
     self.parts[name] = part
   end
   check_parts(self.parts)
-  keep_model(self, model, data)
+  store_model(self, model, data)
   local spec = self.guard and self.guard.spec
   if spec and not opt and self.guard:rolls_back() then
     error("steps: a guard that rolls back lowers the learning rate: give the optimiser", 2)
@@ -386,7 +386,7 @@ function Trial:steps(n, model, opt, data, extra)
   self.looping, self.busy = true, false
   local started = false
   return function()
-    if started then after_step(self) else be_judged(self) end
+    if started then after_step(self) else await_decision(self) end
     started = self.step < n and not ended(self)
     if not started then
       self.looping = false

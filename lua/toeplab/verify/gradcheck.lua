@@ -72,7 +72,7 @@ local function compare(name, got, want)
 end
 
 -- Backpropagates random numbers through fn().
-local function hand_back(fn, stream)
+local function backpropagate(fn, stream)
   local y = fn()
   local weights = stream:normal(core.zeros(y:shape()), 0, 1)
   y:backward(weights)
@@ -85,7 +85,7 @@ local function gradients(fn, all, stream)
     entry.needed, entry.had = entry.tensor:requires_grad(), entry.tensor:grad()
     entry.tensor:require_grad():set_grad(nil)
   end
-  local ok, weights = pcall(hand_back, fn, stream)
+  local ok, weights = pcall(backpropagate, fn, stream)
   for _, entry in ipairs(all) do
     entry.grad = entry.tensor:grad()
     entry.tensor:set_grad(entry.had)
