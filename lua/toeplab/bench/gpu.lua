@@ -27,7 +27,7 @@ local function run_command(words)
   return pipe:close() or false, text
 end
 
--- ---- Is it right ------------------------------------------------------------------------------
+-- ---- Correctness -------------------------------------------------------------------------------
 
 -- Reports the outcome of a check: its counts or, if it failed, its whole output.
 local function report_check(o, name, good, text, seconds)
@@ -91,7 +91,7 @@ function gpu.correct(o, device)
   return (o.quick or sanitized(o, device)) and good
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The command -------------------------------------------------------------------------------
 
 -- Checks the kernels in emulation; why: the reason that there is no GPU.
 local function check_emulated(o, why)

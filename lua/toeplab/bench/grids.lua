@@ -211,7 +211,7 @@ function grids.passes(name, p)
   return p.op and not operators.has_gradient(p.op) and { "fwd" } or benches[name].passes
 end
 
--- ---- Who takes part ---------------------------------------------------------------------------
+-- ---- Contestants -------------------------------------------------------------------------------
 
 -- Raises unless every name is a backend of the bench.
 function grids.check_backends(name, names)

@@ -170,7 +170,7 @@ local function summarise(r, limits)
   if limits then r.share = count.share(r.flop, r.bytes, r.median, r.precision, limits) end
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The bench ---------------------------------------------------------------------------------
 
 local function close(list)
   for _, c in ipairs(list) do c.program:close() end

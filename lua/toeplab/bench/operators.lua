@@ -31,7 +31,7 @@ local function on_x(f)
   end
 end
 
--- ---- One number at a time -----------------------------------------------------------------------
+-- ---- Elementwise -------------------------------------------------------------------------------
 
 add("copy", on_x(function(x) return x:clone() end), passes(2))
 
@@ -188,7 +188,7 @@ add("norm-of-gradients", function(p, normal)
   return { forward = function() core.grad_norm(w) end }
 end, passes(1))
 
--- ---- Asking -------------------------------------------------------------------------------------
+-- ---- Access ------------------------------------------------------------------------------------
 
 -- Returns whether the operator has gradients.
 function operators.has_gradient(name) return list[name].backward ~= nil end

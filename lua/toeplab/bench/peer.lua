@@ -97,7 +97,7 @@ function peer:close()
   self.errors:close()
 end
 
--- ---- Who there is -----------------------------------------------------------------------------
+-- ---- Contestants -------------------------------------------------------------------------------
 
 -- Starts a Toeplab contestant with so many threads on a device (nil: the CPU).
 function peer.ours(threads, device)

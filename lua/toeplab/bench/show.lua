@@ -234,7 +234,7 @@ function show.limits(limits)
     short(limits.inplace / 1e9), short(limits.triad / 1e9))
 end
 
--- ---- The picture ------------------------------------------------------------------------------
+-- ---- The figure --------------------------------------------------------------------------------
 
 local function name_of(r, rows)
   for _, other in ipairs(rows) do

@@ -173,7 +173,7 @@ function makers.generate(p, stream)
   end, close = function() session:close() end }
 end
 
--- ---- What the machine can do ------------------------------------------------------------------
+-- ---- Limits of the machine ---------------------------------------------------------------------
 
 -- A product of matrices [n,n].
 function makers.gemm(p, stream)
@@ -196,7 +196,7 @@ function makers.triad(p, stream)
   return { run = function() core.no_grad(function() return a + b end) end }
 end
 
--- ---- Making -----------------------------------------------------------------------------------
+-- ---- Preparation -------------------------------------------------------------------------------
 
 -- Prepares problem p: returns {run=, parameters=, cached= (whether coefficients are cached between
 -- calls)} and, for a recurrence, state= and kernels= (bytes) and close=. Equal problems get equal

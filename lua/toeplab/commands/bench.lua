@@ -40,7 +40,7 @@ local command = {
   },
 }
 
--- ---- What is asked ----------------------------------------------------------------------------
+-- ---- Options -----------------------------------------------------------------------------------
 
 local function words_of(text)
   local list = {}
@@ -100,7 +100,7 @@ local function asked(set, list, device)
   return o
 end
 
--- ---- What is said -----------------------------------------------------------------------------
+-- ---- Output ------------------------------------------------------------------------------------
 
 -- Returns the function that prints notes: beside a table, or to stderr if stdout holds data.
 local function say(set)

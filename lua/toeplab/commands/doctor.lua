@@ -220,7 +220,7 @@ local function data(add)
     #here > 0 and table.concat(here, ", ") or "no data set yet (toeplab data)"))
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The verb ----------------------------------------------------------------------------------
 
 -- Returns the devices on which a backend can run, as far as this build knows.
 local function devices_of(name)

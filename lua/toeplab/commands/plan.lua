@@ -28,7 +28,7 @@ local command = {
   },
 }
 
--- ---- What there is to do ----------------------------------------------------------------------
+-- ---- The plan ----------------------------------------------------------------------------------
 
 -- Returns the state of trial t: status, the step from which it would resume, the seconds spent, and
 -- the hash of the code that ran it last.
@@ -94,7 +94,7 @@ local function make_plan(path, words, set)
   return p
 end
 
--- ---- Axes in words ----------------------------------------------------------------------------
+-- ---- Text of axes and rules --------------------------------------------------------------------
 
 local function axis(key, list) return ("%s(%d)"):format(key, #list) end
 

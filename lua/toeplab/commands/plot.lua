@@ -41,7 +41,7 @@ local command = {
 local PANELS = 48
 local MATRIX, LINE = 64, 512 -- default lengths, unless the model was trained at a shorter one
 
--- ---- What is asked ----------------------------------------------------------------------------
+-- ---- Options -----------------------------------------------------------------------------------
 
 local function axes(set)
   local chosen = {}
@@ -85,7 +85,7 @@ local function check(set, kind)
   end
 end
 
--- ---- Pictures ---------------------------------------------------------------------------------
+-- ---- Figures -----------------------------------------------------------------------------------
 
 local function ids_of(store, words)
   if #words > 0 then return select.ids(store, words, "plot") end
@@ -174,7 +174,7 @@ local function spec_of(panels, set, title)
   return spec
 end
 
--- ---- Where it goes ----------------------------------------------------------------------------
+-- ---- Output ------------------------------------------------------------------------------------
 
 local function place(store, set, name)
   if set.output then return set.output end

@@ -30,7 +30,7 @@ local command = {
 
 local say = errors.say
 
--- ---- Before -----------------------------------------------------------------------------------
+-- ---- Warnings ----------------------------------------------------------------------------------
 
 -- Warns about known differences before any time is spent.
 local function warn(t)
@@ -53,7 +53,7 @@ local function ignored(set)
   return names
 end
 
--- ---- After ------------------------------------------------------------------------------------
+-- ---- Results -----------------------------------------------------------------------------------
 
 local function count_line(result)
   local m = result.metrics
@@ -120,7 +120,7 @@ local function as_json(t, result, differences)
     texts = result.texts, different_texts = result.other_texts, provenance = differences })
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The verb ----------------------------------------------------------------------------------
 
 -- Compares the trial with the one in the scratch folder and prints the result; returns whether they
 -- are equal.

@@ -132,7 +132,7 @@ local function show_tables(store, t)
   end)
 end
 
--- ---- The others -------------------------------------------------------------------------------
+-- ---- JSON and scripts --------------------------------------------------------------------------
 
 -- Drops the column that names the trial, which is the same in all rows; nil if there are no rows.
 local function without_trial(rows)

@@ -45,7 +45,7 @@ local function grouped(list)
   return groups
 end
 
--- ---- What they share --------------------------------------------------------------------------
+-- ---- Common keys -------------------------------------------------------------------------------
 
 local function ids_of(group)
   local ids = {}

@@ -70,7 +70,7 @@ local function column_name(column)
   return column.name .. unit .. (arrows[column.better] or "")
 end
 
--- ---- The grid of texts ------------------------------------------------------------------------
+-- ---- Cells -------------------------------------------------------------------------------------
 
 -- Returns which parts of a column, or of a row of a transposed table, are shown: the paper's value,
 -- the measured one, or both.

@@ -72,7 +72,7 @@ function html.details(summary, content)
   return html.text("<details><summary>%s</summary>\n", summary) .. content .. "</details>\n"
 end
 
--- ---- Pictures ---------------------------------------------------------------------------------
+-- ---- Figures -----------------------------------------------------------------------------------
 
 -- Embeds gnuplot's SVG into a page: removes its file header and prefixes its ids, which must differ
 -- from those of other figures.

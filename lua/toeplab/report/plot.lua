@@ -321,7 +321,7 @@ local function heat(out, spec)
   out("plot $data%d matrix using %s notitle with image", out.blocks, using)
 end
 
--- ---- The picture ------------------------------------------------------------------------------
+-- ---- The figure --------------------------------------------------------------------------------
 
 local function panel(out, spec)
   out("reset\nset encoding utf8\nset tics nomirror")

@@ -139,7 +139,7 @@ local function own_report(store, sweep, trials)
   return parts, not fine and "the report of the script failed: " .. errors.text(why) or nil
 end
 
--- ---- What made it -----------------------------------------------------------------------------
+-- ---- Origin ------------------------------------------------------------------------------------
 
 -- Returns rows {number of trials, command, commit, host, version, threads, code}.
 local function origins(trials)

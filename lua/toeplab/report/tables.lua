@@ -193,7 +193,7 @@ local function agreement(result, c)
   return a
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The table ---------------------------------------------------------------------------------
 
 -- Returns the table of an experiment without a published one: a column for each metric.
 local function own(pool, name, metrics)

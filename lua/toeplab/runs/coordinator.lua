@@ -235,7 +235,7 @@ function handlers.ended(self, w, status, code, why, ended)
   end
 end
 
--- ---- What befalls workers ---------------------------------------------------------------------
+-- ---- Exits and time limits ---------------------------------------------------------------------
 
 -- Handles the exit of a worker's process. Its trial continues from its checkpoint in another
 -- worker, unless it has already killed a worker.

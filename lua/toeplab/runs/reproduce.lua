@@ -15,7 +15,7 @@ local trial_files = require "toeplab.store.trial_files"
 
 local reproduce = {}
 
--- ---- What is stored ---------------------------------------------------------------------------
+-- ---- The stored trial --------------------------------------------------------------------------
 
 -- Returns the stored backends that "auto" chose in trial id, as text; nil if there are none.
 local function backends_of(store, id)
@@ -262,7 +262,7 @@ function reproduce.compare(old, id, new, new_id, ignored)
   return result
 end
 
--- ---- What may explain it ----------------------------------------------------------------------
+-- ---- Differences of provenance -----------------------------------------------------------------
 
 local function as_text(v)
   if v == nil then return "not recorded" end

@@ -124,7 +124,7 @@ local function scale_of(words)
   return ""
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The run -----------------------------------------------------------------------------------
 
 -- After a coordinator was killed, its worker saves and ends by itself. Waits until it has closed
 -- its journal, and kills it if that takes too long.

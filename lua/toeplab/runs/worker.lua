@@ -31,7 +31,7 @@ local LONGEST = 10000 -- bytes of an error message that are stored
 
 local function tell(...) core.sys.tell(wire.line(...)) end
 
--- ---- What a trial writes to -------------------------------------------------------------------
+-- ---- Progress and rows -------------------------------------------------------------------------
 
 -- Implements the methods of Progress (progress.lua) by messages that the coordinator displays.
 local Remote = {}

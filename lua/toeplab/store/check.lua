@@ -212,7 +212,7 @@ local function check_stale(check)
   end
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The check ---------------------------------------------------------------------------------
 
 -- Copies the database through SQLite or, if it is too damaged for that, byte by byte.
 local function backup(store)

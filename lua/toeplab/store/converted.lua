@@ -107,7 +107,7 @@ function converted.open(path)
   }
 end
 
--- ---- What a conversion is worth -----------------------------------------------------------------
+-- ---- Accuracy and cost of a conversion ---------------------------------------------------------
 
 local STEPS = 20 -- steps per measurement: one is too short for the clock
 

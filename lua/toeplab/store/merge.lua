@@ -17,7 +17,7 @@ local copied = { "experiment", "config", "seed", "code_hash", "data_hash", "stat
   "step", "created", "started", "finished", "host", "pid", "error", "command", "git_commit",
   "git_dirty", "provenance", "tags", "notes", "seconds", "ended", "numerics" }
 
--- ---- What is to be done -----------------------------------------------------------------------
+-- ---- Decisions ---------------------------------------------------------------------------------
 
 -- Ranks how far a trial has come: finished trials rank above all others, the rest rank by their
 -- checkpoint, and at the same checkpoint those that were ended early rank above those that broke
@@ -220,7 +220,7 @@ local function copy_members(store, other, known)
   return others
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The merge ---------------------------------------------------------------------------------
 
 -- Refuses the other folder as a whole, before any change, if one of its rows is not as this program
 -- writes them.

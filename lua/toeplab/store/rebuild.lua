@@ -14,7 +14,7 @@ local rebuild = {}
 
 local LOST = "its rows come from a damaged database, and some may be lost"
 
--- ---- What a row of ours is like ---------------------------------------------------------------
+-- ---- Validation of rows ------------------------------------------------------------------------
 
 local function integer(v) return math.type(v) == "integer" end
 local function number(v) return type(v) == "number" end
@@ -63,7 +63,7 @@ local function kind_of(values, row)
   end
 end
 
--- ---- Into the new one -------------------------------------------------------------------------
+-- ---- Insertion ---------------------------------------------------------------------------------
 
 -- Inserts a row; returns false if that breaks a constraint (the key is taken, the trial is
 -- missing).
@@ -143,7 +143,7 @@ local function fill(new, file)
   return counts, bad
 end
 
--- ---- Which trials are whole -------------------------------------------------------------------
+-- ---- Completeness of trials --------------------------------------------------------------------
 
 -- Returns what SQLite finds of a trial in store, as text; raises if it cannot read all of it.
 local function trial_digest(store, trial)

@@ -9,7 +9,7 @@ local trial_files = require "toeplab.store.trial_files"
 
 local trash = {}
 
--- ---- Into it and out of it --------------------------------------------------------------------
+-- ---- Moving and restoring ----------------------------------------------------------------------
 
 -- Moves trials to the trash, all with the same time. If one of them is running, raises and moves
 -- none.
@@ -149,7 +149,7 @@ function trash.stale(store)
   return list
 end
 
--- ---- For good ---------------------------------------------------------------------------------
+-- ---- Deleting ----------------------------------------------------------------------------------
 
 -- Deletes trials with their folders, unless dry; returns the bytes of the folders. The rows go
 -- first: the next purge finds a file without a row, whereas a row without its file would be damage.

@@ -253,7 +253,7 @@ local function check_where(exp, what)
   end
 end
 
--- ---- Watching ---------------------------------------------------------------------------------
+-- ---- Supervision -------------------------------------------------------------------------------
 
 local function check_watch(exp, name)
   if not exp[name] then return end

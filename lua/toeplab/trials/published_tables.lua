@@ -2,17 +2,17 @@
 -- results/published of the sources, or in `published` of an installation. Each file returns
 -- {
 --   title = "...", caption = "...", source = "...", rows_are = "decay rate",
---   columns_are = "length",                          -- of a table that is printed on its side
---   columns = {            -- metrics: names of ours that answer it, the first that is logged
+--   columns_are = "length",                          -- of a transposed table
+--   columns = {            -- metrics: our names for it; the first logged one counts
 --     { id = "val", name = "PPL (val)", better = "lower", unit = "M", metrics = { "val_ppl" },
---       times = 100,       -- the paper's unit in ours
---       where = { task = "imdb" } },                 -- the trials of this column, if not all
+--       times = 100,       -- factor from our unit to the paper's
+--       where = { task = "imdb" } },                 -- the trials of this column (default: all)
 --   },
 --   rows = {               -- name, then a number or text for each column; false is a dash
 --     { "0.99 (ours)", 23.98, 23.70, where = { { decay = 0.99 }, { preset = "decay-0.99" } } },
 --   },
---   setting = { layers = 7 },                        -- what the paper's runs had, in our keys
---   average = { of = 5, column = "avg" },            -- a column that is the mean of the first ones
+--   setting = { layers = 7 },                        -- the paper's settings, in our keys
+--   average = { of = 5, column = "avg" },            -- this column is the mean of the first five
 --   notes = { "..." },                               -- errata, and how to read it
 -- }
 --

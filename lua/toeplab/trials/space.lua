@@ -117,7 +117,7 @@ local function random(axes, count, seed)
   return list
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- All points --------------------------------------------------------------------------------
 
 -- Lays fixed over a point, except for keys that the command line sets (given: key -> true).
 local function lay(point, fixed, given)
