@@ -229,7 +229,7 @@ expect "... and it is told" 0 "retry  *2 " "$toeplab" show @queued
 expect "... and the same command tries them again" 1 "4 already done, 2 failed" \
     "$toeplab" run "$top/sweep.lua"
 
-expect "rm --dry-run" 0 "4 trials, .* would go" "$toeplab" rm @done -n
+expect "rm --dry-run" 0 "4 trials, .* would be moved" "$toeplab" rm @done -n
 expect "rm" 0 "2 trials, .* into the trash" "$toeplab" rm width=2
 lines "... hides them" 5 "$toeplab" ls
 lines "... but not in the trash" 3 "$toeplab" ls --trash
@@ -339,10 +339,10 @@ expect "ls tells nan from nothing" 0 ",nan$" "$toeplab" ls -C "$top/killed" --co
 kill -KILL $pid
 wait $pid 2>/dev/null || :
 for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    "$toeplab" fsck -C "$top/killed" | grep -q "is not taken over" && break
+    "$toeplab" fsck -C "$top/killed" | grep -q "is not copied to the store" && break
     sleep 0.25
 done
-expect "fsck tells of the journal of a killed run" 0 "events-1.jnl is not taken over" \
+expect "fsck tells of the journal of a killed run" 0 "events-1.jnl is not copied to the store" \
     "$toeplab" fsck -C "$top/killed"
 expect "rm --purge leaves it" 0 "^would free 0 trials" "$toeplab" rm --purge -n -C "$top/killed"
 grep -q events "$top/out" && result 1 "... and does not list it" || result 0 "... and does not list it"

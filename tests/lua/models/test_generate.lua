@@ -233,7 +233,7 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
     local words = "status=done" -- of which @last is the last
     t.eq({ generate(folder, words .. " -p the -n 2") }, { generate(folder, "-p the -n 2") })
     t.eq(run(folder, { "steps=2" }, "mixer = function(d) return tl.nn.Linear(d, d) end"), 0)
-    refused("-p a", 2, "whose mixer is its script's own")
+    refused("-p a", 2, "whose mixer comes from its script")
     for words, want in pairs {
       ["causal = false"] = "the model of trial %x+ is not causal",
       ['backend = "ski", encoder = "piecewise", backend_options = { inducing = 4 }'] =
