@@ -108,7 +108,7 @@ function Trial:with_backends(fn, ...)
       local path = self.folder .. "/" .. a.path
       text = core.sys.read_file(path)
       if not text or core.sha256(text) ~= a.sha256 then
-        error(("%s is missing or damaged, so the backends that the trial started with are unknown; "
+        error(("%s is missing or damaged: the backends that the trial started with are unknown; "
           .. "toeplab fsck --repair lets the trial choose again"):format(path), 0)
       end
       old = path

@@ -85,7 +85,7 @@ end)
 t.test("equal words come back as they were", function()
   local p = { n = 5, decay = 0.99, causal = false, what = "tno", horizon = 1e-7 }
   t.eq(peer.parse(peer.words(p)), p)
-  t.raises(work.make, "no work x", { what = "x", precision = "float32" })
+  t.raises(work.make, "unknown work x", { what = "x", precision = "float32" })
   t.raises(work.make, "precision", { what = "tno", precision = "f16" })
 end)
 

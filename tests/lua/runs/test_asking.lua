@@ -113,7 +113,7 @@ t.test("words that mean nothing are errors that help", function()
     } do
       t.raises(names, want, store, words)
     end
-    t.raises(select.one, "'decay' means 3 trials", store, "decay")
+    t.raises(select.one, "'decay' selects 3 trials", store, "decay")
     t.raises(select.ids, "rm: no trial fits", store, { "decay<0" }, "rm")
   end)
 end)
