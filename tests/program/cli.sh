@@ -338,7 +338,7 @@ expect "... the trials themselves" 0 "done .*width=2" "$toeplab" plan --list "$t
 refuse "a plan of nothing" 2 "which experiment" "$toeplab" plan
 expect "a trial run again is the same" 0 "bit-identical" "$toeplab" reproduce -q width=2
 refuse "one that failed cannot be" 2 "is failed: only a finished one" "$toeplab" reproduce -q width=1
-refuse "nor several" 2 "means [0-9]* trials" "$toeplab" reproduce @all
+refuse "nor several" 2 "selects [0-9]* trials" "$toeplab" reproduce @all
 
 cat >"$top/inf.lua" <<'END'
 return require("toeplab").experiment "inf" {

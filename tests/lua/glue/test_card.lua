@@ -330,13 +330,13 @@ end)
 
 t.test("bench gpu is not of the processor", function()
   local out, good = says("X=", "bench", "gpu", "-d", "cpu")
-  t.ok(not good and out:find "is no card", out)
+  t.ok(not good and out:find "is not a GPU", out)
 end)
 
 t.test("bench gpu without a card says so, and checks the kernels on the processor", function()
   if core.look_at_device "cuda" then return end
   local out, good = says("X=", "bench", "gpu", "-q")
-  t.ok(good and out:find "^no card: device 'cuda': " and out:find("ok     verify ", 1, true), out)
+  t.ok(good and out:find "^no GPU: device 'cuda': " and out:find("ok     verify ", 1, true), out)
 end)
 
 -- ---- The quickstart ---------------------------------------------------------------------------
