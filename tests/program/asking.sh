@@ -229,7 +229,7 @@ expect "... and it is told" 0 "retry  *2 " "$toeplab" show @queued
 expect "... and the same command tries them again" 1 "4 already done, 2 failed" \
     "$toeplab" run "$top/sweep.lua"
 
-expect "rm --dry-run" 0 "4 trials, .* would go" "$toeplab" rm @done -n
+expect "rm --dry-run" 0 "4 trials, .* would be moved" "$toeplab" rm @done -n
 expect "rm" 0 "2 trials, .* into the trash" "$toeplab" rm width=2
 lines "... hides them" 5 "$toeplab" ls
 lines "... but not in the trash" 3 "$toeplab" ls --trash
@@ -246,7 +246,7 @@ expect "rm --restore of what is not there" 2 "no trial's id begins with 'abc'" "
 cp -R "$top/results" "$top/copy"
 one=$("$toeplab" ls width=1 op=tno --csv | sed -n '2s/,.*//p')
 touch "$top/copy/runs/$one/step-00000001.h5"
-expect "rm --purge --dry-run lists" 0 "step-00000001.h5 .*no row knows it" "$toeplab" rm --purge -n -C "$top/copy"
+expect "rm --purge --dry-run lists" 0 "step-00000001.h5 .*no row mentions it" "$toeplab" rm --purge -n -C "$top/copy"
 "$toeplab" rm -C "$top/copy" width=2 >/dev/null
 expect "rm --purge --days 0" 0 "freed 2 trials from the trash (.*), 1 file left behind" \
     "$toeplab" rm --purge -C "$top/copy" --days 0
@@ -312,7 +312,7 @@ store:exec("UPDATE trials SET status = 'running', pid = 4194305, host = ? WHERE 
 END
 "$toeplab" lua "$top/hurt.lua" "$hurt"
 expect "... and rows that do not agree" 6 "6 last values of metrics" "$toeplab" fsck -C "$hurt"
-said "... and processes that are gone" "but process 4194305 is gone"
+said "... and processes that are gone" "but process 4194305 has died"
 lines "... which ls knows too" 3 "$toeplab" ls -C "$hurt" @killed
 expect "fsck --repair" 0 "database was copied to" "$toeplab" fsck --repair -C "$hurt"
 lines "... keeps a damaged file" 0 test -s "$hurt/$file.damaged"
@@ -339,14 +339,14 @@ expect "ls tells nan from nothing" 0 ",nan$" "$toeplab" ls -C "$top/killed" --co
 kill -KILL $pid
 wait $pid 2>/dev/null || :
 for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    "$toeplab" fsck -C "$top/killed" | grep -q "is not taken over" && break
+    "$toeplab" fsck -C "$top/killed" | grep -q "is not copied to the store" && break
     sleep 0.25
 done
-expect "fsck tells of the journal of a killed run" 0 "events-1.jnl is not taken over" \
+expect "fsck tells of the journal of a killed run" 0 "events-1.jnl is not copied to the store" \
     "$toeplab" fsck -C "$top/killed"
 expect "rm --purge leaves it" 0 "^would free 0 trials" "$toeplab" rm --purge -n -C "$top/killed"
 grep -q events "$top/out" && result 1 "... and does not list it" || result 0 "... and does not list it"
-expect "merge leaves its trial out" 0 "^1 running and left out" \
+expect "merge leaves its trial out" 0 "^1 running, not copied" \
     "$toeplab" merge -C "$top/merged" "$top/killed"
 expect "fsck --repair takes it over" 0 "^mended .*: taken over" \
     "$toeplab" fsck --repair -C "$top/killed"

@@ -134,7 +134,7 @@ expect "verify of products in bf16" 0 "29 passed, 0 failed, 0 skipped, worst [0-
     "$toeplab" verify --precision bf16 "$source/tests/reference.h5"
 refuse "verify of a backend in a precision" 2 "precision is for files" \
     "$toeplab" verify --precision bf16 rac
-refuse "verify in a precision of cards" 2 "tf32 is of NVIDIA cards: device cuda" \
+refuse "verify in a precision of GPUs" 2 "tf32 needs an NVIDIA GPU (device cuda)" \
     "$toeplab" verify -p tf32 "$source/tests/reference.h5"
 refuse "verify in no precision" 2 "no precision 'half'" "$toeplab" verify -p half none.h5
 expect "the reference cases are what the script computes" 0 "29 passed, 0 failed, 0 skipped" \
@@ -227,7 +227,7 @@ refuse "misspelt field" 2 "typo.lua:1: .*no field 'trail'; did you mean 'trial'"
 echo 'retrun 1' >"$top/syntax.lua"
 refuse "syntax error" 2 "syntax.lua:1: " "$toeplab" run "$top/syntax.lua"
 for path in /dev/stdin /dev/fd/0 "$top"; do
-    refuse "a script from $path" 2 "not a plain file; every worker reads it again" \
+    refuse "a script from $path" 2 "must be a plain file, because every worker reads it again" \
         "$toeplab" run "$path" <"$top/syntax.lua"
 done
 cat >"$top/-x=1.lua" <<'END'
@@ -337,8 +337,8 @@ expect "... as JSON" 0 '"done":1,.*"to_run":1' "$toeplab" plan --json "$top/fail
 expect "... the trials themselves" 0 "done .*width=2" "$toeplab" plan --list "$top/fails.lua"
 refuse "a plan of nothing" 2 "which experiment" "$toeplab" plan
 expect "a trial run again is the same" 0 "bit-identical" "$toeplab" reproduce -q width=2
-refuse "one that failed cannot be" 2 "is failed: only a done one" "$toeplab" reproduce -q width=1
-refuse "nor several" 2 "means [0-9]* trials" "$toeplab" reproduce @all
+refuse "one that failed cannot be" 2 "is failed: only a finished one" "$toeplab" reproduce -q width=1
+refuse "nor several" 2 "selects [0-9]* trials" "$toeplab" reproduce @all
 
 cat >"$top/inf.lua" <<'END'
 return require("toeplab").experiment "inf" {

@@ -140,7 +140,7 @@ local folders = { -- name, what is done to a copy of plain; what merge must say 
     .. ID), "../../outside" },
   { "ids that are no hashes", sql("UPDATE artifacts SET trial = '../outside/folder' WHERE trial = "
     .. ID, "UPDATE trials SET id = '../outside/folder' WHERE id = " .. ID), "../outside/folder" },
-  { "an id of blanks", sql("UPDATE trials SET id = '' WHERE id = " .. ID), "is no sha256" },
+  { "an id of blanks", sql("UPDATE trials SET id = '' WHERE id = " .. ID), "is not a sha256" },
   { "a trigger", sql("CREATE TRIGGER swallow BEFORE INSERT ON metrics BEGIN SELECT raise(IGNORE); "
     .. "END"), "'swallow'" },
   { "a trigger on trials", sql("CREATE TRIGGER hide AFTER UPDATE ON trials BEGIN DELETE FROM "

@@ -105,7 +105,7 @@ expect done 7
 expect timeout 2
 expect failed 3
 for signal in 9 11 8 6 7 4; do
-    grep -q "killed by signal $signal[ ;].*goes on" "$top/err" || fail "no word of signal $signal"
+    grep -q "killed by signal $signal[ ;].*continues" "$top/err" || fail "no word of signal $signal"
 done
 grep -q "how=exit failed: .*exit code 3" "$top/err" || fail "no word of the exit code"
 grep -q "how=memory failed: .*out of memory" "$top/err" || fail "no word of the memory"

@@ -1,12 +1,12 @@
--- bench/contestant.lua: a process that measures our side of a bench: a script of `toeplab lua`,
--- which reads requests and answers each with a line, as benches/torch_peer.py does.
+-- bench/contestant.lua: the process that measures Toeplab's side of a bench. `toeplab lua` runs it;
+-- it reads requests and answers each with a line, as benches/torch_peer.py does.
 local core = require "toeplab.core"
 local peer = require "toeplab.bench.peer"
 local work = require "toeplab.bench.work"
 
 local made
 
--- The most memory that this process ever held, in bytes; 0 where the system does not tell.
+-- Returns the peak memory of this process in bytes; 0 if the system does not report it.
 local function resident()
   local kib = (core.sys.read_file "/proc/self/status" or ""):match "VmHWM:%s*(%d+) kB"
   return 1024 * (math.tointeger(tonumber(kib)) or 0)
@@ -29,7 +29,7 @@ end
 
 function answers.run(words) return ("%.9g"):format(work.time(made, math.tointeger(words))) end
 
--- On a GPU, the memory of the device is what counts.
+-- On a GPU, only the memory of the device counts.
 function answers.memory()
   local peak = core.memory().peak
   return ("rss=%d engine=%d"):format(core.device() == "cpu" and resident() or peak, peak)

@@ -1,16 +1,18 @@
--- bench/count.lua: the arithmetic of a problem and its least traffic with memory, by formula; and
--- what that says of a measured time.
+-- bench/count.lua: counts the arithmetic and the minimal memory traffic of a problem by formula,
+-- and relates a measured time to them.
 --
--- Both count what the mathematics asks for, whoever does it: transforms of length n at 5 n log2 n,
--- matrix products at 2 m n k, and each input, result and gradient once to or from memory. So a time
--- says how near it is to the machine's limits, not how busy its code was.
+-- Both counts describe the mathematics, independent of the implementation: transforms of length n
+-- cost 5 n log2 n, matrix products 2 m n k, and each input, result and gradient crosses to or from
+-- memory once. The share therefore says how close a time is to the machine's limits, not how busy
+-- the code kept it.
 local operators = require "toeplab.bench.operators"
 
 local count = {}
 
-local BYTES = 4 -- of a float32
+local BYTES = 4 -- per float32
 
--- Transforms of length n: 2b+1 of a channel forward and 3b+1 backward, with products between.
+-- Counts transforms of length n (2b+1 per channel forward, 3b+1 backward) and the products between
+-- them.
 local function convolution(p, channels)
   local both = p.pass ~= "fwd"
   local transforms = (both and 5 or 2) * p.b + (both and 2 or 1)
@@ -20,24 +22,25 @@ end
 
 local function points(p) return p.causal and p.n or 2 * p.n - 1 end
 
--- Weights of the encoder, and of the matrix products of a block, per channel of the stream.
+-- Returns the number of weights of the encoder; block_weights, below, those of the matrix products
+-- of a block per channel of the stream.
 local function encoder_weights(p, channels)
   return p.rpe_dim * (1 + p.rpe_layers * p.rpe_dim + channels)
 end
 
 local function block_weights(p) return 12 * p.dim * p.dim end -- 3 maps to or from 3 dim, 3 of dim
 
--- Forward is a third of it all.
+-- A forward pass costs a third of a whole training step.
 local function times(p) return p.pass == "fwd" and 2 or 6 end
 
 local function encoder(p, channels) return times(p) * encoder_weights(p, channels) * points(p) end
 
--- A block without the encoder of its operator, whose coefficients may be known.
+-- Counts a block without the encoder of its operator, whose coefficients may be cached.
 local function block(p)
   return times(p) * block_weights(p) * p.b * p.n + convolution(p, 3 * p.dim)
 end
 
-local function stream(p) -- x and y, and their gradients
+local function stream(p) -- x and y with their gradients
   return BYTES * (p.pass == "fwd" and 2 or 4) * p.b * p.n * p.dim
 end
 
@@ -60,14 +63,14 @@ function kinds.layer(p)
   return block(p) + encoder(p, 3 * p.dim), stream(p) + weights
 end
 
--- Adam moves 28 bytes of each parameter.
+-- Adam moves 28 bytes per parameter.
 function kinds.lm(p, parameters)
   local flop = p.layers * (block(p) + encoder(p, 3 * p.dim)) + 6 * p.vocab * p.dim * p.b * p.n
   return flop, 28 * parameters + p.layers * stream(p)
 end
 
--- A token that is one step of a recurrence reads all weights, and states and kernels; one by the
--- whole window knows its coefficients with us (method "window"), and not with others.
+-- A token that is one step of a recurrence reads all weights, states and kernels. A token by the
+-- whole window (method "window") reuses cached coefficients in Toeplab, but not in other libraries.
 function kinds.generate(p, parameters, made)
   local weights = p.layers * block_weights(p) + p.vocab * p.dim
   if p.method == "window" or not p.method then
@@ -85,16 +88,16 @@ function kinds.gemm(p) return 2.0 * p.n ^ 3, BYTES * 3 * p.n ^ 2 end
 function kinds.inplace(p) return nil, 28 * p.n end
 function kinds.triad(p) return nil, BYTES * 3 * p.n end
 
--- FLOP and bytes of problem p; nil where the way of computing decides. parameters: of the model;
--- made: what the contestant said of it (state, kernels).
+-- Returns the FLOP and bytes of problem p; nil if they depend on the way of computing. parameters:
+-- of the model; made: what the contestant reported of it (state, kernels).
 function count.of(p, parameters, made)
   local kind = kinds[p.what]
   if not kind then return nil, nil end
   return kind(p, parameters or 0, made or {})
 end
 
--- The share of the least time that the limits allow: {gemm = {float32 = FLOP/s, ...}, inplace =
--- bytes/s, triad = bytes/s}; nil if nothing was counted.
+-- Returns the minimal time that the limits allow as a share of the measured one. limits: {gemm =
+-- {float32 = FLOP/s, ...}, inplace = bytes/s, triad = bytes/s}; nil if nothing was counted.
 function count.share(flop, bytes, seconds, precision, limits)
   local peak = limits.gemm[precision] or limits.gemm.float32
   local least = math.max((flop or 0) / peak, (bytes or 0) / math.max(limits.inplace, limits.triad))

@@ -1,6 +1,6 @@
--- bench/gpu.lua: all that is to be shown of a GPU, in one command: that what it computes is right,
--- how near single operators are to its limits, and the operator and a training step beside
--- PyTorch's on it. Without a GPU the kernels are checked on the processor.
+-- bench/gpu.lua: checks and measures a GPU in one command: the correctness of its results, how
+-- close single operators come to its limits, and the Toeplitz operator and a training step beside
+-- PyTorch's. Without a GPU, the kernels are checked in emulation on the CPU.
 local core = require "toeplab.core"
 local grids = require "toeplab.bench.grids"
 local shell = require "toeplab.base.shell"
@@ -12,25 +12,25 @@ local program = core.sys.executable()
 local here = package.searchpath("toeplab.bench.gpu", package.path):match "^(.*)/[^/]*$"
 local tests = (here:match "^(.*)/lua/toeplab/bench$" or ".") .. "/tests"
 
--- Where tests/lua/*/test_*.lua find the harness, and the file of a test ROOM/NAME.
+-- The path by which tests/lua/*/test_*.lua find the harness, and the file of a test ROOM/NAME.
 local harness = "LUA_PATH=" .. tests .. "/lua/?.lua;;"
-local function of_test(name) return tests .. "/lua/" .. name:gsub("/", "/test_") .. ".lua" end
+local function test_file(name) return tests .. "/lua/" .. name:gsub("/", "/test_") .. ".lua" end
 
--- The GPU that is emulated (tests/device/emulate.h), beside the program of a build.
+-- The emulated GPU (tests/device/emulate.h), which lies beside the program of a build.
 local emulated = program:match "^(.*)/[^/]*$" .. "/tests/emulated.so"
 
--- Runs a command, its words; returns whether it succeeded, and what it printed.
-local function run(words)
+-- Runs a command given as words. Returns whether it succeeded, and its output.
+local function run_command(words)
   for i, word in ipairs(words) do words[i] = shell.quote(word) end
   local pipe = assert(io.popen(table.concat(words, " ") .. " 2>&1"))
   local text = pipe:read "a"
   return pipe:close() or false, text
 end
 
--- ---- Is it right ------------------------------------------------------------------------------
+-- ---- Correctness -------------------------------------------------------------------------------
 
--- Says how a check ended: what it counted, or all that it said if it failed.
-local function told(o, name, good, text, seconds)
+-- Reports the outcome of a check: its counts or, if it failed, its whole output.
+local function report_check(o, name, good, text, seconds)
   local counted = text:match "([^\n]*passed[^\n]*)" or text:match "([^\n]+)\n*$" or ""
   o.say("%-6s %-22s %s (%.0f s)", good and "ok" or "FAILED", name, counted, seconds)
   if not good then o.say("%s", text) end
@@ -40,13 +40,13 @@ end
 local function check(o, name, words)
   local began = core.sys.clock()
   o.progress(("bench gpu: %s"):format(name))
-  local good, text = run(words)
+  local good, text = run_command(words)
   o.progress ""
-  return told(o, name, good, text, core.sys.clock() - began)
+  return report_check(o, name, good, text, core.sys.clock() - began)
 end
 
--- The test files that are run with TOEPLAB_DEVICE, and those that take TOEPLAB_CARD.
-local function files(quick)
+-- Lists the test files that run with TOEPLAB_DEVICE, and those that take TOEPLAB_CARD.
+local function test_files(quick)
   local list = {}
   for name in (core.sys.read_file(tests .. "/lua/on_devices.txt") or ""):gmatch "[^\n]+" do
     list[#list + 1] = name
@@ -58,7 +58,7 @@ local function files(quick)
   return list
 end
 
--- The tests of operators under compute-sanitizer, where there is one.
+-- Runs the tests of operators under compute-sanitizer if it is installed.
 local function sanitized(o, device)
   if not grids.is_gpu(device) then return true end
   if not shell.on_path "compute-sanitizer" then
@@ -68,20 +68,20 @@ local function sanitized(o, device)
   return check(o, "compute-sanitizer", { "env", "TOEPLAB_DEVICE=" .. device, harness,
     "compute-sanitizer",
     "--error-exitcode", "9", "--log-file", "/dev/stderr", program, "lua",
-    of_test "glue/core_ops" })
+    test_file "glue/core_ops" })
 end
 
--- Runs the tests and the reference cases on a device; returns whether all is right. o: say,
--- progress, quick (the first tests only).
+-- Runs the tests and the reference cases on a device. Returns whether all pass. o: say, progress,
+-- quick (only the first tests).
 function gpu.correct(o, device)
   if not core.sys.exists(tests .. "/reference.h5") then
-    o.say("tests: not run: they are beside the sources, and this is an installation")
+    o.say("tests: not run: an installation does not contain them")
     return true
   end
   local good = true
-  for _, name in ipairs(files(o.quick)) do
+  for _, name in ipairs(test_files(o.quick)) do
     good = check(o, name, { "env", (name:find "/card" and "TOEPLAB_CARD=" or "TOEPLAB_DEVICE=")
-      .. device, harness, program, "lua", of_test(name) }) and good
+      .. device, harness, program, "lua", test_file(name) }) and good
   end
   for _, precision in ipairs(core.precisions "cuda") do
     local name = precision == "float32" and "verify" or "verify " .. precision
@@ -91,34 +91,34 @@ function gpu.correct(o, device)
   return (o.quick or sanitized(o, device)) and good
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The command -------------------------------------------------------------------------------
 
--- There is no GPU: why tells.
-local function without(o, why)
+-- Checks the kernels in emulation; why: the reason that there is no GPU.
+local function check_emulated(o, why)
   o.say("no GPU: %s", why)
   if not core.sys.exists(emulated) then
     o.say("nothing is checked: there is no %s (./lab bench gpu builds it where there is a C++ "
       .. "compiler)", emulated)
     return errors.DONE
   end
-  o.say("its kernels on the processor, one thread after another:")
+  o.say("checking the kernels on the CPU, one thread after another:")
   return gpu.correct(o, emulated) and errors.DONE or errors.CHECK
 end
 
--- o: as measure.bench wants it; measure(name, o) does one bench. Returns the exit code.
+-- o: the options of measure.bench; measure(name, o) runs one bench. Returns the exit code.
 function gpu.run(o, measure)
   local count, about = core.look_at_device(o.device)
-  if not count then return without(o, about) end
+  if not count then return check_emulated(o, about) end
   o.say("%s: %s", o.device, about)
   local good = gpu.correct(o, o.device)
-  o.absent, o.said, o.limits = {}, {}, {} -- once for all benches
+  o.absent, o.said, o.limits = {}, {}, {} -- shared by all benches
   for _, name in ipairs(gpu.measured) do
     local own = {}
     for key, value in pairs(o) do own[key] = value end
     own.backends = name ~= "ops" and { "fft" } or nil
     measure(name, own)
   end
-  if not good then o.say("a check FAILED: see above; the times are those of wrong results") end
+  if not good then o.say("a check FAILED (see above): the times belong to wrong results") end
   return good and errors.DONE or errors.CHECK
 end
 

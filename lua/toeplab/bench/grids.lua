@@ -1,5 +1,5 @@
--- bench/grids.lua: what each bench measures: its problems (work.lua says what a problem is), its
--- passes, and who of ours takes part. The first of them is the one that ratios are over.
+-- bench/grids.lua: lists what each bench measures: its problems (described in work.lua), its
+-- passes, and the Toeplab contestants. Ratios are relative to the first contestant.
 local core = require "toeplab.core"
 local operators = require "toeplab.bench.operators"
 local errors = require "toeplab.base.errors"
@@ -7,7 +7,7 @@ local suggest = require "toeplab.base.suggest"
 
 local grids = {}
 
-local SMALL = 512 -- b n, up to which backends with n^2 work take part
+local SMALL = 512 -- largest b n for backends with n^2 work
 
 local function small(p) return p.b * p.n <= SMALL end
 
@@ -15,14 +15,14 @@ local benches = {}
 local order = { "ops", "tno", "operator", "encoder", "layer", "lm", "classify", "generate", "ski",
   "fd" }
 
--- {op =} of operators.
+-- Returns a list of {op = name}.
 local function each(names)
   local list = {}
   for i, name in ipairs(names) do list[i] = { op = name } end
   return list
 end
 
--- With a small batch a GPU waits for its launches, so that it has shapes of its own.
+-- With a small batch a GPU mostly waits for launches, so that it gets shapes of its own.
 benches.ops = {
   about = "single operators beside the limits of the machine",
   dim = 512, passes = { "fwd", "fwd+bwd" }, more = { vocab = 8192 },
@@ -76,7 +76,7 @@ benches.layer = {
 
 local published = { layers = 6, rpe_dim = 64, rpe_layers = 6, decay = 0.99 }
 
--- Six configurations of the published sizes, and one of a laptop.
+-- Six configurations of published sizes, and one for a laptop.
 benches.lm = {
   about = "a training step of a language model: loss, gradients, Adam",
   dim = 512, passes = { "step" }, peers = true, more = published, matrices = true,
@@ -137,10 +137,10 @@ benches.fd = {
   },
 }
 
--- Whether a device is a GPU: neither the CPU nor a file, which tests name.
+-- Returns whether a device is a GPU, as opposed to the CPU and to a plugin file, which tests use.
 function grids.is_gpu(device) return device ~= nil and device ~= "cpu" and not device:find "/" end
 
--- The names of all benches, in the order in which "all" runs them.
+-- Returns the names of all benches, in the order in which "all" runs them.
 function grids.names() return table.move(order, 1, #order, 1, {}) end
 
 function grids.get(name) return benches[name] end
@@ -158,7 +158,8 @@ local function distinct(shapes, what)
   return list
 end
 
--- The lengths and batches: {n, b, b, ...}; every length with every batch if one of them is given.
+-- Returns the lengths and batches as {n, b, b, ...}. If either is given, every length is combined
+-- with every batch.
 local function shapes_of(bench, o)
   local usual = o.quick and bench.quick or grids.is_gpu(o.device) and bench.gpu or bench.shapes
   if not o.lengths and not o.batches then return usual end
@@ -183,7 +184,7 @@ local function with(...)
   return p
 end
 
--- The problems of a bench. o: quick, lengths, batches (lists), dim, device.
+-- Returns the problems of a bench. o: quick, lengths, batches (lists), dim, device.
 function grids.problems(name, o)
   local bench, list = benches[name], {}
   local given = o.lengths or o.batches or o.dim
@@ -205,12 +206,12 @@ function grids.problems(name, o)
   return list
 end
 
--- The passes over a problem.
+-- Returns the passes over a problem.
 function grids.passes(name, p)
   return p.op and not operators.has_gradient(p.op) and { "fwd" } or benches[name].passes
 end
 
--- ---- Who takes part ---------------------------------------------------------------------------
+-- ---- Contestants -------------------------------------------------------------------------------
 
 -- Raises unless every name is a backend of the bench.
 function grids.check_backends(name, names)
@@ -219,24 +220,25 @@ function grids.check_backends(name, names)
     if entry.backend and not seen[entry.backend] then known[#known + 1] = entry.backend end
     seen[entry.backend or ""] = true
   end
-  if #known == 0 then errors.usage("bench %s: there are no backends to choose from", name) end
+  if #known == 0 then errors.usage("bench %s: has no backends to choose from", name) end
   for _, backend in ipairs(names) do
     local ok, why = suggest.choose("backend", backend, known)
     if not ok then errors.usage("bench %s: %s", name, why) end
   end
 end
 
--- Whether an entry of a bench can be had on a device.
+-- Returns whether an entry of a bench is available on a device.
 local function there(entry, device)
   if not device or device == "cpu" then return not entry.gpu end
-  if entry.method and entry.method ~= "window" then return false end -- recurrences are the CPU's
+  -- Recurrences run on the CPU only.
+  if entry.method and entry.method ~= "window" then return false end
   return not entry.backend or core.device_takes(device, entry.backend)
 end
 
 local apart = { by = true, when = true, asked = true, gpu = true }
 
--- Ours for problem p, in each precision: {by=, precision=, options= (what they add to p)}. o:
--- backends (a list: these only), precisions (a list), device.
+-- Returns the Toeplab contestants for problem p in each precision: {by=, precision=, options=
+-- (added to p)}. o: backends (a list: only these), precisions (a list), device.
 function grids.ours(name, p, o)
   local bench, wanted, list = benches[name], nil, {}
   for _, backend in ipairs(o.backends or {}) do

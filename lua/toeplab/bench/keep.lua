@@ -1,5 +1,5 @@
--- bench/keep.lua: the rows of a bench in the store of runs: an experiment bench-NAME whose trials
--- are the rows, and whose seed is the number of the run: benches are repeated, not skipped.
+-- bench/keep.lua: stores the rows of a bench as an experiment bench-NAME. Each row is a trial whose
+-- seed is the number of the run, so that a repeated bench is measured again, not skipped.
 local core = require "toeplab.core"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
@@ -11,16 +11,16 @@ local suggest = require "toeplab.base.suggest"
 
 local keep = {}
 
--- What stands for a script: times are no result that can be had again.
+-- The stored script of a bench raises an error, because timings cannot be reproduced.
 local SOURCE = "error(%q, 0)\n"
 
--- "rac, causal n 512 b 1, fwd, float32, threads=2"
+-- Labels a row: "rac, causal n 512 b 1, fwd, float32, threads=2".
 local function label_of(row, cases)
   return table.concat({ row.by, show.case(row, cases), row.pass, row.precision,
     "threads=" .. row.threads }, ", ")
 end
 
--- A trial as records wants it.
+-- Returns a row as a trial for records.lua.
 local function trial_of(row, label, number, code, about)
   local values = show.record(row)
   values.bench, values.seed = nil, number
@@ -30,7 +30,7 @@ local function trial_of(row, label, number, code, about)
     data_hash = "", data = {}, label = label, provenance = about }
 end
 
--- The metrics of a row: a list of {name, step, value}.
+-- Returns the metrics of a row: a list of {name, step, value}.
 local function metrics_of(row)
   local _, metrics = show.record(row)
   local list = {}
@@ -44,8 +44,8 @@ end
 local Run = {}
 Run.__index = Run
 
--- A run of bench name that is to be kept in folder, made by the command of these words; problems:
--- all that it measures.
+-- Makes an object that stores a run of bench `name` in folder. words: the command; problems: all
+-- that it measures.
 function keep.run(name, problems, folder, words)
   local cases = {}
   for i, p in ipairs(problems) do cases[i] = { problem = p } end
@@ -54,10 +54,10 @@ function keep.run(name, problems, folder, words)
     began = core.sys.now(), since = core.sys.clock() }, Run)
 end
 
--- Takes the number of the run and the row of its sweep.
-local function begin(self, store)
+-- Allocates the number of the run and inserts the row of its sweep.
+local function begin_run(self, store)
   local experiment, source = "bench-" .. self.name, SOURCE:format(
-    "a bench is measured again, not reproduced: " .. self.origin.command)
+    "a bench cannot be reproduced, only measured again: " .. self.origin.command)
   self.number = store:rows([[SELECT coalesce(max(seed), 0) + 1 AS n FROM trials
     WHERE experiment = ?]], { experiment })[1].n
   self.sweep = store:sweep { experiment = experiment, script = "bench " .. self.name,
@@ -66,10 +66,10 @@ local function begin(self, store)
       rows = "by", columns = { "ms", "ratio" }, host = self.origin.host, began = self.began } }
 end
 
--- Stores what is pending.
-local function write(self)
+-- Stores the pending rows.
+local function write_rows(self)
   local store <close> = records.open(self.folder, "w")
-  if not self.number then begin(self, store) end
+  if not self.number then begin_run(self, store) end
   local first = #self.trials + 1
   for _, p in ipairs(self.pending) do
     local own = config.copy(self.origin)
@@ -86,17 +86,17 @@ local function write(self)
   self.pending = {}
 end
 
--- The same; what is pending stays so while another process writes to the folder: true, or false and
--- who does.
-local function try(self)
-  local ok, why = pcall(write, self)
+-- Does the same, but leaves the rows pending if another process writes to the folder. Returns true,
+-- or false and the reason.
+local function try_write(self)
+  local ok, why = pcall(write_rows, self)
   if not ok and not (errors.is(why) and why.code == errors.LOCKED) then error(why, 0) end
   return ok, why
 end
 
--- Keeps rows, all of one problem, as soon as they are measured: nothing that comes later, a kill
--- either, takes them away. limits: of the machine, with their threads; gpu: its name, or nil.
--- While another process writes to the folder they wait for the next ones, or for close.
+-- Stores rows of one problem as soon as they are measured, so that a later kill cannot lose them.
+-- limits: of the machine, with their threads; gpu: its name, or nil. If another process writes to
+-- the folder, the rows wait for the next call or for close.
 function Run:add(rows, limits, gpu)
   local now = core.sys.clock()
   for _, row in ipairs(rows) do
@@ -104,13 +104,13 @@ function Run:add(rows, limits, gpu)
       { row = row, limits = limits, gpu = gpu, seconds = (now - self.since) / #rows })
   end
   self.since = now
-  try(self)
+  try_write(self)
 end
 
--- The end: what is pending is stored, or who hinders it raised after ten seconds.
+-- Stores the pending rows. Raises if another process still blocks the folder after ten seconds.
 function Run:close()
   for i = 1, #self.pending > 0 and 100 or 0 do
-    local ok, why = try(self)
+    local ok, why = try_write(self)
     if ok then return end
     if i == 100 then error(why, 0) end
     core.sys.sleep(0.1)

@@ -1,5 +1,5 @@
--- bench/measure.lua: runs the problems of a bench: each contestant a process of its own, so that
--- threads, environment and memory are its own, and all of them in turns.
+-- bench/measure.lua: runs the problems of a bench. Each contestant is a process of its own, with
+-- its own threads, environment and memory, and all of them are timed in turns.
 local core = require "toeplab.core"
 local count = require "toeplab.bench.count"
 local grids = require "toeplab.bench.grids"
@@ -9,12 +9,12 @@ local timing = require "toeplab.bench.timing"
 
 local measure = {}
 
-local SAMPLE, MOST = 2e-2, 1000 -- seconds that a sample takes at least; calls in it
--- Seconds after a turn until threads that wait by spinning have gone to sleep: ours, and those of
--- others (100 ms were measured of OpenBLAS's), which halved the speed of whoever came next.
+local SAMPLE, MOST = 2e-2, 1000 -- minimal seconds of a sample; maximal calls in it
+-- Seconds to wait after a turn until spinning threads, ours and those of others, have gone to
+-- sleep: they halved the speed of the next contestant (OpenBLAS's spin for 100 ms).
 local REST, LONG_REST = 1e-2, 1.5e-1
 
--- How often rows whose samples take seconds in all are run, with so much time for them.
+-- Returns how often to time rows whose samples take so many seconds together, and the time allowed.
 function measure.repeats(seconds, quick)
   local least, most, budget = quick and 3 or 5, quick and 7 or 11, quick and 2.0 or 20.0
   return math.max(least, math.min(most, math.floor(budget / math.max(seconds, 1e-6))))
@@ -22,8 +22,8 @@ end
 
 -- ---- Contestants ------------------------------------------------------------------------------
 
--- A contestant of one process: {by=, precision=, ours=, program=, options=}. What takes part with
--- any group: ours, and FFTW where it can do the work.
+-- Describes a contestant that joins every group: Toeplab's own processes, and FFTW where it can do
+-- the work. Each is {by=, precision=, ours=, program=, options=}.
 local function ours(name, p, threads, o)
   local list = grids.ours(name, p, o)
   for _, c in ipairs(list) do c.program, c.ours = peer.ours(threads, o.device), true end
@@ -38,7 +38,8 @@ local function ours(name, p, threads, o)
   return list
 end
 
--- One interpreter's, in each precision. Says once why there is none.
+-- Returns the contestants of one Python interpreter, one per precision. A missing one is reported
+-- once.
 local function torch(name, who, threads, o)
   local list = {}
   if not who or o.absent[who.python] then return list end
@@ -55,8 +56,8 @@ local function torch(name, who, threads, o)
   return list
 end
 
--- Those of list that answer; what they say of themselves is said once.
-local function greeted(list, o)
+-- Returns the contestants that answer; the descriptions that they send are printed once.
+local function answering(list, o)
   local there = {}
   for _, c in ipairs(list) do
     local about, why = c.program:greet()
@@ -74,7 +75,8 @@ local function greeted(list, o)
   return there
 end
 
--- Groups of peers, each measured beside ours: an interpreter in one environment.
+-- Returns groups of peers, each an interpreter in one environment, which is measured beside
+-- Toeplab.
 local function groups(name, o)
   local list, pythons = {}, peer.pythons()
   if grids.get(name).peers then
@@ -85,7 +87,7 @@ local function groups(name, o)
     for _, python in ipairs(pythons) do
       for _, tuned in ipairs { false, true } do
         local wanted = tuned or not o.quick
-        if o.device ~= "cpu" then wanted = not tuned end -- it is the processor that is tuned for
+        if o.device ~= "cpu" then wanted = not tuned end -- only the CPU needs tuning
         if wanted then list[#list + 1] = { python = python, tuned = tuned } end
       end
     end
@@ -95,8 +97,8 @@ end
 
 -- ---- One pass over a problem ------------------------------------------------------------------
 
--- The contestants that can do pass of p, made ready: rows for timing.
-local function made(list, p, pass, o)
+-- Prepares the contestants for pass `pass` of p; returns rows for timing.lua.
+local function prepare(list, p, pass, o)
   local rows = {}
   for _, c in ipairs(list) do
     local request = { pass = pass }
@@ -120,20 +122,20 @@ local function seconds_of(row, calls)
   return tonumber(answer) or error(row.by .. ": " .. (why or answer), 0)
 end
 
--- Times rows in turns, each sample long enough for the clock.
-local function timed(rows, o)
+-- Times rows in turns; each sample is long enough for the resolution of the clock.
+local function time_rows(rows, o)
   local total = 0.0
   for _, row in ipairs(rows) do
     local once = seconds_of(row, 1)
     row.calls = math.max(1, math.min(MOST, math.ceil(SAMPLE / math.max(once, 1e-9))))
     row.run = function() return seconds_of(row, row.calls) end
     row.rest = o.rest or row.ours and REST or LONG_REST
-    total = total + once * (1 + row.calls) -- the first is not counted
+    total = total + once * (1 + row.calls) -- plus one uncounted warm-up call
   end
   timing.interleaved(rows, o.repeats or measure.repeats(total, o.quick))
 end
 
--- Adds what rows have measured to results, a list that is also a map by contestant.
+-- Adds the measurements of rows to results, a list that is also indexed by contestant.
 local function collect(results, rows, about)
   local first = {}
   for _, row in ipairs(rows) do
@@ -159,8 +161,8 @@ local function collect(results, rows, about)
   end
 end
 
--- Medians, quartiles and shares of what was collected.
-local function settle(r, limits)
+-- Reduces the samples to medians, quartiles and shares.
+local function summarise(r, limits)
   r.low, r.median, r.high = timing.quartiles(r.samples)
   r.least = math.min(table.unpack(r.samples))
   r.ratio_low, r.ratio, r.ratio_high = timing.quartiles(r.ratios)
@@ -168,21 +170,21 @@ local function settle(r, limits)
   if limits then r.share = count.share(r.flop, r.bytes, r.median, r.precision, limits) end
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The bench ---------------------------------------------------------------------------------
 
 local function close(list)
   for _, c in ipairs(list) do c.program:close() end
 end
 
--- One group: all passes.
+-- Measures all passes of one group.
 local function contest(name, p, threads, who, results, o)
   local list = ours(name, p, threads, o)
   table.move(torch(name, who, threads, o), 1, #o.precisions, #list + 1, list)
-  local there <close> = setmetatable(greeted(list, o), { __close = close })
+  local there <close> = setmetatable(answering(list, o), { __close = close })
   for _, pass in ipairs(grids.passes(name, p)) do
-    local rows = made(there, p, pass, o)
-    local ok, why = pcall(timed, rows, o)
-    if not ok then -- one has ended, for want of memory most likely
+    local rows = prepare(there, p, pass, o)
+    local ok, why = pcall(time_rows, rows, o)
+    if not ok then -- a contestant has ended, most likely for lack of memory
       o.say("bench %s: n %d, b %d left out: %s", name, p.n, p.b, why)
       return
     end
@@ -191,7 +193,7 @@ local function contest(name, p, threads, who, results, o)
   end
 end
 
--- The rows of one problem.
+-- Returns the rows of one problem.
 function measure.problem(name, p, threads, limits, o)
   local results, list = {}, groups(name, o)
   for _, who in ipairs(list) do
@@ -202,7 +204,7 @@ function measure.problem(name, p, threads, limits, o)
   for _, pass in ipairs(grids.passes(name, p)) do
     for _, r in ipairs(results) do
       if r.pass == pass then
-        settle(r, limits)
+        summarise(r, limits)
         in_order[#in_order + 1] = r
       end
     end
@@ -210,16 +212,17 @@ function measure.problem(name, p, threads, limits, o)
   return in_order
 end
 
--- Sizes, of matrices and vectors, at which a device does what it can: far beyond its caches.
+-- Returns sizes of matrices and vectors far beyond the caches, at which a device reaches its
+-- limits.
 local function sizes(o)
   if grids.is_gpu(o.device) then return o.quick and 4096 or 8192, 1 << (o.quick and 26 or 28) end
   if o.device ~= "cpu" then return 16, 1 << 10 end
   return o.quick and 1024 or 2048, 1 << (o.quick and 23 or 25)
 end
 
--- What this machine can do with so many threads, measured by the engine's own products of matrices,
--- Adam in place, and a sum of two vectors; the best of a few: {threads=, gemm = {float32 =, ...}
--- FLOP/s, inplace = bytes/s, triad = bytes/s}.
+-- Measures the limits of this machine with so many threads by the engine's own matrix products,
+-- Adam in place, and the sum of two vectors, taking the best of a few: {threads=, gemm = {float32
+-- =, ...} FLOP/s, inplace = bytes/s, triad = bytes/s}.
 function measure.limits(threads, o)
   local limits, matrix, vector = { threads = threads, gemm = {} }, sizes(o)
   local program = peer.ours(threads, o.device)
@@ -245,16 +248,16 @@ function measure.limits(threads, o)
   return limits
 end
 
--- ", eta 5m": if what is left takes as long as what is done.
+-- Estimates the remaining time, ", eta 5m", from the time per finished problem.
 local function remaining(began, done, all)
   if done == 0 then return "" end
   local seconds = (core.sys.clock() - began) / done * (all - done)
   return ", eta " .. progress.duration(seconds)
 end
 
--- The rows of a bench. o: threads (a list), precisions, quick, repeats, lengths, batches, dim,
--- backends, device, say(format, ...), progress(text), limits (by threads, filled here). measured:
--- a function that is given the rows of each problem and the limits that they are held against.
+-- Returns the rows of a bench. o: threads (a list), precisions, quick, repeats, lengths, batches,
+-- dim, backends, device, say(format, ...), progress(text), limits (by threads, filled here).
+-- measured: a function called with the rows of each problem and the limits that apply to them.
 function measure.bench(name, o, measured)
   o.device = o.device or "cpu"
   local rows, problems = {}, grids.problems(name, o)

@@ -1,5 +1,5 @@
--- bench/operators.lua: single operators: for each the work, and the least arithmetic and traffic
--- with memory that it asks for: an array that it reads or writes once, forward and backward each.
+-- bench/operators.lua: defines the benchmarks of single operators: the work of each, its FLOP, and
+-- its minimal memory traffic, which reads or writes every array once per pass.
 local core = require "toeplab.core"
 
 local operators = { names = {} }
@@ -7,9 +7,9 @@ local list = {}
 
 local FLOAT = 4 -- bytes
 
--- name: of the operator. make(p, normal, stream): {forward=, leaves=}, normal(...) being random
--- numbers. forward, backward: functions of p that return the FLOP and the number of floats; without
--- backward there are no gradients to be had.
+-- Registers an operator. make(p, normal, stream) returns {forward=, leaves=}; normal(...) returns
+-- random numbers. forward, backward: functions of p that return the FLOP and the number of floats
+-- moved; without backward the operator has no gradients.
 local function add(name, make, forward, backward)
   list[name] = { make = make, forward = forward, backward = backward }
   operators.names[#operators.names + 1] = name
@@ -18,12 +18,12 @@ end
 local function size(p) return p.b * p.n * p.dim end
 local function rows(p) return p.b * p.n end
 
--- Traffic alone, so many times the size of x.
+-- Counts traffic only: so many times the size of x.
 local function passes(times)
   return function(p) return 0, times * size(p) end
 end
 
--- f of x [b,n,dim] alone.
+-- Makes the work f(x) for a single input x [b,n,dim].
 local function on_x(f)
   return function(p, normal)
     local x = normal(p.b, p.n, p.dim):require_grad()
@@ -31,7 +31,7 @@ local function on_x(f)
   end
 end
 
--- ---- One number at a time -----------------------------------------------------------------------
+-- ---- Elementwise -------------------------------------------------------------------------------
 
 add("copy", on_x(function(x) return x:clone() end), passes(2))
 
@@ -109,7 +109,7 @@ end, passes(2), passes(3))
 
 local function logits(p) return math.max(1, size(p) // p.vocab) end
 
--- Targets for count rows.
+-- Returns random targets for `count` rows.
 local function targets(p, stream, count)
   local ids = {}
   for i = 1, count do ids[i] = stream:below(p.vocab) end
@@ -159,7 +159,7 @@ end, passes(2), passes(2))
 
 -- ---- Optimisers ---------------------------------------------------------------------------------
 
-local TENSORS = 64 -- as many as a model may have
+local TENSORS = 64 -- about as many as a model has
 
 local function parts(p, make)
   local each, tensors = math.max(1, size(p) // TENSORS), {}
@@ -188,17 +188,17 @@ add("norm-of-gradients", function(p, normal)
   return { forward = function() core.grad_norm(w) end }
 end, passes(1))
 
--- ---- Asking -------------------------------------------------------------------------------------
+-- ---- Access ------------------------------------------------------------------------------------
 
--- Whether it has gradients.
+-- Returns whether the operator has gradients.
 function operators.has_gradient(name) return list[name].backward ~= nil end
 
--- The work of p.op: {forward=, leaves=}.
+-- Returns the work of p.op: {forward=, leaves=}.
 function operators.make(p, stream)
   return list[p.op].make(p, function(...) return stream:normal(core.zeros(...), 0, 1) end, stream)
 end
 
--- FLOP and bytes of a pass.
+-- Returns the FLOP and bytes of a pass.
 function operators.count(p)
   local flop, floats = list[p.op].forward(p)
   if p.pass ~= "fwd" then

@@ -1,5 +1,6 @@
--- bench/peer.lua: the processes that a bench measures, ours and those in other languages: each
--- reads requests from a pipe and answers every one with a line (benches/torch_peer.py).
+-- bench/peer.lua: starts the processes that a bench measures, Toeplab's and those of other
+-- libraries: each reads requests from a pipe and answers every one with a line
+-- (benches/torch_peer.py).
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 local suggest = require "toeplab.base.suggest"
@@ -7,14 +8,14 @@ local suggest = require "toeplab.base.suggest"
 local peer = {}
 peer.__index = peer
 
--- What PyTorch needs so that it does not give memory back and take it again in every call.
+-- The environment in which PyTorch does not return and reallocate memory in every call.
 peer.tuned = {
   "ATEN_CPU_CAPABILITY=avx512", "MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=99999999999",
   "MALLOC_TOP_PAD_=268435456", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
 }
 
--- The folders lua/toeplab/bench and benches, of a checkout or of an installation; the program that
--- uses FFTW, beside the program of a build or below lib of an installation.
+-- The folders lua/toeplab/bench and benches of a checkout or an installation, and the program that
+-- uses FFTW: beside the program of a build, or below lib of an installation.
 local here = package.searchpath("toeplab.bench.peer", package.path):match "^(.*)/[^/]*$"
 local benches = (here:match "^(.*)/lua/toeplab/bench$" or ".") .. "/benches"
 local beside = core.sys.executable():match "^(.*)/[^/]*$"
@@ -22,7 +23,7 @@ local plain = { beside .. "/fftw_plain", beside .. "/../lib/toeplab/benches/fftw
 
 -- ---- Requests and answers ---------------------------------------------------------------------
 
--- A flat table as words "key=value", and back.
+-- Formats a flat table as words "key=value"; peer.table is the inverse.
 function peer.words(t)
   local list = {}
   for _, key in ipairs(suggest.keys(t)) do list[#list + 1] = key .. "=" .. tostring(t[key]) end
@@ -42,8 +43,8 @@ end
 
 -- ---- Processes --------------------------------------------------------------------------------
 
--- Starts the program of words with variables set as environment lists them; name is for messages.
--- It is not waited for: greet does. Raises if there can be no pipe.
+-- Starts a program, given as words, with variables set as environment lists them; name is for
+-- messages. Does not wait for it: greet does. Raises if the pipe cannot be made.
 function peer.start(name, environment, words)
   local pipe, errors = os.tmpname(), os.tmpname()
   os.remove(pipe)
@@ -55,14 +56,14 @@ function peer.start(name, environment, words)
   local p = setmetatable({ name = name }, peer)
   p.requests = assert(io.popen(("%s 2>%s >%s"):format(table.concat(line, " "),
     shell.quote(errors), shell.quote(pipe)), "w"))
-  p.answers = assert(io.open(pipe, "r")) -- when the program has opened its end
+  p.answers = assert(io.open(pipe, "r")) -- blocks until the program opens its end
   p.errors = assert(io.open(errors, "r"))
   os.remove(pipe)
   os.remove(errors)
   return p
 end
 
--- The last line that a program which has ended wrote to standard error, after ": ".
+-- Returns ": " and the last line that an ended program wrote to standard error.
 local function last_words(self)
   local last
   for line in self.errors:lines() do
@@ -71,7 +72,7 @@ local function last_words(self)
   return last and ": " .. last or ""
 end
 
--- What the program says of itself; nil and why there is nothing.
+-- Returns the program's description of itself; nil and the reason if there is none.
 function peer:greet()
   self.about = self.answers:read "l"
   if self.about then return self.about end
@@ -80,7 +81,7 @@ function peer:greet()
   return nil, why
 end
 
--- The answer to a request; nil and why not.
+-- Returns the answer to a request; nil and the reason if there is none.
 function peer:ask(request)
   local wrote = self.requests:write(request, "\n") and self.requests:flush()
   local line = wrote and self.answers:read "l"
@@ -96,15 +97,15 @@ function peer:close()
   self.errors:close()
 end
 
--- ---- Who there is -----------------------------------------------------------------------------
+-- ---- Contestants -------------------------------------------------------------------------------
 
--- Our side, as many threads at work, on a device (nil: the CPU).
+-- Starts a Toeplab contestant with so many threads on a device (nil: the CPU).
 function peer.ours(threads, device)
   return peer.start("toeplab", { "TOEPLAB_DEVICE=" .. (device or "cpu") },
     { core.sys.executable(), "--threads", threads, "lua", here .. "/contestant.lua" })
 end
 
--- FFTW used plainly. Nil and why not if there is no such program.
+-- Starts the program that calls FFTW directly; nil and the reason if it is missing.
 function peer.fftw(threads)
   for _, path in ipairs(plain) do
     if core.sys.exists(path) then return peer.start("fftw_plain", {}, { path, threads }) end
@@ -112,7 +113,7 @@ function peer.fftw(threads)
   return nil, "there is no " .. plain[1]
 end
 
--- The interpreters that TOEPLAB_PYTHON names, separated by ':', else python3; "" names none.
+-- Returns the interpreters that TOEPLAB_PYTHON names, separated by ':' ("" for none), else python3.
 function peer.pythons()
   local list = {}
   for python in (os.getenv "TOEPLAB_PYTHON" or "python3"):gmatch "[^:]+" do
@@ -121,11 +122,11 @@ function peer.pythons()
   return list
 end
 
--- benches/torch_peer.py by an interpreter; tuned: with the environment above. Nil and why not if
--- there is no such program.
+-- Starts benches/torch_peer.py by an interpreter; tuned: in the environment above. Returns nil and
+-- the reason if there is no such program.
 function peer.torch(python, tuned, threads, device)
   device = device or "cpu"
-  if device:find "/" then return nil, "there is no PyTorch for " .. device end
+  if device:find "/" then return nil, "no PyTorch found for " .. device end
   local there = python:find "/" and core.sys.exists(python) or shell.on_path(python)
   if not there then return nil, "there is no " .. python end
   return peer.start(python .. " " .. benches .. "/torch_peer.py", tuned and peer.tuned or {},

@@ -1,4 +1,4 @@
--- bench/show.lua: the rows of a bench as a table, as sentences, and as a picture.
+-- bench/show.lua: presents the rows of a bench as a table, as sentences, and as a figure.
 local cost = require "toeplab.train.cost"
 local grids = require "toeplab.bench.grids"
 local suggest = require "toeplab.base.suggest"
@@ -6,7 +6,7 @@ local timing = require "toeplab.bench.timing"
 
 local show = {}
 
--- Numbers with about three digits.
+-- Formats a number with about three digits.
 local function short(x)
   if not x then return nil end
   if x >= 100 or x == 0 then return ("%.0f"):format(x) end
@@ -29,7 +29,7 @@ local function words_of(p, count)
   return table.concat(words, " ")
 end
 
--- How many fields tell all problems of rows apart that differ in any.
+-- Returns how many fields are enough to distinguish the problems of rows.
 local function enough(rows)
   for count = 2, #fields do
     local seen, distinct = {}, true
@@ -43,7 +43,7 @@ local function enough(rows)
   return #fields
 end
 
--- What tells the problem of a row from those of the others: "causal n 512 b 8".
+-- Returns what distinguishes the problem of a row from the others: "causal n 512 b 8".
 function show.case(row, rows)
   local words = words_of(row.problem, enough(rows))
   for _, other in ipairs(rows) do
@@ -55,8 +55,8 @@ end
 show.header = { "case", "threads", "pass", "by", "precision", "ms", "quartiles", "ratio",
   "quartiles", "GF/s", "GB/s", "limit %", "MiB" }
 
--- Rows as cells under show.header. limit %: how much of the time the limits ask for at least; MiB:
--- the most that the process held.
+-- Returns rows as cells under show.header. limit %: the minimal time that the limits allow, as a
+-- share of the measured one; MiB: the peak memory of the process.
 function show.cells(rows)
   local lines = {}
   for i, r in ipairs(rows) do
@@ -70,7 +70,7 @@ function show.cells(rows)
   return lines
 end
 
--- A row as a flat record for JSON and the store: names and numbers in SI units.
+-- Returns a row as a flat record for JSON and the store: names and numbers in SI units.
 function show.record(r)
   local record = { bench = r.bench, by = r.by, threads = r.threads, precision = r.precision,
     pass = r.pass, over = r.over, device = r.device }
@@ -99,8 +99,9 @@ end
 
 function show.threads(count) return count == 1 and "1 thread" or count .. " threads" end
 
--- "torch 1.13 tuned over rac, fwd+bwd, float32, 2 threads: 21.3, the geometric mean of 24 rows".
--- Models of different widths have means of their own, and modes where ours are compared.
+-- Returns sentences such as "torch 1.13 tuned over rac, fwd+bwd, float32, 2 threads: 21.3, the
+-- geometric mean of 24 rows". Models of different widths get means of their own, as do modes if
+-- only our backends are compared.
 local function means(name, rows)
   local lines, widths = {}, false
   for _, r in ipairs(rows) do widths = widths or r.problem.dim ~= rows[1].problem.dim end
@@ -122,7 +123,7 @@ local function means(name, rows)
   return lines
 end
 
--- The peers of each case over another of ours than the first, by their medians.
+-- Compares the peers of each case with another of our backends than the first, by their medians.
 local function others(rows, by)
   local under, lines = {}, {}
   local function key(r)
@@ -140,7 +141,7 @@ local function others(rows, by)
   return lines
 end
 
--- "ski, bidirectional: time n^1.02 from 4096 to 16384".
+-- Returns sentences such as "ski, bidirectional: time n^1.02 from 4096 to 16384".
 local function exponents(rows)
   local lines = {}
   local groups, order = grouped(rows, function(r)
@@ -158,7 +159,8 @@ local function exponents(rows)
   return lines
 end
 
--- The cases under what f says of the rows of each, equal sayings once: "NAME, case; case: SAYING".
+-- Groups the cases by the sentence that f returns for the rows of each: "NAME, case; case:
+-- SENTENCE".
 local function by_case(name, rows, f)
   local cases, sayings, lines = {}, {}, {}
   local groups, order = grouped(rows, function(r) return show.case(r, rows) end)
@@ -177,7 +179,7 @@ local function by_case(name, rows, f)
   return lines
 end
 
--- Both sides have the same model if they have as many parameters.
+-- Compares the numbers of parameters, which must be equal if both sides have the same model.
 local function parameters(rows)
   return by_case("parameters", rows, function(list)
     local groups, order = grouped(list, function(r) return tostring(r.parameters) end)
@@ -194,7 +196,7 @@ local function parameters(rows)
   end)
 end
 
--- The most memory of a training step's process over that of ours.
+-- Compares the peak memory of a training step with that of the Toeplab process.
 local function memory(rows)
   return by_case("memory", rows, function(list)
     local under, parts = {}, {}
@@ -210,7 +212,7 @@ local function memory(rows)
   end)
 end
 
--- What follows the table.
+-- Returns the sentences below the table.
 function show.sentences(name, rows)
   local lines = means(name, rows)
   local bench = grids.get(name)
@@ -221,7 +223,7 @@ function show.sentences(name, rows)
   return lines
 end
 
--- "2 threads: GEMM 205 GF/s float32; 92 GB/s in place (Adam), 41 GB/s triad".
+-- Returns "2 threads: GEMM 205 GF/s float32; 92 GB/s in place (Adam), 41 GB/s triad".
 function show.limits(limits)
   local parts = {}
   for _, precision in ipairs(suggest.keys(limits.gemm)) do
@@ -232,7 +234,7 @@ function show.limits(limits)
     short(limits.inplace / 1e9), short(limits.triad / 1e9))
 end
 
--- ---- The picture ------------------------------------------------------------------------------
+-- ---- The figure --------------------------------------------------------------------------------
 
 local function name_of(r, rows)
   for _, other in ipairs(rows) do
@@ -241,7 +243,7 @@ local function name_of(r, rows)
   return r.by
 end
 
--- Names at places 1, 2, ... in the order of their coming.
+-- Returns the names at positions 1, 2, ... in order of first appearance.
 local function places_of(rows, name)
   local places, names = {}, {}
   for _, r in ipairs(rows) do
@@ -254,7 +256,7 @@ local function places_of(rows, name)
   return places, names
 end
 
--- One panel: time against the length, or a place for each case. colours: of who took part.
+-- Returns one panel: time against the length, or one position per case. colours: by contestant.
 local function panel(title, rows, all, by_length, colours)
   local spec = { title = title, ylabel = "ms", logy = true, key = "outside", series = {} }
   local places, names = places_of(rows, function(r) return show.case(r, all) end)
@@ -273,8 +275,8 @@ local function panel(title, rows, all, by_length, colours)
   return spec
 end
 
--- A picture of rows for tl.plot: a panel for each pass, number of threads and, along lengths, mode
--- and batch.
+-- Returns a spec for tl.plot: a panel for each pass and number of threads and, along lengths, for
+-- each mode and batch.
 function show.picture(name, rows)
   local panels, width = {}, 0
   local _, lengths = places_of(rows, function(r) return tostring(r.problem.n) end)

@@ -1,10 +1,10 @@
--- bench/timing.lua: times of several things, taken in turns so that what disturbs the machine
--- disturbs all of them alike.
+-- bench/timing.lua: times several things in turns, so that a disturbance of the machine affects all
+-- of them alike.
 local core = require "toeplab.core"
 
 local timing = {}
 
--- The value below which the share p of a sorted list lies, interpolated.
+-- Returns the quantile of a sorted list at p, interpolated linearly.
 function timing.quantile(sorted, p)
   local at = 1 + p * (#sorted - 1)
   local low = math.floor(at)
@@ -12,7 +12,7 @@ function timing.quantile(sorted, p)
   return sorted[low] + (at - low) * (sorted[high] - sorted[low])
 end
 
--- The lower quartile, the median and the upper quartile of a list, which stays as it is.
+-- Returns the lower quartile, the median and the upper quartile of a list, which is not modified.
 function timing.quartiles(list)
   local sorted = table.move(list, 1, #list, 1, {})
   table.sort(sorted)
@@ -20,8 +20,7 @@ function timing.quartiles(list)
 end
 
 -- rows: a list of {run = function, rest = seconds to wait after its turn}. Runs all of them in
--- turns, repeats times; run returns seconds per call.
--- Sets in each row its samples, in turn.
+-- turns, `repeats` times; run returns seconds per call. Sets in each row its samples, in order.
 function timing.interleaved(rows, repeats)
   for _, row in ipairs(rows) do row.samples = {} end
   for r = 1, repeats do
@@ -33,7 +32,7 @@ function timing.interleaved(rows, repeats)
   end
 end
 
--- The geometric mean of numbers above 0.
+-- Returns the geometric mean of positive numbers.
 function timing.mean(list)
   local sum = 0.0
   for _, x in ipairs(list) do sum = sum + math.log(x) end

@@ -1,9 +1,9 @@
--- bench/work.lua: what a bench measures of ours: from a problem to a function that does the work
--- once, with its gradients where it has any.
+-- bench/work.lua: turns a problem into a function that does Toeplab's side of the work once, with
+-- gradients if it has any.
 --
 -- A problem is a flat table: what, n, b, dim, causal, pass ("fwd", "fwd+bwd", "step", "token"),
--- precision, and what the kind needs: backend, encoder, rpe_dim, rpe_layers, decay, layers, vocab,
--- graphs (false: a step on a GPU without one).
+-- precision, and the options of its kind: backend, encoder, rpe_dim, rpe_layers, decay, layers,
+-- vocab, graphs (false: a step on a GPU without CUDA graph).
 local core = require "toeplab.core"
 local classify = require "toeplab.train.classify"
 local models = require "toeplab.models"
@@ -20,7 +20,7 @@ local work = {}
 -- The precisions of matrix products that can be measured here.
 work.precisions = core.precisions
 
--- From here on products of matrices are in this precision.
+-- Selects the precision of the matrix products that follow.
 local function enter(name)
   local ok, why = suggest.choose("precision", name, work.precisions())
   if not ok then error(why, 0) end
@@ -44,7 +44,8 @@ local function text(stream, b, n, vocab)
   return core.ids(rows)
 end
 
--- forward(), or that and the gradients of all leaves from a given gradient of the result.
+-- Returns a function that runs forward() and, unless only that pass is measured, computes the
+-- gradients of all leaves from dy, the gradient of the result.
 local function passes(p, forward, leaves, dy)
   if p.pass == "fwd" then
     return function() core.no_grad(forward) end
@@ -63,7 +64,7 @@ local function trained(module)
   return list
 end
 
--- A module of x [b,n,dim].
+-- Makes the work of a module on x [b,n,dim].
 local function of_module(p, stream, module)
   local x, leaves = leaf(stream, p.b, p.n, p.dim), trained(module)
   leaves[#leaves + 1] = x
@@ -154,8 +155,8 @@ makers.ski = makers.operator
 
 -- ---- Generation -------------------------------------------------------------------------------
 
--- The model run on all n tokens for the next one, its coefficients known; or a recurrence that has
--- seen n of them.
+-- Runs the model on all n tokens to predict the next one, with cached coefficients; or one step of
+-- a recurrence that has seen n tokens.
 function makers.generate(p, stream)
   local model = models.tnn_lm(model_options(p)):eval()
   local ids, count = text(stream, 1, p.n, p.vocab), model:count()
@@ -172,7 +173,7 @@ function makers.generate(p, stream)
   end, close = function() session:close() end }
 end
 
--- ---- What the machine can do ------------------------------------------------------------------
+-- ---- Limits of the machine ---------------------------------------------------------------------
 
 -- A product of matrices [n,n].
 function makers.gemm(p, stream)
@@ -180,7 +181,7 @@ function makers.gemm(p, stream)
   return { run = function() core.no_grad(core.matmul, a, b) end }
 end
 
--- Adam of n parameters: reads four numbers of each and writes three, in place.
+-- Adam on n parameters in place: reads four numbers of each and writes three.
 function makers.inplace(p, stream)
   local w, m, v = leaf(stream, p.n), core.zeros(p.n), core.zeros(p.n)
   w:set_grad(numbers(stream, p.n))
@@ -189,35 +190,35 @@ function makers.inplace(p, stream)
   return { run = function() core.adam_step({ w }, { m }, { v }, step) end }
 end
 
--- The sum of two vectors of n numbers, in a third.
+-- The sum of two vectors of n numbers, stored in a third.
 function makers.triad(p, stream)
   local a, b = numbers(stream, p.n), numbers(stream, p.n)
   return { run = function() core.no_grad(function() return a + b end) end }
 end
 
--- ---- Making -----------------------------------------------------------------------------------
+-- ---- Preparation -------------------------------------------------------------------------------
 
--- What problem p needs, made: {run=, parameters=, cached= (whether coefficients are kept between
--- calls), and of a recurrence state=, kernels= (bytes) and close=}. Equal problems have equal
+-- Prepares problem p: returns {run=, parameters=, cached= (whether coefficients are cached between
+-- calls)} and, for a recurrence, state= and kernels= (bytes) and close=. Equal problems get equal
 -- numbers.
 function work.make(p)
   local maker = makers[p.what]
-  if not maker then error("there is no work " .. tostring(p.what), 0) end
+  if not maker then error("unknown work " .. tostring(p.what), 0) end
   enter(p.precision)
   streams.seed(1)
   return maker(p, core.stream(1, "bench"))
 end
 
 local function timed(made, calls)
-  made.run() -- others have been at work in between: steps follow steps, with warm caches
+  made.run() -- warms the caches, which other contestants have used in between
   core.synchronize()
   local start = core.sys.clock()
   for _ = 1, calls do made.run() end
-  core.synchronize() -- launches on a GPU return before the work is done
+  core.synchronize() -- launches on a GPU are asynchronous
   return (core.sys.clock() - start) / calls
 end
 
--- Seconds per call of the work, called so often.
+-- Returns the seconds per call, averaged over so many calls.
 function work.time(made, calls)
   if made.cached then return nn.cached(timed, made, calls) end
   return timed(made, calls)

@@ -1,4 +1,4 @@
--- commands/bench.lua: toeplab bench: time and memory beside PyTorch's, measured.
+-- commands/bench.lua: toeplab bench: measures time and memory beside PyTorch.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
@@ -18,29 +18,29 @@ local suggest = require "toeplab.base.suggest"
 local command = {
   example = "toeplab bench tno --quick\n  toeplab bench lm --threads 1,2\n  toeplab bench gpu",
   usage = "toeplab bench [WHAT]",
-  about = "Measures WHAT, or all, in turns with PyTorch where it is installed, and prints medians\n"
-    .. "and quartiles, ratios pair by pair, and how near to the machine's limits that is. The\n"
-    .. "rows are stored as trials of the experiment bench-WHAT, with a picture. Without WHAT,\n"
-    .. "lists what can be measured. Close what else runs on the machine. gpu: tests a GPU, then\n"
-    .. "measures on it; without one, checks its kernels on the processor.",
+  about = "Measures WHAT, or all, in turns with PyTorch if that is installed, and prints medians\n"
+    .. "and quartiles, pairwise ratios, and how close each comes to the machine's limits. The\n"
+    .. "rows are stored as trials of the experiment bench-WHAT, with a figure. Without WHAT,\n"
+    .. "lists what can be measured. Close other programs first. gpu: tests a GPU, then\n"
+    .. "measures on it; without one, checks its kernels on the CPU.",
   options = {
     { name = "quick", short = "q", help = "under a minute: fewer problems, repeats, peers" },
-    { name = "repeats", short = "r", value = "N", help = "samples of each; by default by time" },
-    { name = "threads", value = "N,N", help = "numbers of threads, on all sides" },
+    { name = "repeats", short = "r", value = "N", help = "samples of each (default: by time)" },
+    { name = "threads", value = "N,N", help = "numbers of threads, for all contestants" },
     { name = "lengths", value = "N,N", help = "only these lengths" },
     { name = "batches", value = "N,N", help = "only these batches" },
     { name = "dim", value = "N", help = "channels" },
-    { name = "backends", value = "NAMES", help = "only these of ours" },
+    { name = "backends", value = "NAMES", help = "only these Toeplab backends" },
     { name = "precision", value = "NAMES",
-      help = "of matrix products; by default all there are, on GPUs float32" },
+      help = "of matrix products (default: all available; on GPUs float32)" },
     { name = "device", short = "d", value = "D",
       help = "cpu, cuda, or cuda:1 for the second GPU" },
-    { name = "output", short = "o", value = "FILE", help = "the picture: FILE.svg or FILE.png" },
+    { name = "output", short = "o", value = "FILE", help = "the figure: FILE.svg or FILE.png" },
     output.csv, output.json, output.dir,
   },
 }
 
--- ---- What is asked ----------------------------------------------------------------------------
+-- ---- Options -----------------------------------------------------------------------------------
 
 local function words_of(text)
   local list = {}
@@ -48,7 +48,7 @@ local function words_of(text)
   return list
 end
 
--- A list of integers from 1 up; nil if the option is not given.
+-- Returns the option as a list of positive integers; nil if it is not given.
 local function integers(set, name)
   if not set[name] then return nil end
   local list = words_of(set[name])
@@ -100,9 +100,9 @@ local function asked(set, list, device)
   return o
 end
 
--- ---- What is said -----------------------------------------------------------------------------
+-- ---- Output ------------------------------------------------------------------------------------
 
--- Where notes go: beside the table, or out of its way.
+-- Returns the function that prints notes: beside a table, or to stderr if stdout holds data.
 local function say(set)
   local out = (set.json or set.csv) and io.stderr or io.stdout
   return function(format, ...)
@@ -111,10 +111,10 @@ local function say(set)
   end
 end
 
--- What shows a text as the line of progress, or takes it away: "".
-local function shown()
+-- Returns a function that displays a text as the progress line, or clears the line for "".
+local function progress_line()
   local line = progress.new()
-  line.last = core.sys.clock() -- what is quick says nothing
+  line.last = core.sys.clock() -- quick steps show no progress
   return function(text)
     if text == "" then line:clear() else line:line(text) end
   end
@@ -135,8 +135,8 @@ local function print_rows(set, name, rows, o)
   for _, line in ipairs(show.sentences(name, rows)) do o.say("%s", line) end
 end
 
--- Draws the picture where it was asked for, else among the figures of the results.
-local function draw(set, name, rows, number, folder, o)
+-- Draws the figure at the requested path, or among the figures of the results.
+local function draw_figure(set, name, rows, number, folder, o)
   local path = set.output
   if not path then
     local ok, why = core.sys.mkdir(folder .. "/figures")
@@ -145,7 +145,7 @@ local function draw(set, name, rows, number, folder, o)
   end
   local ok, why = plot.svg(path, show.picture(name, rows))
   if not ok and set.output then errors.raise(errors.FAILED, "bench: %s", why) end
-  o.say("%s", ok and path or "no picture: " .. why)
+  o.say("%s", ok and path or "no figure: " .. why)
 end
 
 -- ---- Running ----------------------------------------------------------------------------------
@@ -156,21 +156,21 @@ local function run_one(set, name, o, words)
   local gpu_name = o.device ~= "cpu" and select(2, core.look_at_device(o.device)) or nil
   local rows = measure.bench(name, o, function(list, limits) run:add(list, limits, gpu_name) end)
   o.progress ""
-  if #rows == 0 then errors.raise(errors.FAILED, "bench %s: nobody could be measured", name) end
+  if #rows == 0 then errors.raise(errors.FAILED, "bench %s: nothing could be measured", name) end
   for _, threads in ipairs(o.threads) do o.say("%s", show.limits(o.limits[threads])) end
   if not grids.get(name).peers then
-    o.say("torch: not measured: bench %s is among ours alone", name)
+    o.say("torch: not measured: bench %s has only our backends", name)
   end
   print_rows(set, name, rows, o)
   run:close()
   o.say("run %d of bench-%s, stored in %s", run.number, name, folder)
-  draw(set, name, rows, run.number, folder, o)
+  draw_figure(set, name, rows, run.number, folder, o)
 end
 
 local function device_of(set, what)
   local device = set.device or devices.usual()
   if what ~= "gpu" or device ~= "cpu" then return device end
-  if set.device then errors.usage("bench gpu: the device 'cpu' is no GPU") end
+  if set.device then errors.usage("bench gpu: the device 'cpu' is not a GPU") end
   return "cuda"
 end
 
@@ -193,7 +193,7 @@ function command.run(set, words, command_line)
     or { words[1] }
   if #words > 1 then errors.usage("bench: one at a time, got '%s' too", words[2]) end
   local o = asked(set, list, device_of(set, words[1]))
-  o.say, o.progress = say(set), shown()
+  o.say, o.progress = say(set), progress_line()
   local function measured(name, own)
     run_one(set, name, own, { "toeplab", table.unpack(command_line) })
   end

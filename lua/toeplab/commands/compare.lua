@@ -1,4 +1,4 @@
--- commands/compare.lua: toeplab compare: two settings, paired by seed.
+-- commands/compare.lua: toeplab compare: compares two settings, paired by seed.
 local arguments = require "toeplab.base.arguments"
 local compare = require "toeplab.report.compare"
 local measured = require "toeplab.report.answers"
@@ -17,12 +17,12 @@ local command = {
   usage = "toeplab compare [NAME] KEY=A KEY=B [KEY=VALUE...]",
   about = "Compares the trials of KEY=B with those of KEY=A, paired by seed: the difference B - A\n"
     .. "with its 95 % interval (Student's t), the probability that a run of B beats one of A,\n"
-    .. "p with Holm's correction over the rows; and says what may be claimed, and how many\n"
+    .. "p with Holm's correction over the rows, what may be claimed, and how many\n"
     .. "seeds a claim would need. NAME is an experiment or a published table; without it the\n"
     .. "newest experiment in which KEY varies. KEY=VALUE chooses trials, as for table.",
   options = {
     { name = "metric", short = "m", value = "NAME",
-      help = "what is compared (default: the first of the report or table)" },
+      help = "the metric to compare (default: the first of the report or table)" },
     { name = "by", value = "KEY", many = true,
       help = "a row for each value of KEY (may be repeated; default: all that vary)" },
     { name = "higher", help = "higher is better" },
@@ -33,7 +33,7 @@ local command = {
   },
 }
 
--- Of the words the name, the key with its two values, and the words that filter.
+-- Splits the words into the name, the key with its two values, and the filters.
 local function parse(words)
   local name, seen, filters, key = nil, {}, {}, nil
   for _, word in ipairs(words) do
@@ -42,7 +42,7 @@ local function parse(words)
       if name then errors.usage("compare: one name at most, got '%s' and '%s'", name, word) end
       name = word
     elseif seen[k] then
-      if key then errors.usage("compare: one key in two values: '%s' is too much", word) end
+      if key then errors.usage("compare: one key in two values; '%s' is one too many", word) end
       key = k
       seen[k] = { seen[k], word }
     else
@@ -77,7 +77,7 @@ local function find(store, name, key, filters)
     return pool
   end
   if #others > 0 then
-    errors.usage("compare: no trials are like that; there are: %s", table.concat(others, "; "))
+    errors.usage("compare: no trials fit; there are: %s", table.concat(others, "; "))
   elseif name then
     errors.usage("compare: %s has no trials of '%s' (see toeplab ls)", store.folder, name)
   end

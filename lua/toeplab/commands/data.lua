@@ -1,5 +1,5 @@
--- commands/data.lua: toeplab data: the known data sets, whether they are here, bringing them here,
--- and vocabularies of byte pairs learnt from them.
+-- commands/data.lua: toeplab data: lists the known data sets, downloads or generates them, and
+-- learns vocabularies of byte pairs from them.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
@@ -19,10 +19,10 @@ local data = {
   usage = "toeplab data [list | [show] NAME... | fetch NAME... | path NAME\n"
     .. "         | generate NAME FOLDER [key=value...] | bpe CORPUS --size N --out FILE]",
   about = "Lists the data sets, shows the files of some, fetches some, or prints the folder of\n"
-    .. "one. TOEPLAB_DATA names the folder they are in, each unpacked in a folder of its name, or\n"
+    .. "one. TOEPLAB_DATA names the folder of the sets, each unpacked in a folder of its name, or\n"
     .. "as the archive that toeplab data NAME names. What is fetched goes there too or, if it\n"
-    .. "cannot be written, to the cache folder. An interrupted download goes on where it stopped;\n"
-    .. "what has not the known sha256 is refused. What is generated needs no fetching; generate\n"
+    .. "cannot be written, to the cache folder. An interrupted download continues; a file\n"
+    .. "with another sha256 is refused. Generated sets need no fetching; generate\n"
     .. "writes it to files, for other programs: listops as Long Range Arena's basic_train.tsv,\n"
     .. "basic_val.tsv and basic_test.tsv. bpe learns N tokens, the 256 bytes among them, from the\n"
     .. "training text of a data set or of a file, cut into pieces and merged as GPT-2 does, and\n"
@@ -31,8 +31,8 @@ local data = {
   options = {
     { name = "check", help = "also compare the sha256 of every file" },
     { name = "from", value = "URL", help = "fetch from this folder or address instead" },
-    { name = "size", short = "s", value = "N", help = "of bpe: tokens, at least 256" },
-    { name = "out", short = "o", value = "FILE", help = "of bpe: where the merges go" },
+    { name = "size", short = "s", value = "N", help = "for bpe: tokens, at least 256" },
+    { name = "out", short = "o", value = "FILE", help = "for bpe: the file for the merges" },
     { name = "quiet", short = "q", help = "no progress" },
   },
 }
@@ -42,7 +42,7 @@ local function find(name)
     or errors.usage("unknown data set '%s'%s", name, suggest.hint(name, datasets.names()))
 end
 
--- By name: what makes a set, as a module with drawing (its options) and write(folder, options,
+-- Generators of data sets by name: modules with drawing (its options) and write(folder, options,
 -- progress) -> paths.
 local makers = { listops = "toeplab.tasks.listops" }
 
@@ -126,7 +126,7 @@ function verbs.fetch(set, names)
   end
   for _, one in ipairs(sets) do
     if one.generated then
-      print(("%s is made where it is used"):format(one.name))
+      print(("%s is generated where it is used"):format(one.name))
     elseif datasets.state(one, false) == "here (program)" then
       print(("%s is printed by: %s"):format(one.name, one.program))
     else
@@ -138,7 +138,9 @@ end
 function verbs.path(set, names)
   if #names ~= 1 then errors.usage("data path: takes the name of one set") end
   local one = find(names[1])
-  if one.generated then errors.usage("%s has no folder: it is made where it is used", one.name) end
+  if one.generated then
+    errors.usage("%s has no folder: it is generated where it is used", one.name)
+  end
   local state = datasets.state(one, set.check)
   if state == "here (program)" then
     errors.raise(errors.FAILED, "%s is in no folder: it is printed by: %s", one.name, one.program)
@@ -163,7 +165,7 @@ function verbs.generate(set, words)
   end
 end
 
--- Whether the merges may go to path: into a folder that is there, over nothing but other merges.
+-- Checks that the merges can be written to path: its folder exists, and a file there holds merges.
 local function check_out(path)
   local folder = path:match("^(.*/)[^/]*$") or "."
   if core.sys.kind(folder) ~= "folder" then
@@ -171,10 +173,10 @@ local function check_out(path)
   end
   local kind = core.sys.kind(path)
   if not kind then return end
-  if kind ~= "file" then errors.usage("data bpe: --out %s: is no plain file", path) end
+  if kind ~= "file" then errors.usage("data bpe: --out %s: is not a plain file", path) end
   local text = core.sys.read_file(path)
   if text ~= "" and not (text and text:find("^#version")) then
-    errors.usage("data bpe: --out %s is there and holds no merges; choose another name", path)
+    errors.usage("data bpe: --out %s exists and holds no merges; choose another name", path)
   end
 end
 

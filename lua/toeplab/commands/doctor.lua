@@ -1,5 +1,5 @@
--- commands/doctor.lua: toeplab doctor: what this machine, the backends and the results folder
--- offer, and what is amiss.
+-- commands/doctor.lua: toeplab doctor: reports what this machine, the backends and the results
+-- folder offer, and what is wrong.
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local json = require "toeplab.base.json"
@@ -15,11 +15,11 @@ local doctor = {
   example = "toeplab doctor\n  toeplab doctor -C /scratch/results --json\n"
     .. "  toeplab doctor --backends",
   usage = "toeplab doctor [--backends]",
-  about = "Says what the program runs with: versions, the file system of the results folder with\n"
-    .. "its locks and the time of an fsync, free disk, processor, threads, backends, data, tools;\n"
+  about = "Reports what the program runs with: versions, the file system of the results folder,\n"
+    .. "its locks, the time of an fsync, free disk, processor, threads, backends, data, tools;\n"
     .. "each with ok, note or bad. Exit code 4 if something is bad, 6 if it is the store.\n"
     .. "With --backends lists the backends of the Toeplitz operator with their options and the\n"
-    .. "devices that they have a form for, and the plugin files that could not be used.\n"
+    .. "devices they support, and the plugin files that could not be used.\n"
     .. "TOEPLAB_BACKENDS names further folders to look into.",
   options = {
     { name = "backends", short = "b", help = "list the backends and their options instead" },
@@ -31,7 +31,7 @@ local LEAST_FREE, SLOW_FSYNC, TRIES = 1 << 30, 0.1, 5
 
 -- ---- Helpers ----------------------------------------------------------------------------------
 
--- The first line that a command prints; nil if it fails.
+-- Returns the first line that a command prints; nil if the command fails.
 local function line_of(command)
   local pipe = io.popen(command .. " 2>/dev/null", "r")
   local text = pipe:read("l")
@@ -57,8 +57,8 @@ local function versions(add)
   local info = core.build_info()
   add("toeplab", "ok", ("%s, compiler %s, %s"):format(info.version, info.compiler, _VERSION))
   local wal = older(info.sqlite, { 3, 51, 3 })
-    and ": has the bug of two connections that reset a WAL at once; there is one writer at a time "
-    .. "here, and readers never do, so it cannot be met" or ""
+    and ": has the bug of two connections that reset a WAL at once; only one process writes "
+    .. "here, and readers never reset, so it cannot occur" or ""
   add("sqlite", "ok", info.sqlite .. wal)
   local locking = os.getenv("HDF5_USE_FILE_LOCKING")
   add("hdf5", "ok", info.hdf5:gsub("^HDF5 library version: ", "")
@@ -66,7 +66,7 @@ local function versions(add)
   add("transforms", info.transforms == "none" and "bad" or "ok", info.transforms)
   add("blas", "ok", info.blas)
   add("onednn", info.onednn == "none" and "note" or "ok", info.onednn == "none"
-    and "not built with: products are a little slower, bf16's much (apt install libdnnl-dev)"
+    and "not built in: products are a little slower, in bf16 much (apt install libdnnl-dev)"
     or info.onednn)
   local commit, dirty = provenance.commit()
   add("source", "ok", commit and commit:sub(1, 12) .. (dirty and " with changes" or "")
@@ -75,9 +75,9 @@ end
 
 -- ---- The results folder -----------------------------------------------------------------------
 
--- How long an fsync takes in the folder, the middle of a few; nil and why it cannot be done.
+-- Returns the median duration of a few fsyncs in the folder; nil and the reason if it fails.
 local function time_fsync(path)
-  core.sys.remove(path) -- a link there would lead elsewhere
+  core.sys.remove(path) -- a link there would redirect the write
   local opened, why = io.open(path, "wb")
   if not opened then return nil, why end
   local file <close> = opened
@@ -93,7 +93,7 @@ local function time_fsync(path)
   return times[(TRIES + 1) // 2]
 end
 
--- Whether a second holder of a lock is refused.
+-- Returns whether a second process is refused a held lock.
 local function locks_work(path)
   local a <close> = io.open(path, "rb")
   local b <close> = io.open(path, "rb")
@@ -130,7 +130,7 @@ local function stale(add, store)
       output.count(#list, "file"), output.bytes(bytes), list[1].path, list[1].why))
 end
 
--- Opens the store, if there is one; its trouble is the worst.
+-- Adds the state of the store, if there is one, and of stale files.
 local function database(add, folder)
   if not core.sys.exists(folder .. "/runs.db") then
     return add("store", "ok", "no runs yet")
@@ -149,16 +149,6 @@ local function database(add, folder)
     row.journals > 0 and (", %s at work or to be taken over"):format(
       output.count(row.journals, "journal")) or ""))
   stale(add, store)
-end
-
--- The folder itself, or the nearest one above it that is there.
-local function nearest(folder)
-  while not core.sys.exists(folder) do
-    local above = folder:match("^(.+)/[^/]+/*$") or (folder:sub(1, 1) == "/" and "/" or ".")
-    if above == folder then break end
-    folder = above
-  end
-  return folder
 end
 
 -- ---- The machine ------------------------------------------------------------------------------
@@ -190,8 +180,8 @@ local function backends(add)
   for _, problem in ipairs(core.backend_problems()) do add("backend", "note", problem) end
 end
 
--- The device cuda: its first GPU, with driver and libraries, and what its products can be; or why
--- it cannot be used.
+-- Adds the device cuda: its first GPU with driver and libraries and the precisions of its products,
+-- or why it cannot be used.
 local function cuda(add)
   local count, about = core.look_at_device "cuda"
   if not count then return add("cuda", "note", about) end
@@ -201,12 +191,12 @@ end
 
 local function graphics(add)
   if not core.sys.exists("/proc/driver/nvidia/version") then
-    add("gpu", "note", "none: there is no NVIDIA driver here (no /proc/driver/nvidia); the "
+    add("gpu", "note", "none: no NVIDIA driver is installed (no /proc/driver/nvidia); the "
       .. "processor is used")
   else
     local name = line_of("nvidia-smi --format=csv,noheader "
       .. "--query-gpu=name,driver_version,memory.total")
-    add("gpu", name and "ok" or "note", name or "there is a driver, but nvidia-smi finds no device")
+    add("gpu", name and "ok" or "note", name or "the driver is installed, but nvidia-smi fails")
   end
   local nvcc = line_of("nvcc --version | tail -1")
   add("nvcc", nvcc and "ok" or "note", nvcc
@@ -230,9 +220,9 @@ local function data(add)
     #here > 0 and table.concat(here, ", ") or "no data set yet (toeplab data)"))
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The verb ----------------------------------------------------------------------------------
 
--- The devices that a backend can be used on, as far as this build knows of any.
+-- Returns the devices on which a backend can run, as far as this build knows.
 local function devices_of(name)
   local list = { "cpu" }
   for _, device in ipairs { "cuda" } do
@@ -270,8 +260,8 @@ function doctor.run(set, words)
     end
   end
   versions(add)
-  probe(add, nearest(folder))
-  disk(add, nearest(folder))
+  probe(add, records.nearest(folder))
+  disk(add, records.nearest(folder))
   database(add, folder)
   processor(add)
   backends(add)

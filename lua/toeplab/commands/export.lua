@@ -1,4 +1,4 @@
--- commands/export.lua: toeplab export: trials or metrics for other programs.
+-- commands/export.lua: toeplab export: writes trials or metrics for other programs.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.listing"
@@ -12,8 +12,8 @@ local export = {
     .. "  toeplab export @last --metrics --json\n  toeplab export tag=paper 'lr<0.01'",
   usage = "toeplab export [TRIAL...]",
   about = "Writes one row per trial with its configuration and last metrics, or with --metrics\n"
-    .. "one row per logged value. Without words: all trials. There is no Parquet: duckdb or\n"
-    .. "pandas make it from the CSV in one line.\n" .. select.help,
+    .. "one row per logged value. Without words: all trials. For Parquet, convert the CSV\n"
+    .. "with duckdb or pandas in one line.\n" .. select.help,
   options = {
     { name = "metrics", short = "m", help = "every logged value instead of one row per trial" },
     { name = "csv", help = "CSV (the default)" },
@@ -24,7 +24,7 @@ local export = {
   },
 }
 
--- The rows of v_trials that the words mean, in order of experiment and start.
+-- Returns the rows of v_trials that the words select, in order of experiment and start.
 local function chosen(store, words)
   local query = select.new(store, words)
   local list = query:rows("t.id", "ORDER BY t.experiment, t.created, t.id")
@@ -39,7 +39,7 @@ end
 local fixed = { "id", "experiment", "status", "seed", "attempt", "step", "started", "seconds",
   "host", "git_commit", "git_dirty", "code_hash", "data_hash", "command", "error" }
 
--- One flat record per trial: its columns, config.KEY and metric.NAME.
+-- Returns one flat record per trial: its columns, config.KEY and metric.NAME.
 local function trial_record(store, row)
   local record = {}
   for _, name in ipairs(fixed) do record[name] = row[name] end
@@ -82,8 +82,8 @@ local function metrics(store, rows, write, as_json)
   end
 end
 
--- Puts text into the file at path: whole or not at all, but into a pipe, a device or where a link
--- points as it is.
+-- Writes text to the file at path atomically. A pipe, a device or the target of a link is written
+-- in place.
 local function save(path, text)
   local kind, link = core.sys.kind(path)
   if kind ~= "other" and not link then return core.sys.write_file(path, text) end

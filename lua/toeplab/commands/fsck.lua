@@ -1,5 +1,5 @@
--- commands/fsck.lua: toeplab fsck: whether the results folder is whole, and mending what can be
--- mended.
+-- commands/fsck.lua: toeplab fsck: checks that the results folder is intact, and repairs what can
+-- be repaired.
 local check = require "toeplab.store.check"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
@@ -10,14 +10,14 @@ local fsck = {
   example = "toeplab fsck\n  toeplab fsck --repair",
   usage = "toeplab fsck",
   about = "Checks the database, the sha256 of every file that a trial keeps, files without rows,\n"
-    .. "journals that are not taken over, and trials marked running whose process is gone. With\n"
-    .. "--repair, mends what can be mended, after a copy of the database. A damaged database is\n"
-    .. "made anew of what can be read of it, and the old one kept; trials of which rows may be\n"
-    .. "lost are run again by their commands. Exit code 6 if damage remains.",
+    .. "journals that are not in the store, and trials marked as running whose process died. With\n"
+    .. "--repair, repairs what it can, after a copy of the database. A damaged database is\n"
+    .. "rebuilt from what can be read of it, and the old one kept; trials that may have lost\n"
+    .. "rows are run again by their commands. Exit code 6 if damage remains.",
   options = {
-    { name = "repair", help = "mend, after a copy of the database beside it" },
-    { name = "quick", short = "q", help = "sizes instead of sha256, fewer looks at the rows" },
-    { name = "json", help = "as JSON: an object for each finding, then one of the whole" },
+    { name = "repair", help = "repair, after a copy of the database beside it" },
+    { name = "quick", short = "q", help = "check sizes instead of sha256, and fewer rows" },
+    { name = "json", help = "as JSON: an object for each finding, then a summary" },
     output.dir,
   },
 }
@@ -50,7 +50,7 @@ function fsck.run(set, words)
   local found = check.run(records.folder(set.dir), set, teller(set.json))
   summary(found, set.json)
   if found.mendable and not set.repair then
-    io.stderr:write("toeplab fsck --repair mends what can be mended\n")
+    io.stderr:write("toeplab fsck --repair repairs what it can\n")
   end
   return found.left > 0 and errors.STORAGE or errors.DONE
 end

@@ -1,5 +1,5 @@
--- commands/generate.lua: toeplab generate: text from the model of a stored trial, written token by
--- token; or the model converted to a recurrent one, in a file.
+-- commands/generate.lua: toeplab generate: writes text by the model of a stored trial, token by
+-- token, or converts the model to a recurrent one in a file.
 local arguments = require "toeplab.base.arguments"
 local converted = require "toeplab.store.converted"
 local core = require "toeplab.core"
@@ -21,24 +21,24 @@ local command = {
   usage = "toeplab generate TRIAL | FILE.h5 [--prompt TEXT]\n"
     .. "       toeplab generate TRIAL --convert FILE.h5",
   about = "Writes the prompt and what the model of a trial adds to it, token by token. The model\n"
-    .. "has the parameters of its best checkpoint or, if none was kept, of its newest. ID: the\n"
+    .. "has the parameters of its best checkpoint or, without one, of its newest. ID: the\n"
     .. "beginning of a trial's id (toeplab ls), or @last; FILE.h5: what --convert wrote.\n"
     .. "The same seed gives the same text.\n\n"
-    .. "Methods: window (default) runs the model on the last tokens only. The others see all of\n"
-    .. "the text and give the same tokens: fft runs the model on it again for each token; ring\n"
-    .. "keeps the last inputs of each operator; etsc keeps modes.\n\n"
+    .. "Methods: window (default) runs the model on the last tokens only. The others see all\n"
+    .. "text and give the same tokens: fft runs the model on all of it for each token; ring\n"
+    .. "stores the last inputs of each operator; etsc stores modes.\n\n"
     .. "--convert turns a causal model into a recurrent one without training (ETSC): each\n"
     .. "Toeplitz operator becomes modes, whose state does not grow with the text. The file has\n"
-    .. "all that toeplab generate needs. Prints for each operator how far its answer to an\n"
+    .. "all that toeplab generate needs. Prints for each operator how far its response to an\n"
     .. "impulse is from the kernel (error), the largest answer in the next lags positions, where\n"
     .. "there should be none (after), and its state and its microseconds per token beside those\n"
     .. "of a ring of inputs, which computes the same.",
   computes = true,
   options = {
-    { name = "prompt", short = "p", value = "TEXT", help = "what the text begins with" },
-    { name = "tokens", short = "n", value = "N", help = "how many to add (default 200)" },
+    { name = "prompt", short = "p", value = "TEXT", help = "the beginning of the text" },
+    { name = "tokens", short = "n", value = "N", help = "tokens to add (default 200)" },
     { name = "temperature", short = "t", value = "T",
-      help = "of the softmax (default 1; 0: always the likeliest)" },
+      help = "of the softmax (default 1; 0: always the likeliest token)" },
     { name = "top-k", short = "k", value = "K", help = "draw among the likeliest K" },
     { name = "seed", short = "s", value = "S", help = "of the random numbers (default 1)" },
     { name = "window", value = "N",
@@ -55,8 +55,8 @@ local command = {
   },
 }
 
--- How many tokens the model sees: no more than there will be, but for the length it was trained at
--- (nil: the model came from a file, which says how).
+-- Returns the number of tokens that the model sees: --window or the length it was trained at, but
+-- no more than are needed. trained is nil for a model from a file, which stores its own window.
 local function window(set, trained, total)
   if not trained then return nil end
   local given = arguments.integer("generate", set, "window", 1) or trained
@@ -70,7 +70,7 @@ local function choose(set, name, choices)
   return set[name]
 end
 
--- Refuses options that would be without effect.
+-- Raises for options that would have no effect.
 local function check_together(set, word)
   local method = set.method or "window"
   local function only(name, fits, why)
@@ -78,7 +78,7 @@ local function check_together(set, word)
   end
   if word:find "%.h5$" then
     for _, name in ipairs { "method", "lags", "form", "window", "last", "dir", "convert" } do
-      only(name, false, "for trials; what --convert wrote has its method and lags in it")
+      only(name, false, "for trials; a file of --convert stores its method and lags")
     end
   end
   if set.convert then
@@ -93,7 +93,7 @@ local function check_together(set, word)
   only("form", method == "etsc", "for method etsc")
 end
 
--- Ends the run between two tokens if a signal has come.
+-- Raises between two tokens if a signal has arrived.
 local function check_signals()
   local name, code = errors.signal()
   if not name then return end
@@ -101,7 +101,7 @@ local function check_signals()
   errors.raise(code, "stopped by SIG%s", name)
 end
 
--- The number of tokens of the prompt.
+-- Returns the number of tokens of the prompt; raises if it cannot be encoded.
 local function check_prompt(vocab, prompt)
   local fine, ids = pcall(vocab.encode, vocab, prompt)
   if not fine then errors.usage("generate: the prompt: %s", errors.plain(tostring(ids))) end
@@ -111,9 +111,9 @@ local function check_prompt(vocab, prompt)
   return math.max(ids:numel(), 1)
 end
 
--- The model of a stored trial, its vocabulary (nil: it kept none), and what is known of it: trial,
--- step, and the length that it was trained at, nil if its configuration does not say.
-local function load(set, words)
+-- Returns the model of a stored trial, its vocabulary (nil: none is stored), and a description:
+-- trial, step, and the length that it was trained at, nil if its configuration does not say.
+local function load_model(set, words)
   local store <close> = records.open(records.folder(set.dir), "r")
   local row = select.one(store, words)
   local model, vocab, about = stored.load(store, row, {
@@ -126,9 +126,9 @@ local function load(set, words)
 end
 
 local function from_trial(set, words, o)
-  local model, vocab, about = load(set, words)
+  local model, vocab, about = load_model(set, words)
   local id = about.trial:sub(1, 12)
-  if not vocab then errors.usage("trial %s keeps no vocabulary: give t:steps the corpus", id) end
+  if not vocab then errors.usage("trial %s has no vocabulary: pass the corpus to t:steps", id) end
   if model.causal == false then
     errors.usage("generate: the model of trial %s is not causal", id)
   end
@@ -146,22 +146,23 @@ local function from_file(path, o)
   return session.model, vocab
 end
 
--- How much of a text is whole characters: all but the beginning of one at its end.
-local function whole(text)
+-- Returns the length of the complete characters of a text, excluding a character cut off at its
+-- end.
+local function complete_length(text)
   local start = text:find("[\xC2-\xF4][\x80-\xBF]*$")
   local first = start and text:byte(start) or 0
   local bytes = first < 0xE0 and 2 or first < 0xF0 and 3 or 4
   return start and #text - start + 1 < bytes and start - 1 or #text
 end
 
--- Writes what generate gives, token by token, to a terminal character by character and clean;
--- nothing at all if it cannot begin.
-local function write(model, vocab, prompt, o)
+-- Writes what generate yields token by token; on a terminal in whole characters and without control
+-- characters. If it fails at the start, it prints nothing.
+local function write_text(model, vocab, prompt, o)
   local rest = prompt
   core.sys.catch_signals()
   function o.each(piece)
     rest = rest .. piece
-    local count = whole(rest)
+    local count = complete_length(rest)
     io.write(output.data(rest:sub(1, count)))
     io.stdout:flush()
     rest = rest:sub(count + 1)
@@ -173,7 +174,7 @@ end
 
 -- ---- The recurrent model ----------------------------------------------------------------------
 
--- Makes the session layer by layer, each measured while its kernel is there.
+-- Converts the model layer by layer, and measures each layer while its kernel exists.
 local function session_of(model, form, lags)
   local rows = {}
   local session = recurrent.session(model, function(tno, name)
@@ -218,8 +219,8 @@ local function convert(set, words)
   end
   local form = choose(set, "form", recurrent.forms) or "exact"
   local lags = arguments.integer("generate", set, "lags", 1)
-  local model, _, about = load(set, words)
-  recurrent.operators(model) -- refuses before anything is computed
+  local model, _, about = load_model(set, words)
+  recurrent.operators(model) -- raises before any costly work
   lags = lags or about.length or 256
   local session, rows = session_of(model:eval(), form, lags)
   converted.write(set.convert, session, about, form, lags)
@@ -253,7 +254,7 @@ function command.run(set, words)
   end
   local prompt = set.prompt or ""
   o.window = window(set, trained, check_prompt(vocab, prompt) + (o.tokens or 200))
-  write(model, vocab, prompt, o)
+  write_text(model, vocab, prompt, o)
 end
 
 return command

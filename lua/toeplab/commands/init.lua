@@ -1,4 +1,5 @@
--- commands/init.lua: the verbs of the toeplab program; main runs one and returns its exit code.
+-- commands/init.lua: dispatches the verbs of the toeplab program; main runs one and returns its
+-- exit code.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
@@ -7,34 +8,34 @@ local suggest = require "toeplab.base.suggest"
 
 local commands = {}
 
--- In the order of the help. now: the command that does what an old verb of this name did.
+-- The verbs in the order of the help. now: the command that replaces a former verb.
 local verbs = {
   { "run", "run an experiment: start it, continue it, repair it" },
   { "plan", "count what a run would do, with the time and disk it takes; run nothing" },
-  { "status", "how the sweeps stand, also while they run" },
+  { "status", "show the progress of sweeps, also while they run" },
   { "ls", "list trials; group failed ones by cause; ask the store in SQL" },
-  { "show", "show all that is known of a trial, or in what two differ" },
-  { "table", "a published table beside what was measured, or an experiment's own" },
-  { "compare", "two settings, paired by seed: what may be claimed" },
+  { "show", "show all that is known of a trial, or how two differ" },
+  { "table", "print a published table beside measured values, or an experiment's" },
+  { "compare", "compare two settings, paired by seed: what may be claimed" },
   { "retry", "queue trials that did not end well" },
   { "mark", "give trials tags and notes to find them by" },
-  { "rm", "put trials into the trash, take them out of it, or free it" },
-  { "merge", "take over the trials of another results folder" },
+  { "rm", "move trials to the trash or back, or empty it" },
+  { "merge", "copy the trials of another results folder" },
   { "reproduce", "run a trial again: bit-identical, or where it differs and why" },
   { "plot", "draw learning curves, sweeps, Toeplitz matrices, kernels and responses" },
-  { "report", "one page of HTML about a sweep, to keep or to send" },
+  { "report", "write one page of HTML about a sweep, to keep or to send" },
   { "export", "write trials or metrics as CSV or JSON" },
-  { "doctor", "say what this machine, the backends and the results folder offer" },
-  { "fsck", "check the results folder, and mend it" },
+  { "doctor", "report what this machine, the backends and the results folder offer" },
+  { "fsck", "check the results folder, and repair it" },
   { "generate", "write text with the model of a trial, or make the model recurrent" },
-  { "verify", "put backends and layers through reference cases" },
+  { "verify", "run reference cases on backends and layers" },
   { "model", "show a model: its tree, parameters and memory" },
   { "bench", "measure time and memory of operators and models" },
   { "data", "list and fetch data sets; learn a vocabulary of byte pairs" },
-  { "lua", "run a Lua script with the engine and the library, or Lua line by line" },
+  { "lua", "run a Lua script with the library, or Lua line by line" },
   { "help", "help on a verb, on exit-codes or on environment" },
-  { "version", "print the version and what was compiled in" },
-  { "worker", "train what a run hands out", unlisted = true },
+  { "version", "print the version and the build options" },
+  { "worker", "run the trials that a run hands out", unlisted = true },
   { "backends", now = "doctor --backends" },
   { "bpe", now = "data bpe CORPUS --size N --out FILE" },
   { "convert", now = "generate TRIAL --convert FILE.h5" },
@@ -91,7 +92,7 @@ end
 local function overview()
   local lines = {
     "toeplab run experiments/quickstart.lua", "",
-    "usage: toeplab [--threads N] VERB [ARGUMENTS]      toeplab VERB --help tells more", "",
+    "usage: toeplab [--threads N] VERB [ARGUMENTS]      toeplab VERB --help says more", "",
   }
   for _, verb in ipairs(verbs) do
     if not verb.unlisted and not verb.now then
@@ -102,7 +103,7 @@ local function overview()
   return table.concat(lines, "\n")
 end
 
--- The help of a verb's module: an example first.
+-- Returns the help of a verb's module, which begins with an example.
 local function help_of(command)
   local lines = { command.example, "", "usage: " .. command.usage, "", command.about }
   if #command.options > 0 then lines[#lines + 1] = "" end
@@ -174,7 +175,7 @@ end
 
 local function complain(message) errors.say("toeplab: %s", message) end
 
--- Errors that are not of class stop are the program's or a script's own: they keep their trace.
+-- Adds a traceback to errors that are not of class stop: those are bugs of the program or a script.
 local function handler(e)
   if errors.is(e) then return e end
   local message = errors.text(e)
@@ -186,7 +187,8 @@ end
 function commands.main(words)
   local ok, result = xpcall(dispatch, handler, words)
   if ok then return result end
-  if type(result) == "string" then result = handler(result) end -- no memory: Lua calls no handler
+  -- Without memory, Lua calls no handler.
+  if type(result) == "string" then result = handler(result) end
   if result.message ~= "" then complain(result.message) end
   return result.code
 end

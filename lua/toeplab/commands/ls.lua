@@ -1,5 +1,5 @@
--- commands/ls.lua: toeplab ls: the trials of the results folder as a list, by the causes of their
--- failures, or by a query in SQL.
+-- commands/ls.lua: toeplab ls: lists the trials of the results folder, also by cause of failure or
+-- by a query in SQL.
 local arguments = require "toeplab.base.arguments"
 local failures = require "toeplab.report.failures"
 local output = require "toeplab.report.listing"
@@ -19,7 +19,7 @@ local ls = {
   about = "Lists trials, the last started first; a table shows at most 100 unless --limit says\n"
     .. "otherwise.\n" .. select.help .. "\n\n"
     .. "With --failures groups the trials that failed, were killed or took too long by what\n"
-    .. "their messages say, numbers and paths aside, and tells for each group which keys of the\n"
+    .. "their messages say, numbers and paths aside, and lists for each group which keys of the\n"
     .. "configuration they share, how far their checkpoints go, and the command that tries them\n"
     .. "again.\n\n"
     .. "QUERY is one SELECT, or - for standard input; it cannot change anything. The views\n"
@@ -30,8 +30,8 @@ local ls = {
     { name = "tag", value = "TAG", help = "as tag=TAG" },
     { name = "sort", value = "NAME", help = "by a key, metric or column; -NAME: greatest first" },
     { name = "columns", value = "NAMES", help = "keys, metrics and columns to show: lr,loss,host" },
-    { name = "limit", value = "N", help = "at most N trials; 0: all" },
-    { name = "trash", help = "those in the trash instead" },
+    { name = "limit", value = "N", help = "at most N trials (0: all)" },
+    { name = "trash", help = "list the trials in the trash instead" },
     { name = "failures", short = "f", help = "group failed trials by cause" },
     { name = "sql", value = "QUERY", help = "print the rows of a query instead" },
     { name = "schema", help = "print the columns of the views instead" },
@@ -41,10 +41,10 @@ local ls = {
 
 local PAGE = 100
 
--- The store keeps nan as NULL, which is not the same as no value.
+-- The store keeps nan as NULL, which must not look like a missing value.
 local LOGGED = "SELECT coalesce(value, char(0) || 'nan')"
 
--- Names to be shown: each its header and how the value is turned into a cell.
+-- The default columns.
 local usual = { "id", "experiment", "trial", "status", "step", "loss", "started", "time", "tags" }
 
 local function is_usual(name)
@@ -53,7 +53,7 @@ local function is_usual(name)
   end
 end
 
--- In a table what is sorted by is shown too.
+-- Returns the columns to print; a table also shows the one that it is sorted by.
 local function names(set)
   if not set.columns then
     local list, by = table.move(usual, 1, #usual, 1, {}), (set.sort or "loss"):gsub("^%-", "")
@@ -67,11 +67,11 @@ local function names(set)
   return list
 end
 
--- A checkpoint is behind what a running trial has logged.
+-- Running trials log steps beyond their checkpoint.
 local STEP = [[CASE WHEN %s = 'running' THEN max(coalesce(t.step, 0), coalesce((SELECT max(step)
   FROM v_last l WHERE l.trial = t.id), 0)) ELSE t.step END]]
 
--- The SQL of a name; a store whose trials log no loss has the usual columns all the same.
+-- Returns the SQL of a name. The default columns exist even if no trial of the store logs a loss.
 local function sql_of(query, name, chosen)
   if not chosen and name == "loss" then
     return ("(%s FROM v_last WHERE trial = t.id AND name = %s)"):format(LOGGED, query:bind("loss"))
@@ -112,7 +112,7 @@ local function read(query, set, header, limit)
   return rows
 end
 
--- In a table a last column without a value is left out.
+-- Drops a last column without values from a table.
 local function trim(header, rows)
   for _, row in ipairs(rows) do
     if row[#header] ~= nil then return header end
@@ -131,7 +131,7 @@ local function list(store, set, words, given)
   if more then io.stderr:write(("the first %d; --limit 0 lists all\n"):format(PAGE)) end
 end
 
--- What each form of the verb does not take; an option without effect would mislead.
+-- Options that each form of the verb refuses, because they would silently have no effect.
 local apart = {
   failures = { "csv", "sort", "columns", "limit", "trash", "sql", "schema" },
   sql = { "status", "tag", "sort", "columns", "limit", "trash", "schema" },

@@ -1,5 +1,5 @@
--- commands/lua.lua: toeplab lua -i: reads Lua line by line, with the library and the store of runs
--- at hand. lua/main.c runs scripts itself, without this file.
+-- commands/lua.lua: toeplab lua -i: an interactive Lua prompt with the library and the store of
+-- runs. lua/main.c runs scripts itself, without this file.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
@@ -13,16 +13,16 @@ local lua = {
     .. "print(tl.tno(\"rac\", 4, 1, true):points())'\n  rlwrap toeplab lua -i",
   usage = "toeplab lua [FILE | -e CODE [ARGUMENTS]]\n       toeplab lua -i",
   about = "Runs FILE, CODE or standard input as Lua; require \"toeplab\" gives the library.\n"
-    .. "With -i, reads a line at a time and prints what it gives. At hand, besides the library\n"
+    .. "With -i, reads a line at a time and prints its values. Available, besides the library\n"
     .. "as tl:\n"
     .. "  sql(QUERY, ...)         rows of a query, with values for its question marks\n"
-    .. "  trials(TRIAL, ...)      rows of the trials that the words of toeplab ls mean\n"
+    .. "  trials(TRIAL, ...)      rows of the trials that the words of toeplab ls select\n"
     .. "  trial(TRIAL)            one: its row with config and metrics as tables\n"
     .. "  series(TRIAL, METRIC)   lists of steps and values\n"
     .. "  show(ROWS)              a table of rows\n"
     .. "  help                    this text\n"
-    .. "An expression needs no return; what is not finished goes on in the next line. The store\n"
-    .. "is open for reading. rlwrap adds line editing and a history.",
+    .. "An expression needs no return; an incomplete line continues on the next one. The store\n"
+    .. "is opened for reading. rlwrap adds line editing and a history.",
   computes = true,
   options = {
     { name = "interactive", short = "i", help = "read Lua a line at a time" },
@@ -30,8 +30,8 @@ local lua = {
   },
 }
 
--- What is printed of a value: a plain table as JSON; print knows tensors itself.
-local function shown(v)
+-- Returns what is printed of a value: a plain table as JSON; print formats tensors itself.
+local function printable(v)
   if type(v) ~= "table" or getmetatable(v) then return v end
   local ok, encoded = pcall(json.encode, v)
   return ok and encoded or v
@@ -39,8 +39,8 @@ end
 
 local function show(rows) report.print(output.columns(rows)) end
 
--- The names that the lines may use, besides the globals of Lua. The store is opened when a function
--- first asks for it, so that the library can be tried where nothing has been run.
+-- Returns the environment of the lines, in addition to the globals of Lua. The store is opened on
+-- first use, so that the library can be tried without any runs.
 local function surroundings(folder)
   local opened
   local function store()
@@ -69,7 +69,7 @@ local function surroundings(folder)
 end
 
 -- Compiles an expression or statements. Returns the function, or nil, the message, and whether the
--- source only lacks its end.
+-- source is merely incomplete.
 local function compile(source, env)
   local fn = load("return " .. source, "=line", "t", env)
   if fn then return fn end
@@ -81,7 +81,7 @@ local function answer(ok, ...)
   local values = table.pack(...)
   if not ok then return errors.say("%s", errors.text((...))) end
   if values.n == 0 then return end
-  for i = 1, values.n do values[i] = shown(values[i]) end
+  for i = 1, values.n do values[i] = printable(values[i]) end
   print(table.unpack(values, 1, values.n))
 end
 

@@ -1,4 +1,4 @@
--- commands/mark.lua: toeplab mark: tags and notes of trials, by which all verbs find them.
+-- commands/mark.lua: toeplab mark: sets tags and notes of trials, by which every verb finds them.
 local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.listing"
 local records = require "toeplab.store.records"
@@ -15,7 +15,7 @@ local mark = {
     { name = "tag", short = "t", value = "TAG", many = true, help = "give them a tag" },
     { name = "untag", short = "u", value = "TAG", many = true, help = "take a tag from them" },
     { name = "note", value = "TEXT", many = true, help = "add a line to their notes" },
-    { name = "clear", help = "forget the notes that are there first" },
+    { name = "clear", help = "first delete the existing notes" },
     output.dir,
   },
 }
@@ -32,20 +32,20 @@ local function check(tags)
   end
 end
 
--- Gives the set of tags, or takes from it; counts in told, by tag, the trials whose set changed.
-local function change(tags, list, wanted, told)
+-- Adds the tags to the set or removes them; counts per tag the trials whose set changed.
+local function change_tags(tags, list, wanted, tally)
   for _, tag in ipairs(list) do
-    told[tag] = (told[tag] or 0) + (tags[tag] ~= wanted and 1 or 0)
+    tally[tag] = (tally[tag] or 0) + (tags[tag] ~= wanted and 1 or 0)
     tags[tag] = wanted
   end
 end
 
 -- Changes one trial in its row of v_trials.
-local function write(store, row, set, given, taken)
+local function write_marks(store, row, set, given, taken)
   local tags, list, lines = {}, {}, { not set.clear and row.notes ~= "" and row.notes or nil }
   for tag in row.tags:gmatch("%S+") do tags[tag] = true end
-  change(tags, set.tag or {}, true, given)
-  change(tags, set.untag or {}, nil, taken)
+  change_tags(tags, set.tag or {}, true, given)
+  change_tags(tags, set.untag or {}, nil, taken)
   for tag in pairs(tags) do list[#list + 1] = tag end
   table.sort(list)
   for _, line in ipairs(set.note or {}) do
@@ -54,7 +54,7 @@ local function write(store, row, set, given, taken)
   store:mark(row.id, table.concat(list, " "), table.concat(lines, "\n"))
 end
 
-local function show(row)
+local function show_marks(row)
   local id = row.id:sub(1, 12)
   if row.tags ~= "" then print(("%s  tags: %s"):format(id, row.tags)) end
   for line in row.notes:gmatch("[^\n]+") do print(("%s  %s"):format(id, line)) end
@@ -82,11 +82,11 @@ function mark.run(set, words)
   end
   if writes then
     store:transaction(function()
-      for _, row in ipairs(rows) do write(store, row, set, given, taken) end
+      for _, row in ipairs(rows) do write_marks(store, row, set, given, taken) end
     end)
     report(#rows, set, given, taken)
   else
-    for _, row in ipairs(rows) do show(row) end
+    for _, row in ipairs(rows) do show_marks(row) end
   end
 end
 

@@ -1,4 +1,4 @@
--- commands/merge.lua: toeplab merge: the trials of another results folder into this one.
+-- commands/merge.lua: toeplab merge: copies the trials of another results folder into this one.
 local core = require "toeplab.core"
 local merge = require "toeplab.store.merge"
 local output = require "toeplab.report.listing"
@@ -8,38 +8,38 @@ local errors = require "toeplab.base.errors"
 local command = {
   example = "toeplab merge node7/results\n  toeplab merge /mnt/shard2/results --dry-run",
   usage = "toeplab merge FOLDER",
-  about = "Copies the trials of another results folder here, with metrics, events and files, the\n"
-    .. "sha256 of which is checked. Of a trial that is in both, the one that is further stays;\n"
-    .. "where both are done and their results differ, ours stays, an event of it tells how they\n"
+  about = "Copies the trials of another results folder here, with metrics, events and files, and\n"
+    .. "checks their sha256. Of a trial that is in both, the one that is further stays;\n"
+    .. "if both are done and their results differ, the one here stays, an event records how they\n"
     .. "differ, and the exit code is 4. Running trials are left out. Merging again changes\n"
     .. "nothing.",
   options = {
-    { name = "dry-run", short = "n", help = "only say what would be done" },
+    { name = "dry-run", short = "n", help = "only print what would be done" },
     output.dir,
   },
 }
 
 local words = {
   { "add", "added" }, { "replace", "further there" }, { "same", "already here" },
-  { "ahead", "further here" }, { "busy", "running and left out" },
+  { "ahead", "further here" }, { "busy", "running, not copied" },
   { "trash", "in the trash here" }, { "conflict", "in conflict" },
 }
 
-local function report(told)
+local function print_counts(counts)
   local parts = {}
   for _, word in ipairs(words) do
-    if told[word[1]] > 0 then parts[#parts + 1] = ("%d %s"):format(told[word[1]], word[2]) end
+    if counts[word[1]] > 0 then parts[#parts + 1] = ("%d %s"):format(counts[word[1]], word[2]) end
   end
   print(#parts > 0 and table.concat(parts, ", ") or "no trials there")
-  if told.others > 0 then
-    print(("%d places in sweeps now show trials that another program has done")
-      :format(told.others))
+  if counts.others > 0 then
+    print(("%d places in sweeps now show finished trials of other code")
+      :format(counts.others))
   end
-  for _, c in ipairs(told.conflicts) do
+  for _, c in ipairs(counts.conflicts) do
     print(("conflict %s: %s"):format(c.id:sub(1, 12), table.concat(c.differences, "; ")))
   end
-  for _, path in ipairs(told.damaged) do
-    errors.say("%s is missing or damaged, and was left out", path)
+  for _, path in ipairs(counts.damaged) do
+    errors.say("%s is missing or damaged, and was not copied", path)
   end
 end
 
@@ -54,10 +54,10 @@ function command.run(set, given)
   local empty = set["dry-run"] and not core.sys.exists(folder .. "/runs.db")
   if empty then errors.usage("merge: %s holds no runs yet: all would be added", folder) end
   local store <close> = records.open(folder, set["dry-run"] and "r" or "w")
-  local told = merge.run(store, other, set["dry-run"])
-  report(told)
-  if #told.damaged > 0 then return errors.STORAGE end
-  return told.conflict > 0 and errors.CHECK or errors.DONE
+  local counts = merge.run(store, other, set["dry-run"])
+  print_counts(counts)
+  if #counts.damaged > 0 then return errors.STORAGE end
+  return counts.conflict > 0 and errors.CHECK or errors.DONE
 end
 
 return command

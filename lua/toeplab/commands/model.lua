@@ -1,4 +1,4 @@
--- commands/model.lua: toeplab model: what a model is made of and what it needs.
+-- commands/model.lua: toeplab model: prints the parts of a model and its costs.
 local models = require "toeplab.models"
 local options = require "toeplab.base.options"
 local report = require "toeplab.report.table_text"
@@ -24,7 +24,7 @@ local own = { batch = 1, length = 512, vocab = 50264 }
 
 local MOST = 1 << 31
 
--- Takes batch=, length= and preset= out of the words; the rest are the model's.
+-- Splits batch=, length= and preset= from the words; the rest are options of the model.
 local function split(model_name, words)
   local known = { "batch", "length", "preset" }
   for _, o in ipairs(options.describe(models.options(model_name))) do known[#known + 1] = o.name end
@@ -60,8 +60,8 @@ local function show_keys(name)
   report.print({ "  key", "type", "default", "range", "" }, rows)
 end
 
--- The number of parameters of a preset and whether it is the published one; of one that cannot be
--- made here, e.g. for want of its backend, nothing.
+-- Returns the number of parameters of a preset and whether it is the published one; nothing if the
+-- preset cannot be built here, e.g. because its backend is missing.
 local function count(preset)
   local ok, built = pcall(models.describe, preset.model, preset.options)
   if not ok then return "not here", "" end
@@ -80,7 +80,7 @@ local function show_presets(name)
       rows[#rows + 1] = { preset.name, number, word, preset.source }
     end
   end
-  if #rows == 0 then errors.usage("model: no published %s is known by a name", name) end
+  if #rows == 0 then errors.usage("model: there are no presets of %s", name) end
   report.print({ "preset", "parameters", "", "paper and table" }, rows)
 end
 

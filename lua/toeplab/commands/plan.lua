@@ -1,4 +1,4 @@
--- commands/plan.lua: toeplab plan: all that a run would do, before anything is spent.
+-- commands/plan.lua: toeplab plan: prints everything that a run would do, before it costs anything.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
@@ -17,22 +17,22 @@ local command = {
   example = "toeplab plan experiments/quickstart.lua\n"
     .. "  toeplab plan experiments/quickstart.lua scale=smoke seeds=5 -j4 --list",
   usage = "toeplab plan FILE [key=value...]",
-  about = "Counts the trials that the same words after run stand for: by axis, the excepted ones\n"
-    .. "with their reasons, those that are done, go on from a checkpoint, or begin. Estimates\n"
+  about = "Counts the trials of toeplab run with the same words: by axis, the excepted ones\n"
+    .. "with their reasons, and those that are done, would continue, or would begin. Estimates\n"
     .. "time and disk from finished trials of the experiment: from those whose configuration\n"
     .. "differs in the fewest keys. Runs nothing.",
   options = {
     { name = "jobs", short = "j", value = "N", help = "estimate the time for N workers (1)" },
-    { name = "list", short = "l", help = "the trials themselves" },
+    { name = "list", short = "l", help = "also list the trials" },
     output.csv, output.json, output.dir,
   },
 }
 
--- ---- What there is to do ----------------------------------------------------------------------
+-- ---- The plan ----------------------------------------------------------------------------------
 
--- How trial t stands: status, the step it would go on from, the seconds it has had, the hash of the
--- code that ran it last.
-local function stand(store, t)
+-- Returns the state of trial t: status, the step from which it would resume, the seconds spent, and
+-- the hash of the code that ran it last.
+local function state_of(store, t)
   local status, row = nil, nil
   if store then status, row = store:status(t.id) end
   if not status then return "new" end
@@ -43,14 +43,14 @@ end
 
 local over = { done = true, pruned = true }
 
--- Adds to each trial how it stands and what it will take; returns all counts as a table.
-local function look(store, exp, trials)
+-- Adds to each trial its state and its estimated time; returns all counts as a table.
+local function add_states(store, exp, trials)
   local model = store and estimate.new(store, exp.name)
   local p = { trials = #trials, done = 0, other_code = 0, resumable = 0, to_run = 0, times = {},
     unknown = 0, finished = model and model.finished or 0, farthest = 0, learnt = model }
   for _, t in ipairs(trials) do
     local code
-    t.status, t.step, t.had, code = stand(store, t)
+    t.status, t.step, t.had, code = state_of(store, t)
     if over[t.status] then
       p.done = p.done + 1
       if code ~= t.code_hash then p.other_code = p.other_code + 1 end
@@ -70,46 +70,36 @@ local function look(store, exp, trials)
   return p
 end
 
--- The mean bytes of the files of a done trial of the experiment; nil if there is none.
+-- Returns the mean bytes of the files of a finished trial of the experiment; nil if there is none.
 local function mean_bytes(store, name)
   return store:rows([[SELECT total(a.bytes) / count(DISTINCT t.id) AS bytes FROM v_trials t
     LEFT JOIN artifacts a ON a.trial = t.id
     WHERE t.experiment = ? AND t.status = 'done']], { name })[1].bytes
 end
 
--- The folder itself, or the nearest one above it that is there.
-local function nearest(folder)
-  while not core.sys.exists(folder) do
-    local above = folder:match("^(.+)/[^/]+/*$") or (folder:sub(1, 1) == "/" and "/" or ".")
-    if above == folder then break end
-    folder = above
-  end
-  return folder
-end
-
-local function make(path, words, set)
+local function make_plan(path, words, set)
   local exp = experiment.load(path)
   local trials, about = plan.trials(exp, words)
   identity.identify(exp, trials)
   local folder = records.folder(set.dir)
   local store <close> = core.sys.exists(folder .. "/runs.db") and records.open(folder, "r") or nil
   if store then identity.find_earlier(store, exp, trials) end
-  local p = look(store, exp, trials)
+  local p = add_states(store, exp, trials)
   p.jobs = arguments.integer("plan", set, "jobs", 1) or 1
   p.seconds = #p.times > 0 and estimate.makespan(p.times, p.jobs) or nil
   local bytes = store and mean_bytes(store, exp.name)
   p.bytes = bytes and math.floor(bytes * p.to_run) or nil
-  p.free = core.sys.free_space(nearest(folder))
+  p.free = core.sys.free_space(records.nearest(folder))
   p.exp, p.list, p.about, p.path, p.learnt = exp, trials, about, path, nil
   return p
 end
 
--- ---- Axes in words ----------------------------------------------------------------------------
+-- ---- Text of axes and rules --------------------------------------------------------------------
 
 local function axis(key, list) return ("%s(%d)"):format(key, #list) end
 
--- "decay(3) x zip{batch,length}(2) x random{lr}(20) x seeds(3)"
-local function product(about)
+-- Formats the axes: "decay(3) x zip{batch,length}(2) x random{lr}(20) x seeds(3)".
+local function product_text(about)
   local values, parts = about.values, {}
   for _, key in ipairs(suggest.keys(values.axes)) do
     parts[#parts + 1] = axis(key, values.axes[key])
@@ -126,8 +116,8 @@ local function product(about)
   return table.concat(parts, " x ")
 end
 
--- "when model=ski: rank(2)"
-local function rule(r)
+-- Formats a rule: "when model=ski: rank(2)".
+local function rule_text(r)
   local where, adds = {}, {}
   if type(r.where) == "function" then
     where[1] = "a function fits"
@@ -143,7 +133,7 @@ local function rule(r)
   return ("when %s: %s"):format(table.concat(where, " "), table.concat(adds, " "))
 end
 
--- The excepted points by their reasons: {reason=, count=, labels=}, in order.
+-- Groups the excluded points by their reasons: {reason=, count=, labels=}, in order.
 local function exceptions(about)
   local list, known = {}, {}
   for _, out in ipairs(about.left_out) do
@@ -159,8 +149,8 @@ end
 
 -- ---- Output -----------------------------------------------------------------------------------
 
--- What the estimate of the time rests on.
-local function rests(p)
+-- Describes the basis of the time estimate.
+local function estimate_basis(p)
   local trials = output.count(p.finished, "finished trial")
   if p.farthest == 0 then return ("from %s of the same configurations"):format(trials) end
   return ("from %s; the nearest differ in up to %s"):format(trials,
@@ -171,7 +161,7 @@ local function time_line(p)
   if p.to_run == 0 then return nil end
   if not p.seconds then return "unknown: no trial of this experiment has finished here" end
   return ("%s with %s (%s)%s"):format(progress.duration(p.seconds),
-    output.count(p.jobs, "worker"), rests(p),
+    output.count(p.jobs, "worker"), estimate_basis(p),
     p.unknown > 0 and (", without %d of no known time"):format(p.unknown) or "")
 end
 
@@ -186,9 +176,9 @@ local function show(p)
   local seeds, rows = #p.about.seeds, {}
   local function add(what, count, more) rows[#rows + 1] = { "  " .. what, count, more or "" } end
   print(("%s  %s, script %s"):format(p.exp.name, p.path, core.sha256(p.exp.text):sub(1, 12)))
-  add(product(p.about), ("%d"):format(p.about.counts[1] * seeds))
+  add(product_text(p.about), ("%d"):format(p.about.counts[1] * seeds))
   for i, r in ipairs(p.about.values.when) do
-    add(rule(r), ("+%d"):format((p.about.counts[i + 1] - p.about.counts[i]) * seeds))
+    add(rule_text(r), ("+%d"):format((p.about.counts[i + 1] - p.about.counts[i]) * seeds))
   end
   for _, group in ipairs(exceptions(p.about)) do
     add("except " .. group.reason, ("-%d"):format(#group.labels * seeds),
@@ -232,7 +222,7 @@ local names = { "experiment", "trials", "excepted", "done", "other_code", "resum
   "jobs", "seconds", "finished", "farthest", "unknown", "longest", "longest_seconds", "bytes",
   "free" }
 
--- The same counts for programs: one object, or name,value lines.
+-- Prints the counts for programs: one object, or lines name,value.
 local function as_values(p, set)
   local all = { experiment = p.exp.name, excepted = #p.about.left_out * #p.about.seeds,
     longest = p.longest and p.longest.label, longest_seconds = p.longest and p.longest.seconds }
@@ -251,7 +241,7 @@ function command.run(set, words)
   if path:find("=") then
     errors.usage("plan: the file comes first, then key=value; got '%s'", path)
   end
-  local p = make(path, words, set)
+  local p = make_plan(path, words, set)
   if set.list then
     as_list(p, set)
   elseif set.csv or set.json then

@@ -1,4 +1,4 @@
--- commands/plot.lua: toeplab plot: pictures of what trials logged and of the operators they learnt.
+-- commands/plot.lua: toeplab plot: draws what trials logged, and the operators that they learnt.
 local arguments = require "toeplab.base.arguments"
 local curves = require "toeplab.report.curves"
 local groups = require "toeplab.report.groups"
@@ -18,20 +18,20 @@ local command = {
     .. "  toeplab plot @last matrix --n 64 --term",
   usage = "toeplab plot [TRIAL...] [curves | matrix | kernel | response]",
   about = "Draws, by gnuplot, metrics of trials, or the Toeplitz operators of their models: their\n"
-    .. "matrices, kernels or frequency responses. Trials that differ in the seed alone are one\n"
+    .. "matrices, kernels or frequency responses. Trials that differ only in the seed are one\n"
     .. "line, their mean. Without TRIAL: the sweep of the trial started last.\n" .. select.help,
   options = {
     { name = "metric", short = "m", value = "NAME", many = true,
-      help = "what to draw, by default loss; repeated: panels" },
+      help = "the metric (default: loss); if repeated, one panel each" },
     { name = "against", value = "KEY", help = "last values, against a key of the configuration" },
     { name = "at", value = "PREFIX", help = "metrics PREFIX512, PREFIX1024, ... as one line" },
     { name = "by", value = "KEYS", help = "a line for each value of KEYS: the mean of all others" },
     { name = "each", help = "a line for each trial" },
-    { name = "layer", value = "N", many = true, help = "of the model, from 1; by default all" },
-    { name = "channel", value = "N", many = true, help = "of the operator, from 1" },
+    { name = "layer", value = "N", many = true, help = "layer number, from 1 (default: all)" },
+    { name = "channel", value = "N", many = true, help = "channel number, from 1" },
     { name = "n", value = "LENGTH", help = "length of the operator" },
     { name = "log", value = "AXES", help = "logarithmic axes: x, y or xy; of a matrix z" },
-    { name = "title", value = "TEXT", help = "above the picture" },
+    { name = "title", value = "TEXT", help = "above the figure" },
     { name = "output", short = "o", value = "FILE", help = "FILE.svg, FILE.png or FILE.pdf" },
     { name = "term", help = "draw in the terminal" },
     output.dir,
@@ -39,9 +39,9 @@ local command = {
 }
 
 local PANELS = 48
-local MATRIX, LINE = 64, 512 -- lengths, unless the model was trained at a shorter one
+local MATRIX, LINE = 64, 512 -- default lengths, unless the model was trained at a shorter one
 
--- ---- What is asked ----------------------------------------------------------------------------
+-- ---- Options -----------------------------------------------------------------------------------
 
 local function axes(set)
   local chosen = {}
@@ -63,7 +63,7 @@ local function integers(set, name)
   return list
 end
 
--- An option that does not apply to the kind of picture is an error.
+-- Raises if an option does not apply to the kind of figure.
 local function check(set, kind)
   local others = kind == "curves" and { "layer", "channel", "n" }
     or { "metric", "against", "at", "by", "each" }
@@ -85,7 +85,7 @@ local function check(set, kind)
   end
 end
 
--- ---- Pictures ---------------------------------------------------------------------------------
+-- ---- Figures -----------------------------------------------------------------------------------
 
 local function ids_of(store, words)
   if #words > 0 then return select.ids(store, words, "plot") end
@@ -98,7 +98,7 @@ local function ids_of(store, words)
   return #ids > 0 and ids or { last.id }
 end
 
--- Metrics of which nothing was asked: loss, or what has the most values.
+-- Returns the default metric: loss, or the one with the most values.
 local function usual(trials)
   local known, most = groups.metrics(trials), nil
   for _, name in ipairs(suggest.keys(known)) do
@@ -131,7 +131,7 @@ end
 
 local function check_panels(count)
   if count <= PANELS then return end
-  errors.usage("plot: that is %d pictures or more, and %d are the most: name fewer trials, or "
+  errors.usage("plot: that is %d panels or more; the limit is %d: name fewer trials, or "
     .. "--layer N", count, PANELS)
 end
 
@@ -159,7 +159,7 @@ local function of_models(store, ids, set, kind)
     row.id:sub(1, 7), label) or row.experiment
 end
 
--- One picture of panels, of sizes that suit their kind and number.
+-- Returns one spec of panels in a size that suits their kind and number.
 local function spec_of(panels, set, title)
   local first, many = panels[1], #panels > 1
   local spec = many and { panels = panels, columns = first.matrix and #panels > 4 and 3 or 2 }
@@ -174,7 +174,7 @@ local function spec_of(panels, set, title)
   return spec
 end
 
--- ---- Where it goes ----------------------------------------------------------------------------
+-- ---- Output ------------------------------------------------------------------------------------
 
 local function place(store, set, name)
   if set.output then return set.output end

@@ -1,4 +1,4 @@
--- commands/report.lua: toeplab report: one page of HTML about a sweep.
+-- commands/report.lua: toeplab report: writes one page of HTML about a sweep.
 local core = require "toeplab.core"
 local answers = require "toeplab.report.answers"
 local output = require "toeplab.report.listing"
@@ -13,24 +13,24 @@ local command = {
   usage = "toeplab report EXPERIMENT|SWEEP [KEY=VALUE...]",
   about = "Writes one page of HTML about the newest sweep of an experiment, or about that of a\n"
     .. "number (toeplab status --json): its question, results, the paper's table beside them,\n"
-    .. "curves, trials, failures, what made it. The page needs no network and no other file.\n"
+    .. "curves, trials, failures, origin. The page needs no network and no other file.\n"
     .. "KEY=VALUE chooses trials, scale=NAME a scale. What an experiment's own report prints and\n"
-    .. "draws is on the page if its script is here as it was run.",
+    .. "draws is on the page if its script is unchanged.",
   options = {
     { name = "output", short = "o", value = "FILE",
-      help = "where it goes, by default reports/EXPERIMENT.html of the folder" },
+      help = "the page (default: reports/EXPERIMENT.html of the folder)" },
     output.dir,
   },
 }
 
--- The pool of trials that the words mean.
+-- Returns the pool of trials that the words select.
 local function pool_of(store, name, filters)
   local number = math.tointeger(tonumber(name))
   local pool, others = answers.pool(store, number and "sweep" or "experiment", number or name,
     filters)
   if pool then return pool end
   if next(filters) and #others > 0 then
-    errors.usage("report: no trials of %s are like that; there are: %s", name,
+    errors.usage("report: no trials of %s fit; there are: %s", name,
       table.concat(others, "; "))
   end
   if number then errors.usage("report: there is no sweep %d (see toeplab status --json)",
@@ -54,7 +54,7 @@ function command.run(set, words)
   local store <close> = records.open(records.folder(set.dir), "r")
   local pool = pool_of(store, words[1], filters)
   local page, missing = pages.sweep(store, pool)
-  if missing then errors.say("warning: pictures are missing: %s", missing) end
+  if missing then errors.say("warning: figures are missing: %s", missing) end
   local path = place(store, set, pool)
   local ok, why = core.sys.write_file(path, page)
   if not ok then errors.raise(errors.FAILED, "report: %s", why) end

@@ -1,4 +1,5 @@
--- commands/reproduce.lua: toeplab reproduce: runs a trial again, and is it the same bit for bit?
+-- commands/reproduce.lua: toeplab reproduce: runs a trial again and compares the results bit for
+-- bit.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
@@ -15,10 +16,10 @@ local command = {
   usage = "toeplab reproduce TRIAL",
   about = "Runs a done trial again in a scratch folder, from its stored script, configuration and\n"
     .. "number of threads, and compares every metric, the last checkpoint's tensors and the\n"
-    .. "texts bit for bit. If something differs: where first, and what else was different\n"
-    .. "(exit code 4). The same command goes on after an interruption.",
+    .. "texts bit for bit. If something differs, prints where first, and what else differed\n"
+    .. "(exit code 4). The same command continues after an interruption.",
   options = {
-    { name = "threads", value = "N", help = "another number of threads than the trial had" },
+    { name = "threads", value = "N", help = "run with N threads, not as many as the trial had" },
     { name = "ignore", value = "NAMES", help = "metrics that are not compared, e.g. times" },
     { name = "keep", help = "keep the scratch folder" },
     { name = "json", help = "as one JSON object" },
@@ -29,9 +30,9 @@ local command = {
 
 local say = errors.say
 
--- ---- Before -----------------------------------------------------------------------------------
+-- ---- Warnings ----------------------------------------------------------------------------------
 
--- Tells what is known to be another before any time is spent.
+-- Warns about known differences before any time is spent.
 local function warn(t)
   local commit, dirty = provenance.commit()
   local code = provenance.code_hash(t.device)
@@ -40,7 +41,7 @@ local function warn(t)
   if t.about.changes then
     how = (how and how .. " && " or "") .. "git apply " .. t.about.changes
   end
-  say("the program is not the one that trained it: commit %s%s then, %s%s now%s",
+  say("the program has changed since the training: commit %s%s then, %s%s now%s",
     t.commit and t.commit:sub(1, 12) or "unknown", t.dirty == 1 and " with changes" or "",
     commit and commit:sub(1, 12) or "unknown", dirty and " with changes" or "",
     how and ("; its code: " .. how) or "")
@@ -52,10 +53,10 @@ local function ignored(set)
   return names
 end
 
--- ---- After ------------------------------------------------------------------------------------
+-- ---- Results -----------------------------------------------------------------------------------
 
-local function count_line(told)
-  local m = told.metrics
+local function count_line(result)
+  local m = result.metrics
   return ("metrics     %d of %d the same%s"):format(m.same, m.same + m.differ, m.ignored > 0
     and (", %d not compared"):format(m.ignored) or "")
 end
@@ -84,51 +85,57 @@ local function explain(differences, events)
     print(("  %-13s was %s, is %s"):format(d.name, d.was, d.is))
   end
   if events > 0 then
-    print(("  the trial was intervened in %s: what a guard does depends on when checkpoints were "
+    print(("  the guard intervened %s: what it does depends on when checkpoints were "
       .. "written"):format(output.count(events, "time")))
   elseif #differences == 0 then
-    print("  nothing that is recorded is different: the trial depends on something else, such as "
+    print("  no recorded property differs: the trial depends on something else, such as "
       .. "the time or a file")
   end
 end
 
-local function show(t, told, differences, events)
+local function show_comparison(t, result, differences, events)
   print(("%s  %s  %s"):format(t.id:sub(1, 12), t.experiment, t.about.label or ""))
-  print(count_line(told))
-  print(checkpoint_line(told.checkpoint))
-  if told.texts + #told.other_texts > 0 then
-    print(("texts       %d of %d the same%s"):format(told.texts, told.texts + #told.other_texts,
-      #told.other_texts > 0 and ", not " .. table.concat(told.other_texts, ", ") or ""))
+  print(count_line(result))
+  print(checkpoint_line(result.checkpoint))
+  if result.texts + #result.other_texts > 0 then
+    print(("texts       %d of %d the same%s"):format(result.texts,
+      result.texts + #result.other_texts,
+      #result.other_texts > 0 and ", not " .. table.concat(result.other_texts, ", ") or ""))
   end
-  if told.equal then return print("bit-identical") end
-  if told.metrics.first then print(first_line(told.metrics.first)) end
+  if result.equal then return print("bit-identical") end
+  if result.metrics.first then print(first_line(result.metrics.first)) end
   print("what else is different:")
   explain(differences, events)
 end
 
 local function finite(v) return v and v - v == 0 and v or nil end
 
-local function as_json(t, told, differences)
-  local first, c = told.metrics.first, told.checkpoint
-  print(json.show { id = t.id, equal = told.equal, same = told.metrics.same,
-    different = told.metrics.differ, metrics = suggest.keys(told.metrics.names),
+local function as_json(t, result, differences)
+  local first, c = result.metrics.first, result.checkpoint
+  print(json.show { id = t.id, equal = result.equal, same = result.metrics.same,
+    different = result.metrics.differ, metrics = suggest.keys(result.metrics.names),
     first = first and { step = first.step, name = first.name, was = finite(first.was),
       is = finite(first.is), ulps = first.ulps },
     checkpoint = c and { step = c.step, tensors = c.tensors, different = c.differ, why = c.why },
-    texts = told.texts, different_texts = told.other_texts, provenance = differences })
+    texts = result.texts, different_texts = result.other_texts, provenance = differences })
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The verb ----------------------------------------------------------------------------------
 
--- Compares the trial with what is in the scratch folder and tells it; returns whether it is equal.
+-- Compares the trial with the one in the scratch folder and prints the result; returns whether they
+-- are equal.
 local function judge(set, store, t, scratch, new_id)
   local new <close> = records.open(scratch .. "/results", "r")
-  local told = reproduce.compare(store, t.id, new, new_id, ignored(set))
+  local result = reproduce.compare(store, t.id, new, new_id, ignored(set))
   local differences = reproduce.differences(t, reproduce.stored(new, new_id))
   local events = store:rows([[SELECT count(*) AS n FROM v_events
     WHERE trial = ? AND kind = 'rollback']], { t.id })[1].n
-  if set.json then as_json(t, told, differences) else show(t, told, differences, events) end
-  return told.equal
+  if set.json then
+    as_json(t, result, differences)
+  else
+    show_comparison(t, result, differences, events)
+  end
+  return result.equal
 end
 
 function command.run(set, words, all)

@@ -1,4 +1,4 @@
--- commands/retry.lua: toeplab retry: trials that did not end well are to be tried again.
+-- commands/retry.lua: toeplab retry: queues trials that did not end well to be run again.
 local output = require "toeplab.report.listing"
 local records = require "toeplab.store.records"
 local select = require "toeplab.store.select"
@@ -9,16 +9,16 @@ local retry = {
   example = "toeplab retry\n  toeplab retry @timeout experiment=decay\n  toeplab retry 3f9c1a",
   usage = "toeplab retry [TRIAL...]",
   about = "Queues trials that failed, timed out, were stopped by a guard or a budget, interrupted\n"
-    .. "or killed, and prints the commands that run them: each goes on from its last checkpoint.\n"
-    .. "Those that are done, queued or running stay as they are. Without words: all.\n"
+    .. "or killed, and prints the commands that run them: each continues from its checkpoint.\n"
+    .. "Finished, queued and running trials stay as they are. Without words: all.\n"
     .. select.help,
   options = {
-    { name = "dry-run", short = "n", help = "only say what would be done" },
+    { name = "dry-run", short = "n", help = "only print what would be done" },
     output.dir,
   },
 }
 
--- Queues the trials; the step of their checkpoint and all that they logged stay.
+-- Queues the trials; their checkpoints and all that they logged stay.
 local function queue(store, list)
   store:transaction(function()
     for _, t in ipairs(list) do
@@ -43,7 +43,7 @@ function retry.run(set, words)
   for _, t in ipairs(list) do
     if t.command and not seen[t.command] then
       local hidden = t.command:find(secrets.MASK, 1, true)
-      print("  " .. t.command .. (hidden and "  (with the secret in the place of ***)" or ""))
+      print("  " .. t.command .. (hidden and "  (with the secret in place of ***)" or ""))
     end
     seen[t.command or ""] = true
   end

@@ -1,4 +1,4 @@
--- commands/rm.lua: toeplab rm: trials into the trash and out of it, and what is deleted for good.
+-- commands/rm.lua: toeplab rm: moves trials to the trash and back, and deletes them for good.
 local arguments = require "toeplab.base.arguments"
 local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.listing"
@@ -10,18 +10,18 @@ local rm = {
   example = "toeplab rm quickstart status=failed\n  toeplab rm --restore @last\n"
     .. "  toeplab rm --purge --dry-run",
   usage = "toeplab rm TRIAL...\n       toeplab rm --restore TRIAL...\n       toeplab rm --purge",
-  about = "Puts trials into the trash: nothing shows or counts them any more, and nothing is lost\n"
+  about = "Moves trials to the trash: no verb shows or counts them any more, and nothing is lost\n"
     .. "until --purge frees what has been there for 30 days. A running trial is refused.\n"
-    .. "--restore takes trials out of the trash, as they were; there @last means all that the\n"
-    .. "last rm put into it. A run that asks for a trial restores it too.\n"
-    .. "--purge deletes the trials that have been in the trash for so long, with their files, and\n"
-    .. "what kills have left behind: files that no row knows, temporaries of processes that are\n"
-    .. "gone, journals that are taken over. It says what it frees.\n" .. select.help,
+    .. "--restore takes trials out of the trash, unchanged; there @last selects all that the\n"
+    .. "last rm moved there. A run that needs a trial restores it too.\n"
+    .. "--purge deletes the trials that have been in the trash that long, with their files, and\n"
+    .. "what kills have left behind: files that no row mentions, temporary files of dead\n"
+    .. "processes, journals that are in the store. It prints what it frees.\n" .. select.help,
   options = {
     { name = "restore", help = "take trials out of the trash" },
     { name = "purge", help = "delete what has been in the trash for 30 days, and stray files" },
-    { name = "days", value = "N", help = "with --purge: what has been there for N days" },
-    { name = "dry-run", short = "n", help = "only say what would be done" },
+    { name = "days", value = "N", help = "with --purge: trials that have been there for N days" },
+    { name = "dry-run", short = "n", help = "only print what would be done" },
     output.dir,
   },
 }
@@ -35,7 +35,7 @@ local function put(store, words, dry)
   end
   local what = ("%s, %s, %s"):format(output.count(#ids, "trial"), output.count(files, "file"),
     output.bytes(bytes))
-  if dry then return print(what .. " would go into the trash") end
+  if dry then return print(what .. " would be moved to the trash") end
   trash.put(store, ids)
   print(what .. " into the trash (undo: toeplab rm --restore @last; freed by toeplab rm --purge "
     .. "in 30 days)")

@@ -1,4 +1,4 @@
--- commands/run.lua: toeplab run: the trials of an experiment.
+-- commands/run.lua: toeplab run: runs the trials of an experiment.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local quantity = require "toeplab.base.quantity"
@@ -15,12 +15,12 @@ local run = {
     .. "seeds=N or seed=N sets the seeds. Results go to standard output, progress to standard\n"
     .. "error.",
   options = {
-    { name = "dry-run", short = "n", help = "list the trials and how they stand; run nothing" },
-    { name = "jobs", short = "j", value = "N", help = "so many trials at a time, each a process" },
-    { name = "share", value = "N", help = "so many trials on a card at a time (1)" },
-    { name = "timeout", value = "TIME", help = "a trial that takes longer (90s, 30m) is stopped" },
+    { name = "dry-run", short = "n", help = "list the trials with their status; run nothing" },
+    { name = "jobs", short = "j", value = "N", help = "N trials at a time, each in a process" },
+    { name = "share", value = "N", help = "N trials at a time on each GPU (1)" },
+    { name = "timeout", value = "TIME", help = "stop a trial that takes longer (90s, 30m)" },
     { name = "fail-fast", help = "stop all at the first failure" },
-    { name = "redo", help = "take finished trials that other code has made again" },
+    { name = "redo", help = "run finished trials of other code again" },
     { name = "shard", value = "I/K", help = "only every K-th trial, from the I-th on" },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
     { name = "quiet", short = "q", help = "no progress" },
@@ -29,7 +29,7 @@ local run = {
   },
 }
 
--- {part=, of=} of "I/K".
+-- Parses "I/K" into {part=, of=}.
 local function shard(text)
   if not text then return nil end
   local part, of = text:match("^(%d+)/(%d+)$")
@@ -46,7 +46,8 @@ local function duration(text)
     or errors.usage("run: --timeout takes a time like 90s, 30m or 4h, got '%s'", text)
 end
 
-local MOST = 128 -- half the processes that are listened to: each may be ending and have a successor
+-- Half the processes that can be polled: each may be exiting while its successor starts.
+local MOST = 128
 
 function run.run(set, words, command)
   local path = table.remove(words, 1)

@@ -1,4 +1,4 @@
--- commands/show.lua: toeplab show: all that is known of a trial, or in what two differ.
+-- commands/show.lua: toeplab show: prints all that is known of a trial, or the differences of two.
 local choices = require "toeplab.nn.choices"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
@@ -22,8 +22,8 @@ local show = {
     .. "the keys, last metrics and origins in which two trials differ.\n"
     .. select.help,
   options = {
-    { name = "script", help = "print the script it was run from, nothing else" },
-    { name = "diff", help = "show only in what two trials differ" },
+    { name = "script", help = "print only the script that the trial was run from" },
+    { name = "diff", help = "show only the differences of two trials" },
     { name = "csv", help = "as CSV, with --diff" },
     output.json, output.dir,
   },
@@ -31,16 +31,16 @@ local show = {
 
 -- ---- Reading ----------------------------------------------------------------------------------
 
--- The journal of a trial that is not taken over whole yet, in words; nil: there is none.
+-- Describes the journal of a trial that still has unread records; nil if there is none.
 local function journal_of(store, row)
   local j = store:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { row.id })[1]
   if not j then return nil end
   local path = store.folder .. "/" .. journal.path(trial_files.folder(store.folder, row.id),
     j.attempt)
-  return ("%s, %d of %d bytes taken over"):format(path, j.bytes, core.sys.size(path) or 0)
+  return ("%s, %d of %d bytes copied to the store"):format(path, j.bytes, core.sys.size(path) or 0)
 end
 
--- What backend = "auto" stood for in a trial, in words; nil: nothing.
+-- Describes the backends that "auto" chose in a trial; nil if there are none.
 local function backends_of(store, files)
   for _, f in ipairs(files) do
     if f.kind == "backends" then
@@ -50,7 +50,7 @@ local function backends_of(store, files)
   end
 end
 
--- All that is stored of the trial in row, as one table.
+-- Returns all that is stored of the trial in row, as one table.
 local function collect(store, row)
   local log = ("%s/%s/log.txt"):format(store.folder, trial_files.folder(store.folder, row.id))
   local files = store:rows("SELECT * FROM v_artifacts WHERE trial = ? ORDER BY path", { row.id })
@@ -70,7 +70,7 @@ local function field(name, value)
   print(("%-11s %s"):format(name, (tostring(value):gsub("\n", "\n" .. (" "):rep(12)))))
 end
 
--- A table of texts as "corpus=9f3c... lang=C", a line each.
+-- Formats a table of texts as lines "corpus=9f3c...", "lang=C".
 local function pairs_of(set)
   local parts = {}
   for i, name in ipairs(suggest.keys(set)) do parts[i] = ("%s=%s"):format(name, set[name]) end
@@ -132,9 +132,9 @@ local function show_tables(store, t)
   end)
 end
 
--- ---- The others -------------------------------------------------------------------------------
+-- ---- JSON and scripts --------------------------------------------------------------------------
 
--- The rows of one trial need not name it; none are left out.
+-- Drops the column that names the trial, which is the same in all rows; nil if there are no rows.
 local function without_trial(rows)
   for _, row in ipairs(rows) do row.trial = nil end
   return #rows > 0 and rows or nil
@@ -164,7 +164,7 @@ end
 local from = { "experiment", "status", "seed", "step", "seconds", "host", "command", "git_commit",
   "git_dirty", "code_hash", "data_hash", "error" }
 
--- What is compared of a trial: three tables of values by name.
+-- Returns what is compared of a trial: three tables of values by name.
 local function sides(store, row)
   local metrics, about, provenance = {}, {}, store:object(row.provenance)
   for _, m in ipairs(store:rows("SELECT name, value FROM v_last WHERE trial = ?", { row.id })) do
@@ -194,7 +194,7 @@ local function text(v)
   return type(v) == "table" and plan.show(v) or v
 end
 
--- How far b is from a, if both are finite numbers.
+-- Returns the change from a to b if both are finite numbers.
 local function change(a, b)
   if math.type(a) and math.type(b) and a - a == 0 and b - b == 0 then return b - a end
 end

@@ -1,5 +1,5 @@
--- commands/status.lua: toeplab status: how the sweeps of the results folder stand, also from
--- another shell.
+-- commands/status.lua: toeplab status: prints the progress of the sweeps in the results folder; it
+-- works while they run.
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
 local json = require "toeplab.base.json"
@@ -12,15 +12,15 @@ local errors = require "toeplab.base.errors"
 local status = {
   example = "toeplab status\n  toeplab status quickstart --json",
   usage = "toeplab status [EXPERIMENT]",
-  about = "Counts the trials of each experiment's last sweep by status, with the time that is\n"
-    .. "left, and shows how far each running trial is.",
+  about = "Counts the trials of each experiment's last sweep by status, with the remaining\n"
+    .. "time, and shows the progress of each running trial.",
   options = {
     { name = "json", help = "as JSON, one object a line" },
     output.dir,
   },
 }
 
--- The last sweep of each experiment, or of one: {id=, experiment=}.
+-- Returns the last sweep of each experiment, or of one: {id=, experiment=}.
 local function sweeps(store, experiment)
   return store:rows([[SELECT max(id) AS id, experiment FROM sweeps
     WHERE ?1 IS NULL OR experiment = ?1 GROUP BY experiment ORDER BY max(created) DESC]],
@@ -36,7 +36,7 @@ local function counts(store, sweep)
   return list, all
 end
 
--- Running trials: how far each is, and whether its process is alive.
+-- Returns the running trials: the progress of each, and whether its process is alive.
 local function running(store, sweep)
   local list = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.pid,
       t.host, t.started, t.config, json_extract(t.config, '$.steps') AS steps,
@@ -51,8 +51,8 @@ local function running(store, sweep)
   return list
 end
 
--- The seconds that are left, from what finished trials of the experiment took (estimate.lua) and
--- the pace of those that are under way; nil if that is not known.
+-- Returns the remaining seconds, estimated from finished trials of the experiment (estimate.lua)
+-- and the pace of the running ones; nil if they are unknown.
 local function left(store, sweep, list, workers)
   if workers == 0 then return nil end
   local model, times = estimate.new(store, sweep.experiment), {}
@@ -73,8 +73,9 @@ end
 local order = { "done", "running", "queued", "interrupted", "failed", "pruned", "timeout",
   "budget", "guard" }
 
--- How a sweep stands: counts by status, all, the running trials, the seconds that are left or nil.
-local function look(store, sweep)
+-- Returns the state of a sweep: counts by status, the total, the running trials, and the remaining
+-- seconds or nil.
+local function state_of_sweep(store, sweep)
   local by_status, all = counts(store, sweep)
   local list, workers = running(store, sweep), 0
   for _, t in ipairs(list) do
@@ -84,7 +85,7 @@ local function look(store, sweep)
 end
 
 local function show(store, sweep)
-  local by_status, all, list, seconds = look(store, sweep)
+  local by_status, all, list, seconds = state_of_sweep(store, sweep)
   local words, rows = {}, {}
   for _, name in ipairs(order) do
     if by_status[name] then words[#words + 1] = ("%d %s"):format(by_status[name], name) end
@@ -100,7 +101,7 @@ local function show(store, sweep)
 end
 
 local function as_json(store, sweep)
-  local by_status, all, list, seconds = look(store, sweep)
+  local by_status, all, list, seconds = state_of_sweep(store, sweep)
   local object = { experiment = sweep.experiment, sweep = sweep.id, trials = all, eta = seconds }
   for name, count in pairs(by_status) do object[name] = count end
   for i, t in ipairs(list) do

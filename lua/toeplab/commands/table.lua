@@ -1,4 +1,4 @@
--- commands/table.lua: toeplab table: a published table beside what was measured.
+-- commands/table.lua: toeplab table: prints a published table beside the measured values.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local formats = require "toeplab.report.formats"
@@ -17,14 +17,14 @@ local command = {
   example = "toeplab table tnn/table10 scale=laptop\n  toeplab table tnn/table10 --tex > t10.tex\n"
     .. "  toeplab table tnn/table10 --why 0.95/val",
   usage = "toeplab table [NAME [KEY=VALUE...]]",
-  about = "Prints a published table beside what trials of this folder measured: mean and 95 %\n"
-    .. "interval over seeds, rank agreement, what differs from the paper's runs. Without NAME:\n"
-    .. "the published tables, and what answers them. NAME may be an experiment too: then its\n"
+  about = "Prints a published table beside the measurements of this folder: mean and 95 %\n"
+    .. "interval over seeds, rank agreement, differences from the paper's runs. Without NAME:\n"
+    .. "the published tables and their experiments. NAME may be an experiment too: then its\n"
     .. "own table. KEY=VALUE chooses trials by configuration, scale=NAME by scale,\n"
-    .. "experiment=NAME where several answer one table; else the newest is taken.",
+    .. "experiment=NAME if several answer one table (default: the newest).",
   options = {
     { name = "md", help = "as Markdown" },
-    { name = "tex", help = "as LaTeX (booktabs), the best in bold if it is clear" },
+    { name = "tex", help = "as LaTeX (booktabs), a clearly best value in bold" },
     { name = "csv", help = "as CSV, a line for each cell" },
     { name = "html", help = "as a page of HTML" },
     { name = "why", value = "ROW/COLUMN", help = "the trials of a cell, and their commands" },
@@ -38,7 +38,7 @@ local command = {
 
 -- ---- The list ---------------------------------------------------------------------------------
 
--- The experiment files of the program -> the ids of the tables that they say they answer.
+-- Collects the program's experiment files -> the ids of the tables that they declare to answer.
 local function experiments(folder, prefix, list)
   for _, name in ipairs(core.sys.list(folder) or {}) do
     local path = folder .. "/" .. name
@@ -57,8 +57,8 @@ local function experiments(folder, prefix, list)
   return list
 end
 
--- Table id -> "18 of 18 done" of the newest sweep that answers it.
-local function standing(store)
+-- Returns table id -> "18 of 18 done", for the newest sweep that answers it.
+local function progress_by_table(store)
   local rows = store:rows [[SELECT a.value AS id, max(s.id) AS sweep, s.experiment, s.scale
     FROM sweeps s, json_each(s.plan, '$.answers') a
     WHERE EXISTS (SELECT 1 FROM v_members m WHERE m.sweep = s.id) GROUP BY a.value]]
@@ -73,7 +73,7 @@ local function standing(store)
 end
 
 local function list(set, store)
-  local here = store and standing(store) or {}
+  local here = store and progress_by_table(store) or {}
   local files = experiments(provenance.library() .. "/../../experiments", "experiments/", {})
   local rows = {}
   for i, id in ipairs(published_tables.ids()) do
@@ -89,9 +89,9 @@ end
 
 local function normal(text) return (text:lower():gsub("%s+", "")) end
 
--- The index of the only one of a list of lists of names that word names: in full, by its first
--- word, or by its beginning.
-local function named(items, word)
+-- Returns the index of the only item (a list of names) that word names: in full, by its first word,
+-- or by its beginning.
+local function index_of(items, word)
   local wanted = normal(word)
   for _, short in ipairs { function(name) return name end,
     function(name) return name:match "^%S*" end,
@@ -113,14 +113,14 @@ local function items(result)
   return rows, columns
 end
 
--- The rows and columns of --why: all columns if it names a row alone.
+-- Returns the rows and columns that --why selects: all columns if it names only a row.
 local function find_cell(result, text)
   local rows, columns = items(result)
-  local r = named(rows, text)
+  local r = index_of(rows, text)
   if r then return r, nil end
   local left, right = text:match "^(.*)/([^/]*)$"
-  r = left and named(rows, left)
-  local c = r and named(columns, right)
+  r = left and index_of(rows, left)
+  local c = r and index_of(columns, right)
   if r and c then return r, c end
   local names = {}
   for i, item in ipairs(r and columns or rows) do names[i] = item[#item] end
@@ -158,7 +158,7 @@ end
 
 -- ---- A table ----------------------------------------------------------------------------------
 
--- Marks the measured cells by whether they are near the paper's value; returns whether all are.
+-- Marks the measured cells by whether they agree with the paper's value; returns whether all do.
 local function check(result, percent)
   local fine = true
   for _, row in ipairs(result.rows) do
@@ -183,14 +183,15 @@ local function format_of(set)
   return chosen or "text"
 end
 
--- The table of name, filled from the store as far as there is one.
+-- Returns the table of that name, filled from the store as far as there is one.
 local function filled(set, store, name, filters)
   local known = suggest.choose("table", name, published_tables.ids())
-  if not store then return tables.fill(published_tables.read(name)) end -- raises for a wrong name
+  -- Raises for an unknown name.
+  if not store then return tables.fill(published_tables.read(name)) end
   local published = known and published_tables.read(name) or nil
   local pool, others = answers.pool(store, known and "answers" or "experiment", name, filters)
   if not pool and next(filters) and #others > 0 then
-    errors.usage("table: no trials of %s are like that; there are: %s", name,
+    errors.usage("table: no trials of %s fit; there are: %s", name,
       table.concat(others, "; "))
   end
   if not pool and not published then

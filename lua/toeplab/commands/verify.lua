@@ -1,4 +1,5 @@
--- commands/verify.lua: toeplab verify: reference cases, and a backend beside the definition.
+-- commands/verify.lua: toeplab verify: runs reference cases, and compares backends with the
+-- definition.
 local conformance = require "toeplab.verify.conformance"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
@@ -12,19 +13,19 @@ local verify = {
   usage = "toeplab verify [--backend NAME]... [--precision P] [--device D] FILE.h5...\n"
     .. "       toeplab verify NAME...",
   about = "Runs the cases of reference files and prints the worst relative error of each output,\n"
-    .. "max |got - want| / max |want|; a case is run by the backends that take coefficients as it\n"
-    .. "gives them: by lag, by frequency or by warped lag. NAME: compares a backend with the\n"
+    .. "max |got - want| / max |want|; a case runs on the backends whose coefficients have its\n"
+    .. "form: by lag, by frequency or by warped lag. NAME: compares a backend with the\n"
     .. "definition over a table of shapes. Exit code 4 if an error is above tolerance (1e-5; for\n"
     .. "the parameters after a training run 1e-4; with --precision bf16 all 2e-2, with tf32\n"
     .. "5e-3), or if nothing was compared.",
   computes = true,
   options = {
     { name = "backend", short = "b", value = "NAME", many = true,
-      help = "only this one; may be repeated; without a file as NAME" },
+      help = "only this backend (may be repeated); without a file as NAME" },
     { name = "precision", short = "p", value = "P",
       help = "of products in layers and models: float32 (the default), bf16, on GPUs tf32" },
     { name = "device", short = "d", value = "D",
-      help = "where it computes: cpu, cuda, or cuda:1 for the second GPU" },
+      help = "the device: cpu, cuda, or cuda:1 for the second GPU" },
     { name = "all", short = "a", help = "print each parameter's gradient, not only the worst" },
     { name = "quiet", short = "q", help = "print failures and the summary of each file" },
   },
@@ -41,7 +42,7 @@ local function check_backend(name, names)
   if not ok then errors.usage("%s", why) end
 end
 
--- Gradients of many parameters as their worst one.
+-- Reduces the gradients of many parameters to the worst one.
 local function shorten(results)
   local short, worst, count = {}, nil, 0
   for _, r in ipairs(results) do
@@ -58,7 +59,7 @@ local function shorten(results)
   return short
 end
 
-local low = { bf16 = 2e-2, tf32 = 5e-3 } -- what is allowed with these
+local low = { bf16 = 2e-2, tf32 = 5e-3 } -- tolerances of these precisions
 
 local function tolerance(r)
   return low[core.precision()] or r.tolerance or reference.tolerance
@@ -76,7 +77,7 @@ local function line_of(name, backend, results, good, all)
     table.concat(parts, "  "))
 end
 
--- Counts and prints what one file or backend gave.
+-- Counts and prints the results of one file or backend.
 local function tally(set)
   local t = { passed = 0, failed = 0, skipped = 0, worst = 0.0, reasons = {}, ran = {}, apart = {} }
   function t.aside(_, _, domain) t.apart[domain] = (t.apart[domain] or 0) + 1 end
@@ -103,7 +104,7 @@ local function tally(set)
   return t
 end
 
--- "fd 2, fft 6"
+-- Formats counts: "fd 2, fft 6".
 local function counts(of)
   local parts = {}
   for i, name in ipairs(suggest.keys(of)) do parts[i] = ("%s %d"):format(name, of[name]) end

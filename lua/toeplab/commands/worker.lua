@@ -1,16 +1,17 @@
--- commands/worker.lua: toeplab worker: one worker process of a run; started by toeplab run only.
+-- commands/worker.lua: toeplab worker: runs one worker process of a run; only toeplab run starts
+-- it.
 local arguments = require "toeplab.base.arguments"
 local worker = require "toeplab.runs.worker"
 
 local command = {
   example = "toeplab run experiments/quickstart.lua -j2",
   usage = "toeplab worker FILE",
-  about = "Trains the trials that it is handed; toeplab run starts as many as -j says.",
+  about = "Runs the trials that toeplab run sends to it; -j sets the number of workers.",
   options = {
     { name = "dir", value = "DIR", help = "the results folder" },
     { name = "checkpoint-steps", value = "N", help = "a checkpoint every N steps" },
     { name = "checkpoint-seconds", value = "S", help = "a checkpoint every S seconds" },
-    { name = "device", value = "DEVICE", help = "where it computes" },
+    { name = "device", value = "DEVICE", help = "the device to compute on" },
   },
 }
 

@@ -1,9 +1,9 @@
--- report/answers.lua: the trials in a store that answer a published table, or are those of an
--- experiment, with how far they may be put together.
+-- report/answers.lua: finds the trials in a store that reproduce a published table or belong to an
+-- experiment, and decides which sweeps may be pooled.
 --
--- What may: the trials of the newest command of the experiment and scale, and those of earlier
--- ones, of a script of the same code, whose configurations differ in the axes and the seed alone:
--- more seeds, other values of an axis.
+-- A pool holds the trials of the newest sweep of the experiment and scale, and those of earlier
+-- sweeps whose script has the same code and whose configurations differ only in the axes and the
+-- seed: more seeds, or other values of an axis.
 local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
@@ -17,16 +17,16 @@ local measured = {}
 local Pool = {}
 Pool.__index = Pool
 
-local SAMPLE = 1000 -- trials that are asked which metrics there are
+local SAMPLE = 1000 -- trials that are searched for metrics
 
 -- ---- Filters ----------------------------------------------------------------------------------
 
--- Words KEY=VALUE (or KEY=A,B: either) as a table key -> list of texts.
+-- Parses words KEY=VALUE (or KEY=A,B for either value) into a table key -> list of texts.
 function measured.filters(verb, words)
   local set = {}
   for _, word in ipairs(words) do
     local key, text = word:match "^([%a_][%w_]*)=(.*)$"
-    if not key then errors.usage("%s: '%s' is no filter; write key=value", verb, word) end
+    if not key then errors.usage("%s: '%s' is not a filter; write key=value", verb, word) end
     if set[key] then errors.usage("%s: %s is given twice", verb, key) end
     set[key] = { text }
     for part in text:gmatch "[^,]+" do table.insert(set[key], part) end
@@ -34,7 +34,7 @@ function measured.filters(verb, words)
   return set
 end
 
--- Whether the value of a configuration is what one of the texts says.
+-- Returns whether the value of a configuration equals one of the texts.
 function measured.says(value, texts)
   if value == nil then return false end
   local shown = plan.show(value)
@@ -47,7 +47,7 @@ end
 
 -- ---- Sweeps -----------------------------------------------------------------------------------
 
--- Sweeps, the newest first, that have trials; each with a configuration of one of them.
+-- Lists the sweeps that have trials, newest first, each with the configuration of one trial.
 local function sweeps(store, condition, name)
   local list = store:rows([[SELECT id, experiment, script, sha256, scale, plan FROM sweeps
     WHERE ]] .. condition .. " ORDER BY id DESC", { name })
@@ -70,7 +70,7 @@ local function of(list)
   return set
 end
 
--- Whether a sweep has what the filters ask of the keys that do not vary in it.
+-- Returns whether a sweep fits the filters on keys that do not vary in it.
 local function fits(s, filters)
   local vary = of(s.axes)
   for key, texts in pairs(filters) do
@@ -82,7 +82,7 @@ local function fits(s, filters)
   return true
 end
 
--- The text of a configuration without the keys of a set and the seed.
+-- Returns the text of a configuration without the seed and the keys of a set.
 local function rest(values, without)
   local left = config.copy(values)
   for key in pairs(without) do left[key] = nil end
@@ -90,7 +90,7 @@ local function rest(values, without)
   return json.encode(left)
 end
 
--- A function of two sweeps: whether their scripts are of the same code, whatever their comments.
+-- Returns a predicate on two sweeps: whether their scripts have the same code, comments aside.
 local function same_code(store)
   local hashes = {}
   local function hash(s)
@@ -101,8 +101,8 @@ local function same_code(store)
   return function(a, b) return a.sha256 == b.sha256 or hash(a) == hash(b) end
 end
 
--- The sweeps that go with the newest, and all keys that vary in them.
-local function together(store, list)
+-- Returns the sweeps that can be pooled with the newest one, and all keys that vary in them.
+local function pooled_sweeps(store, list)
   local newest, same, axes, alike = list[1], {}, {}, same_code(store)
   for _, s in ipairs(list) do
     if s.experiment == newest.experiment and s.scale == newest.scale and alike(s, newest) then
@@ -124,9 +124,10 @@ local conditions = {
   varies = "EXISTS (SELECT 1 FROM json_each(plan, '$.axes') WHERE value = ?)",
 }
 
--- The pool of the newest sweep that what ("answers", "experiment" or "varies", an axis), name and
--- the filters choose: its experiment, scale, script, plan, axes (a set), fixed (the configuration
--- without them), others (further experiments and scales). nil and those if there is none.
+-- Returns the pool of the newest sweep that `what` ("answers", "experiment" or "varies", an axis),
+-- name and the filters select: its experiment, scale, script, plan, axes (a set), fixed (the
+-- configuration without the axes), others (further experiments and scales). If there is none,
+-- returns nil and these.
 function measured.pool(store, what, name, filters)
   local list, others, seen = {}, {}, {}
   for _, s in ipairs(sweeps(store, conditions[what], name)) do
@@ -136,7 +137,7 @@ function measured.pool(store, what, name, filters)
     seen[label] = true
   end
   if #list == 0 then return nil, others end
-  local kept, axes = together(store, list)
+  local kept, axes = pooled_sweeps(store, list)
   local newest = kept[1]
   local self = setmetatable({ store = store, sweeps = kept, axes = axes, filters = filters,
     experiment = newest.experiment, scale = newest.scale, script = newest.script,
@@ -156,7 +157,7 @@ end
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
--- A set of the names of the metrics that the trials have logged.
+-- Returns the set of the names of the metrics that the trials have logged.
 function Pool:metrics()
   local set = {}
   for _, s in ipairs(self.sweeps) do
@@ -168,7 +169,7 @@ function Pool:metrics()
   return set
 end
 
--- The query of the trials of a sweep, with the values of the axes as a JSON array.
+-- Returns the query of the trials of a sweep, with the values of the axes as a JSON array.
 local function query(keys)
   local at = "'[]'"
   if #keys > 0 then
@@ -177,7 +178,7 @@ local function query(keys)
       if not key:find "^[%a_][%w_]*$" then errors.usage("'%s' cannot be a key", key) end
       paths[i] = "'$." .. key .. "'"
     end
-    if #paths == 1 then paths[2] = paths[1] end -- with one path the value would be bare
+    if #paths == 1 then paths[2] = paths[1] end -- with one path the value would not be an array
     at = "json_extract(t.config, " .. table.concat(paths, ", ") .. ")"
   end
   return [[SELECT m.position, t.id, t.seed, t.status, t.seconds, substr(t.git_commit, 1, 12),
@@ -186,8 +187,9 @@ local function query(keys)
     JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ? ORDER BY m.position]]
 end
 
--- The newest values of a metric of the trials of a sweep: position -> number. The + keeps SQLite at
--- the index by trial: in that order, which is that of the values, each page is read once.
+-- Returns the newest values of a metric for the trials of a sweep: position -> number. The + makes
+-- SQLite use the index by trial, whose order is that of the values, so that it reads each page
+-- once.
 local function values_of(self, sweep, name)
   local set = {}
   self.store.store:tuples([[SELECT m.position, l.value FROM v_members m JOIN v_last l
@@ -196,9 +198,9 @@ local function values_of(self, sweep, name)
   return set
 end
 
--- What made a trial, {commit=, code=, dirty=, numerics=, mixed=}: one table for all that were made
--- so.
-local function makers()
+-- Returns a cache of the origin of trials, {commit=, code=, dirty=, numerics=, mixed=}: trials of
+-- equal origin share one table.
+local function origin_cache()
   local known = {}
   return function(commit, dirty, hash, numerics, mixed)
     local key = ("%s %s %s %s %s"):format(commit, dirty, hash, numerics, mixed)
@@ -208,8 +210,8 @@ local function makers()
   end
 end
 
--- What each of the JSON arrays, the keys of a table, stands for: values, the configuration without
--- the seed, and at, what of it varies.
+-- Returns for each JSON array (a key of the set texts) of the values of keys a point: `values`, the
+-- configuration without the seed, and `at`, the part of it that varies.
 local function points(self, keys, texts)
   local list, found = {}, {}
   for text in pairs(texts) do list[#list + 1] = text end
@@ -234,14 +236,14 @@ local function chosen(self, values, seed)
   return true
 end
 
--- The trials, in the order of their declaration: {id=, seed=, status=, seconds=, made= {commit= and
--- code= (12 characters of each), dirty=, numerics= (of the engine), mixed= (whether other code
--- continued it than began it)}, point=, values=}; values: of each metric of the list a number, nan
--- or nil. Trials at the same point share one point {values=, at=}: the configuration without the
--- seed, and what of it varies. A seed counts once at a point, as the newest sweep has it. That the
--- filters leave none is a usage error.
+-- Returns the trials in the order of their declaration: {id=, seed=, status=, seconds=, made=
+-- {commit= and code= (12 characters of each), dirty=, numerics= (of the engine), mixed= (whether
+-- other code continued the trial than began it)}, point=, values=}. values: for each metric of the
+-- list a number, nan or nil. Trials at the same point share one table point = {values=, at=}: the
+-- configuration without the seed, and the part of it that varies. If several sweeps have a seed at
+-- a point, the newest counts. Raises a usage error if the filters leave no trial.
 function Pool:trials(metrics)
-  local keys, rows, taken, maker = suggest.keys(self.axes), {}, {}, makers()
+  local keys, rows, taken, maker = suggest.keys(self.axes), {}, {}, origin_cache()
   for _, s in ipairs(self.sweeps) do
     local sets = {}
     for i, name in ipairs(metrics) do sets[i] = values_of(self, s.id, name) end
@@ -261,11 +263,11 @@ function Pool:trials(metrics)
     row.point = point_of[row.point]
     if chosen(self, row.point.values, row.seed) then list[#list + 1] = row end
   end
-  if #list == 0 and #rows > 0 then errors.usage("no trial of %s is like that", self:title()) end
+  if #list == 0 and #rows > 0 then errors.usage("no trial of %s fits", self:title()) end
   return list
 end
 
--- A set of the ids of trials, of any experiment, that the guard brought back to an earlier step.
+-- Returns the set of the ids of trials, of any experiment, that the guard rolled back.
 function Pool:rescued()
   local set = {}
   for _, row in ipairs(self.store:rows [[SELECT DISTINCT trial FROM v_events
@@ -277,7 +279,7 @@ end
 
 -- ---- Commands ---------------------------------------------------------------------------------
 
--- The command that runs the trials at a point (nil: all) with the seeds that a word says.
+-- Returns the command that runs the trials at a point (nil: all) with the seeds given by a word.
 function Pool:command(at, seeds)
   local words = { "toeplab", "run", self.script }
   for _, override in ipairs(self.plan.overrides or {}) do

@@ -1,5 +1,5 @@
--- report/compare.lua: two values of a key, paired by seed: the interval of their difference, and in
--- words what may be claimed of it and how many seeds a claim would need.
+-- report/compare.lua: compares two values of a key, paired by seed: computes the interval of their
+-- difference, and words what may be claimed and how many seeds a claim would need.
 local groups = require "toeplab.report.groups"
 local answers = require "toeplab.report.answers"
 local json = require "toeplab.base.json"
@@ -12,7 +12,7 @@ local suggest = require "toeplab.base.suggest"
 
 local compare = { ALPHA = 0.05, MOST = 1000 }
 
--- The columns of the published tables that the experiment of a pool answers.
+-- Returns the columns of the published tables that the experiment of a pool reproduces.
 local function answered_columns(pool)
   local list = {}
   for _, id in ipairs(pool.plan.answers or {}) do
@@ -22,8 +22,8 @@ local function answered_columns(pool)
   return list
 end
 
--- "lower" or "higher": what is better of a metric, by the tables that the experiment answers, else
--- by its name.
+-- Returns whether "lower" or "higher" values of a metric are better: by the tables that the
+-- experiment reproduces, else by the metric's name.
 function compare.better(pool, metric)
   for _, column in ipairs(answered_columns(pool)) do
     for _, name in ipairs(column.better and column.metrics or {}) do
@@ -33,8 +33,8 @@ function compare.better(pool, metric)
   return select.goal(metric) == "max" and "higher" or "lower"
 end
 
--- The metric of a pool that is compared unless another is asked for: the first that is logged of
--- its report's columns, or of the tables that it answers; nil if there is none. logged: a set.
+-- Returns the default metric of a comparison: the first logged one among the columns of the pool's
+-- report or, failing that, of the tables that it reproduces; nil if there is none. logged: a set.
 function compare.metric(pool, logged)
   local lists = { pool.plan.columns or {} }
   for _, column in ipairs(answered_columns(pool)) do lists[#lists + 1] = column.metrics end
@@ -47,8 +47,8 @@ end
 
 -- ---- Pairs ------------------------------------------------------------------------------------
 
--- The trials of a and b: {a = {...}, b = {...}}, done and finite; second result: how many are left
--- out of each, because they are not.
+-- Splits the trials into {a = {...}, b = {...}}, keeping those that are done and finite; the second
+-- result counts the dropped ones of each side.
 local function sides(trials, key, a, b)
   local list, out = { a = {}, b = {} }, { a = 0, b = 0 }
   for _, t in ipairs(trials) do
@@ -75,8 +75,8 @@ local function values_of(trials, key)
   return suggest.keys(set)
 end
 
--- Sorts the axes beside key: those that vary among the trials of a side, and those that only go
--- along with key: {name=, a=, b=}.
+-- Separates the axes other than key into those that vary within a side, and those whose value
+-- follows from key: {name=, a=, b=}.
 local function other_axes(pool, key, list)
   local vary, along = {}, {}
   for _, name in ipairs(suggest.keys(pool.axes)) do
@@ -97,7 +97,7 @@ local function place(t, keys)
   return json.encode(at), label ~= "" and label or "all"
 end
 
--- Rows of pairs: {label=, a = {values}, b = {values}, alone=: trials without a partner}.
+-- Returns rows of pairs: {label=, a = {values}, b = {values}, alone= (trials without a partner)}.
 local function pair(list, keys)
   local rows, found = {}, {}
   local function row_of(t)
@@ -146,7 +146,7 @@ local function check_by(pool, by, vary, key)
         name)
     end
   end
-  if set[key] then errors.usage("compare: --by %s: that is what is compared", key) end
+  if set[key] then errors.usage("compare: --by %s: this key is being compared", key) end
 end
 
 local function judge(result)
@@ -158,7 +158,7 @@ local function judge(result)
       ps[#ps + 1], of[#of + 1] = row.difference.p, row
     end
   end
-  result.alpha = compare.ALPHA / math.max(1, #ps) -- what Holm asks of the smallest p
+  result.alpha = compare.ALPHA / math.max(1, #ps) -- Holm's bound for the smallest p
   for i, p in ipairs(stats.holm(ps)) do of[i].p = p end
   for _, row in ipairs(of) do
     row.claimed = row.p < compare.ALPHA
@@ -182,9 +182,9 @@ local function overall(result)
   return { mean = stats.middle_mean(all), low = low, high = high, pairs = count }
 end
 
--- Compares b with a, values of key (as texts), by metric. better: "lower", "higher" or nil; by: a
--- list of keys, or nil: all others that vary. Result: {key=, a=, b=, metric=, better=, rows=,
--- overall=, along=, out=, seconds=, alpha= (what Holm asks of the smallest p)}; a row: {label=,
+-- Compares b with a, two values of key (as texts), by metric. better: "lower", "higher" or nil; by:
+-- a list of keys, or nil for all others that vary. Returns {key=, a=, b=, metric=, better=, rows=,
+-- overall=, along=, out=, seconds=, alpha= (Holm's bound for the smallest p)}; a row is {label=,
 -- a=, b=, difference=, chance=, p= (after Holm), claimed=, needed=, alone=}.
 function compare.new(pool, key, a, b, metric, better, by)
   local trials = pool:trials { metric }
@@ -216,7 +216,7 @@ local function sentence_of(result, row)
   local d = row.difference
   local where = #result.rows > 1 and row.label .. ": " or ""
   if not d then return where .. "no seed has both" end
-  if d.n < 2 then return where .. "one pair: nothing can be said of a difference" end
+  if d.n < 2 then return where .. "one pair: no difference can be judged" end
   local good = (d.mean < 0) == (result.better == "lower")
   if row.claimed then
     return ("%s%s=%s is %s than %s=%s: by %.4g, 95 %% interval %.4g to %.4g (t, paired)"):format(
@@ -224,10 +224,10 @@ local function sentence_of(result, row)
       math.abs(d.mean), math.min(math.abs(d.low), math.abs(d.high)),
       math.max(math.abs(d.low), math.abs(d.high)))
   end
-  local reason = d.low <= 0 and d.high >= 0 and "the interval holds 0"
+  local reason = d.low <= 0 and d.high >= 0 and "the interval contains 0"
     or "not after Holm's correction for " .. #result.rows .. " rows"
-  return ("%sundecided (%s): no difference may be claimed, nor that there is none; one within "
-    .. "±%.4g would not show"):format(where, reason, d.half)
+  return ("%sundecided (%s): neither a difference nor its absence may be claimed; one within "
+    .. "±%.4g would not be noticed"):format(where, reason, d.half)
 end
 
 local function least_pairs(result)
@@ -244,8 +244,8 @@ local function least_pairs(result)
   end
 end
 
--- The seeds that all rows together would need, for the difference that was measured or for
--- `resolve`; nil if no row says.
+-- Returns the seeds that all rows together need, for the measured difference or for `resolve`; nil
+-- if no row allows an estimate.
 local function needed(result, resolve)
   local most
   for _, row in ipairs(result.rows) do
@@ -272,14 +272,14 @@ local function more_seeds(result, resolve, duration)
   for _, row in ipairs(result.rows) do rows = rows + (#row.a > 0 and 1 or 0) end
   local trials = 2 * (n - have) * rows
   local time = result.seconds and ", about " .. duration(trials * result.seconds) or ""
-  -- Beside other axes the key may be one of a zip, whose values go together: all are run then.
+  -- With further axes the key may be part of a zip, whose values belong together; all are run then.
   local alone = #suggest.keys(result.pool.axes) == 1
   local values = alone and { [result.key] = result.a .. "," .. result.b } or nil
   return { ("%s (4 times in 5): about %d seeds: %d trials more%s"):format(what, n, trials, time),
     result.pool:command(values, "seeds=" .. n) }
 end
 
--- Lines of text that say what may be claimed. duration: seconds -> text.
+-- Returns lines of text that state what may be claimed. duration: a function seconds -> text.
 function compare.words(result, resolve, duration)
   local lines = {}
   for _, row in ipairs(result.rows) do lines[#lines + 1] = sentence_of(result, row) end

@@ -1,19 +1,18 @@
--- report/curves.lua: what trials have logged, as pictures for plot.lua: metrics
--- against the step, against a key of the configuration, or against the number at the end of their
--- names.
+-- report/curves.lua: turns the metrics of trials into specs for plot.lua: against the step, against
+-- a key of the configuration, or against the number at the end of the metrics' names.
 --
 --   local set = groups.set(store, ids)
 --   plot.svg(path, curves.steps(set, "loss", { by = { "decay" } }))
 --
--- Trials that differ in the seed alone are one line, the mean. options: by (keys: one line for each
--- of their values), each (one line per trial).
+-- Trials that differ only in the seed become one line, their mean. options: by (keys: one line for
+-- each of their values), each (one line per trial).
 local groups = require "toeplab.report.groups"
 local plan = require "toeplab.trials.plan"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
-local curves = { NAMED = 14 } -- lines that a picture can name
+local curves = { NAMED = 14 } -- lines that a figure can name
 
 local MOST = 400 -- points of a line
 local NAN = 0 / 0
@@ -33,7 +32,7 @@ local function extent(store, trials, metric)
   return first, last, most
 end
 
--- One line: all values or, of many, the least and the greatest of each stretch of steps.
+-- Returns one line: all values or, if they are many, the minimum and maximum of each bin of steps.
 local function single(store, t, metric)
   local first, last, n = extent(store, { t }, metric)
   if n <= MOST then return store:of(t.id):series(metric) end
@@ -47,8 +46,8 @@ local function single(store, t, metric)
   return x, y
 end
 
--- The mean over trials at the steps that all of them have, with the least and the greatest; of many
--- steps the means of stretches.
+-- Returns the mean over trials, with minimum and maximum, at the steps that all of them have; if
+-- those are many, averages over bins of steps.
 local function mean(store, trials, metric)
   local first, last, most = extent(store, trials, metric)
   local width = most > MOST and (last - first) // MOST + 1 or 1
@@ -77,8 +76,8 @@ local function mean(store, trials, metric)
   return s
 end
 
--- The lines of a group: the mean of the trials that are done, if they are several, and each of the
--- others by itself, dashed if the mean is without it.
+-- Returns the lines of a group: the mean of its finished trials, if there are several, and each
+-- other trial by itself, dashed if the mean excludes it.
 local function lines_of(set, group, metric)
   local done, rest, list = {}, {}, {}
   for _, t in ipairs(group.trials) do
@@ -100,7 +99,7 @@ local function lines_of(set, group, metric)
   return list
 end
 
--- The value of a drawn line at a step, nil before its beginning.
+-- Returns the value of a drawn line at a step, nil before its beginning.
 local function value_at(line, step)
   local y
   for i, x in ipairs(line.x) do
@@ -112,7 +111,7 @@ end
 
 local marked = { { "rollback", "rolled back by the guard", 4 }, { "prune", "pruned", 2 } }
 
--- Interventions, as points on the lines they belong to.
+-- Marks interventions as points on the lines of their trials.
 local function marks(set, places)
   local list = {}
   for _, kind in ipairs(marked) do
@@ -131,7 +130,7 @@ local function marks(set, places)
   return list
 end
 
--- what: of means, what they are of.
+-- what: a text for the title that says what the means are taken over.
 local function finish(spec, set, o, count, what)
   spec.title, spec.logx, spec.logy = groups.title(set) .. what, o.logx, o.logy
   spec.key = "none"
@@ -145,14 +144,14 @@ local function finish(spec, set, o, count, what)
   return spec
 end
 
--- What means are of, and what their bands or bars are; nothing if there are no means.
+-- Describes what means are taken over and what their bands or bars show; "" if there are no means.
 local function spread(least, most, what)
   if not least then return "" end
   local n = least == most and tostring(most) or ("%d to %d"):format(least, most)
   return (": mean and %s of %s trials"):format(what, n)
 end
 
--- A metric against the step: a spec for plot.svg.
+-- Returns the spec of a metric against the step.
 function curves.steps(set, metric, options)
   local o, series, places, least, most = options or {}, {}, {}, nil, nil
   local dashed
@@ -180,7 +179,8 @@ end
 
 -- ---- Last values ------------------------------------------------------------------------------
 
--- Over words the intervals of several lines would hide each other: each is beside the last.
+-- Over words, the intervals of several lines would cover each other, so each line is shifted a
+-- little.
 local function aside(series)
   local apart = math.min(0.06, 0.4 / #series)
   for i, s in ipairs(series) do
@@ -188,7 +188,7 @@ local function aside(series)
   end
 end
 
--- The base of a logarithmic axis: 2 where all numbers are powers of it.
+-- Returns the base of a logarithmic axis: 2 if all numbers are powers of it.
 local function base(places, log)
   for _, x in ipairs(log and places or {}) do
     if x < 1 or math.floor(x) ~= x or math.floor(x) & math.floor(x) - 1 ~= 0 then return true end
@@ -196,8 +196,9 @@ local function base(places, log)
   return log and 2 or nil
 end
 
--- Of each group the last values of its trials that are done, at each x: lists values[group][x];
--- and the x, sorted if they are numbers, else as words. points(t): the metrics to read, by x.
+-- Collects the last values of the finished trials of each group at each x: returns the lists
+-- values[group][x], and the x, sorted if they are numbers, else as words. points(t) returns the
+-- metrics to read, by x.
 local function last_values(set, list, points)
   local values, places, seen, words = {}, {}, {}, false
   local found = {} -- {group, x, value}
@@ -212,7 +213,7 @@ local function last_values(set, list, points)
     end
   end
   for _, f in ipairs(found) do
-    local x = words and plan.show(f[2]) or f[2] -- numbers among words are words too
+    local x = words and plan.show(f[2]) or f[2] -- beside words, numbers are shown as words
     if not seen[x] then seen[x], places[#places + 1] = true, x end
     values[f[1]] = values[f[1]] or {}
     values[f[1]][x] = values[f[1]][x] or {}
@@ -222,8 +223,8 @@ local function last_values(set, list, points)
   return values, places, words
 end
 
--- A spec of lines through the means of last values, one line for each group. A mean over the finite
--- values alone would flatter: it is a gap.
+-- Returns the spec of lines through the means of last values, one per group. A mean over only the
+-- finite values would flatter, so a point with other values becomes a gap.
 local function through(set, list, points, o)
   local values, places, words = last_values(set, list, points)
   local series, least, most = {}, nil, nil
@@ -247,7 +248,7 @@ local function through(set, list, points, o)
     #list, most and most > 1 and spread(least, most, "95 % interval") or "")
 end
 
--- The last value of a metric against a key of the configuration.
+-- Returns the spec of the last value of a metric against a key of the configuration.
 function curves.against(set, metric, key, options)
   local o = options or {}
   groups.check(set, metric)
@@ -261,7 +262,8 @@ function curves.against(set, metric, key, options)
     { xlabel = key, ylabel = metric, logx = o.logx, logy = o.logy })
 end
 
--- Metrics NAME whose names are prefix and a number, as one line against the number.
+-- Returns the spec of the metrics whose names are prefix and a number, as one line against the
+-- number.
 function curves.at(set, prefix, options)
   local o, names, seen = options or {}, {}, {}
   for name in pairs(groups.metrics(set)) do

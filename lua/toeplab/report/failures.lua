@@ -1,12 +1,13 @@
--- report/failures.lua: the trials that failed, were killed or took too long, grouped by cause: what
--- each group shares, how far its checkpoints go, and the command that tries it again.
+-- report/failures.lua: groups the trials that failed, were killed or took too long by cause, and
+-- prints what each group has in common, how far its checkpoints go, and the command that retries
+-- it.
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.listing"
 local select = require "toeplab.store.select"
 
 local failures = {}
 
--- A message without what differs between trials of one cause: paths other than a script's name,
+-- Strips a message of what differs between trials with one cause: paths other than a script's name,
 -- numbers, ids.
 local function cause(message)
   local text = message:match("^[^\n]*"):gsub("[%w_%-%.]*/[^%s:,'\"]+", function(path)
@@ -17,14 +18,14 @@ local function cause(message)
   return text
 end
 
-local function read(store, words)
+local function read_failures(store, words)
   local query = select.new(store, words)
   return query:rows("t.id, t.experiment, t.sweep, t.step, t.command, t.error, "
     .. query.status .. " AS status, json_extract(t.provenance, '$.label') AS label",
     ("AND (t.status = 'failed' OR %s = 'killed') ORDER BY t.started, t.id"):format(query.status))
 end
 
--- Lists of trials with one cause and experiment, the largest first.
+-- Returns lists of trials with one cause and experiment, the largest first.
 local function grouped(list)
   local groups, by = {}, {}
   for _, t in ipairs(list) do
@@ -44,7 +45,7 @@ local function grouped(list)
   return groups
 end
 
--- ---- What they share --------------------------------------------------------------------------
+-- ---- Common keys -------------------------------------------------------------------------------
 
 local function ids_of(group)
   local ids = {}
@@ -52,8 +53,8 @@ local function ids_of(group)
   return json.encode(ids)
 end
 
--- The keys that have one value in the group and others elsewhere in the experiment: texts "op=ski",
--- and the condition on trials t that says the same, with its parameters.
+-- Returns the keys that have one value within the group and others elsewhere in the experiment, as
+-- texts "op=ski", and the same as a condition on trials t in SQL, with its parameters.
 local function shared(store, group)
   local rows = store:rows([[
     WITH here AS (SELECT value AS id FROM json_each(?1)),
@@ -67,7 +68,7 @@ local function shared(store, group)
     { ids_of(group), group.experiment })
   local texts, where, params = {}, { "" }, {}
   for i, row in ipairs(rows) do
-    local truth = row.type == "true" or row.type == "false" -- SQLite's are 1 and 0
+    local truth = row.type == "true" or row.type == "false" -- SQLite stores these as 1 and 0
     texts[i] = ("%s=%s"):format(row.key, truth and row.type or row.value)
     where[i + 1] = ("json_extract(t.config, ?) IS ?")
     params[2 * i - 1], params[2 * i] = '$."' .. row.key .. '"', row.value
@@ -75,7 +76,8 @@ local function shared(store, group)
   return texts, table.concat(where, " AND "), params
 end
 
--- How many trials of the experiment have what the group shares, and how many of them ended so far.
+-- Returns how many trials of the experiment share those values, and how many of them failed this
+-- way.
 local function spread(store, group, where, params)
   local all = { group.experiment }
   table.move(params, 1, #params, 2, all)
@@ -114,14 +116,14 @@ end
 
 -- ---- Printing ---------------------------------------------------------------------------------
 
-local function show(letter, g)
+local function show_group(letter, g)
   local n = #g.trials
   print(("%s  %dx  %s  %s: %s"):format(letter, n, g.experiment, g.status,
     n == 1 and g.trials[1].error:match("^[^\n]*") or g.cause))
   if #g.shared > 0 then
     print(("       all have %s%s"):format(table.concat(g.shared, " "),
       n > 1 and g.tried == n and ", and every trial with it fails: it looks systematic"
-      or (", and so have %d that do not fail so"):format(math.max(0, g.tried - n))))
+      or (", but so have %d that do not fail like this"):format(math.max(0, g.tried - n))))
   end
   local ids = {}
   for i = 1, math.min(n, 6) do ids[i] = g.trials[i].id:sub(1, 12) end
@@ -145,9 +147,9 @@ local function letter_of(i)
   return string.char(65 + (i - 1) % 26) .. (round > 0 and round or "")
 end
 
--- Prints the groups of the failed trials that the words mean; as_json: an object a group.
+-- Prints the groups of the failed trials that the words select; as_json: one object per group.
 function failures.print(store, words, as_json)
-  local list = read(store, words)
+  local list = read_failures(store, words)
   local groups = grouped(list)
   if not as_json then
     print(#list == 0 and "no trial has failed" or ("%s in %s"):format(
@@ -155,7 +157,7 @@ function failures.print(store, words, as_json)
   end
   for i, group in ipairs(groups) do
     describe(store, group)
-    local put = as_json and show_json or show
+    local put = as_json and show_json or show_group
     put(letter_of(i), group)
   end
 end

@@ -1,5 +1,5 @@
--- report/footnotes.lua: what must be said below a filled table: how the cells came to be, what
--- differs from the paper's runs, how far the orders agree, errata.
+-- report/footnotes.lua: writes the notes below a filled table: how the cells were computed, which
+-- settings differ from the paper's, how well the orders agree, and errata.
 local plan = require "toeplab.trials.plan"
 local suggest = require "toeplab.base.suggest"
 
@@ -7,7 +7,7 @@ local footnotes = { RESCUED = "†", EARLY = "‡" }
 
 local function plural(n, word) return ("%d %s%s"):format(n, word, n == 1 and "" or "s") end
 
--- Texts in name order, each once.
+-- Returns the distinct texts of trials, sorted.
 local function distinct(trials, text)
   local set = {}
   for _, t in ipairs(trials) do set[text(t) or ""] = true end
@@ -15,7 +15,7 @@ local function distinct(trials, text)
   return suggest.keys(set)
 end
 
--- "3" or "2 to 5": how many values the means are of.
+-- Returns how many values the means are taken over: "3" or "2 to 5".
 local function seeds(result)
   local least, most
   for _, row in ipairs(result.rows) do
@@ -55,7 +55,7 @@ end
 
 local MOST_NAMED = 3 -- rows
 
--- The rows whose trials are not all of one code, and whether the results of these may differ.
+-- Names the rows whose trials have different code, and says whether their results may differ.
 local function codes(result, add)
   local names, numbers = {}, {}
   for _, row in ipairs(result.rows) do
@@ -83,8 +83,8 @@ local function same(a, b)
   return a == b
 end
 
--- What differs between the paper's runs and ours, of the settings that both say and that all of our
--- trials have in common. A whole 0 stands for "as the preset has it".
+-- Lists the settings in which the paper's runs differ from ours, among those that the paper states
+-- and all our trials share. A whole 0 stands for the preset's value.
 local function settings(result, add)
   local setting = result.published and result.published.setting or {}
   local parts = {}
@@ -111,7 +111,7 @@ end
 local function marks(result, add)
   local n = total(result, "rescued")
   if n > 0 then
-    add("%s %s went back to an earlier step after a spike or nan (guard), and on from there",
+    add("%s %s returned to an earlier step after a spike or nan (guard) and continued",
       footnotes.RESCUED, plural(n, "trial"))
   end
   n = total(result, "early")
@@ -124,7 +124,7 @@ local function marks(result, add)
     add("diverged: %s ended with inf or nan; a row with such a seed has no mean",
       plural(n, "trial"))
   end
-  if total(result, "open") > 0 then add("… not finished; (2/3): so many of the seeds are") end
+  if total(result, "open") > 0 then add("… not finished; (2/3): 2 of 3 seeds finished") end
 end
 
 local function agreements(result, add)
@@ -138,7 +138,7 @@ local function agreements(result, add)
   end
   for _, row in ipairs(result.rows) do
     if row.one_of and #result.agreement == 0 then
-      return add("no rank agreement: a row is answered by several settings; choose with key=value")
+      return add("no rank agreement: several settings fit one row; choose with key=value")
     end
   end
 end
@@ -160,12 +160,13 @@ local function left_over(result, add)
     for _, column in ipairs(result.columns) do
       for _, name in ipairs(column.metrics or {}) do names[#names + 1] = name end
     end
-    add("no trial has logged what the columns ask for%s",
+    add("no trial has logged the metrics of the columns%s",
       #names > 0 and " (" .. table.concat(names, ", ") .. ")" or "")
   end
 end
 
--- The list of texts below a table. others: experiments and scales beside that of the pool.
+-- Returns the list of texts below a table. others: further experiments and scales beside that of
+-- the pool.
 function footnotes.of(result)
   local list = {}
   local function add(format, ...) list[#list + 1] = format:format(...) end

@@ -1,4 +1,5 @@
--- report/formats.lua: a filled table (tables.lua) as aligned text, Markdown, LaTeX, CSV and HTML.
+-- report/formats.lua: formats a filled table (tables.lua) as aligned text, Markdown, LaTeX, CSV or
+-- HTML.
 local footnotes = require "toeplab.report.footnotes"
 local html = require "toeplab.report.html"
 local report = require "toeplab.report.table_text"
@@ -6,12 +7,12 @@ local tables = require "toeplab.report.tables"
 
 local formats = {}
 
-local WIDE = 8 -- columns from which on a table stands on its side
+local WIDE = 8 -- columns from which on a table is transposed
 
 -- ---- Numbers ----------------------------------------------------------------------------------
 
--- The fewest decimals, at most 4, that tell all the published numbers of a column exactly; whether
--- it has any.
+-- Returns the fewest decimals, at most 4, that show all published numbers of a column exactly, and
+-- whether there are any.
 local function paper_decimals(result, c)
   local most, any = 0, false
   for _, row in ipairs(result.rows) do
@@ -39,7 +40,7 @@ local function paper_text(cell, decimals)
   return cell.paper or ""
 end
 
--- What was measured: "31.20 ± 0.15 (2/3) †", "…", "diverged", or nothing.
+-- Returns the text of a measured cell: "31.20 ± 0.15 (2/3) †", "…", "diverged", or "".
 local function here_text(cell, decimals)
   if cell.asked == 0 then return "" end
   local text
@@ -69,10 +70,10 @@ local function column_name(column)
   return column.name .. unit .. (arrows[column.better] or "")
 end
 
--- ---- The grid of texts ------------------------------------------------------------------------
+-- ---- Cells -------------------------------------------------------------------------------------
 
--- What is shown of a column, or of a row of a table on its side: what the paper says, what was
--- measured here.
+-- Returns which parts of a column, or of a row of a transposed table, are shown: the paper's value,
+-- the measured one, or both.
 local function parts_of(result, item, sideways)
   local here = item.here
   for _, cell in ipairs(item.cells or {}) do here = here or cell.asked > 0 end
@@ -83,7 +84,7 @@ local function parts_of(result, item, sideways)
   return parts
 end
 
--- Of each column the decimals of its published and of its measured numbers, and its best row.
+-- Returns for each column the decimals of its published and measured numbers, and its best row.
 local function styles_of(result)
   local list = {}
   for c, column in ipairs(result.columns) do
@@ -94,8 +95,8 @@ local function styles_of(result)
   return list
 end
 
--- The texts of a table: head (a list), body (lists), bold (a set "r c" of cells in bold). A table
--- of many columns stands on its side: its rows become columns.
+-- Returns the texts of a table: head (a list), body (lists), bold (a set "r c" of bold cells). A
+-- table of many columns is transposed.
 local function grid(result)
   local sideways, styles = #result.columns > WIDE, styles_of(result)
   local across, down = result.columns, result.rows
@@ -119,7 +120,7 @@ local function grid(result)
   return g
 end
 
--- Only the first column, the names of the rows, is set to the left.
+-- Right-aligns all columns except the first, which holds the names of the rows.
 local function right(g)
   local set = {}
   for c = 1, #g.head do set[c] = c > 1 end
@@ -175,7 +176,8 @@ local tex_marks = {
 
 local function tex(text) return (text:gsub(utf8.charpattern, tex_marks)) end
 
--- A booktabs table; the best measured value of a column is bold if its interval clears the others'.
+-- Formats a booktabs table; the best measured value of a column is bold if its interval does not
+-- overlap the others'.
 function formats.tex(result)
   local g = grid(result)
   local lines = { "\\begin{table}", "  \\centering",
@@ -200,7 +202,7 @@ end
 
 -- ---- CSV and HTML -----------------------------------------------------------------------------
 
--- One line per cell, all numbers in full.
+-- Writes one line per cell, with all numbers in full.
 function formats.csv(result)
   local header = { "table", "row", "column", "paper", "mean", "low", "high", "deviation", "n",
     "asked", "diverged", "ended_early", "rescued", "failed", "unfinished" }
@@ -216,7 +218,7 @@ function formats.csv(result)
   return report.csv(header, rows)
 end
 
--- A <figure> for a page; the best measured values in <b>, as in formats.tex.
+-- Returns a <figure> for a page, with the best measured values in <b> by the rule of formats.tex.
 function formats.html(result)
   local g, notes = grid(result), {}
   for place in pairs(g.bold) do

@@ -1,21 +1,22 @@
--- report/gnuplot.lua: how plot.lua writes texts for gnuplot, and runs it.
+-- report/gnuplot.lua: quotes texts for gnuplot and runs it.
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 
 local gnuplot = {}
 
--- A text of one line of UTF-8.
+-- Returns text as one line of UTF-8.
 function gnuplot.clean(text)
   text = text:gsub("%c", " ")
   return utf8.len(text) and text or (text:gsub("[\x80-\xff]", "?"))
 end
 
--- A text as it is: in single quotes gnuplot replaces nothing; it does not read two quotes in a row.
+-- Quotes a text literally. gnuplot expands nothing in single quotes, but cannot read two quotes in
+-- a row.
 function gnuplot.quote(text)
   return "'" .. gnuplot.clean(text):gsub("'", [[' . "'" . ']]) .. "'"
 end
 
--- A text of as few lines as have most letters each, about equally long, broken between words.
+-- Breaks a text between words into the fewest lines of at most `most` letters, about equally long.
 function gnuplot.lines(text, most)
   local rows, row, length = {}, nil, utf8.len(text) or 0
   if length <= most then return gnuplot.quote(text) end
@@ -32,7 +33,7 @@ function gnuplot.lines(text, most)
   return table.concat(rows, [[ . "\n" . ]])
 end
 
--- What gnuplot prints for the commands; nil and why it fails.
+-- Returns the output of gnuplot for the commands; nil and the reason if it fails.
 function gnuplot.run(text)
   if not shell.on_path("gnuplot") then
     return nil, "there is no gnuplot to draw with (Debian, Ubuntu: apt-get install gnuplot-nox)"
@@ -42,7 +43,7 @@ function gnuplot.run(text)
   local ok, why = core.sys.write_file(commands, text)
   local picture
   if ok then
-    -- -d: without the user's own settings
+    -- -d ignores the user's own settings.
     ok = shell.run(("gnuplot -d %s >%s 2>%s"):format(shell.quote(commands), shell.quote(name),
       shell.quote(errors)))
     picture = ok and core.sys.read_file(name)

@@ -1,5 +1,5 @@
--- report/groups.lua: selects the trials of a picture or a page, and groups them by the keys that
--- vary: one group for each line of the picture.
+-- report/groups.lua: selects the trials of a figure or report and groups them by the keys that
+-- vary; each group becomes one line of the figure.
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
 local errors = require "toeplab.base.errors"
@@ -7,11 +7,11 @@ local suggest = require "toeplab.base.suggest"
 
 local groups = {}
 
-local SAMPLE = 1000 -- trials that are asked which metrics there are
+local SAMPLE = 1000 -- trials that are searched for metrics
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
--- The keys whose values differ among trials, without the seed.
+-- Returns the keys whose values differ among the trials, without the seed.
 local function axes_of(trials)
   local first, count, differs = {}, {}, {}
   for _, t in ipairs(trials) do
@@ -29,8 +29,8 @@ local function axes_of(trials)
   return suggest.keys(differs)
 end
 
--- Of trials of one configuration and seed, run by different code, the one started last; and the
--- number of those left out.
+-- Keeps, of trials with equal configuration and seed but different code, the one started last.
+-- Returns these and the number of dropped ones.
 local function newest(trials)
   local best, list = {}, {}
   for i, t in ipairs(trials) do
@@ -44,9 +44,9 @@ local function newest(trials)
   return list, #trials - #list
 end
 
--- The trials of a list of ids, in the order of their declaration: {store=, trials=, axes= of each
--- experiment, experiments=, older= (trials left out: the same ones by other code)}. all: none is
--- left out.
+-- Returns the trials with the ids in the order of their declaration: {store=, trials=, axes= (of
+-- each experiment), experiments=, older= (the number of trials dropped because newer code ran them
+-- again)}. all: drops none.
 function groups.set(store, ids, all)
   local trials, by_experiment, axes = {}, {}, {}
   for _, id in ipairs(ids) do
@@ -69,7 +69,7 @@ end
 
 -- ---- Names ------------------------------------------------------------------------------------
 
--- Metric -> the most values that a trial has of it.
+-- Returns metric -> the largest number of values that a trial has of it.
 function groups.metrics(set)
   local found = {}
   for i = 1, math.min(#set.trials, SAMPLE) do
@@ -88,7 +88,7 @@ local function check_name(what, name, known)
   end
 end
 
--- Raises unless the trials have logged metric.
+-- Raises unless the trials have logged the metric.
 function groups.check(set, metric)
   local known = groups.metrics(set)
   if not next(known) then
@@ -97,7 +97,7 @@ function groups.check(set, metric)
   check_name("metric", metric, known)
 end
 
--- Raises unless the trials have the keys in their configurations.
+-- Raises unless the configurations of the trials have the keys.
 function groups.check_keys(set, keys)
   local known = { experiment = true }
   for _, t in ipairs(set.trials) do
@@ -113,7 +113,7 @@ function groups.value(t, key)
   return t.config[key]
 end
 
--- The keys that tell lines apart, for a trial.
+-- Returns the keys that distinguish the line of a trial from others.
 local function keys_of(set, t, o)
   local keys = o.by and table.move(o.by, 1, #o.by, 1, {}) or {}
   for _, key in ipairs(o.by and {} or set.axes[t.experiment]) do
@@ -123,7 +123,7 @@ local function keys_of(set, t, o)
   return keys
 end
 
--- "lr=0.1 width=8": those of the keys that values has, as text; "" for none.
+-- Formats those of the keys that values has: "lr=0.1 width=8"; "" if it has none.
 function groups.label(values, keys)
   local parts = {}
   for _, key in ipairs(keys) do
@@ -132,7 +132,7 @@ function groups.label(values, keys)
   return table.concat(parts, " ")
 end
 
--- The experiment is named where the trials are of several, or it is asked for.
+-- Names a line; the experiment is included if the trials are of several or if requested.
 local function name_of(set, t, keys, o)
   local named = #set.experiments > 1 and not o.by
   for _, key in ipairs(keys) do named = named or key == "experiment" end
@@ -140,8 +140,8 @@ local function name_of(set, t, keys, o)
   return named and t.experiment .. (label ~= "" and " " .. label or "") or label
 end
 
--- The trials as lists, one for each line: {label=, trials=}. Trials that have not what is asked
--- have no line.
+-- Returns the trials as lists, one for each line: {label=, trials=}. Trials without the requested
+-- keys are dropped.
 function groups.of(set, o)
   groups.check_keys(set, o.by or {})
   local list, found = {}, {}
@@ -156,7 +156,7 @@ function groups.of(set, o)
     table.insert(found[key].trials, t)
   end
   local seen = {}
-  for _, g in ipairs(list) do -- the same trial by other code
+  for _, g in ipairs(list) do -- equal trials of different code
     if seen[g.label] then g.label = (g.label .. " " .. g.trials[1].id:sub(1, 7)) end
     seen[g.label] = true
     if #list == 1 or g.label == "" then g.label = nil end

@@ -1,5 +1,5 @@
--- report/html.lua: pieces of a page of HTML that needs nothing but itself: escaped text, tables,
--- pictures as inline SVG whose colours follow the page's.
+-- report/html.lua: builds the parts of a self-contained HTML page: escaped text, tables, and
+-- figures as inline SVG in the colours of the page.
 local plot = require "toeplab.report.plot"
 local report = require "toeplab.report.table_text"
 
@@ -7,7 +7,7 @@ local html = {}
 
 local marks = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;" }
 
--- Text for a page; what is not UTF-8 or not printable is replaced.
+-- Escapes text for a page; replaces what is not UTF-8 or not printable.
 function html.escape(text)
   text = tostring(text):gsub("[%z\1-\8\11-\31\127]", " ")
   if not utf8.len(text) then text = text:gsub("[\x80-\xff]", "?") end
@@ -16,7 +16,7 @@ end
 
 local escape = html.escape
 
--- A text in which format's %s are escaped.
+-- Formats a text whose %s arguments are escaped.
 function html.text(format, ...)
   local parts = table.pack(...)
   for i = 1, parts.n do
@@ -26,7 +26,7 @@ function html.text(format, ...)
   return format:format(table.unpack(parts, 1, parts.n))
 end
 
--- Markup that a table takes as it is.
+-- Wraps markup that a table inserts unescaped.
 function html.raw(markup) return setmetatable({ markup = markup }, html) end
 
 local function cell(v)
@@ -34,9 +34,9 @@ local function cell(v)
   return escape(report.cell(v))
 end
 
--- A table with a caption, in a frame that scrolls by itself where the window is narrow. The caption
--- is shown above the frame, where it does not scroll. right: the set of columns that are set to the
--- right, by default those of numbers; the first cell of a row is its header.
+-- Returns a table in a frame that scrolls by itself in a narrow window; the caption stays above the
+-- frame. right: the set of right-aligned columns, by default those of numbers; the first cell of a
+-- row is its header.
 function html.table(header, rows, caption, right)
   local lines = {}
   right = right or report.numeric(header, rows)
@@ -58,7 +58,7 @@ function html.table(header, rows, caption, right)
     .. table.concat(lines, "\n", 2) .. "\n</tbody></table></div>\n"
 end
 
--- Names and values; values may be html.raw.
+-- Returns a list of names and values; values may be html.raw.
 function html.pairs(list)
   local lines = {}
   for i, pair in ipairs(list) do
@@ -67,15 +67,15 @@ function html.pairs(list)
   return "<dl>\n" .. table.concat(lines, "\n") .. "\n</dl>\n"
 end
 
--- Something that is shown when it is asked for.
+-- Returns content that the reader can unfold.
 function html.details(summary, content)
   return html.text("<details><summary>%s</summary>\n", summary) .. content .. "</details>\n"
 end
 
--- ---- Pictures ---------------------------------------------------------------------------------
+-- ---- Figures -----------------------------------------------------------------------------------
 
--- gnuplot's SVG as part of a page: without the parts that make it a file, and with prefix before
--- its names, which must differ from those of other pictures.
+-- Embeds gnuplot's SVG into a page: removes its file header and prefixes its ids, which must differ
+-- from those of other figures.
 local function inline(svg, prefix, alt)
   svg = svg:gsub("^.-<svg", "", 1):gsub("<title>.-</title>%s*", "", 1)
   svg = svg:gsub("<desc>.-</desc>%s*", "", 1):gsub("<filter.-</filter>%s*", "")
@@ -85,7 +85,7 @@ local function inline(svg, prefix, alt)
   return html.text('<svg role="img" aria-label="%s"', alt) .. svg
 end
 
--- What a picture shows, for those who do not see it.
+-- Describes a figure in words for screen readers.
 local function describe(spec)
   local parts = {}
   for _, panel in ipairs(spec.panels or { spec }) do
@@ -103,8 +103,8 @@ local function describe(spec)
   return table.concat(parts, ". ")
 end
 
--- A figure of spec (plot.lua), its number on the page, and its caption; nil and why if it cannot be
--- drawn.
+-- Returns a figure of spec (plot.lua) with its number on the page and its caption; nil and the
+-- reason if it cannot be drawn.
 function html.figure(spec, number, caption)
   local svg, why = plot.picture(spec, "inline")
   if not svg then return nil, why end
@@ -157,7 +157,8 @@ details { margin: .8rem 0 } summary { cursor: pointer; padding: .2rem 0 }
 @media print { body { max-width: none } .scroll { overflow: visible } }
 ]]
 
--- A whole page. It asks no other host for anything and runs nothing, and says so to the browser.
+-- Returns a whole page. It loads nothing from other hosts and runs no scripts, which its content
+-- security policy enforces.
 function html.page(title, body)
   return ([[<!doctype html>
 <html lang="en">

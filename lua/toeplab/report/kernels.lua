@@ -1,5 +1,5 @@
--- report/kernels.lua: the Toeplitz operators of a stored model as pictures: their matrices (TNN,
--- Fig. 3), their kernels and the frequency responses of these.
+-- report/kernels.lua: draws the Toeplitz operators of a stored model: their matrices (TNN, Fig. 3),
+-- their kernels, and the frequency responses of the kernels.
 --
 --   plot.svg(path, { panels = kernels.panels(model, "matrix", { n = 64 }) })
 --
@@ -15,7 +15,7 @@ local MOST = 2 ^ 30           -- bytes of the matrices of a layer
 
 -- ---- Operators --------------------------------------------------------------------------------
 
--- The operators of a model: {name=, number=, tno=}; numbers: only those.
+-- Lists the operators of a model: {name=, number=, tno=}; numbers: only those.
 local function operators(model, numbers)
   local all, list = {}, {}
   for _, entry in ipairs(model:modules()) do
@@ -32,7 +32,7 @@ local function operators(model, numbers)
   return numbers and list or all
 end
 
--- Channel numbers of an operator with d: those asked for, or a few, spread evenly.
+-- Returns the channels to draw of d: the requested ones, or a few that are evenly spaced.
 local function chosen(channels, d)
   local list = {}
   for i, c in ipairs(channels or {}) do
@@ -45,8 +45,8 @@ local function chosen(channels, d)
   return list
 end
 
--- What the operator answers to 1 in all channels at position at (from 1): [n,d].
-local function answer(tno, n, at)
+-- Returns the response [n,d] of the operator to 1 in all channels at position `at` (from 1).
+local function impulse_response(tno, n, at)
   local d = tno.opt.dim
   local parts = { core.ones(1, 1, d) }
   if at > 1 then table.insert(parts, 1, core.zeros(1, at - 1, d)) end
@@ -58,7 +58,7 @@ end
 
 local panels = {}
 
--- T itself, row i and column j: what position j says to position i.
+-- Draws T itself: row i, column j is the weight of position j in output i.
 function panels.matrix(tno, o)
   local n, d = o.n, tno.opt.dim
   if 4.0 * d * n * n > MOST then
@@ -86,10 +86,11 @@ local function channel_lines(values, x, list, log)
   return series
 end
 
--- t_k against the lag k = i - j.
+-- Draws t_k against the lag k = i - j.
 function panels.kernel(tno, o)
   local n, causal, rows, x = o.n, tno.opt.causal, {}, {}
-  local ahead, back = answer(tno, n, 1):totable(), causal or answer(tno, n, n):totable()
+  local ahead = impulse_response(tno, n, 1):totable()
+  local back = causal or impulse_response(tno, n, n):totable()
   for k = causal and 0 or 1 - n, n - 1 do
     rows[#rows + 1], x[#x + 1] = k < 0 and back[n + k] or ahead[k + 1], k
   end
@@ -97,15 +98,16 @@ function panels.kernel(tno, o)
     series = channel_lines(rows, x, chosen(o.channels, tno.opt.dim), o.log) }
 end
 
--- The size of the kernel's discrete Fourier transform, between twice as many points as it has lags.
+-- Draws the magnitude of the kernel's discrete Fourier transform, zero-padded to twice as many
+-- points as it has lags.
 function panels.response(tno, o)
   local n, d = o.n, tno.opt.dim
-  local parts = { answer(tno, n, 1) }
+  local parts = { impulse_response(tno, n, 1) }
   if tno.opt.causal then
     parts[2] = core.zeros(n, d)
-  else -- negative lags go to the end of the circle
+  else -- negative lags wrap around
     parts[2] = core.zeros(1, d)
-    parts[3] = n > 1 and answer(tno, n, n):narrow(1, 1, n - 1) or nil
+    parts[3] = n > 1 and impulse_response(tno, n, n):narrow(1, 1, n - 1) or nil
   end
   local h = core.rfft(core.concat(parts, 1), 1)
   local rows, x, size = h:totable(), {}, {}
@@ -119,7 +121,7 @@ end
 
 kernels.kinds = { "kernel", "matrix", "response" }
 
--- The panels of a model, one for each Toeplitz operator. kind: "matrix", "kernel" or "response".
+-- Returns the panels of a model, one per Toeplitz operator. kind: "matrix", "kernel" or "response".
 function kernels.panels(model, kind, o)
   local list = {}
   model:eval()

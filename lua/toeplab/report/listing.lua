@@ -1,5 +1,4 @@
--- report/listing.lua: rows as the user wants them: a table, CSV, or JSON lines; sizes and times in
--- words.
+-- report/listing.lua: prints rows as a table, CSV or JSON lines, and formats sizes and times.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local quantity = require "toeplab.base.quantity"
@@ -9,14 +8,14 @@ local suggest = require "toeplab.base.suggest"
 
 local output = {}
 
--- Data as it is, but to a terminal clean.
+-- Returns data verbatim, but without control characters if standard output is a terminal.
 function output.data(text) return core.sys.isatty(1) and core.sys.clean(text) or text end
 
 output.csv = { name = "csv", help = "as CSV" }
 output.json = { name = "json", help = "as JSON, one object a line" }
 output.dir = { name = "dir", short = "C", value = "DIR", help = "the results folder" }
 
--- Only one form can be had.
+-- Raises if the options ask for more than one form.
 function output.check(verb, set)
   if set.csv and set.json then errors.usage("%s: choose one of --csv and --json", verb) end
 end
@@ -36,7 +35,7 @@ function output.rows(set, header, rows)
   end
 end
 
--- Flat records as a header, the names in first and then all others sorted, and rows under it.
+-- Turns flat records into a header (the names in `first`, then all others sorted) and rows.
 function output.columns(records, first)
   local names, header, rows = {}, {}, {}
   for _, record in ipairs(records) do
@@ -55,7 +54,7 @@ function output.when(seconds)
   return seconds and os.date("%Y-%m-%d %H:%M", math.floor(seconds)) or nil
 end
 
--- 512 B, 3.4 MB, 1.2 GB
+-- Formats a size: 512 B, 3.4 MB, 1.2 GB.
 function output.bytes(n)
   if n < 1000 then return ("%d B"):format(n) end
   for _, unit in ipairs { "kB", "MB", "GB" } do

@@ -1,5 +1,5 @@
--- report/page.lua: the page about a sweep: what summary.lua collected, as HTML that needs no other
--- file.
+-- report/page.lua: writes the self-contained HTML page about a sweep from what summary.lua
+-- collected.
 local curves = require "toeplab.report.curves"
 local summary = require "toeplab.report.summary"
 local formats = require "toeplab.report.formats"
@@ -16,20 +16,20 @@ local tables = require "toeplab.report.tables"
 
 local pages = {}
 
-local SMALL = { width = 480, height = 320 } -- pictures that can be read on a phone
-local ROWS, CURVES = 1000, 6 -- the most of a table; pictures of metrics
+local SMALL = { width = 480, height = 320 } -- figures that are legible on a phone
+local ROWS, CURVES = 1000, 6 -- largest number of rows of a table, and of figures of metrics
 local text, raw = html.text, html.raw
 
 local function code(word) return raw(text('<span class="id">%s</span>', word)) end
 
--- "3 done, 1 failed"
+-- Formats counts by status: "3 done, 1 failed".
 local function standing(counts)
   local parts = {}
   for i, status in ipairs(suggest.keys(counts)) do parts[i] = counts[status] .. " " .. status end
   return table.concat(parts, ", ")
 end
 
--- Names and values of a table as pairs; values of paths without the folders of one machine.
+-- Returns the entries of a table as pairs; paths are cut to their last component.
 local function pairs_of(values)
   local list = {}
   for i, key in ipairs(suggest.keys(values)) do
@@ -41,8 +41,8 @@ end
 
 -- ---- Sections: each returns a title, or false, and its markup --------------------------------
 
--- A picture in the size of the page's, unless it has one of its own; its title is the caption.
--- Figures are numbered over the page, so that names in them differ.
+-- Adds a figure in the page's size unless spec sets one; its title becomes the caption. Figures are
+-- numbered over the whole page, so that their ids differ.
 local function figure(page, spec, caption)
   page.figures = page.figures + 1
   local shown = { width = SMALL.width, height = SMALL.height }
@@ -89,7 +89,7 @@ local function results(page)
   return #list > 0 and "Results", table.concat(list)
 end
 
--- The published tables that the sweep answers.
+-- Adds the published tables that the sweep reproduces.
 local function paper(page)
   local answers, list = page.d.pool.plan.answers, {}
   for _, id in ipairs(type(answers) == "string" and { answers } or answers or {}) do
@@ -108,7 +108,7 @@ local function caption_of(spec, name)
   return name .. (what and ": " .. what or "")
 end
 
--- Prefixes of metrics that differ in a number at their end.
+-- Returns the prefixes of metrics whose names differ in a number at the end.
 local function families(known)
   local count, list = {}, {}
   for _, name in ipairs(suggest.keys(known)) do
@@ -262,7 +262,8 @@ local function head(page)
     }
 end
 
--- The page about the sweeps of pool (answers.lua), and why pictures are missing (nil: none is).
+-- Returns the page about the sweeps of pool (answers.lua), and why figures are missing (nil: none
+-- is).
 function pages.sweep(store, pool)
   local page = { d = summary.collect(store, pool), figures = 0, title = pool:title() }
   local links, parts = {}, {}
@@ -280,7 +281,7 @@ function pages.sweep(store, pool)
   return html.page(page.title, body), page.missing
 end
 
--- The name of a file for it.
+-- Returns the name of the page's file.
 function pages.name(pool)
   local name = pool.experiment .. (pool.scale ~= "" and "-" .. pool.scale or "")
   return (name:gsub("[^%w_.-]+", "-"):gsub("^%.", "-"):sub(1, 120))

@@ -1,5 +1,5 @@
--- report/plot.lua: draws pictures by gnuplot: SVG, PNG or PDF files by the ending of the name, SVG
--- for a page, and text for a terminal.
+-- report/plot.lua: draws figures by gnuplot: SVG, PNG or PDF files by the extension of the path,
+-- SVG for a page, and text for a terminal.
 --
 --   plot.svg("loss.svg", { title = "Loss", xlabel = "step", logy = true,
 --     series = { { name = "ours", x = {1, 2}, y = {0.5, 0.4} } } })
@@ -7,9 +7,9 @@
 --   plot.heat("matrix.svg", { title = "T", matrix = {{1, 2}, {3, 4}} })
 --   print(plot.text({ series = { { y = { 3, 2, 1 } } } }))
 --
--- A picture may have panels = { spec, ... }, in columns = 2. What is not finite, or has no place on
--- a logarithmic axis, is a gap. Equal specs give equal files. Returns true, or nil and why not, as
--- when gnuplot is missing.
+-- A spec may have panels = { spec, ... }, in columns = 2. Values that are not finite, or not
+-- positive on a logarithmic axis, become gaps. Equal specs give equal files. The functions return
+-- true, or nil and the reason, e.g. that gnuplot is missing.
 local core = require "toeplab.core"
 local gnuplot = require "toeplab.report.gnuplot"
 local progress = require "toeplab.base.progress"
@@ -19,9 +19,9 @@ local plot = {}
 
 local clean, quote = gnuplot.clean, gnuplot.quote
 
-local WIDTH, HEIGHT, CELLS = 720, 460, 360 -- of a panel in points; of the text of a matrix
-local LETTER, LINE = 8, 20 -- about the size of a character in points
--- Okabe and Ito's colours, which the colour-blind tell apart.
+local WIDTH, HEIGHT, CELLS = 720, 460, 360 -- of a panel in points; size of a matrix as text
+local LETTER, LINE = 8, 20 -- approximate size of a character in points
+-- The colour-blind-safe palette of Okabe and Ito.
 local colours = { "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000" }
 local markers = { 7, 5, 9, 13, 11, 6, 4 }
 
@@ -82,13 +82,13 @@ end
 
 -- ---- Data -------------------------------------------------------------------------------------
 
--- v if it can be drawn, else nil.
+-- Returns v if it can be drawn, else nil.
 local function drawable(v, log)
   return type(v) == "number" and v - v == 0 and (not log or v > 0) and v or nil
 end
 
--- The lines of a series' data: an empty one, which is a gap, for what cannot be drawn. The second
--- result is the number of the others.
+-- Returns the data lines of a series, with an empty line, which gnuplot draws as a gap, for each
+-- value that cannot be drawn; the second result counts the others.
 local function data(s, spec)
   local lines, count, bars = {}, 0, s.error
   for i = 1, #s.y do
@@ -112,8 +112,8 @@ end
 
 local function colour_of(s) return colours[(s.colour - 1) % #colours + 1] end
 
--- Colours that come back are told apart by dashes; the linetype chooses the letter of a line that
--- is drawn as text without colours.
+-- Distinguishes repeated colours by dashes. In text without colours, the linetype selects the
+-- letter that a line is drawn with.
 local function style(s)
   local colour = colour_of(s)
   local marker = s.marker or markers[(s.colour - 1) % #markers + 1]
@@ -131,7 +131,7 @@ local function style(s)
   return table.concat(words, " ")
 end
 
--- The least and the greatest of the values that can be drawn.
+-- Returns the minimum and maximum of the values that can be drawn.
 local function extent(spec, axis)
   local low, high = math.huge, -math.huge
   for _, s in ipairs(spec.series) do
@@ -144,8 +144,8 @@ local function extent(spec, axis)
   return low, high
 end
 
--- The scale and range of an axis; more is the share of its length that bars at its ends need.
--- gnuplot chooses the range itself, unless there is nothing, or one value alone, to choose it by.
+-- Sets the scale and range of an axis; more: the share of its length that bars at its ends need.
+-- gnuplot chooses the range itself unless there is no value, or only one.
 local function axis(out, spec, name, more)
   local log, range = spec["log" .. name], spec[name .. "range"]
   local low, high = extent(spec, name)
@@ -154,7 +154,7 @@ local function axis(out, spec, name, more)
   if low > high then low, high = log and 1 or 0, log and 10 or 1 end
   if log then
     out("set logscale %s %s", name, type(log) == "number" and ("%g"):format(log) or "10")
-    -- Only of several decades whole powers of ten are ticks enough.
+    -- If the axis spans several decades, only powers of ten are labelled.
     if log == true and high / low >= 1e3 then out("set format %s '10^{%%T}'", name) end
   end
   if low == high then
@@ -168,8 +168,8 @@ local function axis(out, spec, name, more)
   out("set %srange [%.9g:%.9g]", name, low, high)
 end
 
--- The title stands over the axes, which a key or a colour scale moves from the middle. A text has
--- no place beside its axes: what would stand there is below its title.
+-- Centres the title over the axes, which a key or a colour scale moves from the middle. Text has no
+-- space beside its axes, so the labels go below the title.
 local function labels(out, spec)
   local width = spec.key == "outside" and math.min(spec.width, WIDTH) or spec.width
   local title = spec.title and gnuplot.lines(spec.title, width // 11)
@@ -186,7 +186,7 @@ local function labels(out, spec)
   if title then out("set title %s noenhanced", title) end
 end
 
--- The number of names of a spec, and the length of the longest.
+-- Returns the number of names in a spec and the length of the longest.
 local function names(spec)
   local count, longest = 0, 0
   for _, s in ipairs(spec.series or {}) do
@@ -195,7 +195,7 @@ local function names(spec)
   return count, longest
 end
 
--- The rows and columns of names in a key below the axes.
+-- Returns the rows and columns of the key below the axes.
 local function key_size(spec)
   local count, longest = names(spec)
   local columns = math.max(1, (spec.width - 80) // (LETTER * (longest + 12)))
@@ -217,15 +217,15 @@ local function key(out, spec)
   end
 end
 
--- Names at 1, 2, ... of the horizontal axis instead of numbers.
+-- Labels positions 1, 2, ... of the horizontal axis with names.
 local function name_ticks(out, names)
   local ticks = {}
   for i, name in ipairs(names) do ticks[i] = ("%s %d"):format(quote(name), i) end
   out("set xtics (%s) noenhanced\nset xrange [0.5:%d.5]", table.concat(ticks, ", "), #names)
 end
 
--- The commands that draw one series, appended to parts; its band goes to the list below, which is
--- drawn first. Text has no bands: they would hide the lines.
+-- Appends the commands that draw one series to parts, and its band to bands, which are drawn first.
+-- Text has no bands: they would hide the lines.
 local function draw_series(out, spec, s, parts, bands)
   local text, count = data(s, spec)
   local name = s.name and "title " .. quote(s.name) .. " noenhanced" or "notitle"
@@ -260,8 +260,8 @@ end
 
 -- ---- Matrices ---------------------------------------------------------------------------------
 
--- The numbers as text, each times x times, for viewers that blur large cells; the least and the
--- greatest.
+-- Returns the numbers as text, each repeated `times` by `times` because some viewers blur large
+-- cells; also the minimum and the maximum.
 local function matrix_text(matrix, log, times)
   local rows, low, high = {}, math.huge, -math.huge
   for r, row in ipairs(matrix) do
@@ -280,9 +280,9 @@ local function matrix_text(matrix, log, times)
   return table.concat(rows), low, high
 end
 
--- Colours of a matrix by the kind of picture: from the least to the greatest value, or, where
--- there are negative values, from -most over 0 to most. As text without colours the brightness
--- says how large a value is, whatever its sign.
+-- Palettes of a matrix by kind of figure: from the minimum to the maximum or, if there are negative
+-- values, symmetric about 0. In text without colours, brightness shows the magnitude regardless of
+-- the sign.
 local palettes = {
   signed = "0 '#053061', 1 '#4393c3', 2 '#f7f7f7', 3 '#d6604d', 4 '#67001f'",
   positive = "0 '#440154', 1 '#3b528b', 2 '#21918c', 3 '#5ec962', 4 '#fde725'",
@@ -304,7 +304,7 @@ local function heat(out, spec)
   end
   if spec.logz then out("set logscale cb") end
   if spec.logz and high / low >= 1e3 then out("set format cb '10^{%%T}'") end
-  if spec.logz and high / low < 100 then -- there may be no power of ten between them
+  if spec.logz and high / low < 100 then -- there may be no power of ten in between
     local middle = math.sqrt(low * high)
     out("set cbtics ('%.2g' %.9g, '%.2g' %.9g, '%.2g' %.9g)", low, low, middle, middle, high, high)
   end
@@ -321,7 +321,7 @@ local function heat(out, spec)
   out("plot $data%d matrix using %s notitle with image", out.blocks, using)
 end
 
--- ---- The picture ------------------------------------------------------------------------------
+-- ---- The figure --------------------------------------------------------------------------------
 
 local function panel(out, spec)
   out("reset\nset encoding utf8\nset tics nomirror")
@@ -330,8 +330,8 @@ local function panel(out, spec)
   if spec.matrix then heat(out, spec) else lines(out, spec) end
 end
 
--- The panels of a spec, checked, and the size of each in points; across: the width of a text. Names
--- of lines outside the axes make them wider, names below make them higher.
+-- Checks the panels of a spec and returns them with the size of each in points; across: the width
+-- of a text. A key beside the axes makes panels wider, one below makes them higher.
 local function panels_of(spec, across)
   local list, width, height = {}, spec.width or WIDTH, spec.height or HEIGHT
   for i, p in ipairs(spec.panels or { spec }) do
@@ -358,14 +358,15 @@ local terminals = {
   svg = "svg size %.0f,%.0f font 'sans-serif,13' background rgb 'white' enhanced",
   inline = "svg size %.0f,%.0f font 'sans-serif,13' enhanced",
   png = "pngcairo size %.0f,%.0f font 'sans-serif,13' background rgb 'white' enhanced",
-  -- On paper a picture of 720 points fills the page.
+  -- On paper, a figure of 720 points fills the page.
   pdf = "pdfcairo size %.2fin,%.2fin fontscale 0.7 font 'sans-serif,13' enhanced",
   text = "dumb size %.0f,%.0f ",
 }
-local units = { pdf = { 100, 100 }, text = { LETTER, LINE } } -- points per unit of those sizes
+-- Points per unit of the terminal's size.
+local units = { pdf = { 100, 100 }, text = { LETTER, LINE } }
 
--- The commands for a picture of one of these kinds. For a text: columns, and colours, one of the
--- modes of gnuplot's text terminal.
+-- Returns the commands for a figure of one of these kinds. For text: columns, and colours, a mode
+-- of gnuplot's text terminal.
 local function script(spec, kind, columns, colours)
   check("plot", spec, fields)
   local text = {}
@@ -376,7 +377,8 @@ local function script(spec, kind, columns, colours)
   local down, unit = (#panels + across - 1) // across, units[kind] or { 1, 1 }
   local more = spec.panels and spec.title and 30 or 0
   local mode = colours or ""
-  for _, p in ipairs(panels) do -- text without colours: shades stand for the greys of a matrix
+  -- Text without colours: shading characters replace the greys of a matrix.
+  for _, p in ipairs(panels) do
     if p.matrix and colours == "mono" then mode = "ansirgb" end
   end
   out("set terminal " .. terminals[kind] .. mode, across * width / unit[1],
@@ -393,7 +395,7 @@ end
 
 local escapes = { ["&"] = "&amp;", ["<"] = "&lt;" }
 
--- Gives the file the title that viewers show, and matrices sharp cells.
+-- Adds the title that viewers display, and disables smoothing of matrices.
 local function finish_svg(svg, title)
   local words = clean(title or ""):gsub("[&<]", escapes)
   svg = svg:gsub("<title>Gnuplot</title>\n", function()
@@ -402,13 +404,13 @@ local function finish_svg(svg, title)
   return (svg:gsub("<image ", "<image style='image-rendering:pixelated' "))
 end
 
--- The picture of a spec as "svg", "inline" (SVG without a background, for a page), "png" or "pdf";
--- nil and why it cannot be drawn.
+-- Returns the figure of a spec as "svg", "inline" (SVG without a background, for a page), "png" or
+-- "pdf"; nil and the reason if it cannot be drawn.
 function plot.picture(spec, kind)
   local picture, why = gnuplot.run(script(spec, kind))
   if not picture then return nil, why end
   if kind == "svg" or kind == "inline" then return finish_svg(picture, spec.title) end
-  -- A PDF has no date of its own, so that equal pictures are equal files.
+  -- The date in a PDF is removed, so that equal figures are equal files.
   return kind == "png" and picture or (picture:gsub("/CreationDate %(D:[^)]*%)", function(date)
     return (date:gsub("%d", "0"))
   end))
@@ -428,8 +430,9 @@ end
 
 local shades = { " ", "░", "▒", "▓", "█" }
 
--- The picture of a spec as lines of UTF-8, by gnuplot's terminal for text; nil and why it cannot be
--- drawn. options: columns, colour (by default what the terminal of standard output has).
+-- Returns the figure of a spec as lines of UTF-8, by gnuplot's text terminal; nil and the reason if
+-- it cannot be drawn. options: columns, colour (both by default those of standard output's
+-- terminal).
 function plot.text(spec, options)
   local o = options or {}
   local colour = o.colour
@@ -438,13 +441,13 @@ function plot.text(spec, options)
   local text, why = gnuplot.run(script(spec, "text", columns, colour and "ansi256" or "mono"))
   if not text then return nil, why end
   if colour then
-    -- Black would not show on a dark terminal, and gnuplot's white has a number above 255.
+    -- Black is invisible on a dark terminal, and gnuplot writes white as a number above 255.
     text = text:gsub("\27%[38;5;16m", "\27[39m"):gsub("38;5;26%d", "38;5;231")
     text = text:gsub("(\27%[38;5;%d+m)([^\27\n]+)", function(code, cells)
       return code .. cells:gsub("X", "█"):gsub("[+|/\\-]", "•")
     end)
   else
-    -- A matrix is drawn in greys, for which shades stand.
+    -- Shading characters replace the greys in which a matrix is drawn.
     text = text:gsub("\27%[38;2;(%d+);%d+;%d+m(X*)", function(grey, cells)
       return (cells:gsub("X", shades[math.min(5, 1 + tonumber(grey) * 5 // 255)]))
     end):gsub("\27%[[%d;]*m", "")
@@ -452,14 +455,14 @@ function plot.text(spec, options)
   return (text:gsub("\f", ""):gsub(" +\n", "\n"):gsub("^\n+", ""))
 end
 
--- Lines and points: spec.series, each {name=, x=, y=, style="line"|"points"|"both", dashed=,
--- error= (half the height of bars), low=, high= (a band), colour= (1..7), marker= (gnuplot's
--- number)}; or spec.panels.
+-- Draws lines and points into the file at path. spec.series: a list of {name=, x=, y=,
+-- style="line"|"points"|"both", dashed=, error= (half the height of bars), low=, high= (a band),
+-- colour= (1..7), marker= (gnuplot's number)}; or spec.panels. Returns true, or nil and the reason.
 function plot.svg(path, spec)
   return draw(path, spec)
 end
 
--- A matrix, its first row above, as colours.
+-- Draws spec.matrix (lists of numbers, the first row on top) as colours into the file at path.
 function plot.heat(path, spec)
   if type(spec) == "table" and not spec.matrix then error("plot.heat: there is no matrix", 0) end
   return draw(path, spec)

@@ -1,4 +1,4 @@
--- report/query.lua: the rows that one SELECT of the user's gives, of a store opened for asking.
+-- report/query.lua: runs one SELECT of the user on a store opened for queries, and prints its rows.
 local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.listing"
 local report = require "toeplab.report.table_text"
@@ -6,7 +6,7 @@ local select = require "toeplab.store.select"
 
 local query = {}
 
--- How to ask for the column that SQLite does not know, where it is a key or a metric.
+-- Returns a hint if the column that SQLite does not know is a key or a metric: how to query that.
 local function hint(store, message)
   local name = message:match("no such column: ([%w_@]+)$")
   local keys, metrics = select.names(store)
@@ -21,7 +21,7 @@ local function hint(store, message)
   return name and " (toeplab ls --schema lists them)" or ""
 end
 
--- What SQLite said of the query, without the query.
+-- Raises SQLite's message about the query, without the text of the query.
 local function complain(store, why, text)
   local message = errors.text(why)
   if message:find("not one statement", 1, true) then errors.usage("sql: takes one SELECT") end
@@ -30,9 +30,9 @@ local function complain(store, why, text)
   errors.usage("sql: %s%s", message, hint(store, message))
 end
 
--- The query becomes a view of this connection only, which names its columns in order; SQLite makes
--- views of single SELECTs and of nothing else.
-local function ask(store, text)
+-- Makes the query a temporary view, which names its columns in order. SQLite makes views of single
+-- SELECTs only, so that no other statement can run.
+local function run_query(store, text)
   local view = "CREATE TEMP VIEW asked AS " .. text
   local ok, why = pcall(store.rows, store, view)
   if not ok then complain(store, why, view) end
@@ -46,7 +46,7 @@ local function ask(store, text)
   return header, found
 end
 
--- A table rounds numbers; times in seconds are too large for that.
+-- Returns a value as a cell; tables round numbers, and times in seconds are too large for that.
 local function cell(v)
   local large = math.type(v) == "float" and math.abs(v) >= 1e6 and v - v == 0
   return large and ("%.12g"):format(v) or v
@@ -67,11 +67,11 @@ function query.schema(store)
   report.print({ "view", "columns" }, rows)
 end
 
--- Prints the rows of a query, or of the one on standard input for "-", in the form that set asks
--- for (listing.lua).
+-- Prints the rows of a query, or of the query on standard input for "-", in the form that the
+-- options in set ask for (listing.lua).
 function query.print(store, set, text)
   text = (text == "-" and io.read("a") or text):gsub("[%s;]+$", "")
-  local header, found = ask(store, text)
+  local header, found = run_query(store, text)
   local rows = {}
   for i, row in ipairs(found) do
     rows[i] = {}

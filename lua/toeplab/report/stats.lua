@@ -1,5 +1,5 @@
--- report/stats.lua: what may be said of few numbers: intervals by Student's t, paired differences,
--- rank agreement, corrections for many comparisons, the seeds that a claim needs.
+-- report/stats.lua: statistics of small samples: intervals by Student's t, paired differences, rank
+-- agreement, corrections for multiple comparisons, and the seeds that a claim needs.
 local core = require "toeplab.core"
 
 local stats = { LEVEL = 0.95, DRAWS = 10000 }
@@ -12,14 +12,14 @@ function stats.mean(x)
   return sum / #x
 end
 
--- The sample deviation (n - 1); nan of fewer than two.
+-- Returns the sample standard deviation (n - 1); nan for fewer than two values.
 function stats.deviation(x)
   local mean, sum = stats.mean(x), 0.0
   for _, v in ipairs(x) do sum = sum + (v - mean) ^ 2 end
   return #x > 1 and math.sqrt(sum / (#x - 1)) or 0 / 0
 end
 
--- The value below which a share p of x lies, interpolated linearly.
+-- Returns the quantile of x at p, interpolated linearly.
 function stats.quantile(x, p)
   local sorted = table.move(x, 1, #x, 1, {})
   table.sort(sorted)
@@ -29,7 +29,7 @@ function stats.quantile(x, p)
   return sorted[low] + (place - low) * (next - sorted[low])
 end
 
--- The mean of the middle half: a quarter of the values, rounded down, is cut off at each end.
+-- Returns the interquartile mean: a quarter of the values, rounded down, is cut off at each end.
 function stats.middle_mean(x)
   local sorted, cut = table.move(x, 1, #x, 1, {}), #x // 4
   table.sort(sorted)
@@ -38,7 +38,7 @@ end
 
 -- ---- Student's t ------------------------------------------------------------------------------
 
--- log of the gamma function by Lanczos' series (g = 7, nine terms), x > 0.
+-- Returns the log of the gamma function by Lanczos' series (g = 7, nine terms), x > 0.
 local lanczos = { 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,
   12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7 }
 
@@ -49,8 +49,8 @@ local function log_gamma(x)
   return 0.5 * math.log(2 * math.pi) + (x - 0.5) * math.log(t) - t + math.log(sum)
 end
 
--- The continued fraction of the incomplete beta function, by Lentz's method; fast for
--- x < (a + 1)/(a + b + 2).
+-- Returns the continued fraction of the incomplete beta function, by Lentz's method, which
+-- converges fast for x < (a + 1)/(a + b + 2).
 local function fraction(x, a, b)
   local c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
   local h = d
@@ -66,7 +66,7 @@ local function fraction(x, a, b)
   return h
 end
 
--- The regularized incomplete beta function I_x(a, b).
+-- Returns the regularized incomplete beta function I_x(a, b).
 local function incomplete_beta(x, a, b)
   if x <= 0 then return 0.0 end
   if x >= 1 then return 1.0 end
@@ -76,15 +76,15 @@ local function incomplete_beta(x, a, b)
   return 1 - front * fraction(1 - x, b, a) / b
 end
 
--- The probability that Student's t with df degrees of freedom is above t.
+-- Returns the probability that Student's t with df degrees of freedom exceeds t.
 function stats.t_tail(t, df)
   local half = incomplete_beta(df / (df + t * t), df / 2, 0.5) / 2
   return t >= 0 and half or 1 - half
 end
 
-local known = {} -- quantiles that were asked for: a table has thousands of intervals of one size
+local known = {} -- cache: a table has thousands of intervals of one sample size
 
--- The value that Student's t is below with probability p.
+-- Returns the quantile of Student's t at p.
 function stats.t_quantile(p, df)
   if p < 0.5 then return -stats.t_quantile(1 - p, df) end
   if p == 0.5 then return 0.0 end
@@ -101,8 +101,8 @@ function stats.t_quantile(p, df)
   return of_df[p]
 end
 
--- The mean of x and the ends of its interval: {n=, mean=, deviation=, low=, high=}; without ends
--- for a single value, nil for none.
+-- Returns the mean of x and its confidence interval: {n=, mean=, deviation=, low=, high=}; without
+-- low and high for a single value, nil for none.
 function stats.interval(x, level)
   if #x == 0 then return nil end
   local result = { n = #x, mean = stats.mean(x), deviation = stats.deviation(x) }
@@ -116,8 +116,8 @@ end
 
 -- ---- Two samples ------------------------------------------------------------------------------
 
--- The interval of b - a, values of the same seeds in the same order, with the p of the two-sided t
--- test (nil for a single pair).
+-- Returns the confidence interval of b - a, values of the same seeds in the same order, with the p
+-- of the two-sided t test (nil for a single pair).
 function stats.paired(a, b, level)
   local differences = {}
   for i, v in ipairs(a) do differences[i] = b[i] - v end
@@ -130,7 +130,8 @@ function stats.paired(a, b, level)
   return result
 end
 
--- The share of all pairs of a value of a and one of b in which b is the better one, ties as half.
+-- Returns the share of all pairs of a value of a and one of b in which b is better; ties count
+-- half.
 function stats.improvement(a, b, better)
   local sum = 0.0
   for _, x in ipairs(a) do
@@ -140,19 +141,20 @@ function stats.improvement(a, b, better)
   return better == "higher" and 1 - share or share
 end
 
--- The smallest two-sided p that any differences of n pairs can have if all that is assumed is that
--- their signs are as likely one way as the other: that of equal signs.
+-- Returns the smallest two-sided p of the sign test on n pairs, which assumes no distribution: that
+-- of equal signs throughout.
 function stats.least_p(n) return math.min(1.0, 2.0 ^ (1 - n)) end
 
--- The pairs from which on a p below alpha exists at all.
+-- Returns the smallest number of pairs for which a p below alpha is possible.
 function stats.least_pairs(alpha)
   local n = 1
   while stats.least_p(n) >= alpha do n = n + 1 end
   return n
 end
 
--- The pairs that show a true difference, of pairs whose differences have the given deviation, with
--- probability power: about, and at least 2; math.huge for a difference of 0.
+-- Returns approximately how many pairs are needed to detect a true difference with probability
+-- `power`, if paired differences have the given deviation: at least 2; math.huge for a difference
+-- of 0.
 function stats.pairs_needed(deviation, difference, power, level)
   difference = math.abs(difference)
   if difference == 0 or deviation ~= deviation then return math.huge end
@@ -174,8 +176,8 @@ function stats.pairs_needed(deviation, difference, power, level)
   return high
 end
 
--- Holm's correction: the p values of several comparisons, raised so that the chance of any false
--- claim among them stays below that of one.
+-- Applies Holm's correction to the p values of several comparisons: the chance of any false claim
+-- among them stays below that of one.
 function stats.holm(p)
   local order, result, most = {}, {}, 0.0
   for i in ipairs(p) do order[i] = i end
@@ -189,7 +191,7 @@ end
 
 -- ---- Ranks ------------------------------------------------------------------------------------
 
--- Kendall's tau-b of the pairs (x[i], y[i]); nan if all of x or of y are the same.
+-- Returns Kendall's tau-b of the pairs (x[i], y[i]); nan if x or y is constant.
 function stats.kendall(x, y)
   local sum, of_x, of_y = 0, 0, 0
   for i = 1, #x do
@@ -203,8 +205,8 @@ function stats.kendall(x, y)
   return sum / math.sqrt(of_x * of_y)
 end
 
--- The probability of a |tau| as large as that of the order y against x (no ties) if every order is
--- equally likely: exact, from the numbers of orders with each number of inversions.
+-- Returns the probability of a |tau| at least as large if every order of y against x (no ties) is
+-- equally likely. It is exact, by counting the orders with each number of inversions.
 function stats.kendall_p(tau, n)
   local count = { [0] = 1.0 } -- shares of all orders
   for k = 2, n do
@@ -225,11 +227,11 @@ function stats.kendall_p(tau, n)
 end
 
 local RANK_DRAWS = 2000
-local MANY = 100 -- degrees of freedom from which on t is drawn as a normal number
+local MANY = 100 -- degrees of freedom from which on t is drawn as normal
 
 local function normals(stream, count) return stream:normal(core.zeros(count)):totable() end
 
--- Draws of Student's t: a normal number over the root of a mean of df squares of others.
+-- Draws from Student's t: a normal number over the root of the mean of df squared normal numbers.
 local function t_draws(stream, df, count)
   local list, others = normals(stream, count), df < MANY and normals(stream, count * df)
   for i, top in ipairs(others and list or {}) do
@@ -240,15 +242,15 @@ local function t_draws(stream, df, count)
   return list
 end
 
--- The quantiles of draws between which a share level of them lies.
+-- Returns the quantiles that enclose a share `level` of the draws.
 local function ends(draws, level)
   local outside = (1 - (level or stats.LEVEL)) / 2
   return stats.quantile(draws, outside), stats.quantile(draws, 1 - outside)
 end
 
--- The interval of the tau between x, which is fixed, and the true means behind the samples y[i]
--- (lists of at least two values each; else nil): quantiles over draws of the means from where their
--- t intervals put them.
+-- Returns the interval of the tau between the fixed x and the true means behind the samples y[i]
+-- (lists of at least two values each; else nil): quantiles over draws of the means from the
+-- distributions behind their t intervals.
 function stats.kendall_interval(x, y, level)
   local stream, means = core.stream(1, "kendall"), {}
   for i, sample in ipairs(y) do
@@ -267,9 +269,9 @@ end
 
 -- ---- Bootstrap --------------------------------------------------------------------------------
 
--- The interval of statistic(values) over samples that are drawn again within each of the strata
--- (lists of values), which stay as large as they are. For many strata of few values; for a single
--- one with few values it is too narrow.
+-- Returns the stratified bootstrap interval of statistic(values): values are resampled within each
+-- of the strata (lists of values). It suits many strata of few values; for a single small stratum
+-- it is too narrow.
 function stats.bootstrap(strata, statistic, level)
   local stream, results = core.stream(1, "bootstrap"), {}
   for k = 1, stats.DRAWS do

@@ -1,5 +1,5 @@
--- report/summary.lua: all that a page about a sweep says, as data: its trials, what they logged,
--- what the experiment's own report prints and draws, what failed, what made it.
+-- report/summary.lua: collects the data of the page about a sweep: its trials, their metrics, the
+-- output of the experiment's own report, failures, and origins.
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
@@ -15,8 +15,8 @@ local trial_files = require "toeplab.store.trial_files"
 
 local summary = {}
 
-summary.COLUMNS = 8   -- metrics in the table of trials
-summary.MOST = 1000   -- trials that are looked at one by one
+summary.COLUMNS = 8 -- metrics in the table of trials
+summary.MOST = 1000 -- trials that are listed one by one
 summary.good = { done = true, queued = true, running = true, pruned = true }
 
 -- ---- Trials -----------------------------------------------------------------------------------
@@ -29,8 +29,7 @@ local function details(store, id)
   return row
 end
 
--- Of a list of trials (of answers.lua) the first, and of all those that did not end well the
--- first.
+-- Returns the first of the trials (of answers.lua), and the first of those that did not end well.
 local function trials_of(store, all)
   local list, failed = {}, {}
   for i, t in ipairs(all) do
@@ -43,7 +42,7 @@ local function trials_of(store, all)
   return list, failed
 end
 
--- "ppl@64" before "ppl@512".
+-- Natural order: "ppl@64" before "ppl@512".
 local function natural(a, b)
   local function key(name)
     return (name:gsub("%d+", function(digits) return ("%012d"):format(tonumber(digits)) end))
@@ -51,8 +50,8 @@ local function natural(a, b)
   return key(a) < key(b)
 end
 
--- The metrics that are worth a column: those of the experiment's report or, if it names none, first
--- those that were logged once.
+-- Returns the metrics that get a column: those of the experiment's report or, if it names none,
+-- preferably those that were logged once.
 local function columns(pool, known)
   local once, often = {}, {}
   for _, name in ipairs(suggest.keys(known)) do
@@ -74,7 +73,7 @@ end
 
 -- ---- The experiment's own report --------------------------------------------------------------
 
--- The functions that a report is given, which keep what they are told in parts.
+-- Returns the functions that a report receives; they record their arguments in parts.
 local function recorder(parts)
   local given = setmetatable({}, { __index = report })
   function given.table(header, rows)
@@ -116,18 +115,20 @@ local function given_trials(store, trials)
   return list
 end
 
--- What the report of the script prints and draws: a list of parts {kind="table", header=, rows=},
--- {kind="plot", spec=}, {kind="text", text=}; nil if it is a table of columns or there is none.
--- Second result: why it is missing. The script is run only as it lies on disk, unchanged, and not
--- in the results folder: that may come from somebody else, with a script to be run here.
+-- Returns what the report of the script prints and draws, as a list of parts {kind="table",
+-- header=, rows=}, {kind="plot", spec=}, {kind="text", text=}; nil if the report is a table of
+-- columns or absent. The second result says why it is missing. The script runs only if the file on
+-- disk is unchanged and lies outside the results folder: that folder may come from somebody else,
+-- with a malicious script.
 local function own_report(store, sweep, trials)
   if trial_files.holds(store.folder, sweep.script) then
-    return nil, ("%s lies in the results folder, which may be another's, so it is not run")
-      :format(sweep.script)
+    return nil, ("%s lies in the results folder, which may come from somebody else, so it "
+      .. "is not run"):format(sweep.script)
   end
   local text = core.sys.kind(sweep.script) == "file" and core.sys.read_file(sweep.script)
   if not text or core.sha256(text) ~= sweep.sha256 then
-    return nil, ("%s is not here as it was run, so its own report is left out"):format(sweep.script)
+    return nil, ("%s is missing or has changed since it was run, so its own report is left out")
+      :format(sweep.script)
   end
   local ok, exp = pcall(experiment.load, sweep.script)
   if not ok then return nil, "the script cannot be read: " .. errors.text(exp) end
@@ -138,9 +139,9 @@ local function own_report(store, sweep, trials)
   return parts, not fine and "the report of the script failed: " .. errors.text(why) or nil
 end
 
--- ---- What made it -----------------------------------------------------------------------------
+-- ---- Origin ------------------------------------------------------------------------------------
 
--- Rows {number of trials, command, commit, host, version, threads, code}.
+-- Returns rows {number of trials, command, commit, host, version, threads, code}.
 local function origins(trials)
   local rows, found = {}, {}
   for _, t in ipairs(trials) do
@@ -159,7 +160,7 @@ local function origins(trials)
   return rows
 end
 
--- Rows {name of the data, sha256}.
+-- Returns rows {name of the data, sha256}.
 local function data(trials)
   local rows, seen = {}, {}
   for _, t in ipairs(trials) do
@@ -183,7 +184,7 @@ local function events(store, trials)
   return list
 end
 
--- All about the sweeps of pool (answers.lua).
+-- Collects everything about the sweeps of pool (answers.lua).
 function summary.collect(store, pool)
   local sweep = store:rows("SELECT * FROM sweeps WHERE id = ?", { pool.sweeps[1].id })[1]
   local all = pool:trials {}

@@ -1,18 +1,18 @@
--- report/table_text.lua: tables as aligned text, Markdown and CSV, and the table that an experiment
--- asks for.
+-- report/table_text.lua: formats tables as aligned text, Markdown and CSV, and builds the table
+-- that an experiment declares as its report.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
 
 local report = {}
 
--- The number of characters of a UTF-8 text; of bytes where it is none.
+-- Returns the number of characters of a UTF-8 text; of bytes if it is not UTF-8.
 local function width(s)
   return utf8.len(s) or #s
 end
 
--- A cell as text: floats with 4 decimals; very small and large ones with 3 significant digits;
--- large whole ones as they are.
+-- Returns a cell as text: floats with 4 decimals, very small and large ones with 3 significant
+-- digits, large whole ones unrounded.
 function report.cell(v)
   if v == nil then return "-" end
   if math.type(v) == "float" then
@@ -25,7 +25,7 @@ function report.cell(v)
   return tostring(v)
 end
 
--- The columns of rows that hold numbers alone: they are set to the right.
+-- Returns the set of columns of rows that hold only numbers; these are right-aligned.
 function report.numeric(header, rows)
   local right = {}
   for c = 1, #header do
@@ -37,14 +37,14 @@ function report.numeric(header, rows)
   return right
 end
 
--- A text for one line of a terminal.
+-- Returns a text as one line for a terminal.
 local function line(s) return core.sys.clean((s:gsub("[\n\t]", " "))) end
 
 local plain = { left = "", between = "  ", right = "", least = 0, escape = line }
 local markdown = { left = "| ", between = " | ", right = " |", least = 3,
   escape = function(s) return (line(s):gsub("[|\\*_`<]", "\\%0")) end }
 
--- Aligned lines of cells, the header first, and the widths of the columns.
+-- Returns aligned lines of cells, the header first, and the widths of the columns.
 local function aligned(header, rows, right, form)
   local cells, widths, lines = {}, {}, {}
   for r = 0, #rows do
@@ -65,13 +65,13 @@ local function aligned(header, rows, right, form)
   return lines, widths
 end
 
--- Lines of a table: header is a list of names, rows lists of values; right: the set of columns that
--- are set to the right, by default those of numbers.
+-- Returns the lines of a table: header is a list of names, rows are lists of values; right: the set
+-- of right-aligned columns, by default those of numbers.
 function report.lines(header, rows, right)
   return (aligned(header, rows, right or report.numeric(header, rows), plain))
 end
 
--- The same as lines of Markdown.
+-- Returns the same as lines of Markdown.
 function report.markdown(header, rows, right)
   right = right or report.numeric(header, rows)
   local lines, widths = aligned(header, rows, right, markdown)
@@ -93,7 +93,8 @@ local function csv_cell(v)
   return s:find('[",\n]') and '"' .. s:gsub('"', '""') .. '"' or s
 end
 
--- RFC 4180, one header line. Control characters are written out, as in tables: JSON keeps them.
+-- Returns CSV by RFC 4180 with one header line. Control characters are escaped as in tables; JSON
+-- keeps them.
 function report.csv(header, rows)
   local lines = {}
   for r = 0, #rows do
@@ -104,7 +105,7 @@ function report.csv(header, rows)
   return table.concat(lines, "\n") .. "\n"
 end
 
--- The mean (nan if a value is) and the standard deviation of the values; nil of none.
+-- Returns the mean (nan if a value is nan) and the standard deviation of the values; nil for none.
 function report.mean(values)
   if #values == 0 then return nil end
   local sum, squares = 0.0, 0.0
@@ -114,7 +115,7 @@ function report.mean(values)
   return mean, math.sqrt(squares / #values)
 end
 
--- The number of trials in which one of the metrics is not finite.
+-- Counts the trials in which one of the metrics is not finite.
 local function diverged(trials, names)
   local count = 0
   for _, trial in ipairs(trials) do
@@ -128,9 +129,9 @@ local function diverged(trials, names)
   return count
 end
 
--- The table { rows = "key", columns = {"metric", ...} } over trials with .config and .metrics: one
--- line per value of the key, each cell the mean of the metric over the seeds; a last column says
--- how many of them diverged, if any did.
+-- Returns the table { rows = "key", columns = {"metric", ...} } over trials with .config and
+-- .metrics: one line per value of the key, each cell the mean of the metric over the seeds. A last
+-- column counts the diverged ones, if any.
 function report.by(spec, trials)
   local keys = type(spec.rows) == "table" and spec.rows or { spec.rows }
   local header, groups, order = table.move(keys, 1, #keys, 1, {}), {}, {}

@@ -1,11 +1,10 @@
--- report/tables.lua: a published table, or the table of an experiment, filled with what was
--- measured.
+-- report/tables.lua: fills a published table, or the table of an experiment, with measured values.
 --
--- The result, which formats.lua writes in any form, is
+-- The result, which formats.lua can print in any form, is
 --   { id=, caption=, source=, corner=, columns = { {id=, name=, better=, here=} }, rows = { {name=,
 --     cells = { {paper=, all the fields of a cell} } } }, agreement = { {column=, ...} }, notes= }
--- A cell: interval (of stats.interval, of the finite values of done trials), asked, done, diverged,
--- early, rescued, failed, open (numbers of trials), trials (the trials themselves).
+-- A cell has interval (of stats.interval, over the finite values of finished trials), asked, done,
+-- diverged, early, rescued, failed, open (numbers of trials), trials (the trials themselves).
 local groups = require "toeplab.report.groups"
 local json = require "toeplab.base.json"
 local published_tables = require "toeplab.trials.published_tables"
@@ -39,14 +38,14 @@ local function cell(trials, metric, times, rescued)
       end
     end
   end
-  -- A mean over those seeds alone that did not diverge would flatter.
+  -- A mean over only the seeds that did not diverge would flatter.
   if c.diverged == 0 then c.interval = stats.interval(c.values) end
   return c
 end
 
 -- ---- Rows -------------------------------------------------------------------------------------
 
--- The keys that tell rows apart: all axes but those by which columns are chosen.
+-- Returns the keys that distinguish rows: all axes except those that select columns.
 local function row_keys(pool, columns)
   local of_columns, keys = published_tables.keys(columns), {}
   for _, key in ipairs(suggest.keys(pool.axes)) do
@@ -55,8 +54,8 @@ local function row_keys(pool, columns)
   return keys
 end
 
--- Labels the groups by those of the keys that tell them apart: of keys that go together, as in a
--- zip, the ones that are wanted (a set) stay.
+-- Labels the groups by the keys that distinguish them. Of keys that vary together, as in a zip,
+-- those in the set `wanted` stay.
 local function name_groups(list, keys, wanted)
   local kept = table.move(keys, 1, #keys, 1, {})
   local function distinct()
@@ -76,7 +75,7 @@ local function name_groups(list, keys, wanted)
   distinct()
 end
 
--- The trials as groups of one row each: {row= (a published one, or nil), label=, at=, trials=}.
+-- Groups the trials by row: {row= (a published one, or nil), label=, at=, trials=}.
 local function group_rows(trials, keys, match)
   local list, found, of_point = {}, {}, {}
   for _, t in ipairs(trials) do
@@ -97,8 +96,8 @@ local function group_rows(trials, keys, match)
   return list
 end
 
--- Rows as they are shown: those of the paper in its order, each as often as groups answer it, then
--- the groups that the paper has not.
+-- Returns the rows to show: those of the paper in its order, each as often as groups match it, then
+-- the groups that the paper lacks.
 local function lines(rows, list)
   local result, more = {}, {}
   for _, row in ipairs(rows) do
@@ -123,7 +122,7 @@ end
 
 -- ---- Columns ----------------------------------------------------------------------------------
 
--- Gives each column the number of its metric in the returned list of names; none if none of its
+-- Assigns to each column the number of its metric in the returned list of names; nil if none of its
 -- metrics was logged.
 local function assign(columns, logged)
   local list, place = {}, {}
@@ -141,7 +140,7 @@ local function assign(columns, logged)
   return list
 end
 
--- Of the trials of a row those of a column.
+-- Returns the trials of a row that belong to a column.
 local function of_column(column, trials, axes)
   if not column.where then return trials end
   local list, fits, match = {}, {}, published_tables.matcher({ { where = { column.where } } }, axes)
@@ -171,8 +170,8 @@ end
 
 -- ---- Agreement --------------------------------------------------------------------------------
 
--- Kendall's tau between the paper's and the measured order of the rows in a column; nil of fewer
--- than two rows, or where one row is answered more than once.
+-- Computes Kendall's tau between the paper's and the measured order of the rows in a column; nil
+-- for fewer than two rows, or if several groups match one row.
 local function agreement(result, c)
   local paper, samples, means = {}, {}, {}
   for _, row in ipairs(result.rows) do
@@ -194,9 +193,9 @@ local function agreement(result, c)
   return a
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The table ---------------------------------------------------------------------------------
 
--- The table of an experiment of our own: a column for each of its metrics.
+-- Returns the table of an experiment without a published one: a column for each metric.
 local function own(pool, name, metrics)
   local columns, asked = {}, #metrics > 0 and metrics or pool.plan.columns or {}
   for i, metric in ipairs(asked) do
@@ -206,9 +205,9 @@ local function own(pool, name, metrics)
     rows = {} }
 end
 
--- Fills the published table `published` (nil: makes that of the pool's experiment, with columns for
--- `metrics`, or those that its report names) from pool, which may be nil: the paper's numbers
--- alone. Result: see above; also pool, trials, published.
+-- Fills the published table `published` from pool. published = nil makes the table of the pool's
+-- experiment, with columns for `metrics` or those that its report names; pool = nil leaves the
+-- paper's numbers alone. The result (see above) also has pool, trials and published.
 function tables.fill(published, pool, metrics)
   local from = published or own(pool, pool.experiment, metrics or {})
   local result = { id = from.id, caption = from.caption, source = from.source,
@@ -220,7 +219,7 @@ function tables.fill(published, pool, metrics)
     result.trials = pool:trials(names)
     local match = published_tables.matcher(from.rows, pool.axes)
     local keys, wanted = row_keys(pool, from.columns), published_tables.keys(from.rows)
-    local rows = pool.plan.rows -- a key, a list of some, or nil
+    local rows = pool.plan.rows -- a key, a list of keys, or nil
     for _, key in ipairs(type(rows) == "table" and rows or { rows }) do wanted[key] = true end
     list = group_rows(result.trials, keys, match)
     name_groups(list, keys, wanted)
@@ -233,7 +232,8 @@ function tables.fill(published, pool, metrics)
   return result
 end
 
--- The best of the measured rows of a column if its interval clears that of the runner-up, or nil.
+-- Returns the best measured row of a column if its interval does not overlap that of the runner-up,
+-- else nil.
 function tables.best(result, c)
   local better, rows = result.columns[c].better, {}
   for r, row in ipairs(result.rows) do

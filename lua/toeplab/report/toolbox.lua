@@ -1,12 +1,12 @@
--- report/toolbox.lua: what a report is given: the functions of report.lua, and those that leave a
--- table and a picture of an experiment in its results folder, with how they were made.
+-- report/toolbox.lua: implements the argument `report` of an experiment's report: the functions of
+-- table_text.lua, and two that store a table and a figure in the results folder with their origin.
 --
 --   report = function(trials, report)
---     report.table({ "r", "error" }, rows)          printed, and tables/NAME.md
---     report.plot { series = { ... } }              figures/NAME.svg
+--     report.table({ "r", "error" }, rows)          prints it, and writes tables/NAME.md
+--     report.plot { series = { ... } }              writes figures/NAME.svg
 --   end
 --
--- NAME is the experiment's, and -SCALE where a scale was chosen.
+-- NAME is the experiment's, with -SCALE appended if a scale was chosen.
 local core = require "toeplab.core"
 local plot = require "toeplab.report.plot"
 local report = require "toeplab.report.table_text"
@@ -16,7 +16,8 @@ local trial_files = require "toeplab.store.trial_files"
 
 local toolbox = {}
 
--- What the script says of itself: the lines of comment that it begins with, to the first empty one.
+-- Returns the script's description of itself: the comment at its beginning, up to the first empty
+-- line.
 function toolbox.question(text)
   local words = {}
   for line in (text .. "\n"):gmatch("(.-)\n") do
@@ -27,7 +28,7 @@ function toolbox.question(text)
   return (table.concat(words, " "):gsub("^[%w_-]+%.lua:%s*", ""):gsub("^%l", string.upper))
 end
 
--- One line per command, commit and host that made some of the trials.
+-- Returns one line for each command, commit and host that produced some of the trials.
 local function origins(trials)
   local lines, seeds, order = {}, {}, {}
   for _, t in ipairs(trials) do
@@ -64,7 +65,7 @@ local function markdown(self, title, header, rows)
   return table.concat(lines, "\n") .. "\n"
 end
 
--- The path below the results folder, whose last folder is made.
+-- Returns the path relative to the results folder, and creates its folder.
 local function place(self, folder, name, ending)
   if not name:find("^[%w_-]+$") then
     error(("report: '%s' cannot be the name of a file: use letters, digits, _ and -"):format(name),
@@ -82,7 +83,7 @@ local function draw(self, how, spec, name, ending)
     self.progress:say("wrote %s", path)
   elseif not self.told then
     self.told = true
-    self.progress:warn("no picture %s: %s", path, why)
+    self.progress:warn("no figure %s: %s", path, why)
   end
 end
 
@@ -103,7 +104,7 @@ function toolbox.new(o)
     self.progress:say("wrote %s", path)
   end
 
-  -- Draws figures/NAME.svg (tl.plot.svg); without gnuplot it says so, once.
+  -- Draws figures/NAME.svg (tl.plot.svg); without gnuplot it prints a warning once.
   function given.plot(spec, name)
     draw(self, spec.matrix and plot.heat or plot.svg, spec, name or o.name, "svg")
   end

@@ -1,5 +1,5 @@
 -- runs/coordinator.lua: hands the trials of a run to worker processes and copies what they write to
--- their journals into the store. It is the only process that writes to the store.
+-- their journals into the store. No other process of a run writes to the store.
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local eta = require "toeplab.runs.eta"
@@ -13,14 +13,14 @@ local worker = require "toeplab.runs.worker"
 local coordinator = {}
 
 local TAKE_SECONDS, DEATHS = 0.2, 2
-local GRACE_SECONDS, HURRY_SECONDS = 8, 2 -- from the asking of a worker to stop to its end
+local GRACE_SECONDS, HURRY_SECONDS = 8, 2 -- from the request to stop a worker until it is killed
 
 local Pool = {}
 Pool.__index = Pool
 
--- run: records, folder, progress, trials, exp, worker (the words of the command line of a worker),
--- jobs, turns (devices.lua), timeout (seconds, or nil), fail_fast, used (seconds of its trials
--- before).
+-- run: records, folder, progress, trials, exp, worker (the command line of a worker as words),
+-- jobs, turns (devices.lua), timeout (seconds, or nil), fail_fast, used (seconds that its trials
+-- have already had).
 function coordinator.new(run)
   local budget = run.exp.budget or {}
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
@@ -31,8 +31,8 @@ end
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
--- Removes the files of a trial that have no row: a worker was killed before their row was written,
--- or the trial is made again.
+-- Removes the files of a trial that have no row: those of a worker that was killed before their
+-- rows were written, or of an earlier run that is redone.
 local function clean_folder(run, t, artifacts)
   local folder, known = run.folder .. "/" .. t.path, {}
   for _, row in ipairs(artifacts) do known[row.path] = true end
@@ -42,7 +42,7 @@ local function clean_folder(run, t, artifacts)
   end
 end
 
--- Kills the process of worker w, returns its device and removes it from the pool.
+-- Kills the process of worker w, frees its device and removes the worker from the pool.
 local function dismiss(self, w)
   w:kill()
   for i, other in ipairs(self.workers) do
@@ -72,13 +72,14 @@ local function assign(self, w, t)
     seconds)
   w.trial, w.began, w.step, w.text, w.late, w.deadline = t, core.sys.clock(), nil, nil, nil, nil
   w.seconds, w.killed, w.rung = seconds, nil, nil
-  w.process:send(table.concat(lines)) -- if it is gone, its end is found soon
+  w.process:send(table.concat(lines)) -- if the worker has died, its exit is noticed soon
   w.trial_log = ("%s/%s/log.txt"):format(run.folder, t.path)
   run.progress:began(w, t)
 end
 
--- Gives each idle worker the next trial of its device; a worker without one is dismissed. Where
--- trials are pruned they start strictly in order, since each waits for the values of earlier ones.
+-- Gives each idle worker the next trial for its device, and dismisses a worker for which there is
+-- none. With pruning, trials start strictly in order, since each waits for the values of earlier
+-- ones.
 local function assign_free(self)
   for _, w in ipairs(table.move(self.workers, 1, #self.workers, 1, {})) do
     if not w.trial and not w.closed and #self.queue > 0 then
@@ -104,7 +105,7 @@ local function assign_all(self)
     local device = self.queue[i].config.device
     local place = not full[device] and self.run.turns:take(device)
     if place then
-      self.started = self.started + 1 -- a number of its own: others may have ended
+      self.started = self.started + 1 -- stays unique when workers have ended
       local w = processes.start(self.run, self.started, device, place)
       table.insert(self.workers, w)
       assign(self, w, table.remove(self.queue, i))
@@ -115,9 +116,9 @@ local function assign_all(self)
   end
 end
 
--- Copies the new records of the worker's journal into the store; some: at most a megabyte of them.
--- Raises if the journal cannot be read, since the results of the trial would be lost unseen.
-local function take(self, w, some)
+-- Copies the new records of the worker's journal into the store; some: at most about a megabyte of
+-- them. Raises if the journal cannot be read, because results would otherwise be lost silently.
+local function copy_journal(self, w, some)
   local _, damage = self.run.records:take(w.trial.id, w.trial.path, some)
   if damage then
     errors.raise(errors.STORAGE, "%s: its journal in %s/%s cannot be read: %s", w.trial.label,
@@ -126,15 +127,15 @@ local function take(self, w, some)
 end
 
 -- Returns how the trial of w ended according to its journal: {status=, error=, ended=}; nil if the
--- journal has no end.
-local function own_word(self, w)
-  take(self, w)
+-- journal records no end.
+local function journal_end(self, w)
+  copy_journal(self, w)
   local row = self.run.records:outcome(w.trial.id)
   return row.status ~= "running" and row or nil
 end
 
--- Warns after the first trial about axes that it did not read. It is an error only if no trial
--- reads them, which runner.lua checks when all have run.
+-- Warns after the first trial about axes that it did not read. Only an axis that no trial reads is
+-- an error, which runner.lua checks at the end of the run.
 local function check_reads(self)
   local run, conditional = self.run, {}
   for _, rule in ipairs(run.exp.when or {}) do
@@ -149,15 +150,15 @@ local function check_reads(self)
   self.checked = true
 end
 
--- Records the end of the worker's trial: status "done", "failed" or "interrupted". A trial that was
--- stopped because its time was up counts as failed; one is done only if its journal says so.
--- Returns the status that counts.
-local function over(self, w, status, why, ended)
+-- Records the end of the worker's trial with status "done", "failed" or "interrupted", and returns
+-- the status that counts: a trial that was stopped for exceeding its time has failed, and a trial
+-- is done only if its journal says so.
+local function end_trial(self, w, status, why, ended)
   local run, t = self.run, w.trial
-  local said = own_word(self, w)
+  local said = journal_end(self, w)
   if status == "done" and not (said and said.status == "done") then
-    errors.raise(errors.STORAGE, "%s: its worker has ended it, and its journal in %s/%s has no end",
-      t.label, run.folder, t.path)
+    errors.raise(errors.STORAGE, "%s: its worker has reported its end, which its journal in %s/%s "
+      .. "lacks", t.label, run.folder, t.path)
   end
   run.records:check()
   if w.late and status ~= "done" then status, why, ended = "failed", w.late, w.late_for end
@@ -180,48 +181,48 @@ end
 
 -- ---- Messages of workers (worker.lua lists them) ----------------------------------------------
 
-local hear = {}
+local handlers = {}
 
-function hear.step(_, w, step, total, text) w.step, w.total, w.text = step, total, text end
+function handlers.step(_, w, step, total, text) w.step, w.total, w.text = step, total, text end
 
-function hear.say(self, w, text) self.run.progress:from(w, "say", text) end
+function handlers.say(self, w, text) self.run.progress:from(w, "say", text) end
 
-function hear.note(self, w, text) self.run.progress:from(w, "note", text) end
+function handlers.note(self, w, text) self.run.progress:from(w, "note", text) end
 
-function hear.warn(self, w, text) self.run.progress:from(w, "warn", text) end
+function handlers.warn(self, w, text) self.run.progress:from(w, "warn", text) end
 
-function hear.clear(self) self.run.progress:clear() end
+function handlers.clear(self) self.run.progress:clear() end
 
-function hear.begin(self, _, what, total) self.run.progress:begin(what, total) end
+function handlers.begin(self, _, what, total) self.run.progress:begin(what, total) end
 
-function hear.part(self, _, done) self.run.progress:part(done) end
+function handlers.part(self, _, done) self.run.progress:part(done) end
 
-function hear.read(self, _, ...)
+function handlers.read(self, _, ...)
   for _, key in ipairs { ... } do self.reads[key] = true end
 end
 
--- The trial has reached a step where it may be pruned, and waits for judge_all.
-function hear.rung(self, w, step)
-  take(self, w)
+-- The trial has reached a rung and waits for judge_all.
+function handlers.rung(self, w, step)
+  copy_journal(self, w)
   w.rung, w.waits_since = step, core.sys.clock()
 end
 
--- The files of the program may have changed since this run was started, so the hash of the code
--- that runs a trial is what its worker says.
-function hear.code(self, w, hash)
+-- The worker reports the hash of the code that runs its trial, because the files of the program may
+-- have changed since this run was started.
+function handlers.code(self, w, hash)
   w.code = hash
   if w.trial then self.run.records:run_by(w.trial.id, hash) end
 end
 
-function hear.unfit(_, w, code, why) w.unfit = { code = code, why = why } end
+function handlers.unfit(_, w, code, why) w.unfit = { code = code, why = why } end
 
-function hear.ended(self, w, status, code, why, ended)
+function handlers.ended(self, w, status, code, why, ended)
   local label = w.trial.label
-  if self.named and why then -- the worker was told by SIGTERM
+  if self.named and why then -- the worker reports the SIGTERM that it was sent
     why = why:gsub("^stopped by SIG%w+", "stopped by SIG" .. self.named)
   end
-  w.closed = w.late ~= nil -- it was told to stop: it takes no other trial
-  status = over(self, w, status, why, ended)
+  w.closed = w.late ~= nil -- a worker that was asked to stop takes no other trial
+  status = end_trial(self, w, status, why, ended)
   if status == "failed" and w.place.gpu then dismiss(self, w) end -- its CUDA context may be broken
   if code == errors.STORAGE then
     self.storage = { label = label, why = why }
@@ -234,35 +235,36 @@ function hear.ended(self, w, status, code, why, ended)
   end
 end
 
--- ---- What befalls workers ---------------------------------------------------------------------
+-- ---- Exits and time limits ---------------------------------------------------------------------
 
--- Handles the end of a worker's process. Its trial continues from its checkpoint in another worker,
--- unless the trial has killed its worker before.
-local function buried(self, w)
+-- Handles the exit of a worker's process. Its trial continues from its checkpoint in another
+-- worker, unless it has already killed a worker.
+local function handle_exit(self, w)
   local why, signal = w:cause()
   why = w.late or why
   dismiss(self, w)
   local t = w.trial
   if not t then return end
-  local said = own_word(self, w)
-  if said then -- it was over, and had no time to say so
-    return over(self, w, said.status, said.error, said.ended)
+  local said = journal_end(self, w)
+  if said then -- the trial had ended, but the worker could not report it
+    return end_trial(self, w, said.status, said.error, said.ended)
   end
   self.deaths[t] = (self.deaths[t] or 0) + 1
   if self.winding or w.late then
-    over(self, w, "interrupted", why)
+    end_trial(self, w, "interrupted", why)
   elseif signal and self.deaths[t] < DEATHS then
-    over(self, w, "interrupted", why)
-    self.run.progress:warn("%s: %s; it goes on in another", t.label, why)
+    end_trial(self, w, "interrupted", why)
+    self.run.progress:warn("%s: %s; it continues in another process", t.label, why)
     t.status = nil
     table.insert(self.queue, 1, t)
   elseif w.unfit then
-    over(self, w, "interrupted", w.unfit.why)
+    end_trial(self, w, "interrupted", w.unfit.why)
     w.unfit.label, self.fate = t.label, self.fate or w.unfit
     self:wind_down("TERM")
   else
-    over(self, w, "failed", why)
-    if signal and self.pruner then -- not by what it computed: the same command may bring its values
+    end_trial(self, w, "failed", why)
+    -- A killed trial never reports the values by which later trials are judged; a rerun may.
+    if signal and self.pruner then
       self.fate = self.fate or { code = errors.FAILED, label = t.label,
         why = ("%s: %s, and the trials after it are judged by its values"):format(t.label, why) }
       self:wind_down("TERM")
@@ -278,24 +280,24 @@ local function overdue(self, w, now)
     return ("took longer than %g seconds"):format(limit), "timeout"
   end
   if self.limit and w.seconds + spent > self.limit then
-    return ("budget: has had its %g seconds"):format(self.limit), "budget"
+    return ("budget: the trial used its %g seconds"):format(self.limit), "budget"
   end
 end
 
--- Asks a trial that takes too long to stop, and kills its worker if it does not.
+-- Asks a trial that exceeds its time to stop, and kills its worker if it does not.
 local function check_time(self, w, now)
   if not w.trial then return end
   if not w.late and not w.rung then
     w.late, w.late_for = overdue(self, w, now)
     if w.late then
-      w.closed = true -- it ends after this trial
+      w.closed = true -- the worker ends after this trial
       w:ask_to_stop("TERM", GRACE_SECONDS)
     end
   end
   w:kill_if_overdue(now)
 end
 
--- Starts no more trials and asks the running ones to save and stop.
+-- Starts no further trials and asks the running ones to save and stop.
 function Pool:wind_down(signal, seconds)
   self.queue, self.winding = {}, true
   for _, w in ipairs(self.workers) do
@@ -303,7 +305,7 @@ function Pool:wind_down(signal, seconds)
   end
 end
 
--- Passes the user's signals on to the workers. After a second SIGINT they do not finish their step.
+-- Forwards the user's signals to the workers. After a second SIGINT they do not finish their step.
 local function check_signals(self)
   local count, name = core.sys.interrupted()
   if count == (self.seen or 0) and (not name or self.named) then return end
@@ -318,13 +320,13 @@ end
 local function listen(self, w)
   local text = w.process:receive()
   for _, line in ipairs(w.read(text or "")) do
-    local act = hear[line[1]]
+    local act = handlers[line[1]]
     if act then act(self, w, table.unpack(line, 2, line.n)) end
   end
-  if not text then buried(self, w) end
+  if not text then handle_exit(self, w) end
 end
 
--- Winds the run down when the times of its trials add up to more than its budget.
+-- Winds the run down once the times of its trials add up to more than its budget.
 local function check_budget(self, now)
   if not self.total or self.fate then return end
   local used = self.run.used
@@ -333,11 +335,12 @@ local function check_budget(self, now)
   end
   if used <= self.total then return end
   self.fate = { code = errors.BUDGET, label = "budget",
-    why = ("the trials have had their %g seconds"):format(self.total) }
+    why = ("the trials used their %g seconds"):format(self.total) }
   self:wind_down("TERM")
 end
 
--- Tells each trial that waits for judgement whether it goes on. The time it waited is not counted.
+-- Sends each trial that waits at a rung the decision whether it continues. The time it waited does
+-- not count.
 local function judge_all(self, now)
   if self.winding then return end
   for _, w in ipairs(self.workers) do
@@ -363,7 +366,7 @@ local function take_all(self, now)
   self.taken = now
   self.run.records:check()
   for _, w in ipairs(self.workers) do
-    if w.trial then take(self, w, true) end
+    if w.trial then copy_journal(self, w, true) end
   end
 end
 
@@ -385,7 +388,7 @@ local function turn(self)
 end
 
 -- Runs the trials of list. Returns counts {done=, failed=, pruned=} and the set of configuration
--- keys that trials have read. Raises if the run ends early. No worker is left in either case.
+-- keys that trials have read. Raises if the run ends early. In either case all workers have ended.
 function Pool:go(list)
   local spec = self.run.exp.prune
   self.queue = table.move(list, 1, #list, 1, {})

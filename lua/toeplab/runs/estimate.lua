@@ -1,8 +1,9 @@
--- runs/estimate.lua: how long trials will take, learnt from finished trials of the same experiment.
+-- runs/estimate.lua: predicts how long trials will take from finished trials of the same
+-- experiment.
 --
--- A trial takes as long as the finished ones that are most like it: those whose configuration
--- differs in the fewest keys, the seed aside; their mean. A different number of steps counts in
--- proportion.
+-- A trial is predicted to take the mean of the finished trials that are most similar: those whose
+-- configuration, apart from the seed, differs in the fewest keys. Time scales with the number of
+-- steps.
 local json = require "toeplab.base.json"
 
 local estimate = {}
@@ -10,9 +11,9 @@ local estimate = {}
 local Estimate = {}
 Estimate.__index = Estimate
 
-local MOST = 500 -- configurations that are learnt from, the newest
+local MOST = 500 -- newest configurations that are read
 
--- The values of a configuration as texts that can be compared: key -> text.
+-- Returns the values of a configuration as comparable texts: key -> text.
 local function texts(config)
   local set = {}
   for key, value in pairs(config) do
@@ -26,9 +27,9 @@ local function count_steps(config)
   return math.type(n) == "integer" and n > 0 and n or nil
 end
 
--- What configurations have in common, key -> text, and their other keys, as a set. The number of
--- steps counts for itself.
-local function split(list)
+-- Returns what the configurations have in common (key -> text) and the set of their other keys. The
+-- number of steps is handled separately.
+local function split_configs(list)
   local common, varies = {}, { steps = true }
   for i, known in ipairs(list) do
     for key, text in pairs(known.values) do
@@ -42,7 +43,7 @@ local function split(list)
   return common, varies
 end
 
--- What the finished trials of an experiment took, as the store knows them.
+-- Loads the durations of the finished trials of an experiment from the store.
 function estimate.new(store, experiment)
   local rows = store:rows([[SELECT json_remove(config, '$.seed') AS config, count(*) AS trials,
       avg(seconds) AS seconds FROM v_trials
@@ -55,7 +56,7 @@ function estimate.new(store, experiment)
       seconds = row.seconds }
     finished = finished + row.trials
   end
-  local common, varies = split(list)
+  local common, varies = split_configs(list)
   local self = { list = list, finished = finished, known = {}, common = common, varies = varies,
     others = {} }
   for key in pairs(varies) do
@@ -64,9 +65,9 @@ function estimate.new(store, experiment)
   return setmetatable(self, Estimate)
 end
 
--- In how many keys a configuration differs from all finished ones alike; the number of steps is
--- none of them.
-local function apart(self, values)
+-- Returns in how many keys a configuration differs from the values that all finished trials share;
+-- the number of steps is ignored.
+local function keys_apart(self, values)
   local count = 0
   for key, text in pairs(values) do
     if not self.varies[key] and self.common[key] ~= text then count = count + 1 end
@@ -77,8 +78,8 @@ local function apart(self, values)
   return count
 end
 
--- The mean of the nearest: {seconds, in how many keys they differ, of how many trials}; empty if
--- none has finished.
+-- Averages the nearest finished trials: {seconds, number of keys in which they differ, number of
+-- trials}; empty if none has finished.
 local function nearest(self, values, steps, alike)
   local least, sum, trials = math.huge, 0.0, 0
   for _, known in ipairs(self.list) do
@@ -95,11 +96,11 @@ local function nearest(self, values, steps, alike)
   return trials > 0 and { sum / trials, least, trials } or {}
 end
 
--- The seconds that a trial of that configuration takes in all, in how many keys the trials differ
--- that this rests on, and how many they are; nil if none has finished.
+-- Returns the seconds that a trial of that configuration takes in all, the number of keys in which
+-- the underlying trials differ from it, and the number of those trials; nil if none has finished.
 function Estimate:seconds(config)
   local values, steps = texts(config), count_steps(config)
-  local alike = apart(self, values)
+  local alike = keys_apart(self, values)
   local parts = { tostring(alike), tostring(steps) }
   for _, key in ipairs(self.others) do parts[#parts + 1] = values[key] or "" end
   local text = table.concat(parts, "\n")
@@ -107,8 +108,8 @@ function Estimate:seconds(config)
   return table.unpack(self.known[text])
 end
 
--- The seconds that a trial still takes that is after step: of its own pace, if it has had seconds
--- for them, else of what others took.
+-- Returns the remaining seconds of a trial that has reached `step`: by its own pace if it has spent
+-- `seconds` on these steps, else by what others took.
 function Estimate:left(config, step, seconds)
   local steps = count_steps(config)
   if not steps or not step or step <= 0 then return self:seconds(config) end
@@ -118,7 +119,8 @@ function Estimate:left(config, step, seconds)
   return all and all * rest / steps, far, trials
 end
 
--- The seconds until all of list (seconds each) are done by so many workers, handed out in order.
+-- Returns the seconds until `workers` workers have done all of list (seconds each), handed out in
+-- order.
 function estimate.makespan(list, workers)
   local free = {}
   for i = 1, math.max(1, math.min(workers, #list)) do free[i] = 0.0 end

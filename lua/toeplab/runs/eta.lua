@@ -1,5 +1,5 @@
--- runs/eta.lua: how long a run still takes: what estimate.lua has learnt from finished trials, and
--- the pace of those at work.
+-- runs/eta.lua: predicts the remaining time of a run from finished trials (estimate.lua) and the
+-- pace of the running ones.
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
 
@@ -8,16 +8,17 @@ local eta = {}
 local Eta = {}
 Eta.__index = Eta
 
-local PAUSE, SHARE = 2, 50 -- seconds between two looks, and how many times as long as one took
+-- Predictions are at least PAUSE seconds apart, and at least SHARE times as long as one took.
+local PAUSE, SHARE = 2, 50
 
--- Of a run of the trials of an experiment by so many workers, whose rows are in store.
+-- Makes a predictor for a run of the experiment's trials by `jobs` workers; store holds their rows.
 function eta.new(store, experiment, jobs)
   return setmetatable({ store = store, experiment = experiment, jobs = jobs, due = -math.huge },
     Eta)
 end
 
--- The seconds that the trial of worker w still takes, by its own pace once it has one; nil if that
--- is not known.
+-- Returns the remaining seconds of the trial of worker w, by its own pace once it has one; nil if
+-- they are unknown.
 local function left(model, w, now)
   local had, config = now - w.began, w.trial.config
   local seconds = model:left(config, w.step, w.seconds + had)
@@ -25,7 +26,7 @@ local function left(model, w, now)
   return seconds and not paced and math.max(0, seconds - had) or seconds
 end
 
-local function look(self, queue, workers, now)
+local function predict(self, queue, workers, now)
   local model, times = estimate.new(self.store, self.experiment), {}
   for _, w in ipairs(workers) do
     if w.trial then
@@ -42,12 +43,12 @@ local function look(self, queue, workers, now)
   return now + estimate.makespan(times, self.jobs)
 end
 
--- The seconds until all trials of queue are done and those that the workers are at; nil as long as
--- nothing is known. Cheap to call often.
+-- Returns the seconds until the trials of queue and those of the workers are done; nil while this
+-- is unknown. The result is cached for some seconds, so that the call is cheap.
 function Eta:seconds(queue, workers)
   local now = core.sys.clock()
   if now >= self.due then
-    self.ends = look(self, queue, workers, now)
+    self.ends = predict(self, queue, workers, now)
     self.due = now + math.max(PAUSE, SHARE * (core.sys.clock() - now))
   end
   return self.ends and math.max(0, self.ends - now)

@@ -1,4 +1,4 @@
--- runs/processes.lua: starts and stops the worker processes of a run, and tells why one has ended.
+-- runs/processes.lua: starts and stops the worker processes of a run, and explains their exits.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local wire = require "toeplab.base.wire"
@@ -9,7 +9,7 @@ local Process = {}
 Process.__index = Process
 
 -- Starts a worker on the device of place (devices.lua). Its standard output goes to the log of the
--- trial that it runs, and before its first trial to worker-NUMBER.log; number is unique in the run.
+-- trial that it runs, before its first trial to worker-NUMBER.log; number is unique in the run.
 function processes.start(run, number, device, place)
   local log = ("%s/worker-%d.log"):format(run.folder, number)
   local process, why = core.sys.spawn(run.worker(place.device), log)
@@ -24,7 +24,7 @@ function Process:kill()
   core.sys.remove(self.log)
 end
 
--- Asks the process to save and stop. kill_if_overdue kills it after that many seconds.
+-- Asks the process to save and stop; kill_if_overdue kills it after `seconds`.
 function Process:ask_to_stop(signal, seconds)
   self.process:signal(signal)
   self.deadline = math.min(self.deadline or math.huge, core.sys.clock() + seconds)
@@ -33,26 +33,26 @@ end
 -- Kills the process if it was asked to stop and has not done so in time.
 function Process:kill_if_overdue(now)
   if not self.deadline or now <= self.deadline then return end
-  self.killed = "it was asked to stop, its step did not end, and its process was killed"
+  self.killed = "its process was killed, because its step did not end after it was asked to stop"
   self.process:signal("KILL")
   self.deadline = nil
 end
 
--- Returns the last line of a log, which most often says why the process ended.
-local function last_words(path)
+-- Returns the last line of a log, which usually explains why the process ended.
+local function last_line(path)
   return (core.sys.read_file(path) or ""):sub(-4000):match("([^\n]+)\n*$")
 end
 
--- Waits for the process; returns why it ended as text, and the number of the signal if one ended
--- it.
+-- Waits for the process. Returns why it ended as text, and the number of the signal that ended it,
+-- if one did.
 function Process:cause()
   local code, signal = self.process:wait(true)
   if self.killed then return self.killed, signal end
   if signal then
-    local oom = signal == 9 and " (was there too little memory?)" or ""
+    local oom = signal == 9 and " (perhaps for lack of memory)" or ""
     return ("its process was killed by signal %d%s"):format(signal, oom), signal
   end
-  local words = last_words(self.log) or self.trial_log and last_words(self.trial_log)
+  local words = last_line(self.log) or self.trial_log and last_line(self.trial_log)
   return ("its process ended with exit code %d%s"):format(code, words and ": " .. words or "")
 end
 

@@ -1,5 +1,5 @@
--- runs/reproduce.lua: runs a stored trial again, from its stored script and configuration, and
--- compares the two bit for bit.
+-- runs/reproduce.lua: runs a stored trial again from its stored script and configuration, and
+-- compares both results bit for bit.
 local checkpoint = require "toeplab.store.checkpoint"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
@@ -15,9 +15,9 @@ local trial_files = require "toeplab.store.trial_files"
 
 local reproduce = {}
 
--- ---- What is stored ---------------------------------------------------------------------------
+-- ---- The stored trial --------------------------------------------------------------------------
 
--- The text of what "auto" stood for in trial id; nil: nothing.
+-- Returns the stored backends that "auto" chose in trial id, as text; nil if there are none.
 local function backends_of(store, id)
   local sql = "SELECT path, sha256 FROM artifacts WHERE trial = ? AND kind = 'backends'"
   local file = store:rows(sql, { id })[1]
@@ -26,21 +26,21 @@ local function backends_of(store, id)
   local text = core.sys.read_file(path)
   if not text or core.sha256(text) ~= file.sha256 then
     errors.raise(errors.STORAGE,
-      "%s is missing or damaged: which backends trial %s ran with is not "
-      .. "known, and by others its bits are others", path, id:sub(1, 12))
+      "%s is missing or damaged: the backends of trial %s are unknown, "
+      .. "and other backends would change its bits", path, id:sub(1, 12))
   end
   return text
 end
 
--- The trial id as the store knows it: its row with about (provenance), device, source, script and
--- overrides (of the sweep that asked for it), backends (the text of choices.lua, or nil).
+-- Returns the row of trial id with about (its provenance), device, source, script and overrides (of
+-- the sweep that requested it) and backends (the text of choices.lua, or nil).
 function reproduce.stored(store, id)
   local t = store:rows([[SELECT id, experiment, coalesce(ended, status) AS status, config, seed,
     sweep, code_hash, data_hash, git_commit AS "commit", git_dirty AS dirty, host, provenance,
     coalesce(json_extract(config, '$.device'), 'cpu') AS device, error
     FROM trials WHERE id = ?]], { id })[1]
   if t.status ~= "done" then
-    errors.usage("trial %s is %s: only a done one can be reproduced", id:sub(1, 12), t.status)
+    errors.usage("trial %s is %s: only a finished one can be reproduced", id:sub(1, 12), t.status)
   end
   local sweep = store:rows([[SELECT script, source, plan FROM sweeps WHERE id IN (?1,
     (SELECT max(sweep) FROM members WHERE trial = ?2)) ORDER BY id LIMIT 1]],
@@ -58,10 +58,11 @@ end
 
 -- ---- The second run ---------------------------------------------------------------------------
 
--- A scratch folder of an interrupted reproduction is gone on with; one that came to its end is not.
+-- Continues an interrupted reproduction in the scratch folder; removes a completed one first.
 local function prepare(scratch)
   local _, link = core.sys.kind(scratch)
-  local _, inner = core.sys.kind(scratch .. "/results") -- neither leads elsewhere
+  -- A scratch folder behind a symbolic link is not reused.
+  local _, inner = core.sys.kind(scratch .. "/results")
   if not link and not inner and core.sys.exists(scratch .. "/results/runs.db") then
     local old <close> = records.open(scratch .. "/results", "r")
     local row = old:rows("SELECT status FROM trials")[1]
@@ -70,7 +71,8 @@ local function prepare(scratch)
   reproduce.clear(scratch)
 end
 
--- The second run takes the backends that the first one chose: to choose again is no reproduction.
+-- Gives the second run the backends that the first one chose, since another choice could change the
+-- results.
 local function give_backends(t)
   return function(store, trials)
     local new = trials[1]
@@ -84,11 +86,12 @@ local function give_backends(t)
   end
 end
 
--- The keys that every experiment got, the last one first, and what trials of before had been.
+-- Keys that every experiment received in later releases, latest first, with the values that older
+-- trials count as having.
 local added = { { "device", "cpu" }, { "precision", "float32" } }
 
--- Whether one that the script declares now is t, which may be of before those keys.
-local function is(t, declared)
+-- Returns whether a trial that the script declares now is t, which may be older than those keys.
+local function matches(t, declared)
   local values, i = config.copy(declared.config), 0
   while json.encode(secrets.config(values)) ~= t.config do
     i = i + 1
@@ -98,7 +101,7 @@ local function is(t, declared)
   return true
 end
 
--- The overrides of t, and its device if that was not said but TOEPLAB_DEVICE's.
+-- Returns the overrides of t, plus its device if that came from TOEPLAB_DEVICE.
 local function overrides_of(t, script)
   for _, word in ipairs(t.overrides) do
     if word:find "^device=" then return t.overrides end
@@ -111,8 +114,8 @@ end
 
 function reproduce.clear(scratch) os.execute("rm -rf " .. shell.quote(scratch)) end
 
--- Runs the trial t (of reproduce.stored) again in the folder scratch. options: threads, quiet,
--- out, command. Returns the id that it has now; raises if it cannot be run or fails.
+-- Runs the trial t (as returned by reproduce.stored) again in the folder scratch. options: threads,
+-- quiet, out, command. Returns its id under today's rules; raises if it cannot be run or fails.
 function reproduce.run(t, scratch, options)
   prepare(scratch)
   local script = ("%s/%s"):format(scratch, t.script:match("[^/]+$"))
@@ -122,7 +125,7 @@ function reproduce.run(t, scratch, options)
   local code, trials = runner.run(script, overrides_of(t, script), { dir = scratch .. "/results",
     quiet = options.quiet, out = options.out, command = options.command,
     threads = options.threads, enlisted = give_backends(t),
-    only = function(other) return is(t, other) end })
+    only = function(other) return matches(t, other) end })
   if #trials == 0 then
     errors.raise(errors.CHECK, "the stored script and its overrides (%s) no longer give this trial",
       table.concat(t.overrides, " "))
@@ -139,7 +142,8 @@ local function series(store, id)
     ORDER BY step, name]], { id })
 end
 
--- The number of floats from a to b; nil if that says nothing, as they are far apart.
+-- Returns how many floats lie between a and b; nil if they are so far apart that the number says
+-- nothing.
 local function ulps(a, b)
   if not a or not b or a - a ~= 0 or b - b ~= 0 or (a < 0) ~= (b < 0) then return nil end
   local n = math.abs(string.unpack("j", string.pack("d", a))
@@ -157,8 +161,8 @@ local function before(a, b)
   return a.name < b.name
 end
 
--- Walks two series together; returns {same=, differ=, names=, first=}: first is {step=, name=,
--- was=, is=, missing=, ulps=}; ignored: name -> true for metrics that are not compared.
+-- Compares two series step by step. Returns {same=, differ=, names=, first=}; first is {step=,
+-- name=, was=, is=, missing=, ulps=}. ignored: name -> true for metrics that are not compared.
 local function compare_metrics(old, new, ignored)
   local result, i, j = { same = 0, differ = 0, ignored = 0, names = {} }, 1, 1
   local function note(a, b)
@@ -190,13 +194,13 @@ local function compare_metrics(old, new, ignored)
   return result
 end
 
--- The names of what differs in two digests of checkpoints, and how many tensors and values are the
--- same.
+-- Compares two digests of checkpoints: returns the names of what differs, and how many tensors and
+-- values are equal.
 local function compare_states(old, new)
   local result, set = { tensors = 0, values = 0, differ = {} }, {}
   for name in pairs(old) do set[name] = true end
   for name in pairs(new) do set[name] = true end
-  set.threads, set.device = nil, nil -- provenance, not a result
+  set.threads, set.device = nil, nil -- these are provenance, not results
   for _, name in ipairs(suggest.keys(set)) do
     local x, y = old[name], new[name]
     if x and y and x.text == y.text then
@@ -214,12 +218,12 @@ local function files(store, id)
     WHERE trial = ? GROUP BY kind ORDER BY kind]], { id })
 end
 
--- The last checkpoints of both: {step=, tensors=, values=, differ=}, or {step=, why=}: why they
+-- Compares the last checkpoints: {step=, tensors=, values=, differ=}, or {step=, why=} if they
 -- cannot be compared.
 local function compare_checkpoints(old, new, a, b)
   local result = { step = a.step }
   if not b or b.step ~= a.step then
-    result.why = b and ("the new one is of step %d"):format(b.step) or "the new run has none"
+    result.why = b and ("the new one is from step %d"):format(b.step) or "the new run has none"
     result.differ = { "step" }
     return result
   end
@@ -236,42 +240,42 @@ local function compare_checkpoints(old, new, a, b)
 end
 
 -- Compares trial id in store old with trial new_id in store new. Returns {metrics=, checkpoint=,
--- texts=, other_texts=, equal=}: checkpoint nil if the old one has none; texts: how many are the
--- same, other_texts: the kinds of those that are not.
+-- texts=, other_texts=, equal=}: checkpoint is nil if the old trial has none; texts counts the
+-- equal ones, other_texts lists the kinds of those that differ.
 function reproduce.compare(old, id, new, new_id, ignored)
-  local told = { metrics = compare_metrics(series(old, id), series(new, new_id), ignored or {}),
+  local result = { metrics = compare_metrics(series(old, id), series(new, new_id), ignored or {}),
     texts = 0, other_texts = {} }
   local there = {}
   for _, f in ipairs(files(new, new_id)) do there[f.kind] = f end
   for _, f in ipairs(files(old, id)) do
     local g = there[f.kind]
     if f.kind == "checkpoint" then
-      told.checkpoint = compare_checkpoints(old, new, f, g)
+      result.checkpoint = compare_checkpoints(old, new, f, g)
     elseif f.kind ~= "best" then
       local fine = g and g.sha256 == f.sha256
-      told.texts = told.texts + (fine and 1 or 0)
-      if not fine then table.insert(told.other_texts, f.kind) end
+      result.texts = result.texts + (fine and 1 or 0)
+      if not fine then table.insert(result.other_texts, f.kind) end
     end
   end
-  local differ = told.checkpoint and told.checkpoint.differ or {}
-  told.equal = told.metrics.differ == 0 and #differ == 0 and #told.other_texts == 0
-  return told
+  local differ = result.checkpoint and result.checkpoint.differ or {}
+  result.equal = result.metrics.differ == 0 and #differ == 0 and #result.other_texts == 0
+  return result
 end
 
--- ---- What may explain it ----------------------------------------------------------------------
+-- ---- Differences of provenance -----------------------------------------------------------------
 
-local function told(v)
+local function as_text(v)
   if v == nil then return "not recorded" end
   if type(v) == "table" then return json.encode(v) end
   return tostring(v)
 end
 
--- What is different between the provenance of two trials (rows with about): a list of {name=, was=,
--- is=}. What is not recorded of one of them is different too.
+-- Compares the provenance of two trials (rows with about): returns a list of {name=, was=, is=}. A
+-- field that only one of them recorded counts as different.
 function reproduce.differences(a, b)
   local list = {}
   local function add(name, was, is)
-    was, is = told(was), told(is)
+    was, is = as_text(was), as_text(is)
     if was ~= is then list[#list + 1] = { name = name, was = was, is = is } end
   end
   add("code", a.code_hash, b.code_hash)

@@ -1,5 +1,5 @@
--- runs/runner.lua: runs the trials of an experiment. The same command starts, continues and
--- repairs: finished trials are skipped, interrupted ones continue from their checkpoint.
+-- runs/runner.lua: runs the trials of an experiment. The same command starts, continues and repairs
+-- a sweep: finished trials are skipped, interrupted ones continue from their checkpoint.
 local config = require "toeplab.base.config"
 local coordinator = require "toeplab.runs.coordinator"
 local core = require "toeplab.core"
@@ -24,8 +24,8 @@ local runner = {}
 local SECONDS, PATIENCE_SECONDS = 60, 20
 
 -- Warns about fixed keys that no trial read, which may be misspelt (weight_deacy). It is silent if
--- some trials did not run now, since they may have read the key, and if a scale was chosen, since a
--- scale may make a key useless.
+-- some trials did not run now, since they may have read the key, and if a scale was chosen, since
+-- the scale may not need the key.
 local function warn_fixed(run, counts, reads)
   if counts.done ~= #run.trials or run.scale ~= "" then return end
   local unread = {}
@@ -33,11 +33,11 @@ local function warn_fixed(run, counts, reads)
     if not reads[key] and not run.exp.always[key] then unread[#unread + 1] = key end
   end
   if #unread == 0 then return end
-  run.progress:warn("%s: no trial read %s: a slip in the name, or of no use here?",
+  run.progress:warn("%s: no trial read %s: is the name misspelt, or is the key not needed?",
     run.exp:where(unread[1]), "'" .. table.concat(unread, "', '") .. "'")
 end
 
--- Raises if no trial read an axis: all its values gave the same trial.
+-- Raises if no trial read an axis: all its values then gave the same trial.
 local function check_read(run, counts, reads)
   if counts.done == 0 then return end
   for _, key in ipairs(run.axes) do
@@ -61,7 +61,7 @@ local function finished(run)
   return list
 end
 
--- Prints a table of all metrics: the report of an experiment that declares none.
+-- Prints a table of all metrics, for experiments that declare no report.
 local function plain_report(trials)
   local set = {}
   for _, t in ipairs(trials) do
@@ -75,7 +75,7 @@ local function plain_report(trials)
   report.print({ "trial", table.unpack(names) }, rows)
 end
 
--- Warns about columns of the report that no trial logged: their names may be misspelt.
+-- Warns about columns of the report that no trial logged, since their names may be misspelt.
 local function warn_columns(run, trials)
   local logged = {}
   for _, t in ipairs(trials) do
@@ -109,7 +109,7 @@ local function summary(run, counts, seconds)
     local words = { done = "done", skipped = "already done", pruned = "pruned", failed = "failed" }
     if counts[name] > 0 then parts[#parts + 1] = counts[name] .. " " .. words[name] end
   end
-  if #parts == 0 then parts[1] = "none of them here" end -- of another shard
+  if #parts == 0 then parts[1] = "none of them here" end -- all belong to another shard
   run.progress:say("%d trial%s: %s  (%s, %s)", #run.trials, #run.trials == 1 and "" or "s",
     table.concat(parts, ", "), progress.duration(seconds), run.folder)
   if counts.failed > 3 then
@@ -124,16 +124,16 @@ local function scale_of(words)
   return ""
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The run -----------------------------------------------------------------------------------
 
--- Waits until the worker of a killed run, which saves and ends by itself, has closed its journal,
--- and kills it if that takes too long.
+-- After a coordinator was killed, its worker saves and ends by itself. Waits until it has closed
+-- its journal, and kills it if that takes too long.
 local function wait_for_writer(run, open)
   local path, began = run.folder .. "/" .. journal.path(open.path, open.attempt), core.sys.clock()
   while journal.in_use(path) do
     local waited = core.sys.clock() - began
     if waited > PATIENCE_SECONDS then
-      if open.host ~= core.sys.hostname() then -- there it is another process's number
+      if open.host ~= core.sys.hostname() then -- process ids of another machine mean nothing here
         errors.raise(errors.LOCKED, "%s: process %d on %s is writing to it", path, open.pid,
           open.host)
       end
@@ -145,7 +145,7 @@ local function wait_for_writer(run, open)
   end
 end
 
--- Copies what killed runs left in journals into the store.
+-- Copies the journals that killed runs left behind into the store.
 local function replay(run)
   for _, open in ipairs(run.records:open_journals()) do
     wait_for_writer(run, open)
@@ -157,8 +157,8 @@ local function replay(run)
   end
 end
 
--- Returns a function that makes the command line of a worker on a device, and how many threads each
--- worker has.
+-- Returns a function that builds the command line of a worker for a device, and the number of
+-- threads of each worker.
 local function worker_words(run, path)
   local threads = run.threads or math.max(1, core.threads() // run.jobs)
   return function(device)
@@ -172,15 +172,16 @@ local function worker_words(run, path)
   end, threads
 end
 
--- Whether this trial, whose row in the store is given, is over and was run by other code than this.
+-- Returns whether trial t, whose row is given, is finished and was run by other code than the
+-- present.
 local function by_other_code(t, status, row)
   return (status == "done" or status == "pruned") and row.code_hash ~= t.code_hash
 end
 
 local function is_ours(i, shard) return not shard or (i - 1) % shard.of == shard.part - 1 end
 
--- Reports finished trials that other code has made; with redo queues them to be made again.
-local function settle_old(run, options)
+-- Reports finished trials that other code produced; with redo, queues them to run again.
+local function handle_other_code(run, options)
   local list = {}
   for i, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
@@ -192,8 +193,7 @@ local function settle_old(run, options)
   for _, t in ipairs(options.redo and list or {}) do run.records:redo(t.id) end
 end
 
--- Returns the trials that are to be run, which are all unfinished ones of this shard, and how many
--- are finished.
+-- Returns the unfinished trials of this shard, which are to run, and the number of finished ones.
 local function to_do(run, shard)
   local list, skipped = {}, 0
   for i, t in ipairs(run.trials) do
@@ -202,15 +202,16 @@ local function to_do(run, shard)
     if status == "done" or status == "pruned" then
       t.status, skipped = status, skipped + 1
     elseif ours then
-      if row then t.step, t.had = row.step, row.seconds end -- none before it is enlisted
+      -- A new trial has no row before it is enlisted.
+      if row then t.step, t.had = row.step, row.seconds end
       list[#list + 1] = t
     end
   end
   return list, skipped
 end
 
--- Numbers the trials, and returns those for which only(trial) holds (only nil: all).
-local function chosen(trials, only)
+-- Numbers the trials, and returns those for which only(trial) holds (nil: all).
+local function choose_trials(trials, only)
   local list = {}
   for i, t in ipairs(trials) do
     t.number = i
@@ -223,7 +224,7 @@ local function prepare(path, overrides, options)
   local exp = experiment.load(path)
   local trials, about = plan.trials(exp, overrides)
   identity.identify(exp, trials)
-  trials = chosen(trials, options.only)
+  trials = choose_trials(trials, options.only)
   local given = options.steps or options.seconds
   local checkpoint = given and { steps = options.steps, seconds = options.seconds }
     or exp.checkpoint
@@ -236,13 +237,13 @@ local function prepare(path, overrides, options)
 end
 
 -- Returns the rows or columns that the experiment's report declares; nil if it declares none.
-local function asked(exp, field)
+local function declared_list(exp, field)
   return type(exp.report) == "table" and exp.report[field] or nil
 end
 
--- Writes the uncommitted changes of the checkout to a file of the results folder, named by its
--- hash. Returns the path below the results folder; nil if there are no changes.
-local function keep_changes(run)
+-- Saves the uncommitted changes of the checkout in a file named by its hash. Returns its path
+-- relative to the results folder; nil if there are no changes.
+local function save_changes(run)
   local text = provenance.changes()
   if not text then return nil end
   local path = ("changes/%s.diff"):format(core.sha256(text):sub(1, 16))
@@ -254,28 +255,28 @@ local function keep_changes(run)
   return path
 end
 
--- Makes the rows of the sweep and of its trials.
+-- Inserts the rows of the sweep and of its trials.
 local function enlist(run, path, overrides, options, threads)
   local about = provenance.collect(options.command)
   about.threads, run.scale = threads, scale_of(overrides)
-  if about.dirty then about.changes = keep_changes(run) end
+  if about.dirty then about.changes = save_changes(run) end
   local sweep = run.records:sweep { experiment = run.exp.name, script = path,
     source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
     scale = run.scale,
     plan = json.encode { axes = run.axes, overrides = secrets.words(overrides),
-      trials = #run.trials, answers = run.exp.answers, columns = asked(run.exp, "columns"),
-      rows = asked(run.exp, "rows") } }
+      trials = #run.trials, answers = run.exp.answers, columns = declared_list(run.exp, "columns"),
+      rows = declared_list(run.exp, "rows") } }
   for _, t in ipairs(run.trials) do t.experiment, t.provenance = run.exp.name, about end
   run.records:enlist(sweep, run.trials)
 end
 
 -- Runs the experiment in the script at path under overrides ("key=value"). options: dir, quiet,
 -- steps and seconds between checkpoints, jobs (workers), share (trials on a GPU), timeout (seconds
--- of a trial), fail_fast, shard ({part=, of=}), redo (whether finished trials that other code made
--- are made again), command (the words of the whole command line), out (a file instead of stderr),
--- threads (of each worker), only (a function that says whether a trial is wanted; then there is no
--- report), enlisted (a function that is told the records and the trials once these have rows).
--- Returns the exit code, then the trials; raises for what ends the run.
+-- of a trial), fail_fast, shard ({part=, of=}), redo (run finished trials of other code again),
+-- command (the whole command line as words), out (a file instead of stderr), threads (of each
+-- worker), only (a predicate that selects trials; no report is then printed), enlisted (a function
+-- called with the records and the trials once these have rows). Returns the exit code and the
+-- trials; raises for errors that end the run.
 function runner.run(path, overrides, options)
   local run = prepare(path, overrides, options)
   core.sys.catch_signals()
@@ -283,9 +284,9 @@ function runner.run(path, overrides, options)
   local guard <close> = run.records
   local began = core.sys.clock()
   identity.find_earlier(run.records, run.exp, run.trials)
-  devices.check(run.exp, (to_do(run, options.shard))) -- before anything is begun
+  devices.check(run.exp, (to_do(run, options.shard))) -- fails before anything has started
   replay(run)
-  settle_old(run, options)
+  handle_other_code(run, options)
   local threads
   run.worker, threads = worker_words(run, path)
   enlist(run, path, overrides, options, threads)
@@ -293,7 +294,7 @@ function runner.run(path, overrides, options)
   local list, skipped = to_do(run, options.shard)
   run.progress:expect(#run.trials, run.jobs, skipped)
   local counts, reads = coordinator.new(run):go(list)
-  core.sys.release_signals() -- all is stored, and a report may take forever
+  core.sys.release_signals() -- all is stored, and a report may run forever
   counts.skipped = skipped
   if options.only then return counts.failed > 0 and errors.FAILED or errors.DONE, run.trials end
   show_report(run)
@@ -305,7 +306,8 @@ function runner.run(path, overrides, options)
   return counts.failed > 0 and errors.FAILED or errors.DONE, run.trials
 end
 
--- Prints the trials of a command with their status; runs nothing. Takes the options of runner.run.
+-- Prints the trials of a command with their status and runs nothing. Takes the options of
+-- runner.run.
 function runner.list(path, overrides, options)
   local exp = experiment.load(path)
   local trials = plan.trials(exp, overrides)

@@ -1,13 +1,13 @@
--- runs/worker.lua: the process that trains. The coordinator sends it trials, each with its whole
--- configuration, one at a time; it writes their results to their journals.
+-- runs/worker.lua: runs the trials that the coordinator sends, one at a time and each with its
+-- whole configuration, and writes their results to their journals.
 --
 -- It reads (lines of wire.lua)                         and writes
 --   artifact KIND STEP PATH BYTES SHA256                 step STEP TOTAL TEXT   begin WHAT BYTES
 --   trial CONFIG CHECK PATH ATTEMPT SECONDS   start      say TEXT  note TEXT    part BYTES
 --   go, prune   the answer to rung                       clear   read KEY ...
---                                                        rung STEP   waits: does the trial go on?
---                                                        code SHA256   of what it runs
---                                                        unfit CODE WHY   makes no trials
+--                                                        rung STEP   asks whether to continue
+--                                                        code SHA256   of the code it runs
+--                                                        unfit CODE WHY   cannot run trials
 --                                                        ended STATUS CODE WHY ENDED
 local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
@@ -27,13 +27,13 @@ local wire = require "toeplab.base.wire"
 
 local worker = {}
 
-local LONGEST = 10000 -- bytes of an error's text that are kept
+local LONGEST = 10000 -- bytes of an error message that are stored
 
 local function tell(...) core.sys.tell(wire.line(...)) end
 
--- ---- What a trial writes to -------------------------------------------------------------------
+-- ---- Progress and rows -------------------------------------------------------------------------
 
--- Has the methods of Progress (progress.lua); the coordinator shows what is sent.
+-- Implements the methods of Progress (progress.lua) by messages that the coordinator displays.
 local Remote = {}
 Remote.__index = Remote
 
@@ -51,8 +51,8 @@ function Remote:clear() tell("clear") end
 
 function Remote:begin(what, total) tell("begin", what, total) end
 
--- Lets at most ten messages a second through; a trial may log a thousand steps in that time.
-local function seldom(self)
+-- Limits messages to ten a second; a trial may log a thousand steps in that time.
+local function rate_limited(self)
   local now = core.sys.clock()
   if now - (self.told or 0) < 0.1 then return false end
   self.told = now
@@ -60,15 +60,15 @@ local function seldom(self)
 end
 
 function Remote:part(done)
-  if seldom(self) then tell("part", done) end
+  if rate_limited(self) then tell("part", done) end
 end
 
 function Remote:update(step, total, values)
-  if seldom(self) or step == total then tell("step", step, total, values or "") end
+  if rate_limited(self) or step == total then tell("step", step, total, values or "") end
 end
 
--- The rows of the current trial. New ones are appended to its journal; the artifacts of earlier
--- attempts came with the trial.
+-- The rows of the current trial. New rows are appended to its journal; the artifacts of earlier
+-- attempts arrive with the trial.
 local Rows = {}
 Rows.__index = Rows
 
@@ -106,14 +106,14 @@ function Rows:drop_artifact(a)
   self:drop(function(b) return b.path == a.path end)
 end
 
--- The sha256 of a file of the trial; nil if it has none of that kind and step.
+-- Returns the sha256 of the trial's file of that kind and step; nil if there is none.
 function Rows:hash_of(kind, step)
   for _, a in ipairs(self.artifacts) do
     if a.kind == kind and a.step == step then return a.sha256 end
   end
 end
 
--- The trial's checkpoints of both kinds, newest first.
+-- Returns the trial's checkpoints of both kinds, newest first.
 function Rows:checkpoints()
   local list = {}
   for _, a in ipairs(self.artifacts) do
@@ -127,8 +127,8 @@ function Rows:checkpoints()
 end
 
 -- Records a checkpoint, and drops all others of its kind except the last `keep` and the last one at
--- a step for which anchor(step) holds (anchor nil: none). Returns those dropped. Their files may be
--- removed then, since the record is on the disk.
+-- a step for which anchor(step) holds (nil: none). Returns the dropped rows; the caller may then
+-- remove their files, since the record is on disk.
 function Rows:add_checkpoint(a, keep, anchor)
   local seconds = self.seconds + core.sys.clock() - self.began
   local lines, old, same = { artifact_line(a), { "step", a.step, seconds } }, {}, 1
@@ -137,7 +137,8 @@ function Rows:add_checkpoint(a, keep, anchor)
   self.events = {}
   for _, row in ipairs(self:checkpoints()) do
     if row.kind == a.kind and row.step == a.step then
-      if row.path ~= a.path then old[#old + 1] = row end -- its row is another file's now
+      -- A row with the same path belongs to the new file.
+      if row.path ~= a.path then old[#old + 1] = row end
     elseif row.kind == a.kind then
       same = same + 1
       local stays = same <= keep or not anchored and anchor(row.step)
@@ -163,8 +164,8 @@ function Rows:forget_after(step)
   self:drop(function(a) return a.step > step end)
 end
 
--- Notes an event of the trial, e.g. of kind "rollback". It is recorded together with the next
--- checkpoint, since a kill between the two would make it happen, and count, twice.
+-- Queues an event of the trial, e.g. of kind "rollback". It is recorded together with the next
+-- checkpoint: a kill between the two records would otherwise repeat the event.
 function Rows:event(step, kind, why) table.insert(self.events, { "event", step, kind, why }) end
 
 -- ---- One trial --------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ function Rows:event(step, kind, why) table.insert(self.events, { "event", step, 
 -- Prefixes an error message with the line of the script that led to it, unless it names the script.
 local function located(exp, message)
   if message:find(exp.file, 1, true) then return message end
-  for level = 3, 1000 do -- finding a level takes as long as it is deep
+  for level = 3, 1000 do -- the time to find a level grows with its depth
     local info = debug.getinfo(level, "Sl")
     if not info then break end
     if info.source == "@" .. exp.file then
@@ -192,9 +193,10 @@ local function handler(exp)
   end
 end
 
--- Returns the exit code of a failure that ends the whole run, nil if the other trials go on. A
--- damaged file ends it only while results were being stored: it may be a file of the script's own.
-local function verdict(why, storing)
+-- Returns the exit code of a failure that ends the whole run, nil if the other trials continue. A
+-- damaged file ends the run only while results were being stored; otherwise it may be a file that
+-- the script itself reads.
+local function fatal_code(why, storing)
   local signals = { [errors.INTERRUPT] = true, [errors.TERMINATE] = true, [errors.HANGUP] = true }
   if errors.is(why) and signals[why.code] then return why.code end
   local problem = errors.storage_problem(why)
@@ -216,7 +218,7 @@ local function call(self, t, rows)
   core.precision(c.precision)
   local handled = handler(self.exp)
   core.sys.on_signal(function() handle:check_signals(true) end)
-  local ok, why = xpcall(function() -- outside of it nobody would catch what a signal raises
+  local ok, why = xpcall(function() -- a signal handler may raise anywhere inside
     devices.expect(c.device)
     streams.with(c.seed, handle.with_backends, handle, self.exp.trial, handle, c)
     core.sys.on_signal(nil)
@@ -224,12 +226,12 @@ local function call(self, t, rows)
     core.sys.on_signal(nil)
     return handled(e)
   end)
-  core.sys.on_signal(nil) -- Lua calls no handler when it lacks memory
+  core.sys.on_signal(nil) -- without memory, Lua calls no handler
   core.precision "float32"
   open_modules()
   if handle.why_ended == "pruned" then ok = true end
-  local storing = handle.busy -- it ended in the middle of storing something
-  local stopped = handle:stopped() -- counts even if the script caught it, or raised another error
+  local storing = handle.busy -- whether it ended while storing results
+  local stopped = handle:stopped() -- counts even if the script caught it or raised another error
   if stopped and (ok or not errors.storage_problem(why)) then ok, why = false, stopped end
   core.tape_clear()
   local reads = {}
@@ -246,8 +248,8 @@ local function perform(self, t, attempt, seconds)
     tell("ended", "interrupted", errors.STORAGE, errors.text(writer))
     return
   end
-  -- If the coordinator is gone, the next one may have seen no journal in use and have started this
-  -- trial elsewhere: it must not begin here.
+  -- If the coordinator has died, the next one may have seen no journal in use and have started this
+  -- trial in another process, so this worker must not begin it.
   if not self:take(0) then return end
   tell("code", self.code)
   core.sys.print_to(log)
@@ -256,14 +258,14 @@ local function perform(self, t, attempt, seconds)
   self.artifacts = {}
   local ok, problem, storing, handle = call(self, t, rows)
   if ok and writer.broken then ok, problem, storing = false, writer.broken, true end
-  local exit = not ok and verdict(problem, storing) or nil
+  local exit = not ok and fatal_code(problem, storing) or nil
   local status = ok and "done" or exit and "interrupted" or "failed"
   local why = not ok and secrets.text(tostring(problem)) or nil
   if why and #why > LONGEST then
     why = ("%s... (%d bytes)"):format(cut(why, LONGEST), #why)
   end
   local ended = (ok or status == "failed") and handle.why_ended or nil
-  -- A full disk may refuse this too: what is done is done only with this record.
+  -- A full disk may refuse this record too; the trial counts as done only once it is written.
   local kept, refused = pcall(writer.add, writer, { { "end", status, why, ended,
     seconds + core.sys.clock() - rows.began, n = 5 } }, true)
   if ok and not kept then
@@ -276,13 +278,14 @@ local function perform(self, t, attempt, seconds)
   collectgarbage()
 end
 
--- Coordinator and worker compare this text: if the code of the script or TL_NUMERICS is another for
--- one of them, the trial would get results that its id does not stand for.
+-- Returns a text that coordinator and worker compare: if they see different code of the script or
+-- another TL_NUMERICS, the trial would store results that do not belong to its id.
 function worker.check(exp)
   return ("%s %d"):format(code.hash(exp.text), core.numerics)
 end
 
--- A configuration as the text of a Lua table; floats are hexadecimal, so that no bit is lost.
+-- Returns a configuration as the text of a Lua table; floats are hexadecimal, so that no bit is
+-- lost.
 function worker.pack(value)
   if type(value) ~= "table" then return ("%q"):format(value) end
   local parts = {}
@@ -296,7 +299,8 @@ local function unpack_config(text) return load("return " .. text, "=config", "t"
 
 -- ---- The process ------------------------------------------------------------------------------
 
--- Reads what the coordinator has sent, waiting up to some seconds. Returns false once it is gone.
+-- Reads the lines that the coordinator has sent, waiting up to `seconds`. Returns false once the
+-- coordinator is gone.
 function worker:take(seconds)
   local heard = core.sys.hear(seconds)
   if not heard then return false end
@@ -304,16 +308,16 @@ function worker:take(seconds)
   return true
 end
 
--- Returns the next order to a running trial: "go" or "prune" after it has asked whether it goes on,
--- "gone" if the coordinator is, nil if nothing came within some seconds.
+-- Returns the next order to a running trial: "go" or "prune" in answer to its question at a rung,
+-- "gone" if the coordinator has died, nil if nothing arrived within `seconds`.
 function worker:hear(seconds)
   if not self:take(seconds) then return "gone" end
   local line = table.remove(self.lines, 1)
   return line and line[1]
 end
 
--- Tells the coordinator that this process cannot run trials, and ends it.
-local function unfit(e)
+-- Reports to the coordinator that this process cannot run trials, and exits.
+local function refuse_trials(e)
   tell("unfit", errors.is(e) and e.code or errors.FAILED, errors.text(e))
   error(e, 0)
 end
@@ -323,7 +327,7 @@ local function prepare(path, device, say)
   return exp, worker.check(exp), provenance.code_hash(device)
 end
 
--- What is done for each kind of line that the coordinator sends between trials.
+-- Handlers of the lines that the coordinator sends between trials.
 local orders = {}
 
 function orders.artifact(self, kind, step, path, bytes, sha256)
@@ -333,7 +337,7 @@ end
 
 function orders.trial(self, config_text, check, path, attempt, seconds)
   if check ~= self.check then
-    unfit(errors.new(errors.FAILED, "%s has changed while it ran", self.exp.file))
+    refuse_trials(errors.new(errors.FAILED, "%s has changed while it ran", self.exp.file))
   end
   perform(self, { config = unpack_config(config_text), path = path }, attempt, seconds)
 end
@@ -345,13 +349,13 @@ function worker.main(path, options)
   core.sys.catch_signals()
   devices.use(options.device)
   local remote = setmetatable({}, Remote)
-  local function say(...) -- the script's print: shown to the user like what it says by t:say
+  local function say(...) -- the script's print goes to the user like t:say
     local words = table.pack(...)
     for i = 1, words.n do words[i] = tostring(words[i]) end
     remote:say("%s", table.concat(words, "\t"))
   end
   local ready, exp, check, hash = pcall(prepare, path, options.device, say)
-  if not ready then unfit(exp) end
+  if not ready then refuse_trials(exp) end
   local self = setmetatable({ exp = exp, check = check, code = hash, folder = options.dir,
     artifacts = {}, lines = {}, progress = remote, read = wire.reader(),
     checkpoint = { steps = options.steps, seconds = options.seconds } }, { __index = worker })

@@ -1,5 +1,5 @@
--- store/check.lua: whether a results folder is whole: its database, the files that trials keep,
--- journals, and trials marked running; and mending what can be mended.
+-- store/check.lua: checks that a results folder is intact (its database, the files of trials,
+-- journals, trials marked as running), and repairs what can be repaired.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
@@ -17,8 +17,8 @@ function Check:__close()
   if self.store then self.store:close() end
 end
 
--- Notes a finding. lost: it is damage, not only disorder; mend: a function that mends it and
--- returns how, or nil if it could not; nil where nothing can be done.
+-- Adds a finding. lost: whether it is damage rather than mere disorder; mend: a function that
+-- repairs it and returns how, or nil if it could not; nil if no repair exists.
 function Check:found(lost, mend, format, ...)
   table.insert(self.list, { lost = lost, mend = mend, text = format:format(...) })
 end
@@ -37,7 +37,7 @@ local function problems(store, quick)
   return texts
 end
 
--- What a rebuild kept and lost, in words.
+-- Describes what a rebuild kept and lost.
 local function rebuilt(counts)
   local parts = {}
   for _, name in ipairs { "trials", "metrics", "artifacts", "events", "sweeps" } do
@@ -45,12 +45,12 @@ local function rebuilt(counts)
     parts[#parts + 1] = ("%d %s%s"):format(count.kept, name, count.dropped > 0
       and (" (%d more are twice there or broken)"):format(count.dropped) or "")
   end
-  return ("made anew: %s; %d of %d pages cannot be read; of %s rows may be lost, and the same "
+  return ("rebuilt: %s; %d of %d pages cannot be read; of %s rows may be lost, and the same "
     .. "command runs them again; the old one is %s"):format(table.concat(parts, ", "), counts.bad,
     counts.pages, quantity.count(counts.again, "trial"), counts.copy)
 end
 
--- Makes the database anew and opens it.
+-- Rebuilds the database and opens it.
 local function remake(check)
   if check.store then check.store:close() end
   local counts = rebuild.run(check.folder)
@@ -76,7 +76,7 @@ local function check_database(check)
   end
 end
 
--- The table of last values must say what the metrics say.
+-- Checks that the table of last values agrees with the metrics.
 local function check_last(check)
   local store = check.store
   local wrong = store:rows([[SELECT count(*) AS n FROM last l WHERE NOT EXISTS (SELECT 1
@@ -94,8 +94,8 @@ local function check_last(check)
       store:rows [[INSERT INTO last SELECT trial, name, step, value FROM metrics m WHERE step =
         (SELECT max(step) FROM metrics WHERE trial = m.trial AND name = m.name)]]
     end)
-    return "made again from the metrics"
-  end, "%s of metrics are not what the metrics say", quantity.count(wrong, "last value"))
+    return "rebuilt from the metrics"
+  end, "%s of metrics disagree with the metrics", quantity.count(wrong, "last value"))
 end
 
 local function check_sweeps(check)
@@ -120,22 +120,22 @@ local function check_running(check)
         check.store:rows([[UPDATE trials SET status = 'interrupted', error = ? WHERE id = ?
           AND status = 'running']], { "its process is gone", row.id })
         return "marked as interrupted"
-      end, "trial %s is marked running, but process %d is gone", row.id:sub(1, 12), row.pid)
+      end, "trial %s is marked as running, but process %d has died", row.id:sub(1, 12), row.pid)
     end
   end
 end
 
--- A journal is taken over before anything else is said of its trial.
+-- Takes over journals first, since they decide what else is true of their trials.
 local function check_journals(check)
   local store = check.store
-  for _, open in ipairs(store:open_journals()) do
-    local path = journal.path(open.path, open.attempt)
+  for _, entry in ipairs(store:open_journals()) do
+    local path = journal.path(entry.path, entry.attempt)
     if not journal.in_use(store.folder .. "/" .. path) then
       check:found(false, function()
-        local _, damage = store:take(open.id, open.path)
-        if not damage then store:end_journal(open.id, open.path) end
+        local _, damage = store:take(entry.id, entry.path)
+        if not damage then store:end_journal(entry.id, entry.path) end
         return not damage and "taken over" or nil
-      end, "%s is not taken over: a run was killed, and the next one does it", path)
+      end, "%s is not copied to the store: a run was killed; the next run copies it", path)
     end
   end
 end
@@ -145,15 +145,15 @@ end
 local function state_of(path, row, quick)
   local file <close> = io.open(path, "rb")
   if not file then return "is missing" end
-  if file:seek("end") ~= row.bytes then return "has another size than it was stored with" end
+  if file:seek("end") ~= row.bytes then return "has another size than when it was stored" end
   if quick then return nil end
   local ok, hash = pcall(core.sha256_file, path)
   if not ok then return "cannot be read: " .. tostring(hash) end
-  return hash ~= row.sha256 and "has another sha256 than it was stored with" or nil
+  return hash ~= row.sha256 and "has another sha256 than when it was stored" or nil
 end
 
--- The trials that are at work: their files come and go. Of one that was killed the journal still
--- has to say which went.
+-- Returns the trials whose files may be changing: running ones, and killed ones whose journal still
+-- has to say which files went.
 local function busy_trials(store)
   local busy = {}
   local sql = "SELECT id, status, host, pid FROM trials WHERE status = 'running'"
@@ -162,7 +162,8 @@ local function busy_trials(store)
   return busy
 end
 
--- Rows that this program does not write lead outside the folder, or to a name of several files.
+-- Finds rows that this program would not write: their paths lead outside the folder of the trial,
+-- or to a file that no trial keeps.
 local function check_names(check)
   local store = check.store
   local function refuse(sql, values, ok, why)
@@ -184,7 +185,7 @@ local function check_names(check)
   end
 end
 
--- A damaged file is put aside, not deleted: part of it may be of use.
+-- Damaged files are moved aside rather than deleted: part of them may be of use.
 local function check_artifacts(check)
   local store, busy, count = check.store, busy_trials(check.store), 0
   store.store:each("SELECT trial, kind, step, path, bytes, sha256 FROM artifacts ORDER BY path", {},
@@ -211,9 +212,9 @@ local function check_stale(check)
   end
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The check ---------------------------------------------------------------------------------
 
--- A copy of the database, made by itself or, if it is too damaged for that, byte by byte.
+-- Copies the database through SQLite or, if it is too damaged for that, byte by byte.
 local function backup(store)
   local path = ("%s/runs.db.before-fsck-%s"):format(store.folder, os.date "%Y%m%d-%H%M%S")
   if not pcall(store.rows, store, "VACUUM INTO ?", { path }) then
@@ -227,12 +228,12 @@ local function backup(store)
   return path
 end
 
--- What journals say comes before what is said of their trials.
+-- The order matters: journals are taken over before their trials are judged.
 local rounds = { { check_database }, { check_names }, { check_journals },
   { check_last, check_sweeps, check_running, check_artifacts, check_stale } }
 
--- Looks at something; what cannot be read is damage.
-local function look_at(check, look)
+-- Runs a check; anything that cannot be read counts as damage.
+local function run_check(check, look)
   local ok, why = pcall(look, check)
   if ok then return end
   local damaged = errors.storage_problem(why) or errors.is(why) and why.code == errors.STORAGE
@@ -241,7 +242,7 @@ local function look_at(check, look)
   check:found(true, mend, "%s", errors.text(why))
 end
 
--- Mends what was found since, if that is wanted, and hands each finding to the caller.
+-- Repairs the new findings if requested, and reports each to the caller.
 function Check:settle()
   for _, item in ipairs(self.list) do
     if self.repair and item.mend then
@@ -258,8 +259,8 @@ function Check:settle()
   self.list = {}
 end
 
--- Opens the store; one that cannot be opened is made anew if that is wanted.
-local function open(check)
+-- Opens the store; rebuilds one that cannot be opened, if requested.
+local function open_store(check)
   local folder, repair = check.folder, check.repair
   local ok, store = pcall(records.open, folder, repair and "u" or "r")
   if ok then
@@ -271,27 +272,27 @@ local function open(check)
     and not text:find("newer than", 1, true)
   if not damaged then error(store, 0) end
   if not repair then
-    errors.raise(errors.STORAGE, "%s\ntoeplab fsck --repair makes it anew of what can be read",
+    errors.raise(errors.STORAGE, "%s\ntoeplab fsck --repair rebuilds it from what can be read",
       text)
   end
   check:found(true, function() return remake(check) end, "%s", text)
   check:settle()
 end
 
--- Checks the folder. o: quick (sizes of files instead of their sha256, fewer looks at rows), repair
--- (mends, after a copy of the database). tell(item) is called for each finding: {text=, lost=, how=
--- (how it was mended, or nil)}; and with {copy= (its path)} once the database was copied. Returns
--- {trials=, files=, all= (findings), left= (damage that remains), mendable=, copy=}.
-local function run(folder, o, tell)
+-- Checks the folder. o: quick (sizes of files instead of their sha256, and fewer checks of rows),
+-- repair (repairs, after a copy of the database). Calls tell(item) for each finding: {text=, lost=,
+-- how= (the repair, or nil)}; and with {copy= (its path)} once the database is copied. Returns
+-- {trials=, files=, all= (findings), left= (remaining damage), mendable=, copy=}.
+local function check_folder(folder, o, tell)
   local self <close> = setmetatable({ folder = folder, quick = o.quick, repair = o.repair,
     tell = tell, list = {}, left = 0, all = 0, files = 0 }, Check)
-  open(self)
+  open_store(self)
   for _, round in ipairs(rounds) do
-    for _, look in ipairs(round) do look_at(self, look) end
+    for _, look in ipairs(round) do run_check(self, look) end
     self:settle()
   end
   self.trials = self.store:rows("SELECT count(*) AS n FROM trials")[1].n
   return self
 end
 
-return { run = run }
+return { run = check_folder }

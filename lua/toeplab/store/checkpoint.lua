@@ -1,11 +1,11 @@
--- store/checkpoint.lua: the state of a running trial as one HDF5 file. Tensors become datasets,
--- numbers, texts and booleans attributes, both named by their path in the nested state:
--- "model/embed.weight".
+-- store/checkpoint.lua: reads and writes the state of a running trial as one HDF5 file. Tensors
+-- become datasets; numbers, texts and booleans become attributes; both are named by their path in
+-- the nested state, such as "model/embed.weight".
 local core = require "toeplab.core"
 
 local checkpoint = {}
 
--- One part of a path: integer keys are written "#3"; "/" separates parts.
+-- Returns one component of a path: integer keys are written "#3", because "/" separates components.
 local function part(key)
   if math.type(key) == "integer" then return "#" .. key end
   if type(key) ~= "string" or key == "" or key:find("[/#?\0]") then
@@ -14,13 +14,13 @@ local function part(key)
   return key
 end
 
--- within: the tables that hold value.
+-- within: the set of tables on the way to value, which detects cycles.
 local function flatten(value, path, tensors, attrs, within)
   local kind = type(value)
   if kind == "table" then
     local empty = true
     if within[value] then
-      error(("checkpoint: the state at '%s' holds itself and cannot be saved"):format(path), 0)
+      error(("checkpoint: the state at '%s' contains itself and cannot be saved"):format(path), 0)
     end
     within[value] = true
     for key, item in pairs(value) do
@@ -54,7 +54,8 @@ local function place(tree, path, value)
   if parts[#parts] ~= "?" then node[parts[#parts]] = value end
 end
 
--- Writes the nested state to path: the old file or the whole new one, whatever happens.
+-- Writes the nested state to path atomically: whatever happens, the path holds the old file or the
+-- complete new one.
 function checkpoint.write(path, state)
   local tensors, attrs = {}, {}
   flatten(state, "", tensors, attrs, {})
@@ -71,8 +72,8 @@ local function read_child(file, group, child, tree)
   for _, inner in ipairs(file:children(path)) do read_child(file, path, inner, tree) end
 end
 
--- The nested state that checkpoint.write wrote to path; with only, nothing but the part of
--- that name.
+-- Returns the nested state that checkpoint.write wrote to path; with `only`, just the part of that
+-- name.
 function checkpoint.read(path, only)
   local file <close> = core.h5_open(path)
   local tree = {}
@@ -90,9 +91,9 @@ function checkpoint.read(path, only)
   return tree
 end
 
--- What the file at path holds, small enough to compare two of any size: path in the state ->
--- {text=, tensor=}. The text of a tensor is its type, shape and the sha256 of its bits, that of a
--- number its bits. Memory: one file and its largest tensor.
+-- Returns a digest of the file at path, small enough to compare checkpoints of any size: path in
+-- the state -> {text=, tensor=}. The text of a tensor is its type, its shape and the sha256 of its
+-- bits; that of a number is its bits. The peak memory is one file plus its largest tensor.
 function checkpoint.digest(path)
   local file <close> = core.h5_open(path)
   local digest = {}
@@ -110,7 +111,7 @@ function checkpoint.digest(path)
   end
   walk ""
   for name, value in pairs(file:attrs "/") do
-    if not name:find "/%?$" then -- what marks an empty table
+    if not name:find "/%?$" then -- the mark of an empty table
       local text = math.type(value) == "float" and ("%a"):format(value) or tostring(value)
       digest[(("/" .. name):gsub("/#", "/"):gsub("%?$", ""):sub(2))] = { text = text }
     end

@@ -1,12 +1,12 @@
--- store/converted.lua: a causal model as a recurrent one in an HDF5 file of its own: the
--- parameters, the modes of its operators, its vocabulary. toeplab generate --convert writes it, and
--- toeplab generate reads it.
+-- store/converted.lua: reads and writes causal models that were converted to recurrent form, as
+-- HDF5 files of their own with parameters, modes and vocabulary. toeplab generate --convert writes
+-- such a file, and toeplab generate reads it.
 --
 -- The file is a state of checkpoint.lua: datasets and attributes by path.
 --   model/NAME                            the parameters
 --   recurrent/layers/NAME/b, lambda, decay   the modes of each operator, as core.recurrence's modes
 --   recurrent/form, lags                  and of each layer: lags, period
---   vocabulary/texts/NAME                 bytes, one to a number
+--   vocabulary/texts/NAME                 one byte per number
 --   options/..., name, length, trial, step, checkpoint   attributes: what it was made from
 local checkpoint = require "toeplab.store.checkpoint"
 local core = require "toeplab.core"
@@ -22,7 +22,7 @@ local FORMAT = "toeplab recurrent model 1"
 
 -- ---- Texts as tensors ---------------------------------------------------------------------------
 
-local CHUNK = 4096 -- values that one call takes
+local CHUNK = 4096 -- values per call
 
 local function to_tensor(text)
   local bytes = {}
@@ -41,7 +41,8 @@ local function to_text(tensor)
   return table.concat(parts)
 end
 
--- The texts behind a vocabulary, but for the model's options, which are among the files too.
+-- Returns the texts of a vocabulary from the files of about; the model's options are also among
+-- those.
 local function vocabulary_of(about)
   if not about.vocabulary then return nil end
   local texts = {}
@@ -54,7 +55,8 @@ end
 
 -- ---- Writing ------------------------------------------------------------------------------------
 
--- Writes the model whose session is one of etsc; about: what stored.load says of it, and trial.
+-- Writes the model of an etsc session. about: its description as returned by stored.load, and
+-- trial.
 function converted.write(path, session, about, form, lags)
   local model, layers = session.model, {}
   for _, layer in ipairs(session.layers) do
@@ -82,8 +84,8 @@ local function session_of(model, path, parts)
   end)
 end
 
--- The session of the model in the file at path, in evaluation, its vocabulary or nil, and
--- {form=, lags=, trial=, step=, length=}.
+-- Opens the file at path. Returns a session of the model in evaluation mode, its vocabulary or nil,
+-- and {form=, lags=, trial=, step=, length=}.
 function converted.open(path)
   if not core.sys.exists(path) then errors.usage("%s: there is no such file", path) end
   local ok, state = pcall(checkpoint.read, path)
@@ -105,9 +107,9 @@ function converted.open(path)
   }
 end
 
--- ---- What a conversion is worth -----------------------------------------------------------------
+-- ---- Accuracy and cost of a conversion ---------------------------------------------------------
 
-local STEPS = 20 -- at a time: one is too short for the clock
+local STEPS = 20 -- steps per measurement: one is too short for the clock
 
 local function step_seconds(recurrence, dim)
   local x, y = core.zeros(1, dim), core.zeros(1, dim)
@@ -122,7 +124,7 @@ local function size(x) return math.sqrt(core.square(x):reshape(-1):sum():item())
 
 local function largest(x) return core.abs(x):reshape(-1):amax():item() end
 
--- How a recurrence of a TNO answers an impulse in each channel, against the kernel itself:
+-- Compares the impulse response of a recurrence, in each channel, with the kernel itself:
 --   error   ||answer - kernel|| / ||kernel|| over the lags
 --   after   the largest answer from lag `lags` to 2 lags, where the kernel is 0, over the largest
 --           coefficient

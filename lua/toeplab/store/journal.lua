@@ -1,9 +1,9 @@
--- store/journal.lua: what a worker has to say for the store, in a file that only grows: the one way
--- from a trial to its rows.
+-- store/journal.lua: reads and writes the append-only file through which the results of a trial
+-- reach the store.
 --
 -- A record is some lines (wire.lua) and a last one, "= HASH", the first 16 digits of the sha256 of
--- the lines before it. It is written by one write(): a kill leaves it whole or not at all, or torn
--- at the end of the file, where its hash is missing. Kinds of lines:
+-- the lines before it. A single write() appends it, so that a kill leaves the record complete,
+-- absent, or torn at the end of the file, where its hash is missing. Kinds of lines:
 --   metric STEP NAME VALUE [AT]          drop PATH          forget STEP
 --   artifact KIND STEP PATH BYTES SHA256               step STEP SECONDS
 --   event STEP KIND TEXT            end STATUS WHY ENDED SECONDS
@@ -17,7 +17,7 @@ local function seal(lines)
   return ("= %s\n"):format(core.sha256(lines):sub(1, 16))
 end
 
--- The path of the journal of an attempt at the trial whose folder is path.
+-- Returns the path of the journal of an attempt at the trial whose folder is path.
 function journal.path(path, attempt)
   return ("%s/events-%d.jnl"):format(path, attempt)
 end
@@ -35,24 +35,24 @@ local function failure(path, why, code)
   return problems[code] and core.error(problems[code], message) or message
 end
 
--- A writer that appends to the journal at path. When it returns, a power failure leaves the file
--- in its folder.
+-- Opens a writer that appends to the journal at path. After it returns, the file survives a power
+-- failure.
 function journal.writer(path)
   local file, why, code = io.open(path, "ab")
   if not file then error(failure(path, why, code), 0) end
   file:setvbuf("no")
   local ok, problem, number = core.sys.sync_folder(path:match "^(.*)/" or ".")
   if not ok then error(failure(path, problem, number), 0) end
-  for _ = 1, 20 do -- who looks whether it is in use holds the lock for a moment
+  for _ = 1, 20 do -- a reader that asks whether it is in use holds the lock for a moment
     if core.sys.lock(file) then break end
     core.sys.sleep(0.01)
   end
   return setmetatable({ file = file, path = path }, Writer)
 end
 
--- Appends a record of lines, each a list of values. When it returns, the death of this process
--- loses nothing of it; with sync, that of the machine neither. After a write that failed none is
--- accepted: what followed a torn record could not be read.
+-- Appends a record of lines, each a list of values. After it returns, the record survives the death
+-- of this process and, with sync, that of the machine. After a failed write the writer accepts
+-- nothing more, because a record behind a torn one cannot be read.
 function Writer:add(lines, sync)
   if self.broken then error(self.broken, 0) end
   local texts = {}
@@ -69,7 +69,7 @@ end
 
 function Writer:close() self.file:close() end
 
--- Whether a writer is at work on the journal at path. A pipe of that name would never open.
+-- Returns whether a writer is using the journal at path. Opening a pipe of that name would block.
 function journal.in_use(path)
   if core.sys.kind(path) ~= "file" then return false end
   local file <close> = io.open(path, "rb")
@@ -80,13 +80,14 @@ end
 
 local MOST = 1 << 20
 
--- The lines of the whole records from byte offset on, and where they end. A torn record at the end
--- is left for later; a damaged one ends what can be read: third result, why.
+-- Returns the lines of the complete records from byte offset on, and where they end. A torn record
+-- at the end is left for a later call; a damaged one ends the readable part and gives the third
+-- result, the reason.
 local function records(text)
   local lines, from, good = {}, 1, 0
   local pending = {}
   local at = 1
-  local stop = text:find("\n", at, true) -- a pattern would take forever to find none
+  local stop = text:find("\n", at, true) -- a pattern is slow where there is none
   while stop do
     local line, next_at = text:sub(at, stop - 1), stop + 1
     local hash = line:match("^= (%x+)$")
@@ -104,17 +105,17 @@ local function records(text)
   return lines, good
 end
 
-local NO_FILE = 2 -- errno's ENOENT
+local NO_FILE = 2 -- ENOENT
 
 local function refuse(path, why)
   why = why:find(path, 1, true) and why or path .. ": " .. why
-  errors.raise(errors.STORAGE, "%s: what the trial has said there is not known", why)
+  errors.raise(errors.STORAGE, "%s: the results that the trial wrote there are unknown", why)
 end
 
--- What the journal at path says from byte offset on: the list of its lines, the offset after the
--- last whole record, and why what follows cannot be read (nil: it can, or there is nothing). A file
--- that was never there says nothing; one that the system cannot read raises a storage error. At
--- most about a megabyte is read: call it until it says nothing.
+-- Reads the journal at path from byte offset on. Returns the list of its lines, the offset after
+-- the last complete record, and why what follows cannot be read (nil: nothing is wrong). A file
+-- that never existed gives no lines; one that the system cannot read raises a storage error. A call
+-- reads about a megabyte at most: repeat it until it returns no lines.
 function journal.read(path, offset)
   local file <close>, why, code = io.open(path, "rb")
   if not file and code ~= NO_FILE then refuse(path, why) end
@@ -130,7 +131,7 @@ function journal.read(path, offset)
     text = text or ""
     local lines, good, damage = records(text)
     if good > 0 or damage or #text < size then return lines, offset + good, damage end
-    file:seek("set", offset) -- one record larger than that
+    file:seek("set", offset) -- a record larger than that
     size = size * 4
   end
 end

@@ -1,8 +1,9 @@
--- store/merge.lua: the trials of another results folder into this one. Doing it again changes
--- nothing.
+-- store/merge.lua: copies the trials of another results folder into this one. Repeating a merge
+-- changes nothing.
 --
--- Files come first, each under a temporary name until its sha256 is right; then the rows of a trial
--- in one transaction. A kill in between leaves files that no row knows, which the next merge, or
+-- Files come first, each under a temporary name until its sha256 is verified; then the rows of a
+-- trial follow in one transaction. A kill in between leaves files without rows, which the next
+-- merge or toeplab rm --purge handles.
 -- toeplab rm --purge, deals with.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
@@ -16,18 +17,19 @@ local copied = { "experiment", "config", "seed", "code_hash", "data_hash", "stat
   "step", "created", "started", "finished", "host", "pid", "error", "command", "git_commit",
   "git_dirty", "provenance", "tags", "notes", "seconds", "ended", "numerics" }
 
--- ---- What is to be done -----------------------------------------------------------------------
+-- ---- Decisions ---------------------------------------------------------------------------------
 
--- How far a trial is: those that came to their end are further than all others, which go by their
--- checkpoint, and those that were ended early before those that broke off there.
-local function far(row)
+-- Ranks how far a trial has come: finished trials rank above all others, the rest rank by their
+-- checkpoint, and at the same checkpoint those that were ended early rank above those that broke
+-- off.
+local function progress_rank(row)
   if row.status == "queued" then return row.step or -2 end
   if row.status ~= "done" then return row.step or -1 end
   return row.ended and (row.step or -1) + 0.5 or math.huge
 end
 
--- Metrics that tell of the machine are other ones on another.
-local function of_machine(name)
+-- Returns whether a metric describes the machine and thus differs on another.
+local function is_of_machine(name)
   for _, part in ipairs { "second", "time", "speed", "peak_m", "memory", "bytes" } do
     if name:find(part, 1, true) then return true end
   end
@@ -37,7 +39,7 @@ end
 local function last_values(store, id)
   local values = {}
   for _, row in ipairs(store:rows("SELECT name, step, value FROM last WHERE trial = ?", { id })) do
-    if not of_machine(row.name) then values[row.name] = row end
+    if not is_of_machine(row.name) then values[row.name] = row end
   end
   return values
 end
@@ -46,7 +48,7 @@ local function word_of(m)
   return m and ("%.9g at step %d"):format(m.value or 0 / 0, m.step) or "none"
 end
 
--- In what the results of a trial differ: texts, none if they are the same.
+-- Returns descriptions of the differences between the results of a trial; none if they are equal.
 local function differences(store, other, id)
   local ours, theirs, list = last_values(store, id), last_values(other, id), {}
   for name, m in pairs(ours) do
@@ -64,8 +66,8 @@ local function differences(store, other, id)
   return list
 end
 
--- "add", "replace", "same", "conflict", "ahead" (ours is further), "busy" (running, or a journal is
--- not taken over: here or there), "trash".
+-- Decides what to do with a trial: "add", "replace", "same", "conflict", "ahead" (ours is further),
+-- "busy" (it runs here or there, or has an unread journal), "trash".
 local function decide(store, other, theirs)
   if theirs.status == "running" or theirs.open then return "busy" end
   local ours = store:rows([[SELECT status, step, ended, trashed, EXISTS (SELECT 1 FROM journals
@@ -73,8 +75,8 @@ local function decide(store, other, theirs)
   if not ours then return "add" end
   if ours.trashed then return "trash" end
   if ours.status == "running" or ours.open == 1 then return "busy" end
-  if far(theirs) > far(ours) then return "replace" end
-  if far(theirs) < far(ours) then return "ahead" end
+  if progress_rank(theirs) > progress_rank(ours) then return "replace" end
+  if progress_rank(theirs) < progress_rank(ours) then return "ahead" end
   if theirs.status ~= "done" or ours.status ~= "done" then return "same" end
   local list = differences(store, other, theirs.id)
   return #list == 0 and "same" or "conflict", list
@@ -95,15 +97,14 @@ local function pour(from, to)
   return core.sys.sync(to)
 end
 
--- Copies a file; true, or false if what arrives has not this sha256. Raises if it cannot be
--- written.
+-- Copies a file. Returns false if the copy has another sha256; raises if it cannot be written.
 local function copy(from, to, sha256)
   if hash_of(to) == sha256 then return true end
   local source <close> = io.open(from, "rb")
   if not source then return false end
   local folder, name = to:match("^(.*)/([^/]*)$")
   local temp = ("%s/.%s.tmp.%s.%d"):format(folder, name, core.sys.hostname(), core.sys.getpid())
-  core.sys.remove(temp) -- a link there would lead elsewhere
+  core.sys.remove(temp) -- a link would redirect the write
   local target, why = io.open(temp, "wb")
   local ok = target ~= nil
   if ok then ok, why = pour(source, target) end
@@ -115,8 +116,8 @@ local function copy(from, to, sha256)
   return right
 end
 
--- Brings the files of a trial here; returns its artifacts without those that are damaged, and the
--- paths of these.
+-- Copies the files of a trial. Returns its artifacts without the damaged ones, and the paths of
+-- those.
 local function copy_files(store, other, id)
   local good, bad = {}, {}
   local here = trial_files.make(store.folder, trial_files.folder(store.folder, id))
@@ -131,14 +132,14 @@ local function copy_files(store, other, id)
   local hash = kind == "file" and not link and hash_of(log)
   if hash then copy(log, here .. "/log.txt", hash) end
   for i, a in ipairs(bad) do bad[i] = other.folder .. "/" .. a.path end
-  local ok, why = core.sys.sync_folder(here) -- before rows say that the files are there
+  local ok, why = core.sys.sync_folder(here) -- the files must be durable before rows name them
   if not ok then errors.raise(errors.STORAGE, "%s", why) end
   return good, bad
 end
 
 -- ---- Rows -------------------------------------------------------------------------------------
 
--- The sweep that asked for trials there, here.
+-- Returns the sweep here that corresponds to the one which requested the trials there.
 local function sweep_of(store, other, id, known)
   if not id then return nil end
   if not known[id] then
@@ -182,7 +183,7 @@ local function copy_rows(store, other, theirs, artifacts, sweep)
   end
 end
 
--- Both sides are done and differ: ours stays, and an event tells of it, once.
+-- If both sides are finished and differ, ours stays, and a single event records the conflict.
 local function note_conflict(store, theirs, list)
   local text = ("the results of %s on %s differ: %s"):format((theirs.git_commit or "?"):sub(1, 12),
     theirs.host or "?", table.concat(list, "; "))
@@ -191,15 +192,15 @@ local function note_conflict(store, theirs, list)
     { theirs.id, text })
 end
 
--- Whether two trials are of equal configuration, seed and data, made by programs that differ, and
--- only the second came to its end.
+-- Selects pairs of trials with equal configuration, seed and data but different code, of which only
+-- the second finished.
 local TWINS = [[SELECT 1 FROM trials a, trials b WHERE a.id = ? AND b.id = ?
   AND (a.status <> 'done' OR a.ended IS NOT NULL)
   AND b.status = 'done' AND b.ended IS NULL AND b.trashed IS NULL
   AND a.config = b.config AND a.seed = b.seed AND a.data_hash = b.data_hash]]
 
--- Sweeps keep their order; of their trials those that are here. Where ours is not done, and theirs,
--- of another program, is, theirs takes its place. Returns how many did.
+-- Copies the members of sweeps in order, as far as their trials are here. An unfinished member of
+-- ours is replaced by a finished one that other code made. Returns the number of replacements.
 local function copy_members(store, other, known)
   local others = 0
   for _, s in ipairs(other:rows "SELECT id FROM sweeps") do
@@ -219,9 +220,10 @@ local function copy_members(store, other, known)
   return others
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- The merge ---------------------------------------------------------------------------------
 
--- Refuses all of other if a row of it is not as this program writes them, before anything is done.
+-- Refuses the other folder as a whole, before any change, if one of its rows is not as this program
+-- writes them.
 local function check_rows(other)
   for _, row in ipairs(other:rows "SELECT id FROM trials") do
     trial_files.folder(other.folder, row.id)
@@ -231,37 +233,37 @@ local function check_rows(other)
   end)
 end
 
--- Takes the trials of other over into store (both of records, this one for writing). dry: only
+-- Merges the trials of other into store (both of records, this one opened for writing). dry: only
 -- decides. Returns counts by decision, with lists conflicts ({id=, differences=}) and damaged
--- (paths), and others: how many places of ours are theirs now, made by another program.
+-- (paths), and others: the number of our members that trials of other code replaced.
 function merge.run(store, other, dry)
-  local told = { add = 0, replace = 0, same = 0, conflict = 0, ahead = 0, busy = 0, trash = 0,
+  local result = { add = 0, replace = 0, same = 0, conflict = 0, ahead = 0, busy = 0, trash = 0,
     others = 0, conflicts = {}, damaged = {} }
   local known = {}
-  other:rows "BEGIN" -- what is read of it is of one moment
+  other:rows "BEGIN" -- reads one consistent snapshot
   check_rows(other)
   for _, row in ipairs(other:rows [[SELECT id FROM trials WHERE trashed IS NULL
       ORDER BY created, id]]) do
     local theirs = other:rows("SELECT * FROM trials WHERE id = ?", { row.id })[1]
     theirs.open = #other:rows("SELECT 1 FROM journals WHERE trial = ?", { row.id }) > 0
     local what, list = decide(store, other, theirs)
-    told[what] = told[what] + 1
+    result[what] = result[what] + 1
     if what == "conflict" then
-      table.insert(told.conflicts, { id = row.id, differences = list })
+      table.insert(result.conflicts, { id = row.id, differences = list })
       if not dry then note_conflict(store, theirs, list) end
     elseif (what == "add" or what == "replace") and not dry then
       local good, bad = copy_files(store, other, row.id)
-      table.move(bad, 1, #bad, #told.damaged + 1, told.damaged)
+      table.move(bad, 1, #bad, #result.damaged + 1, result.damaged)
       store:transaction(function()
         copy_rows(store, other, theirs, good, sweep_of(store, other, theirs.sweep, known))
       end)
     end
   end
   if not dry then
-    store:transaction(function() told.others = copy_members(store, other, known) end)
+    store:transaction(function() result.others = copy_members(store, other, known) end)
   end
   other:rows "COMMIT"
-  return told
+  return result
 end
 
 return merge

@@ -1,9 +1,9 @@
--- store/rebuild.lua: a new database from what can be read of a damaged one.
+-- store/rebuild.lua: builds a new database from what can be read of a damaged one.
 --
--- The rows come from its pages (salvage.lua) and must pass as rows of ours. A trial counts as whole
--- only if SQLite itself, by way of the trees of the old file, finds as many rows of it as the new
--- one has; of any other some may be lost: it is run again from its beginning, and what was found of
--- it stays until then.
+-- The rows come from its pages (salvage.lua) and must pass as rows of this program. A trial counts
+-- as complete only if SQLite itself, through the trees of the old file, finds as many of its rows
+-- as the new file has. Any other trial may have lost rows: it is run again from its beginning, and
+-- its recovered rows stay until then.
 local core = require "toeplab.core"
 local salvage = require "toeplab.store.salvage"
 local errors = require "toeplab.base.errors"
@@ -14,7 +14,7 @@ local rebuild = {}
 
 local LOST = "its rows come from a damaged database, and some may be lost"
 
--- ---- What a row of ours is like ---------------------------------------------------------------
+-- ---- Validation of rows ------------------------------------------------------------------------
 
 local function integer(v) return math.type(v) == "integer" end
 local function number(v) return type(v) == "number" end
@@ -22,10 +22,10 @@ local function text(v) return type(v) == "string" end
 local function maybe(is) return function(v) return v == nil or is(v) end end
 
 local id, texts, integers, numbers = trial_files.is_id, maybe(text), maybe(integer), maybe(number)
-local function rowid(v) return v == nil end -- it is beside the record
+local function rowid(v) return v == nil end -- stored beside the record
 
--- By table: columns in the order of their records, with what each may hold; least: how many the
--- rows of the oldest schema have; rows: whether each has a number.
+-- For each table: its columns in the order of its records, with what each may hold; least: the
+-- number of columns in the oldest schema; rows: whether its rows have a rowid.
 local tables = {
   { name = "sweeps", least = 9, rows = true, { "id", rowid }, { "experiment", text },
     { "script", text }, { "sha256", text }, { "source", text }, { "command", text },
@@ -44,7 +44,7 @@ local tables = {
   { name = "artifacts", least = 7, { "trial", id }, { "kind", text }, { "step", integer },
     { "path", text }, { "bytes", integer }, { "sha256", id }, { "created", number } },
   { name = "metrics", least = 4, { "trial", id }, { "name", text }, { "step", integer },
-    { "value", numbers }, { "at", integers } }, -- rows of last are the same, without at
+    { "value", numbers }, { "at", integers } }, -- the same without `at` for table last
 }
 
 local function fits(kind, values, row)
@@ -63,9 +63,10 @@ local function kind_of(values, row)
   end
 end
 
--- ---- Into the new one -------------------------------------------------------------------------
+-- ---- Insertion ---------------------------------------------------------------------------------
 
--- Puts a row in; false if it breaks a rule there (another has its key, its trial is not there).
+-- Inserts a row; returns false if that breaks a constraint (the key is taken, the trial is
+-- missing).
 local function insert(new, kind, values)
   local names, places = {}, {}
   for i, column in ipairs(kind) do names[i], places[i] = column[1], "?" end
@@ -82,15 +83,15 @@ local function insert(new, kind, values)
   return ok
 end
 
--- Of two rows of a trial the one of before is what an older page still has.
-local function newer(a, b)
+-- Returns the newer of two rows of a trial; the older one is the remnant of an earlier page.
+local function newer_row(a, b)
   local x, y = a.values, b.values
   if x[9] ~= y[9] then return x[9] > y[9] end -- attempt
   return (x[13] or x[12] or 0) > (y[13] or y[12] or 0) -- finished, started
 end
 
--- All rows of a file but those of metrics, by the names of their tables, in order of their numbers;
--- of each trial one. Second result: how many pages cannot be read.
+-- Reads all rows of a file except metrics, by table and in order of their rowids, with one row per
+-- trial. The second result is the number of unreadable pages.
 local function read_rows(file)
   local found, known = {}, {}
   for _, kind in ipairs(tables) do found[kind.name] = {} end
@@ -101,7 +102,7 @@ local function read_rows(file)
     local item = { values = values, row = row }
     local other = kind.name == "trials" and known[values[1]]
     if other then
-      if newer(item, other) then other.values = values end
+      if newer_row(item, other) then other.values = values end
       return
     end
     if kind.name == "trials" then known[values[1]] = item end
@@ -113,7 +114,7 @@ local function read_rows(file)
   return found, bad
 end
 
--- Fills the new store from file. Returns by table {kept=, dropped=}, and the number of bad pages.
+-- Fills the new store from file. Returns {kept=, dropped=} by table, and the number of bad pages.
 local function fill(new, file)
   local counts = {}
   local found, bad = read_rows(file)
@@ -142,10 +143,10 @@ local function fill(new, file)
   return counts, bad
 end
 
--- ---- Which trials are whole -------------------------------------------------------------------
+-- ---- Completeness of trials --------------------------------------------------------------------
 
--- What SQLite finds of a trial in store, as text; raises if it cannot read all of it.
-local function whole(store, trial)
+-- Returns what SQLite finds of a trial in store, as text; raises if it cannot read all of it.
+local function trial_digest(store, trial)
   local row = store:exec([[SELECT status, attempt, coalesce(step, -1) AS step,
     (SELECT count(*) FROM metrics WHERE trial = ?1) AS metrics,
     (SELECT total(value) FROM metrics WHERE trial = ?1) AS sum,
@@ -157,30 +158,30 @@ local function whole(store, trial)
     row.step, row.metrics, row.sum, row.artifacts) or nil
 end
 
--- Takes over how far the journal of a trial is; raises if it cannot be read.
+-- Copies how far the journal of a trial has been read; raises if that cannot be read.
 local function copy_journal(old, new, trial)
   for _, j in ipairs(old:exec("SELECT attempt, bytes FROM journals WHERE trial = ?", { trial })) do
     new:exec("INSERT INTO journals VALUES (?, ?, ?)", { trial, j.attempt, j.bytes })
   end
 end
 
--- The trial is run again: its checkpoints stay, under kinds from which no run goes on.
+-- Queues the trial to run again. Its checkpoints stay, under kinds from which no run resumes.
 local function start_over(new, trial)
   new:exec([[UPDATE trials SET status = CASE status WHEN 'queued' THEN status ELSE 'interrupted'
     END, ended = NULL, step = NULL, seconds = NULL, error = ? WHERE id = ?]], { LOST, trial })
   new:exec([[UPDATE artifacts SET kind = 'recovered-' || kind WHERE trial = ?
     AND kind IN ('checkpoint', 'best')]], { trial })
-  -- The new run replaces what it meets; a step below zero is none that it could meet.
+  -- The new run overwrites rows at its own steps; it never meets those below zero.
   new:exec("DELETE FROM metrics WHERE trial = ? AND coalesce(at, step) < 0", { trial })
 end
 
 -- Compares all trials of the new store with the old one (nil: SQLite cannot open it). Returns how
--- many are to be run again.
+-- many must run again.
 local function compare(old, new)
   local again = 0
   for _, row in ipairs(new:exec "SELECT id FROM trials") do
-    local is = whole(new, row.id)
-    local fine, was = pcall(whole, old, row.id)
+    local is = trial_digest(new, row.id)
+    local fine, was = pcall(trial_digest, old, row.id)
     fine = fine and was ~= nil and was == is
     if not (fine and pcall(copy_journal, old, new, row.id)) then
       start_over(new, row.id)
@@ -192,29 +193,29 @@ end
 
 -- ---- Files ------------------------------------------------------------------------------------
 
-local function try(ok, why)
+local function checked(ok, why)
   if not ok then errors.raise(errors.STORAGE, "%s", why) end
   return ok
 end
 
 local function copy(from, to)
   if not core.sys.exists(from) then return end
-  local source <close> = try(io.open(from, "rb"))
-  local target <close> = try(io.open(to, "wb"))
-  for block in function() return source:read(1 << 20) end do try(target:write(block)) end
-  try(core.sys.sync(target))
+  local source <close> = checked(io.open(from, "rb"))
+  local target <close> = checked(io.open(to, "wb"))
+  for block in function() return source:read(1 << 20) end do checked(target:write(block)) end
+  checked(core.sys.sync(target))
 end
 
--- A name for what is put aside that nothing has yet.
-local function aside(path)
+-- Returns an unused name for a file that is moved aside.
+local function unused_name(path)
   local name, count = ("%s.damaged-%s"):format(path, os.date "%Y%m%d-%H%M%S"), 1
   local free = name
   while core.sys.exists(free) do count, free = count + 1, ("%s-%d"):format(name, count + 1) end
   return free
 end
 
--- Opens a copy of the damaged database as SQLite can read it, its first page mended from that of
--- model if need be; nil if nothing helps.
+-- Opens a copy of the damaged database with SQLite, repairing its first page from that of model if
+-- necessary; returns nil if nothing helps.
 local function open_old(folder, path, model)
   for _, mend in ipairs { "none", "header", "page" } do
     copy(path, folder .. "/runs.db")
@@ -228,12 +229,12 @@ local function open_old(folder, path, model)
   end
 end
 
--- Makes folder/new/runs.db of what is in the database at path.
-local function make(folder, path)
-  local new = try(core.store(folder .. "/new", "w"))
-  new:close() -- everything is in the file now: its first page is the model of ours
+-- Builds folder/new/runs.db from the database at path.
+local function build_database(folder, path)
+  local new = checked(core.store(folder .. "/new", "w"))
+  new:close() -- flushes the log: its first page serves as model
   local model = assert(io.open(folder .. "/new/runs.db", "rb")):read(4096)
-  new = try(core.store(folder .. "/new", "w"))
+  new = checked(core.store(folder .. "/new", "w"))
   local file = salvage.open(path)
   new:exec "BEGIN IMMEDIATE"
   local counts, bad = fill(new, file)
@@ -246,35 +247,35 @@ local function make(folder, path)
   return counts
 end
 
--- Holds the lock of root, which no program that writes there then gets; as records.open tells it.
+-- Locks root against other writers, and raises the error of records.open if it is in use.
 local function lock(root)
-  try(core.store_check_folder(root))
-  local file = try(io.open(root .. "/lock", "a"))
+  checked(core.store_check_folder(root))
+  local file = checked(io.open(root .. "/lock", "a"))
   if not core.sys.lock(file) then
     errors.raise(errors.LOCKED, "%s: another process writes here", root)
   end
   return file
 end
 
--- Puts a new database in the place of the damaged one in the results folder root, which is kept
--- beside it. Returns {kept=, dropped=} by table, again (trials that are run again), bad of pages,
--- and copy: what the damaged one is called now.
+-- Replaces the damaged database in the results folder root by a new one, and keeps the damaged one
+-- beside it. Returns {kept=, dropped=} by table, again (the number of trials to run again), bad
+-- (pages), and copy (the new name of the damaged one).
 function rebuild.run(root)
   local guard <close> = lock(root)
   local path = root .. "/runs.db"
   local folder = ("%s/.rebuild.tmp.%s.%d"):format(root, core.sys.hostname(), core.sys.getpid())
   local kind, link = core.sys.kind(folder)
-  if kind or link then errors.raise(errors.STORAGE, "%s is there already", folder) end
-  for _, name in ipairs { "old", "new" } do try(core.sys.mkdir(folder .. "/" .. name)) end
-  local ok, counts = pcall(make, folder, path)
+  if kind or link then errors.raise(errors.STORAGE, "%s exists already", folder) end
+  for _, name in ipairs { "old", "new" } do checked(core.sys.mkdir(folder .. "/" .. name)) end
+  local ok, counts = pcall(build_database, folder, path)
   if ok then
-    counts.copy = aside(path)
+    counts.copy = unused_name(path)
     for _, ending in ipairs { "", "-wal", "-journal" } do
       copy(path .. ending, counts.copy .. ending)
     end
     for _, ending in ipairs { "-wal", "-shm", "-journal" } do core.sys.remove(path .. ending) end
-    try(core.sys.rename(folder .. "/new/runs.db", path)) -- runs.db is never absent
-    try(core.sys.sync_folder(root))
+    checked(core.sys.rename(folder .. "/new/runs.db", path)) -- so that runs.db always exists
+    checked(core.sys.sync_folder(root))
   end
   trash.remove(folder)
   if not ok then error(counts, 0) end

@@ -1,4 +1,5 @@
--- store/records.lua: the rows of trials in the store of runs: everything the runner says to SQLite.
+-- store/records.lua: reads and writes the rows of trials in the store of runs; the runner uses
+-- SQLite only through this file.
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
@@ -12,32 +13,43 @@ local records = {}
 local Records, Trial = {}, {}
 Records.__index, Trial.__index = Records, Trial
 
--- Whether a file of that name is one that a trial keeps in its folder, with a row for it.
+-- Returns whether a file of that name is one that a trial keeps in its folder, with a row for it.
 function records.keeps(name)
   return name:find("^[%w_%-]+%-%d+%.txt$") or name:find("^%l+%-%d+%.json$")
     or name:find("^%l+%-%d+%-?r?%d*%.h5$") or name:find("^backends%-%x+%.txt$")
 end
 
--- The results folder: the one given, TOEPLAB_DIR, or results.
+-- Returns the results folder: the given one, else TOEPLAB_DIR, else "results".
 function records.folder(given)
   local set = os.getenv("TOEPLAB_DIR")
   return given or (set ~= "" and set) or "results"
 end
 
--- An empty store beside the files of trials has lost its rows; a new one is made before any file.
+-- Returns the folder itself, or its nearest existing parent.
+function records.nearest(folder)
+  while not core.sys.exists(folder) do
+    local above = folder:match("^(.+)/[^/]+/*$") or (folder:sub(1, 1) == "/" and "/" or ".")
+    if above == folder then break end
+    folder = above
+  end
+  return folder
+end
+
+-- Refuses an empty store beside files of trials: its rows are lost, since a store is made before
+-- any file.
 local function check_empty(folder)
   local path = folder .. "/runs.db"
   local lost = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
     and #(core.sys.list(folder .. "/runs") or {}) > 0
   if lost then
-    errors.raise(errors.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; put back a "
+    errors.raise(errors.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; restore a "
       .. "copy, or move both away", path, folder)
   end
 end
 
--- Opens the store in folder for reading ("r"), for a user's own questions ("ask"), for changes of
--- what is there ("u"), or for writing ("w"), which makes it if it is not there; raises with the
--- right exit code.
+-- Opens the store in folder for reading ("r"), for the user's own queries ("ask"), for changes of
+-- an existing store ("u"), or for writing ("w"), which creates it if necessary. Raises with the
+-- matching exit code.
 function records.open(folder, mode)
   if mode ~= "w" and not core.sys.exists(folder .. "/runs.db") then
     errors.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)",
@@ -59,7 +71,7 @@ end
 
 function Records:close() self.store:close() end
 
--- Raises if the files that this store is written to are not those in its folder any more.
+-- Raises if the folder no longer holds the files that this store writes to.
 function Records:check()
   local ok, why = pcall(self.store.check, self.store)
   if not ok then errors.raise(errors.STORAGE, "%s", why) end
@@ -79,25 +91,26 @@ function Records:transaction(fn)
   return result
 end
 
--- Rows of a query; params: a list, in which nil needs n.
+-- Returns the rows of a query. params: a list, which needs a field n if it contains nil.
 function Records:rows(sql, params)
   return self.store:exec(sql, params or {})
 end
 
--- The JSON text of a configuration as a Lua table.
+-- Parses the JSON text of a configuration into a Lua table.
 function Records:config(text)
   local value = self:decode(text)
   if type(value) == "table" then return value end
-  errors.raise(errors.STORAGE, "%s/runs.db: this is no configuration: %s", self.folder,
+  errors.raise(errors.STORAGE, "%s/runs.db: this is not a configuration: %s", self.folder,
     text:sub(1, 200))
 end
 
--- What members of our objects hold, where it is no plain value.
+-- The types of the members of stored JSON objects that are not plain values.
 local members = { label = "string", environment = "table", build = "table", data = "table",
   overrides = "table", axes = "table", columns = "table", rows = "table|string", trials = "number",
   answers = "table|string", changes = "string" }
 
--- The JSON text of an object as a Lua table, read by SQLite; raises if it is none, or not ours.
+-- Parses the JSON text of an object into a Lua table by SQLite; raises if it is none, or has
+-- members of wrong types.
 function Records:object(text)
   local value = self:decode(text)
   local good = type(value) == "table"
@@ -108,11 +121,11 @@ function Records:object(text)
     end
   end
   if good then return value end
-  errors.raise(errors.STORAGE, "%s/runs.db: this is no object of ours: %s", self.folder,
+  errors.raise(errors.STORAGE, "%s/runs.db: this is not an object of this program: %s", self.folder,
     text:sub(1, 200))
 end
 
--- JSON text as a Lua value (objects and arrays as tables), read by SQLite.
+-- Parses JSON text into a Lua value by SQLite; objects and arrays become tables.
 function Records:decode(text)
   local nodes, root = {}, nil
   local sql = "SELECT id, parent, key, type, atom FROM json_tree(?) ORDER BY id"
@@ -131,7 +144,7 @@ function Records:decode(text)
   return root
 end
 
--- The row of a script with its overrides; made at the first time.
+-- Returns the id of the sweep of a script with its overrides; inserts its row if there is none.
 function Records:sweep(s)
   local sql = "SELECT id FROM sweeps WHERE sha256 = ? AND plan = ?"
   local found = self:rows(sql, { s.sha256, s.plan })
@@ -153,13 +166,13 @@ function Records:outcome(id)
   return self:rows("SELECT status, error, ended FROM trials WHERE id = ?", { id })[1]
 end
 
--- Inserts a row, with status queued, for each trial that has none, and makes all the trials members
+-- Inserts a row with status queued for each trial that has none, and makes all the trials members
 -- of the sweep.
 function Records:enlist(sweep, trials)
   self:transaction(function()
     self:rows("DELETE FROM members WHERE sweep = ?", { sweep })
     for i, t in ipairs(trials) do
-      local kept = t.config and secrets.config(t.config) -- what a bench stores has none
+      local kept = t.config and secrets.config(t.config) -- a bench stores none
       self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash,
         numerics, provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
         ON CONFLICT (id) DO UPDATE SET trashed = NULL WHERE trashed IS NOT NULL]],
@@ -170,9 +183,9 @@ function Records:enlist(sweep, trials)
   end)
 end
 
--- Queues a finished trial to be run from its start again. Its metrics, artifacts and events go (the
--- files when it begins): an old verdict of the pruner or rollback must not count for the new run.
--- Its tags and notes stay, and an event tells of the old run.
+-- Queues a finished trial to run again from its start. Its metrics, artifacts and events are
+-- deleted (the files when it starts): an old verdict of the pruner or an old rollback must not
+-- affect the new run. Its tags and notes stay, and an event records the old run.
 function Records:redo(id)
   self:transaction(function()
     self:rows("DELETE FROM events WHERE trial = ? AND kind <> 'redo'", { id })
@@ -187,20 +200,20 @@ function Records:redo(id)
   end)
 end
 
--- Records that the code with this hash runs a trial. Where other code has brought it to a
--- checkpoint, from which it goes on, an event tells that two have made it.
+-- Records that the code with this hash runs a trial. If other code made the checkpoint from which
+-- the trial continues, an event records that two codes contributed.
 function Records:run_by(id, hash)
   local row = self:rows("SELECT step, code_hash FROM trials WHERE id = ?", { id })[1]
   if row.code_hash == hash then return end
   if (row.step or 0) > 0 then
-    self:event(id, row.step, "code", ("by code %s up to here, by %s from here on"):format(
+    self:event(id, row.step, "code", ("by code %s up to this step, by %s from here on"):format(
       row.code_hash:sub(1, 12), hash:sub(1, 12)))
   end
   self:rows("UPDATE trials SET code_hash = ? WHERE id = ?", { hash, id })
 end
 
--- Marks a trial as running in process pid; returns the number of the attempt, the seconds of those
--- before, and its artifacts.
+-- Marks a trial as running in process pid. Returns the number of the attempt, the seconds of
+-- earlier attempts, and its artifacts.
 function Records:begin(t, pid)
   local p = config.copy(t.provenance)
   p.label, p.data = t.label, next(t.data) and t.data or nil
@@ -221,8 +234,8 @@ function Records:begin(t, pid)
   return row.attempt, (row.seconds or 0) + 0.0, artifacts
 end
 
--- status: 'done', 'failed' or 'interrupted'; why: the message, or nil; ended: why it was ended
--- early, or nil.
+-- Records the end of a trial. status: 'done', 'failed' or 'interrupted'; why: the message, or nil;
+-- ended: why it was ended early, or nil.
 function Records:finish(id, status, why, ended)
   self:rows("UPDATE trials SET status = ?, error = ?, ended = ?, finished = ? WHERE id = ?",
     { status, secrets.text(why), ended, core.sys.now(), id, n = 5 })
@@ -235,7 +248,7 @@ end
 
 -- ---- Journals ---------------------------------------------------------------------------------
 
--- What each kind of line of a journal does to the rows of a trial.
+-- The effect of each kind of journal line on the rows of a trial.
 local lines = {}
 
 function lines.metric(self, id, step, name, value, at)
@@ -263,7 +276,7 @@ function lines.forget(self, id, step)
   self:rows("UPDATE trials SET step = ? WHERE id = ?", { step, id })
 end
 
--- A trial that goes on from before an event meets it again, and says so in the same words.
+-- A trial that resumes from before an event repeats the event in the same words; it is stored once.
 function lines.event(self, id, step, kind, text)
   self:rows([[INSERT INTO events (trial, step, kind, text) SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS
     (SELECT 1 FROM events WHERE trial = ?1 AND step = ?2 AND kind = ?3 AND text = ?4)]],
@@ -275,8 +288,8 @@ lines["end"] = function(self, id, status, why, ended, seconds)
   self:rows("UPDATE trials SET seconds = ? WHERE id = ?", { seconds, id })
 end
 
--- Ends a trial that was begun and wrote no journal: stores metrics, a list of {name, step, value},
--- and the seconds it took, and marks it as done; all of it or nothing.
+-- Ends a trial that wrote no journal: in one transaction stores its metrics, a list of {name, step,
+-- value}, and its seconds, and marks it as done.
 function Records:complete(id, metrics, seconds)
   self:transaction(function()
     for _, m in ipairs(metrics) do lines.metric(self, id, m[2], m[1], m[3]) end
@@ -285,11 +298,10 @@ function Records:complete(id, metrics, seconds)
   end)
 end
 
--- Takes over what the journal of a trial's attempt holds beyond what is taken over already, in one
--- transaction with how far that is. path: of the trial; some: no more than a megabyte of it, so
--- that a writer who is faster does not hold the caller. Returns whether the trial has ended by its
--- own word, and why the rest of the journal cannot be read (nil: it can). Raises a storage error if
--- the system cannot read it.
+-- Reads the unread rest of a journal into the rows of its trial, in one transaction with the new
+-- offset. path: of the trial; some: reads about a megabyte at most, so that a fast writer does not
+-- block the caller. Returns whether the journal records the end of the trial, and why its rest
+-- cannot be read (nil: it can). Raises a storage error if the system cannot read it.
 function Records:take(id, path, some)
   local row = self:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { id })[1]
   if not row then return false end
@@ -312,10 +324,10 @@ function Records:take(id, path, some)
   return ended, damage
 end
 
--- Notes what was done to a trial.
+-- Records an event of a trial.
 function Records:event(id, step, kind, text) lines.event(self, id, step, kind, text) end
 
--- The journal of a trial that is over is of no more use.
+-- Deletes the journal of a finished trial.
 function Records:end_journal(id, path)
   local row = self:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]
   if not row then return end
@@ -323,8 +335,8 @@ function Records:end_journal(id, path)
   core.sys.remove(self.folder .. "/" .. journal.path(path, row.attempt))
 end
 
--- What killed coordinators left in journals: {id=, path=, attempt=, pid=, host=} of each trial that
--- has one.
+-- Lists the journals that killed coordinators left behind: {id=, path=, attempt=, pid=, host=} of
+-- each trial that has one.
 function Records:open_journals()
   local list = self:rows [[SELECT j.trial AS id, j.attempt, t.pid, t.host FROM journals j
     JOIN trials t ON t.id = j.trial]]
@@ -335,15 +347,15 @@ function Records:open_journals()
   return list
 end
 
--- The text stored in a file; if it is not there any more, or another, a line that says so.
+-- Returns the text of a stored file, or a line that says that the file is missing or has changed.
 local function stored_text(path, sha256)
   local text, why = core.sys.read_file(path)
   if not text then return ("(%s)"):format(why) end
   if core.sha256(text) == sha256 then return text end
-  return ("(%s: was changed; its sha256 is not the one it was stored with)"):format(path)
+  return ("(%s: was changed: its sha256 differs from the stored one)"):format(path)
 end
 
--- The newest value of each metric of a trial, and the texts stored with it.
+-- Returns the newest value of each metric of a trial, and the texts stored with it.
 function Records:results(id)
   local metrics, texts = {}, {}
   for _, row in ipairs(self:rows("SELECT name, value FROM v_last WHERE trial = ?", { id })) do
@@ -357,8 +369,8 @@ function Records:results(id)
   return metrics, texts
 end
 
--- What made the results of a trial: {command=, commit=, dirty = whether it had changes, host=,
--- threads=}.
+-- Returns what produced the results of a trial: {command=, commit=, dirty= (whether the checkout
+-- had changes), host=, threads=}.
 function Records:origin(id)
   local row = self:rows([[SELECT command, git_commit AS "commit", git_dirty AS dirty, host,
     json_extract(provenance, '$.threads') AS threads FROM v_trials WHERE id = ?]], { id })[1]
@@ -366,12 +378,12 @@ function Records:origin(id)
   return row
 end
 
--- The rows of one trial, for reading.
+-- Returns an object that reads the rows of one trial.
 function Records:of(id)
   return setmetatable({ all = self, id = id }, Trial)
 end
 
--- The values of a metric in order of steps: lists of steps and values.
+-- Returns the values of a metric in order of steps: lists of steps and of values.
 function Trial:series(name)
   local steps, values = {}, {}
   local sql = "SELECT step, value FROM v_metrics WHERE trial = ? AND name = ? ORDER BY step"

@@ -1,19 +1,19 @@
--- store/salvage.lua: the records of an SQLite file of which pages are damaged, page by page and
--- without its trees: a page that nothing leads to any more gives its rows all the same.
+-- store/salvage.lua: reads the records of a damaged SQLite file page by page, without its trees, so
+-- that a page which is no longer linked still gives its rows.
 --
--- SQLite's own recovery is not in Debian's library, which has no sqlite_dbpage. And it is by this
--- second, independent reading that rebuild.lua knows whether a trial is whole: what a damaged key
--- hides from SQLite would be missing on both sides.
+-- SQLite's own recovery needs sqlite_dbpage, which Debian's library lacks. Besides, this second,
+-- independent reading tells rebuild.lua whether a trial is complete: a row that a damaged key hides
+-- from SQLite would otherwise be missing on both sides.
 --
--- What is read may be anything: every length is checked against what there is.
+-- The input may be arbitrary, so every length is checked against the bytes that exist.
 local salvage = {}
 
-local MAGIC, SIZE = "SQLite format 3\0", 4096 -- the pages of all our stores are as large
-local LEAF, INDEX, INNER = 13, 10, 2            -- kinds of pages that hold rows
+local MAGIC, SIZE = "SQLite format 3\0", 4096 -- the page size of every store
+local LEAF, INDEX, INNER = 13, 10, 2 -- the page types that hold rows
 
 -- ---- Pages ------------------------------------------------------------------------------------
 
--- One step of the checksum of a write-ahead log over pairs of words.
+-- Adds pairs of words to the checksum of a write-ahead log.
 local function checksum(text, format, a, b)
   for at = 1, #text - 7, 8 do
     local x, y = format:unpack(text, at)
@@ -23,8 +23,8 @@ local function checksum(text, format, a, b)
   return a, b
 end
 
--- Where in a write-ahead log the committed content of pages is: {page = offset}, and how many pages
--- the last commit leaves (nil: there is none).
+-- Returns where in a write-ahead log the committed content of pages is ({page = offset}), and the
+-- number of pages after the last commit (nil: no commit).
 local function committed(wal)
   local header = wal:read(32) or ""
   if #header < 32 then return {}, nil end
@@ -52,7 +52,7 @@ end
 local File = {}
 File.__index = File
 
--- The content of page number; "" if it is not there.
+-- Returns the content of page number; "" if there is none.
 function File:page(number)
   local at = self.pages[number]
   local file = at and self.wal or self.file
@@ -60,7 +60,7 @@ function File:page(number)
   return file:read(SIZE) or ""
 end
 
--- The pages that hold nothing by the list of free ones: {number = true}; of a damaged list, less.
+-- Returns the set of the pages on the free list; of a damaged list, the readable part.
 function File:free()
   local free, head = {}, self:page(1)
   local trunk = #head >= 40 and (">I4"):unpack(head, 33) or 0
@@ -95,7 +95,7 @@ end
 
 -- ---- Records ----------------------------------------------------------------------------------
 
--- The number of variable length at a position, and where it ends; nil if the text ends before.
+-- Returns the variable-length integer at a position and where it ends; nil if the text ends before.
 local function varint(text, at)
   local value = 0
   for i = at, at + 7 do
@@ -108,7 +108,7 @@ local function varint(text, at)
   if byte then return value << 8 | byte, at + 9 end
 end
 
--- Where a payload of so many bytes that begins at a position goes on after its page is full.
+-- Returns the position in its page where a payload of so many bytes continues on overflow pages.
 function File:payload(page, at, bytes, kind)
   local most = kind == LEAF and SIZE - 35 or (SIZE - 12) * 64 // 255 - 23
   if bytes < 2 or bytes > self.count * SIZE then return nil end
@@ -130,7 +130,7 @@ end
 
 local integers = { ">i1", ">i2", ">i3", ">i4", ">i6", ">i8" }
 
--- The value of a serial type at a position, whether it is a text, and where it ends.
+-- Returns the value of a serial type at a position, whether it is a text, and where it ends.
 local function value_of(text, at, serial)
   if serial == 0 then return nil, at end
   if serial == 8 or serial == 9 then return serial - 8, at end
@@ -138,14 +138,14 @@ local function value_of(text, at, serial)
   if serial >= 12 then
     local stop = at + (serial - 12) // 2
     if stop - 1 > #text then return nil end
-    return serial % 2 == 1 and text:sub(at, stop - 1) or false, stop -- a blob is never ours
+    return serial % 2 == 1 and text:sub(at, stop - 1) or false, stop -- the store writes no blobs
   end
   local format = serial == 7 and ">d" or integers[serial]
   if at + format:packsize() - 1 > #text then return nil end
   return format:unpack(text, at)
 end
 
--- The values of a record: a list with n; nil if the text is none. A blob is false.
+-- Returns the values of a record as a list with n, a blob as false; nil if the text is no record.
 local function record(text)
   local head, at = varint(text, 1)
   if not head or head < at or head > #text then return nil end
@@ -161,7 +161,8 @@ local function record(text)
   return body == #text + 1 and values or nil
 end
 
--- The record of the cell at a position, its number if its page is a table's, and its bytes.
+-- Returns the record of the cell at a position, its rowid if the page belongs to a table, and its
+-- bytes.
 function File:cell(page, at, kind)
   if kind == INNER then at = at + 4 end
   local bytes, rowid
@@ -172,8 +173,8 @@ function File:cell(page, at, kind)
   return values, rowid, text and #text
 end
 
--- Calls each(values, rowid) for every record in pages that are not free; rowid nil: of an index or
--- a table without. Returns the number of pages that are no pages.
+-- Calls each(values, rowid) for every record in pages that are not free; rowid is nil for an index
+-- and for a table without rowids. Returns the number of invalid pages.
 function File:records(each)
   local free, bad, bytes = self:free(), 0, 0
   for number = 2, self.count do
@@ -185,7 +186,7 @@ function File:records(each)
       for i = 0, math.min(cells, SIZE // 2 - 8) - 1 do
         local values, rowid, size = self:cell(page, (">I2"):unpack(page, first + 2 * i) + 1, kind)
         bytes = bytes + (size or 0)
-        if bytes > self.count * SIZE then return bad end -- no more than that can be there
+        if bytes > self.count * SIZE then return bad end -- the file cannot hold more
         if values then each(values, rowid) end
       end
     elseif not free[number] and kind ~= 5 and (#page < SIZE or not page:find "[^\0]") then
@@ -197,8 +198,8 @@ end
 
 -- ---- The first page ---------------------------------------------------------------------------
 
--- The file at path with a first page that can be read: what never differs is taken from model, the
--- first page of a store of ours, and all of it if whole.
+-- Returns the file at path with a readable first page: takes from model, the first page of a sound
+-- store, the fields that never differ, or the whole page if `whole`.
 function salvage.mend_header(path, model, whole)
   local file <close> = assert(io.open(path, "r+b"))
   local head, pages = file:read(100) or "", file:seek "end" // SIZE

@@ -1,10 +1,11 @@
--- store/saved_model.lua -- what is kept with a trial so that its model can be made again from the
--- results folder alone: the options of the model, the vocabulary, and the checkpoints.
+-- store/saved_model.lua: stores with a trial what is needed to rebuild its model from the results
+-- folder alone, and loads such models: the options of the model, the vocabulary and the
+-- checkpoints.
 --
--- Files of a trial, each an artifact of step 0 and of the kind of its name: model-00000000.json
--- {model=, options=, vocabulary=, length=}, vocabulary-00000000.txt, and so encoder and dictionary
--- as far as the vocabulary has them; and backends (choices.lua) if its backend is "auto", with the
--- beginning of its sha256 in the place of the step.
+-- The files are artifacts of step 0, each of the kind in its name: model-00000000.json {model=,
+-- options=, vocabulary=, length=}, vocabulary-00000000.txt, and likewise encoder and dictionary if
+-- the vocabulary has them; also backends (choices.lua) if its backend is "auto", with the beginning
+-- of its sha256 in place of the step.
 
 local checkpoint = require "toeplab.store.checkpoint"
 local class = require "toeplab.nn.class"
@@ -14,7 +15,7 @@ local models = require "toeplab.models"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
 
--- By kind: how the names of the files end.
+-- endings: kind of file -> its extension.
 local stored = { endings = { model = "json", vocabulary = "txt", encoder = "txt",
   dictionary = "txt", backends = "txt" } }
 
@@ -32,8 +33,8 @@ local function read(path)
   return text
 end
 
--- By tokenizer (the option of a corpus): the texts {name = text} that a vocabulary can be
--- made from again, and how, from files {name = path} that hold them.
+-- For each tokenizer (the option of a corpus): the texts {name = text} from which its vocabulary
+-- can be rebuilt, and a function that rebuilds it from files {name = path}.
 local kinds = {}
 
 kinds.byte = {
@@ -46,8 +47,8 @@ kinds.char = {
   open = function(paths) return core.vocab_chars(read(paths.vocabulary)) end,
 }
 
--- A word decodes to a space and itself, the end of a line to a space and itself. Read again each is
--- seen once, which keeps the order.
+-- A word decodes to a space and itself, as does the end of a line. Reading the decoded text meets
+-- each word once, which preserves the order.
 kinds.word = {
   texts = function(vocab) return { vocabulary = table.concat(tokens(vocab)) } end,
   open = function(paths)
@@ -57,7 +58,7 @@ kinds.word = {
   end,
 }
 
--- The files of a byte pair encoding are kept as they are.
+-- The files of a byte pair encoding are stored verbatim.
 kinds.bpe = {
   texts = function(_, files)
     local texts = {}
@@ -71,7 +72,7 @@ kinds.bpe = {
 
 kinds.gpt2 = kinds.bpe
 
--- The vocabulary of a kind from its texts {name = text}.
+-- Rebuilds the vocabulary of a kind from its texts {name = text}.
 function stored.vocabulary(kind, texts)
   local paths = {}
   local ok, vocab = pcall(function()
@@ -88,7 +89,7 @@ end
 
 -- ---- Writing ----------------------------------------------------------------------------------
 
--- nil, or the name of an option of a model that is a piece of program.
+-- Returns the name of a model option that holds a function or object, nil if there is none.
 local function programmed(options)
   for name, value in pairs(options) do
     if type(value) == "function" or type(value) == "userdata" or class.isclass(value) then
@@ -97,14 +98,14 @@ local function programmed(options)
   end
 end
 
--- Which vocabulary a corpus has; nil for other data.
+-- Returns the kind of vocabulary of a corpus; nil for other data.
 local function kind_of(data)
   local corpus = type(data) == "table" and data.vocab and data.options
   return corpus and kinds[data.options.tokenizer] and data.options.tokenizer or nil
 end
 
--- The texts {name = text} to keep of a model and of the vocabulary of data, a corpus; nil if the
--- model is none of toeplab.models.
+-- Returns the texts {name = text} to store for a model and the vocabulary of data, a corpus; nil if
+-- the model does not come from toeplab.models.
 function stored.texts(model, data)
   local name = models.name_of(model)
   if not name then return nil end
@@ -136,8 +137,8 @@ local function whole(file)
   return ok and hash == file.sha256
 end
 
--- The best checkpoint that can be read, else the newest; kind: only those. If there is none, nil
--- and whether there are any that cannot be read.
+-- Returns the best readable checkpoint, else the newest; kind: only those of that kind. If there is
+-- none, returns nil and whether unreadable ones exist.
 local function parameters(files, kind, warn)
   local damaged = false
   for _, wanted in ipairs(kind and { kind } or { "best", "checkpoint" }) do
@@ -156,7 +157,7 @@ local function parameters(files, kind, warn)
 end
 
 local function unknown(path)
-  errors.raise(errors.STORAGE, "%s describes no model of ours", path)
+  errors.raise(errors.STORAGE, "%s does not describe a model of toeplab", path)
 end
 
 local function describe(store, id, short)
@@ -170,27 +171,27 @@ local function describe(store, id, short)
     end
   end
   if not paths.model then
-    errors.usage("trial %s keeps no model: its script made one of its own, or took no step", short)
+    errors.usage("trial %s has no stored model: its script built its own, or took no step", short)
   end
   local about = store:decode(read(paths.model))
   if type(about) ~= "table" or type(about.model) ~= "string" then unknown(paths.model) end
   return about, paths, files
 end
 
--- The model of the trial in row (of records), with the parameters of its best checkpoint or, if it
--- has none, of its newest. options: kind ("best" or "checkpoint": only such), warn. Returns the
--- model, its vocabulary or nil, and {step=, kind=, length=, vocabulary = its kind or nil, paths =
--- name -> path of the files it was made from}.
+-- Rebuilds the model of the trial in row (of records) with the parameters of its best checkpoint
+-- or, without one, of its newest. options: kind ("best" or "checkpoint": only such), warn. Returns
+-- the model, its vocabulary or nil, and {step=, kind=, length=, vocabulary = its kind or nil, paths
+-- = name -> path of the source files}.
 function stored.load(store, row, options)
   local o, short = options or {}, row.id:sub(1, 12)
   local about, paths, files = describe(store, row.id, short)
   if about.programmed then
-    errors.usage("trial %s has a model whose %s is its script's own; only that script can make it",
-      short, about.programmed)
+    errors.usage("trial %s has a model whose %s comes from its script; only that script can "
+      .. "build it", short, about.programmed)
   end
   local state, file = parameters(files, o.kind, o.warn or function() end)
   if not state and file then
-    errors.raise(errors.STORAGE, "trial %s has no checkpoint that is whole", short)
+    errors.raise(errors.STORAGE, "trial %s has no undamaged checkpoint", short)
   elseif not state then
     errors.usage("trial %s has no checkpoint%s", short, o.kind and " of kind " .. o.kind or "")
   end

@@ -1,15 +1,15 @@
--- store/select.lua: which trials the words of a command line mean. Every verb reads them alike:
+-- store/select.lua: finds the trials that the words of a command line select; every verb uses it.
 --
 --   3f9c1a      the trial whose id begins so      @last, @last:3   the trials started last
---   quickstart  the trials of an experiment       @best:loss       the done one that is best
---   @failed     the trials of a status            @all             all of them
+--   quickstart  the trials of an experiment       @best:loss       the best of the finished trials
+--   @failed     the trials of a status            @all             all trials
 --   decay=0.99  lr<1e-3  val_ppl>=20  tag=paper  error~nan         filters: only trials that fit
 --   decay=0.9,0.99                                                 one of these values
 --
--- Names add up, filters narrow down, and @last and @best choose among what the filters leave. The
--- name in a filter is a key of the configuration, a metric (its last value) or a column, looked for
--- in this order; config:NAME, metric:NAME and column:NAME say which. All of it becomes one
--- condition in SQL, with every value bound.
+-- Names add up, filters narrow the result, and @last and @best choose among what the filters leave.
+-- The name in a filter is a key of the configuration, a metric (its last value) or a column,
+-- searched in this order; config:NAME, metric:NAME and column:NAME say which. The words become one
+-- condition in SQL with every value bound.
 local core = require "toeplab.core"
 local quantity = require "toeplab.base.quantity"
 local json = require "toeplab.base.json"
@@ -24,7 +24,7 @@ Query.__index = Query
 select.statuses = { "queued", "running", "done", "failed", "interrupted", "killed", "pruned",
   "timeout", "budget", "guard" }
 
--- The help of verbs that take these words.
+-- The paragraph in the help of every verb that takes these words.
 select.help = "TRIAL: the beginning of an id, an experiment, @last, @last:N, @best:METRIC, @all,\n"
   .. "@STATUS; or a filter: key=value (or a,b), also != < <= > >= and ~ (contains), where key is\n"
   .. "one of the configuration, a metric, or a column: status, tag, host, error, age, ..."
@@ -47,14 +47,14 @@ local durations = { seconds = true, age = true }
 
 -- ---- Status -----------------------------------------------------------------------------------
 
--- Whether a trial that is marked running belongs to a process of this machine that is gone.
+-- Returns whether a trial that is marked as running belongs to a dead process of this machine.
 function select.killed(row)
   return row.status == "running" and row.host == core.sys.hostname() and row.pid ~= nil
     and core.sys.exists("/proc/self") and not core.sys.exists(("/proc/%d"):format(row.pid))
 end
 
--- The SQL of the status of trial t: why it was ended early comes first, and a running one whose
--- process is gone was killed.
+-- Returns the SQL of the status of trial t: the reason of an early end takes precedence, and a
+-- running trial whose process is gone counts as killed.
 local function status_sql(store)
   local dead, plain = {}, "coalesce(t.ended, t.status)"
   local sql = "SELECT DISTINCT status, host, pid FROM trials WHERE status = 'running'"
@@ -68,7 +68,7 @@ end
 
 -- ---- Names ------------------------------------------------------------------------------------
 
--- The value is a parameter of the statement from now on; returns how SQL writes it.
+-- Adds the value as a parameter of the statement; returns its placeholder in SQL.
 function Query:bind(value)
   local p = self.params
   p.n = p.n + 1
@@ -76,7 +76,7 @@ function Query:bind(value)
   return "?" .. p.n
 end
 
--- The keys and metrics of the newest trials, which is enough for a hint: two sorted lists.
+-- Returns two sorted lists, the keys and the metrics of the newest trials, which suffice for hints.
 function select.names(store)
   local keys, metrics = {}, {}
   for i, row in ipairs(store:rows [[SELECT DISTINCT j.key FROM (SELECT config FROM trials
@@ -103,7 +103,7 @@ local function column_names()
   return list
 end
 
--- What a name stands for, each a function of the query and the name: SQL or nil.
+-- What a name may refer to. Each function takes the query and the name, and returns SQL or nil.
 local kinds = {}
 
 function kinds.config(query, name)
@@ -127,8 +127,8 @@ function kinds.column(query, name)
   return name == "status" and query.status or columns[name], name
 end
 
--- The SQL of a value of trial t by its name; its kind; and the name of a column. An unknown name is
--- an error with a suggestion.
+-- Returns the SQL of a value of trial t by its name, its kind, and the name of a column. Raises a
+-- usage error with a suggestion for an unknown name.
 function Query:value(word)
   local kind, name = word:match("^(%l+):(.+)$")
   if not kinds[kind] then kind, name = nil, word end
@@ -150,7 +150,7 @@ end
 
 -- ---- Filters ----------------------------------------------------------------------------------
 
--- The number that a filter compares with.
+-- Returns the number that a filter compares with.
 local function number(word, column, text)
   local x = tonumber(text)
   if x then return x end
@@ -164,8 +164,8 @@ local function number(word, column, text)
   return x or errors.usage("'%s': %s is compared with %s", word, word:match("^[^<>]+"), wanted)
 end
 
--- What a configuration may hold that a user writes as text: a number, a text, true; with commas a
--- list, or any one of these.
+-- Returns the values of a configuration that a user may mean by a text: a number, a text, a
+-- boolean; with commas a list, or any one of its items.
 local function meanings(text)
   local list, items = { text, tonumber(text) }, {}
   if text == "true" or text == "false" then list[#list + 1] = text == "true" end
@@ -191,7 +191,7 @@ local function equals(query, value, kind, column, text)
   return ("%s IN (%s)"):format(value, table.concat(places, ", "))
 end
 
--- The condition of one filter. != holds for whatever = does not hold for.
+-- Returns the condition of one filter. != holds exactly where = does not.
 local function filter(query, word, name, operator, text)
   local value, kind, column = query:value(name)
   for status in (column == "status" and operator:find("=$") and text or ""):gmatch("[^,]+") do
@@ -208,7 +208,7 @@ local function filter(query, word, name, operator, text)
   return ("(%s %s %s AND typeof(%s) IN ('integer', 'real'))"):format(value, operator, x, value)
 end
 
--- The parts of a filter, nil if the word is none.
+-- Splits a filter into its parts; nil if the word is no filter.
 local function parse(word)
   for _, operator in ipairs { "!=", "<=", ">=", "<", ">", "~", "=" } do
     local name, text = word:match("^([^=<>!~@][^=<>!~]*)" .. operator .. "(.*)$")
@@ -218,15 +218,15 @@ end
 
 -- ---- Names of trials --------------------------------------------------------------------------
 
--- The trials in rows are among those named.
-local function take(query, rows)
+-- Adds the trials in rows to the named ones.
+local function add_ids(query, rows)
   for _, row in ipairs(rows) do table.insert(query.named, query:bind(row.id)) end
 end
 
 local better_high = { "%f[%a]acc", "%f[%w]f1%f[%W]", "bleu", "%f[%a]auc", "score", "reward",
   "recall", "precision", "correct", "per_second" }
 
--- "max" if more of a metric is better, by its name; else "min".
+-- Returns "max" if the name of a metric suggests that more is better, else "min".
 function select.goal(metric)
   for _, pattern in ipairs(better_high) do
     if metric:lower():find(pattern) then return "max" end
@@ -244,12 +244,12 @@ local function best(query, what)
   end
   local rows = query:rows("t.id, " .. value .. " AS value", ("AND t.status = 'done' AND value "
     .. "IS NOT NULL ORDER BY value %s, t.id LIMIT 1"):format(goal == "max" and "DESC" or "ASC"))
-  if #rows == 0 then errors.raise(errors.FAILED, "no trial that is done has a '%s'", name) end
-  take(query, rows)
+  if #rows == 0 then errors.raise(errors.FAILED, "no finished trial has a '%s'", name) end
+  add_ids(query, rows)
 end
 
--- The ones started last; of the trash, those that were put there together last.
-local function last(query, count)
+-- Selects the trials started last; in the trash, those that were put there together last.
+local function select_last(query, count)
   if query.trash then
     return "t.trashed = (SELECT max(trashed) FROM trials)"
   end
@@ -258,7 +258,7 @@ local function last(query, count)
     errors.usage("%s holds no trials%s", query.store.folder,
       query.where ~= query.base and " that fit" or "")
   end
-  take(query, rows)
+  add_ids(query, rows)
 end
 
 local function at_word(query, word)
@@ -266,7 +266,7 @@ local function at_word(query, word)
   if count then
     count = math.tointeger(tonumber(count)) or 0
     if count < 1 then errors.usage("'%s': write @last:1 or more", word) end
-    return last(query, count)
+    return select_last(query, count)
   end
   if word == "@all" then return "1" end
   local metric = word:match("^@best:?(.*)$")
@@ -280,7 +280,7 @@ local function at_word(query, word)
   table.move(select.statuses, 1, #select.statuses, 4, names)
   local ok = suggest.choose("", word:sub(2), select.statuses)
   if not ok then
-    errors.usage("'%s' means no trials%s", word,
+    errors.usage("'%s' selects no trials%s", word,
       suggest.hint(word:sub(2), names):gsub("'([^']+)'", "'@%1'"))
   end
   return ("%s = %s"):format(query.status, query:bind(word:sub(2)))
@@ -291,15 +291,15 @@ local function by_id(query, word)
   local rows = query.store:rows(("SELECT id FROM trials t WHERE id >= ? AND id < ? AND %s LIMIT 2")
     :format(query.base), { low, low .. "g" })
   if #rows == 0 then
-    errors.usage("no trial's id begins with '%s', and no experiment is named so (see toeplab ls)",
+    errors.usage("no trial's id begins with '%s', and no experiment has that name (see toeplab ls)",
       word)
   end
   if #rows > 1 then errors.usage("more than one trial's id begins with '%s'", word) end
-  take(query, rows)
+  add_ids(query, rows)
 end
 
--- The condition that a name stands for; none if it is in the list of ids now.
-local function named(query, word)
+-- Returns the condition for a name; nil if the name was resolved to a list of ids.
+local function name_condition(query, word)
   if word:sub(1, 1) == "@" then return at_word(query, word) end
   local sql = "SELECT 1 FROM trials WHERE experiment = ? LIMIT 1"
   if query.store:rows(sql, { word })[1] then return "t.experiment = " .. query:bind(word) end
@@ -318,8 +318,9 @@ end
 
 -- ---- Queries ----------------------------------------------------------------------------------
 
--- The query of the trials that the words mean in store (of records); no words mean all. trash: of
--- those in the trash, else of those that are not. Its field where is a condition on trials t.
+-- Makes the query of the trials that the words select in store (of records); no words select all.
+-- trash: searches only the trials in the trash, otherwise only the others. Its field `where` is a
+-- condition on trials t.
 function select.new(store, words, trash)
   local query = setmetatable({ store = store, params = { n = 0 }, known = {}, named = {},
     trash = trash, status = status_sql(store),
@@ -334,7 +335,7 @@ function select.new(store, words, trash)
       names[#names + 1] = word
     end
   end
-  for _, word in ipairs(names) do all[#all + 1] = named(query, word) end
+  for _, word in ipairs(names) do all[#all + 1] = name_condition(query, word) end
   if #query.named > 0 then
     all[#all + 1] = ("t.id IN (%s)"):format(table.concat(query.named, ", "))
   end
@@ -344,8 +345,8 @@ function select.new(store, words, trash)
   return query
 end
 
--- The rows of the trials t: what: SQL of the columns; rest: more conditions, the order; limit: at
--- most so many, chosen before their columns are read.
+-- Returns rows of the trials t. what: SQL of the columns; rest: further conditions and the order;
+-- limit: the maximal number, applied before the columns are read.
 function Query:rows(what, rest, limit)
   local where = self.where
   if limit then
@@ -359,7 +360,7 @@ function Query:rows(what, rest, limit)
   return self.store:rows(sql, params)
 end
 
--- The ids of the trials, the last started first; none is an error that names the verb.
+-- Returns the ids of the trials, last started first. None is an error that names the verb.
 function Query:ids(verb)
   local list = {}
   for i, row in ipairs(self:rows("t.id", "ORDER BY t.started DESC, t.id")) do list[i] = row.id end
@@ -367,17 +368,17 @@ function Query:ids(verb)
   return list
 end
 
--- The ids of the trials that words mean. verb: for the message if there are none.
+-- Returns the ids of the trials that the words select. verb: for the message if there are none.
 function select.ids(store, words, verb, trash)
   return select.new(store, words, trash):ids(verb)
 end
 
--- The row of v_trials of the one trial that a word means, or a list of words together.
+-- Returns the row of v_trials of the single trial that a word, or a list of words, selects.
 function select.one(store, words)
   words = type(words) == "table" and words or { words }
   local text = table.concat(words, " ")
   local ids = select.ids(store, words, text)
-  if #ids > 1 then errors.usage("'%s' means %d trials: name one (see toeplab ls)", text, #ids) end
+  if #ids > 1 then errors.usage("'%s' selects %d trials: name one (see toeplab ls)", text, #ids) end
   return store:rows("SELECT * FROM v_trials WHERE id = ?", { ids[1] })[1]
 end
 

@@ -1,5 +1,5 @@
--- store/trash.lua: moves trials to the trash, restores them, and deletes them for good; and finds
--- the files of a results folder that no row knows.
+-- store/trash.lua: moves trials to the trash, restores them, and deletes them for good; also finds
+-- the files of a results folder that no row mentions.
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local records = require "toeplab.store.records"
@@ -9,10 +9,10 @@ local trial_files = require "toeplab.store.trial_files"
 
 local trash = {}
 
--- ---- Into it and out of it --------------------------------------------------------------------
+-- ---- Moving and restoring ----------------------------------------------------------------------
 
--- Puts trials into the trash, all at the same moment. A running one is an error, and nothing is
--- done.
+-- Moves trials to the trash, all with the same time. If one of them is running, raises and moves
+-- none.
 function trash.put(store, ids)
   for _, id in ipairs(ids) do
     local row = store:rows("SELECT status, host, pid FROM trials WHERE id = ?", { id })[1]
@@ -37,7 +37,8 @@ function trash.restore(store, ids)
   end)
 end
 
--- Deletes the rows of a trial. The rows of last go first, so that no trigger looks for others.
+-- Deletes the rows of a trial. The rows of `last` go first, so that no trigger searches for a
+-- replacement.
 function trash.delete(store, id)
   store:transaction(function()
     store:rows("DELETE FROM last WHERE trial = ?", { id })
@@ -46,7 +47,7 @@ function trash.delete(store, id)
   end)
 end
 
--- The ids of the trials that have been in the trash for so many days.
+-- Returns the ids of the trials that have been in the trash for so many days.
 function trash.expired(store, days)
   local ids = {}
   local sql = "SELECT id FROM trials WHERE trashed <= ? ORDER BY trashed, id"
@@ -61,7 +62,7 @@ local function size_of(path)
   return file and file:seek("end") or 0
 end
 
--- The bytes of a file, or of all that is in a folder.
+-- Returns the bytes of a file, or of all files in a folder.
 function trash.bytes(path)
   local kind, link = core.sys.kind(path)
   if kind == "file" then return size_of(path) end
@@ -73,7 +74,7 @@ function trash.bytes(path)
   return sum
 end
 
--- Removes a file or a folder with all that is in it; a link, not what it points to.
+-- Removes a file, or a folder with its contents; of a symbolic link, only the link.
 function trash.remove(path)
   local kind, link = core.sys.kind(path)
   if kind == "folder" and not link then
@@ -87,14 +88,14 @@ local function alive(pid)
   return not core.sys.exists("/proc/self") or core.sys.exists("/proc/" .. pid)
 end
 
--- Whether name is a temporary of a process of this machine that is gone.
+-- Returns whether name is a temporary file of a dead process of this machine.
 local function dead_temporary(name)
   local host, pid = name:match("^%..+%.tmp%.(.+)%.(%d+)$")
   return pid and host == core.sys.hostname() and not alive(pid)
 end
 
--- Adds what is stale in the folder of a trial. What a journal still has to say may make a file
--- known, so those of a trial with one are left alone.
+-- Adds the stale files in the folder of a trial. Trials with a journal are skipped, because the
+-- unread journal may mention the files.
 local function look_into(store, id, name, add)
   local path, known = trial_files.folder(store.folder, id), {}
   local open = store:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]
@@ -104,12 +105,12 @@ local function look_into(store, id, name, add)
   for _, file in ipairs(core.sys.list(store.folder .. "/" .. path) or {}) do
     local whole = path .. "/" .. file
     if dead_temporary(file) then
-      add(whole, "a temporary of a process that is gone")
+      add(whole, "a temporary file of a dead process")
     elseif not open and file:find("^events%-%d+%.jnl$") and not journal.in_use(store.folder .. "/"
         .. whole) then
-      add(whole, "a journal that is taken over")
+      add(whole, "a journal that is already in the store")
     elseif not open and records.keeps(file) and not known[whole] then
-      add(whole, "no row knows it")
+      add(whole, "no row mentions it")
     end
   end
 end
@@ -122,8 +123,8 @@ local function any_alive(store)
   return false
 end
 
--- What of the store's folder nothing knows: a list of {path=, why=, bytes=}, paths relative to it.
--- Running trials are passed over.
+-- Lists the files in the store's folder that no row mentions: {path=, why=, bytes=}, with relative
+-- paths. Skips running trials.
 function trash.stale(store)
   local list, ids = {}, {}
   local function add(path, why)
@@ -132,26 +133,26 @@ function trash.stale(store)
   for _, row in ipairs(store:rows "SELECT id, status, host, pid FROM trials") do
     ids[row.id:sub(1, 12)] = (row.status ~= "running" or select.killed(row)) and row.id or "busy"
   end
-  local _, link = core.sys.kind(store.folder .. "/runs") -- in a link nothing is ours
+  local _, link = core.sys.kind(store.folder .. "/runs") -- never follow a link
   for _, name in ipairs(not link and core.sys.list(store.folder .. "/runs") or {}) do
     if ids[name] and ids[name] ~= "busy" then
       look_into(store, ids[name], name, add)
     elseif not ids[name] and #name == 12 and name:find("^%x+$") then
-      add("runs/" .. name, "no trial is named so")
+      add("runs/" .. name, "no trial has that name")
     end
   end
   local busy = any_alive(store)
   for _, name in ipairs(core.sys.list(store.folder) or {}) do
-    if dead_temporary(name) then add(name, "a temporary of a process that is gone") end
-    if not busy and name:find("^worker%-%d+%.log$") then add(name, "of a worker that is gone") end
+    if dead_temporary(name) then add(name, "a temporary file of a dead process") end
+    if not busy and name:find("^worker%-%d+%.log$") then add(name, "of a dead worker") end
   end
   return list
 end
 
--- ---- For good ---------------------------------------------------------------------------------
+-- ---- Deleting ----------------------------------------------------------------------------------
 
--- Deletes trials with their folders, unless dry; returns the bytes of these. The rows go first: the
--- next purge finds a file without a row, but a row without its file would be damage.
+-- Deletes trials with their folders, unless dry; returns the bytes of the folders. The rows go
+-- first: the next purge finds a file without a row, whereas a row without its file would be damage.
 function trash.free(store, ids, dry)
   local bytes = 0
   for _, id in ipairs(ids) do
@@ -174,7 +175,7 @@ local function size(store)
     FROM pragma_page_count, pragma_page_size, pragma_freelist_count]][1]
 end
 
--- Gives unused pages of the database back to the disk, if they are many. Returns their bytes.
+-- Returns unused pages of the database to the disk if there are many. Returns their bytes.
 function trash.shrink(store)
   local before = size(store)
   if before.free * 4 < before.bytes then return 0 end

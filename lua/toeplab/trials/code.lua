@@ -1,20 +1,20 @@
--- trials/code.lua: what counts as the code of a script: its tokens, without comments and layout, so
--- that a mended comment leaves the ids of trials as they are.
+-- trials/code.lua: hashes the tokens of a Lua script without its comments and layout, so that a
+-- mended comment leaves the ids of trials unchanged.
 --
--- Stripped bytecode would not do: string.dump keeps the line where each function begins, and it is
--- other bytecode in another release of Lua.
+-- Stripped bytecode would not serve: string.dump keeps the line where each function begins, and
+-- another release of Lua writes other bytecode.
 local core = require "toeplab.core"
 
 local code = {}
 
--- A token at a place of valid source, tried in this order, so that the longest one is taken. Blanks
--- and comments give none. Strings are found by their delimiters in `quoted` below.
+-- The patterns of a token in valid source, tried in this order so that the longest one matches.
+-- Blanks and comments give no token; after_quoted finds strings.
 local tokens = {
   "^0[xX][%x.]*[pP][+-]?%d+()", "^0[xX][%x.]+()", "^%.?%d[%d.]*[eE][+-]?%d+()", "^%.?%d[%d.]*()",
   "^[%a_][%w_]*()", "^%.%.%.?()", "^[=~<>]=()", "^//()", "^::()", "^<<()", "^>>()", "^.()",
 }
 
--- The place after the long bracket that begins at `at`; nil if none does.
+-- Returns the position after the long bracket that begins at `at`; nil if none begins there.
 local function after_long(text, at)
   local level = text:match("^%[(=*)%[", at)
   if not level then return nil end
@@ -22,7 +22,7 @@ local function after_long(text, at)
   return (stop or #text) + 1
 end
 
--- The place after the blanks or the comment at `at`; nil if there are none.
+-- Returns the position after the blanks or the comment at `at`; nil if there are none.
 local function after_blank(text, at)
   if text:find("^%-%-", at) then
     return after_long(text, at + 2) or text:match("^[^\r\n]*()", at)
@@ -47,7 +47,7 @@ local function after_token(text, at)
   end
 end
 
--- The tokens of Lua source as one text, each on a line of its own.
+-- Returns the tokens of Lua source as one text, one token per line.
 function code.tokens(text)
   local list, at = {}, text:match("^#[^\n]*()") or 1
   while at <= #text do
@@ -61,7 +61,7 @@ function code.tokens(text)
   return table.concat(list, "\n")
 end
 
--- sha256 of the code in Lua source.
+-- Returns the sha256 of the tokens of Lua source.
 function code.hash(text) return core.sha256(code.tokens(text)) end
 
 return code

@@ -1,5 +1,5 @@
--- trials/declared.lua: checks of the fields of an experiment that shape its trials (zip, random,
--- when, except) and that watch over them (guard, prune, budget).
+-- trials/declared.lua: checks the fields of an experiment that shape its trials (zip, random, when,
+-- except) and those that supervise them (guard, prune, budget).
 --
 --   zip    = { length = {512, 1024}, batch = {16, 8} }   the i-th values go together; or a list of
 --                                                        such tables
@@ -55,7 +55,7 @@ end
 
 local function names(exp, set, what)
   for key in pairs(set) do
-    if type(key) ~= "string" then complain(exp, what, "%s has a value without a name", what) end
+    if type(key) ~= "string" then complain(exp, what, "%s has a value without a key", what) end
   end
   return suggest.keys(set)
 end
@@ -64,8 +64,8 @@ local function is_list(v) return config.is_list(v) and #v > 0 end
 
 -- ---- Axes -------------------------------------------------------------------------------------
 
--- A key that varies is declared once.
-local function once(exp, key, what)
+-- Raises if a key that varies is already declared elsewhere.
+local function check_not_declared(exp, key, what)
   for _, other in ipairs { "fixed", "grid" } do
     if exp[other][key] ~= nil then
       complain(exp, key, "%s is declared twice, in %s and in %s", key, other, what)
@@ -76,7 +76,7 @@ end
 local function check_zip(exp, axes, seen)
   local length, first
   for _, key in ipairs(names(exp, axes, "zip")) do
-    once(exp, key, "zip")
+    check_not_declared(exp, key, "zip")
     if seen[key] then complain(exp, key, "%s is declared twice in zip", key) end
     seen[key] = true
     local list = axes[key]
@@ -84,20 +84,22 @@ local function check_zip(exp, axes, seen)
     exp:check_value(key, list)
     length, first = length or #list, first or key
     if #list ~= length then
-      complain(exp, key, "zip: %s has %d values and %s has %d: they go together", key, #list, first,
-        length)
+      complain(exp, key, "zip: %s has %d values and %s has %d: the lists must be equally "
+        .. "long", key, #list, first, length)
     end
   end
-  if not length then complain(exp, "zip", "zip: a table of at least one list") end
+  if not length then complain(exp, "zip", "zip: must be a table with at least one list") end
 end
 
 local function check_zips(exp)
   if exp.zip == nil then exp.zips = {} return end
   local lists = #exp.zip > 0 and type(exp.zip[1]) == "table" and exp.zip or { exp.zip }
-  if not is_list(lists) then complain(exp, "zip", "zip: a list of tables, or one of lists") end
+  if not is_list(lists) then
+    complain(exp, "zip", "zip: must be a table of lists, or a list of such tables")
+  end
   local seen = {}
   for _, axes in ipairs(lists) do
-    if type(axes) ~= "table" then complain(exp, "zip", "zip: a list of tables") end
+    if type(axes) ~= "table" then complain(exp, "zip", "zip: must be a list of tables") end
     check_zip(exp, axes, seen)
   end
   exp.zips = lists
@@ -105,7 +107,7 @@ end
 
 local needs = { uniform = 2, log = 2, integer = 2 }
 
--- What is wrong with a distribution, or nil.
+-- Returns why a distribution is invalid, or nil.
 local function wrong_draw(d)
   if not is_list(d) then return "must be a list: a distribution and its values" end
   local ok, why = suggest.choose("distribution", d[1], space.distributions)
@@ -136,7 +138,7 @@ local function check_random(exp)
       end
       if key == "draws" then exp.draws = value else exp.draw_seed = value end
     else
-      once(exp, key, "random")
+      check_not_declared(exp, key, "random")
       local why = wrong_draw(value)
       if why then complain(exp, key, "random: %s %s", key, why) end
       exp:check_value(key, value)
@@ -144,9 +146,9 @@ local function check_random(exp)
     end
   end
   if next(exp.random) and exp.draws == 0 then
-    complain(exp, "random", "random: draws says how many points to draw")
+    complain(exp, "random", "random: needs draws, the number of points to draw")
   elseif exp.draws > 0 and not next(exp.random) then
-    complain(exp, "random", "random: of which key? Write name = {distribution, ...}")
+    complain(exp, "random", "random: needs a key: write name = {distribution, ...}")
   end
 end
 
@@ -161,9 +163,9 @@ local function check_known(exp, what, set)
   end
 end
 
--- A rule has the fields in allowed, name -> type, and a `where`.
+-- Checks that a rule has a `where` and only the fields in `allowed` (name -> type).
 local function check_rule(exp, what, rule, allowed)
-  if type(rule) ~= "table" then complain(exp, what, "%s: a list of tables", what) end
+  if type(rule) ~= "table" then complain(exp, what, "%s: must be a list of tables", what) end
   for _, name in ipairs(names(exp, rule, what)) do
     if not allowed[name] then
       complain(exp, what, "%s: a rule has no field '%s'%s", what, name,
@@ -180,7 +182,9 @@ end
 
 local function rules(exp, what, allowed)
   local list = exp[what] or {}
-  if #list == 0 and next(list) then complain(exp, what, "%s: a list of rules {where=...}", what) end
+  if #list == 0 and next(list) then
+    complain(exp, what, "%s: must be a list of rules {where=...}", what)
+  end
   for _, rule in ipairs(list) do check_rule(exp, what, rule, allowed) end
   return list
 end
@@ -189,7 +193,7 @@ local function check_when(exp)
   exp.when = rules(exp, "when", { where = "table", fixed = "table", grid = "table" })
   for _, rule in ipairs(exp.when) do
     if not rule.fixed and not rule.grid then
-      complain(exp, "when", "when: a rule sets something: fixed = {...} or grid = {...}")
+      complain(exp, "when", "when: a rule must set something: fixed = {...} or grid = {...}")
     end
     for key in pairs(rule.fixed or {}) do
       if (rule.grid or {})[key] ~= nil then
@@ -212,12 +216,12 @@ local function check_except(exp)
   exp.except = rules(exp, "except", { where = "table", reason = "string" })
   for _, rule in ipairs(exp.except) do
     if not rule.reason or rule.reason == "" then
-      complain(exp, "except", "except: each exception says its reason = \"...\"")
+      complain(exp, "except", "except: each exception needs its reason = \"...\"")
     end
   end
 end
 
--- The types of the values that a key may have.
+-- Returns the set of the types of the values that a key may have.
 local function types(exp, key)
   local set = {}
   local function add(value)
@@ -234,7 +238,7 @@ local function types(exp, key)
   return set
 end
 
--- A value of another type than all that a key may have would never fit.
+-- Raises if a `where` compares a key with a value of a type that the key never has.
 local function check_where(exp, what)
   for _, rule in ipairs(exp[what]) do
     local where = type(rule.where) == "table" and rule.where or {}
@@ -249,7 +253,7 @@ local function check_where(exp, what)
   end
 end
 
--- ---- Watching ---------------------------------------------------------------------------------
+-- ---- Supervision -------------------------------------------------------------------------------
 
 local function check_watch(exp, name)
   if not exp[name] then return end
@@ -276,7 +280,7 @@ end
 local function check_answers(exp)
   if type(exp.answers) == "string" then exp.answers = { exp.answers } end
   if exp.answers and not is_list(exp.answers) then
-    complain(exp, "answers", "answers: the id of a published table, or a list of them")
+    complain(exp, "answers", "answers: must be the id of a published table, or a list of ids")
   end
   local ids = exp.answers and published_tables.ids()
   for _, id in ipairs(exp.answers or {}) do
@@ -285,9 +289,9 @@ local function check_answers(exp)
   end
 end
 
--- Checks those fields of exp and brings them to one form: zips (a list), random with draws and
--- draw_seed, when, except (lists), guard, prune, budget (nil, or with all values; in seconds and
--- bytes), answers (nil or a list). Raises usage errors.
+-- Check those fields of exp and normalise them: zips (a list), random with draws and draw_seed,
+-- when, except (lists), guard, prune, budget (nil, or complete; in seconds and bytes), answers (nil
+-- or a list). Both raise usage errors.
 function declared.axes(exp)
   check_zips(exp)
   check_random(exp)

@@ -1,38 +1,39 @@
--- trials/devices.lua: the devices that trials run on: what their names mean, whether they are
--- available, and which trial gets which GPU.
+-- trials/devices.lua: parses the names of devices, checks that the devices are available, and
+-- assigns GPUs to trials.
 --
--- "cpu"; "cuda", any GPU; "cuda:1", the second one. A name with a slash is the file of a device.
+-- A name is "cpu"; "cuda", which means any GPU; "cuda:1", the second GPU; or, if it contains a
+-- slash, the path of a device plugin.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
 local devices = {}
 
--- The device of TOEPLAB_DEVICE, "cpu" if it is not set: the default of processes and trials.
+-- Returns the default device of processes and trials: TOEPLAB_DEVICE, or "cpu" if that is not set.
 function devices.usual()
   local name = os.getenv "TOEPLAB_DEVICE"
   return name ~= "" and name or "cpu"
 end
 
--- Splits "cuda:1" into "cuda" and 1; of "cuda" the second result is nil, any GPU will do.
-local function split(name)
+-- Splits "cuda:1" into "cuda" and 1. For "cuda" the second result is nil, which means any GPU.
+local function split_name(name)
   local base, gpu = name:match "^(.+):(%d+)$"
   return base or name, math.tointeger(gpu)
 end
 
--- Returns what is wrong with the name of a device, nil if nothing is.
+-- Returns why the name of a device is invalid, nil if it is valid.
 function devices.wrong(name)
   if type(name) ~= "string" then
-    return ("a device is a text: cpu, cuda or cuda:1, not %s"):format(tostring(name))
+    return ("a device must be a text (cpu, cuda or cuda:1), not %s"):format(tostring(name))
   end
-  local base = split(name)
+  local base = split_name(name)
   if base:find "/" then return nil end
   local ok, why = suggest.choose("device", base, { "cpu", "cuda" })
   if not ok then return why end
-  return base == "cpu" and name ~= "cpu" and "device 'cpu' has no cards" or nil
+  return base == "cpu" and name ~= "cpu" and "device 'cpu' has no GPU numbers" or nil
 end
 
--- Returns why products on a device cannot be in a precision, nil if they can.
+-- Returns why a device cannot compute products in a precision, nil if it can.
 function devices.lacks(name, precision)
   local known, why = suggest.choose("precision", precision, core.precisions "cuda")
   if not known then return why end
@@ -40,7 +41,7 @@ function devices.lacks(name, precision)
   for _, one in ipairs(there) do
     if one == precision then return nil end
   end
-  return ("precision %s: device %s has %s only, %s is of NVIDIA cards: device cuda"):format(
+  return ("precision %s: device %s supports only %s; %s needs an NVIDIA GPU (device cuda)"):format(
     precision, name, table.concat(there, " and "), precision)
 end
 
@@ -50,7 +51,7 @@ function devices.expect(name)
   error(("a trial of device '%s' cannot run on %s"):format(name, (core.device())), 0)
 end
 
--- Makes this process, which must not have made a tensor yet, compute on the device.
+-- Selects the device on which this process computes. It must not have made a tensor before.
 function devices.use(name)
   local wrong, ok, why = devices.wrong(name), nil, nil
   if wrong then errors.usage("%s", wrong) end
@@ -58,8 +59,8 @@ function devices.use(name)
   if not ok then errors.usage("%s", errors.text(why)) end
 end
 
--- Returns the path of the shared object that implements a device; nil for the CPU, and if there is
--- none.
+-- Returns the path of the shared object that implements a device; nil for the CPU and for a device
+-- without one.
 function devices.file(name)
   local path = name ~= "cpu" and core.device_file(name)
   return path and core.sys.kind(path) == "file" and path or nil
@@ -78,7 +79,7 @@ function devices.check(exp, trials)
   end
 end
 
--- ---- Turns ------------------------------------------------------------------------------------
+-- ---- Allocation of GPUs ------------------------------------------------------------------------
 
 local Turns = {}
 Turns.__index = Turns
@@ -88,8 +89,8 @@ function devices.turns(share)
   return setmetatable({ share = share, users = {}, counts = {} }, Turns)
 end
 
--- Returns the number of the GPU that runs the fewest trials; nil if all are full. gpu: the only one
--- that will do, or nil.
+-- Returns the number of the GPU that runs the fewest trials; nil if all are full. gpu: the only
+-- acceptable GPU, or nil.
 local function free_gpu(self, base, gpu)
   local users = self.users[base] or {}
   self.users[base] = users
@@ -104,11 +105,11 @@ local function free_gpu(self, base, gpu)
   return best
 end
 
--- Allocates a device for one trial: {device = "cuda:1", about = "cuda:1: ..."}, nil if all GPUs are
--- full. The caller returns it by Turns:give.
+-- Allocates a device for one trial: {device = "cuda:1", about = "cuda:1: ..."}; nil if all GPUs are
+-- full. The caller returns the device by Turns:give.
 function Turns:take(name)
   if name == "cpu" then return { device = name } end
-  local base, wanted = split(name)
+  local base, wanted = split_name(name)
   local gpu = free_gpu(self, base, wanted)
   if not gpu then return nil end
   self.users[base][gpu] = self.users[base][gpu] + 1

@@ -1,4 +1,4 @@
--- trials/experiment.lua: what an experiment file declares, checked, and the trials it stands for.
+-- trials/experiment.lua: checks what an experiment file declares and turns it into an Experiment.
 --
 -- tl.experiment "name" {
 --   answers    = "tnn/table10",                     -- the published table it answers, or a list
@@ -16,8 +16,8 @@
 --                                                   -- rows: a key, or a list of keys
 -- }
 --
--- Every experiment has the keys precision, "float32" unless declared otherwise (core.precision),
--- and device, what TOEPLAB_DEVICE says or "cpu" (devices.lua).
+-- Every experiment also has the keys precision ("float32" unless declared otherwise;
+-- core.precision) and device (TOEPLAB_DEVICE or "cpu" unless declared otherwise; devices.lua).
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local declared = require "toeplab.trials.declared"
@@ -44,8 +44,8 @@ local reserved = { seed = true, seeds = true, scale = true, draws = true }
 local Experiment = {}
 Experiment.__index = Experiment
 
--- "FILE:LINE" of the line that declares key, as far as the text of the script tells; else that of
--- the declaration's start.
+-- Returns "FILE:LINE" of the line that declares the key, found by searching the text of the script;
+-- if none is found, that of the line where the declaration starts.
 function Experiment:where(key)
   local number, pattern = 0, "%f[%w_]" .. key:gsub("%p", "%%%0") .. "%f[^%w_][\"'%]]*%s*=[^=]"
   for line in (self.text .. "\n"):gmatch("(.-)\n") do
@@ -61,7 +61,7 @@ local function complain(self, key, format, ...)
   errors.usage("%s: %s", self:where(key), format:format(...))
 end
 
--- Keys that are no names would be lost on the way to the store, or give messages without a name.
+-- Raises if a key is no identifier: the store would lose such a key.
 local function check_names(self, what, values)
   for key, value in pairs(values) do
     if type(key) ~= "string" then
@@ -92,7 +92,7 @@ local function check_fields(self, spec)
   end
 end
 
--- Raises unless value can be that of a key: a number, a text, a boolean or a list of these.
+-- Raises unless the value is a number, a text, a boolean, or a list of these.
 function Experiment:check_value(key, value)
   if type(key) ~= "string" or not key:find("^[%a_][%w_]*$") then
     complain(self, tostring(key), "'%s' cannot be a key: use letters, digits and _", tostring(key))
@@ -126,7 +126,7 @@ local function check_grid(self)
   end
 end
 
--- Whether all of at least two scales give key: it is then declared by them.
+-- Returns whether the scales declare the key: there are at least two, and each of them sets it.
 local function in_all_scales(self, names, key)
   for _, name in ipairs(names) do
     if self.scale[name][key] == nil then return false end
@@ -162,7 +162,7 @@ local function check_scales(self)
     if type(self.scale[name]) ~= "table" then
       complain(self, name, "scale: %s must be a table of values", name)
     end
-    if not name:find("^%w[%w_.%-]*$") then -- it becomes a part of the names of files
+    if not name:find("^%w[%w_.%-]*$") then -- it becomes part of file names
       complain(self, "scale", "scale: '%s' cannot be a name: use letters, digits, _, - and .", name)
     end
     check_names(self, name, self.scale[name])
@@ -203,7 +203,7 @@ local function check_checkpoint(self)
   end
 end
 
--- A report by table names one of the keys or some, and metrics.
+-- Checks that a report given as a table names declared keys and metrics.
 local function check_report(self)
   local wanted = self.report
   if type(wanted) ~= "table" then return end
@@ -232,7 +232,7 @@ local function check_report(self)
   end
 end
 
--- The keys that are an axis -> the list of its values, or its distribution.
+-- Returns the keys that vary: key -> the list of its values, or its distribution.
 function Experiment:axes()
   local set = {}
   for key, list in pairs(self.grid) do set[key] = list end
@@ -245,7 +245,7 @@ end
 
 function Experiment:varies(key) return self:axes()[key] ~= nil end
 
--- All declared keys, sorted.
+-- Returns all declared keys, sorted.
 function Experiment:keys()
   local set = self:axes()
   for key in pairs(self.fixed) do set[key] = true end
@@ -263,7 +263,7 @@ function Experiment:declares(key)
   return false
 end
 
--- The worker reads these keys, not the script: they are those of every experiment.
+-- Adds the keys that every experiment has. The worker reads them, not the script.
 local function add_keys(self)
   self.fixed = config.copy(self.fixed)
   self.always = { precision = "float32", device = devices.usual() }
@@ -281,7 +281,8 @@ local function source(level)
   return path or info.short_src, text, info.currentline
 end
 
--- tl.experiment "name" { ... }; level: that of the script on the call stack, seen from here.
+-- Implements tl.experiment "name" { ... }. level: the level of the script on the call stack, seen
+-- from this function.
 function experiment.define(name, level)
   if type(name) ~= "string" or not name:find("^[%w][%w_%-]*$") then
     errors.usage("an experiment needs a name of letters, digits, _ and -")
@@ -315,18 +316,19 @@ end
 
 function experiment.is(v) return getmetatable(v) == Experiment end
 
--- Runs the script at path, which returns an experiment. It may use every global but make none.
--- names: name -> what the script finds under it instead of the global; nil: all are the globals.
+-- Runs the script at path and returns its experiment. The script may read every global but must not
+-- set any. names: name -> value that the script sees instead of the global of that name; nil: no
+-- replacements.
 function experiment.load(path, names)
   local kind = core.sys.kind(path)
   if kind == "folder" or kind == "other" or path:find "^/dev/" or path:find "^/proc/" then
-    errors.usage("%s: is not a plain file; every worker reads it again", path)
+    errors.usage("%s: must be a plain file, because every worker reads it again", path)
   end
   local file, why = io.open(path, "rb")
   if not file then errors.usage("%s", why) end
   local text = file:read("a")
   file:close()
-  if not text then errors.usage("%s: is not a file that can be read", path) end
+  if not text then errors.usage("%s: the file cannot be read", path) end
   local strict = setmetatable(config.copy(names or {}), {
     __index = function(_, key)
       local value = _G[key]

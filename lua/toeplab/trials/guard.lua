@@ -1,11 +1,11 @@
--- trials/guard.lua: watches a metric of a trial for values that are not finite and for spikes; then
--- ends the trial, or takes it back to an earlier step at a lower learning rate.
+-- trials/guard.lua: watches a metric of a trial for values that are not finite and for spikes, and
+-- then ends the trial or rolls it back at a lower learning rate.
 --
--- It goes back to the last multiple of `every` steps, or to the best checkpoint if that is later.
--- The last checkpoint would not do: its step depends on the clock and on when somebody stopped the
--- trial, and results must not. A value is a spike if it is more than zscore standard deviations
--- above the mean of the last window values (at least 8). Every intervention is an event of the
--- trial.
+-- A rollback returns to the last multiple of `every` steps, or to the best checkpoint if that is
+-- later. It cannot use the last checkpoint: the step of that one depends on the clock and on
+-- interruptions, on which results must not depend. A value is a spike if it exceeds the mean of the
+-- last `window` values (at least 8) by more than `zscore` standard deviations. Every intervention
+-- is stored as an event of the trial.
 local guard = {}
 
 local Guard = {}
@@ -13,7 +13,7 @@ Guard.__index = Guard
 
 local LEAST = 8
 
--- spec: the experiment's field guard, checked (declared.lua).
+-- spec: the field `guard` of the experiment, as checked by declared.lua.
 function guard.new(spec)
   return setmetatable({ spec = spec, values = {}, used = 0 }, Guard)
 end
@@ -29,7 +29,7 @@ local function spike(self, value)
     self.spec.metric, value, z, mean) or nil
 end
 
--- Takes every value that is logged, and sets self.alarm to what is wrong with it.
+-- Receives every logged value, and sets self.alarm to a message if the value is bad.
 function Guard:logged(name, value)
   if name ~= self.spec.metric then return end
   if value - value ~= 0 then
@@ -42,22 +42,23 @@ function Guard:logged(name, value)
   if #self.values > self.spec.window then table.remove(self.values, 1) end
 end
 
--- The guard's state in checkpoints, so that a resumed trial is guarded like an undisturbed one.
+-- The guard's state is part of checkpoints, so that a resumed trial is judged like an uninterrupted
+-- one.
 function Guard:state() return { values = self.values, used = self.used } end
 
 function Guard:load(state) self.values, self.used = state.values, state.used end
 
--- Whether the guard may ever take the trial back.
+-- Returns whether the guard may roll the trial back.
 function Guard:rolls_back()
   local spec = self.spec
   return spec.retries > 0 and (spec.nan == "rollback" or spec.zscore ~= nil)
 end
 
--- Whether a checkpoint is written at this step for a later rollback.
+-- Returns whether a checkpoint must be written at this step for a later rollback.
 function Guard:anchors(step) return self:rolls_back() and step % self.spec.every == 0 end
 
--- Judges a step: nil if all is well; "stop" or "rollback", and why. A spike always asks for a
--- rollback; a value that is not finite asks for what the field nan says.
+-- Judges a step: returns nil if all is well, else "stop" or "rollback", and why. A spike always
+-- asks for a rollback; a value that is not finite asks for what the field `nan` says.
 function Guard:verdict()
   local why = self.alarm
   self.alarm = nil

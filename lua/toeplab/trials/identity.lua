@@ -1,9 +1,10 @@
--- trials/identity.lua: the id of a trial: a hash of its configuration with the seed, of the code of
--- its script and of the script's own modules, of its data, and of the engine's TL_NUMERICS.
+-- trials/identity.lua: computes the id of a trial: a hash of its configuration with the seed, of
+-- the code of its script and of the script's own modules, of its data, and of the engine's
+-- TL_NUMERICS.
 --
--- The code of the engine and of the library is not part of it, so that a mended comment there makes
--- no trial new: who changes what they compute raises TL_NUMERICS. The hash of that code is stored
--- with each trial all the same (provenance.code_hash).
+-- The id excludes the code of the engine and of the library, so that a mended comment there makes
+-- no trial new; whoever changes what that code computes raises TL_NUMERICS. Each trial stores the
+-- hash of that code separately (provenance.code_hash).
 local code = require "toeplab.trials.code"
 local core = require "toeplab.core"
 local corpus = require "toeplab.tasks.corpus"
@@ -15,17 +16,17 @@ local suggest = require "toeplab.base.suggest"
 
 local identity = {}
 
--- The number that the engine had when ids began to hold one: trials of before count as made by it.
+-- The value of TL_NUMERICS when it first entered the id; older trials count as made with it.
 local FIRST = 1
 
--- The keys whose values name a corpus, and the sha256 of each: { corpus = "9f..." }. known: a cache
--- of hashes by the name of the corpus.
+-- Returns the sha256 of each corpus that a key of the configuration names: { corpus = "9f..." }.
+-- known: a cache of these hashes by the name of the corpus.
 local function data_of(exp, values, known)
   local hashes = {}
   local names = exp.data or (values.corpus and { "corpus" }) or {}
   for _, key in ipairs(names) do
     if type(values[key]) ~= "string" then
-      errors.usage("%s: data names the key '%s', which is no text", exp:where("data"), key)
+      errors.usage("%s: data names the key '%s', which is not a text", exp:where("data"), key)
     end
     local name = values[key]
     known[name] = known[name] or corpus.hash(name)
@@ -40,21 +41,21 @@ local function check_backend(exp, values, names)
   if not ok then errors.usage("%s: %s", exp:where("backend"), why) end
 end
 
--- sha256 of the code of a module's file; a module in C is its bytes.
+-- Returns the hash of a module's file: of its tokens, or of its bytes if the module is a C library.
 local function module_hash(path)
   local text = path:find "%.lua$" and core.sys.read_file(path)
   return text and code.hash(text) or core.sha256_file(path)
 end
 
--- config: the JSON text of the configuration, the seed included; script: a hash of the
--- code of the script and of its modules; data: key -> sha256.
+-- config: the JSON text of the configuration, including the seed; script: a hash of the code of the
+-- script and of its modules; data: key -> sha256.
 local function id_of(config, script, data, numerics)
   return core.sha256(json.encode { config = config, script = script, data = data,
     numerics = numerics })
 end
 
--- Gives each of the trials of exp its id, its folder below the results folder, the text of its
--- configuration and the hashes of code and data.
+-- Sets in each trial of exp its id, its folder relative to the results folder, the text of its
+-- configuration, and the hashes of its code and data.
 function identity.identify(exp, trials)
   local script = core.sha256(code.hash(exp.text) .. provenance.modules_hash(module_hash))
   local codes, backends, known = {}, {}, {}
@@ -75,7 +76,7 @@ end
 
 -- ---- Trials of earlier programs ---------------------------------------------------------------
 
--- The keys that every experiment has, and what trials from before there was such a key had.
+-- The keys that every experiment has, with the values of trials that are older than these keys.
 local usual = { device = "cpu", precision = "float32" }
 
 local function whole_config(store, text)
@@ -86,10 +87,10 @@ local function whole_config(store, text)
   return complete and text or json.encode(values)
 end
 
--- The ids that the trials of the experiment from before schema 6 would have today -> what they
--- have: of several the one that is furthest. Where the script has modules of its own, their text
--- must be the same: only its hash is stored.
-local function earlier(store, exp)
+-- Maps the ids that the experiment's trials from before schema 6 would have today to their stored
+-- ids; if several share one, the trial that got furthest counts. The script's own modules must be
+-- unchanged to the byte, because only the hash of their text is stored.
+local function earlier_ids(store, exp)
   local found, scripts = {}, {}
   local modules = provenance.modules_hash(core.sha256_file)
   local own = provenance.modules_hash(module_hash)
@@ -110,10 +111,10 @@ local function earlier(store, exp)
   return found
 end
 
--- Gives those of the trials that the store knows by an id of an earlier rule that id, so that they
--- count as what they are there.
+-- Gives trials that the store knows by an id of an earlier rule that stored id, so that they count
+-- as finished or resume.
 function identity.find_earlier(store, exp, trials)
-  local found = core.numerics == FIRST and earlier(store, exp) or {}
+  local found = core.numerics == FIRST and earlier_ids(store, exp) or {}
   for _, t in ipairs(trials) do
     local id = found[t.id]
     if id and not store:status(t.id) then t.id, t.path = id, "runs/" .. id:sub(1, 12) end

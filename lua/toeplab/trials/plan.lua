@@ -1,5 +1,5 @@
--- trials/plan.lua: from an experiment and the words of a command line to the list of its trials,
--- before anything runs.
+-- trials/plan.lua: lists the trials of an experiment under the overrides of a command line, before
+-- anything runs.
 local config = require "toeplab.base.config"
 local cut = require "toeplab.base.cut"
 local devices = require "toeplab.trials.devices"
@@ -33,7 +33,7 @@ local function set_seeds(values, word, text)
   values.seeds = list
 end
 
--- Gives an axis, of whatever kind, other values.
+-- Replaces the values of an axis of any kind.
 local function set_axis(values, key, list)
   for _, axes in ipairs(values.zips) do
     if axes[key] then
@@ -58,7 +58,7 @@ local function set_scale(exp, values, name)
   end
 end
 
--- A value that shows the type of key: the declared one, or that of a scale.
+-- Returns a value that shows the type of the key: the declared one, or that of a scale.
 local function declared(exp, key)
   if exp.fixed[key] ~= nil then return exp.fixed[key] end
   for _, name in ipairs(suggest.keys(exp.scale)) do
@@ -70,7 +70,7 @@ local function misfit(exp, key, expected, text)
   errors.usage("%s: %s takes %s, got '%s'", exp:where(key), key, expected, text)
 end
 
--- Values that show the types of an axis: its own; for a random one those it may draw.
+-- Returns values that show the types of an axis: its own, or those that a random axis may draw.
 local function samples(exp, key)
   local drawn = exp.random[key]
   if not drawn then return exp:axes()[key] end
@@ -99,7 +99,7 @@ local function set_key(exp, values, key, text)
   values.fixed[key] = value
 end
 
--- The lists of a zip go together; overrides and scales may have changed some of them.
+-- Checks that the lists of a zip are still equally long after overrides and scales.
 local function check_zips(exp, values)
   for _, axes in ipairs(values.zips) do
     local keys = suggest.keys(axes)
@@ -148,7 +148,7 @@ end
 
 local SHOWN = 60
 
--- Text of a value for labels: decay=0.99, lengths=64,128; long texts are cut.
+-- Returns the text of a value for labels: decay=0.99, lengths=64,128. Long texts are cut.
 local function show(v)
   if type(v) == "string" then v = v:gsub("%c", " ") end
   if type(v) == "string" and #v > SHOWN then
@@ -162,7 +162,7 @@ end
 
 plan.show = show
 
--- A drawn number as far as it is worth reading.
+-- Rounds a drawn number for display.
 local function short(v)
   return math.type(v) == "float" and tonumber(("%.4g"):format(v)) or v
 end
@@ -176,11 +176,11 @@ local function label(point, seed, many)
   return table.concat(parts, " ")
 end
 
--- The trials of exp under the overrides in words ("key=value", "scale=NAME", "seeds=N", "seed=N"),
--- in an order that depends on the declaration alone: each {config=, point=, seed=, label=}. Second
--- result: about the whole: axes (the names of the keys that vary), left_out (points that are
--- excepted: {point=, reason=, label=}), seeds, values (what space.points was given), counts (its
--- third result). Raises a usage error for whatever does not fit.
+-- Lists the trials of exp under the overrides in words ("key=value", "scale=NAME", "seeds=N",
+-- "seed=N"), in an order that depends on the declaration alone. Each trial is {config=, point=,
+-- seed=, label=}. The second result describes the whole plan: axes (the names of the keys that
+-- vary), left_out (the excluded points: {point=, reason=, label=}), seeds, values (the argument of
+-- space.points) and counts (its third result). Raises usage errors.
 function plan.trials(exp, words)
   local values = settle(exp, words)
   local points, left_out, counts = space.points(values)
@@ -202,7 +202,7 @@ function plan.trials(exp, words)
     values = values, counts = counts }
 end
 
--- How equal trials came to be, as far as the declaration tells.
+-- Explains, as far as the declaration shows it, why two trials are equal.
 local function twice(exp)
   if next(exp.random) then return ", drawn by random: draw fewer, or from more values" end
   local axes = exp:axes()
@@ -217,8 +217,8 @@ local function twice(exp)
   return ""
 end
 
--- Equal trials would be one trial twice; and the experiment's own check has its say. Gives each its
--- field json, the text of its configuration.
+-- Raises if two trials are equal or if the experiment's own check rejects one. Sets in each trial
+-- the field json, the text of its configuration.
 function plan.check(exp, trials)
   local seen = {}
   for _, trial in ipairs(trials) do

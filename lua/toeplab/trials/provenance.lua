@@ -1,4 +1,5 @@
--- trials/provenance.lua: what a result came from: code, command, machine, versions, environment.
+-- trials/provenance.lua: records where a result came from: code, command, machine, versions and
+-- environment.
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
 local secrets = require "toeplab.base.secrets"
@@ -8,7 +9,7 @@ local suggest = require "toeplab.base.suggest"
 
 local provenance = {}
 
--- The output of a command without its last newline; nil if it fails.
+-- Returns the output of a command without its last newline; nil if the command fails.
 local function output(command)
   local pipe = io.popen(command .. " 2>/dev/null", "r")
   if not pipe then return nil end
@@ -17,7 +18,7 @@ local function output(command)
   return (text:gsub("\n$", ""))
 end
 
--- The folder of the Lua library.
+-- Returns the folder of the Lua library.
 function provenance.library()
   local path = package.searchpath("toeplab", package.path)
   return path and path:match("^(.*)/[^/]*$") or "."
@@ -34,7 +35,7 @@ local function add_files(folder, list)
   end
 end
 
--- The compiled files: this program, the engine it runs with, and every backend.
+-- Lists the compiled files: the program, the engine that it runs with, and every backend.
 local function engine_files()
   local list = { core.sys.executable() }
   local maps = core.sys.read_file("/proc/self/maps") or ""
@@ -43,8 +44,8 @@ local function engine_files()
   return list
 end
 
--- sha256 of all the code that a trial on a device ("cpu" unless named) is run by: the engine with
--- its backends and the device's file, and every file of the library.
+-- Returns the sha256 of all the code that runs a trial on a device ("cpu" by default): the engine
+-- with its backends, the device plugin, and every file of the Lua library.
 function provenance.code_hash(device)
   local files, hashes = engine_files(), { core.version }
   add_files(provenance.library(), files)
@@ -58,7 +59,8 @@ function provenance.code_hash(device)
   return core.sha256(table.concat(hashes, "\n"))
 end
 
--- The file of a module of the script's own; nil for the library's and Lua's.
+-- Returns the file of a module that belongs to the script; nil for modules of the library and of
+-- Lua.
 local function own_module(name)
   local library = provenance.library() .. "/"
   local path = _G[name] == nil and (package.searchpath(name, package.path)
@@ -66,8 +68,8 @@ local function own_module(name)
   return path and path:sub(1, #library) ~= library and path or nil
 end
 
--- One hash over the modules that a script has loaded and that are not the library's; "" if there
--- are none. hash: a function that hashes the file at a path.
+-- Returns one hash over the loaded modules that belong to the script; "" if there are none. hash: a
+-- function that hashes the file at a path.
 function provenance.modules_hash(hash)
   local hashes = {}
   for _, name in ipairs(suggest.keys(package.loaded)) do
@@ -77,8 +79,8 @@ function provenance.modules_hash(hash)
   return #hashes > 0 and core.sha256(table.concat(hashes, "\n")) or ""
 end
 
--- Until the function that it returns is called, a script can require no more modules of its own: a
--- trial's id does not hold their code, so that a change of theirs would make no trial another one.
+-- Forbids the script to require further modules of its own until the returned function is called:
+-- the id of a trial would not cover their code, so a change there would go unnoticed.
 function provenance.close_modules()
   local function refuse(name)
     if not own_module(name) then return nil end
@@ -108,14 +110,15 @@ local function environment()
   return secrets.environment(set)
 end
 
--- git in the checkout. It must not take the lock of the index, as status and diff do to note what
--- they have looked at: a kill would leave it there, and the user could commit nothing any more.
+-- Returns a git command for the checkout. Without --no-optional-locks, status and diff lock the
+-- index to refresh it; a kill at that moment would leave the lock behind, and the user could not
+-- commit any more.
 local function in_checkout()
   return "git --no-optional-locks -c diff.autoRefreshIndex=false -C "
     .. shell.quote(provenance.library())
 end
 
--- commit and dirty are nil outside a git checkout.
+-- Returns the commit and whether the checkout is dirty; both are nil outside a git checkout.
 function provenance.commit()
   local git = in_checkout()
   local commit = output(git .. " rev-parse HEAD")
@@ -126,7 +129,7 @@ end
 local features = { "sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "amx_tile",
   "asimd", "sve" }
 
--- Those of the processor's features that numbers may depend on: "avx2 fma".
+-- Returns those features of the processor that results may depend on: "avx2 fma".
 function provenance.features()
   local info, found = core.sys.read_file("/proc/cpuinfo") or "", {}
   local flags = info:match("\nflags%s*: ([^\n]*)") or info:match("\nFeatures%s*: ([^\n]*)") or ""
@@ -138,13 +141,13 @@ end
 
 -- ---- Changes that are not committed -------------------------------------------------------------
 
-local MOST = 1 << 20 -- bytes of a diff that are kept
+local MOST = 1 << 20 -- bytes of a diff that are stored
 
-local LONGEST = 2000 -- bytes of a line of a diff
+local LONGEST = 2000 -- bytes of a line of a diff that is searched for secrets
 
--- A line that gives something secret a value, or is part of a key.
+-- Returns whether a line may assign a secret or be part of a key.
 local function reveals(line)
-  if #line > LONGEST then return true end -- not source, and long to look through
+  if #line > LONGEST then return true end -- not source, and slow to search
   if line:find("PRIVATE KEY", 1, true) or line:find("AKIA%w%w%w%w%w%w%w%w%w%w%w%w") then
     return true
   end
@@ -154,19 +157,19 @@ local function reveals(line)
     or not tonumber(value) and secrets.certain(name))
 end
 
--- A part of a diff, from its "diff --git" line on, fit to be kept.
+-- Returns a part of a diff, from its "diff --git" line on, with its secrets masked.
 function provenance.masked(part)
   local head = part:match("^[^\n]*"):lower()
   local hidden = head:find("%.env%f[^%w]") or head:find("%.pem%f[^%w]") or head:find("id_rsa")
     or head:find("credential") or head:find("secret") or head:find("password")
-  if hidden then return part:match("^[^\n]*\n") .. "(left out, by its name a secret)\n" end
+  if hidden then return part:match("^[^\n]*\n") .. "(left out: its name suggests a secret)\n" end
   return (part:gsub("[^\n]+", function(line)
     return line:find("^[-+ ]") and reveals(line) and line:sub(1, 1) .. "(masked)" or nil
   end))
 end
 
--- The changes of the checkout that are not committed, as git diff prints them, without what looks
--- secret; nil if there are none. Second result: whether they were cut.
+-- Returns the uncommitted changes of the checkout, as git diff prints them, with secrets masked;
+-- nil if there are none. The second result says whether they were cut.
 function provenance.changes()
   local text = output(in_checkout()
     .. " -c core.quotepath=off diff HEAD --no-color --no-ext-diff --no-textconv")
@@ -183,7 +186,7 @@ function provenance.changes()
   return kept:sub(1, MOST) .. ("\n(cut: %d bytes in all)\n"):format(#kept), true
 end
 
--- A table of what can be known about this process; words: its command line.
+-- Returns a table that describes this process. words: its command line.
 function provenance.collect(words)
   local commit, dirty = provenance.commit()
   return {

@@ -1,5 +1,5 @@
--- trials/prune.lua: ends trials whose metric is behind that of the others of their run, at fixed
--- steps ("rungs").
+-- trials/prune.lua: ends trials whose metric falls behind that of the other trials of their run at
+-- fixed steps, the rungs.
 --
 --   asha    at the steps min_steps, min_steps eta, min_steps eta^2, ...: a trial goes on if its
 --           value is among the best 1/eta of those before it in the order of the trials, and its
@@ -8,15 +8,15 @@
 --   median  at the same steps with eta 2: a trial goes on if its value is no worse than the median
 --           of those before it and its own; until 4 of them are there, all go on
 --
--- A trial waits at such a step until all trials before it have reached it or have ended, so that
--- the decision depends on the values alone, not on the speed of workers or on interruptions. Each
--- decision is stored as an event of its trial, with the value, and is made once.
+-- A trial waits at a rung until all earlier trials have reached the rung or have ended. The
+-- decision therefore depends only on the values, not on the speed of workers or on interruptions.
+-- Each decision is made once and stored as an event of its trial, with the value.
 local json = require "toeplab.base.json"
 
 local prune = {}
 
--- The step at which a trial is judged next after `step`.
-local function later(spec, step)
+-- Returns the next rung after `step`.
+local function next_rung(spec, step)
   local eta = spec.rule == "asha" and spec.eta or 2.0
   return math.max(step + 1, math.floor(step * eta))
 end
@@ -32,14 +32,14 @@ function prune.rungs(spec)
   return setmetatable({ spec = spec, next = spec.min_steps, due = false }, Rungs)
 end
 
--- Takes the name of every value that is logged at a step, and sets self.due if the trial is to be
--- judged.
+-- Receives the name of every value that is logged at a step, and sets self.due if the trial must be
+-- judged now.
 function Rungs:logged(name, step)
   self.due = self.due or name == self.spec.metric and step >= self.next
 end
 
--- Waits, if trial t is to be judged after this step, until the coordinator has decided.
--- Returns nil if it does, else what it is told. Raises if it is stopped meanwhile.
+-- If trial t must be judged after this step, waits for the coordinator's decision. Returns nil if
+-- the trial continues, else the coordinator's order. Raises if a signal stops the trial meanwhile.
 function Rungs:wait(t)
   while self.due do
     local word
@@ -49,7 +49,7 @@ function Rungs:wait(t)
       word = t.hear(0.1)
     until word
     if word ~= "go" then return word end
-    self.next = later(self.spec, self.next)
+    self.next = next_rung(self.spec, self.next)
     self.due = t.step >= self.next
   end
 end
@@ -63,8 +63,8 @@ function Rungs:load(state) self.next, self.due = state.next, state.due end
 local Pruner = {}
 Pruner.__index = Pruner
 
--- trials: all trials of the experiment in their order, each with its id and, if it is not to be run
--- any more, its status. list: those of this run; trials of another shard are not waited for.
+-- trials: all trials of the experiment in their order, each with its id and, if it will not run
+-- again, its status. list: the trials of this run; those of another shard are not waited for.
 function prune.new(spec, records, trials, list)
   local self = setmetatable({ spec = spec, records = records, trials = {} }, Pruner)
   local to_do = {}
@@ -75,21 +75,21 @@ function prune.new(spec, records, trials, list)
   return self
 end
 
--- Returns the decision on a trial at that step: {kind = "judged" or "prune", text=}; nil if there
--- is none yet.
+-- Returns the stored decision on a trial at that step: {kind = "judged" or "prune", text=}; nil if
+-- there is none yet.
 local function decided(self, id, step)
   return self.records:rows([[SELECT kind, text FROM events WHERE trial = ? AND step = ?
     AND kind IN ('judged', 'prune') ORDER BY id LIMIT 1]], { id, step })[1]
 end
 
 local function worse_is_larger(spec, value)
-  if not value or value ~= value then return math.huge end -- it was not a number
+  if not value or value ~= value then return math.huge end -- NaN counts as worst
   return spec.goal == "max" and -value or value
 end
 
 local over = { done = true, pruned = true, failed = true } -- an interrupted trial goes on
 
--- Returns the values at that step of the trials before t; nil if some are not known yet.
+-- Returns the values at that step of the trials before t; nil if some of them are not known yet.
 local function values_before(self, t, step)
   local list = {}
   for _, other in ipairs(self.trials) do
@@ -105,7 +105,8 @@ end
 
 local rules = {}
 
--- Whether value is good enough among the values at its step, and what it is compared with.
+-- Each rule returns whether the value is good enough among the values at its step, and the limit
+-- that it was compared with.
 function rules.asha(spec, value, values)
   if #values < spec.eta then return true, ("the first %d"):format(#values) end
   local kept = math.max(1, math.tointeger(#values // spec.eta))
@@ -120,8 +121,8 @@ function rules.median(_, value, values)
   return value <= median, ("the better half of %d"):format(#values)
 end
 
--- Whether trial t goes on after step, where it is to be judged: "go" or "prune", and why; nil: not
--- known until trials before it are further.
+-- Decides whether trial t continues after the rung `step`: "go" or "prune", and why; nil while
+-- earlier trials have not reached the rung.
 function Pruner:judge(t, step)
   local spec, event = self.spec, decided(self, t.id, step)
   if event then return event.kind == "judged" and "go" or "prune", event.text end

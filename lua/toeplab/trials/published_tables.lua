@@ -1,24 +1,23 @@
--- trials/published_tables.lua: the tables of the papers as data: files PAPER/TABLE.lua in the
--- folder results/published of the sources, or published of an installation. Each returns
---
+-- trials/published_tables.lua: reads the tables of the papers from the files PAPER/TABLE.lua in
+-- results/published of the sources, or in `published` of an installation. Each file returns
 -- {
 --   title = "...", caption = "...", source = "...", rows_are = "decay rate",
---   columns_are = "length",                          -- of a table that is printed on its side
---   columns = {            -- metrics: names of ours that answer it, the first that is logged
+--   columns_are = "length",                          -- of a transposed table
+--   columns = {            -- metrics: our names for it; the first logged one counts
 --     { id = "val", name = "PPL (val)", better = "lower", unit = "M", metrics = { "val_ppl" },
---       times = 100,       -- the paper's unit in ours
---       where = { task = "imdb" } },                 -- the trials of this column, if not all
+--       times = 100,       -- factor from our unit to the paper's
+--       where = { task = "imdb" } },                 -- the trials of this column (default: all)
 --   },
 --   rows = {               -- name, then a number or text for each column; false is a dash
 --     { "0.99 (ours)", 23.98, 23.70, where = { { decay = 0.99 }, { preset = "decay-0.99" } } },
 --   },
---   setting = { layers = 7 },                        -- what the paper's runs had, in our keys
---   average = { of = 5, column = "avg" },            -- a column that is the mean of the first ones
+--   setting = { layers = 7 },                        -- the paper's settings, in our keys
+--   average = { of = 5, column = "avg" },            -- this column is the mean of the first five
 --   notes = { "..." },                               -- errata, and how to read it
 -- }
 --
 -- where: key -> value or list of values of a trial's configuration, or a list of such tables, one
--- of which is to fit.
+-- of which must fit.
 local core = require "toeplab.core"
 local provenance = require "toeplab.trials.provenance"
 local space = require "toeplab.trials.space"
@@ -27,7 +26,8 @@ local suggest = require "toeplab.base.suggest"
 
 local published = {}
 
--- The folder of the papers' folders; below the sources of a build, or the data of an installation.
+-- Returns the folder that holds one folder per paper: in the sources of a build, or in the data of
+-- an installation.
 function published.folder()
   local library = provenance.library()
   for _, path in ipairs { "/../../results/published", "/../../published" } do
@@ -37,17 +37,17 @@ function published.folder()
     .. "checkout results/published brings them back", library)
 end
 
--- table2 before table10.
+-- Sorts table2 before table10.
 local function by_number(a, b)
   local x, y = tonumber(a:match "%d+$"), tonumber(b:match "%d+$")
   return (x or 0) < (y or 0) or x == y and a < b
 end
 
--- The ids of all tables: "tnn/table10", paper by paper, in the order of their numbers.
+-- Returns the ids of all tables, such as "tnn/table10", by paper and number.
 function published.ids()
   local folder, list = published.folder(), {}
   local papers = core.sys.list(folder) or {}
-  table.sort(papers, function(a, b) return a > b end) -- TNN is older than SKI
+  table.sort(papers, function(a, b) return a > b end) -- lists TNN, the older paper, before SKI
   for _, paper in ipairs(papers) do
     local ids = {}
     for _, file in ipairs(core.sys.list(folder .. "/" .. paper) or {}) do
@@ -60,13 +60,13 @@ function published.ids()
   return list
 end
 
--- A list of where tables.
+-- Returns a `where` as a list of tables.
 local function alternatives(where)
   if not where then return {} end
   return where[1] and where or { where }
 end
 
--- The table of an id; raises a usage error if there is none.
+-- Returns the table of an id; raises a usage error if there is none.
 function published.read(id)
   local ok, why = suggest.choose("published table", id, published.ids())
   if not ok then errors.usage("%s", why) end
@@ -79,7 +79,7 @@ function published.read(id)
   return result
 end
 
--- The keys of configurations that the where tables of list (rows or columns) ask for.
+-- Returns the set of configuration keys that the `where` tables of list (rows or columns) mention.
 function published.keys(list)
   local set = {}
   for _, item in ipairs(list) do
@@ -104,9 +104,9 @@ local function known(where, values)
   return true
 end
 
--- A function that gives for a configuration the row of the table that it answers, or nil. axes: a
--- set of the keys that vary: if any where table asks for one of them, those that ask for none do
--- not count, so that what all trials have in common decides only where nothing else does.
+-- Returns a function that maps a configuration to the row of the table that it reproduces, or nil.
+-- axes: the set of keys that vary. If any `where` table mentions one of them, those that mention
+-- none are ignored, so that a key which all trials share decides only where no other key does.
 function published.matcher(rows, axes)
   local some = false
   for _, row in ipairs(rows) do

@@ -1,13 +1,12 @@
--- trials/resume.lua: what a checkpoint of a trial holds, and how a trial resumes from the last good
--- one.
+-- trials/resume.lua: collects the state of a trial for a checkpoint, and resumes a trial from its
+-- last good checkpoint.
 local checkpoint = require "toeplab.store.checkpoint"
 local core = require "toeplab.core"
 local streams = require "toeplab.base.streams"
 
 local resume = {}
 
--- Returns all that a checkpoint of the trial holds: the states of its parts and of the random
--- streams.
+-- Returns the full state of a trial for a checkpoint: its parts and the random streams.
 function resume.state(self)
   local state = { step = self.step, streams = {}, best = self.lowest }
   for name, part in pairs(self.parts) do state[name] = part:state() end
@@ -19,13 +18,13 @@ function resume.state(self)
   end
   state.threads = core.threads()
   local _, about = core.device()
-  if about ~= "" then state.device = about end -- what is on the CPU does not say so
+  if about ~= "" then state.device = about end -- the CPU leaves no mark in checkpoints
   return state
 end
 
 local function apply(self, state)
   for name, part in pairs(self.parts) do
-    if state[name] == nil then error(("it holds no state of '%s'"):format(name), 0) end
+    if state[name] == nil then error(("it contains no state of '%s'"):format(name), 0) end
     part:load(state[name])
   end
   for name, s in pairs(state.streams or {}) do streams.get(name):set_state(s.key, s.offset) end
@@ -33,9 +32,9 @@ local function apply(self, state)
   if self.rungs and state.rungs then self.rungs:load(state.rungs) end
 end
 
--- Returns the state in a checkpoint's file (part: only that part); nil and the reason if it is not
--- usable. Raises if the system cannot read the file, which may be sound: ignoring it could lose
--- days.
+-- Returns the state in a checkpoint's file (only: just that part); nil and the reason if the file
+-- is missing or damaged. Raises if the system cannot read the file: it may be sound, and ignoring
+-- it could lose days of training.
 function resume.read(self, row, only)
   local file = self.folder .. "/" .. row.path
   local ok, hash = pcall(core.sha256_file, file)
@@ -51,8 +50,8 @@ function resume.read(self, row, only)
 end
 
 -- Returns the state in the checkpoint of a row; nil and the reason if the trial cannot resume from
--- it. It cannot if the best checkpoint of that moment is lost, since t:load_best would load
--- another.
+-- it. That includes a checkpoint whose best checkpoint is lost, because t:load_best would then load
+-- another one.
 local function usable(self, row, rows)
   local state, why = resume.read(self, row)
   if not state or not state.best or not state.best.step then return state, why end
@@ -64,27 +63,27 @@ local function usable(self, row, rows)
       why = problem
     end
   end
-  return nil, ("is of no use: the best one, of step %d, %s"):format(state.best.step, why)
+  return nil, ("cannot be used: the best one, of step %d, %s"):format(state.best.step, why)
 end
 
--- Warns if the number of threads is another than before: then the bits of the results are too.
+-- Warns if the number of threads has changed, because results then differ in their last bits.
 local function compare_threads(self, state)
   if not state.threads or state.threads == core.threads() then return end
   self.progress:warn("the checkpoint was made with %d thread%s and this run has %d: the results "
-    .. "will not equal those of an undisturbed run bit for bit; --threads %d would make them",
+    .. "will not equal those of an uninterrupted run bit for bit; with --threads %d they would",
     state.threads, state.threads == 1 and "" or "s", core.threads(), state.threads)
 end
 
--- Warns if the GPU, its driver or its libraries are others than before, for the same reason.
+-- Warns if the GPU, its driver or its libraries have changed, for the same reason.
 local function compare_devices(self, state)
   local _, about = core.device()
   if (state.device or "") == about then return end
-  self.progress:warn("the checkpoint was made on another device than this one: the results will "
-    .. "not equal those of an undisturbed run bit for bit; it was %s", state.device or "the CPU")
+  self.progress:warn("the checkpoint was made on another device: the results will "
+    .. "not equal those of an uninterrupted run bit for bit; it was %s", state.device or "the CPU")
 end
 
--- Returns a function that says whether a rollback may go back to a step, which is a multiple of
--- guard.every or the step of the best checkpoint.
+-- Returns a function that tells whether a rollback may return to a step: a multiple of guard.every,
+-- or the step of the best checkpoint.
 function resume.anchors(self)
   local best
   for _, row in ipairs(self.rows:checkpoints()) do
@@ -93,10 +92,10 @@ function resume.anchors(self)
   return function(step) return step == best or self.guard:anchors(step) end
 end
 
--- Loads the last checkpoint that a rollback may go back to into model, optimiser and streams.
--- Returns its step, or nil if there is none. Raises if that checkpoint is damaged, since an earlier
--- one would change the result; when it is run again, the trial trains from before it and makes the
--- same rollback.
+-- Loads the last checkpoint that a rollback may return to into model, optimiser and streams.
+-- Returns its step, or nil if there is none. Raises if that checkpoint is damaged: an earlier one
+-- would change the result, whereas a rerun of the trial resumes from before it and repeats the same
+-- rollback.
 function resume.go_back(self)
   local rows, anchor = self.rows:checkpoints(), resume.anchors(self)
   for _, row in ipairs(rows) do
@@ -104,8 +103,8 @@ function resume.go_back(self)
       local state, why = usable(self, row, rows)
       self.rows:forget_after(state and row.step or row.step - 1)
       if not state then
-        error(("guard: checkpoint %s/%s %s; the same command trains from before it again"):format(
-          self.folder, row.path, why), 0)
+        error(("guard: checkpoint %s/%s %s; the same command trains again from an earlier "
+          .. "checkpoint"):format(self.folder, row.path, why), 0)
       end
       apply(self, state)
       self.lowest = state.best

@@ -1,5 +1,5 @@
--- trials/space.lua: the points of an experiment: grid, zip and random axes, what holds only when
--- other keys have some value, and the exceptions.
+-- trials/space.lua: enumerates the points of an experiment: grid, zip and random axes, the rules of
+-- `when`, and the exceptions.
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local options = require "toeplab.base.options"
@@ -8,14 +8,15 @@ local suggest = require "toeplab.base.suggest"
 
 local space = {}
 
--- More than this is a slip, and would not fit into memory.
+-- A larger number of points is taken for a slip; it would not fit into memory.
 local MOST = 1000000
 
 function space.check_count(count)
   if count > MOST then errors.usage("that is %.3g trials; at most %d are run", count, MOST) end
 end
 
--- Whether a value is wanted, which is a value or a list of them; a list as value is wanted as such.
+-- Returns whether a value equals `wanted` or, if that is a list, one of its items. A value that is
+-- itself a list must equal the whole list.
 local function wanted_value(value, wanted)
   if type(wanted) ~= "table" then return value == wanted end
   if type(value) == "table" then
@@ -31,8 +32,8 @@ local function wanted_value(value, wanted)
   return false
 end
 
--- Whether the configuration values fits where: a table key -> value or list of values, all of which
--- must fit, or a function of the configuration.
+-- Returns whether the configuration `values` fits `where`: a table key -> value or list of values,
+-- all of which must fit, or a function of the configuration.
 function space.fits(where, values)
   if type(where) == "function" then
     local ok, result = pcall(where, options.shared("the configuration", values))
@@ -45,7 +46,7 @@ function space.fits(where, values)
   return true
 end
 
--- Each point of list with each point of more laid over it.
+-- Returns the product of two lists of points: each point of list, overlaid by each of more.
 local function times(list, more)
   local result = {}
   space.check_count(#list * #more)
@@ -59,21 +60,21 @@ local function times(list, more)
   return result
 end
 
--- The values of an axis as points of one key.
+-- Returns the values of an axis as points of one key.
 local function axis(key, list)
   local points = {}
   for i, value in ipairs(list) do points[i] = { [key] = value } end
   return points
 end
 
--- All combinations of the axes, the last key (in name order) fastest.
+-- Returns all combinations of the axes; the last key in name order varies fastest.
 local function grid(axes)
   local list = { {} }
   for _, key in ipairs(suggest.keys(axes)) do list = times(list, axis(key, axes[key])) end
   return list
 end
 
--- The points of axes that go together: the i-th value of each.
+-- Returns the points of axes that go together: the i-th value of each.
 local function zip(axes)
   local keys, list = suggest.keys(axes), {}
   for i = 1, #axes[keys[1]] do
@@ -85,7 +86,8 @@ end
 
 -- ---- Random draws -----------------------------------------------------------------------------
 
--- Distributions by name: a number of [0,1) and the distribution's arguments -> a value.
+-- The distributions by name: each maps a number of [0,1) and the distribution's arguments to a
+-- value.
 local draws = {}
 
 function draws.uniform(u, low, high) return low + u * (high - low) end
@@ -100,8 +102,8 @@ function draws.choice(u, ...) return (select(1 + math.floor(u * select("#", ...)
 
 space.distributions = suggest.keys(draws)
 
--- count points; key by key in name order each draw has a stream of its own, so that adding a key or
--- a draw does not change the others.
+-- Draws `count` points. Each key, in name order, and each draw has a random stream of its own, so
+-- that another key or draw leaves the others unchanged.
 local function random(axes, count, seed)
   local list = {}
   space.check_count(count)
@@ -115,16 +117,16 @@ local function random(axes, count, seed)
   return list
 end
 
--- ---- All of it --------------------------------------------------------------------------------
+-- ---- All points --------------------------------------------------------------------------------
 
--- Lays fixed over a point, but not what the command line says (given: key -> true).
+-- Lays fixed over a point, except for keys that the command line sets (given: key -> true).
 local function lay(point, fixed, given)
   for key, value in pairs(fixed or {}) do
     if not given[key] then point[key] = value end
   end
 end
 
--- The points that a rule of `when` makes of those that fit it.
+-- Expands the points that fit a rule of `when`.
 local function apply(rule, list, values)
   local result = {}
   for _, point in ipairs(list) do
@@ -144,17 +146,17 @@ local function apply(rule, list, values)
   return result
 end
 
--- The reason of the first exception that a configuration fits, or nil.
+-- Returns the reason of the first exception that a configuration fits, or nil.
 local function excepted(rules, all)
   for _, rule in ipairs(rules) do
     if space.fits(rule.where, all) then return rule.reason end
   end
 end
 
--- The points of values: {fixed=, axes=, zips=, random=, draws=, draw_seed=, when=, except=,
--- given=}. Each is a table of the keys that are not fixed. Second result: the points that were left
--- out, {point=, reason=} each; third: how many points there were before each rule of when, and
--- after all of them.
+-- Returns the points of values: {fixed=, axes=, zips=, random=, draws=, draw_seed=, when=, except=,
+-- given=}. Each point is a table of the keys that are not fixed. Second result: the excluded
+-- points, {point=, reason=} each. Third: the number of points before each rule of `when`, and after
+-- all of them.
 function space.points(values)
   local list = grid(values.axes)
   for _, axes in ipairs(values.zips) do list = times(list, zip(axes)) end

@@ -1,13 +1,13 @@
--- trials/trial.lua: the object t that a trial's function gets: its training loop, which survives a
--- kill at any moment, its log, and its checkpoints.
+-- trials/trial.lua: implements the object t that a trial's function receives: a training loop that
+-- survives a kill at any moment, a log, and checkpoints.
 --
 --   for step in t:steps(1000, model, opt, data) do   resumes after the last checkpoint
---     t:log { loss = ... }                           is kept once it returns
+--     t:log { loss = ... }                           is stored once it returns
 --     if step % 500 == 0 then t:best(loss_on_the_validation_part, 3) end
 --   end
---   t:load_best()                                    the model of the lowest value told to t:best
+--   t:load_best()                                    the model of the lowest value given to t:best
 --   t:text("sample", text)                           a text that belongs to the result
---   t:log({ size = 0.1 }, 7)                         a metric of an index of one's own
+--   t:log({ size = 0.1 }, 7)                         a metric with an index of its own
 --   t:model_of("3f9c1a")                             the model of another trial
 local checkpoint = require "toeplab.store.checkpoint"
 local choices = require "toeplab.nn.choices"
@@ -28,10 +28,11 @@ Trial.__index = Trial
 
 local KEEP = { checkpoint = 2, best = 1 }
 
--- o: rows (of this trial: worker.lua), folder (of the results), path (of the trial, below folder),
--- checkpoint ({steps=, seconds=}: how often), progress, seed, hear (function(seconds): waits so
--- long for an order of the coordinator, nil if none came), ask (function(step): asks it whether the
--- trial goes on), guard, prune (of the experiment), memory (its budget in bytes, or nil).
+-- o: rows (the trial's rows: worker.lua), folder (of the results), path (of the trial, relative to
+-- folder), checkpoint ({steps=, seconds=}: the intervals), progress, seed, hear (function(seconds):
+-- returns an order of the coordinator, waiting up to so long; nil if none came), ask
+-- (function(step): asks the coordinator whether the trial continues), guard, prune (fields of the
+-- experiment), memory (its budget in bytes, or nil).
 function trial.new(o)
   return setmetatable({
     rows = o.rows, folder = o.folder, path = o.path, progress = o.progress, seed = o.seed,
@@ -52,9 +53,8 @@ local function number(name, value)
   return value + 0.0
 end
 
--- Logs metrics of the current step (after the loop: of the last step), or of an index of one's own,
--- e.g. a lag: name -> number or tensor of one element. A name logged twice at one step keeps the
--- last value.
+-- Logs metrics (name -> number or tensor of one element) at the current step, after the loop at the
+-- last step, or at `index`, e.g. a lag. Of two values of one name at one step the later one counts.
 function Trial:log(values, index)
   local names = {}
   if type(values) ~= "table" then error("log: takes a table: t:log { name = number }", 2) end
@@ -64,7 +64,7 @@ function Trial:log(values, index)
   for name in pairs(values) do
     if type(name) ~= "string" then error("log: takes a table { name = number }", 2) end
     if not utf8.len(name) or name:find "%c" then
-      error(("log: the name '%s' is no text in UTF-8 on one line"):format(core.sys.clean(name)), 2)
+      error(("log: the name '%s' must be one line of UTF-8"):format(core.sys.clean(name)), 2)
     end
     names[#names + 1] = name
   end
@@ -84,9 +84,9 @@ function Trial:log(values, index)
   self.busy = false
 end
 
--- Writes a text of a step to a file of the trial and records it; a file without a row counts as
--- absent. number: stands in the file's name, by default the step. Returns the path of the file.
-local function keep_text(self, kind, step, text, number)
+-- Writes a text to a file of the trial and then records it; a file without a row counts as absent.
+-- number: a part of the file name, by default the step. Returns the path of the file.
+local function store_text(self, kind, step, text, number)
   self.busy = true
   number = number or ("%08d"):format(step)
   local path = ("%s/%s-%s.%s"):format(self.path, kind, number, stored.endings[kind] or "txt")
@@ -98,9 +98,9 @@ local function keep_text(self, kind, step, text, number)
   return self.folder .. "/" .. path
 end
 
--- Calls fn(...) with the backends for "auto" that an earlier attempt of the trial chose, and stores
--- every new choice at once. Each makes a new file, named after its sha256, and the row of the old
--- file becomes its row: a kill in between leaves the old row with the old file.
+-- Calls fn(...) with the backends that an earlier attempt of the trial chose for "auto", and stores
+-- every new choice at once. Each choice makes a new file, named after its sha256, whose row then
+-- replaces that of the old file: a kill in between leaves the old row with the old file.
 function Trial:with_backends(fn, ...)
   local text, old
   for _, a in ipairs(self.rows.artifacts) do
@@ -108,30 +108,31 @@ function Trial:with_backends(fn, ...)
       local path = self.folder .. "/" .. a.path
       text = core.sys.read_file(path)
       if not text or core.sha256(text) ~= a.sha256 then
-        error(("%s is missing or damaged: which backends the trial was begun with is not known; "
-          .. "toeplab fsck --repair lets it choose again"):format(path), 0)
+        error(("%s is missing or damaged: the backends that the trial started with are unknown; "
+          .. "toeplab fsck --repair lets the trial choose again"):format(path), 0)
       end
       old = path
     end
   end
   local function store(all)
-    local new = keep_text(self, "backends", 0, all, core.sha256(all):sub(1, 8))
+    local new = store_text(self, "backends", 0, all, core.sha256(all):sub(1, 8))
     if old and old ~= new then core.sys.remove(old) end
     old = new
   end
   return choices.with(text, store, fn, ...)
 end
 
--- Stores a text of the current step with the trial, e.g. a sample; name ends up in a file name.
+-- Stores a text of the current step with the trial, e.g. a sample; name becomes part of a file
+-- name.
 function Trial:text(name, text)
   local good = type(name) == "string" and name:find("^[%w_%-]+$")
   if not good or KEEP[name] or stored.endings[name] or type(text) ~= "string" then
     error("text: takes a name of letters, digits, _ and -, and a text", 2)
   end
-  keep_text(self, name, self.step, text)
+  store_text(self, name, self.step, text)
 end
 
--- Shows a line to the user, beside the progress.
+-- Prints a line for the user beside the progress line.
 function Trial:say(format, ...)
   self.progress:note(format, ...)
 end
@@ -140,12 +141,12 @@ end
 
 local file_names = { checkpoint = "step-%08d%s.h5", best = "best-%08d%s.h5" }
 
--- Writes a checkpoint of the current step, of kind "checkpoint" or "best", and records it; only
--- then are older ones of its kind removed, except those that KEEP counts.
+-- Writes and records a checkpoint of the current step, of kind "checkpoint" or "best". Only
+-- afterwards does it remove the older ones of that kind beyond the number in KEEP.
 function Trial:save(kind)
   kind = kind or "checkpoint"
   self.busy = true
-  local used = self.guard and self.guard.used or 0 -- no file of before a rollback is written over
+  local used = self.guard and self.guard.used or 0 -- protects files from before a rollback
   local path = self.path .. "/" .. file_names[kind]:format(self.step,
     used > 0 and "-r" .. used or "")
   local file = self.folder .. "/" .. path
@@ -159,13 +160,13 @@ function Trial:save(kind)
   self.busy = false
 end
 
--- Takes a measure of the model after this step, where less is better, such as a loss, and keeps the
--- checkpoint of the lowest value (kind "best"). After `patience` values in a row that are not lower
--- the loop ends with this step. Returns whether the value is the lowest so far.
+-- Receives a measure of the model after this step of which less is better, such as a loss, and
+-- saves the checkpoint of the lowest value (kind "best"). After `patience` successive values that
+-- are not lower, the loop ends with this step. Returns whether the value is the lowest so far.
 function Trial:best(value, patience)
-  if not self.looping then error("best: tells of a step, inside the loop of steps", 2) end
+  if not self.looping then error("best: must be called inside the loop of steps", 2) end
   if type(value) ~= "number" then
-    error(("best: takes a number, less being better, got a %s"):format(type(value)), 2)
+    error(("best: takes a number (lower is better), got a %s"):format(type(value)), 2)
   end
   if patience ~= nil and (math.type(patience) ~= "integer" or patience < 1) then
     error(("best: patience is an integer of at least 1, got %s"):format(tostring(patience)), 2)
@@ -183,9 +184,11 @@ function Trial:best(value, patience)
 end
 
 -- Loads the parameters of the best checkpoint into the model, after the loop. Returns its step and
--- value; nil if t:best was never given a number.
+-- value; nil if t:best never received a number.
 function Trial:load_best()
-  if not self.parts or self.looping then error("load_best: comes after the loop of steps", 2) end
+  if not self.parts or self.looping then
+    error("load_best: must be called after the loop of steps", 2)
+  end
   local lowest = self.lowest
   if not lowest or not lowest.step then return nil end
   if lowest.step == self.step then return lowest.step, lowest.value end
@@ -193,8 +196,8 @@ function Trial:load_best()
     if row.kind == "best" then
       local state, why = resume.read(self, row, "model")
       if not state then
-        error(("the best checkpoint %s/%s %s; the same command trains from before it again"):format(
-          self.folder, row.path, why), 0)
+        error(("the best checkpoint %s/%s %s; the same command trains again from an earlier "
+          .. "checkpoint"):format(self.folder, row.path, why), 0)
       end
       self.parts.model:load(state.model)
     end
@@ -202,8 +205,8 @@ function Trial:load_best()
   return lowest.step, lowest.value
 end
 
--- Returns the model of another trial of the results folder, named by the beginning of its id, as
--- saved_model.lua loads it.
+-- Returns the model of another trial in the results folder, found by the beginning of its id. The
+-- results are those of saved_model.lua's load.
 function Trial:model_of(id)
   local all <close> = records.open(self.folder, "r")
   return stored.load(all, selection.one(all, id), {
@@ -213,14 +216,14 @@ end
 
 -- ---- The loop ---------------------------------------------------------------------------------
 
--- Returns the error object that ends the run if a signal has come; nil if none has.
+-- Returns the error object that ends the run if a signal has arrived; nil if none has.
 function Trial:stopped()
   local name, code = errors.signal()
   return name and errors.new(code, "stopped by SIG%s after step %d", name, self.saved_step or 0)
 end
 
--- Raises the error that ends the run if a signal has come. Between steps it writes a checkpoint
--- first. Inside a step it waits for the end of the step, unless this is the second SIGINT.
+-- Raises the error that ends the run if a signal has arrived. Between steps it first writes a
+-- checkpoint; inside a step it waits for the end of the step, unless this is the second SIGINT.
 function Trial:check_signals(inside_step)
   local stopped = self:stopped()
   if not stopped then return end
@@ -234,8 +237,8 @@ local function ended(self)
   return self.lowest ~= nil and self.lowest.ended == true
 end
 
--- Obeys the coordinator: "prune" ends the trial here. If the coordinator is gone, the trial writes
--- a checkpoint and ends.
+-- Obeys the coordinator's order: "prune" ends the trial here; "gone", which says that the
+-- coordinator has died, makes the trial write a checkpoint and end.
 local function obey(self, wish)
   if wish == "prune" then
     self.why_ended = "pruned"
@@ -243,11 +246,11 @@ local function obey(self, wish)
   end
   if wish ~= "gone" then return end
   self:save()
-  errors.raise(errors.TERMINATE, "the coordinator is gone after step %d", self.step)
+  errors.raise(errors.TERMINATE, "the coordinator died after step %d", self.step)
 end
 
--- Waits for the coordinator's judgement where the trial may be pruned; that time is not counted.
-local function be_judged(self)
+-- At a rung, waits for the coordinator's decision. The waiting does not count as time of the trial.
+local function await_decision(self)
   if not self.rungs or not self.rungs.due then return end
   local since = core.sys.clock()
   local wish = self.rungs:wait(self)
@@ -255,8 +258,8 @@ local function be_judged(self)
   obey(self, wish)
 end
 
--- Takes the trial back to an earlier step at a lower learning rate, and writes a checkpoint of that
--- at once, so that the rollback survives a kill.
+-- Rolls the trial back to an earlier step at a lower learning rate, and writes a checkpoint at
+-- once, so that the rollback survives a kill.
 local function roll_back(self, why)
   local spec, bad, used = self.guard.spec, self.step, self.guard.used
   self.keep = nil
@@ -274,8 +277,8 @@ local function roll_back(self, why)
   self:save()
 end
 
--- Lets the guard judge the step; returns whether it took the trial back.
-local function guarded(self)
+-- Lets the guard judge the step. Returns whether it rolled the trial back.
+local function apply_guard(self)
   if not self.guard then return false end
   local verdict, why = self.guard:verdict()
   if not verdict then return false end
@@ -293,17 +296,17 @@ local function check_memory(self)
   local peak = core.memory().peak
   if peak <= self.memory then return end
   self.why_ended = "budget"
-  error(("budget: %.0f MB of memory are used at step %d, and %.0f are allowed"):format(peak / 1e6,
+  error(("budget: %.0f MB of memory are in use at step %d; the limit is %.0f"):format(peak / 1e6,
     self.step, self.memory / 1e6), 0)
 end
 
 local function after_step(self)
-  if guarded(self) then return end
+  if apply_guard(self) then return end
   check_memory(self)
   self.progress:update(self.step, self.total, self.shown)
   if self.keep then self:save("best") end
   self.keep = nil
-  be_judged(self)
+  await_decision(self)
   self:check_signals()
   obey(self, self.hear and self.hear(0))
   local steps, seconds = self.every_steps, self.every_seconds
@@ -322,35 +325,35 @@ local function check_parts(parts)
   end
 end
 
--- Whether a data object has a state to save.
+-- Returns whether a data object has a state to save.
 local function stateful(data)
   return type(data) == "table" and type(data.state) == "function" and type(data.load) == "function"
 end
 
--- Raises if the vocabulary is not the one that the trial was begun with; a file of merges may have
--- changed since.
+-- Raises if the vocabulary differs from the one that the trial started with, e.g. because the file
+-- of merges has changed.
 local function compare_vocabulary(self, texts)
   if #self.rows:checkpoints() == 0 then return end
   for _, kind in ipairs { "vocabulary", "encoder", "dictionary" } do
     local had = texts[kind] and self.rows:hash_of(kind, 0)
     if had and had ~= core.sha256(texts[kind]) then
-      error(("the %s is another than the one that the trial was begun with, %s/%s/%s-00000000.%s: "
-        .. "put that one back, or run in another folder"):format(kind, self.folder, self.path, kind,
+      error(("the %s differs from the one that the trial started with, %s/%s/%s-00000000.%s: "
+        .. "restore that one, or run in another folder"):format(kind, self.folder, self.path, kind,
         stored.endings[kind]), 0)
     end
   end
 end
 
--- Stores texts from which the model and its vocabulary can be made again without the script.
-local function keep_model(self, model, data)
+-- Stores the texts from which the model and its vocabulary can be rebuilt without the script.
+local function store_model(self, model, data)
   local texts = stored.texts(model, data) or {}
   compare_vocabulary(self, texts)
   for _, kind in ipairs(suggest.keys(texts)) do
-    keep_text(self, kind, 0, texts[kind])
+    store_text(self, kind, 0, texts[kind])
   end
 end
 
--- Names in a checkpoint that parts in `extra` must not have.
+-- Names in a checkpoint that are not available to parts in `extra`.
 local reserved = { step = true, streams = true, threads = true, device = true, best = true,
   model = true, optim = true, data = true, guard = true, rungs = true }
 
@@ -359,17 +362,17 @@ local reserved = { step = true, streams = true, threads = true, device = true, b
 -- that have them.
 function Trial:steps(n, model, opt, data, extra)
   if self.parts then error("steps: a trial has one loop of steps", 2) end
-  if math.type(n) ~= "integer" or n < 0 then error("steps: takes an integer from 0 up", 2) end
+  if math.type(n) ~= "integer" or n < 0 then error("steps: takes an integer of at least 0", 2) end
   self.parts = { model = model, optim = opt }
   if stateful(data) then self.parts.data = data end
   for name, part in pairs(extra or {}) do
     if reserved[name] then
-      error(("steps: '%s' is a name of its own; choose another"):format(name), 2)
+      error(("steps: '%s' is a reserved name; choose another"):format(name), 2)
     end
     self.parts[name] = part
   end
   check_parts(self.parts)
-  keep_model(self, model, data)
+  store_model(self, model, data)
   local spec = self.guard and self.guard.spec
   if spec and not opt and self.guard:rolls_back() then
     error("steps: a guard that rolls back lowers the learning rate: give the optimiser", 2)
@@ -383,7 +386,7 @@ function Trial:steps(n, model, opt, data, extra)
   self.looping, self.busy = true, false
   local started = false
   return function()
-    if started then after_step(self) else be_judged(self) end
+    if started then after_step(self) else await_decision(self) end
     started = self.step < n and not ended(self)
     if not started then
       self.looping = false

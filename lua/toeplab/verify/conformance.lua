@@ -1,9 +1,10 @@
--- verify/conformance.lua: puts an operator backend beside the definition over a table of shapes:
--- forward, both adjoints and the dense form on random numbers.
+-- verify/conformance.lua: compares an operator backend with the definition over a table of shapes:
+-- forward, both adjoints and the dense form, on random numbers.
 --
--- By lag and by frequency the definition is naive, given the same kernel. Otherwise it is a matrix
--- that is linear in the coefficients and the backend's parameters: that of definition.lua, or what
--- the backend itself writes out for unit coefficients, which checks that it agrees with itself.
+-- For coefficients by lag or frequency, the definition is the backend naive with the same kernel.
+-- Otherwise it is a matrix that is linear in the coefficients and in the backend's parameters: that
+-- of definition.lua or, failing that, what the backend itself writes out for unit coefficients,
+-- which only checks that the backend is consistent.
 local core = require "toeplab.core"
 local definition = require "toeplab.verify.definition"
 local reference = require "toeplab.verify.reference"
@@ -12,13 +13,13 @@ local suggest = require "toeplab.base.suggest"
 
 local conformance = {}
 
--- {b, n, d}: one token, even and odd, prime, powers of two and their neighbours.
+-- The shapes {b, n, d}: one token, even and odd, prime, powers of two and their neighbours.
 local shapes = {
   { 1, 1, 1 }, { 2, 1, 3 }, { 2, 2, 3 }, { 1, 3, 2 }, { 3, 7, 4 }, { 2, 16, 3 }, { 2, 31, 5 },
   { 1, 64, 8 }, { 2, 100, 3 }, { 1, 127, 2 }, { 1, 128, 4 }, { 1, 257, 3 },
 }
 
--- The options to try of the backends that have some which change the operator.
+-- For each backend with options that change the operator, the options to test.
 local variants = {
   fd = { {}, { size = "power2" }, { size = "good" } },
   ski = {
@@ -32,19 +33,20 @@ local variants = {
   },
 }
 
-local ENTRIES = 4000000 -- of the matrices of unit coefficients, at most
+local ENTRIES = 4000000 -- largest number of entries of the matrices of unit coefficients
 
 local function random(stream, ...)
   return stream:normal(core.zeros(...), 0, 1)
 end
 
--- A backend's operator, or nil and why it refuses.
+-- Returns a backend's operator, or nil and why the backend refuses it.
 local function operator(backend, shape, causal, options)
   local ok, o = pcall(core.tno, backend, shape[2], shape[3], causal, options)
   if ok then return o end
   if o.status ~= "EBACKEND" then error(o, 0) end
   local why = errors.text(o)
-  return nil, why:match "does not take n %d+, d %d+, [%a ]+: (.*)" or why -- the same for all shapes
+  -- Drops the shape from the message, so that equal reasons are printed once.
+  return nil, why:match "does not take n %d+, d %d+, [%a ]+: (.*)" or why
 end
 
 local function random_inputs(o, shape, stream)
@@ -55,7 +57,7 @@ local function random_inputs(o, shape, stream)
   return inputs
 end
 
--- What apply(coef, params, x) gives: y and the gradients, and what dense(coef, params) does.
+-- Collects y and the gradients of apply(coef, params, x), and the result of dense(coef, params).
 local function answer(o, inputs, apply, dense)
   local x, coef = inputs.x:clone():require_grad(), inputs.coef:clone():require_grad()
   local params, outputs = {}, {}
@@ -71,7 +73,7 @@ local function answer(o, inputs, apply, dense)
 end
 
 local function compare(o, inputs, apply, dense)
-  local results, want = {}, answer(o, inputs, apply, dense) -- of each output that is not empty
+  local results, want = {}, answer(o, inputs, apply, dense) -- one per non-empty output
   local got = answer(o, inputs, function(...) return o:apply(...) end,
     function(...) return o:dense(...) end)
   for i, output in ipairs(got) do
@@ -85,8 +87,9 @@ end
 
 -- ---- By lag and by frequency --------------------------------------------------------------------
 
--- The matrix [lags,p] that puts the coefficients at the points of a backend, which may name some
--- lags only, in the places of all; nil if a point is no lag. One beyond the sequence has no place.
+-- Returns the matrix [lags,p] that puts the coefficients at the points of a backend (which may
+-- cover only some lags) in the positions of all lags; nil if a point is no lag. Lags beyond the
+-- sequence are dropped.
 local function placement(points, lags, n)
   local place, rows = {}, {}
   for i, lag in ipairs(lags) do place[lag], rows[i] = i, {} end
@@ -97,7 +100,7 @@ local function placement(points, lags, n)
   return core.tensor(rows)
 end
 
--- naive with the coefficients kernel(coef) by lag.
+-- Computes by naive with the coefficients kernel(coef) by lag.
 local function by_naive(o, inputs, causal, kernel)
   local n, d = inputs.x:dim(2), inputs.x:dim(3)
   local naive = core.tno("naive", n, d, causal)
@@ -105,7 +108,7 @@ local function by_naive(o, inputs, causal, kernel)
   return compare(o, inputs, apply, function(coef) return naive:dense(kernel(coef), {}) end)
 end
 
-local compares = {} -- domain -> function of (o, inputs, causal): results, or nil and why
+local compares = {} -- domain -> function of (o, inputs, causal): results, or nil and the reason
 
 function compares.lag(o, inputs, causal)
   local n = inputs.x:dim(2)
@@ -133,8 +136,8 @@ end
 
 -- ---- By a matrix --------------------------------------------------------------------------------
 
--- What o writes out for unit entries of t, a zero among all = {coef, params...} whose last axis is
--- the channels: [d, entries of a channel, n n].
+-- Returns the matrices that o writes out for unit entries of t, a zero tensor among all = {coef,
+-- params...} whose last axis is the channels: [d, entries of a channel, n n].
 local function units(o, all, t, d)
   local list, rows = {}, t:numel() // d
   local params = table.move(all, 2, #all, 1, {})
@@ -147,19 +150,20 @@ local function units(o, all, t, d)
   return core.concat(list, 2)
 end
 
--- For the coefficients and each parameter the matrices of units, or nil and why there are none.
+-- Returns the matrices of units for the coefficients and each parameter, or nil and why there are
+-- none.
 local function all_units(o, inputs)
   local n, d, all, list = inputs.x:dim(2), inputs.x:dim(3), {}, {}
   for i, t in ipairs { inputs.coef, table.unpack(inputs.params) } do
     all[i] = core.zeros(t:shape())
-    if t:dim(-1) % d ~= 0 then return nil, "a parameter of it is not by channel" end
+    if t:dim(-1) % d ~= 0 then return nil, "one of its parameters is not per channel" end
     if t:numel() * n * n > ENTRIES then return nil, "its matrices of units are too large" end
   end
   for i, t in ipairs(all) do list[i] = t:numel() > 0 and units(o, all, t, d) end
   return list
 end
 
--- [d,n,n]: the sum over t in {coef, params...} and entries e of t_e unit_e.
+-- Returns [d,n,n]: the sum over t in {coef, params...} and entries e of t_e unit_e.
 local function total(tensors, list, n, d)
   local sum
   for i, t in ipairs(tensors) do
@@ -208,7 +212,8 @@ local function name_of(shape, causal, options)
   return table.concat(words, " ")
 end
 
--- As reference.run: found(name, kind, backend, results, why) for each shape and variant.
+-- Compares a backend on each shape and variant; found(name, kind, backend, results, why) is called
+-- as in reference.run.
 function conformance.run(backend, found)
   local stream = core.stream(1, "conformance")
   for _, options in ipairs(variants[backend] or { {} }) do

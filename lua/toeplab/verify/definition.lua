@@ -1,11 +1,12 @@
--- verify/definition.lua: operators whose coefficients are not by lag, written out as matrices.
+-- verify/definition.lua: writes out operators whose coefficients are not by lag as matrices.
 local core = require "toeplab.core"
 
 local definition = {}
 
--- The kernel by lag of a response at the frequencies pi m / half, m = 0..half: [lags,half+1] of its
--- real parts and, unless causal, of its imaginary parts. The inverse real transform of length
--- 2 half, of which a causal kernel is t_0 = r_0, t_k = 2 r_k (SKI, Section 3.3).
+-- Returns the map from a response at the frequencies pi m / half, m = 0..half, to the kernel by
+-- lag: [lags,half+1] for its real parts and, unless causal, another for its imaginary parts. It is
+-- the inverse real transform of length 2 half, of which a causal kernel takes t_0 = r_0, t_k = 2
+-- r_k (SKI, Section 3.3).
 function definition.frequency(half, n, causal)
   local size, cosines, sines = 2 * half, {}, {}
   for k = causal and 0 or 1 - n, n - 1 do
@@ -23,8 +24,8 @@ function definition.frequency(half, n, causal)
   return core.tensor(cosines), core.tensor(sines)
 end
 
--- Where lag a - b of inducing points is among the coefficients (SPEC 2.3's k(0)): a list of rows,
--- which share the weight; none where there is no coefficient.
+-- Returns the rows of the coefficients that hold lag a - b of inducing points (SPEC 2.3's k(0)): a
+-- list whose rows share the weight; empty if there is no coefficient.
 local function rows_of(lag, r, mean, causal)
   local zero = causal and 0 or r - 1
   if lag < -zero then return {} end
@@ -33,8 +34,8 @@ local function rows_of(lag, r, mean, causal)
   return { zero + lag + (lag > 0 and 2 or 1) }
 end
 
--- The two non-zeros of each row of W: {{inducing point, weight}, ...}, linear. Token i is at i,
--- inducing point a at a span / (r - 1).
+-- Returns the two non-zeros of each row of W, for linear interpolation: {{inducing point, weight},
+-- ...}. Token i is at i, inducing point a at a span / (r - 1).
 local function interpolation(n, r, span)
   local w = {}
   for i = 0, n - 1 do
@@ -45,8 +46,8 @@ local function interpolation(n, r, span)
   return w
 end
 
--- The backend ski (SKI, Algorithm 1) with these of its options: inducing, taps, span, zero. The
--- matrices [n n,points] and [n n,taps] that give T, or nil where an option is none of them.
+-- Returns the definition of backend ski (SKI, Algorithm 1) with its options inducing, taps, span,
+-- zero: the matrices [n n,points] and [n n,taps] that give T, each nil without its option.
 function definition.ski(o, n, causal)
   for _, other in ipairs { "interpolation", "parts", "as_published" } do
     if o[other] then return nil end

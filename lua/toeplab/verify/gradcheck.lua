@@ -1,23 +1,23 @@
--- verify/gradcheck.lua: gradients beside central differences, for layers and operators of one's
--- own.
+-- verify/gradcheck.lua: compares gradients with central differences, for the user's own layers and
+-- operators.
 --
 --   local worst, rows = tl.gradcheck(function() return layer(x) end, layer:parameters())
 --   tl.gradcheck(function() return tl.silu(x) * x end, { x })
 --
--- The loss is the sum of the results times random numbers, added in float64; where it has a kink,
--- as relu at 0, the two differ.
+-- The loss is the sum of the results times random numbers, accumulated in float64. At a kink, such
+-- as relu at 0, gradient and difference legitimately differ.
 local core = require "toeplab.core"
 local options = require "toeplab.base.options"
 
 local field = options.field
 
 local spec = {
-  step = field { default = 1e-2, min = 1e-6, max = 1 }, -- of the differences
-  most = field { default = 32, min = 1 },               -- elements of each tensor that are tried
-  seed = field { default = 1, min = 0 },                -- which ones, and the random numbers
+  step = field { default = 1e-2, min = 1e-6, max = 1 }, -- step of the differences
+  most = field { default = 32, min = 1 }, -- elements tested per tensor
+  seed = field { default = 1, min = 0 }, -- seed for the choice of elements and the random numbers
 }
 
--- {name=, tensor=} of each entry: a tensor or, as of module:parameters(), a table.
+-- Returns {name=, tensor=} for each entry: a tensor or, as from module:parameters(), a table.
 local function entries(list)
   if type(list) ~= "table" or #list == 0 then
     error("gradcheck: takes a list of tensors, or a module's parameters()", 3)
@@ -33,7 +33,7 @@ local function entries(list)
   return all
 end
 
--- The sum of y times weights, in float64.
+-- Returns the sum of y times weights, accumulated in float64.
 local function loss(fn, weights)
   local y = core.no_grad(fn):reshape(-1):totable()
   local sum = 0.0
@@ -41,7 +41,7 @@ local function loss(fn, weights)
   return sum
 end
 
--- Slopes of the loss by elements places (from 0) of t.
+-- Returns the slopes of the loss by the elements of t at places (from 0).
 local function differences(fn, weights, t, places, step)
   local list = {}
   for i, place in ipairs(places) do
@@ -71,21 +71,21 @@ local function compare(name, got, want)
   return row
 end
 
--- Random numbers as a gradient of fn(), which is handed back to what it is made of.
-local function hand_back(fn, stream)
+-- Backpropagates random numbers through fn().
+local function backpropagate(fn, stream)
   local y = fn()
   local weights = stream:normal(core.zeros(y:shape()), 0, 1)
   y:backward(weights)
   return weights:reshape(-1):totable()
 end
 
--- Puts the gradients of the tensors into their entries, and leaves the tensors as they were.
+-- Stores the gradients of the tensors in their entries, and restores the tensors' own gradients.
 local function gradients(fn, all, stream)
   for _, entry in ipairs(all) do
     entry.needed, entry.had = entry.tensor:requires_grad(), entry.tensor:grad()
     entry.tensor:require_grad():set_grad(nil)
   end
-  local ok, weights = pcall(hand_back, fn, stream)
+  local ok, weights = pcall(backpropagate, fn, stream)
   for _, entry in ipairs(all) do
     entry.grad = entry.tensor:grad()
     entry.tensor:set_grad(entry.had)
@@ -94,10 +94,10 @@ local function gradients(fn, all, stream)
   return ok and weights or error(weights, 0)
 end
 
--- fn: a function without arguments whose result, a tensor, depends on the tensors of list. given:
--- step, most, seed. Returns the worst relative error, max |gradient - difference| over the largest
--- of either, and for each tensor {name=, error=, checked=, gradient=, difference=}, these two where
--- they differ most.
+-- Checks the gradients of fn, a function without arguments whose result, a tensor, depends on the
+-- tensors of list. given: step, most, seed. Returns the worst relative error, max |gradient -
+-- difference| over the larger maximum of the two, and for each tensor {name=, error=, checked=,
+-- gradient=, difference=}, the last two where they differ most.
 return function(fn, list, given)
   local o = options.check("gradcheck", spec, given or {})
   local all, stream = entries(list), core.stream(o.seed, "gradcheck")

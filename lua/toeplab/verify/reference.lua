@@ -1,5 +1,5 @@
 -- verify/reference.lua: runs the cases of a reference file (HDF5, one group per case) and measures
--- how far each output is from what is expected.
+-- the distance of each output from the expected one.
 local core = require "toeplab.core"
 local optim = require "toeplab.train.optim"
 local published = require "toeplab.models.published"
@@ -9,20 +9,21 @@ local train = require "toeplab.train"
 
 local reference = { tolerance = 1e-5, parameter_tolerance = 1e-4 }
 
--- What the coefficients of each kind of case are by: it concerns the backends of that domain alone.
+-- The domain of the coefficients of each kind of case; a case concerns only the backends of its
+-- domain.
 local domains = {
   time = "lag", tno = "lag", tno_multi = "lag", layer = "lag", train = "lag",
   fd_causal = "frequency", fd_bidir = "frequency", ski = "warp",
 }
 
--- The largest magnitude in t; infinity if there is a NaN in it.
+-- Returns the largest magnitude in t; infinity if t contains a NaN.
 local function largest(t)
   local sum = core.abs(t):sum():item()
   if sum ~= sum then return math.huge end
   return core.abs(t):amax():item()
 end
 
--- max |got - want| / max |want|; the numerator alone where the expected values are all 0.
+-- Returns max |got - want| / max |want|, or only the numerator if the expected values are all 0.
 local function distance(got, want)
   return core.no_grad(function()
     local size = largest(want)
@@ -32,12 +33,12 @@ local function distance(got, want)
 end
 
 -- ---- Kinds --------------------------------------------------------------------------------------
--- Each is a function of a case and a backend's name that returns {{name=, error=, tolerance=},
--- ...}, or nil and why the case does not concern the backend.
+-- Runners by kind of case: functions of a case and a backend's name that return {{name=, error=,
+-- tolerance=}, ...}, or nil and why the case does not concern the backend.
 
 local kinds = {}
 
--- A plan, or nil and why the backend refuses: the problem, or an option that it has not.
+-- Returns an operator, or nil and why the backend refuses: the problem, or an option that it lacks.
 local function operator(backend, n, d, causal, options)
   local ok, o = pcall(core.tno, backend, n, d, causal, options)
   if ok then return o end
@@ -47,9 +48,9 @@ local function operator(backend, n, d, causal, options)
   error(o, 0)
 end
 
--- What the kinds of operators do alike. read(name): the case's tensor of that name, as a leaf;
--- compare(name, got) adds a result; run(o, coef, params) applies o to x, goes back from dy, and
--- compares y and the gradient of each leaf, which it returns.
+-- Returns the helpers that the kinds of operators share. read(name) returns the case's tensor of
+-- that name as a leaf; compare(name, got) adds a result; run(o, coef, params) applies o to x,
+-- backpropagates dy, compares y and the gradient of each leaf, and returns all results.
 local function probe(case)
   local results, leaves = {}, {}
   local b = { results = results }
@@ -109,8 +110,8 @@ function kinds.fd_bidir(case, backend)
   return b.run(o, core.concat({ b.read "re", b.read "im" }, 2), {})
 end
 
--- The matrix [p,g] of linear interpolation between g even nodes of [-1,1], at points. What the
--- table has at the middle, x = 0 or an infinite lag, does not count: there the kernel is 0.
+-- Returns the matrix [p,g] of linear interpolation at points between g equidistant nodes of [-1,1].
+-- The middle of the table (x = 0, an infinite lag) is skipped, since the kernel is 0 there.
 local function interpolation(points, g)
   local rows = {}
   for i, x in ipairs(points:totable()) do
@@ -137,7 +138,7 @@ function kinds.ski(case, backend)
   return b.run(o, core.matmul(places, table_), { taps })
 end
 
--- Compares the gradients of module's parameters with the group grad; published names.
+-- Compares the gradients of module's parameters with the group grad, under the published names.
 local function add_gradients(case, kind, module, results)
   local named = module:named()
   for _, name in ipairs(case:children "grad") do
@@ -154,7 +155,7 @@ local function dictionary(case, group)
   return dict
 end
 
--- The module of the case with its parameters, or nil and why the backend does not take it.
+-- Builds the module of the case with its parameters, or returns nil and why the backend refuses it.
 local function module_of(case, kind, backend)
   local ok, module = pcall(published.module, kind, case.attributes, dictionary(case, "param"),
     { backend = backend })
@@ -165,7 +166,7 @@ local function module_of(case, kind, backend)
   error(module, 0)
 end
 
--- x [b,h,n,w] <-> [b,n,h w], heads first among the channels.
+-- Converts x [b,h,n,w] <-> [b,n,h w], with heads first among the channels.
 local function merge_heads(x)
   local s = x:shape()
   return x:permute { 1, 3, 2, 4 }:reshape(s[1], s[3], s[2] * s[4])
@@ -198,7 +199,7 @@ function kinds.layer(case, backend)
   return run_module(case, "layer", backend, function(x) return x end)
 end
 
--- The largest relative error of a series, number by number.
+-- Returns the largest relative error of a series, number by number.
 local function series_error(got, want)
   local worst = 0.0
   for i, w in ipairs(want:totable()) do
@@ -245,7 +246,7 @@ Case.__index = Case
 
 function Case:read(name) return self.file:read("/" .. self.name .. "/" .. name) end
 
--- The names of the datasets of a group of the case.
+-- Returns the names of the datasets in a group of the case.
 function Case:children(group)
   local names = {}
   for _, child in ipairs(self.file:children("/" .. self.name .. "/" .. group)) do
@@ -258,7 +259,7 @@ local booleans = { causal = true, tied = true }
 
 local function attributes(file, name)
   local a, prefix = file:attrs("/" .. name), name .. "/"
-  for key, value in pairs(file:attrs "/") do -- as core.h5_write can write them
+  for key, value in pairs(file:attrs "/") do -- flattened as core.h5_write writes them
     if key:sub(1, #prefix) == prefix then a[key:sub(#prefix + 1)] = value end
   end
   for key, value in pairs(a) do
@@ -275,7 +276,7 @@ local function run_case(case, backend)
   return results, why
 end
 
--- What a backend's coefficients are by; nil if it takes no problem at all.
+-- Returns the domain of a backend's coefficients; nil if it accepts no problem at all.
 local function domain(backend)
   for _, causal in ipairs { true, false } do
     local o = operator(backend, 2, 1, causal)
@@ -289,16 +290,16 @@ local function all_domains()
   return list
 end
 
--- Why a case of this kind can be asked of no backend at all: nil if one can.
+-- Returns why no backend at all can run a case of this kind; nil if one can.
 local function no_backend(kind, of)
-  if not kinds[kind] then return ("kind '%s' is not known"):format(tostring(kind)) end
+  if not kinds[kind] then return ("kind '%s' is unknown"):format(tostring(kind)) end
   for _, own in pairs(of) do
     if own == domains[kind] then return nil end
   end
   return ("no backend here takes coefficients by %s"):format(domains[kind])
 end
 
--- Asks each of backends whose domain the case is of; calls found and apart as reference.run says.
+-- Runs a case on each backend of its domain; calls found and apart as described at reference.run.
 local function ask(case, backends, of, found, apart)
   local kind, asked = case.attributes.kind, false
   local missing = no_backend(kind, of)
@@ -312,10 +313,10 @@ local function ask(case, backends, of, found, apart)
   if not asked then apart(case.name, kind, domains[kind]) end
 end
 
--- Runs the cases of the file at path, each on those of backends whose domain it is of.
--- found(name, kind, backend, results, why) is called for each run, results being nil where the case
--- is left out and why says the reason; apart(name, kind, domain) for a case of no backend among
--- them.
+-- Runs the cases of the file at path, each on those of backends whose domain matches. found(name,
+-- kind, backend, results, why) is called for each run; if the case is skipped, results is nil and
+-- why says the reason. apart(name, kind, domain) is called for a case that none of the backends can
+-- run.
 function reference.run(path, backends, found, apart)
   local opened, file_or_why = pcall(core.h5_open, path)
   if not opened then errors.usage("%s", errors.text(file_or_why)) end

@@ -85,7 +85,7 @@ end)
 t.test("equal words come back as they were", function()
   local p = { n = 5, decay = 0.99, causal = false, what = "tno", horizon = 1e-7 }
   t.eq(peer.parse(peer.words(p)), p)
-  t.raises(work.make, "no work x", { what = "x", precision = "float32" })
+  t.raises(work.make, "unknown work x", { what = "x", precision = "float32" })
   t.raises(work.make, "precision", { what = "tno", precision = "f16" })
 end)
 
@@ -351,7 +351,7 @@ t.test("what cannot be is refused with what can", function()
     ["tnoo"] = "did you mean 'tno'", ["tno lm"] = "one at a time",
     ["tno --lengths 1"] = "from 2 up", ["tno --lengths x"] = "got 'x'",
     ["tno --lengths ,"] = "takes integers", ["tno --threads 0"] = "at least 1, got '0'",
-    ["lm --precision tf32"] = "tf32 is of NVIDIA cards",
+    ["lm --precision tf32"] = "tf32 needs an NVIDIA GPU",
     ["lm --precision f16"] = "present: float32", ["tno --backends fdd"] = "present: rac",
     ["encoder --backends rac"] = "no backends to choose from",
     ["all --backends rac"] = "for one bench", ["tno -o x.pdf"] = "%.svg or %.png",

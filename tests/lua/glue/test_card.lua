@@ -216,7 +216,7 @@ t.test("several trials in turn on one card; after one that failed, in another pr
 end)
 
 for word, want in pairs {
-  cud = "there is no device 'cud'; did you mean 'cuda'", ["cpu:1"] = "has no cards",
+  cud = "there is no device 'cud'; did you mean 'cuda'", ["cpu:1"] = "has no GPU numbers",
   ["cuda:99999"] = "device 'cuda:99999'", ["/no:such.so"] = "device '/no:such.so'",
   ["/"] = "device '/': ",
   ["cuda:x"] = "there is no device 'cuda:x'", ["cuda:99"] = "device 'cuda",
@@ -248,7 +248,7 @@ t.test("TOEPLAB_DEVICE is the device of experiments that do not say", function()
     t.ok(good, out)
     t.eq(column(folder, "SELECT json_extract(config, '$.device') AS x FROM v_trials"), { card })
     out, good = says("X=", "reproduce", "--ignore", "pid", "-C", folder .. "/results", "@last")
-    t.ok(good and out:find "bit%-identical" and not out:find "not the one that trained it", out)
+    t.ok(good and out:find "bit%-identical" and not out:find "has changed since the training", out)
     out = says("X=", "run", "-q", "-C", folder .. "/results", folder .. "/x.lua")
     t.eq(#trials.query(folder, "SELECT id FROM v_trials"), 2)
   end)
@@ -330,7 +330,7 @@ end)
 
 t.test("bench gpu is not of the processor", function()
   local out, good = says("X=", "bench", "gpu", "-d", "cpu")
-  t.ok(not good and out:find "is no GPU", out)
+  t.ok(not good and out:find "is not a GPU", out)
 end)
 
 t.test("bench gpu without a card says so, and checks the kernels on the processor", function()

@@ -19,7 +19,7 @@ t.test("a fixed key that no trial reads is told, if all ran and without a scale"
   t.in_folder(function(folder)
     local code, said = trials.run(folder, script, {})
     t.eq(code, 0)
-    t.ok(said:find("x%.lua:3: no trial read 'dropuot', 'lernrate': a slip in the name"), said)
+    t.ok(said:find("x%.lua:3: no trial read 'dropuot', 'lernrate': is the name misspelt"), said)
     code, said = trials.run(folder, script, {}) -- all were done before
     t.ok(code == 0 and not said:find("dropuot"), said)
     code, said = trials.run(folder, script, { "scale=smoke" })

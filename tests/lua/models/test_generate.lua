@@ -143,7 +143,7 @@ t.test("a trial goes on with the vocabulary it was begun with only", function()
     local first = t.read(merges)
     fails "broken"
     learn(("a young moon and a tale "):rep(9))
-    fails "the vocabulary is another than the one that the trial was begun with, .*vocabulary%-0"
+    fails "the vocabulary differs from the one that the trial started with, .*vocabulary%-0"
     t.write(merges, first)
     fails "broken"
     script = saved
@@ -233,7 +233,7 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
     local words = "status=done" -- of which @last is the last
     t.eq({ generate(folder, words .. " -p the -n 2") }, { generate(folder, "-p the -n 2") })
     t.eq(run(folder, { "steps=2" }, "mixer = function(d) return tl.nn.Linear(d, d) end"), 0)
-    refused("-p a", 2, "whose mixer is its script's own")
+    refused("-p a", 2, "whose mixer comes from its script")
     for words, want in pairs {
       ["causal = false"] = "the model of trial %x+ is not causal",
       ['backend = "ski", encoder = "piecewise", backend_options = { inducing = 4 }'] =
@@ -263,7 +263,7 @@ t.test("toeplab generate: a damaged checkpoint is told and another one taken", f
     os.remove(path .. "/step-00000004.h5")
     code, text, said = generate(folder, "-p the")
     t.eq({ code, text }, { errors.STORAGE, "" })
-    t.ok(said:find "has no checkpoint that is whole", said)
+    t.ok(said:find "has no undamaged checkpoint", said)
     t.write(path .. "/vocabulary-00000000.txt", "abc")
     code, text, said = generate(folder, "-p the")
     t.eq({ code, text }, { errors.STORAGE, "" })

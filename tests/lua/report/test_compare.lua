@@ -89,8 +89,8 @@ t.test("an undecided difference says how many seeds it needs, and the command", 
   t.in_folder(function(folder)
     write(folder, pairs_of(5, 0.1))
     local text = run(folder, "op=tno op=fd")
-    holds(text, "undecided (the interval holds 0): no difference may be claimed, nor that there "
-      .. "is none; one within ±0.1963 would not show",
+    holds(text, "undecided (the interval contains 0): neither a difference nor its absence "
+      .. "may be claimed; one within ±0.1963 would not be noticed",
       "about 22 seeds: 34 trials more, about 34m00s",
       "toeplab run experiments/ops.lua scale=laptop seeds=22")
     holds(run(folder, "op=tno op=fd --resolve 0.05"), "to resolve ±0.05", "seeds=81")
@@ -134,7 +134,7 @@ t.test("only done trials with a partner of the same seed count", function()
     list[9] = nil
     table.remove(list)
     local text = run(write(folder, list) and folder, "op=tno op=fd")
-    holds(text, "all      1 ", "one pair: nothing can be said of a difference",
+    holds(text, "all      1 ", "one pair: no difference can be judged",
       "3 trials are left out: not done, or inf or nan", "3 trials have no partner of the same seed",
       "1 paired seed cannot")
   end)
@@ -216,7 +216,7 @@ t.test("wrong words are told", function()
     write(folder, pairs_of(3, 1.0))
     for words, want in pairs {
       ["op=tno"] = "give one key in two values",
-      ["op=tno op=fd task=lm task=x"] = "one key in two values: 'task=x' is too much",
+      ["op=tno op=fd task=lm task=x"] = "one key in two values; 'task=x' is one too many",
       ["op=tno op=nix"] = "has op=nix",
       ["pos=tno pos=fd"] = "'pos' varies in no experiment",
       ["ops oq=tno oq=fd"] = "'oq' does not vary in ops scale=laptop; did you mean 'op'?",
@@ -224,7 +224,7 @@ t.test("wrong words are told", function()
       ["ops other op=tno op=fd"] = "one name at most",
       ["op=tno op=tno"] = "op=tno is given twice",
       ["op=tno op=fd --by nix"] = "--by nix: it does not vary in ops",
-      ["op=tno op=fd seed=99"] = "no trial of ops scale=laptop is like that",
+      ["op=tno op=fd seed=99"] = "no trial of ops scale=laptop fits",
       ["op=tno op=fd -m los"] = "there is no metric 'los'",
       ["op=tno op=fd scale=paper"] = "there are: ops scale=laptop",
       ["op=tno op=fd --higher --lower"] = "choose one of",

@@ -316,7 +316,7 @@ t.test("without gnuplot the picture is missed once, and the table is there", fun
     shell.on_path = on_path
     quietly(s.table, { "x" }, { { 1 } })
     t.eq(#said, 3)
-    t.ok(said[2]:find "no picture .*bounds%-smoke%.svg: there is no gnuplot", said[2])
+    t.ok(said[2]:find "no figure .*bounds%-smoke%.svg: there is no gnuplot", said[2])
     t.ok(core.sys.exists(folder .. "/tables/bounds-smoke.md"))
   end)
 end)

@@ -133,7 +133,7 @@ t.test("an experiment names tables that there are", function()
   t.eq(experiment "a" (spec).answers, { "tnn/table10", "tnn/table15" })
   t.raises(experiment "a", "test_tables.lua:%d+: answers: .*'tnn/table1O'.*did you mean 'tnn/t",
     { answers = "tnn/table1O", trial = function() end })
-  t.raises(experiment "a", "answers: the id of a published table", { answers = {},
+  t.raises(experiment "a", "answers: must be the id of a published table", { answers = {},
     trial = function() end })
 end)
 
@@ -205,7 +205,7 @@ t.test("unfinished, failed, pruned, rescued and diverged trials are shown as suc
     t.ok(line(text, "0.99 (ours)"):find "23%.98 +… +23%.70 +…$", text)
     t.ok(line(text, "1 (no decay)"):find "24%.03 +diverged %(1/3%) +672%.72 +43%.20", text)
     t.ok(line(text, "decay=0.5"):find "26%.20 %(1/3%) † ‡", text)
-    t.ok(line(text, "† 1 trial went back"), text)
+    t.ok(line(text, "† 1 trial returned"), text)
     t.ok(line(text, "‡ 1 trial ended early"), text)
     t.ok(text:find("1 failed, 1 pruned, 3 queued, 1 running", 1, true), text)
     local csv = run(folder, "tnn/table10 --csv")

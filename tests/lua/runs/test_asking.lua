@@ -95,7 +95,7 @@ t.test("the best is the least last value of those done, or the greatest by name 
     t.eq(select.goal "val_ppl", "min")
     t.eq(select.goal "distance", "min")
     t.raises(names, "no trial of .* has a metric 'los'; did you mean 'loss'", store, "@best:los")
-    t.raises(names, "no trial that is done has a 'loss'", store, "@best:loss op=x")
+    t.raises(names, "no finished trial has a 'loss'", store, "@best:loss op=x")
   end)
 end)
 
@@ -106,14 +106,14 @@ t.test("words that mean nothing are errors that help", function()
       ["metric:los<1"] = "a metric 'los'; did you mean 'loss'",
       ["column:hots=x"] = "a column 'hots'; did you mean 'host'",
       ["status=faild"] = "no status 'faild'; did you mean 'failed'",
-      ["@faild"] = "'@faild' means no trials; did you mean '@failed'",
+      ["@faild"] = "'@faild' selects no trials; did you mean '@failed'",
       ["loss<x"] = "'loss<x': loss is compared with a number",
       ["started>x"] = "a day like", ["age<x"] = "a time like",
       ["deca"] = "no trial's id begins with 'deca'", ["dekay"] = "did you mean 'decay'",
     } do
       t.raises(names, want, store, words)
     end
-    t.raises(select.one, "'decay' means 3 trials", store, "decay")
+    t.raises(select.one, "'decay' selects 3 trials", store, "decay")
     t.raises(select.ids, "rm: no trial fits", store, { "decay<0" }, "rm")
   end)
 end)
@@ -175,7 +175,7 @@ t.test("what is deleted leaves no row of it, and only that is", function()
     end
     t.eq(stores.dump(store.folder, "SELECT * FROM metrics"), others)
     t.eq(trash.stale(store), { { path = "runs/" .. id("a"):sub(1, 12), bytes = 7,
-      why = "no trial is named so" } })
+      why = "no trial has that name" } })
   end)
 end)
 

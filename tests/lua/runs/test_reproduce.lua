@@ -288,7 +288,7 @@ t.test("what auto chose first is chosen again, in later attempts and in a reprod
     local file = folder .. "/results/" .. row.path
     t.ok(core.sys.rename(file, folder .. "/aside"))
     local told, code = answer(folder, run)
-    t.ok(code == 1 and told:find "is missing or damaged: which backends", told)
+    t.ok(code == 1 and told:find "is missing or damaged: the backends", told)
     t.ok(core.sys.rename(folder .. "/aside", file))
 
     t.eq(select(2, answer(folder, run)), 0)
@@ -299,7 +299,7 @@ t.test("what auto chose first is chosen again, in later attempts and in a reprod
 
     write(file, other) -- damaged, they are not chosen anew
     told, code = answer(folder, "reproduce @last")
-    t.ok(code == 6 and told:find "is missing or damaged: which backends", told)
+    t.ok(code == 6 and told:find "is missing or damaged: the backends", told)
   end)
 end)
 
@@ -383,7 +383,7 @@ t.test("only what is done can be run again", function()
     local store <close> = records.open(folder, "r")
     local ok, why = pcall(reproduce.stored, store, store:rows("SELECT id FROM trials")[1].id)
     t.ok(not ok and errors.is(why) and why.code == errors.USAGE)
-    t.ok(tostring(why):find "is failed: only a done one")
+    t.ok(tostring(why):find "is failed: only a finished one")
     t.ok(core.sys.exists(folder))
   end)
 end)

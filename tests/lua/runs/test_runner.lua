@@ -268,10 +268,10 @@ t.test("what a trial asks of t wrongly is an error", function()
       t.ok(said:find(want), said)
     end
     fails("t:log { loss = 'x' }", "x%.lua:6: log: 'loss' must be a number, got a string")
-    fails("t:steps(-1)", "x%.lua:6: steps: takes an integer from 0 up")
+    fails("t:steps(-1)", "x%.lua:6: steps: takes an integer of at least 0")
     fails("t:steps(3, {}, {})", "x%.lua:6: steps: '[mo]%l+' needs methods state%(%) and load")
     fails("local m = tl.nn.Linear(1, 1) t:steps(3, m, m, nil, { step = m })",
-      "x%.lua:6: steps: 'step' is a name of its own")
+      "x%.lua:6: steps: 'step' is a reserved name")
     fails("t:text('a b', '')", "x%.lua:6: text: takes a name")
     fails("t:log({ a = 1 }, 0.5)", "x%.lua:6: log: the index must be an integer")
     fails("t:model_of('ffff')", "no trial's id begins with 'ffff'")

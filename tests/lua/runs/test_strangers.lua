@@ -29,7 +29,7 @@ t.test("a file is runs/ID/NAME of its trial, and nothing else", function()
   end
   for _, bad in ipairs { "../../x", id:upper(), id:sub(2), id .. "0", id:gsub(".", "g", 1), 7 } do
     t.ok(not trial_files.is_id(bad))
-    t.raises(trial_files.folder, "is no sha256", "folder", bad)
+    t.raises(trial_files.folder, "is not a sha256", "folder", bad)
   end
 end)
 
@@ -194,7 +194,7 @@ t.test("a metric's name is a line of UTF-8", function()
       local word = shell.quote("name=" .. name)
       local code, said = run(folder, "X=1", "run -C results private.lua fails=false " .. word)
       t.eq(code, good and 0 or 1)
-      t.ok(good or said:find("is no text in UTF-8 on one line", 1, true), said)
+      t.ok(good or said:find("must be one line of UTF-8", 1, true), said)
     end
     local store <close> = records.open(folder .. "/results", "r")
     t.eq(#store:rows "SELECT DISTINCT name FROM v_metrics", 1)

@@ -188,7 +188,7 @@ t.test("the command says what is wrong", function()
     ["generate listops train=3"] = "takes a name, a folder",
     ["generate imdb x"] = "imdb is not generated", ["generate listop x"] = "did you mean 'listops'",
     ["generate listops x trian=3"] = "unknown option 'trian'; did you mean 'train'",
-    ["path listops"] = "made where it is used",
+    ["path listops"] = "generated where it is used",
   } do
     local said, code = program("data " .. words)
     t.ok(code == 2 and said:find(want), said)
@@ -197,7 +197,7 @@ t.test("the command says what is wrong", function()
   t.ok(code == 6 and said:find "/proc/none", said)
   t.ok(program "data":find "\nlistops +%- +here %(generated%)")
   t.ok(program "data listops":find "\n  min_length +501 ")
-  t.eq(program "data fetch listops", "listops is made where it is used\n")
+  t.eq(program "data fetch listops", "listops is generated where it is used\n")
   t.raises(tl.tasks.listops, "min_length = 9 is more than max_length = 8",
     with { min_length = 9, max_length = 8 })
   t.raises(tl.corpus, "is a data set but not a plain text", "listops")

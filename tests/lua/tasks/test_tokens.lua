@@ -301,8 +301,8 @@ end)
 t.test("toeplab data bpe writes over merges only", function()
   local text = write("train.txt", long)
   assert(os.execute("mkfifo " .. quote(folder .. "/pipe")))
-  for name, want in pairs { ["train.txt"] = "is there and holds no merges", pipe = "no plain file",
-    ["."] = "no plain file", ["none/x"] = "there is no folder " .. folder .. "/none/" } do
+  for name, want in pairs { ["train.txt"] = "exists and holds no merges", pipe = "not a plain file",
+    ["."] = "not a plain file", ["none/x"] = "there is no folder " .. folder .. "/none/" } do
     local said, code = process("", ("data bpe %s --size 260 --out %s/%s"):format(text, folder,
       name))
     t.ok(code == 2 and said:find(want, 1, true), said)

@@ -212,7 +212,7 @@ t.test("a trial has its budget of time, over all its attempts", function()
     local words = { "pause=0.03", "quality=1", "steps=200" }
     local code, said = run(folder, 'budget = { trial = "1s" },', words)
     t.eq(code, 1)
-    t.ok(said:find "quality=1 failed: budget: has had its 1 seconds", said)
+    t.ok(said:find "quality=1 failed: budget: the trial used its 1 seconds", said)
     t.eq(status(folder), "budget")
   end)
 end)
@@ -222,7 +222,7 @@ t.test("all trials of a command together have theirs; the next command has it ag
     local words = { "pause=0.01", "quality=1,2,3" }
     local code, said = run(folder, 'budget = { total = "0.6s" },', words)
     t.eq(code, 3)
-    t.ok(said:find "the trials have had their 0.6 seconds; the same command continues", said)
+    t.ok(said:find "the trials used their 0.6 seconds; the same command continues", said)
     t.ok(status(folder):find "interrupted" or status(folder):find "queued")
     for _ = 1, 9 do
       if code == 3 then code = run(folder, 'budget = { total = "0.6s" },', words) end
@@ -236,7 +236,7 @@ t.test("memory is bounded", function()
     local code, said = run(folder, 'budget = { memory = "1M" },',
       { "quality=1,2", "take=1000000", "steps=2" })
     t.eq(code, 1)
-    t.ok(said:find "budget: %d+ MB of memory are used at step 1, and 1 are allowed", said)
+    t.ok(said:find "budget: %d+ MB of memory are in use at step 1; the limit is 1", said)
     t.eq(status(folder), "budget budget")
   end)
 end)
