@@ -93,7 +93,7 @@ foreach(source ${LUA_TESTS})
     XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache)
 endforeach()
 
-# The kernels of cards, on the emulated one: the same tests of operators, layers and models.
+# The same tests of operators, layers and models run the CUDA kernels on the emulated GPU.
 file(STRINGS tests/lua/on_devices.txt ON_DEVICES)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tests/lua/on_devices.txt)
 foreach(line ${ON_DEVICES})
@@ -113,14 +113,14 @@ if(TARGET emulated)
   add_test(NAME device_verify COMMAND toeplab verify -q --device $<TARGET_FILE:emulated>
     ${here}/tests/reference.h5)
   # A wait that is missing shows when threads run in another order.
-  foreach(line glue/core_ops glue/core_parts nn/layers train/optim glue/card_backends glue/card_mlp
-      glue/card_capture)
+  foreach(line glue/core_ops glue/core_parts nn/layers train/optim glue/gpu_backends glue/gpu_mlp
+      glue/gpu_capture)
     get_filename_component(test ${line} NAME)
     string(REPLACE / /test_ file ${line}.lua)
     add_test(NAME device_${test}_backwards
       COMMAND toeplab lua ${here}/tests/lua/${file} WORKING_DIRECTORY ${here}/tests/lua)
     set_property(TEST device_${test}_backwards PROPERTY ENVIRONMENT "EMULATE_BACKWARDS=1")
-    if(NOT test MATCHES card)
+    if(NOT test MATCHES gpu)
       set_property(TEST device_${test}_backwards APPEND PROPERTY ENVIRONMENT
         "TOEPLAB_DEVICE=$<TARGET_FILE:emulated>")
     endif()
@@ -131,8 +131,8 @@ if(TARGET emulated)
   endforeach()
   set_tests_properties(device_classifier device_layer_gradients PROPERTIES LABELS long) # minutes
 endif()
-# And on a card, where there is one.
-add_test(NAME gpu COMMAND toeplab lua ${here}/tests/lua/on_card.lua ${here}/tests)
+# The same tests on a real GPU, where the machine has one.
+add_test(NAME gpu COMMAND toeplab lua ${here}/tests/lua/on_gpu.lua ${here}/tests)
 set_tests_properties(gpu PROPERTIES SKIP_RETURN_CODE 77)
 add_custom_target(gpu DEPENDS toeplab) # what ./lab bench gpu needs
 if(TARGET emulated)

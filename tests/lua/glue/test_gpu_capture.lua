@@ -1,8 +1,8 @@
--- test_card_capture.lua -- what a card is asked to do, captured and done again. The card is
--- tests/emulated.so, or the device that TOEPLAB_CARD names.
-local card = require("card").name
+-- test_gpu_capture.lua -- what a GPU is asked to do, captured and done again. The GPU is
+-- tests/emulated.so, or the device that TOEPLAB_TEST_GPU names.
+local gpu = require("gpu").name
 local core = require "toeplab.core"
-core.use_device(card)
+core.use_device(gpu)
 local named = require "toeplab.base.streams"
 local tl = require "toeplab"
 local t = require "harness"
@@ -155,7 +155,7 @@ t.test("a graph knows where its tensors are", function()
   t.eq(g:run {}, true)
   core.svd(x)
   t.eq(g:run {}, false)
-  t.eq((x + x):sum():item(), 18.0) -- back on the card, and perhaps where it was
+  t.eq((x + x):sum():item(), 18.0) -- back on the GPU, and perhaps where it was
   if g:run {} then t.eq(y:sum():item(), 18.0) end
 end)
 

@@ -1,12 +1,12 @@
--- test_card_backends.lua -- every backend's form on a card against the CPU's: the operator and all
--- its adjoints. The card is tests/emulated.so, which runs the kernels of core/cuda on the CPU and
--- has buffers so small that all is done in parts, or the device that TOEPLAB_CARD names.
+-- test_gpu_backends.lua -- every backend's form on a GPU against the CPU's: the operator and all
+-- its adjoints. The GPU is tests/emulated.so, which runs the kernels of core/cuda on the CPU and
+-- has buffers so small that all is done in parts, or the device that TOEPLAB_TEST_GPU names.
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 local t = require "harness"
 
 local program = core.sys.executable()
-local card = require("card").name
+local gpu = require("gpu").name
 
 -- Prints for each case a line per result: its name, and its numbers.
 local SCRIPT = [[
@@ -115,7 +115,7 @@ local function check(backend, rows, part)
       end
     end
     local here, order = run(cases, "cpu")
-    local there = run(cases, card)
+    local there = run(cases, gpu)
     t.ok(#order >= 2 * #cases - #rows, "too few results")
     for _, name in ipairs(order) do same(here, there, name) end
   end)
@@ -168,7 +168,7 @@ check("ski", { { 30, 2, 2, options = { parts = "sparse", taps = 5 } },
   { 30, 2, 2, both = false, options = { as_published = true, inducing = 8 } },
   { 1, 2, 2, options = { inducing = 2 } } }, "parts")
 
--- With a card of 1 MiB: what does not fit is an error, after which all memory is free again.
+-- With a GPU of 1 MiB: what does not fit is an error, after which all memory is free again.
 local SMALL = [[
 local core = require "toeplab.core"
 local function live()
@@ -197,12 +197,12 @@ end
 print(failed > 10 and done > 10 and "both" or failed .. " failed, " .. done .. " did not")
 ]]
 
-if not os.getenv "TOEPLAB_CARD" then
-  t.test("a card that is too small", function()
+if not os.getenv "TOEPLAB_TEST_GPU" then
+  t.test("a GPU that is too small", function()
     local path = os.tmpname()
     assert(core.sys.write_file(path, SMALL))
     local command = ("EMULATE_MIB=1 TOEPLAB_DEVICE=%s %s --threads 2 lua %s 2>&1"):format(
-      shell.quote(card), shell.quote(program), shell.quote(path))
+      shell.quote(gpu), shell.quote(program), shell.quote(path))
     local pipe = assert(io.popen(command))
     local out = pipe:read "a"
     pipe:close()

@@ -1,8 +1,8 @@
--- test_card_graphs.lua -- training steps as graphs on a card: bit for bit those without. The card
--- is tests/emulated.so, or the device that TOEPLAB_CARD names.
-local card = require("card").name
+-- test_gpu_graphs.lua -- training steps as graphs on a GPU: bit for bit those without. The GPU
+-- is tests/emulated.so, or the device that TOEPLAB_TEST_GPU names.
+local gpu = require("gpu").name
 local core = require "toeplab.core"
-core.use_device(card)
+core.use_device(gpu)
 local named = require "toeplab.base.streams"
 local tl = require "toeplab"
 local t = require "harness"

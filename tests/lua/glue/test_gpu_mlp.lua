@@ -1,11 +1,11 @@
--- test_card_mlp.lua -- core.mlp on a card against the CPU's, with all its gradients. The card is
--- tests/emulated.so, or the device that TOEPLAB_CARD names.
+-- test_gpu_mlp.lua -- core.mlp on a GPU against the CPU's, with all its gradients. The GPU is
+-- tests/emulated.so, or the device that TOEPLAB_TEST_GPU names.
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 local t = require "harness"
 
 local program = core.sys.executable()
-local card = require("card").name
+local gpu = require("gpu").name
 
 local SCRIPT = [[
 local core = require "toeplab.core"
@@ -86,7 +86,7 @@ end
 
 t.test("a network and its gradients", function()
   local here, order = run "cpu"
-  local there = run(card)
+  local there = run(gpu)
   t.ok(#order > 40, "too few results")
   for _, name in ipairs(order) do
     local a, b, largest = here[name], there[name], 0
