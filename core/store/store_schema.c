@@ -1,6 +1,6 @@
-/* store_schema.c - what is asked of a results folder before anything in it is believed: its files
-** are its own, and its schema is ours. Another one's may hold triggers that drop what is written,
-** or views that never end. */
+/* store_schema.c - checks a results folder before its contents are trusted: its files must not
+** lead elsewhere, and its schema must be ours. A foreign schema may have triggers that delete
+** what is written, or views that never end. Also upgrades older schemas. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,15 +11,15 @@
 
 #include "base/file.h"
 #include "store/store.h"
-#include "schema.h" /* made from schema.sql */
+#include "schema.h" /* generated from schema.sql */
 
 
-#define APPLICATION 0x546f6550 /* "ToeP", as file(1) sees it */
+#define APPLICATION 0x546f6550 /* as file(1) shows it */
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-/* SQLite deletes the file that a rollback journal names at its end, its "super-journal", wherever
-** that is. We never make one: it belongs to transactions over several databases. */
+/* SQLite deletes the file that the end of a rollback journal names, its "super-journal",
+** wherever that is. We never create one: it belongs to transactions over several databases. */
 static tl_status check_journal(const tl_store *s, const char *path)
 {
     static const unsigned char magic[8] = {0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7};
@@ -46,7 +46,7 @@ tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder)
     for (int i = 0; names[i]; i++) {
         if (snprintf(path, sizeof path, "%s/%s", folder, names[i]) >= (int)sizeof path)
             return tl_fail(ctx, TL_EINVAL, "%s: too long a name", folder);
-        if (lstat(path, &file) != 0) continue; /* it is not there, or opening it tells why */
+        if (lstat(path, &file) != 0) continue; /* missing, or opening it will report why */
         if (S_ISLNK(file.st_mode))
             return tl_fail(ctx, TL_ECORRUPT,
                            "%s: is a symbolic link, which a results folder does not hold (the "
@@ -62,14 +62,14 @@ tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder)
 tl_status store_check_files(const tl_store *s)
 {
     char path[4096];
-    tl_status st = tl_store_check_folder(s->ctx, s->folder); /* which finds that the names fit */
+    tl_status st = tl_store_check_folder(s->ctx, s->folder); /* also checks that the paths fit */
     (void)snprintf(path, sizeof path, "%s/runs.db-journal", s->folder);
     return st == TL_OK ? check_journal(s, path) : st;
 }
 
 /* ---- Our own schema -------------------------------------------------------------------------- */
 
-/* Where the section after version begins in schema.sql; NULL: there is none. */
+/* Returns where the section after version begins in schema.sql; NULL: there is none. */
 static const char *section_after(int version)
 {
     char mark[32];
@@ -77,8 +77,8 @@ static const char *section_after(int version)
     return strstr(schema, mark);
 }
 
-/* A database in memory with the sections up to version. */
-static tl_status model(tl_ctx *ctx, int version, sqlite3 **out_db)
+/* Makes a database in memory with the sections up to version. */
+static tl_status schema_in_memory(tl_ctx *ctx, int version, sqlite3 **out_db)
 {
     const char *end = section_after(version);
     size_t bytes = end ? (size_t)(end - schema) : strlen(schema);
@@ -106,7 +106,8 @@ static const char *text_of(sqlite3_stmt *stmt, int i)
     return text ? text : "";
 }
 
-/* The first thing in which the rows of theirs are not those of ours, both in order of names. */
+/* Fails with the first difference between the rows of theirs and those of ours, both sorted by
+** name. */
 static tl_status compare_rows(tl_store *s, int version, sqlite3_stmt *ours, sqlite3_stmt *theirs)
 {
     for (;;) {
@@ -131,17 +132,17 @@ static tl_status compare_rows(tl_store *s, int version, sqlite3_stmt *ours, sqli
     }
 }
 
-/* What ANALYZE leaves is let pass. */
+/* Lists all objects of a schema, except the tables that ANALYZE creates. */
 static const char all_objects[] =
     "SELECT name, type, tbl_name, sql FROM sqlite_schema WHERE NOT (type "
     "= 'table' AND name GLOB 'sqlite_stat[0-9]') ORDER BY name";
 
-/* Says in what the schema is not that of version. */
+/* Compares the schema with that of version, and fails with the first difference. */
 static tl_status compare_schema(tl_store *s, int version)
 {
     sqlite3 *own = NULL;
     sqlite3_stmt *ours = NULL, *theirs = NULL;
-    tl_status st = model(s->ctx, version, &own);
+    tl_status st = schema_in_memory(s->ctx, version, &own);
     if (st != TL_OK) return st;
     if (sqlite3_prepare_v2(own, all_objects, -1, &ours, NULL) != SQLITE_OK)
         st = tl_fail(s->ctx, TL_ENOMEM, "out of memory");
@@ -154,7 +155,7 @@ static tl_status compare_schema(tl_store *s, int version)
     return st;
 }
 
-typedef struct chain { /* of hashes */
+typedef struct chain { /* hashes the previous hash together with those of one row's columns */
     char text[4 * 65 + 65];
 } chain;
 
@@ -182,7 +183,7 @@ tl_status store_schema_hash(tl_store *s, char hex[65])
 const char store_schema_newest[65] =
     "e5367f78274bf68eca61b1ecbd7730bed3eeb7b843fdf91ee89c8d7e1a73ff49";
 
-/* The hash spares nearly all who open a store the making of a second one to compare with. */
+/* Comparing the hash first spares nearly every open the cost of building a second schema. */
 static tl_status check_schema(tl_store *s, int version)
 {
     char hex[65];
