@@ -1,5 +1,6 @@
-# The device of CUDA cards: built where nvcc is found, for the cards that are common and, as PTX, for
-# those to come. The same sources run on the CPU in tests, compiled as C++ (tests/device/emulate.h).
+# cuda.cmake - builds the device for NVIDIA GPUs where nvcc is found, for the common GPUs and, as
+# PTX, for later ones. The tests run the same sources on the CPU, compiled as C++
+# (tests/device/emulate.h).
 include(CheckLanguage)
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS core/cuda/*.cu backends/*.cu backends/*/*.cu)
 
@@ -26,8 +27,9 @@ endif()
 check_language(CXX)
 if(CMAKE_CXX_COMPILER AND NOT TL_SANITIZE)
   enable_language(CXX)
-  foreach(source ${CUDA_SOURCES}) # a .cu file is C++ only to a file that includes it
-    file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR} ${source}) # two folders may have a file of one name
+  foreach(source ${CUDA_SOURCES}) # compilers take a .cu file for C++ only when it is included
+    # keeps files of one name in two folders apart
+    file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR} ${source})
     file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/emulated/${name}.cpp CONTENT "#include \"${source}\"\n")
     list(APPEND EMULATED ${CMAKE_BINARY_DIR}/emulated/${name}.cpp)
   endforeach()

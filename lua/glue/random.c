@@ -1,4 +1,5 @@
-/* random.c - random streams in Lua: counter-based, resumed from two integers. */
+/* random.c - random streams in Lua. They are counter-based, so two integers are their whole
+** state. */
 #include "glue.h"
 
 #define STREAM "toeplab.stream"

@@ -122,7 +122,7 @@ t.test("what a function gives back that is no list of tensors", function()
     t.ok(g == nil and why, tostring(why))
     t.eq((core.ones(2) + 1):totable(), { 2, 2 })
   end
-  t.raises(core.capture, "element 1 is no stream", { 1 }, print)
+  t.raises(core.capture, "element 1 is not a stream", { 1 }, print)
   t.raises(core.capture, "table expected", nil, print)
 end)
 
