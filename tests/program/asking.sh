@@ -1,7 +1,6 @@
 #!/bin/sh
-# asking.sh - the verbs that ask the results folder and tidy it: what they print, what they change,
-# and with which exit code.
-# asking.sh TOEPLAB SOURCE
+# asking.sh - tests the verbs that query and tidy the results folder: what they print and change,
+# and their exit codes. asking.sh TOEPLAB SOURCE
 set -eu
 
 toeplab=$1
@@ -13,7 +12,7 @@ failed=0
 unset TOEPLAB_DATA TOEPLAB_BACKENDS TOEPLAB_TRACEBACK FORCE_COLOR
 export TOEPLAB_DIR="$top/results" TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" NO_COLOR=1
 
-result() { # GOOD NAME: 0 if the test of that name is passed
+result() { # GOOD NAME: reports the test of that name; GOOD is 0 if it passed
     if [ "$1" -eq 0 ]; then
         passed=$((passed + 1))
         echo "ok $2"
@@ -24,20 +23,20 @@ result() { # GOOD NAME: 0 if the test of that name is passed
     fi
 }
 
-# said NAME PATTERN: PATTERN (basic) is in what the last command printed.
+# said NAME PATTERN: the last command must have printed PATTERN (a basic regular expression).
 said() {
     good=0
     cat "$top/out" "$top/err" | grep -q -e "$2" || good=1
     result $good "$1"
 }
 
-# run COMMAND...: leaves what it prints in $top/out and $top/err, and its exit code in $got.
+# run COMMAND...: runs COMMAND with its output in $top/out and $top/err and its exit code in $got.
 run() {
     got=0
     "$@" >"$top/out" 2>"$top/err" </dev/null || got=$?
 }
 
-# expect NAME CODE PATTERN COMMAND...: COMMAND ends with CODE; PATTERN is in what it prints.
+# expect NAME CODE PATTERN COMMAND...: COMMAND must exit with CODE and print PATTERN.
 expect() {
     name=$1 code=$2 pattern=$3
     shift 3
@@ -45,7 +44,7 @@ expect() {
     if [ "$got" -eq "$code" ]; then said "$name" "$pattern"; else result 1 "$name"; fi
 }
 
-# lines NAME COUNT COMMAND...: COMMAND succeeds and prints so many lines.
+# lines NAME COUNT COMMAND...: COMMAND must succeed and print COUNT lines.
 lines() {
     name=$1 count=$2
     shift 2
@@ -144,10 +143,10 @@ expect "a full disk behind ls" 1 "standard output: No space left" sh -c "'$toepl
 expect "a full disk behind export" 1 "standard output: No space left" \
     sh -c "'$toeplab' export >/dev/full"
 
-# complete WORD...: what bash is offered for the last word of a command line.
+# complete WORD...: prints what bash offers for the last word of a command line.
 complete() {
     bash -c 'source "$1"; toeplab=$2; shift 2; COMP_WORDS=() COMP_LINE="$*"
-        for word; do # as bash takes them apart
+        for word; do # split the words as bash does
             while [[ $word == *[:=]* ]]; do
                 part=${word%%[:=]*}
                 COMP_WORDS+=("$part" "${word:${#part}:1}")

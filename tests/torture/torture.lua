@@ -1,7 +1,7 @@
 -- torture.lua: runs a small sweep, kills it and its workers at random moments, runs it again, and
--- compares what is left with the same sweep left alone. It fails if anything is lost, doubled or
--- different. With SECONDS the kills are spread over a sweep of 24 trials of so many seconds, so
--- that the time that they cost can be told.
+-- compares the result with an undisturbed sweep. It fails if anything is lost, doubled or
+-- different. With SECONDS the kills are spread over a sweep of 24 trials of that many seconds, to
+-- measure the time that a kill costs.
 --   cd tests/lua && toeplab lua ../torture/torture.lua FOLDER KILLS [WORKERS [SECONDS [SEED]]]
 local core = require "toeplab.core"
 local kills = require "kills"
