@@ -356,9 +356,9 @@ while os.clock() < seconds do
   local took = clock() - start
   if took > SLOW or not ok and slip(why) then
     found = found + 1
-    local kept = ("%s/found-%d"):format(folder, found)
-    core.sys.rename(folder .. "/input", kept)
-    print(("found, %s (%.1f s): %s"):format(kept, took, tostring(why)))
+    local saved = ("%s/found-%d"):format(folder, found)
+    core.sys.rename(folder .. "/input", saved)
+    print(("found, %s (%.1f s): %s"):format(saved, took, tostring(why)))
     if found >= 10 then break end
   end
 end

@@ -356,7 +356,7 @@ expect "... as JSON" 0 '"metric.a":null,"metric.b":2.0' "$toeplab" export inf --
 cat >"$top/table.lua" <<'END'
 return require("toeplab").experiment "table" { trial = function() error { reason = 3 } end }
 END
-expect "a trial that raises a table: its content is told" 1 'failed: .*table.lua:1: an error object {"reason":3}' \
+expect "a trial that raises a table: its content is printed" 1 'failed: .*table.lua:1: an error object {"reason":3}' \
     "$toeplab" run "$top/table.lua"
 
 mkdir "$top/bin"
@@ -416,14 +416,14 @@ got=0
 wait $pid || got=$?
 cp "$top/err2" "$top/err"
 check "SIGTERM: exit code 143" test "$got" -eq 143
-check "... and it says how to go on" \
+check "... and the message explains how to resume" \
     grep -q "stopped by SIGTERM after step .*same command continues" "$top/err2"
 expect "... and the trial is interrupted, with a checkpoint" 0 "slow .*interrupted  *[1-9]" \
     "$toeplab" ls
 expect "SIGINT: exit code 130" 130 "resumed after step" \
     timeout --preserve-status -s INT 2 "$toeplab" run "$top/slow.lua"
 cp "$top/err" "$top/err2"
-check "... and it says so" grep -q "stopped by SIGINT after step" "$top/err2"
+check "... and a message reports it" grep -q "stopped by SIGINT after step" "$top/err2"
 
 # Whatever the script does with a signal, its trial must not count as done.
 caught() { # NAME: runs a trial whose body is on standard input and expects exit code 130
@@ -465,7 +465,7 @@ expect "a full disk: exit code 6, and what to do" 6 "free some space and give th
     sh -c "ulimit -f 1000; exec '$toeplab' run -C '$top/full' '$top/big.lua'"
 check "... and no half file is left" \
     sh -c "! find '$top/full/runs' -type f ! -name 'model-*' ! -name 'vocabulary-*' | grep ."
-expect "... and the trial is told as interrupted" 0 "big .*interrupted" "$toeplab" ls -C "$top/full"
+expect "... and ls shows the trial as interrupted" 0 "big .*interrupted" "$toeplab" ls -C "$top/full"
 expect "... and with space it goes on" 0 "1 done" "$toeplab" run -C "$top/full" "$top/big.lua"
 
 # This is too little even for the store.

@@ -39,7 +39,7 @@ for file in bin/toeplab lib/libtoeplab.so lib/pkgconfig/toeplab.pc include/toepl
     check "$file is there" test -s "$prefix/$file"
 done
 
-# From here on the build folder and the sources are moved away: nothing may refer to them.
+# From here on nothing may refer to the build folder or the sources.
 unset TOEPLAB_BACKENDS TOEPLAB_DIR LUA_PATH LUA_PATH_5_4 LD_LIBRARY_PATH
 cd "$top"
 check "toeplab --version" "$prefix/bin/toeplab" --version

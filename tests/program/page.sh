@@ -85,7 +85,7 @@ expect "no gnuplot, no text" 1 "apt-get install gnuplot-nox" \
     env PATH="$top/bin" "$toeplab" plot page --term
 expect "a page without pictures" 0 "there is no gnuplot" \
     env PATH="$top/bin" "$toeplab" report page -o plain.html
-expect "it says so" 0 "Pictures are missing" cat plain.html
+expect "the page reports it" 0 "Pictures are missing" cat plain.html
 expect "an experiment misspelt" 2 "did you mean 'page'" "$toeplab" report pag
 expect "no such sweep" 2 "there is no sweep 99" "$toeplab" report 99
 expect "a page" 0 "results/reports/page.html" "$toeplab" report page

@@ -87,9 +87,9 @@ local ok, code = pcall(runner.run, folder .. "/reader.lua", {}, { dir = folder .
   jobs = WORKERS, threads = 1, out = out, command = { "toeplab", "run" } })
 _G.print = nil
 local reader_code = reader:wait(true)
-local told = core.sys.read_file(log) or ""
-local before, after = told:match "^(%d+) (%d+)\n$"
-local all = told .. table.concat(said) .. tostring(code)
+local output = core.sys.read_file(log) or ""
+local before, after = output:match "^(%d+) (%d+)\n$"
+local all = output .. table.concat(said) .. tostring(code)
 local locked = select(2, all:lower():gsub("locked", ""))
 local good = ok and code == 0 and reader_code == 0 and before
   and tonumber(after) > 10 * tonumber(before) and locked == 0

@@ -34,7 +34,7 @@ got() { # COMMAND...: runs COMMAND; its exit code is in $code
 
 exits() { # NAME CODE [PATTERN]: checks the last got
     check "$1: exit code $2" test "$code" -eq "$2"
-    if [ $# -gt 2 ]; then check "... and says so" grep -q -e "$3" "$top/err"; fi
+    if [ $# -gt 2 ]; then check "... with its message" grep -q -e "$3" "$top/err"; fi
 }
 
 until_true() { # COMMAND...: waits until COMMAND succeeds, at most 15 seconds
@@ -265,7 +265,7 @@ END
     damage "bit flipped at $at"
     tried=$((tried + 1))
 done
-check "$tried damaged checkpoints of $size bytes: $found found, told, and the older one used" \
+check "$tried damaged checkpoints of $size bytes: $found found and reported, and the older one used" \
     test "$found" -eq "$tried" -a "$tried" -gt 10
 
 # ---- Surroundings --------------------------------------------------------------------------------

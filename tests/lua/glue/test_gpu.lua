@@ -1,5 +1,5 @@
--- test_gpu.lua: training and running experiments on a GPU. The GPU is tests/emulated.so, which
--- runs the kernels of core/cuda on the CPU, or the device that TOEPLAB_TEST_GPU names.
+-- test_gpu.lua: tests training and running experiments on a GPU: the emulated one in
+-- tests/emulated.so, or the device in TOEPLAB_TEST_GPU.
 local checkpoint = require "toeplab.store.checkpoint"
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
@@ -11,7 +11,7 @@ local program = core.sys.executable()
 local gpu, emulated = the_gpu.name, the_gpu.emulated
 local STEPS = emulated and 20 or 100
 
--- What a command prints, and whether it succeeded. environment: "NAME=value".
+-- Returns what a command prints, and whether it succeeded. environment: "NAME=value".
 local function says(environment, ...)
   local words = { "env", environment }
   for _, word in ipairs { program, "--threads", "2", ... } do
@@ -22,7 +22,7 @@ local function says(environment, ...)
   return text, (pipe:close())
 end
 
--- The same of a script, on a device.
+-- Returns the same for a script on a device.
 local function script(text, device, environment)
   local path = os.tmpname()
   t.write(path, text)
@@ -95,7 +95,7 @@ print((x + x):sum():item())
 ]]
 
 t.test("a GPU that is full is an error with sizes, and work goes on", function()
-  if not emulated then return end -- a real one holds more than is good to fill
+  if not emulated then return end -- a real GPU has too much memory to fill
   local out = script(FULL, gpu, "EMULATE_MIB=64")
   t.eq(out, "false\tENOMEM\tcuda: N bytes asked for: out of memory on the card, N bytes in use\n"
     .. "2097152.0\n")
@@ -141,7 +141,7 @@ return tl.experiment "device" {
   checkpoint = { steps = 2 },
   trial = function(t, c)
     t:log({ gpu = tl.device() == "cpu" and 0 or 1, pid = tl.sys.getpid() }, 0)
-    if c.wait > 0 then -- for the other trial to begin
+    if c.wait > 0 then -- waits for the other trial to begin
       local file = io.open(c.folder .. "/" .. t.seed, "w")
       file:close()
       local last = tl.sys.clock() + c.wait
@@ -162,7 +162,7 @@ return tl.experiment "device" {
 }
 ]]
 
--- {a, b, ...} of the rows of a query, as text.
+-- Returns the rows of a query as {a, b, ...}, in text.
 local function column(folder, sql)
   local list = {}
   for i, row in ipairs(trials.query(folder, sql)) do list[i] = row.x end
@@ -187,7 +187,8 @@ t.test("device is a key: of the configuration and the id, recorded with the GPU"
     t.ok(#losses == 2 and math.abs(losses[1] - losses[2]) < 1e-4 * losses[1])
     local shown = says("X=", "show", "-C", folder .. "/results", "@last")
     t.ok(shown:find("\ndevice +%S+: ") and shown:find("\n  device = ", 1, true), shown)
-    t.eq(trials.run(folder, EXPERIMENT, { "device=" .. gpu }), 0) -- of a second sweep, done
+    -- belongs to a second sweep, but is done
+    t.eq(trials.run(folder, EXPERIMENT, { "device=" .. gpu }), 0)
     t.eq(#trials.query(folder, "SELECT DISTINCT id FROM v_trials"), 5)
   end)
 end)
@@ -300,7 +301,7 @@ t.test("a trial goes on from a checkpoint, and says if it was another kind of GP
     t.eq(out:find("made on another device", 1, true) ~= nil, emulated)
     local sql = "SELECT value AS x FROM v_metrics WHERE name = 'loss' ORDER BY step"
     local losses = column(folder, sql)
-    t.in_folder(function(other) -- where the steps after the resumption are graphs
+    t.in_folder(function(other) -- here the steps after the resumption are captured as graphs
       t.eq(trials.run(other, EXPERIMENT, { "device=" .. gpu }), 0)
       t.eq(column(other, sql), losses)
       t.eq(#losses, 6)
@@ -314,7 +315,7 @@ end)
 -- ---- The bench --------------------------------------------------------------------------------
 
 t.test("bench gpu tests a GPU and measures on it", function()
-  if not emulated then return end -- that is what it is for
+  if not emulated then return end -- on a GPU, `bench gpu` runs this test
   t.in_folder(function(folder)
     local out, good = says("TOEPLAB_PYTHON=", "bench", "gpu", "-q", "--device", gpu, "--lengths",
       "8", "--batches", "1", "--dim", "4", "-r", "1", "-C", folder)
@@ -343,7 +344,7 @@ end)
 
 local quickstart = arg[0]:gsub("[^/]*$", "") .. "../../../experiments/quickstart.lua"
 
--- Its process, in folder.
+-- Returns the process of a run in folder.
 local function start(folder)
   local path = quickstart
   return assert(core.sys.spawn({ program, "--threads", "1", "run", "-C", folder, path,

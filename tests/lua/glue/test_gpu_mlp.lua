@@ -1,5 +1,5 @@
--- test_gpu_mlp.lua -- core.mlp on a GPU against the CPU's, with all its gradients. The GPU is
--- tests/emulated.so, or the device that TOEPLAB_TEST_GPU names.
+-- test_gpu_mlp.lua: compares core.mlp and all its gradients on a GPU with the CPU's. The GPU is
+-- tests/emulated.so, or the device in TOEPLAB_TEST_GPU.
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 local t = require "harness"
@@ -44,7 +44,7 @@ local function case(rows, sizes, kinds, act, residual, scaled, frozen, spread)
   local y = core.mlp(x, layers, act, residual, scale)
   show("y", y)
   if frozen == true then return end
-  if number % 2 == 0 then layers[1].weight:get(1, 1) end -- on the CPU now
+  if number % 2 == 0 then layers[1].weight:get(1, 1) end -- moves the weight to the CPU
   (y * normal(rows, sizes[#sizes])):sum():backward()
   for _, p in ipairs(all) do
     if p[2]:grad() then show(p[1], p[2]:grad()) end

@@ -1,5 +1,5 @@
--- test_gpu_precision.lua: products on a GPU in each precision, beside the CPU's. The GPU is
--- tests/emulated.so, or the device that TOEPLAB_TEST_GPU names.
+-- test_gpu_precision.lua: compares products on a GPU in each precision with the CPU's. The GPU is
+-- tests/emulated.so, or the device in TOEPLAB_TEST_GPU.
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 local t = require "harness"
@@ -8,7 +8,7 @@ local trials = require "trials"
 local program = core.sys.executable()
 local gpu = require("gpu").name
 
--- The lines that a script prints on a device.
+-- Returns the lines that a script prints on a device.
 local function lines(text, device)
   local path = os.tmpname()
   t.write(path, text)
@@ -22,7 +22,7 @@ local function lines(text, device)
   return list
 end
 
--- Products and their gradients, each a line "name: numbers".
+-- Prints products and their gradients, each as a line "name: numbers".
 local PRODUCTS = [[
 local core = require "toeplab.core"
 local s = core.stream(1, "precision")
@@ -55,7 +55,7 @@ core.precision("%s", function()
   loss:backward()
   for i, p in ipairs { x, w, bias } do show("of the loss " .. i, p:grad()) end
   show("empty", core.matmul(core.zeros(2, 0), core.zeros(0, 3)))
-  -- a network and an operator are float32 in each
+  -- a network and an operator stay float32 in each precision
   local o = core.tno("matrix", 16, 3, true)
   show("float32 tno", o:apply(normal(16, 3), {}, normal(2, 16, 3)))
   show("float32 mlp", core.mlp(normal(6, 2), { { weight = normal(5, 2) }, { weight = normal(3, 5),
@@ -63,7 +63,7 @@ core.precision("%s", function()
 end)
 ]]
 
--- The largest difference of two results over the largest number, by name.
+-- Returns, by name, the largest difference of two results relative to the largest number.
 local function differences(here, there)
   local list = {}
   t.ok(#here == #there and #here > 40, "not as many results")
