@@ -25,7 +25,7 @@ typedef struct tl_h5_names {
 
     char *path; /* path of the group or object; NULL: nothing was listed yet */
     char **names; /* each preceded by its kind: 'g' group, 'd' dataset, 'a' attribute, '?' other */
-    size_t count, room, bytes;
+    size_t count, capacity, bytes;
 } tl_h5_names;
 
 typedef struct tl_h5_group { /* a group that was listed already */
@@ -42,7 +42,7 @@ struct tl_h5 {
     size_t bytes;
     tl_h5_names children, attributes;
     tl_h5_group *groups;
-    size_t group_count, group_room;
+    size_t group_count, group_capacity;
     char *name, *text; /* name and text of the last child or attribute returned */
     int reader;        /* socket to the child that parses the file; -1: this process does */
     pid_t process;

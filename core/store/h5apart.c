@@ -189,7 +189,7 @@ static tl_status child_lost(tl_h5 *f)
     int status = kill_child(f);
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     const char *how = number == SIGALRM || number == SIGPROF ? "did not end" : "failed";
-    return tl_fail(f->ctx, TL_ECORRUPT, "%s: is damaged: reading it by HDF5 %s", f->path, how);
+    return tl_fail(f->ctx, TL_ECORRUPT, "%s: is damaged: HDF5 %s while reading it", f->path, how);
 }
 
 static int receive_text(tl_h5 *f, char **text, size_t bytes)
@@ -230,7 +230,7 @@ tl_status tl_h5_apart_open(tl_h5 *f)
     (void)close(ends[1]);
     f->reader = ends[0];
     if (f->process > 0) return ask(f, OPEN, "", 0, &a);
-    return tl_fail(f->ctx, TL_ENOMEM, "%s: no process to read it in: %s", f->path,
+    return tl_fail(f->ctx, TL_ENOMEM, "%s: cannot start a process to read it: %s", f->path,
                    strerror(error));
 }
 

@@ -24,14 +24,14 @@ typedef struct collector {
     tl_status st;
 } collector;
 
-/* Grows the array, whose capacity is *room elements of size bytes, so that one more fits. */
-static int grow(void **array, size_t *room, size_t count, size_t size)
+/* Grows the array, whose capacity is *capacity elements of size bytes, so that one more fits. */
+static int grow(void **array, size_t *capacity, size_t count, size_t size)
 {
-    if (count < *room) return 1;
+    if (count < *capacity) return 1;
     void *more = realloc(*array, (2 * count + 16) * size);
     if (!more) return 0;
     *array = more;
-    *room = 2 * count + 16;
+    *capacity = 2 * count + 16;
     return 1;
 }
 
@@ -49,7 +49,7 @@ static herr_t add_name(collector *c, const char *name, char kind)
         return -1;
     }
     char *copy = malloc(bytes + 1);
-    int fine = copy && grow(&names, &n->room, n->count, sizeof *n->names);
+    int fine = copy && grow(&names, &n->capacity, n->count, sizeof *n->names);
     n->names = names;
     if (!fine) {
         free(copy);
@@ -114,7 +114,7 @@ static tl_status visit_group(tl_h5 *f, hid_t group, const char *path)
                        path, f->groups[i].path);
     }
     char *copy = strdup(path);
-    int fine = copy && grow(&groups, &f->group_room, f->group_count, sizeof *f->groups);
+    int fine = copy && grow(&groups, &f->group_capacity, f->group_count, sizeof *f->groups);
     f->groups = groups;
     if (!fine) {
         free(copy);

@@ -108,7 +108,8 @@ tl_status tl_h5_here_read(tl_h5 *f, const char *name, tl_tensor **out_t)
     } else if (!real && class != H5T_INTEGER && class != H5T_ENUM) {
         st = tl_fail(f->ctx, TL_ETYPE, "%s: '%s' does not hold numbers", f->path, name);
     } else if (H5Sget_simple_extent_type(space) == H5S_NULL) {
-        st = tl_fail(f->ctx, TL_ESHAPE, "%s: '%s' has a type but no elements", f->path, name);
+        st = tl_fail(f->ctx, TL_ESHAPE, "%s: '%s' is a null dataset, without elements", f->path,
+                     name);
     } else if (ndim > TL_MAXDIMS) {
         st = tl_fail(f->ctx, TL_ESHAPE, "%s: '%s' has %d dimensions, a tensor at most %d", f->path,
                      name, ndim, TL_MAXDIMS);
@@ -121,7 +122,5 @@ tl_status tl_h5_here_read(tl_h5 *f, const char *name, tl_tensor **out_t)
     if (space >= 0) (void)H5Sclose(space);
     (void)H5Dclose(set);
     free(path);
-    if (st == TL_OK) *out_t = t;
-    if (st != TL_OK) tl_tensor_free(t);
-    return st;
+    return tl_finish(st, t, out_t);
 }

@@ -134,7 +134,8 @@ static tl_status open_reader(tl_store *s)
     }
     if (st == TL_OK && version < STORE_VERSION)
         return tl_fail(s->ctx, version ? TL_ECORRUPT : TL_ENOTFOUND,
-                       version ? "%s: its schema %d is old: the next run there brings it to %d"
+                       version ? "%s: its schema version %d is old; the next run there "
+                                 "upgrades it to %d"
                                : "%s: is empty (schema %d of %d)",
                        s->path, version, STORE_VERSION);
     return st;

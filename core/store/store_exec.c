@@ -186,7 +186,8 @@ static void wanted_types(sqlite3_stmt *stmt, int columns, char *want)
 
 static tl_status fail_endless(const tl_store *s, sqlite3_stmt *stmt)
 {
-    return tl_fail(s->ctx, TL_ECORRUPT, "%s: is damaged: this gives more than it can hold: %s",
+    return tl_fail(s->ctx, TL_ECORRUPT,
+                   "%s: is damaged: a statement returns more than the file can hold: %s",
                    s->path, sqlite3_sql(stmt));
 }
 

@@ -32,7 +32,7 @@ static tl_status check_journal(const tl_store *s, const char *path)
                 memcmp(last, magic, sizeof magic) == 0;
     (void)close(fd);
     return named ? tl_fail(s->ctx, TL_ECORRUPT,
-                           "%s: names another file that SQLite would delete: not of this program",
+                           "%s: was not made by this program: it makes SQLite delete another file",
                            path)
                  : TL_OK;
 }
@@ -100,7 +100,7 @@ static tl_status schema_in_memory(tl_ctx *ctx, int version, sqlite3 **out_db)
                    sqlite3_errstr(rc));
 }
 
-static const char *text_of(sqlite3_stmt *stmt, int i)
+static const char *column_text(sqlite3_stmt *stmt, int i)
 {
     const char *text = (const char *)sqlite3_column_text(stmt, i);
     return text ? text : "";
@@ -117,18 +117,18 @@ static tl_status compare_rows(tl_store *s, int version, sqlite3_stmt *ours, sqli
         if (a != SQLITE_ROW && a != SQLITE_DONE) return tl_fail(s->ctx, TL_ENOMEM, "out of memory");
         order = a == SQLITE_DONE   ? 1
                 : b == SQLITE_DONE ? -1
-                                   : strcmp(text_of(ours, 0), text_of(theirs, 0));
+                                   : strcmp(column_text(ours, 0), column_text(theirs, 0));
         if (order < 0)
             return tl_fail(s->ctx, TL_ECORRUPT, "%s: its schema lacks the %s '%s'", s->path,
-                           text_of(ours, 1), text_of(ours, 0));
+                           column_text(ours, 1), column_text(ours, 0));
         if (order > 0)
             return tl_fail(s->ctx, TL_ECORRUPT, "%s: its schema has a %s '%s' that is not ours",
-                           s->path, text_of(theirs, 1), text_of(theirs, 0));
+                           s->path, column_text(theirs, 1), column_text(theirs, 0));
         for (int i = 1; i < 4; i++)
-            if (strcmp(text_of(ours, i), text_of(theirs, i)) != 0)
+            if (strcmp(column_text(ours, i), column_text(theirs, i)) != 0)
                 return tl_fail(s->ctx, TL_ECORRUPT,
                                "%s: its schema has a %s '%s' other than that of version %d",
-                               s->path, text_of(theirs, 1), text_of(theirs, 0), version);
+                               s->path, column_text(theirs, 1), column_text(theirs, 0), version);
     }
 }
 
@@ -237,11 +237,14 @@ tl_status store_version(tl_store *s, int *out_version)
     if (version > STORE_VERSION) {
         char hex[65];
         if (store_schema_hash(s, hex) == TL_OK && strcmp(hex, store_schema_newest) == 0)
-            return tl_fail(s->ctx, TL_ECORRUPT, "%s: its header is damaged: its schema %d is %lld",
+            return tl_fail(s->ctx, TL_ECORRUPT,
+                           "%s: its header is damaged: its schema is of version %d, but it says "
+                           "%lld",
                            s->path, STORE_VERSION, (long long)version);
         return tl_fail(s->ctx, TL_ECORRUPT,
-                       "%s: its schema %lld is newer than %d, the newest known here", s->path,
-                       (long long)version, STORE_VERSION);
+                       "%s: its schema version %lld is newer than %d, the newest that this "
+                       "program knows",
+                       s->path, (long long)version, STORE_VERSION);
     }
     *out_version = (int)version;
     return check_schema(s, (int)version);

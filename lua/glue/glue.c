@@ -73,9 +73,7 @@ void glue_error_open(lua_State *L)
 {
     static const luaL_Reg meta[] = {
         {"__tostring", error_text}, {"__concat", join_error}, {NULL, NULL}};
-    luaL_newmetatable(L, ERROR);
-    glue_set(L, meta);
-    lua_pop(L, 1);
+    glue_metatable(L, ERROR, meta, NULL);
 }
 
 const luaL_Reg glue_error_functions[] = {{"error", new_error}, {NULL, NULL}};
@@ -93,6 +91,18 @@ void glue_set(lua_State *L, const luaL_Reg *list)
 {
     lua_pushvalue(L, lua_upvalueindex(1));
     luaL_setfuncs(L, list, 1);
+}
+
+void glue_metatable(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods)
+{
+    luaL_newmetatable(L, name);
+    if (meta) glue_set(L, meta);
+    if (methods) {
+        lua_newtable(L);
+        glue_set(L, methods);
+        lua_setfield(L, -2, "__index");
+    }
+    lua_pop(L, 1);
 }
 
 void glue_set_kind(lua_State *L, const char *name, lua_CFunction f, int kind)
@@ -373,7 +383,5 @@ int glue_scope(lua_State *L, int arg, glue_setting set, int value)
 void glue_scope_open(lua_State *L)
 {
     static const luaL_Reg meta[] = {{"__close", scope_close}, {NULL, NULL}};
-    luaL_newmetatable(L, SCOPE);
-    glue_set(L, meta);
-    lua_pop(L, 1);
+    glue_metatable(L, SCOPE, meta, NULL);
 }

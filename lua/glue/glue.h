@@ -36,6 +36,9 @@ const char *glue_error_text(lua_State *L, int arg);
 int     glue_argerror(lua_State *L, int arg, const char *format, ...);
 /* Sets the functions of list in the table at the top, each with the context as upvalue 1. */
 void    glue_set(lua_State *L, const luaL_Reg *list);
+/* Makes the metatable of that name with the fields meta and the methods methods; NULL: none. */
+void    glue_metatable(lua_State *L, const char *name, const luaL_Reg *meta,
+                       const luaL_Reg *methods);
 /* Sets field name of the table at the top to function f with upvalues context and kind. */
 void    glue_set_kind(lua_State *L, const char *name, lua_CFunction f, int kind);
 

@@ -354,12 +354,7 @@ void glue_process_open(lua_State *L)
     };
     static const luaL_Reg meta[] = {
         {"__gc", process_close}, {"__close", process_close}, {NULL, NULL}};
-    luaL_newmetatable(L, PROCESS);
-    glue_set(L, meta);
-    lua_newtable(L);
-    glue_set(L, methods);
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
+    glue_metatable(L, PROCESS, meta, methods);
 }
 
 const luaL_Reg glue_process_functions[] = {

@@ -107,11 +107,7 @@ void glue_random_open(lua_State *L)
         {"unit", unit},       {"dropout", dropout}, {"sample", sample},         {"state", state},
         {"set_state", set_state}, {NULL, NULL},
     };
-    luaL_newmetatable(L, STREAM);
-    lua_newtable(L);
-    glue_set(L, methods);
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
+    glue_metatable(L, STREAM, NULL, methods);
 }
 
 const luaL_Reg glue_random_functions[] = {{"stream", core_stream}, {NULL, NULL}};

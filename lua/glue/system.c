@@ -286,9 +286,7 @@ void glue_sys_open(lua_State *L)
 {
     static const luaL_Reg meta[] = {
         {"__gc", close_folder}, {"__close", close_folder}, {NULL, NULL}};
-    luaL_newmetatable(L, FOLDER);
-    glue_set(L, meta);
-    lua_pop(L, 1);
+    glue_metatable(L, FOLDER, meta, NULL);
 }
 
 const luaL_Reg glue_sys_functions[] = {
