@@ -20,9 +20,9 @@ from torch import nn
 from torch.nn import functional as F
 
 device = torch.device(sys.argv[2] if len(sys.argv) > 2 else "cpu")
-on_card = device.type != "cpu"
+on_gpu = device.type != "cpu"
 torch.set_num_threads(int(sys.argv[1]))
-if on_card:  # float32 is float32: no TF32
+if on_gpu:  # float32 is float32: no TF32
     torch.set_default_device(device)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 torch.manual_seed(1)
@@ -210,7 +210,7 @@ def value(text):
 
 
 def wait():
-    if on_card:
+    if on_gpu:
         torch.cuda.synchronize(device)
 
 
@@ -226,14 +226,14 @@ def timed(run, calls):
 
 def answer(state, words):
     if words[0] == "memory":
-        most = torch.cuda.max_memory_allocated(device) if on_card else (
+        most = torch.cuda.max_memory_allocated(device) if on_gpu else (
             1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
         return f"rss={most}"
     if words[0] == "run":
         return repr(timed(state["run"], int(words[1])))
     p = {key: value(text) for key, text in (word.split("=", 1) for word in words[1:])}
     state.clear()
-    if on_card:
+    if on_gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     state["run"], count = makers[p["what"]](p)
@@ -244,7 +244,7 @@ def answer(state, words):
 
 def libraries():
     """What multiplies matrices and transforms, and the vectors that PyTorch's own kernels use."""
-    if on_card:
+    if on_gpu:
         return f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
     show = torch.__config__.show().splitlines()
     vectors = [line.split(":")[1].strip() for line in show if "capability usage" in line]

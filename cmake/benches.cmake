@@ -1,5 +1,6 @@
-# benches.cmake - programs that `toeplab bench` measures beside us: FFTW used plainly.
+# benches.cmake - builds fftw_plain, which uses FFTW directly and which `toeplab bench` compares
+# with.
 add_executable(fftw_plain benches/fftw_plain.c)
 target_link_libraries(fftw_plain PRIVATE PkgConfig::FFTW Threads::Threads m)
-add_dependencies(toeplab fftw_plain) # ./lab builds no more than toeplab, and it is installed
+add_dependencies(toeplab fftw_plain) # ./lab builds only toeplab, and this is installed with it
 install(TARGETS fftw_plain RUNTIME DESTINATION lib/toeplab/benches)

@@ -1,7 +1,8 @@
-# The device of CUDA cards: built where nvcc is found, for the cards that are common and, as PTX, for
-# those to come. The same sources run on the CPU in tests, compiled as C++ (tests/device/emulate.h).
+# cuda.cmake - builds the device for NVIDIA GPUs where nvcc is found, for the common GPUs and, as
+# PTX, for later ones. The tests run the same sources on the CPU, compiled as C++
+# (tests/device/emulate.h).
 include(CheckLanguage)
-file(GLOB CARD CONFIGURE_DEPENDS core/cuda/*.cu backends/*.cu backends/*/*.cu)
+file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS core/cuda/*.cu backends/*.cu backends/*/*.cu)
 
 set(HAS_CUDA OFF)
 check_language(CUDA)
@@ -13,7 +14,7 @@ if(CMAKE_CUDA_COMPILER AND NOT TL_SANITIZE)
   find_package(CUDAToolkit)
 endif()
 if(TARGET CUDA::cublas AND TARGET CUDA::cufft)
-  add_library(cuda MODULE ${CARD})
+  add_library(cuda MODULE ${CUDA_SOURCES})
   set_target_properties(cuda PROPERTIES PREFIX "" CUDA_STANDARD 17 INSTALL_RPATH $ORIGIN/../..
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/devices CUDA_RUNTIME_LIBRARY Shared)
   target_link_libraries(cuda PRIVATE toeplab-core CUDA::cudart CUDA::cublas CUDA::cufft)
@@ -26,8 +27,9 @@ endif()
 check_language(CXX)
 if(CMAKE_CXX_COMPILER AND NOT TL_SANITIZE)
   enable_language(CXX)
-  foreach(source ${CARD}) # a .cu file is C++ only to a file that includes it
-    file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR} ${source}) # two folders may have a file of one name
+  foreach(source ${CUDA_SOURCES}) # compilers take a .cu file for C++ only when it is included
+    # keeps files of one name in two folders apart
+    file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR} ${source})
     file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/emulated/${name}.cpp CONTENT "#include \"${source}\"\n")
     list(APPEND EMULATED ${CMAKE_BINARY_DIR}/emulated/${name}.cpp)
   endforeach()

@@ -1,5 +1,5 @@
-# onednn.cmake - finds oneDNN, if it is there: its 2.x interface, on OpenMP (libgomp, which is told
-# to leave the threads to us) or without threads.
+# onednn.cmake - finds oneDNN 2.x, built without threads or with OpenMP (libgomp), which we can keep
+# to one thread.
 option(TL_ONEDNN "multiply matrices by oneDNN where it is installed" ON)
 set(ONEDNN_LIBRARIES)
 set(ONEDNN_DEFINITIONS)

@@ -1,12 +1,12 @@
-# rac.cmake - the kernels of backends/rac, one per instruction set, chosen at run time. They are part
-# of fd too.
+# rac.cmake - builds the kernels of backends/rac, one per instruction set; the program chooses at
+# run time. The backend fd links them too.
 add_library(rac-kernels OBJECT backends/rac/split.c backends/rac/avx512.c backends/rac/avx2.c
   backends/rac/portable.c)
 target_include_directories(rac-kernels PRIVATE core)
 target_link_libraries(rac PRIVATE rac-kernels)
 target_link_libraries(fd PRIVATE rac-kernels)
-# gcc schedules them for too few registers unless told otherwise; its tuning for AMD costs a few
-# percent too.
+# By default gcc schedules these kernels for too few registers, and its tuning for AMD processors
+# costs a few percent.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   set(avx512 -mavx512f -mavx512vl -mavx512dq -mavx512bw -mavx2 -mfma -mtune=icelake-server)
   set(avx2 -mavx2 -mfma)

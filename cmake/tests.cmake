@@ -1,4 +1,5 @@
-# What `./lab test` runs. Labels: torture (kills, full disks), long (minutes to an hour, by hand).
+# tests.cmake - adds the tests that `./lab test` runs. Labels: torture (killed processes, full
+# disks), long (minutes to an hour, run by hand).
 set(here ${CMAKE_SOURCE_DIR})
 add_test(NAME layers COMMAND lua5.4 ${here}/tests/layers.lua ${here})
 add_test(NAME lab COMMAND ${here}/tests/program/lab.sh ${here})
@@ -9,7 +10,8 @@ foreach(test program/cli program/asking program/page torture/kill_resume torture
   get_filename_component(name ${test} NAME)
   add_test(NAME ${name} COMMAND ${here}/tests/${test}.sh $<TARGET_FILE:toeplab> ${here})
 endforeach()
-set_tests_properties(page PROPERTIES SKIP_RETURN_CODE 77) # without Chromium, after all the rest
+# Chromium is missing; all other checks ran
+set_tests_properties(page PROPERTIES SKIP_RETURN_CODE 77)
 set(kills toeplab lua ${here}/tests/torture/torture.lua ${CMAKE_BINARY_DIR}/torture)
 add_test(NAME torture COMMAND ${kills} 20)
 add_test(NAME torture_200 COMMAND ${kills} 200 3)
@@ -23,7 +25,7 @@ add_test(NAME torture_disk_read COMMAND ${disk} 31 read)
 add_test(NAME torture_disk_read_all COMMAND ${disk} 1 read)
 set(power ${here}/tests/torture/torture_power.sh $<TARGET_FILE:toeplab> ${here} ${CMAKE_C_COMPILER})
 if(TL_SANITIZE)
-  set(form image) # the other one is by LD_PRELOAD
+  set(form image) # the form 'record' uses LD_PRELOAD
 endif()
 add_test(NAME torture_power COMMAND ${power} 8 ${form})
 add_test(NAME torture_power_record COMMAND ${power} 8 record)
@@ -46,23 +48,26 @@ set_tests_properties(torture_200 torture_spread torture_disk_all large_store rea
   PROPERTIES LABELS "torture;long")
 set(seconds 3)
 if(TL_SANITIZE)
-  set(seconds 10) # for a thousand inputs
+  set(seconds 10) # enough for a thousand inputs
 endif()
-# Each begins in an empty folder, even if the last one was stopped. Longer ones are run by hand.
+# Each test begins in an empty folder, even if the last run was stopped. Longer runs are started by
+# hand.
 set(anew "rm -rf fuzz-$2 && mkdir fuzz-$2 && cd fuzz-$2 && exec $0 lua $1 $2 ${seconds} 1")
 foreach(target config journal database checkpoint hdf5 bpe json words)
   add_test(NAME fuzz_${target} COMMAND sh -c ${anew} $<TARGET_FILE:toeplab>
     ${here}/tests/fuzz/fuzz.lua ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
 endforeach()
-if(TL_SANITIZE) # signals, memory limits and LD_PRELOAD are the sanitisers' own
+if(TL_SANITIZE) # sanitisers use signals, address space and LD_PRELOAD themselves
   set_tests_properties(torture_workers torture_signals torture_disk torture_disk_read
     torture_disk_all torture_disk_read_all torture_power_record PROPERTIES DISABLED TRUE)
-  set_tests_properties(torture_strangers PROPERTIES DISABLED TRUE) # 2,000 programs: by hand
-  # libhdf5 leaks where a file is damaged, libc where a locale is set.
+  # it starts 2,000 programs, so it is run by hand
+  set_tests_properties(torture_strangers PROPERTIES DISABLED TRUE)
+  # libhdf5 leaks memory on damaged files, libc when a locale is set.
   set_tests_properties(torture_edges fuzz_checkpoint fuzz_hdf5 PROPERTIES ENVIRONMENT
     ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0)
 endif()
-add_library(apart MODULE tests/device/apart.c) # a device for tests
+# a device whose memory is apart from the CPU's, for tests
+add_library(apart MODULE tests/device/apart.c)
 set_target_properties(apart PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_include_directories(apart PRIVATE core)
 target_link_libraries(apart PRIVATE toeplab-core)
@@ -74,7 +79,7 @@ foreach(source ${C_TESTS})
   target_link_libraries(${test} PRIVATE toeplab-core m)
   add_test(NAME ${test} COMMAND ${test})
 endforeach()
-set_tests_properties(test_memory PROPERTIES ENVIRONMENT # it asks for more than there is
+set_tests_properties(test_memory PROPERTIES ENVIRONMENT # it allocates more than the machine has
   TSAN_OPTIONS=allocator_may_return_null=1)
 add_executable(lua_oom tests/glue/lua_oom.c)
 target_include_directories(lua_oom PRIVATE tests/core)
@@ -88,12 +93,12 @@ file(GLOB LUA_TESTS CONFIGURE_DEPENDS tests/lua/*/test_*.lua)
 foreach(source ${LUA_TESTS})
   get_filename_component(test ${source} NAME_WE)
   add_test(NAME lua_${test} COMMAND toeplab lua ${source} WORKING_DIRECTORY ${here}/tests/lua)
-  # FFTW's plans are measured once per build, and not while another build's tests hold the lock.
+  # FFTW's plans are measured once per build, and never wait for the lock of another build's tests.
   set_tests_properties(lua_${test} PROPERTIES ENVIRONMENT
     XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache)
 endforeach()
 
-# The kernels of cards, on the emulated one: the same tests of operators, layers and models.
+# The same tests of operators, layers and models run the CUDA kernels on the emulated GPU.
 file(STRINGS tests/lua/on_devices.txt ON_DEVICES)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tests/lua/on_devices.txt)
 foreach(line ${ON_DEVICES})
@@ -112,15 +117,15 @@ endforeach()
 if(TARGET emulated)
   add_test(NAME device_verify COMMAND toeplab verify -q --device $<TARGET_FILE:emulated>
     ${here}/tests/reference.h5)
-  # A wait that is missing shows when threads run in another order.
-  foreach(line glue/core_ops glue/core_parts nn/layers train/optim glue/card_backends glue/card_mlp
-      glue/card_capture)
+  # A missing synchronisation shows when threads run in another order.
+  foreach(line glue/core_ops glue/core_parts nn/layers train/optim glue/gpu_backends glue/gpu_mlp
+      glue/gpu_capture)
     get_filename_component(test ${line} NAME)
     string(REPLACE / /test_ file ${line}.lua)
     add_test(NAME device_${test}_backwards
       COMMAND toeplab lua ${here}/tests/lua/${file} WORKING_DIRECTORY ${here}/tests/lua)
     set_property(TEST device_${test}_backwards PROPERTY ENVIRONMENT "EMULATE_BACKWARDS=1")
-    if(NOT test MATCHES card)
+    if(NOT test MATCHES gpu)
       set_property(TEST device_${test}_backwards APPEND PROPERTY ENVIRONMENT
         "TOEPLAB_DEVICE=$<TARGET_FILE:emulated>")
     endif()
@@ -131,10 +136,10 @@ if(TARGET emulated)
   endforeach()
   set_tests_properties(device_classifier device_layer_gradients PROPERTIES LABELS long) # minutes
 endif()
-# And on a card, where there is one.
-add_test(NAME gpu COMMAND toeplab lua ${here}/tests/lua/on_card.lua ${here}/tests)
+# The same tests on a real GPU, where the machine has one.
+add_test(NAME gpu COMMAND toeplab lua ${here}/tests/lua/on_gpu.lua ${here}/tests)
 set_tests_properties(gpu PROPERTIES SKIP_RETURN_CODE 77)
-add_custom_target(gpu DEPENDS toeplab) # what ./lab bench gpu needs
+add_custom_target(gpu DEPENDS toeplab) # builds what ./lab bench gpu needs
 if(TARGET emulated)
   add_dependencies(gpu emulated)
 endif()

@@ -1,13 +1,13 @@
-/* main.c - the toeplab program: makes the engine's context and a Lua state, finds the Lua library
+/* main.c - the toeplab program: creates the engine's context and a Lua state, finds the Lua library
 ** and runs its commands.
 **
-**   toeplab [--threads N] VERB [ARGUMENTS]   module toeplab.commands does the rest
+**   toeplab [--threads N] VERB [ARGUMENTS]   is run by module toeplab.commands
 **   toeplab lua [FILE [ARGUMENTS]]           runs a Lua script (standard input without FILE), with
 **                                            its folder and the library in package.path; with -i,
 **                                            module toeplab.commands.lua reads it line by line
 **
-** TOEPLAB_THREADS, TOEPLAB_DEVICE (of a script; verbs look themselves), TOEPLAB_LUA and
-** TOEPLAB_TRACEBACK are read here. */
+** This file reads the environment variables TOEPLAB_THREADS, TOEPLAB_LUA, TOEPLAB_TRACEBACK and,
+** for scripts only, TOEPLAB_DEVICE: the verbs read that themselves. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,18 +21,18 @@
 
 #define USAGE 2
 
-typedef struct start { /* what the protected part is given */
+typedef struct start { /* the argument of the protected functions */
     tl_ctx *ctx;
     int     argc;
-    char  **argv; /* from the verb on, ended by NULL */
-    int     lost; /* why print could not write, as errno has it; 0: it could */
-    int     script; /* whether it runs a script of the user's, no verb */
+    char  **argv; /* begins with the verb and ends with NULL */
+    int     lost; /* errno of the first write of print that failed; 0: none did */
+    int     script; /* whether a user's script is run, not a verb */
 } start;
 
 /* ---- Options before the verb ----------------------------------------------------------------- */
 
-/* The number of threads that --threads N or --threads=N (taken from the words) says, or else
-** TOEPLAB_THREADS; 0: neither does; -1: it is no such number, which was told. */
+/* Removes --threads N or --threads=N from the words and returns N, or else TOEPLAB_THREADS; 0:
+** neither is given; -1: not a valid number, which has been reported. */
 static int take_threads(int *argc, char ***argv)
 {
     static const char option[] = "--threads";
@@ -56,7 +56,7 @@ static int take_threads(int *argc, char ***argv)
 
 /* ---- The Lua library ------------------------------------------------------------------------- */
 
-/* Whether the folder whose name is at the top holds the library. */
+/* Whether the folder named at the top holds the library. */
 static int holds_library(lua_State *L)
 {
     const char *file = lua_pushfstring(L, "%s/toeplab/init.lua", lua_tostring(L, -1));
@@ -65,8 +65,8 @@ static int holds_library(lua_State *L)
     return found;
 }
 
-/* Pushes the folder that holds toeplab/init.lua: TOEPLAB_LUA, or that of an installation, or that
-** of the source tree. Returns whether it is there; if not, the folder is one that was tried. */
+/* Pushes the folder that holds toeplab/init.lua: TOEPLAB_LUA, or that of an installation, or
+** that of the source tree. Returns whether one does; if not, it pushes one that it tried. */
 static int find_library(lua_State *L)
 {
     char        program[PATH_MAX];
@@ -87,7 +87,7 @@ static int find_library(lua_State *L)
     return holds_library(L);
 }
 
-/* Puts folder first in package.path. */
+/* Prepends folder to package.path. */
 static void add_path(lua_State *L, const char *folder)
 {
     lua_getglobal(L, LUA_LOADLIBNAME);
@@ -119,7 +119,7 @@ static int usage_error(lua_State *L)
     return lua_error(L);
 }
 
-/* Pushes the words as a table: that at index first gets 1, those before it 0, -1, ... */
+/* Pushes the words as a table: the word at index first gets 1, those before it 0, -1, ... */
 static void push_words(lua_State *L, const start *s, int first)
 {
     lua_createtable(L, s->argc, 1);
@@ -129,7 +129,7 @@ static void push_words(lua_State *L, const start *s, int first)
     }
 }
 
-/* Before the first tensor. */
+/* Selects the device of TOEPLAB_DEVICE, which must happen before the first tensor. */
 static void use_device(lua_State *L, tl_ctx *ctx)
 {
     const char *device = getenv("TOEPLAB_DEVICE");
@@ -138,7 +138,8 @@ static void use_device(lua_State *L, tl_ctx *ctx)
     (void)usage_error(L);
 }
 
-/* Loads the script, or what -e gives; what is wrong with it is at the top unless that is 0. */
+/* Loads the script or the code after -e. Returns nonzero, with the message at the top, on
+** failure. */
 static int load_script(lua_State *L, const start *s, const char *file)
 {
     if (s->argc < 2 || strcmp(s->argv[1], "-e") != 0) return luaL_loadfile(L, file) != LUA_OK;
@@ -147,12 +148,14 @@ static int load_script(lua_State *L, const start *s, const char *file)
     return 1;
 }
 
-/* toeplab lua FILE ARGUMENTS: as `lua FILE ARGUMENTS`, with `arg` and `...`; or lua -e CODE. */
+/* Runs `toeplab lua FILE ARGUMENTS` as `lua FILE ARGUMENTS` would, with `arg` and `...`; or `lua
+** -e CODE`. */
 static int run_script(lua_State *L, const start *s)
 {
     use_device(L, s->ctx);
     char        folder[PATH_MAX];
-    int         code = s->argc > 1 && strcmp(s->argv[1], "-e") == 0; /* then a word more */
+    /* then the code is one more word */
+    int         code = s->argc > 1 && strcmp(s->argv[1], "-e") == 0;
     const char *file = s->argc > 1 && strcmp(s->argv[1], "-") != 0 ? s->argv[1] : NULL;
     const char *slash = file ? strrchr(file, '/') : NULL;
     int         length = slash ? (int)(slash - file) : 1;
@@ -169,8 +172,8 @@ static int run_script(lua_State *L, const start *s)
     return 1;
 }
 
-/* Whether the words run a script. The help of the verb lua and its mode -i are in the library, as
-** those of all verbs: any option but -e is theirs, which makes a misspelt one an error there. */
+/* Whether the words run a script. The library handles --help and -i of the verb lua, as of all
+** verbs, so options other than -e go there, where a misspelt one is an error. */
 static int is_script(const start *s)
 {
     if (s->argc < 1 || strcmp(s->argv[0], "lua") != 0) return 0;
@@ -189,7 +192,7 @@ static int run_command(lua_State *L, const start *s)
     return 1;
 }
 
-/* Pushes the text of the value at i: of a tensor its numbers too. */
+/* Pushes the text of the value at i; for a tensor, its numbers too. */
 static const char *text_of(lua_State *L, int i, size_t *length)
 {
     if (!glue_is_tensor(L, i)) return luaL_tolstring(L, i, length);
@@ -201,9 +204,9 @@ static const char *text_of(lua_State *L, int i, size_t *length)
     return lua_tolstring(L, -1, length);
 }
 
-/* As Lua's own print, which does not say that the disk is full, nor what is in a tensor. What verbs
-** print may come from files of others: it is cleaned. A script of the user's prints as it likes. */
-static int print(lua_State *L)
+/* Replaces Lua's print, which neither reports a full disk nor shows the numbers of a tensor.
+** Verbs may print text from files of others, so it is cleaned; a user's script prints unchanged. */
+static int print_values(lua_State *L)
 {
     start *s = lua_touserdata(L, lua_upvalueindex(1));
     int    n = lua_gettop(L);
@@ -225,15 +228,15 @@ static int print(lua_State *L)
     return 0;
 }
 
-/* Protected: pushes the exit code. */
-static int run(lua_State *L)
+/* Protected: runs the script or command and pushes the exit code. */
+static int run_protected(lua_State *L)
 {
     start *s = lua_touserdata(L, 1);
     luaL_openlibs(L);
     lua_pushlightuserdata(L, s);
-    lua_pushcclosure(L, print, 1);
+    lua_pushcclosure(L, print_values, 1);
     lua_setglobal(L, "print");
-    lua_warning(L, "@on", 0); /* e.g. of a backend whose options cannot do much */
+    lua_warning(L, "@on", 0); /* for instance from a backend that its options make slow */
     preload(L, s->ctx);
     int         found = find_library(L);
     const char *library = lua_tostring(L, -1);
@@ -257,9 +260,9 @@ static int traceback(lua_State *L)
     return 1;
 }
 
-/* Protected: replaces an error object, {code=, message=} or any other, by its text and code. The
-** text is made one line unless it is a traceback. */
-static int explain(lua_State *L)
+/* Protected: replaces an error, a table {code=, message=} or any other value, by its text and
+** exit code. The text becomes one line unless it has a traceback. */
+static int explain_error(lua_State *L)
 {
     const char *wanted = getenv("TOEPLAB_TRACEBACK");
     lua_Integer code = 1;
@@ -279,11 +282,11 @@ static int explain(lua_State *L)
 }
 
 /* Prints "toeplab: MESSAGE" for the error object at the top and returns the exit code. */
-static int report(lua_State *L)
+static int report_error(lua_State *L)
 {
     const char *text = "out of memory";
     int         code = 1;
-    lua_pushcfunction(L, explain);
+    lua_pushcfunction(L, explain_error);
     lua_insert(L, -2);
     if (lua_pcall(L, 1, 2, 0) == LUA_OK) {
         text = lua_tostring(L, -2);
@@ -305,20 +308,20 @@ static int run_lua(start *s)
         return code;
     }
     lua_pushcfunction(L, traceback);
-    lua_pushcfunction(L, run);
+    lua_pushcfunction(L, run_protected);
     lua_pushlightuserdata(L, s);
     if (lua_pcall(L, 1, 1, 1) == LUA_OK) {
         code = lua_isinteger(L, -1) ? (int)lua_tointeger(L, -1) : 0;
     } else {
-        code = report(L);
+        code = report_error(L);
     }
     lua_close(L);
     return code;
 }
 
-/* A standard descriptor that is closed would be the next file's, and what is printed end up in it:
-** in its place comes one that cannot be read or written. */
-static void occupy(void)
+/* Opens /dev/null for each closed standard descriptor. Otherwise the next file opened would get
+** its number, and output would be written into that file. */
+static void open_standard_descriptors(void)
 {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
@@ -326,10 +329,11 @@ static void occupy(void)
 
 int main(int argc, char **argv)
 {
-    occupy();
+    open_standard_descriptors();
     start s = {.argc = argc > 0 ? argc - 1 : 0, .argv = argc > 0 ? argv + 1 : argv};
-    (void)signal(SIGPIPE, SIG_DFL); /* even if the parent ignores it: `| head` ends us silently */
-    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error as a full disk is */
+    /* even if the parent ignores it: `| head` ends the program silently */
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)signal(SIGXFSZ, SIG_IGN); /* makes a file size limit an error, like a full disk */
     int threads = take_threads(&s.argc, &s.argv);
     if (threads < 0) return USAGE;
     tl_status st = tl_ctx_new(threads, &s.ctx);
@@ -343,8 +347,9 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "toeplab: standard output: %s\n", strerror(s.lost ? s.lost : errno));
         if (code == 0) code = 1;
     }
-#ifndef __SANITIZE_ADDRESS__ /* which looks for leaks at exit */
-    _exit(code); /* OpenBLAS would wait for its threads, for ever where they got no memory */
+#ifndef __SANITIZE_ADDRESS__ /* AddressSanitizer looks for leaks at exit */
+    /* at exit OpenBLAS would wait for its threads, forever if they could not be created */
+    _exit(code);
 #endif
     return code;
 }

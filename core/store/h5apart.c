@@ -1,12 +1,12 @@
-/* h5apart.c - HDF5 files of others, read in a process of its own.
+/* h5apart.c - reads HDF5 files without our trailer in a child process.
 **
-** libhdf5 1.10.8 believes lengths and addresses in a file: damaged or malicious ones make it write
-** outside of its memory, or never return. A child of this process, made by fork, opens the image
-** and answers one request after another with the functions of h5read.c and h5names.c. If it dies or
-** takes too long, the file is reported as damaged, and nothing else has happened.
+** libhdf5 1.10.8 trusts the lengths and addresses in a file: damaged or malicious ones make it
+** write outside its memory, or never return. A forked child opens the image and answers one request
+** after another with the functions of h5read.c and h5names.c. If the child dies or takes too long,
+** the file is reported as damaged and this process is unharmed.
 **
-** Files with our trailer are read without this. The trailer detects damage, not malice: anybody can
-** compute it, and such a file is parsed in this process. */
+** Files with our trailer are parsed in this process. The trailer detects damage, not malice:
+** anyone can compute it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -23,13 +23,14 @@
 #include "engine/tensor.h"
 #include "store/h5.h"
 
-/* The child has SECONDS of processor time for an answer, and one more for each BYTES_A_SECOND of
-** the file; by the clock PATIENCE times as long, for it may have to wait for others. */
+/* For each request the child gets SECONDS of processor time, and one more for each
+** BYTES_A_SECOND of the file. By the clock it gets PATIENCE times as long, because other
+** processes may be using the machine. */
 #define SECONDS        3
 #define BYTES_A_SECOND 5000000u
 #define PATIENCE       20
-/* It may allocate SPACE bytes, and MOST_TIMES the size of the file: a chunk may be compressed a
-** thousandfold, and is copied. */
+/* The child may allocate SPACE bytes plus MOST_TIMES the size of the file: deflate compresses a
+** chunk up to a thousandfold, and HDF5 copies it. */
 #define SPACE      ((rlim_t)256 << 20)
 #define MOST_TIMES 6000
 
@@ -38,7 +39,7 @@ enum { OPEN, CHILD, ATTR, READ };
 typedef struct request {
     int what;
     int64_t i;
-    size_t name; /* bytes, which follow */
+    size_t name; /* bytes that follow: the name */
 } request;
 
 typedef struct reply {
@@ -47,12 +48,12 @@ typedef struct reply {
     int64_t i, dims[TL_MAXDIMS];
     double f;
     int ndim, type;
-    size_t name, text; /* bytes, which follow: a name; a text, the elements or the message */
+    size_t name, text; /* bytes that follow: a name, then a text, elements or a message */
 } reply;
 
 /* ---- Both ends ------------------------------------------------------------------------------- */
 
-static int put(int fd, const void *data, size_t bytes)
+static int send_all(int fd, const void *data, size_t bytes)
 {
     for (const char *p = data; bytes;) {
         ssize_t n = send(fd, p, bytes, MSG_NOSIGNAL);
@@ -64,7 +65,7 @@ static int put(int fd, const void *data, size_t bytes)
     return 1;
 }
 
-static int h5apart_take(int fd, void *data, size_t bytes)
+static int receive_all(int fd, void *data, size_t bytes)
 {
     for (char *p = data; bytes;) {
         ssize_t n = recv(fd, p, bytes, 0);
@@ -76,20 +77,21 @@ static int h5apart_take(int fd, void *data, size_t bytes)
     return 1;
 }
 
-static int skip(int fd, size_t bytes)
+static int discard(int fd, size_t bytes)
 {
     char some[4096];
     for (size_t n; bytes; bytes -= n) {
         n = bytes < sizeof some ? bytes : sizeof some;
-        if (!h5apart_take(fd, some, n)) return 0;
+        if (!receive_all(fd, some, n)) return 0;
     }
     return 1;
 }
 
 /* ---- The child ------------------------------------------------------------------------------- */
 
-/* The child keeps nothing of this process but its memory and the socket, which becomes fd 3. */
-static void seclude(int fd, size_t bytes)
+/* Restricts the child: it keeps only the memory of this process and the socket, which becomes
+** descriptor 3, and gets limits on memory and time. */
+static void restrict_child(int fd, size_t bytes)
 {
     sigset_t set;
     struct rlimit none = {0, 0}, space;
@@ -113,7 +115,7 @@ static void seclude(int fd, size_t bytes)
     if (pages) (void)setrlimit(RLIMIT_AS, &space);
 }
 
-static int answer(tl_h5 *f, const request *q, const char *name)
+static int send_reply(tl_h5 *f, const request *q, const char *name)
 {
     reply a = {0};
     const char *found = NULL, *text = NULL;
@@ -142,24 +144,24 @@ static int answer(tl_h5 *f, const request *q, const char *name)
         a.text = (size_t)t->len * 4;
         text = DATA(t);
     }
-    int sent = put(3, &a, sizeof a) && put(3, found, a.name) && put(3, text, a.text);
+    int sent = send_all(3, &a, sizeof a) && send_all(3, found, a.name) && send_all(3, text, a.text);
     tl_tensor_free(t);
     return sent;
 }
 
-static void serve(tl_h5 *f)
+static void serve_requests(tl_h5 *f)
 {
     request q;
     unsigned seconds = SECONDS + (unsigned)(f->bytes / BYTES_A_SECOND);
     struct itimerval work = {.it_value.tv_sec = (time_t)seconds}, none = {.it_value.tv_sec = 0};
-    for (int going = 1; going && h5apart_take(3, &q, sizeof q);) {
+    for (int going = 1; going && receive_all(3, &q, sizeof q);) {
         char *name = malloc(q.name + 1);
-        going = name && h5apart_take(3, name, q.name);
+        going = name && receive_all(3, name, q.name);
         if (!going) break;
         name[q.name] = '\0';
         (void)alarm(PATIENCE * seconds);
         (void)setitimer(ITIMER_PROF, &work, NULL);
-        going = answer(f, &q, name);
+        going = send_reply(f, &q, name);
         (void)setitimer(ITIMER_PROF, &none, NULL);
         (void)alarm(0);
         free(name);
@@ -169,45 +171,47 @@ static void serve(tl_h5 *f)
 
 /* ---- This process ---------------------------------------------------------------------------- */
 
-/* Ends the child, whatever it is at; how it ended, as wait tells. */
-static int end(tl_h5 *f)
+/* Kills the child whatever it is doing, and returns its status as waitpid reports it. */
+static int kill_child(tl_h5 *f)
 {
     int status = 0;
     if (f->process <= 0) return 0;
-    (void)kill(f->process, SIGKILL); /* harmless where it is dead: it was not waited for */
+    /* harmless if it died already, because it has not been waited for */
+    (void)kill(f->process, SIGKILL);
     while (waitpid(f->process, &status, 0) < 0 && errno == EINTR) continue;
     f->process = -1;
     return status;
 }
 
-/* The child is gone, or what it says makes no sense. */
-static tl_status lost(tl_h5 *f)
+/* Called when the child has died or its reply makes no sense. */
+static tl_status child_lost(tl_h5 *f)
 {
-    int status = end(f);
+    int status = kill_child(f);
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     const char *how = number == SIGALRM || number == SIGPROF ? "did not end" : "failed";
-    return tl_fail(f->ctx, TL_ECORRUPT, "%s: is damaged: reading it by HDF5 %s", f->path, how);
+    return tl_fail(f->ctx, TL_ECORRUPT, "%s: is damaged: HDF5 %s while reading it", f->path, how);
 }
 
-static int receive(tl_h5 *f, char **text, size_t bytes)
+static int receive_text(tl_h5 *f, char **text, size_t bytes)
 {
     free(*text);
     *text = bytes <= f->bytes + sizeof f->ctx->message ? malloc(bytes + 1) : NULL;
-    if (!*text || !h5apart_take(f->reader, *text, bytes)) return 0;
+    if (!*text || !receive_all(f->reader, *text, bytes)) return 0;
     (*text)[bytes] = '\0';
     return 1;
 }
 
-/* Leaves the elements of a tensor to be received. */
+/* Sends a request and receives the reply and its texts. The elements of a tensor stay in the
+** socket. */
 static tl_status ask(tl_h5 *f, int what, const char *name, int64_t i, reply *a)
 {
     request q = {what, i, strlen(name)};
-    if (f->process < 0 || !put(f->reader, &q, sizeof q) || !put(f->reader, name, q.name) ||
-        !h5apart_take(f->reader, a, sizeof *a))
-        return lost(f);
+    if (f->process < 0 || !send_all(f->reader, &q, sizeof q) ||
+        !send_all(f->reader, name, q.name) || !receive_all(f->reader, a, sizeof *a))
+        return child_lost(f);
     int elements = what == READ && a->st == TL_OK;
-    if (!receive(f, &f->name, a->name) || (!elements && !receive(f, &f->text, a->text)))
-        return lost(f);
+    if (!receive_text(f, &f->name, a->name) || (!elements && !receive_text(f, &f->text, a->text)))
+        return child_lost(f);
     return a->st == TL_OK ? TL_OK : tl_fail(f->ctx, a->st, "%s", f->text);
 }
 
@@ -219,14 +223,14 @@ tl_status tl_h5_apart_open(tl_h5 *f)
         return tl_fail_errno(f->ctx, "socketpair", f->path);
     f->process = fork();
     if (f->process == 0) {
-        seclude(ends[1], f->bytes);
-        serve(f);
+        restrict_child(ends[1], f->bytes);
+        serve_requests(f);
     }
     int error = errno;
     (void)close(ends[1]);
     f->reader = ends[0];
     if (f->process > 0) return ask(f, OPEN, "", 0, &a);
-    return tl_fail(f->ctx, TL_ENOMEM, "%s: no process to read it in: %s", f->path,
+    return tl_fail(f->ctx, TL_ENOMEM, "%s: cannot start a process to read it: %s", f->path,
                    strerror(error));
 }
 
@@ -234,7 +238,7 @@ void tl_h5_apart_close(tl_h5 *f)
 {
     if (f->reader < 0) return;
     (void)close(f->reader);
-    (void)end(f);
+    (void)kill_child(f);
 }
 
 tl_status tl_h5_apart_child(tl_h5 *f, const char *group, int64_t i, const char **out_name,
@@ -264,9 +268,9 @@ tl_status tl_h5_apart_read(tl_h5 *f, const char *name, tl_tensor **out_t)
     tl_status st = ask(f, READ, name, 0, &a);
     if (st != TL_OK) return st;
     st = tl_tensor_new_host(f->ctx, a.type == TL_F32 ? TL_F32 : TL_I32, a.ndim, a.dims, &t);
-    if (st == TL_OK && ((size_t)t->len * 4 != a.text || !h5apart_take(f->reader, DATA(t), a.text)))
-        st = lost(f);
-    else if (st != TL_OK && !skip(f->reader, a.text))
-        (void)end(f);
+    if (st == TL_OK && ((size_t)t->len * 4 != a.text || !receive_all(f->reader, DATA(t), a.text)))
+        st = child_lost(f);
+    else if (st != TL_OK && !discard(f->reader, a.text))
+        (void)kill_child(f);
     return tl_finish(st, t, out_t);
 }

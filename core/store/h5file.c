@@ -1,5 +1,5 @@
-/* h5file.c - HDF5 files of ours and of others, opened for reading. One of ours is read in this
-** process (h5names.c, h5read.c), any other in a process of its own (h5apart.c). */
+/* h5file.c - opens HDF5 files for reading. This process parses a file that has our trailer
+** (h5names.c, h5read.c); a child process parses any other (h5apart.c). */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,19 +8,19 @@
 #include "store/h5.h"
 #include "store/trailer.h"
 
-static tl_status load(tl_h5 *f, int *out_ours)
+static tl_status read_image(tl_h5 *f, int *out_ours)
 {
     int fd;
     tl_status st = tl_file_open(f->ctx, f->path, &fd, &f->bytes);
-    /* Not tl_alloc: the budget of a trial counts what that gave, and a resumed one would use
-    ** more. */
+    /* This is not tl_alloc, because the memory budget of a trial counts tl_alloc, and a resumed
+    ** trial, which reads a checkpoint, would count more. */
     if (st == TL_OK) f->image = malloc(f->bytes + 1);
     if (st == TL_OK)
         st = f->image ? tl_file_fill(f->ctx, f->path, fd, f->image, &f->bytes)
                       : tl_fail(f->ctx, TL_ENOMEM, "%s: out of memory: %zu bytes to read it",
                                 f->path, f->bytes);
-    if (fd >= 0) (void)close(fd); /* nothing was written */
-    if (st == TL_EINVAL) st = TL_ECORRUPT; /* a folder or a device is no such file */
+    if (fd >= 0) (void)close(fd); /* it was only read, so closing cannot lose anything */
+    if (st == TL_EINVAL) st = TL_ECORRUPT; /* a folder or a device is not an HDF5 file */
     if (st == TL_OK) st = tl_trailer_verify(f->ctx, f->path, f->image, f->bytes, out_ours);
     return st;
 }
@@ -36,7 +36,7 @@ tl_status tl_h5_open(tl_ctx *ctx, const char *path, tl_h5 **out_file)
     }
     int ours = 0;
     *f = (tl_h5){.ctx = ctx, .file = -1, .path = copy, .reader = -1};
-    tl_status st = load(f, &ours);
+    tl_status st = read_image(f, &ours);
     if (st == TL_OK && f->bytes == 0) st = tl_fail(ctx, TL_ECORRUPT, "%s: is empty", path);
     if (st == TL_OK) st = ours ? tl_h5_open_image(f) : tl_h5_apart_open(f);
     if (st == TL_OK)

@@ -1,7 +1,8 @@
-/* h5names.c - what a HDF5 file holds: the names in its groups, and the attributes of its objects.
+/* h5names.c - lists the children of HDF5 groups and reads the attributes of objects.
 **
-** Names are collected by one walk over a group and kept for the calls that follow. The functions of
-** HDF5 that find a name by its number free what they never set where a file is damaged (1.10.8). */
+** One walk over a group collects all its names, and the calls that follow use that list. The
+** HDF5 functions that find a name by its index free uninitialised pointers when the file is
+** damaged (1.10.8). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ void tl_h5_forget(tl_h5_names *n)
 {
     for (size_t i = 0; i < n->count; i++) free(n->names[i]);
     free(n->names);
-    free(n->of);
+    free(n->path);
     *n = (tl_h5_names){0};
 }
 
@@ -23,20 +24,20 @@ typedef struct collector {
     tl_status st;
 } collector;
 
-/* Makes room for one more element of size in the array of *room elements. */
-static int grow(void **array, size_t *room, size_t count, size_t size)
+/* Grows the array, whose capacity is *capacity elements of size bytes, so that one more fits. */
+static int grow(void **array, size_t *capacity, size_t count, size_t size)
 {
-    if (count < *room) return 1;
+    if (count < *capacity) return 1;
     void *more = realloc(*array, (2 * count + 16) * size);
     if (!more) return 0;
     *array = more;
-    *room = 2 * count + 16;
+    *capacity = 2 * count + 16;
     return 1;
 }
 
-/* A damaged index may come back to where it was, so names end where the file has no room for
-** them. */
-static herr_t add(collector *c, const char *name, char kind)
+/* A damaged index may lead in a circle, so the walk stops once the names are longer than the
+** file. */
+static herr_t add_name(collector *c, const char *name, char kind)
 {
     tl_h5_names *n = &c->list;
     void *names = n->names;
@@ -44,11 +45,11 @@ static herr_t add(collector *c, const char *name, char kind)
     n->bytes += bytes;
     if (n->bytes > c->file->bytes) {
         c->st = tl_fail(c->file->ctx, TL_ECORRUPT, "%s: '%s' lists more names than the file can "
-                        "hold", c->file->path, n->of);
+                        "hold", c->file->path, n->path);
         return -1;
     }
     char *copy = malloc(bytes + 1);
-    int fine = copy && grow(&names, &n->room, n->count, sizeof *n->names);
+    int fine = copy && grow(&names, &n->capacity, n->count, sizeof *n->names);
     n->names = names;
     if (!fine) {
         free(copy);
@@ -66,13 +67,14 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a + 1, *(char *const *)b + 1);
 }
 
-/* The end of a walk over path, which *list becomes the list of. Takes path over. */
-static tl_status finish(collector *c, herr_t walked, char *path, tl_h5_names *list)
+/* Ends a walk over path: replaces *list by the collected names, or fails. Takes ownership of
+** path. */
+static tl_status finish_list(collector *c, herr_t walked, char *path, tl_h5_names *list)
 {
     tl_status st = c->st;
     if (walked < 0 && st == TL_OK)
         st = tl_h5_fail(c->file->ctx, TL_ECORRUPT, c->file->path, "list", path);
-    c->list.of = path;
+    c->list.path = path;
     if (st != TL_OK) {
         tl_h5_forget(&c->list);
         return st;
@@ -88,18 +90,18 @@ static tl_status finish(collector *c, herr_t walked, char *path, tl_h5_names *li
 static herr_t add_child(hid_t group, const char *name, const H5L_info_t *info, void *user)
 {
     H5O_info_t object;
-    char kind = '?'; /* a link of another kind, or a named type */
+    char kind = '?'; /* a soft or external link, or a named type */
     if (info->type == H5L_TYPE_HARD) {
         if (H5Oget_info_by_name2(group, name, &object, H5O_INFO_BASIC, H5P_DEFAULT) < 0) return -1;
         if (object.type == H5O_TYPE_GROUP) kind = 'g';
         if (object.type == H5O_TYPE_DATASET) kind = 'd';
     }
-    return add(user, name, kind);
+    return add_name(user, name, kind);
 }
 
-/* A group has one path: one inside itself would never end, and few that are in one another by
-** several paths each would have more paths than anybody can read. */
-static tl_status visit(tl_h5 *f, hid_t group, const char *path)
+/* Each group may be reached by one path only: a group inside itself would have endlessly many,
+** and a few groups linked to one another would have too many to walk. */
+static tl_status visit_group(tl_h5 *f, hid_t group, const char *path)
 {
     H5O_info_t info;
     void *groups = f->groups;
@@ -112,7 +114,7 @@ static tl_status visit(tl_h5 *f, hid_t group, const char *path)
                        path, f->groups[i].path);
     }
     char *copy = strdup(path);
-    int fine = copy && grow(&groups, &f->group_room, f->group_count, sizeof *f->groups);
+    int fine = copy && grow(&groups, &f->group_capacity, f->group_count, sizeof *f->groups);
     f->groups = groups;
     if (!fine) {
         free(copy);
@@ -129,11 +131,11 @@ static tl_status list_children(tl_h5 *f, const char *group)
     char *path;
     tl_status st = tl_h5_get(f, group, H5I_GROUP, &g, &path);
     if (st != TL_OK) return st;
-    st = visit(f, g, path);
+    st = visit_group(f, g, path);
     if (st == TL_OK) {
-        c.list.of = path;
+        c.list.path = path;
         herr_t walked = H5Literate(g, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, add_child, &c);
-        st = finish(&c, walked, path, &f->children);
+        st = finish_list(&c, walked, path, &f->children);
     } else {
         free(path);
     }
@@ -141,19 +143,19 @@ static tl_status list_children(tl_h5 *f, const char *group)
     return st;
 }
 
-/* Whether n lists the names of the object called name, by the same spelling or another. */
-static int lists(const tl_h5_names *n, const char *name)
+/* Whether n holds the names of the object called name, in any spelling of its path. */
+static int is_list_of(const tl_h5_names *n, const char *name)
 {
-    const char *of = n->of;
-    if (!of) return 0;
-    return strcmp(of, name) == 0 || (*of == '/' && strcmp(of + 1, name) == 0) ||
-           (!*of && strcmp(name, "/") == 0);
+    const char *path = n->path;
+    if (!path) return 0;
+    return strcmp(path, name) == 0 || (*path == '/' && strcmp(path + 1, name) == 0) ||
+           (!*path && strcmp(name, "/") == 0);
 }
 
 tl_status tl_h5_here_child(tl_h5 *f, const char *group, int64_t i, const char **out_name,
                            char *out_kind)
 {
-    tl_status st = lists(&f->children, group) ? TL_OK : list_children(f, group);
+    tl_status st = is_list_of(&f->children, group) ? TL_OK : list_children(f, group);
     if (st == TL_ENOTFOUND) return TL_EINVAL; /* not found: the end of the list */
     if (st != TL_OK) return st;
     if (i < 0 || (size_t)i >= f->children.count)
@@ -169,11 +171,11 @@ tl_status tl_h5_here_child(tl_h5 *f, const char *group, int64_t i, const char **
 static herr_t add_attribute(hid_t object, const char *name, const H5A_info_t *info, void *user)
 {
     (void)object, (void)info;
-    return add(user, name, 'a');
+    return add_name(user, name, 'a');
 }
 
-/* Room for bytes and a NUL in f->text, all zero. */
-static tl_status room(tl_h5 *f, size_t bytes)
+/* Makes f->text a zeroed buffer of bytes and a NUL. */
+static tl_status new_text(tl_h5 *f, size_t bytes)
 {
     char *p = bytes <= f->bytes ? calloc(1, bytes + 1) : NULL;
     if (bytes > f->bytes)
@@ -193,12 +195,12 @@ static tl_status read_text(tl_h5 *f, hid_t attr, hid_t type, const char *name)
     if (H5Tis_variable_str(type) > 0) {
         if (H5Aread(attr, type, &text) < 0)
             return tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read attribute", name);
-        st = room(f, text ? strlen(text) : 0);
+        st = new_text(f, text ? strlen(text) : 0);
         if (st == TL_OK && text) memcpy(f->text, text, strlen(text));
         (void)H5free_memory(text);
         return st;
     }
-    st = room(f, size);
+    st = new_text(f, size);
     if (st != TL_OK) return st;
     if (H5Aread(attr, type, f->text) < 0)
         return tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read attribute", name);
@@ -245,12 +247,12 @@ tl_status tl_h5_here_attr(tl_h5 *f, const char *object, int64_t i, tl_attr *out_
     tl_status st = tl_h5_get(f, object, H5I_BADID, &o, &path);
     if (st == TL_ENOTFOUND) return TL_EINVAL; /* not found: the end of the list */
     if (st != TL_OK) return st;
-    if (lists(&f->attributes, path)) {
+    if (is_list_of(&f->attributes, path)) {
         free(path);
     } else {
-        c.list.of = path;
+        c.list.path = path;
         herr_t walked = H5Aiterate2(o, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, add_attribute, &c);
-        st = finish(&c, walked, path, &f->attributes);
+        st = finish_list(&c, walked, path, &f->attributes);
     }
     if (st == TL_OK && (i < 0 || (size_t)i >= f->attributes.count))
         st = tl_fail(f->ctx, TL_ENOTFOUND, "%s: '%s' has %zu attributes", f->path, object,

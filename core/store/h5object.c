@@ -1,7 +1,7 @@
-/* h5object.c - the image of an HDF5 file in memory, and the objects in it by name.
+/* h5object.c - opens the image of an HDF5 file in memory, and finds objects in it by name.
 **
-** A file is read into memory whole, by us, and HDF5 opens that image: where a disk fails in the
-** middle of one of its reads, libhdf5 1.10.8 corrupts the heap. */
+** We read the whole file into memory and HDF5 opens that image, because libhdf5 1.10.8 corrupts
+** the heap when the disk fails during one of its own reads. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +9,12 @@
 #include "base/memory.h"
 #include "store/h5.h"
 
-#define DEEPEST 100 /* groups inside one another */
+#define DEEPEST 100 /* nested groups */
 
 /* ---- The image ------------------------------------------------------------------------------- */
 
-/* HDF5 would copy the image twice. These hand out the one that there is, and tl_h5_close frees
-** it. */
+/* HDF5 would copy the image twice. These callbacks hand out the one image, which tl_h5_close
+** frees. */
 static void *image_malloc(size_t size, H5FD_file_image_op_t op, void *user)
 {
     (void)size, (void)op;
@@ -31,7 +31,7 @@ static void *image_memcpy(void *to, const void *from, size_t size, H5FD_file_ima
 static void *image_realloc(void *image, size_t size, H5FD_file_image_op_t op, void *user)
 {
     (void)image, (void)size, (void)op, (void)user;
-    return NULL; /* it is only read */
+    return NULL; /* the file is open for reading, so it never grows */
 }
 
 static herr_t image_free(void *image, H5FD_file_image_op_t op, void *user)
@@ -48,7 +48,7 @@ static herr_t keep_user(void *user)
     return 0;
 }
 
-/* HDF5 tells files of its core driver apart by their names, so each image has its own. */
+/* HDF5's core driver identifies files by name, so each image gets a name of its own. */
 tl_status tl_h5_open_image(tl_h5 *f)
 {
     H5FD_file_image_callbacks_t own = {image_malloc, image_memcpy, image_realloc, image_free,
@@ -71,7 +71,8 @@ tl_status tl_h5_open_image(tl_h5 *f)
 
 /* ---- Objects --------------------------------------------------------------------------------- */
 
-/* "/a/b" for "a//b/" and the like, "" for the root; NULL: out of memory. *out_depth: its parts. */
+/* Returns "/a/b" for "a//b/" and the like, and "" for the root, to be freed; NULL: out of
+** memory. *out_depth counts the parts. */
 static char *plain_path(const char *name, int *out_depth)
 {
     char *path = malloc(strlen(name) + 2), *to = path;
@@ -90,7 +91,7 @@ static char *plain_path(const char *name, int *out_depth)
     return path;
 }
 
-/* Replaces *at, a group or other object, by its child part of path; closes it in any case. */
+/* Closes *at and replaces it by its child named part; path is only for messages. */
 static tl_status descend(tl_h5 *f, const char *path, const char *part, hid_t *at)
 {
     H5L_info_t info;
@@ -101,7 +102,7 @@ static tl_status descend(tl_h5 *f, const char *path, const char *part, hid_t *at
         st = tl_fail(f->ctx, TL_ENOTFOUND, "%s: has no '%s'", f->path, path + 1);
     else if (H5Lget_info(parent, part, &info, H5P_DEFAULT) < 0)
         st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read the link", path + 1);
-    else if (info.type != H5L_TYPE_HARD) /* HDF5 would go to another file or place */
+    else if (info.type != H5L_TYPE_HARD) /* HDF5 would follow it, perhaps into another file */
         st = tl_fail(f->ctx, TL_EINVAL, "%s: '%s' is %s link, which is not followed", f->path,
                      path + 1, info.type == H5L_TYPE_SOFT ? "a soft" : "an external");
     else if ((*at = H5Oopen(parent, part, H5P_DEFAULT)) < 0)

@@ -1,19 +1,18 @@
-/* h5read.c - the datasets of HDF5 files of ours and of others, read.
+/* h5read.c - reads datasets of HDF5 files into tensors.
 **
-** What a file says that would make libhdf5 allocate too much, run in circles or go to other files
-** is checked here before it is asked; what cannot be checked from outside happens in a process of
-** its own (h5apart.c). */
+** This file first checks what would make libhdf5 allocate too much, loop, or open other files.
+** What cannot be checked from outside is left to the child process (h5apart.c). */
 #include <stdlib.h>
 
 #include "engine/tensor.h"
 #include "store/h5.h"
 
-#define DEFLATE 1032 /* bytes that one byte of deflate can stand for */
+#define DEFLATE 1032 /* most bytes that one byte of a deflate stream expands to */
 
 /* ---- Datasets -------------------------------------------------------------------------------- */
 
-/* Whether a filter of the list may make a dataset shorter. */
-static int packs(hid_t create_list)
+/* Whether the dataset has a filter that may make it shorter in the file. */
+static int compresses(hid_t create_list)
 {
     for (int i = 0; i < H5Pget_nfilters(create_list); i++) {
         unsigned flags, config;
@@ -25,16 +24,17 @@ static int packs(hid_t create_list)
     return 0;
 }
 
-/* The bytes of count numbers of size as far as dims say. */
-static double product(int ndim, const hsize_t *dims, size_t size)
+/* The bytes of an array of these dimensions; a double, because a damaged file may claim any
+** size. */
+static double array_bytes(int ndim, const hsize_t *dims, size_t size)
 {
     double bytes = (double)size;
     for (int i = 0; i < ndim; i++) bytes *= (double)dims[i];
     return bytes;
 }
 
-/* Refuses elements that are in other files, and more of them, or of a chunk, than this file can
-** hold: HDF5 would allocate them, or fill them in, before it looks. */
+/* Refuses a dataset whose elements are in other files, or whose size, or that of a chunk,
+** exceeds what this file can hold: HDF5 would allocate that much before it looks. */
 static tl_status check_storage(tl_h5 *f, const char *name, hid_t set, double bytes)
 {
     hsize_t chunk[H5S_MAX_RANK] = {0}, stored = 0;
@@ -49,8 +49,8 @@ static tl_status check_storage(tl_h5 *f, const char *name, hid_t set, double byt
                      "not read", f->path, name);
     } else if (layout == H5D_CHUNKED) {
         int rank = H5Pget_chunk(list, H5S_MAX_RANK, chunk);
-        piece = product(rank, chunk, H5Tget_size(type));
-        if (packs(list)) stored = H5Dget_storage_size(set);
+        piece = array_bytes(rank, chunk, H5Tget_size(type));
+        if (compresses(list)) stored = H5Dget_storage_size(set);
         most += DEFLATE * (stored < f->bytes ? (double)stored : most);
     }
     if (st == TL_OK && (bytes > most || piece > most))
@@ -62,7 +62,7 @@ static tl_status check_storage(tl_h5 *f, const char *name, hid_t set, double byt
     return st;
 }
 
-/* HDF5 would clamp an integer that does not fit. */
+/* Called by HDF5 for an integer that does not fit 32 bits, which it would otherwise clamp. */
 static H5T_conv_ret_t too_big(H5T_conv_except_t what, hid_t from, hid_t to, void *src, void *dst,
                               void *user)
 {
@@ -108,12 +108,13 @@ tl_status tl_h5_here_read(tl_h5 *f, const char *name, tl_tensor **out_t)
     } else if (!real && class != H5T_INTEGER && class != H5T_ENUM) {
         st = tl_fail(f->ctx, TL_ETYPE, "%s: '%s' does not hold numbers", f->path, name);
     } else if (H5Sget_simple_extent_type(space) == H5S_NULL) {
-        st = tl_fail(f->ctx, TL_ESHAPE, "%s: '%s' has a type but no elements", f->path, name);
+        st = tl_fail(f->ctx, TL_ESHAPE, "%s: '%s' is a null dataset, without elements", f->path,
+                     name);
     } else if (ndim > TL_MAXDIMS) {
         st = tl_fail(f->ctx, TL_ESHAPE, "%s: '%s' has %d dimensions, a tensor at most %d", f->path,
                      name, ndim, TL_MAXDIMS);
     }
-    if (st == TL_OK) st = check_storage(f, name, set, product(ndim, hdims, H5Tget_size(type)));
+    if (st == TL_OK) st = check_storage(f, name, set, array_bytes(ndim, hdims, H5Tget_size(type)));
     for (int i = 0; st == TL_OK && i < ndim; i++) dims[i] = (int64_t)hdims[i];
     if (st == TL_OK) st = tl_tensor_new_host(f->ctx, real ? TL_F32 : TL_I32, ndim, dims, &t);
     if (st == TL_OK) st = read_elements(f, name, set, t);
@@ -121,7 +122,5 @@ tl_status tl_h5_here_read(tl_h5 *f, const char *name, tl_tensor **out_t)
     if (space >= 0) (void)H5Sclose(space);
     (void)H5Dclose(set);
     free(path);
-    if (st == TL_OK) *out_t = t;
-    if (st != TL_OK) tl_tensor_free(t);
-    return st;
+    return tl_finish(st, t, out_t);
 }

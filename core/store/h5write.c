@@ -1,8 +1,9 @@
-/* h5write.c - tensors and attributes written as HDF5 files.
+/* h5write.c - writes tensors and attributes as an HDF5 file.
 **
-** A file is built in memory and written by tl_file_replace. HDF5 itself never writes to the disk:
-** when a write fails it keeps the half-made file in its tables and crashes on closing it (1.10.8),
-** and what a kill leaves behind cannot be opened. The price is the size of the file in memory. */
+** HDF5 builds the file in memory and tl_file_replace writes it. HDF5 itself never writes to the
+** disk: after a failed write it keeps the half-made file in its tables and crashes on closing it
+** (1.10.8), and a file whose writer was killed cannot be opened. The cost is memory of the size
+** of the file. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@
 #include "store/trailer.h"
 #include "store/versions.h"
 
-#define CHECKED_BYTES (64 << 10) /* from here on a dataset carries Fletcher32, which needs chunks */
+#define CHECKED_BYTES (64 << 10) /* datasets of this size carry Fletcher32, which needs chunks */
 #define CHUNK_BYTES   (512 << 10)
 
 const char *tl_hdf5_version(void)
@@ -28,8 +29,8 @@ typedef struct cause {
     tl_status st;
 } cause;
 
-/* Called from the innermost error outwards; the first one says what happened. */
-static herr_t note(unsigned i, const H5E_error2_t *e, void *user)
+/* HDF5 calls this from the innermost error outwards; the first one has the reason. */
+static herr_t note_cause(unsigned i, const H5E_error2_t *e, void *user)
 {
     cause *c = user;
     if (e->min_num == H5E_NOSPACE || e->min_num == H5E_CANTALLOC) c->st = TL_ENOMEM;
@@ -48,7 +49,7 @@ tl_status tl_h5_fail(tl_ctx *ctx, tl_status st, const char *path, const char *wh
                      const char *name)
 {
     cause c = {.text = "no reason given", .st = st};
-    (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, note, &c);
+    (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, note_cause, &c);
     return tl_fail(ctx, c.st, "%s: cannot %s '%s': %s", path, what, name, c.text);
 }
 
@@ -62,7 +63,7 @@ void tl_h5_quiet(void)
 typedef struct writer {
     tl_ctx *ctx;
     const char *path;
-    hid_t file, group_list; /* group_list: how groups are created */
+    hid_t file, group_list; /* group_list: creation properties of groups */
 } writer;
 
 static tl_status write_attr(writer *w, const tl_attr *a)
@@ -87,13 +88,14 @@ static tl_status write_attr(writer *w, const tl_attr *a)
     tl_status st = TL_OK;
     if (attr < 0 || H5Awrite(attr, memory, data) < 0)
         st = tl_h5_fail(w->ctx, TL_EINVAL, w->path, "write attribute", a->name);
-    if (attr >= 0) (void)H5Aclose(attr); /* the final flush reports what closing could */
+    /* closing cannot fail unseen: the final flush reports it */
+    if (attr >= 0) (void)H5Aclose(attr);
     if (type >= 0) (void)H5Tclose(type);
     if (space >= 0) (void)H5Sclose(space);
     return st;
 }
 
-/* Makes the groups on the way to name that are not there yet. */
+/* Creates the groups of the path name that do not exist yet. */
 static tl_status make_groups(writer *w, const char *name)
 {
     tl_status st = TL_OK;
@@ -112,16 +114,17 @@ static tl_status make_groups(writer *w, const char *name)
     return st;
 }
 
-/* A creation list without times: the same content gives the same bytes. */
-static hid_t list(hid_t class)
+/* Creation properties without time stamps, so that the same content gives the same bytes. */
+static hid_t untimed_list(hid_t class)
 {
     hid_t p = H5Pcreate(class);
     if (p >= 0) (void)H5Pset_obj_track_times(p, 0);
     return p;
 }
 
-/* Chunks are whole trailing axes, cut evenly along the first axis that must be cut. */
-static int checked(hid_t create_list, const tl_tensor *t)
+/* Sets Fletcher32 and its chunks: whole trailing axes, cut evenly along the first axis that must
+** be cut. Returns nonzero on failure. */
+static int set_checksum(hid_t create_list, const tl_tensor *t)
 {
     hsize_t chunk[TL_MAXDIMS];
     int64_t bytes = t->len * 4;
@@ -136,8 +139,9 @@ static int checked(hid_t create_list, const tl_tensor *t)
     return H5Pset_chunk(create_list, t->ndim, chunk) < 0 || H5Pset_fletcher32(create_list) < 0;
 }
 
-/* The elements of t: its own, or a copy in *out_copy of what is on another device. */
-static tl_status elements(const tl_tensor *t, const void **out, void **out_copy)
+/* The elements of t, or a copy of them in host memory if t is on a GPU; the caller releases
+** *out_copy. */
+static tl_status host_elements(const tl_tensor *t, const void **out, void **out_copy)
 {
     *out = DATA(t);
     *out_copy = NULL;
@@ -156,13 +160,13 @@ static tl_status write_tensor(writer *w, const char *name, const tl_tensor *t)
     for (int i = 0; i < t->ndim; i++) dims[i] = (hsize_t)t->dims[i];
     tl_status st = make_groups(w, name);
     if (st != TL_OK) return st;
-    st = elements(t, &data, &copy);
+    st = host_elements(t, &data, &copy);
     if (st != TL_OK) goto fail;
-    hid_t set = -1, create_list = list(H5P_DATASET_CREATE);
+    hid_t set = -1, create_list = untimed_list(H5P_DATASET_CREATE);
     hid_t space = t->ndim ? H5Screate_simple(t->ndim, dims, NULL) : H5Screate(H5S_SCALAR);
     int bad = space < 0 || create_list < 0;
     if (!bad) bad = H5Pset_fill_time(create_list, H5D_FILL_TIME_NEVER) < 0;
-    if (!bad && t->len * 4 >= CHECKED_BYTES) bad = checked(create_list, t);
+    if (!bad && t->len * 4 >= CHECKED_BYTES) bad = set_checksum(create_list, t);
     if (!bad) set = H5Dcreate2(w->file, name, type, space, H5P_DEFAULT, create_list, H5P_DEFAULT);
     bad = bad || set < 0;
     if (!bad && t->len) bad = H5Dwrite(set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0;
@@ -176,14 +180,15 @@ fail:
     return st;
 }
 
-/* An empty file in memory that grows in steps of step bytes. */
+/* Creates an empty file in memory that grows by step bytes at a time. */
 static hid_t new_image(size_t step)
 {
-    hid_t file = -1, access = H5Pcreate(H5P_FILE_ACCESS), create_list = list(H5P_FILE_CREATE);
+    hid_t file = -1, access = H5Pcreate(H5P_FILE_ACCESS);
+    hid_t create_list = untimed_list(H5P_FILE_CREATE);
     if (access >= 0 && create_list >= 0 && H5Pset_fapl_core(access, step, 0) >= 0 &&
         H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V110) >= 0 &&
         H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0)
-        /* HDF5 reads a file of that name first, if there is one; there is none under /dev/null */
+        /* HDF5 first reads an existing file of that name; under /dev/null there is none */
         file = H5Fcreate("/dev/null/image", H5F_ACC_EXCL, create_list, access);
     if (access >= 0) (void)H5Pclose(access);
     if (create_list >= 0) (void)H5Pclose(create_list);
@@ -191,10 +196,10 @@ static hid_t new_image(size_t step)
 }
 
 /* Writes the finished image to w->path. */
-static tl_status save(writer *w)
+static tl_status write_image(writer *w)
 {
     unsigned char trailer[TL_TRAILER];
-    void *handle = NULL; /* of an image in memory: where its address stands */
+    void *handle = NULL; /* points to the address of the image */
     if (H5Fflush(w->file, H5F_SCOPE_LOCAL) < 0)
         return tl_h5_fail(w->ctx, TL_EIO, w->path, "finish", "/");
     ssize_t bytes = H5Fget_file_image(w->file, NULL, 0);
@@ -217,12 +222,13 @@ tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *cons
     if (st != TL_OK) return st;
     tl_h5_quiet();
     w.file = new_image(bytes);
-    w.group_list = list(H5P_GROUP_CREATE);
+    w.group_list = untimed_list(H5P_GROUP_CREATE);
     if (w.file < 0 || w.group_list < 0) st = tl_h5_fail(ctx, TL_EIO, path, "create", "/");
     for (int i = 0; i < count && st == TL_OK; i++) st = write_tensor(&w, names[i], tensors[i]);
     for (int i = 0; i < attr_count && st == TL_OK; i++) st = write_attr(&w, &attrs[i]);
-    if (st == TL_OK) st = save(&w);
+    if (st == TL_OK) st = write_image(&w);
     if (w.group_list >= 0) (void)H5Pclose(w.group_list);
-    if (w.file >= 0) (void)H5Fclose(w.file); /* memory only: the content is on the disk by now */
+    /* only memory: tl_file_replace has written the content */
+    if (w.file >= 0) (void)H5Fclose(w.file);
     return st;
 }

@@ -1,4 +1,5 @@
-/* lock.c - one writer per folder: FOLDER/lock, held while its descriptor is open and no longer. */
+/* lock.c - allows one writer per folder. The writer holds a lock on FOLDER/lock for as long as
+** it keeps the file open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,8 +11,8 @@
 #include "base/file.h"
 #include "store/lock.h"
 
-/* What the holder wrote: "PID HOST". */
-static tl_status locked(tl_ctx *ctx, const char *folder, int fd)
+/* Fails with TL_ELOCKED and what the holder wrote into the file: "PID HOST". */
+static tl_status fail_locked(tl_ctx *ctx, const char *folder, int fd)
 {
     char text[300] = "", host[256] = "?";
     long pid = 0;
@@ -32,7 +33,7 @@ tl_status tl_lock_check(tl_ctx *ctx, const char *folder, int fd)
 {
     struct stat held, found;
     char path[4096];
-    (void)snprintf(path, sizeof path, "%s/lock", folder); /* tl_lock has found that it fits */
+    (void)snprintf(path, sizeof path, "%s/lock", folder); /* tl_lock has checked the length */
     if (fstat(fd, &held) != 0) return tl_fail_errno(ctx, "fstat", path);
     if (stat(path, &found) == 0 && tl_same_file(&found, &held)) return TL_OK;
     return tl_fail(ctx, TL_EIO, "%s: " TL_REPLACED, path);
@@ -46,12 +47,13 @@ tl_status tl_lock(tl_ctx *ctx, const char *folder, int *out_fd)
         return tl_fail(ctx, TL_EINVAL, "%s: too long a name", folder);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) return tl_fail_errno(ctx, "open", path);
-    (void)gethostname(host, sizeof host - 1); /* only for people */
+    (void)gethostname(host, sizeof host - 1); /* only for the message */
     int n = snprintf(text, sizeof text, "%ld %s\n", (long)getpid(), host);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        st = errno == EWOULDBLOCK ? locked(ctx, folder, fd) : tl_fail_errno(ctx, "lock", path);
+        st = errno == EWOULDBLOCK ? fail_locked(ctx, folder, fd) : tl_fail_errno(ctx, "lock", path);
     } else if (pwrite(fd, text, (size_t)n, 0) != n || ftruncate(fd, n) != 0) {
-        /* written before it is cut, so that whoever reads meanwhile finds some holder */
+        /* The text is written before the file is cut, so that another process that reads it
+        ** meanwhile always finds a holder. */
         st = tl_fail_errno(ctx, "write", path);
     }
     if (st == TL_OK) {

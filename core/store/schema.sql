@@ -1,7 +1,9 @@
--- schema.sql - the store of runs, one SQLite file. What others may rely on are the views v_*.
+-- schema.sql - defines the store of runs, one SQLite file. Other programs may rely on the views
+-- v_*.
 --
--- A section "-- version N" takes a store from version N-1 to N; a new store runs all of them. Released
--- sections are never edited: add one, and store.c knows its number. Times are seconds since 1970.
+-- A section "-- version N" upgrades a store from version N-1 to N; a new store runs all sections.
+-- Released sections are never edited: add one, and raise STORE_VERSION in store.h. Times are
+-- seconds since 1970.
 
 -- version 1
 
@@ -46,7 +48,7 @@ CREATE TABLE trials (
 CREATE INDEX trials_experiment ON trials (experiment, status);
 CREATE INDEX trials_status ON trials (status);
 
--- A value that is not a number is NULL, which is how SQLite keeps NaN.
+-- SQLite stores NaN as NULL.
 CREATE TABLE metrics (
     trial TEXT NOT NULL REFERENCES trials (id) ON DELETE CASCADE,
     name  TEXT NOT NULL,
@@ -55,8 +57,8 @@ CREATE TABLE metrics (
     PRIMARY KEY (trial, name, step)
 ) WITHOUT ROWID;
 
--- The newest row of each series, kept by triggers, so that a table over thousands of trials need not
--- walk millions of rows.
+-- The newest row of each series, maintained by triggers, so that a table of thousands of trials
+-- need not scan millions of rows.
 CREATE TABLE last (
     trial TEXT NOT NULL,
     name  TEXT NOT NULL,
@@ -87,7 +89,8 @@ WHEN old.step = (SELECT step FROM last WHERE trial = old.trial AND name = old.na
     WHERE trial = old.trial AND name = old.name ORDER BY step DESC LIMIT 1;
 END;
 
--- The row is the commit: it is inserted after the file has its name. A file without a row is garbage.
+-- Inserting the row is the commit: it happens after the file has its final name. A file without a
+-- row is garbage.
 CREATE TABLE artifacts (
     trial   TEXT NOT NULL REFERENCES trials (id) ON DELETE CASCADE,
     kind    TEXT NOT NULL,              -- 'checkpoint', 'sample', ...
@@ -140,8 +143,8 @@ CREATE TABLE members ( -- the trials that a sweep asks for, in its order
 ) WITHOUT ROWID;
 CREATE INDEX members_trial ON members (trial);
 
--- How far the journal of a trial's attempt is in the tables: a worker appends to the journal, the one
--- writer takes it over, with this row in the same transaction.
+-- How much of the journal of a trial's attempt has been copied into the tables. A worker appends to
+-- the journal; the one writer copies it and updates this row in the same transaction.
 CREATE TABLE journals (
     trial   TEXT PRIMARY KEY NOT NULL REFERENCES trials (id) ON DELETE CASCADE,
     attempt INTEGER NOT NULL,
@@ -175,14 +178,15 @@ CREATE VIEW v_events AS SELECT trial, created, step, kind, text FROM events;
 
 -- version 5
 
--- The step of the trial at which a metric of an index of one's own (a lag) was logged: step is that
--- index. NULL: step is the step.
+-- The training step at which a metric with an index of its own (a lag) was logged; step then holds
+-- that index. NULL: step is the training step.
 ALTER TABLE metrics ADD COLUMN at INTEGER CHECK (typeof(at) IN ('integer', 'null'));
 
 -- version 6
 
--- The engine's TL_NUMERICS that is part of the trial's id. NULL: the id was made by an earlier rule,
--- from a hash of the whole program; trials/identity.lua finds such a trial by what it is of.
+-- The engine's TL_NUMERICS, which is part of the trial's id. NULL: the id was made by an earlier
+-- rule, from a hash of the whole program; trials/identity.lua matches such a trial by its
+-- configuration, script, data and seed.
 ALTER TABLE trials ADD COLUMN numerics INTEGER;
 
 DROP VIEW v_trials;

@@ -1,7 +1,8 @@
-/* store.c - the store of runs: one SQLite file with one writer.
+/* store.c - opens and closes the store of runs, one SQLite file with one writer.
 **
-** The writer holds FOLDER/lock, so no write ever waits for another one, and SQLite's bug of two
-** connections that checkpoint a WAL at once (before 3.51.3) cannot be met: readers never do. */
+** The writer holds FOLDER/lock, so no write ever waits for another. That also avoids a bug of
+** SQLite before 3.51.3, in which two connections checkpoint the WAL at once: readers never
+** checkpoint. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +22,9 @@ const char *tl_sqlite_version(void)
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-static tl_status connect(tl_store *s, const char *name, int flags)
+static tl_status store_connect(tl_store *s, const char *name, int flags)
 {
-    flags |= SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOMUTEX; /* a context is of one thread */
+    flags |= SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOMUTEX; /* only one thread uses a context */
     int rc = sqlite3_open_v2(name, &s->db, flags, NULL);
     if (!s->db) return tl_fail(s->ctx, TL_ENOMEM, "out of memory");
     if (rc != SQLITE_OK) return store_fail(s, "cannot open");
@@ -32,21 +33,22 @@ static tl_status connect(tl_store *s, const char *name, int flags)
     store_bound(s);
     return store_script(s,
                         "PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON;"
-                        "PRAGMA cache_size = -16000"); /* kB: the index of ids of 100,000 trials */
+                        /* kB: enough for the index of the ids of 100,000 trials */
+                        "PRAGMA cache_size = -16000");
 }
 
-/* Rolls back; what is in the journal the next to open takes over. */
-static void disconnect(tl_store *s)
+/* Closes the database; an open transaction is rolled back. The next connection recovers the WAL. */
+static void store_disconnect(tl_store *s)
 {
-    for (int i = 0; i < STORE_KEPT; i++) {
-        (void)sqlite3_finalize(s->kept[i]);
-        s->kept[i] = NULL;
+    for (int i = 0; i < STORE_CACHED; i++) {
+        (void)sqlite3_finalize(s->cached[i]);
+        s->cached[i] = NULL;
     }
     (void)sqlite3_close_v2(s->db);
     s->db = NULL;
 }
 
-/* The identity of the database's file of that ending. */
+/* Fills *out for the file whose name is that of the database followed by ending. */
 static tl_status identify(const tl_store *s, const char *ending, struct stat *out)
 {
     char path[4096];
@@ -58,13 +60,14 @@ static tl_status identify(const tl_store *s, const char *ending, struct stat *ou
 static tl_status open_writer(tl_store *s)
 {
     int version;
-    int64_t objects; /* reading them opens the write-ahead log */
+    int64_t objects; /* reading this opens the write-ahead log */
     tl_status st = tl_file_folders(s->ctx, s->folder);
     if (st == TL_OK) st = store_check_files(s);
     if (st == TL_OK) st = tl_lock(s->ctx, s->folder, &s->lock);
-    if (st == TL_OK) st = connect(s, s->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+    if (st == TL_OK) st = store_connect(s, s->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
     if (st == TL_OK) st = store_version(s, &version);
-    /* FULL: a commit is on the disk when it returns; then the journal that it came from may go. */
+    /* FULL: a commit is on the disk when it returns, so the worker's journal may then be
+    ** deleted. */
     if (st == TL_OK) st = store_script(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
     if (st == TL_OK && version > 0 && version < STORE_VERSION) st = store_backup(s, version);
     if (st == TL_OK && version < STORE_VERSION) st = store_upgrade(s, version);
@@ -77,7 +80,7 @@ tl_status tl_store_check(const tl_store *s)
 {
     struct stat wal;
     int moved = 0;
-    if (s->lock < 0) return TL_OK; /* a reader has nothing to lose */
+    if (s->lock < 0) return TL_OK; /* a reader loses nothing */
     tl_status st = tl_lock_check(s->ctx, s->folder, s->lock);
     if (st != TL_OK) return st;
     (void)sqlite3_file_control(s->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
@@ -86,8 +89,8 @@ tl_status tl_store_check(const tl_store *s)
     return tl_fail(s->ctx, TL_EIO, "%s-wal: " TL_REPLACED, s->path);
 }
 
-/* path as a URI of a file that nobody changes. */
-static tl_status immutable(tl_store *s, char **out_uri)
+/* Makes the URI of s->path for a file that no process changes, to be freed. */
+static tl_status immutable_uri(tl_store *s, char **out_uri)
 {
     char *uri = malloc(3 * strlen(s->path) + 32), *p = uri;
     if (!uri) return tl_fail(s->ctx, TL_ENOMEM, "out of memory");
@@ -98,19 +101,20 @@ static tl_status immutable(tl_store *s, char **out_uri)
     return TL_OK;
 }
 
-/* A reader of a WAL file needs to make files beside it. Where it may not, and there is no WAL left
-** to read, nobody writes either. */
+/* SQLite needs to create files beside a WAL database even to read it. Where the folder is
+** read-only and no WAL is left to read, no process can be writing, so the file is opened as
+** immutable. */
 static tl_status open_unwritable(tl_store *s)
 {
     char wal[4096], *uri = NULL;
     struct stat file;
     if (snprintf(wal, sizeof wal, "%s-wal", s->path) >= (int)sizeof wal ||
         (stat(wal, &file) == 0 && file.st_size > 0) || access(s->folder, W_OK) == 0)
-        return TL_EIO; /* the first failure's message stands */
-    tl_status st = immutable(s, &uri);
+        return TL_EIO; /* the message of the first failure stands */
+    tl_status st = immutable_uri(s, &uri);
     if (st != TL_OK) return st;
-    disconnect(s);
-    st = connect(s, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
+    store_disconnect(s);
+    st = store_connect(s, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
     free(uri);
     return st;
 }
@@ -122,7 +126,7 @@ static tl_status open_reader(tl_store *s)
     if (stat(s->path, &file) != 0) return tl_fail_errno(s->ctx, "open", s->path);
     tl_status st = store_check_files(s);
     if (st != TL_OK) return st;
-    st = connect(s, s->path, SQLITE_OPEN_READONLY);
+    st = store_connect(s, s->path, SQLITE_OPEN_READONLY);
     if (st == TL_OK) st = store_version(s, &version);
     if (st == TL_EIO || st == TL_EINVAL) {
         st = open_unwritable(s);
@@ -130,7 +134,8 @@ static tl_status open_reader(tl_store *s)
     }
     if (st == TL_OK && version < STORE_VERSION)
         return tl_fail(s->ctx, version ? TL_ECORRUPT : TL_ENOTFOUND,
-                       version ? "%s: its schema %d is old: the next run there brings it to %d"
+                       version ? "%s: its schema version %d is old; the next run there "
+                                 "upgrades it to %d"
                                : "%s: is empty (schema %d of %d)",
                        s->path, version, STORE_VERSION);
     return st;
@@ -149,7 +154,7 @@ tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_
     if (!s->folder || !s->path) {
         st = tl_fail(ctx, TL_ENOMEM, "out of memory");
     } else {
-        /* SQLite takes a name that begins with "file:" for an address. */
+        /* SQLite would take a name that begins with "file:" for a URI. */
         (void)sprintf(s->path, "%s%s/runs.db", strncmp(folder, "file:", 5) ? "" : "./", folder);
         st = mode == TL_STORE_WRITE ? open_writer(s) : open_reader(s);
     }
@@ -164,7 +169,7 @@ tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_
 void tl_store_close(tl_store *s)
 {
     if (!s) return;
-    disconnect(s);
+    store_disconnect(s);
     if (s->lock >= 0) (void)close(s->lock);
     free(s->folder);
     free(s->path);

@@ -1,5 +1,5 @@
-/* store.h - what the files of the store share: the struct behind tl_store, and what is done when a
-** store is opened (store_schema.c). */
+/* store.h - declares what the files of the store share: the struct behind tl_store, and the
+** checks made when a store is opened (store_schema.c). */
 #ifndef TL_STORE_H
 #define TL_STORE_H
 
@@ -10,47 +10,51 @@
 #include "base/context.h"
 
 #define STORE_VERSION 6 /* the last section of schema.sql */
-#define STORE_KEPT    8
+#define STORE_CACHED    8
 
 struct tl_store {
     tl_ctx *ctx;
     sqlite3 *db;
-    char *folder, *path;            /* path: of the database */
-    int lock;                       /* descriptor of FOLDER/lock; -1: reading */
-    struct stat wal;                /* of the write-ahead log as it was opened */
-    sqlite3_stmt *kept[STORE_KEPT]; /* prepared statements that nobody runs now, last used first */
+    char *folder, *path;            /* path is that of the database */
+    int lock;                       /* descriptor of FOLDER/lock; -1: open for reading */
+    struct stat wal;                /* the write-ahead log as it was opened */
+    /* cached prepared statements that are not running, last used first */
+    sqlite3_stmt *cached[STORE_CACHED];
     tl_store_mode mode;
-    int64_t ticks;        /* how often the statement that runs has asked whether it may go on */
-    int endless;          /* it may not: it is longer than the file can account for */
-    int (*stopped)(void); /* whether the user wants the program to end; NULL: nobody knows */
+    int64_t ticks;        /* how often SQLite has called the progress handler in this statement */
+    /* the handler stopped the statement: the file is too small to explain its length */
+    int endless;
+    int (*stopped)(void); /* whether the user wants the program to end; NULL: never */
 };
 
-/* Fails with what SQLite says of its last error. */
+/* Fails with the message and the status of SQLite's last error. */
 tl_status store_fail(const tl_store *s, const char *what);
-/* Several statements of our own. */
+/* Runs several statements without parameters. */
 tl_status store_script(tl_store *s, const char *sql);
 tl_status store_number(tl_store *s, const char *sql, int64_t *out);
 
-/* tl_store_check_folder, and that the rollback journal names no file for SQLite to delete. */
+/* Runs tl_store_check_folder, and checks that the rollback journal names no file for SQLite to
+** delete. */
 tl_status store_check_files(const tl_store *s);
-/* Whether this is our file, with our schema and nothing else in it, and of which version; 0: an
-** empty file. */
+/* Checks that the database has our schema and nothing else, and returns its version; 0: an empty
+** file. TL_ECORRUPT */
 tl_status store_version(tl_store *s, int *out_version);
-/* store_schema_hash hashes every object of the schema. store_schema_newest is the result for the
-** newest version. If they differ, store_version compares with a schema in memory, which is slower;
-** a SQLite that formats SQL differently takes that way. */
+/* store_schema_hash hashes every object of the schema, and store_schema_newest is the result for
+** the newest version. If they differ, store_version compares with a schema in memory, which is
+** slower; this happens where a version of SQLite formats SQL differently. */
 tl_status store_schema_hash(tl_store *s, char hex[65]);
 extern const char store_schema_newest[65];
-/* A copy beside the store before it is changed: runs.db.v1 for version 1. */
+/* Copies the database before an upgrade: to runs.db.v1 for version 1. */
 tl_status store_backup(tl_store *s, int version);
-/* Runs the sections of schema.sql after version, all or none. */
+/* Runs the sections of schema.sql after version in one transaction. */
 tl_status store_upgrade(tl_store *s, int version);
 
 /* ---- Bounds (store_bounds.c) ---- */
-/* Statements of ours end: none takes more steps, or gives more rows, than a file of that size can
-** be the reason for. Those of TL_STORE_ASK are a user's own, and only a signal ends them. */
+/* Installs a progress handler that stops endless statements: a statement may take only so many
+** steps, and return only so many rows, as the size of the file explains. In mode TL_STORE_ASK
+** the statements are a user's own, and only a signal stops them. */
 void store_bound(tl_store *s);
-/* Whether a statement that has given so many rows is endless. */
+/* Whether the size of the file cannot explain a statement that returns so many rows. */
 int store_too_many_rows(const tl_store *s, int64_t rows);
 
 #endif

@@ -1,18 +1,19 @@
-/* store_bounds.c - no statement runs for ever: pages of a damaged file can refer to each other in
-** circles, from which a scan of a few kilobytes does not come back. */
+/* store_bounds.c - stops statements that would never end: pages of a damaged file can refer to
+** each other in a circle, so that a scan of a few kilobytes does not return. */
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "store/store.h"
 
-#define STEPS_A_TICK 100000  /* of SQLite's machine, a few milliseconds */
-#define FREE_TICKS   500     /* any statement may take so many: a second or two */
-#define STEPS_A_BYTE 2000    /* and so many steps more for each byte of the file */
-#define FREE_ROWS    1000000 /* the same of rows, of which a byte is good for one at most */
-#define PATIENCE     200     /* ticks after which a signal ends it; before, its result comes soon */
+#define STEPS_A_TICK 100000  /* steps of SQLite's virtual machine, a few milliseconds */
+#define FREE_TICKS   500     /* any statement may take so many, a second or two */
+#define STEPS_A_BYTE 2000    /* and so many more steps for each byte of the file */
+#define FREE_ROWS    1000000 /* likewise for rows; each byte of the file explains one more row */
+/* ticks after which a signal stops a statement; a shorter one is let finish */
+#define PATIENCE     200
 
 /* The bytes of the database and of its write-ahead log. */
-static int64_t bytes_of(const tl_store *s)
+static int64_t database_bytes(const tl_store *s)
 {
     char wal[4096];
     struct stat file;
@@ -22,23 +23,23 @@ static int64_t bytes_of(const tl_store *s)
     return bytes;
 }
 
-static int tick(void *user)
+static int progress_tick(void *user)
 {
     tl_store *s = user;
     s->ticks++;
     if (s->ticks > PATIENCE && s->stopped && s->stopped()) return 1;
     if (s->mode == TL_STORE_ASK || s->ticks <= FREE_TICKS) return 0;
-    int64_t most = FREE_TICKS + bytes_of(s) / (STEPS_A_TICK / STEPS_A_BYTE);
+    int64_t most = FREE_TICKS + database_bytes(s) / (STEPS_A_TICK / STEPS_A_BYTE);
     s->endless = s->ticks > most;
     return s->endless;
 }
 
 void store_bound(tl_store *s)
 {
-    sqlite3_progress_handler(s->db, STEPS_A_TICK, tick, s);
+    sqlite3_progress_handler(s->db, STEPS_A_TICK, progress_tick, s);
 }
 
 int store_too_many_rows(const tl_store *s, int64_t rows)
 {
-    return s->mode != TL_STORE_ASK && rows > FREE_ROWS && rows > FREE_ROWS + bytes_of(s);
+    return s->mode != TL_STORE_ASK && rows > FREE_ROWS && rows > FREE_ROWS + database_bytes(s);
 }

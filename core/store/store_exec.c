@@ -1,4 +1,5 @@
-/* store_exec.c - the statements of a store: prepared once, run with values, and their failures. */
+/* store_exec.c - runs SQL statements with parameters, caches prepared ones, and translates
+** SQLite's errors. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,9 +8,9 @@
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
-/* Whether the last write to the database or its journal met a quota or a limit; SQLite itself takes
-** only ENOSPC for a full disk. */
-static int full(sqlite3 *db)
+/* Whether the last write to the database or its journal hit a quota or a size limit, which
+** SQLite reports as an I/O error: it recognises only ENOSPC. */
+static int disk_full(sqlite3 *db)
 {
     sqlite3_file *journal = NULL;
     int error[2] = {0, 0};
@@ -23,7 +24,7 @@ static int full(sqlite3 *db)
 static const struct {
     int code;
     tl_status st;
-} codes[] = {/* all others are TL_EIO */
+} codes[] = {/* all other codes are TL_EIO */
              {SQLITE_NOMEM, TL_ENOMEM},     {SQLITE_FULL, TL_ENOSPC},
              {SQLITE_CORRUPT, TL_ECORRUPT}, {SQLITE_NOTADB, TL_ECORRUPT},
              {SQLITE_BUSY, TL_ELOCKED},     {SQLITE_LOCKED, TL_ELOCKED},
@@ -33,12 +34,12 @@ static const struct {
 
 static tl_status status_of(const tl_store *s)
 {
-    int code = sqlite3_errcode(s->db) & 0xff; /* the rest says where */
-    /* SQLite takes a file that could not be opened for writing for one that may only be read. */
+    int code = sqlite3_errcode(s->db) & 0xff; /* the higher bits say where */
+    /* SQLite reports a file that it cannot open for writing as read-only. */
     if (code == SQLITE_READONLY && s->lock >= 0) return TL_EIO;
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (codes[i].code == code) return codes[i].st;
-    return code == SQLITE_IOERR && full(s->db) ? TL_ENOSPC : TL_EIO;
+    return code == SQLITE_IOERR && disk_full(s->db) ? TL_ENOSPC : TL_EIO;
 }
 
 tl_status store_fail(const tl_store *s, const char *what)
@@ -72,33 +73,33 @@ static int bind(sqlite3_stmt *stmt, int i, const tl_value *v)
     }
 }
 
-/* The kept statement of that text, now the caller's; NULL: none. A statement that runs inside
-** itself gets a second one. */
-static sqlite3_stmt *store_exec_take(tl_store *s, const char *sql)
+/* Takes the cached statement of that text out of the cache; NULL: there is none. A statement
+** that is run again while it is running thus gets a second copy. */
+static sqlite3_stmt *cache_take(tl_store *s, const char *sql)
 {
-    for (int i = 0; i < STORE_KEPT && s->kept[i]; i++) {
-        sqlite3_stmt *stmt = s->kept[i];
+    for (int i = 0; i < STORE_CACHED && s->cached[i]; i++) {
+        sqlite3_stmt *stmt = s->cached[i];
         if (strcmp(sqlite3_sql(stmt), sql) != 0) continue;
-        memmove(s->kept + i, s->kept + i + 1, (size_t)(STORE_KEPT - 1 - i) * sizeof stmt);
-        s->kept[STORE_KEPT - 1] = NULL;
+        memmove(s->cached + i, s->cached + i + 1, (size_t)(STORE_CACHED - 1 - i) * sizeof stmt);
+        s->cached[STORE_CACHED - 1] = NULL;
         return stmt;
     }
     return NULL;
 }
 
-static void give(tl_store *s, sqlite3_stmt *stmt)
+static void cache_put(tl_store *s, sqlite3_stmt *stmt)
 {
     (void)sqlite3_reset(stmt); /* repeats the error of the last step */
     (void)sqlite3_clear_bindings(stmt);
-    (void)sqlite3_finalize(s->kept[STORE_KEPT - 1]);
-    memmove(s->kept + 1, s->kept, (STORE_KEPT - 1) * sizeof stmt);
-    s->kept[0] = stmt;
+    (void)sqlite3_finalize(s->cached[STORE_CACHED - 1]);
+    memmove(s->cached + 1, s->cached, (STORE_CACHED - 1) * sizeof stmt);
+    s->cached[0] = stmt;
 }
 
 static tl_status prepare(tl_store *s, const char *sql, sqlite3_stmt **out)
 {
     const char *tail;
-    sqlite3_stmt *stmt = store_exec_take(s, sql), *more = NULL;
+    sqlite3_stmt *stmt = cache_take(s, sql), *more = NULL;
     if (!stmt) {
         if (sqlite3_prepare_v2(s->db, sql, -1, &stmt, &tail) != SQLITE_OK)
             return store_fail(s, sql);
@@ -127,13 +128,13 @@ static tl_status bind_all(tl_store *s, sqlite3_stmt *stmt, int count, const tl_v
     return TL_OK;
 }
 
-/* A text or a blob of nothing may come as NULL. */
-static tl_value text(const void *s, int bytes)
+/* SQLite may return NULL for an empty text or blob. */
+static tl_value text_value(const void *s, int bytes)
 {
     return (tl_value){.kind = 's', .s = s ? s : "", .bytes = (size_t)bytes};
 }
 
-static tl_value column(sqlite3_stmt *stmt, int i)
+static tl_value column_value(sqlite3_stmt *stmt, int i)
 {
     const void *s;
     switch (sqlite3_column_type(stmt, i)) {
@@ -150,11 +151,12 @@ static tl_value column(sqlite3_stmt *stmt, int i)
         s = sqlite3_column_blob(stmt, i);
         break;
     }
-    return text(s, sqlite3_column_bytes(stmt, i)); /* asked for after the text, as SQLite wants */
+    /* SQLite requires this order: the text first, then its length */
+    return text_value(s, sqlite3_column_bytes(stmt, i));
 }
 
-/* A column of a table may hold a value of another type than it was made for: in files of others, or
-** damaged ones. */
+/* Refuses a value of another type than the column declares, which SQLite allows in foreign or
+** damaged files. */
 static tl_status check_types(const tl_store *s, sqlite3_stmt *stmt, int columns,
                              const char *const *names, const tl_value *values, const char *want)
 {
@@ -172,8 +174,8 @@ static tl_status check_types(const tl_store *s, sqlite3_stmt *stmt, int columns,
     return TL_OK;
 }
 
-/* What the columns of a statement that are columns of a table were made for: 't' text, 'n' number,
-** 0 nothing. */
+/* Finds the declared types of the result columns that are columns of a table: 't' text, 'n'
+** number, 0 none. */
 static void wanted_types(sqlite3_stmt *stmt, int columns, char *want)
 {
     for (int i = 0; i < columns; i++) {
@@ -184,12 +186,13 @@ static void wanted_types(sqlite3_stmt *stmt, int columns, char *want)
 
 static tl_status fail_endless(const tl_store *s, sqlite3_stmt *stmt)
 {
-    return tl_fail(s->ctx, TL_ECORRUPT, "%s: is damaged: this gives more than it can hold: %s",
+    return tl_fail(s->ctx, TL_ECORRUPT,
+                   "%s: is damaged: a statement returns more than the file can hold: %s",
                    s->path, sqlite3_sql(stmt));
 }
 
-/* Hands every row to row. *out_rc is SQLite's last answer. */
-static tl_status rows(tl_store *s, sqlite3_stmt *stmt, tl_row row, void *user, int *out_rc)
+/* Calls row for every row. *out_rc is SQLite's last result code. */
+static tl_status step_rows(tl_store *s, sqlite3_stmt *stmt, tl_row row, void *user, int *out_rc)
 {
     int columns = sqlite3_column_count(stmt);
     const char **names = calloc((size_t)columns + 1, sizeof *names);
@@ -202,7 +205,7 @@ static tl_status rows(tl_store *s, sqlite3_stmt *stmt, tl_row row, void *user, i
         if (!row || st != TL_OK) continue;
         for (int i = 0; i < columns; i++) {
             names[i] = sqlite3_column_name(stmt, i);
-            values[i] = column(stmt, i);
+            values[i] = column_value(stmt, i);
         }
         st = check_types(s, stmt, columns, names, values, want);
         if (st != TL_OK || row(user, columns, names, values)) break;
@@ -223,10 +226,10 @@ tl_status tl_store_exec(tl_store *s, const char *sql, int count, const tl_value 
     tl_status st = prepare(s, sql, &stmt);
     if (st != TL_OK) return st;
     st = bind_all(s, stmt, count, values);
-    if (st == TL_OK) st = rows(s, stmt, row, user, &rc);
+    if (st == TL_OK) st = step_rows(s, stmt, row, user, &rc);
     if (st == TL_OK && rc == SQLITE_INTERRUPT && s->endless) st = fail_endless(s, stmt);
     if (st == TL_OK && rc != SQLITE_DONE && rc != SQLITE_ROW) st = store_fail(s, sql);
-    give(s, stmt);
+    cache_put(s, stmt);
     return st;
 }
 

@@ -1,6 +1,6 @@
-/* store_schema.c - what is asked of a results folder before anything in it is believed: its files
-** are its own, and its schema is ours. Another one's may hold triggers that drop what is written,
-** or views that never end. */
+/* store_schema.c - checks a results folder before its contents are trusted: its files must not
+** lead elsewhere, and its schema must be ours. A foreign schema may have triggers that delete
+** what is written, or views that never end. Also upgrades older schemas. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,15 +11,15 @@
 
 #include "base/file.h"
 #include "store/store.h"
-#include "schema.h" /* made from schema.sql */
+#include "schema.h" /* generated from schema.sql */
 
 
-#define APPLICATION 0x546f6550 /* "ToeP", as file(1) sees it */
+#define APPLICATION 0x546f6550 /* as file(1) shows it */
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-/* SQLite deletes the file that a rollback journal names at its end, its "super-journal", wherever
-** that is. We never make one: it belongs to transactions over several databases. */
+/* SQLite deletes the file that the end of a rollback journal names, its "super-journal",
+** wherever that is. We never create one: it belongs to transactions over several databases. */
 static tl_status check_journal(const tl_store *s, const char *path)
 {
     static const unsigned char magic[8] = {0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7};
@@ -32,7 +32,7 @@ static tl_status check_journal(const tl_store *s, const char *path)
                 memcmp(last, magic, sizeof magic) == 0;
     (void)close(fd);
     return named ? tl_fail(s->ctx, TL_ECORRUPT,
-                           "%s: names another file that SQLite would delete: not of this program",
+                           "%s: was not made by this program: it makes SQLite delete another file",
                            path)
                  : TL_OK;
 }
@@ -46,7 +46,7 @@ tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder)
     for (int i = 0; names[i]; i++) {
         if (snprintf(path, sizeof path, "%s/%s", folder, names[i]) >= (int)sizeof path)
             return tl_fail(ctx, TL_EINVAL, "%s: too long a name", folder);
-        if (lstat(path, &file) != 0) continue; /* it is not there, or opening it tells why */
+        if (lstat(path, &file) != 0) continue; /* missing, or opening it will report why */
         if (S_ISLNK(file.st_mode))
             return tl_fail(ctx, TL_ECORRUPT,
                            "%s: is a symbolic link, which a results folder does not hold (the "
@@ -62,14 +62,14 @@ tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder)
 tl_status store_check_files(const tl_store *s)
 {
     char path[4096];
-    tl_status st = tl_store_check_folder(s->ctx, s->folder); /* which finds that the names fit */
+    tl_status st = tl_store_check_folder(s->ctx, s->folder); /* also checks that the paths fit */
     (void)snprintf(path, sizeof path, "%s/runs.db-journal", s->folder);
     return st == TL_OK ? check_journal(s, path) : st;
 }
 
 /* ---- Our own schema -------------------------------------------------------------------------- */
 
-/* Where the section after version begins in schema.sql; NULL: there is none. */
+/* Returns where the section after version begins in schema.sql; NULL: there is none. */
 static const char *section_after(int version)
 {
     char mark[32];
@@ -77,8 +77,8 @@ static const char *section_after(int version)
     return strstr(schema, mark);
 }
 
-/* A database in memory with the sections up to version. */
-static tl_status model(tl_ctx *ctx, int version, sqlite3 **out_db)
+/* Makes a database in memory with the sections up to version. */
+static tl_status schema_in_memory(tl_ctx *ctx, int version, sqlite3 **out_db)
 {
     const char *end = section_after(version);
     size_t bytes = end ? (size_t)(end - schema) : strlen(schema);
@@ -100,13 +100,14 @@ static tl_status model(tl_ctx *ctx, int version, sqlite3 **out_db)
                    sqlite3_errstr(rc));
 }
 
-static const char *text_of(sqlite3_stmt *stmt, int i)
+static const char *column_text(sqlite3_stmt *stmt, int i)
 {
     const char *text = (const char *)sqlite3_column_text(stmt, i);
     return text ? text : "";
 }
 
-/* The first thing in which the rows of theirs are not those of ours, both in order of names. */
+/* Fails with the first difference between the rows of theirs and those of ours, both sorted by
+** name. */
 static tl_status compare_rows(tl_store *s, int version, sqlite3_stmt *ours, sqlite3_stmt *theirs)
 {
     for (;;) {
@@ -116,32 +117,32 @@ static tl_status compare_rows(tl_store *s, int version, sqlite3_stmt *ours, sqli
         if (a != SQLITE_ROW && a != SQLITE_DONE) return tl_fail(s->ctx, TL_ENOMEM, "out of memory");
         order = a == SQLITE_DONE   ? 1
                 : b == SQLITE_DONE ? -1
-                                   : strcmp(text_of(ours, 0), text_of(theirs, 0));
+                                   : strcmp(column_text(ours, 0), column_text(theirs, 0));
         if (order < 0)
             return tl_fail(s->ctx, TL_ECORRUPT, "%s: its schema lacks the %s '%s'", s->path,
-                           text_of(ours, 1), text_of(ours, 0));
+                           column_text(ours, 1), column_text(ours, 0));
         if (order > 0)
             return tl_fail(s->ctx, TL_ECORRUPT, "%s: its schema has a %s '%s' that is not ours",
-                           s->path, text_of(theirs, 1), text_of(theirs, 0));
+                           s->path, column_text(theirs, 1), column_text(theirs, 0));
         for (int i = 1; i < 4; i++)
-            if (strcmp(text_of(ours, i), text_of(theirs, i)) != 0)
+            if (strcmp(column_text(ours, i), column_text(theirs, i)) != 0)
                 return tl_fail(s->ctx, TL_ECORRUPT,
                                "%s: its schema has a %s '%s' other than that of version %d",
-                               s->path, text_of(theirs, 1), text_of(theirs, 0), version);
+                               s->path, column_text(theirs, 1), column_text(theirs, 0), version);
     }
 }
 
-/* What ANALYZE leaves is let pass. */
+/* Lists all objects of a schema, except the tables that ANALYZE creates. */
 static const char all_objects[] =
     "SELECT name, type, tbl_name, sql FROM sqlite_schema WHERE NOT (type "
     "= 'table' AND name GLOB 'sqlite_stat[0-9]') ORDER BY name";
 
-/* Says in what the schema is not that of version. */
+/* Compares the schema with that of version, and fails with the first difference. */
 static tl_status compare_schema(tl_store *s, int version)
 {
     sqlite3 *own = NULL;
     sqlite3_stmt *ours = NULL, *theirs = NULL;
-    tl_status st = model(s->ctx, version, &own);
+    tl_status st = schema_in_memory(s->ctx, version, &own);
     if (st != TL_OK) return st;
     if (sqlite3_prepare_v2(own, all_objects, -1, &ours, NULL) != SQLITE_OK)
         st = tl_fail(s->ctx, TL_ENOMEM, "out of memory");
@@ -154,7 +155,7 @@ static tl_status compare_schema(tl_store *s, int version)
     return st;
 }
 
-typedef struct chain { /* of hashes */
+typedef struct chain { /* hashes the previous hash together with those of one row's columns */
     char text[4 * 65 + 65];
 } chain;
 
@@ -182,7 +183,7 @@ tl_status store_schema_hash(tl_store *s, char hex[65])
 const char store_schema_newest[65] =
     "e5367f78274bf68eca61b1ecbd7730bed3eeb7b843fdf91ee89c8d7e1a73ff49";
 
-/* The hash spares nearly all who open a store the making of a second one to compare with. */
+/* Comparing the hash first spares nearly every open the cost of building a second schema. */
 static tl_status check_schema(tl_store *s, int version)
 {
     char hex[65];
@@ -236,11 +237,14 @@ tl_status store_version(tl_store *s, int *out_version)
     if (version > STORE_VERSION) {
         char hex[65];
         if (store_schema_hash(s, hex) == TL_OK && strcmp(hex, store_schema_newest) == 0)
-            return tl_fail(s->ctx, TL_ECORRUPT, "%s: its header is damaged: its schema %d is %lld",
+            return tl_fail(s->ctx, TL_ECORRUPT,
+                           "%s: its header is damaged: its schema is of version %d, but it says "
+                           "%lld",
                            s->path, STORE_VERSION, (long long)version);
         return tl_fail(s->ctx, TL_ECORRUPT,
-                       "%s: its schema %lld is newer than %d, the newest known here", s->path,
-                       (long long)version, STORE_VERSION);
+                       "%s: its schema version %lld is newer than %d, the newest that this "
+                       "program knows",
+                       s->path, (long long)version, STORE_VERSION);
     }
     *out_version = (int)version;
     return check_schema(s, (int)version);

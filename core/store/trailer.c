@@ -1,31 +1,31 @@
-/* trailer.c - the checksum behind the last byte of our HDF5 files.
+/* trailer.c - computes and verifies the checksum that we append to our HDF5 files.
 **
-** HDF5 and the store have checksums too, but neither does what this one does:
-** - HDF5's Fletcher32 covers datasets of 64 KiB and more (h5.c). A flipped bit in a smaller one,
-**   such as a bias or a decay, is read as another number, and no error (test_h5.c shows it).
-** - The store's sha256 is at hand only where a row of the store leads to the file. A model that
-**   was copied out, and whatever a script opens by its path, has no row.
-** - libhdf5 1.10.8 writes outside of its memory on damaged contents. tl_h5_open verifies the
-**   trailer before HDF5 parses anything, so what is whole is parsed in this process. Without it
-**   every file would be read by a child process (h5apart.c), as files of others are and ours that
-**   have lost their end, at the cost of a fork and a second copy of every tensor.
+** HDF5 and the store have checksums too, but neither replaces this one:
+** - HDF5's Fletcher32 covers datasets of 64 KiB and more (h5write.c). A flipped bit in a smaller
+**   one, such as a bias or a decay, is read as another number without an error (test_h5.c).
+** - The store's sha256 is known only where a row of the store leads to the file. A model that was
+**   copied elsewhere, or a file that a script opens by its path, has no row.
+** - libhdf5 1.10.8 writes outside its memory on damaged contents. tl_h5_open verifies the trailer
+**   before HDF5 parses anything, so an intact file is parsed in this process. Without the trailer
+**   every file would need a child process (h5apart.c), as files without one do, at the cost of a
+**   fork and a second copy of every tensor.
 **
-** HDF5 ignores bytes past those that it knows of, so any tool reads the file. The trailer is eight
-** bytes of magic, the length of what stands before it, and its checksum, all little-endian. */
+** HDF5 ignores bytes behind the end that it knows, so any tool reads the file. The trailer is
+** eight bytes of magic, the length of what precedes it, and its checksum, all little-endian. */
 #include <string.h>
 
 #include "store/trailer.h"
 
 static const char magic[8] = {'T', 'L', '-', 'S', 'U', 'M', '1', '\n'};
 
-/* Each step is a bijection of h, so a change within one word always shows. */
+/* Each step is a bijection of h, so a change within one word always changes the result. */
 static uint64_t mix(uint64_t h, uint64_t word)
 {
     h = (h ^ word) * 0x9e3779b97f4a7c15u;
     return h ^ (h >> 32);
 }
 
-/* bytes is a multiple of 8 in all calls but the last of a file. */
+/* bytes must be a multiple of 8 in every call but the last one of a file. */
 static uint64_t checksum(uint64_t h, const unsigned char *p, size_t bytes)
 {
     for (; bytes >= 8; p += 8, bytes -= 8) {

@@ -1,4 +1,4 @@
-/* versions.h - the versions of the libraries that the store is built on. */
+/* versions.h - declares the versions of HDF5 and SQLite, for the build information. */
 #ifndef TL_VERSIONS_H
 #define TL_VERSIONS_H
 

@@ -1,11 +1,11 @@
-/* clean.c - text for people: what a file, a message or a name holds reaches a terminal as letters,
-** never as a command to it. */
+/* clean.c - replaces control characters in text that is printed, so that nothing in a file, a
+** message or a name can control the terminal. */
 #include <stdio.h>
 
 #include "glue.h"
 
-/* The bytes of the UTF-8 character that begins at s, which has n of them, and its number; 0: none
-** does. */
+/* Returns the length of the UTF-8 character at s, of whose bytes n are left, and its code; 0:
+** the bytes are not valid UTF-8. */
 static size_t character(const unsigned char *s, size_t n, unsigned *out_code)
 {
     static const unsigned least[5] = {0, 0, 0x80, 0x800, 0x10000};
@@ -25,8 +25,8 @@ static size_t character(const unsigned char *s, size_t n, unsigned *out_code)
     return bytes;
 }
 
-/* Controls, the old ones (C0, DEL) and the new (C1), ends of lines and paragraphs, and what changes
-** the direction of the text around it. A newline and a tab are none. */
+/* Control characters (C0, DEL and C1), line and paragraph separators, and marks that change the
+** direction of the text around them. Newline and tab are allowed. */
 static int is_control(unsigned c)
 {
     return (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7f && c < 0xa0) || c == 0x61c ||
@@ -39,14 +39,14 @@ void glue_clean(lua_State *L, const char *text, size_t length)
     const unsigned char *s = (const unsigned char *)text;
     luaL_Buffer out;
     luaL_buffinit(L, &out);
-    for (size_t at = 0, kept = 0; at <= length;) {
+    for (size_t at = 0, done = 0; at <= length;) {
         unsigned code = 0;
         size_t bytes = at < length ? character(s + at, length - at, &code) : 0;
         if (bytes > 0 && !is_control(code)) {
             at += bytes;
             continue;
         }
-        luaL_addlstring(&out, text + kept, at - kept);
+        luaL_addlstring(&out, text + done, at - done);
         char sign[16] = "";
         if (at < length && code < 0x80 && bytes <= 1)
             (void)snprintf(sign, sizeof sign, "\\x%02x", (unsigned)s[at]);
@@ -54,13 +54,13 @@ void glue_clean(lua_State *L, const char *text, size_t length)
             (void)snprintf(sign, sizeof sign, "\\u{%x}", code);
         luaL_addstring(&out, sign);
         at += bytes > 0 ? bytes : 1;
-        kept = at;
+        done = at;
     }
     luaL_pushresult(&out);
 }
 
-/* clean(text): with \x1b, \u{9b} in the place of control characters other than newline and tab, and
-** \xff in that of a byte that is no UTF-8. */
+/* clean(text) -> the text with each control character but newline and tab written as \x1b or
+** \u{9b}, and each byte that is not UTF-8 as \xff. */
 static int clean(lua_State *L)
 {
     size_t length;

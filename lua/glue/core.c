@@ -1,4 +1,5 @@
-/* core.c - module toeplab.core: joins the tables of the other files. */
+/* core.c - opens the module toeplab.core, which joins the functions and classes of the other
+** files. */
 #include <string.h>
 
 #include "glue.h"
@@ -35,17 +36,17 @@ static int memory_trim(lua_State *L)
     return 0;
 }
 
-/* Started anew, the one at work would lose what it has counted. */
+/* A second start would discard the counts of the first. */
 static int profile_start(lua_State *L)
 {
     tl_kernel_time t;
     if (tl_profile_kernel(glue_ctx(L), 0, &t))
-        return luaL_error(L, "profile: one is at work already; they cannot be nested");
+        return luaL_error(L, "profile: one is running already; profiles cannot be nested");
     glue_check(L, tl_profile_start(glue_ctx(L)));
     return 0;
 }
 
-/* Ends it and returns {{name=, calls=, seconds=}, ..}, the kernels that were called. */
+/* Ends the profile and returns {{name=, calls=, seconds=}, ..}, the kernels that were called. */
 static int profile_stop(lua_State *L)
 {
     tl_kernel_time t;
@@ -71,7 +72,7 @@ static int threads(lua_State *L)
     return 1;
 }
 
-/* "name value" lines become fields. */
+/* Makes a field of each line "name value". */
 static int build_info(lua_State *L)
 {
     const char *line = tl_build_info(glue_ctx(L));

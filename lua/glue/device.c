@@ -1,4 +1,5 @@
-/* device.c - devices: the one that this process computes on, and what others there are. */
+/* device.c - the device that this process computes on, and questions about other devices, in
+** Lua. */
 #include <limits.h>
 
 #include "glue.h"
@@ -9,7 +10,7 @@ static int use_device(lua_State *L)
     return 0;
 }
 
-/* The device's name, and what it is. */
+/* device() -> its name and its description */
 static int device(lua_State *L)
 {
     lua_pushstring(L, tl_device_name(glue_ctx(L)));
@@ -23,7 +24,7 @@ static int synchronize(lua_State *L)
     return 0;
 }
 
-/* nil and the message, if it is the device that is missing */
+/* Returns nil and the message if the device is missing, and raises any other error. */
 static int absent(lua_State *L, tl_status st)
 {
     if (st != TL_EDEVICE) glue_check(L, st);
@@ -32,7 +33,7 @@ static int absent(lua_State *L, tl_status st)
     return 2;
 }
 
-/* The path of a device's shared object; nil and why there is none. */
+/* device_file(name) -> the path of the device's shared object; nil and why there is none */
 static int device_file(lua_State *L)
 {
     char      path[PATH_MAX];
@@ -42,19 +43,21 @@ static int device_file(lua_State *L)
     return 1;
 }
 
-/* How many cards a device has, and what the one that is named is; nil and why it cannot be used. */
+/* look_at_device(name) -> how many GPUs there are, and the description of the named one; nil and
+** why it cannot be used. No device is opened. */
 static int look_at_device(lua_State *L)
 {
     char      about[512];
-    int       cards = 0;
-    tl_status st = tl_device_look(glue_ctx(L), luaL_checkstring(L, 1), &cards, about, sizeof about);
+    int       count = 0;
+    tl_status st = tl_device_look(glue_ctx(L), luaL_checkstring(L, 1), &count, about, sizeof about);
     if (st != TL_OK) return absent(L, st);
-    lua_pushinteger(L, cards);
+    lua_pushinteger(L, count);
     lua_pushstring(L, about);
     return 2;
 }
 
-/* Whether a device has a form of a backend; nil and why there is no such device. */
+/* device_takes(name, backend) -> whether the backend runs on the device; nil and why there is no
+** such device */
 static int device_takes(lua_State *L)
 {
     int         takes = 0;

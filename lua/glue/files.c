@@ -3,13 +3,14 @@
 
 #include "glue.h"
 
-static void release(glue_box *b) { tl_h5_close(b->as.h5); }
+static void release_h5(glue_box *b) { tl_h5_close(b->as.h5); }
 
 static tl_h5 *h5(lua_State *L) { return glue_open_box(L, 1, &glue_h5_class)->as.h5; }
 
 /* ---- Checksums ------------------------------------------------------------------------------- */
 
-/* Of a string, or of the bits of a tensor's elements, which this brings to the CPU. */
+/* sha256(text or tensor): of a tensor, it hashes the bytes of its elements, which are copied to
+** the CPU first. */
 static int sha256(lua_State *L)
 {
     char        hex[65];
@@ -19,7 +20,7 @@ static int sha256(lua_State *L)
         tl_tensor *t = glue_tensor(L, 1);
         bytes = (size_t)tl_tensor_len(t) * 4;
         data = tl_tensor_type(t) == TL_F32 ? (const void *)tl_tensor_cf32(t) : tl_tensor_ci32(t);
-        if (!data) glue_check(L, TL_ENOMEM); /* it could not be brought from its device */
+        if (!data) glue_check(L, TL_ENOMEM); /* copying from the GPU failed */
     } else {
         data = luaL_checklstring(L, 1, &bytes);
     }
@@ -38,7 +39,7 @@ static int sha256_file(lua_State *L)
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* Names and tensors of {{name, tensor}, ...} at argument 2, in blocks that are pushed. */
+/* Reads {{name, tensor}, ...} at argument 2 into two arrays that are pushed. */
 static int entries(lua_State *L, const char ***out_names, tl_tensor ***out_tensors)
 {
     luaL_checktype(L, 2, LUA_TTABLE);
@@ -48,14 +49,14 @@ static int entries(lua_State *L, const char ***out_names, tl_tensor ***out_tenso
     tl_tensor  **tensors = lua_newuserdatauv(L, (size_t)count * sizeof *tensors + 1, 0);
     for (int i = 0; i < count; i++) {
         lua_rawgeti(L, 2, i + 1);
-        if (!lua_istable(L, -1)) glue_argerror(L, 2, "entry %d is no {name, tensor}", i + 1);
+        if (!lua_istable(L, -1)) glue_argerror(L, 2, "entry %d is not {name, tensor}", i + 1);
         lua_rawgeti(L, -1, 1);
         lua_rawgeti(L, -2, 2);
         const glue_box *b = luaL_testudata(L, -1, glue_tensor_class.name);
         if (lua_type(L, -2) != LUA_TSTRING || !b || !b->as.any)
             glue_argerror(L, 2, "entry %d is {%s, %s}, not a name and an open tensor", i + 1,
                           luaL_typename(L, -2), luaL_typename(L, -1));
-        names[i] = lua_tostring(L, -2); /* the table keeps both alive */
+        names[i] = lua_tostring(L, -2); /* the table keeps the name and the tensor alive */
         tensors[i] = b->as.tensor;
         lua_pop(L, 3);
     }
@@ -64,7 +65,7 @@ static int entries(lua_State *L, const char ***out_names, tl_tensor ***out_tenso
     return count;
 }
 
-/* The value at the top as an attribute; text stays with the table it came from. */
+/* Reads the value at the top as an attribute; the table it came from keeps a text alive. */
 static tl_attr attribute(lua_State *L, int arg, const char *name)
 {
     tl_attr a = {.name = name};
@@ -86,7 +87,7 @@ static tl_attr attribute(lua_State *L, int arg, const char *name)
     return a;
 }
 
-/* The attributes of the table at arg in name order, in a block that is pushed. */
+/* Reads the table at arg as attributes, sorted by name, into an array that is pushed. */
 static tl_attr *attributes(lua_State *L, int arg, int *out_count)
 {
     *out_count = 0;
@@ -110,7 +111,7 @@ static int h5_write(lua_State *L)
 {
     const char  *path = luaL_checkstring(L, 1), **names;
     tl_tensor  **tensors;
-    lua_settop(L, 3); /* what is pushed below is no argument */
+    lua_settop(L, 3); /* values pushed below must not count as arguments */
     int          attr_count, count = entries(L, &names, &tensors);
     tl_attr     *attrs = attributes(L, 3, &attr_count);
     glue_check(L, tl_h5_write(glue_ctx(L), path, count, names, tensors, attr_count, attrs));
@@ -127,7 +128,7 @@ static int h5_open(lua_State *L)
     return 1;
 }
 
-static int children(lua_State *L)
+static int h5_children(lua_State *L)
 {
     tl_h5      *f = h5(L);
     const char *group = luaL_checkstring(L, 2), *name;
@@ -171,7 +172,7 @@ static int attrs(lua_State *L)
     return 1;
 }
 
-static int read(lua_State *L)
+static int h5_read(lua_State *L)
 {
     tl_h5      *f = h5(L);
     const char *name = luaL_checkstring(L, 2);
@@ -185,6 +186,6 @@ const luaL_Reg glue_files_functions[] = {
 };
 
 static const luaL_Reg methods[] = {
-    {"children", children}, {"attrs", attrs}, {"read", read}, {NULL, NULL}};
+    {"children", h5_children}, {"attrs", attrs}, {"read", h5_read}, {NULL, NULL}};
 
-const glue_class glue_h5_class = {"toeplab.h5", release, methods, NULL};
+const glue_class glue_h5_class = {"toeplab.h5", release_h5, methods, NULL};

@@ -1,4 +1,5 @@
-/* glue.c - boxes that own engine objects, the way from a status to a Lua error, and arguments. */
+/* glue.c - shared parts of the glue: boxes that own engine objects, errors, and reading of
+** arguments. */
 #include <limits.h>
 #include <stdarg.h>
 #include <string.h>
@@ -11,7 +12,7 @@ tl_ctx *glue_ctx(lua_State *L) { return lua_touserdata(L, lua_upvalueindex(1)); 
 
 #define ERROR "toeplab.error"
 
-/* Pushes an error object whose message is the string at the top, which it replaces. */
+/* Replaces the string at the top by an error object with that message. */
 static void push_error(lua_State *L, const char *status)
 {
     lua_createtable(L, 0, 2);
@@ -44,7 +45,7 @@ const char *glue_error_text(lua_State *L, int arg)
     return lua_tostring(L, -1);
 }
 
-/* error(status, message): an object for Lua's error, as those that the engine raises. */
+/* error(status, message) -> an error object like those that the engine raises, for Lua's error() */
 static int new_error(lua_State *L)
 {
     const char *status = luaL_checkstring(L, 1);
@@ -72,9 +73,7 @@ void glue_error_open(lua_State *L)
 {
     static const luaL_Reg meta[] = {
         {"__tostring", error_text}, {"__concat", join_error}, {NULL, NULL}};
-    luaL_newmetatable(L, ERROR);
-    glue_set(L, meta);
-    lua_pop(L, 1);
+    glue_metatable(L, ERROR, meta, NULL);
 }
 
 const luaL_Reg glue_error_functions[] = {{"error", new_error}, {NULL, NULL}};
@@ -94,6 +93,18 @@ void glue_set(lua_State *L, const luaL_Reg *list)
     luaL_setfuncs(L, list, 1);
 }
 
+void glue_metatable(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods)
+{
+    luaL_newmetatable(L, name);
+    if (meta) glue_set(L, meta);
+    if (methods) {
+        lua_newtable(L);
+        glue_set(L, methods);
+        lua_setfield(L, -2, "__index");
+    }
+    lua_pop(L, 1);
+}
+
 void glue_set_kind(lua_State *L, const char *name, lua_CFunction f, int kind)
 {
     lua_pushvalue(L, lua_upvalueindex(1));
@@ -104,15 +115,18 @@ void glue_set_kind(lua_State *L, const char *name, lua_CFunction f, int kind)
 
 /* ---- Boxes ----------------------------------------------------------------------------------- */
 
-/* What messages call an object of class: "tensor". */
-static const char *what(const glue_class *class) { return class->name + sizeof "toeplab." - 1; }
+/* The name of the class in messages: "tensor". */
+static const char *class_word(const glue_class *class)
+{
+    return class->name + sizeof "toeplab." - 1;
+}
 
-/* __gc, __close and close; upvalue 2 is the class. */
+/* Implements __gc, __close and close; upvalue 2 is the class. */
 static int close_box(lua_State *L)
 {
     const glue_class *class = lua_touserdata(L, lua_upvalueindex(2));
     glue_box         *b = luaL_checkudata(L, 1, class->name);
-    if (b->busy) return luaL_error(L, "close: the %s is in use", what(class));
+    if (b->busy) return luaL_error(L, "close: the %s is in use", class_word(class));
     if (b->as.any) {
         glue_box old = *b;
         b->as.any = NULL;
@@ -155,7 +169,7 @@ glue_box *glue_push(lua_State *L, const glue_class *class)
 glue_box *glue_open_box(lua_State *L, int arg, const glue_class *class)
 {
     glue_box *b = luaL_checkudata(L, arg, class->name);
-    if (!b->as.any) glue_argerror(L, arg, "%s is closed", what(class));
+    if (!b->as.any) glue_argerror(L, arg, "%s is closed", class_word(class));
     return b;
 }
 
@@ -178,25 +192,26 @@ int glue_is_tensor(lua_State *L, int arg)
 
 tl_tensor **glue_push_tensor(lua_State *L) { return &glue_push(L, &glue_tensor_class)->as.tensor; }
 
-/* The collector sees a box of 16 bytes, not the megabytes behind it, and would let gigabytes
-** gather. Told of all of them, it would go through the whole heap for each large tensor; so it is
-** told of a share of its heap at most, which makes for a cycle each time that tensors of 1/32 of
-** all live ones (10 MiB at least) were made. That bounds the garbage, too. */
-static void account(lua_State *L, const tl_tensor *t)
+/* The collector sees a box of 16 bytes, not the megabytes that the tensor holds, and would let
+** gigabytes of garbage accumulate. Reporting every byte would make it traverse the whole heap
+** for each large tensor. So we report at most a share of the heap: a cycle then completes each
+** time new tensors amount to 1/32 of the live ones (at least 10 MiB), which also bounds the
+** garbage. */
+static void report_memory(lua_State *L, const tl_tensor *t)
 {
     const double floor = 320 << 20;
     double       kib = 4.0 * (double)tl_tensor_len(t) / 1024;
-    if (kib < 1) return; /* a card's driver is asked what is live */
+    if (kib < 1) return; /* asking for live memory may query the GPU's driver */
     double       live = (double)tl_memory_info(glue_ctx(L)).live;
     double       share = 32 * 1024 * kib / (live > floor ? live : floor) * lua_gc(L, LUA_GCCOUNT);
-    int          told = (int)(kib < share ? kib : share);
-    if (told > 0) lua_gc(L, LUA_GCSTEP, told); /* 0 would be a whole step */
+    int          reported = (int)(kib < share ? kib : share);
+    if (reported > 0) lua_gc(L, LUA_GCSTEP, reported); /* 0 would force a whole step */
 }
 
 int glue_result(lua_State *L, tl_status st)
 {
     glue_check(L, st);
-    account(L, ((const glue_box *)lua_touserdata(L, -1))->as.tensor);
+    report_memory(L, ((const glue_box *)lua_touserdata(L, -1))->as.tensor);
     return 1;
 }
 
@@ -241,7 +256,7 @@ int glue_axis(lua_State *L, int arg, int ndim)
     return (int)(axis > 0 ? axis - 1 : axis + ndim);
 }
 
-/* Number i (from 1) of the dimensions given at arg. */
+/* Returns dimension i (from 1) of those given at arg. */
 static lua_Integer dimension(lua_State *L, int arg, int table, int i)
 {
     int         whole;
@@ -250,7 +265,7 @@ static lua_Integer dimension(lua_State *L, int arg, int table, int i)
     lua_rawgeti(L, arg, i);
     dim = lua_tointegerx(L, -1, &whole);
     if (!whole)
-        glue_argerror(L, arg, "dimension %d is no integer (%s)", i, luaL_typename(L, -1));
+        glue_argerror(L, arg, "dimension %d is not an integer (%s)", i, luaL_typename(L, -1));
     lua_pop(L, 1);
     return dim;
 }
@@ -297,7 +312,7 @@ double glue_number_field(lua_State *L, int arg, const char *name, const double *
     if (lua_isnil(L, -1) && preset) {
         value = *preset;
     } else if (!number) {
-        glue_argerror(L, arg, "option '%s' is no number (%s)", name, luaL_typename(L, -1));
+        glue_argerror(L, arg, "option '%s' is not a number (%s)", name, luaL_typename(L, -1));
     }
     lua_pop(L, 1);
     return value;
@@ -322,7 +337,7 @@ void glue_sorted_keys(lua_State *L, int arg)
     while (lua_next(L, arg)) {
         lua_pop(L, 1);
         if (lua_type(L, -1) != LUA_TSTRING)
-            glue_argerror(L, arg, "key '%s' is no string", luaL_tolstring(L, -1, NULL));
+            glue_argerror(L, arg, "key '%s' is not a string", luaL_tolstring(L, -1, NULL));
         lua_pushvalue(L, -1);
         lua_rawseti(L, -3, ++count);
     }
@@ -345,7 +360,8 @@ static int scope_close(lua_State *L)
     return 0;
 }
 
-/* The scope is closed when this function is left, by an error too; no pcall cuts its traceback. */
+/* The scope resets the setting when this function returns or raises; without a pcall, the
+** traceback of an error stays whole. */
 int glue_scope(lua_State *L, int arg, glue_setting set, int value)
 {
     if (!luaL_getmetafield(L, arg, "__call")) {
@@ -367,7 +383,5 @@ int glue_scope(lua_State *L, int arg, glue_setting set, int value)
 void glue_scope_open(lua_State *L)
 {
     static const luaL_Reg meta[] = {{"__close", scope_close}, {NULL, NULL}};
-    luaL_newmetatable(L, SCOPE);
-    glue_set(L, meta);
-    lua_pop(L, 1);
+    glue_metatable(L, SCOPE, meta, NULL);
 }

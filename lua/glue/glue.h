@@ -1,10 +1,14 @@
-/* glue.h - what the files of lua/ share: how C objects live in Lua, and how arguments are read.
+/* glue.h - declares what the files of lua/glue share: how C objects live in Lua, and how arguments
+** are read.
 **
-** The rules of every function of the glue
-**   - The context is upvalue 1. A function of a family (silu, relu, ...) has its kind as upvalue 2.
-**   - Arguments are checked first, boxes are pushed second, the engine is called last: a Lua error
-**     (memory can run out at any push) then finds every object in a box whose __gc releases it.
-**   - glue_check is the only place where a status becomes a Lua error.
+** A function in Lua binds the engine's function of the same name: toeplab.h has its formula, shapes
+** and errors, and toeplab-lua(7) its arguments in Lua.
+**
+** Rules for every function of the glue
+**   - Upvalue 1 is the context. For functions of a family (silu, relu, ...) upvalue 2 is the kind.
+**   - Check the arguments first, push boxes second, call the engine last. Any push can raise a Lua
+**     error, because memory can run out; then every object is in a box whose __gc releases it.
+**   - Only glue_check turns a status into a Lua error.
 **   - Axes and positions count from 1 in Lua, negative axes from the end; token ids and indices are
 **     data and count from 0. */
 #ifndef TL_GLUE_H
@@ -22,19 +26,24 @@
 int luaopen_toeplab_core(lua_State *L);
 
 tl_ctx *glue_ctx(lua_State *L);
-/* Raises unless st is TL_OK: an object {status = "ENOSPC", message = tl_errmsg}, whose text is the
-** message. */
+/* Raises an error object {status = "ENOSPC", message = tl_errmsg} unless st is TL_OK. Its text
+** is the message. */
 void    glue_check(lua_State *L, tl_status st);
-/* Pushes and returns the message of the error object at arg; NULL, and nothing, if it is none. */
+/* Pushes and returns the message of the error object at arg; returns NULL and pushes nothing if
+** the value is not an error object. */
 const char *glue_error_text(lua_State *L, int arg);
-/* As luaL_argerror, with a format of lua_pushfstring. */
+/* Like luaL_argerror, with a format of lua_pushfstring. */
 int     glue_argerror(lua_State *L, int arg, const char *format, ...);
-/* Sets functions of list in the table at the top, each with the context as upvalue 1. */
+/* Sets the functions of list in the table at the top, each with the context as upvalue 1. */
 void    glue_set(lua_State *L, const luaL_Reg *list);
+/* Makes the metatable of that name with the fields meta and the methods methods; NULL: none. */
+void    glue_metatable(lua_State *L, const char *name, const luaL_Reg *meta,
+                       const luaL_Reg *methods);
 /* Sets field name of the table at the top to function f with upvalues context and kind. */
 void    glue_set_kind(lua_State *L, const char *name, lua_CFunction f, int kind);
 
-/* A full userdata that owns one object of the engine; empty before that is made and once closed. */
+/* A full userdata that owns one object of the engine. It is empty until the object is made, and
+** again once it is closed. */
 typedef struct glue_box {
     union {
         void      *any;
@@ -48,14 +57,14 @@ typedef struct glue_box {
         tl_store  *store;
         tl_graph  *graph;
     } as;
-    int busy; /* > 0: in use further down the stack, may not be closed */
+    int busy; /* > 0: a caller on the stack uses the object, so it may not be closed */
 } glue_box;
 
 typedef struct glue_class {
-    const char     *name;              /* of the metatable: "toeplab.tensor" */
+    const char     *name;              /* name of the metatable: "toeplab.tensor" */
     void          (*release)(glue_box *b);
-    const luaL_Reg *methods;           /* close is added to them */
-    const luaL_Reg *meta;              /* __gc and __close are added; NULL: none */
+    const luaL_Reg *methods;           /* without close, which is added */
+    const luaL_Reg *meta;              /* without __gc and __close, which are added; NULL: none */
 } glue_class;
 
 extern const glue_class glue_tensor_class, glue_tno_class, glue_vocab_class, glue_h5_class,
@@ -72,44 +81,46 @@ glue_box *glue_open_box(lua_State *L, int arg, const glue_class *class);
 tl_tensor *glue_tensor(lua_State *L, int arg);
 tl_tensor *glue_opt_tensor(lua_State *L, int arg); /* NULL for nil or none */
 int        glue_is_tensor(lua_State *L, int arg);
-/* Adds lines with the numbers of t to out, not all if they are many. Raises if it cannot read. */
+/* Adds lines with the numbers of t to out, leaving out the middle of large ones (shown.c).
+** Raises if t cannot be read. */
 void       glue_add_numbers(lua_State *L, luaL_Buffer *out, tl_tensor *t);
-/* The tensors of the array at arg, in a block that is pushed. */
+/* Returns the tensors of the array at arg, in a block that is pushed. */
 tl_tensor **glue_tensors(lua_State *L, int arg, int *out_count);
 
 tl_tensor **glue_push_tensor(lua_State *L); /* pushes an empty box, for an operator's result */
-/* Ends a function whose result is the tensor box at the top: raises if st is bad, tells Lua's
-** collector how much memory hangs on the box, returns 1. */
+/* Ends a function whose result is the tensor box at the top: raises if st is not TL_OK, reports
+** the tensor's memory to Lua's collector, returns 1. */
 int         glue_result(lua_State *L, tl_status st);
 
-tl_stream *glue_test_stream(lua_State *L, int arg); /* NULL: it is none (random.c) */
+tl_stream *glue_test_stream(lua_State *L, int arg); /* NULL: not a stream (random.c) */
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
 
 int glue_int(lua_State *L, int arg, int min, int max);
 int glue_opt_int(lua_State *L, int arg, int preset, int min, int max);
-/* The axis at arg of something with ndim axes, as the engine counts: 0..ndim-1. */
+/* Reads the axis at arg for a tensor of ndim axes and returns it as the engine counts:
+** 0..ndim-1. */
 int glue_axis(lua_State *L, int arg, int ndim);
-/* Dimensions given as a table at arg or as the numbers from arg on; returns how many. */
+/* Reads dimensions given as a table at arg, or as the numbers from arg on; returns how many. */
 int glue_dims(lua_State *L, int arg, int64_t dims[TL_MAXDIMS]);
 int glue_unary_kind(lua_State *L, int arg);
 /* Raises unless every key of the option table at arg is among names (ended by NULL). */
 void   glue_known(lua_State *L, int arg, const char *const *names);
-/* Option name of the table at arg; a preset of NULL makes it required. */
+/* Reads the numeric option name of the table at arg. If preset is NULL, the option is required. */
 double glue_number_field(lua_State *L, int arg, const char *name, const double *preset);
-/* Pushes an array of the string keys of the table at arg, sorted. Raises if a key is no string. */
+/* Pushes a sorted array of the keys of the table at arg. Raises if a key is not a string. */
 void glue_sorted_keys(lua_State *L, int arg);
-int glue_interrupted(void); /* whether a signal that was caught wants the program to end */
+int glue_interrupted(void); /* whether a caught signal asks the program to end */
 void glue_sort(lua_State *L); /* sorts the array at the top */
 
-/* Pushes the text with control characters and what is no UTF-8 written out (clean.c). */
+/* Pushes the text with control characters and invalid UTF-8 escaped (clean.c). */
 void glue_clean(lua_State *L, const char *text, size_t length);
 
 /* ---- Settings of the context ----------------------------------------------------------------- */
 
-typedef int (*glue_setting)(tl_ctx *ctx, int value); /* sets, returns what it was */
-/* Calls the function at arg, the arguments behind it, with another value of a setting. Returns its
-** results. */
+typedef int (*glue_setting)(tl_ctx *ctx, int value); /* sets a value, returns the previous one */
+/* Calls the function at arg with the arguments behind it while a setting has another value.
+** Returns the number of results, which are at the top. */
 int glue_scope(lua_State *L, int arg, glue_setting set, int value);
 
 /* ---- The parts of the module ----------------------------------------------------------------- */
@@ -123,20 +134,21 @@ extern const luaL_Reg glue_error_functions[], glue_tensor_functions[], glue_grad
     glue_clean_functions[];
 extern const luaL_Reg glue_grad_methods[], glue_ops_methods[];
 
-/* Functions that differ in their kind are added to the table at the top: */
-void glue_unary_open(lua_State *L);      /* silu, exp, ... (the module and tensors' methods) */
-void glue_reduce_open(lua_State *L);     /* sum, mean, amax (tensors' methods) */
-void glue_binary_open(lua_State *L);     /* max, min (the module) */
-void glue_arithmetic_open(lua_State *L); /* __add .. __unm (tensors' metatable) */
-/* Metatables that are no glue_class are made; stack unchanged. */
+/* These add families of functions, which differ in their kind, to the table at the top. */
+/* silu, exp, ...: for the module and the tensors' methods */
+void glue_unary_open(lua_State *L);
+void glue_reduce_open(lua_State *L);     /* sum, mean, amax: for the tensors' methods */
+void glue_binary_open(lua_State *L);     /* max, min: for the module */
+void glue_arithmetic_open(lua_State *L); /* __add .. __unm: for the tensors' metatable */
+/* These make the metatables that are not a glue_class. The stack is unchanged. */
 void glue_error_open(lua_State *L);
 void glue_scope_open(lua_State *L);
 void glue_random_open(lua_State *L);
 void glue_sys_open(lua_State *L);
 void glue_process_open(lua_State *L);
 
-#define GLUE_CHANNEL 3 /* the descriptor through which a worker tells its coordinator */
+#define GLUE_CHANNEL 3 /* the descriptor by which a worker sends to its coordinator */
 
-int glue_executable(char *path, size_t size); /* this program's file; 0: unknown, see errno */
+int glue_executable(char *path, size_t size); /* the path of this program; 0: unknown, see errno */
 
 #endif

@@ -1,9 +1,9 @@
-/* grad.c - gradients in Lua: which tensors want one, the tape, and running without it. */
+/* grad.c - gradients in Lua: leaves, backward, and running without recording. */
 #include "glue.h"
 
-#define HEAP_KIB (8 << 10)  /* collected in some milliseconds */
-#define WORTH    (4 << 20)  /* bytes */
-#define SHARE    8          /* tensors may grow by one part in so many before they are looked at */
+#define HEAP_KIB (8 << 10)  /* of Lua objects, which take some milliseconds to collect */
+#define WORTH    (4 << 20)  /* bytes of tensors below which a collection frees too little */
+#define SHARE    8          /* a collection waits until tensors have grown by 1/SHARE */
 
 static int require_grad(lua_State *L)
 {
@@ -38,13 +38,14 @@ static int set_grad(lua_State *L)
     return 0;
 }
 
-/* Results that the script has forgotten keep their memory until they are collected, which would be
-** during the next forward pass: backward would need twice the memory. A heap that takes long to
-** collect, or tensors that are not worth it or hardly more than after the last time, are left
-** alone. */
-static void forget(lua_State *L)
+/* Collects garbage before backward. Tensors that the script no longer uses hold their memory
+** until Lua collects them; if that happened only during the next forward pass, backward would
+** need twice the memory. A large Lua heap takes too long to collect, and too few or hardly grown
+** tensors are not worth it. */
+static void collect_garbage(lua_State *L)
 {
-    static const char after = 0; /* in the registry: the bytes that were left, or fewer since */
+    /* its address is a registry key: the bytes live after the last collection */
+    static const char after = 0;
     lua_Integer       live = (lua_Integer)tl_memory_info(glue_ctx(L)).live;
     (void)lua_rawgetp(L, LUA_REGISTRYINDEX, &after);
     lua_Integer left = lua_tointeger(L, -1);
@@ -61,7 +62,7 @@ static void forget(lua_State *L)
 
 static int backward(lua_State *L)
 {
-    forget(L);
+    collect_garbage(L);
     tl_tensor *dy = glue_opt_tensor(L, 2);
     if (dy)
         glue_check(L, tl_backward_from(glue_ctx(L), glue_tensor(L, 1), dy));

@@ -1,7 +1,7 @@
-/* listops.c - ListOps in Lua. */
+/* listops.c - generates examples of ListOps (Nangia and Bowman, 2018), in Lua. */
 #include "glue.h"
 
-/* The integer in field name of the table at argument 1; preset < 0: it must be there. */
+/* Reads the integer option name of the table at argument 1; preset < 0: the option is required. */
 static int64_t field(lua_State *L, const char *name, int64_t preset)
 {
     int whole;
@@ -9,7 +9,7 @@ static int64_t field(lua_State *L, const char *name, int64_t preset)
     int missing = lua_rawget(L, 1) == LUA_TNIL && preset >= 0;
     lua_Integer value = lua_tointegerx(L, -1, &whole);
     if (!whole && !missing)
-        glue_argerror(L, 1, "option '%s' is no integer (%s)", name, luaL_typename(L, -1));
+        glue_argerror(L, 1, "option '%s' is not an integer (%s)", name, luaL_typename(L, -1));
     lua_pop(L, 1);
     return missing ? preset : value;
 }
@@ -35,7 +35,7 @@ static int listops(lua_State *L)
         .max_args = small(field(L, "max_args", 10)),
     };
     tl_tensor **starts = glue_push_tensor(L), **answers = glue_push_tensor(L);
-    tl_tensor **ids = glue_push_tensor(L); /* the large one, which the collector is told of */
+    tl_tensor **ids = glue_push_tensor(L); /* the largest, whose memory glue_result reports */
     glue_result(L, tl_listops_draw(glue_ctx(L), &o, ids, starts, answers));
     lua_rotate(L, -3, 1);
     return 3;
@@ -49,7 +49,8 @@ static int listops_parse(lua_State *L)
     return glue_result(L, tl_listops_parse(glue_ctx(L), text, bytes, ids));
 }
 
-/* The part of the ids at argument 1 that arguments 2 (the first, from 0) and 3 (how many) name. */
+/* Returns the part of the ids at argument 1 that begins at argument 2 (from 0) and has as many
+** elements as argument 3 says. */
 static tl_tensor *expression(lua_State *L, int64_t *first, int64_t *n)
 {
     tl_tensor *ids = glue_tensor(L, 1);

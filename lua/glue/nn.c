@@ -1,9 +1,10 @@
-/* nn.c - what layers are made of, in Lua: softmax and losses, norms, convolution, transforms. */
+/* nn.c - the operators that layers are built from, in Lua: softmax and losses, norms, fused
+** MLPs, convolution, transforms. */
 #include <string.h>
 
 #include "glue.h"
 
-#define NO_IGNORE INT32_MIN /* no target is passed over unless the script says so */
+#define NO_IGNORE INT32_MIN /* an id that no target has, so that none is ignored by default */
 
 static int ignore_id(lua_State *L, int arg)
 {
@@ -97,7 +98,8 @@ static int raw_field(lua_State *L, const char *name)
     return lua_rawget(L, -2);
 }
 
-/* A field of the table at the top, which keeps it alive; NULL if it is nil. */
+/* Returns a tensor field of the table at the top, which keeps the tensor alive; NULL if it is
+** nil. */
 static tl_tensor *tensor_field(lua_State *L, int arg, int l, const char *name)
 {
     if (raw_field(L, name) != LUA_TNIL && !glue_is_tensor(L, -1))
@@ -109,7 +111,8 @@ static tl_tensor *tensor_field(lua_State *L, int arg, int l, const char *name)
 
 static tl_norm_kind norm_field(lua_State *L, int arg, int l)
 {
-    static const char *const names[] = {"none", "layer", "rms", "simple", NULL}; /* tl_norm_kind */
+    /* in the order of tl_norm_kind */
+    static const char *const names[] = {"none", "layer", "rms", "simple", NULL};
     int         kind = 0;
     const char *name = raw_field(L, "norm") == LUA_TNIL ? "none" : lua_tostring(L, -1);
     while (names[kind] && !(name && strcmp(names[kind], name) == 0)) kind++;
@@ -161,7 +164,8 @@ static int depthwise_conv(lua_State *L)
     return glue_result(L, tl_depthwise_conv(x, taps, origin, y));
 }
 
-/* The axis at arg of a complex tensor, whose last axis of size 2 does not count. */
+/* Reads the axis at arg of a complex tensor, whose last axis holds the real and imaginary parts
+** and does not count. */
 static int complex_axis(lua_State *L, int arg, const tl_tensor *x)
 {
     return glue_axis(L, arg, tl_tensor_ndim(x) - 1);

@@ -1,4 +1,5 @@
-/* ops.c - operators in Lua: arithmetic, unary functions, products, reductions and shapes. */
+/* ops.c - general operators in Lua: arithmetic, unary functions, products, reductions and
+** shapes. */
 #include <string.h>
 
 #include "glue.h"
@@ -49,8 +50,8 @@ static int affine(lua_State *L)
     return glue_result(L, tl_affine(x, scale, shift, y));
 }
 
-/* Where the number in `tensor op number` or `number op tensor` goes: scale x + shift with
-** scale = s + t v and shift = u v for the number v. */
+/* A tensor x and a number v combine as scale x + shift, with scale = s + t v and shift = u v.
+** The second form is for a number on the left. */
 static const struct form {
     double s, t, u;
 } forms[][2] = {
@@ -68,7 +69,7 @@ static int with_number(lua_State *L, int number)
     return glue_result(L, tl_affine(x, f->s + f->t * v, f->u * v, y));
 }
 
-/* The operand at arg; a number is replaced by a tensor of no dimensions. */
+/* Returns the operand at arg; a number is replaced by a tensor without dimensions. */
 static tl_tensor *operand(lua_State *L, int arg)
 {
     if (lua_type(L, arg) != LUA_TNUMBER) return glue_tensor(L, arg);
@@ -121,7 +122,8 @@ static int set_precision(tl_ctx *ctx, int kind)
     return was;
 }
 
-/* precision([name[, f, ...]]): what it was, or with f the results of f(...) under it */
+/* precision([name[, f, ...]]) -> the previous precision; with f, the results of f(...) under
+** that name */
 static int precision(lua_State *L)
 {
     tl_ctx *ctx = glue_ctx(L);
@@ -136,7 +138,8 @@ static int precision(lua_State *L)
     return 1;
 }
 
-/* precisions([device]): the names of those that this device has, or one of that name */
+/* precisions([device]) -> the names of the precisions that the device has, by default the
+** current one */
 static int precisions(lua_State *L)
 {
     const char *device = luaL_optstring(L, 1, NULL);
@@ -186,7 +189,8 @@ static int reshape(lua_State *L)
     int64_t     dims[TL_MAXDIMS];
     int         ndim = glue_dims(L, 2, dims);
     tl_tensor **y = glue_push_tensor(L);
-    glue_check(L, tl_reshape(x, ndim, dims, y)); /* shares memory: nothing for the collector */
+    /* shares memory, so there is none to report to the collector */
+    glue_check(L, tl_reshape(x, ndim, dims, y));
     return 1;
 }
 
@@ -233,7 +237,7 @@ static int narrow(lua_State *L)
 static int concat(lua_State *L)
 {
     int         count;
-    lua_settop(L, 2); /* what is pushed below is no argument */
+    lua_settop(L, 2); /* values pushed below must not count as arguments */
     tl_tensor **xs = glue_tensors(L, 1, &count);
     luaL_argcheck(L, count > 0, 1, "no tensors");
     int         axis = glue_axis(L, 2, tl_tensor_ndim(xs[0]));
@@ -250,7 +254,7 @@ static int gather(lua_State *L)
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
-typedef struct family { /* functions that differ in upvalue 2; ended by {0} */
+typedef struct family { /* functions that differ only in upvalue 2; the list ends with {0} */
     const char   *name;
     lua_CFunction f;
     int           kind;

@@ -1,10 +1,10 @@
-/* optim.c - optimiser steps in Lua: over arrays of tensors, with a checked table of options. */
+/* optim.c - optimiser steps in Lua, over arrays of tensors with a checked table of options. */
 #include <string.h>
 
 #include "glue.h"
 
-/* As glue_tensors, which have to be as many as params. */
-static tl_tensor **beside(lua_State *L, int arg, int count)
+/* Like glue_tensors, but there must be count tensors, one for each parameter. */
+static tl_tensor **one_per_param(lua_State *L, int arg, int count)
 {
     int         given;
     tl_tensor **list = glue_tensors(L, arg, &given);
@@ -47,7 +47,7 @@ static int adam_step(lua_State *L)
     opt.step = (int64_t)step;
     int         count;
     tl_tensor **params = glue_tensors(L, 1, &count);
-    tl_tensor **m = beside(L, 2, count), **v = beside(L, 3, count);
+    tl_tensor **m = one_per_param(L, 2, count), **v = one_per_param(L, 3, count);
     glue_check(L, tl_adam_step(params, m, v, count, &opt, scale));
     return 0;
 }
@@ -63,7 +63,7 @@ static int sgd_step(lua_State *L)
     int    count, none = lua_isnoneornil(L, 2);
     luaL_argcheck(L, !none || momentum == 0, 2, "momentum needs buffers");
     tl_tensor **params = glue_tensors(L, 1, &count);
-    tl_tensor **buffers = none ? NULL : beside(L, 2, count);
+    tl_tensor **buffers = none ? NULL : one_per_param(L, 2, count);
     glue_check(L, tl_sgd_step(params, buffers, count, lr, momentum, decay, scale));
     return 0;
 }

@@ -1,19 +1,20 @@
-/* process.c - child processes in Lua, for the workers of a run: started with a pipe to their
-** standard input and one from their descriptor 3; what they print goes to a file.
+/* process.c - child processes in Lua, for the workers of a run. A child gets a pipe to its standard
+** input and one from its descriptor 3; what it prints is appended to a file.
 **
-**   p = core.sys.spawn({program, argument, ...}, log)   log: what it prints is added there
-**   p:send(text)       true, or nil and why: it is gone
-**   p:receive()        what it has told since; "" if nothing; nil once it has closed its end
+**   p = core.sys.spawn({program, argument, ...}, log)   log: the file for what the child prints
+**   p:send(text)       true; or nil and the reason if the child has ended
+**   p:receive()        what the child has sent since; "" if nothing; nil once it closed its end
 **   p:signal(name)     "INT", "TERM", "KILL", "HUP", "USR1", "USR2"
-**   p:wait([block])    nil while it runs; else its exit code, or nil and the number of the signal
-**   core.sys.poll({p, ...}, seconds)   returns once one can be received from, or a signal came
+**   p:wait([block])    nil while the child runs; else its exit code, or nil and the signal's number
+**   core.sys.poll({p, ...}, seconds)   returns once one of them has sent, or on a signal
 ** and in the child
-**   core.sys.hear([seconds]) what the parent has sent since, waited for so long; nil: it is gone
-**   core.sys.tell(text)      to the parent
-**   core.sys.print_to(path)  what it prints is added there from now on
+**   core.sys.hear([seconds]) what the parent has sent since, waiting so long; nil: it has ended
+**   core.sys.tell(text)      sends to the parent
+**   core.sys.print_to(path)  appends what this process prints to a file from now on
 **
-** A child is in a process group of its own: keys pressed at the terminal reach the parent, which
-** decides. A process that is collected is killed. What a child has started itself ends with it. */
+** A child is in a process group of its own, so keys pressed at the terminal reach only the
+** parent, which decides. A process that is garbage collected is killed. Processes that a child
+** has started are killed when it ends. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -31,24 +32,24 @@
 #include "glue.h"
 
 #define PROCESS "toeplab.process"
-#define MOST    256 /* arguments of a child, processes to poll */
+#define MOST    256 /* most arguments of a child, and processes to poll */
 
 extern char **environ;
 
 typedef struct process {
-    pid_t pid;     /* 0: none, or its end is known */
-    int   in, out; /* to its stdin, from its descriptor 3; -1: closed */
-    int   status;  /* of waitpid */
+    pid_t pid;     /* 0: not started, or already waited for */
+    int   in, out; /* pipes to its stdin and from its descriptor 3; -1: closed */
+    int   status;  /* as waitpid returned it */
 } process;
 
-static void shut(int *fd)
+static void close_fd(int *fd)
 {
     if (*fd >= 0) (void)close(*fd);
     *fd = -1;
 }
 
-/* Waits for its end, or looks whether it has come; returns that. Its group is killed while the
-** number of the group is sure to be ours still. */
+/* Waits for the child's end, or checks for it with WNOHANG; returns whether it has ended. The
+** group is killed before waitpid frees its number for reuse. */
 static int reap(process *p, int flags)
 {
     siginfo_t info;
@@ -64,27 +65,27 @@ static int reap(process *p, int flags)
     return 1;
 }
 
-static process *self(lua_State *L) { return luaL_checkudata(L, 1, PROCESS); }
+static process *to_process(lua_State *L) { return luaL_checkudata(L, 1, PROCESS); }
 
-static void finish(process *p)
+static void kill_and_close(process *p)
 {
-    shut(&p->in);
-    shut(&p->out);
+    close_fd(&p->in);
+    close_fd(&p->out);
     if (p->pid > 0) {
         (void)kill(p->pid, SIGKILL);
         (void)reap(p, 0);
     }
 }
 
-static int end(lua_State *L)
+static int process_close(lua_State *L)
 {
-    finish(self(L));
+    kill_and_close(to_process(L));
     return 0;
 }
 
 /* ---- Start ----------------------------------------------------------------------------------- */
 
-static int words(lua_State *L, char *argv[MOST])
+static int read_argv(lua_State *L, char *argv[MOST])
 {
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_Unsigned n = lua_rawlen(L, 1);
@@ -92,14 +93,15 @@ static int words(lua_State *L, char *argv[MOST])
     for (lua_Unsigned i = 0; i < n; i++) {
         if (lua_rawgeti(L, 1, (lua_Integer)i + 1) != LUA_TSTRING)
             return luaL_argerror(L, 1, "texts wanted");
-        argv[i] = (char *)lua_tostring(L, -1); /* kept by the table */
+        argv[i] = (char *)lua_tostring(L, -1); /* the table keeps the text alive */
         lua_pop(L, 1);
     }
     argv[n] = NULL;
     return (int)n;
 }
 
-/* Both ends close on exec, what a child needs is copied; none is one of the child's own. */
+/* Makes a pipe whose ends close on exec, because the child gets copies of those it needs.
+** Neither end gets the number of a descriptor that the child uses. */
 static int make_pipe(int ends[2])
 {
     if (pipe(ends) != 0) return errno;
@@ -114,8 +116,8 @@ static int make_pipe(int ends[2])
     return 0;
 }
 
-/* Opens a log to add to. A link, a pipe or a device in its place is refused: a results folder may
-** be another's, and lead elsewhere. */
+/* Opens a log for appending. A link, a pipe or a device in its place is refused, because a
+** results folder may come from someone else and lead elsewhere. */
 static int open_log(const char *path)
 {
     struct stat s;
@@ -127,7 +129,7 @@ static int open_log(const char *path)
     return -1;
 }
 
-static int start(process *p, char *argv[], const int in[2], const int out[2], int log)
+static int spawn_child(process *p, char *argv[], const int in[2], const int out[2], int log)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t          how;
@@ -138,7 +140,8 @@ static int start(process *p, char *argv[], const int in[2], const int out[2], in
     int error = posix_spawn_file_actions_init(&files);
     if (error) return error;
     error = posix_spawnattr_init(&how);
-    if (!error) error = posix_spawn_file_actions_adddup2(&files, log, 1); /* log may be 3 */
+    /* The log is copied first, because its descriptor may be 3. */
+    if (!error) error = posix_spawn_file_actions_adddup2(&files, log, 1);
     if (!error) error = posix_spawn_file_actions_adddup2(&files, log, 2);
     if (!error) error = posix_spawn_file_actions_adddup2(&files, in[0], 0);
     if (!error) error = posix_spawn_file_actions_adddup2(&files, out[1], GLUE_CHANNEL);
@@ -165,7 +168,7 @@ static int spawn(lua_State *L)
     char       *argv[MOST];
     int         in[2] = {-1, -1}, out[2] = {-1, -1};
     const char *log = luaL_checkstring(L, 2);
-    (void)words(L, argv);
+    (void)read_argv(L, argv);
     process *p = lua_newuserdatauv(L, sizeof *p, 0);
     *p = (process){.in = -1, .out = -1};
     luaL_setmetatable(L, PROCESS);
@@ -173,14 +176,14 @@ static int spawn(lua_State *L)
     if (log_fd < 0) return failure(L, log, errno);
     int error = make_pipe(in);
     if (!error) error = make_pipe(out);
-    if (!error) error = start(p, argv, in, out, log_fd);
+    if (!error) error = spawn_child(p, argv, in, out, log_fd);
     (void)close(log_fd);
-    shut(&in[0]);
-    shut(&out[1]);
+    close_fd(&in[0]);
+    close_fd(&out[1]);
     p->in = in[1];
     p->out = out[0];
     if (error) {
-        finish(p);
+        kill_and_close(p);
         return failure(L, argv[0], error);
     }
     (void)fcntl(p->out, F_SETFL, O_NONBLOCK);
@@ -189,7 +192,7 @@ static int spawn(lua_State *L)
 
 /* ---- Talk ------------------------------------------------------------------------------------ */
 
-/* Writes all of it, without a SIGPIPE; returns 0 or errno. */
+/* Writes all of text without raising SIGPIPE; returns 0 or errno. */
 static int write_all(int fd, const char *text, size_t size)
 {
     void (*old)(int) = signal(SIGPIPE, SIG_IGN);
@@ -205,8 +208,8 @@ static int write_all(int fd, const char *text, size_t size)
     return error;
 }
 
-/* The text at arg to fd. */
-static int put(lua_State *L, int fd, int arg)
+/* Writes the text at arg to fd. */
+static int send_to(lua_State *L, int fd, int arg)
 {
     size_t      size;
     const char *text = luaL_checklstring(L, arg, &size);
@@ -216,9 +219,9 @@ static int put(lua_State *L, int fd, int arg)
     return 1;
 }
 
-/* Pushes what can be read from fd now; nil if that is nothing and will stay so. Returns whether fd
-** has come to its end. */
-static int take(lua_State *L, int fd)
+/* Pushes what can be read from fd now, or nil if that is nothing and fd is at its end. Returns
+** whether it is. */
+static int push_available(lua_State *L, int fd)
 {
     luaL_Buffer text;
     size_t      got = 0;
@@ -232,7 +235,7 @@ static int take(lua_State *L, int fd)
         } else if (n == 0) {
             ended = 1;
         } else if (errno != EINTR) {
-            break; /* EAGAIN: nothing more for now */
+            break; /* EAGAIN: no more for now */
         }
     }
     luaL_pushresult(&text);
@@ -240,16 +243,16 @@ static int take(lua_State *L, int fd)
     return ended;
 }
 
-static int send_text(lua_State *L) { return put(L, self(L)->in, 2); }
+static int send_text(lua_State *L) { return send_to(L, to_process(L)->in, 2); }
 
 static int receive(lua_State *L)
 {
-    process *p = self(L);
-    if (take(L, p->out)) shut(&p->out);
+    process *p = to_process(L);
+    if (push_available(L, p->out)) close_fd(&p->out);
     return 1;
 }
 
-static int tell(lua_State *L) { return put(L, GLUE_CHANNEL, 1); }
+static int tell(lua_State *L) { return send_to(L, GLUE_CHANNEL, 1); }
 
 static int hear(lua_State *L)
 {
@@ -257,8 +260,8 @@ static int hear(lua_State *L)
     struct pollfd in = {.fd = 0, .events = POLLIN};
     (void)fcntl(0, F_SETFL, O_NONBLOCK);
     luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 1, "not in 0..1e6 seconds");
-    if (seconds > 0) (void)poll(&in, 1, (int)(seconds * 1e3)); /* a signal ends it too */
-    (void)take(L, 0);
+    if (seconds > 0) (void)poll(&in, 1, (int)(seconds * 1e3)); /* a signal ends the wait too */
+    (void)push_available(L, 0);
     return 1;
 }
 
@@ -266,7 +269,7 @@ static int send_signal(lua_State *L)
 {
     static const char *const names[] = {"INT", "TERM", "KILL", "HUP", "USR1", "USR2", NULL};
     static const int numbers[] = {SIGINT, SIGTERM, SIGKILL, SIGHUP, SIGUSR1, SIGUSR2};
-    process                 *p = self(L);
+    process                 *p = to_process(L);
     int                      which = luaL_checkoption(L, 2, NULL, names);
     lua_pushboolean(L, p->pid > 0 && kill(p->pid, numbers[which]) == 0);
     return 1;
@@ -274,7 +277,7 @@ static int send_signal(lua_State *L)
 
 static int wait_for(lua_State *L)
 {
-    process *p = self(L);
+    process *p = to_process(L);
     int      flags = lua_toboolean(L, 2) ? 0 : WNOHANG;
     if (p->pid > 0 && !reap(p, flags)) return 0;
     if (WIFEXITED(p->status)) {
@@ -288,7 +291,7 @@ static int wait_for(lua_State *L)
 
 static int process_id(lua_State *L)
 {
-    lua_pushinteger(L, self(L)->pid);
+    lua_pushinteger(L, to_process(L)->pid);
     return 1;
 }
 
@@ -310,8 +313,8 @@ static int poll_all(lua_State *L)
     return 1;
 }
 
-/* Whether the open file could be locked; the lock lasts until it is closed or this process dies:
-** what this process starts does not inherit it. */
+/* lock(file) -> whether the open file could be locked. The lock lasts until the file is closed
+** or this process dies; child processes do not inherit it. */
 static int lock_file(lua_State *L)
 {
     const luaL_Stream *s = luaL_checkudata(L, 1, LUA_FILEHANDLE);
@@ -329,7 +332,7 @@ static int kill_process(lua_State *L)
     return 1;
 }
 
-/* From now on what this process prints is added to the file at path. */
+/* print_to(path): from now on, appends what this process prints to the file. */
 static int print_to(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -347,15 +350,11 @@ void glue_process_open(lua_State *L)
 {
     static const luaL_Reg methods[] = {
         {"send", send_text}, {"receive", receive}, {"signal", send_signal}, {"wait", wait_for},
-        {"pid", process_id}, {"kill", end},        {NULL, NULL},
+        {"pid", process_id}, {"kill", process_close}, {NULL, NULL},
     };
-    static const luaL_Reg meta[] = {{"__gc", end}, {"__close", end}, {NULL, NULL}};
-    luaL_newmetatable(L, PROCESS);
-    glue_set(L, meta);
-    lua_newtable(L);
-    glue_set(L, methods);
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
+    static const luaL_Reg meta[] = {
+        {"__gc", process_close}, {"__close", process_close}, {NULL, NULL}};
+    glue_metatable(L, PROCESS, meta, methods);
 }
 
 const luaL_Reg glue_process_functions[] = {

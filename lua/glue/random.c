@@ -1,4 +1,5 @@
-/* random.c - random streams in Lua: counter-based, resumed from two integers. */
+/* random.c - random streams in Lua. They are counter-based, so two integers are their whole
+** state. */
 #include "glue.h"
 
 #define STREAM "toeplab.stream"
@@ -106,11 +107,7 @@ void glue_random_open(lua_State *L)
         {"unit", unit},       {"dropout", dropout}, {"sample", sample},         {"state", state},
         {"set_state", set_state}, {NULL, NULL},
     };
-    luaL_newmetatable(L, STREAM);
-    lua_newtable(L);
-    glue_set(L, methods);
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
+    glue_metatable(L, STREAM, NULL, methods);
 }
 
 const luaL_Reg glue_random_functions[] = {{"stream", core_stream}, {NULL, NULL}};

@@ -1,7 +1,7 @@
-/* recurrent.c - causal Toeplitz operators one position at a time, in Lua. */
+/* recurrent.c - runs causal Toeplitz operators one position at a time, in Lua. */
 #include "glue.h"
 
-static void release(glue_box *b) { tl_recurrence_free(b->as.recurrence); }
+static void release_recurrence(glue_box *b) { tl_recurrence_free(b->as.recurrence); }
 
 static tl_recurrence *recurrence(lua_State *L)
 {
@@ -10,7 +10,8 @@ static tl_recurrence *recurrence(lua_State *L)
 
 /* ---- Making one ------------------------------------------------------------------------------ */
 
-static const char *const kinds[] = {"ring", "exact", "published", NULL}; /* as tl_recurrence_kind */
+/* in the order of tl_recurrence_kind */
+static const char *const kinds[] = {"ring", "exact", "published", NULL};
 
 /* recurrence(t, gamma or nil, kind [, sequences]) */
 static int core_recurrence(lua_State *L)
@@ -38,7 +39,7 @@ static int core_of_modes(lua_State *L)
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-/* r:step(x [, y]) -> y, new unless given */
+/* r:step(x [, y]) -> y, a new tensor unless it is given */
 static int step(lua_State *L)
 {
     tl_recurrence *r = recurrence(L);
@@ -100,4 +101,4 @@ const luaL_Reg glue_recurrence_functions[] = {
 static const luaL_Reg methods[] = {
     {"step", step}, {"reset", reset}, {"sizes", sizes}, {"modes", modes}, {NULL, NULL}};
 
-const glue_class glue_recurrence_class = {"toeplab.recurrence", release, methods, NULL};
+const glue_class glue_recurrence_class = {"toeplab.recurrence", release_recurrence, methods, NULL};

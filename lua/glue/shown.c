@@ -1,13 +1,13 @@
-/* shown.c - what print says of a tensor: its type and shape, then its numbers, the middle of long
-** rows, of many rows and of many matrices left out. */
+/* shown.c - formats the numbers of a tensor for print, leaving out the middle of long rows, of
+** many rows and of many matrices. */
 #include <stdio.h>
 
 #include "glue.h"
 
-enum { EDGE = 4, MATRICES = 2 }; /* so many are shown at each end */
+enum { EDGE = 4, MATRICES = 2 }; /* how many are shown at each end */
 
-/* Reads at each call: a row is short, and what is on a card has been brought over. */
-static void number(lua_State *L, luaL_Buffer *out, tl_tensor *t, int64_t i)
+/* Reads one element per call: few are shown, and the read also works for a tensor on a GPU. */
+static void add_number(lua_State *L, luaL_Buffer *out, tl_tensor *t, int64_t i)
 {
     char    text[32];
     float   f = 0;
@@ -21,7 +21,7 @@ static void number(lua_State *L, luaL_Buffer *out, tl_tensor *t, int64_t i)
     luaL_addstring(out, text);
 }
 
-static void row(lua_State *L, luaL_Buffer *out, tl_tensor *t, int64_t first, int64_t count)
+static void add_row(lua_State *L, luaL_Buffer *out, tl_tensor *t, int64_t first, int64_t count)
 {
     luaL_addchar(out, '\n');
     for (int64_t i = 0; i < count; i++) {
@@ -29,11 +29,11 @@ static void row(lua_State *L, luaL_Buffer *out, tl_tensor *t, int64_t first, int
             luaL_addstring(out, " ...");
             i = count - EDGE;
         }
-        number(L, out, t, first + i);
+        add_number(L, out, t, first + i);
     }
 }
 
-static void matrix(lua_State *L, luaL_Buffer *out, tl_tensor *t, int64_t first)
+static void add_matrix(lua_State *L, luaL_Buffer *out, tl_tensor *t, int64_t first)
 {
     int     axes = tl_tensor_ndim(t);
     int64_t rows = axes < 2 ? 1 : tl_tensor_dim(t, axes - 2);
@@ -43,12 +43,12 @@ static void matrix(lua_State *L, luaL_Buffer *out, tl_tensor *t, int64_t first)
             luaL_addstring(out, "\n         ...");
             i = rows - EDGE;
         }
-        row(L, out, t, first + i * columns, columns);
+        add_row(L, out, t, first + i * columns, columns);
     }
 }
 
-/* Where matrix number m of more than two axes lies: "(1,3,.,.)". */
-static void place(luaL_Buffer *out, const tl_tensor *t, int64_t m)
+/* Adds the position of matrix number m of a tensor of more than two axes: "(1,3,.,.)". */
+static void add_position(luaL_Buffer *out, const tl_tensor *t, int64_t m)
 {
     char    text[TL_MAXDIMS][24];
     int     leading = tl_tensor_ndim(t) - 2;
@@ -73,7 +73,7 @@ void glue_add_numbers(lua_State *L, luaL_Buffer *out, tl_tensor *t)
             luaL_addstring(out, "\n...");
             m = count - MATRICES;
         }
-        if (axes > 2) place(out, t, m);
-        matrix(L, out, t, m * (len / count));
+        if (axes > 2) add_position(out, t, m);
+        add_matrix(L, out, t, m * (len / count));
     }
 }

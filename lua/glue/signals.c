@@ -1,18 +1,19 @@
-/* signals.c - signals as counts that scripts look at; how a worker without a parent ends.
+/* signals.c - catches signals as counts that scripts read, and ends a worker whose parent has died.
 **
 **   core.sys.catch_signals()    counts SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 from now on; the
 **                               third SIGINT ends the process all the same
-**   core.sys.release_signals()  they do again what they did before
-**   core.sys.interrupted()      how many SIGINT came; and "TERM", "HUP", "USR1", "USR2" if it came
-**   core.sys.on_signal(fn)      once a signal has come, calls fn() every 1000 instructions of Lua;
-**                               in coroutines that are made from now on too; nil: stops that
-**   core.sys.end_with_parent()  when the parent is gone, this process is sent SIGTERM; 8 seconds
-**                               later it is killed with its group if it has not ended
+**   core.sys.release_signals()  restores what the signals did before
+**   core.sys.interrupted()      the number of SIGINT received; then "TERM", "HUP", "USR1" or "USR2"
+**                               if one of those was received
+**   core.sys.on_signal(fn)      once a signal has been received, calls fn() every 1000 instructions
+**                               of Lua, also in coroutines created later; nil stops that
+**   core.sys.end_with_parent()  when the parent dies, sends this process SIGTERM, and 8 seconds
+**                               later kills it and its group if it has not ended
 **
-** The handler runs on a stack of its own: oneDNN's AVX-512 kernels keep data below the stack
-** pointer, where the system would put the handler's frame (core/ops/onednn.c). Only the thread that
-** called catch_signals counts. The engine's threads block all signals, and a thread of another
-** library that is hit passes the signal on. */
+** The handler runs on its own stack: oneDNN's AVX-512 kernels keep data below the stack pointer,
+** where the system would put the handler's frame (core/ops/onednn.c). Only the thread that
+** called catch_signals counts. The engine's threads block all signals; a thread of another
+** library that receives one passes it on. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -27,17 +28,18 @@
 
 #include "glue.h"
 
-#define STACK_BYTES   (64 << 10) /* the registers of AVX-512 and AMX take 11 kB of it */
-#define GRACE_SECONDS 8          /* for the step in hand and its checkpoint */
+#define STACK_BYTES   (64 << 10) /* saved AVX-512 and AMX registers take 11 kB of it */
+#define GRACE_SECONDS 8          /* time to finish the step and write a checkpoint */
 
 static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 #define COUNT (sizeof numbers / sizeof *numbers)
 
-/* The only mutable globals of the program: a signal handler can reach nothing else. */
+/* These are the only mutable globals of the program, because a signal handler can reach nothing
+** else. */
 static volatile sig_atomic_t interrupts, ending;
 static struct {
-    pthread_t        thread; /* the one that counts */
+    pthread_t        thread; /* the thread that counts */
     int              caught[COUNT];
     struct sigaction before[COUNT];
     char             stack[STACK_BYTES];
@@ -104,39 +106,39 @@ static int interrupted(lua_State *L)
 
 /* ---- Between instructions -------------------------------------------------------------------- */
 
-#define HOOK_INSTRUCTIONS 1000 /* at most so many pass before a signal is seen */
+#define HOOK_INSTRUCTIONS 1000 /* at most so many run before a signal is noticed */
 
-static const char on_signal_key = 0; /* its address names the function in the registry */
+static const char on_signal_key = 0; /* its address is the registry key of the function */
 
-static void look(lua_State *L, lua_Debug *ar)
+static void signal_hook(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
     if (!glue_interrupted()) return;
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &on_signal_key) == LUA_TFUNCTION) lua_call(L, 0, 0);
 }
 
-/* lua_newthread copies a hook made in C to each new coroutine; one made by debug.sethook, which is
-** a Lua function looked up by its thread, would not be called there. */
+/* lua_newthread copies a C hook to each new coroutine. A hook of debug.sethook would not be
+** called there, because it looks up its Lua function by thread. */
 static int on_signal_call(lua_State *L)
 {
     int on = !lua_isnoneornil(L, 1);
     if (on) luaL_checktype(L, 1, LUA_TFUNCTION);
     lua_settop(L, 1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &on_signal_key);
-    lua_sethook(L, on ? look : NULL, on ? LUA_MASKCOUNT : 0, HOOK_INSTRUCTIONS);
+    lua_sethook(L, on ? signal_hook : NULL, on ? LUA_MASKCOUNT : 0, HOOK_INSTRUCTIONS);
     return 0;
 }
 
 /* ---- The parent ------------------------------------------------------------------------------ */
 
-/* A thread of its own, because a step that never ends looks at no signal. */
+/* Watches from a thread of its own, because a step that never ends does not look at signals. */
 static void *watch_parent(void *user)
 {
     pid_t           parent = (pid_t)(intptr_t)user;
     struct timespec look = {.tv_nsec = 500 * 1000 * 1000}, grace = {.tv_sec = GRACE_SECONDS};
     while (getppid() == parent) (void)nanosleep(&look, NULL);
     (void)nanosleep(&grace, NULL);
-    (void)kill(getpgrp() == getpid() ? 0 : getpid(), SIGKILL); /* 0: with what it has started */
+    (void)kill(getpgrp() == getpid() ? 0 : getpid(), SIGKILL); /* 0: the whole group */
     return NULL;
 }
 
@@ -149,7 +151,7 @@ static int end_with_parent(lua_State *L)
 #endif
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    (void)fcntl(GLUE_CHANNEL, F_SETFD, FD_CLOEXEC); /* what this process starts does not hold it */
+    (void)fcntl(GLUE_CHANNEL, F_SETFD, FD_CLOEXEC); /* so that child processes do not inherit it */
     int error = pthread_create(&thread, NULL, watch_parent, (void *)(intptr_t)getppid());
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) return luaL_error(L, "end_with_parent: %s", strerror(error));

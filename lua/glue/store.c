@@ -1,13 +1,13 @@
-/* store.c - the store of runs in Lua: statements with parameters, rows as tables. */
+/* store.c - the store of runs in Lua: SQL statements with parameters, whose rows come as tables. */
 #include <string.h>
 
 #include "glue.h"
 
-static void release(glue_box *b) { tl_store_close(b->as.store); }
+static void release_store(glue_box *b) { tl_store_close(b->as.store); }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* nil, the message and the name of the status */
+/* Returns nil, the message and the name of the status. */
 static int refused(lua_State *L, tl_status st)
 {
     lua_pushnil(L);
@@ -39,7 +39,7 @@ static int store_check_folder(lua_State *L)
 
 /* ---- Parameters ------------------------------------------------------------------------------ */
 
-/* The value at the top as an SQL value; text is kept by whoever holds it. */
+/* Reads the value at the top as an SQL value; whatever holds a text keeps it alive. */
 static tl_value value(lua_State *L, int arg, int i)
 {
     tl_value v = {.kind = 'n'};
@@ -63,8 +63,8 @@ static tl_value value(lua_State *L, int arg, int i)
     return v;
 }
 
-/* The parameters of the table at arg (its n, or its length, says how many) in a block that is
-** pushed. The block holds the strings too: a row function may change the table. */
+/* Reads the parameters in the table at arg, n of them or else its length, into a block that is
+** pushed. The block also keeps the strings alive, because a row function may change the table. */
 static tl_value *parameters(lua_State *L, int arg, int *out_count)
 {
     *out_count = 0;
@@ -86,12 +86,13 @@ static tl_value *parameters(lua_State *L, int arg, int *out_count)
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-typedef struct visit { /* what a row is handed over with */
+typedef struct visit { /* what row passes to take_row */
     lua_State             *L;
-    int                    rows;   /* index of the array that gathers them, or of the function */
-    int                    plain;  /* the function takes the values themselves, not a table */
+    /* stack index of the array that collects the rows, or of the function */
+    int                    rows;
+    int                    plain;  /* the function receives the values themselves, not a table */
     int                    count;
-    int                    failed; /* an error object is at the top */
+    int                    failed; /* a row raised an error, which is at the top */
     int                    columns;
     const char *const     *names;
     const tl_value        *values;
@@ -107,7 +108,7 @@ static void push_value(lua_State *L, const tl_value *v)
     }
 }
 
-/* Protected: the array or function, and the visit. */
+/* Protected, with the array or function and the visit as arguments: takes one row. */
 static int take_row(lua_State *L)
 {
     visit *v = lua_touserdata(L, 2);
@@ -133,9 +134,9 @@ static int take_row(lua_State *L)
     return 0;
 }
 
-/* No Lua error may jump over the engine: the row is taken under lua_pcall, and what it raised waits
-** at the top until the statement is over. */
-static int row(void *user, int columns, const char *const *names, const tl_value *values)
+/* No Lua error may jump over the engine, so lua_pcall runs take_row. The error stays at the top
+** until the statement has ended. */
+static int protected_row(void *user, int columns, const char *const *names, const tl_value *values)
 {
     visit     *v = user;
     lua_State *L = v->L;
@@ -149,9 +150,9 @@ static int row(void *user, int columns, const char *const *names, const tl_value
     return v->failed;
 }
 
-/* Runs the statement at arguments 2 and 3; rows go to the value at the index sink, plain or as
-** tables. */
-static void run(lua_State *L, int sink, int plain)
+/* Runs the statement at argument 2 with the parameters at argument 3. Rows go to the array or
+** function at the index sink, plain or as tables. */
+static void run_statement(lua_State *L, int sink, int plain)
 {
     int         count;
     glue_box   *b = glue_open_box(L, 1, &glue_store_class);
@@ -160,7 +161,7 @@ static void run(lua_State *L, int sink, int plain)
     visit       v = {.L = L, .rows = sink, .plain = plain};
     luaL_checkstack(L, 8, "rows");
     b->busy++;
-    tl_status st = tl_store_exec(b->as.store, sql, count, values, row, &v);
+    tl_status st = tl_store_exec(b->as.store, sql, count, values, protected_row, &v);
     b->busy--;
     if (v.failed) lua_error(L);
     glue_check(L, st);
@@ -170,7 +171,7 @@ static int exec(lua_State *L)
 {
     lua_settop(L, 3);
     lua_newtable(L);
-    run(L, 4, 0);
+    run_statement(L, 4, 0);
     lua_settop(L, 4);
     return 1;
 }
@@ -178,14 +179,14 @@ static int exec(lua_State *L)
 static int each(lua_State *L)
 {
     luaL_checktype(L, 4, LUA_TFUNCTION);
-    run(L, 4, 0);
+    run_statement(L, 4, 0);
     return 0;
 }
 
 static int tuples(lua_State *L)
 {
     luaL_checktype(L, 4, LUA_TFUNCTION);
-    run(L, 4, 1);
+    run_statement(L, 4, 1);
     return 0;
 }
 
@@ -208,4 +209,4 @@ static const luaL_Reg methods[] = {
     {"exec", exec}, {"each", each}, {"tuples", tuples}, {"last_id", last_id}, {"check", check},
     {NULL, NULL}};
 
-const glue_class glue_store_class = {"toeplab.store", release, methods, NULL};
+const glue_class glue_store_class = {"toeplab.store", release_store, methods, NULL};

@@ -1,4 +1,4 @@
-/* svd.c - singular values and linear systems in Lua. */
+/* svd.c - singular values and linear systems, in Lua. */
 #include "glue.h"
 
 static int svd(lua_State *L)

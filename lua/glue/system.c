@@ -1,8 +1,8 @@
-/* system.c - what scripts need of the system and standard Lua lacks: clocks, terminals, folders,
-** whole files.
+/* system.c - operating system functions that standard Lua lacks: clocks, terminals, folders, whole
+** files.
 **
-** File functions return nil, "PATH: reason" and errno's number on failure, as Lua's own, and the
-** name of the engine's status if the disk is at fault: "ENOSPC" or "EIO". */
+** On failure file functions return nil, "PATH: reason" and the errno, like Lua's own. If the
+** disk is the cause, the name of the engine's status follows: "ENOSPC" or "EIO". */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -38,7 +38,7 @@ static int monotonic(lua_State *L)
     return 1;
 }
 
-/* A signal ends it early: who sleeps wants to see it. */
+/* A signal ends the sleep early, so that the caller can react to it. */
 static int sleep_for(lua_State *L)
 {
     double s = luaL_checknumber(L, 1);
@@ -78,7 +78,7 @@ int glue_executable(char *path, size_t size)
     return 1;
 }
 
-/* cache_dir(): the folder, or nil where there is none. */
+/* cache_dir() -> the folder for cached files, or nil where there is none */
 static int cache_dir(lua_State *L)
 {
     lua_pushstring(L, tl_cache_dir(glue_ctx(L)));
@@ -93,7 +93,8 @@ static int is_terminal(lua_State *L)
     return 1;
 }
 
-/* COLUMNS, else the width of the terminal behind stdout or stderr, else 80. */
+/* columns() -> the environment's COLUMNS, else the width of the terminal behind stdout or
+** stderr, else 80 */
 static int columns(lua_State *L)
 {
     const char    *text = getenv("COLUMNS");
@@ -117,7 +118,7 @@ static int file_result(lua_State *L, int fine, const char *path)
     return results + 1;
 }
 
-/* The same where the engine did it, with its message. */
+/* Like file_result, for a function of the engine, with its message. */
 static int engine_result(lua_State *L, tl_status st)
 {
     int results = file_result(L, st == TL_OK, NULL);
@@ -135,7 +136,7 @@ static int make_folders(lua_State *L)
     return engine_result(L, tl_file_folders(glue_ctx(L), path));
 }
 
-/* A folder being read, in a box so that an error closes it. */
+/* An open folder is in a userdata, so that an error closes it. */
 #define FOLDER "toeplab.folder"
 
 static int close_folder(lua_State *L)
@@ -176,7 +177,7 @@ static int exists(lua_State *L)
     return 1;
 }
 
-/* Whether two paths lead to one file or folder. */
+/* same(path, path) -> whether both lead to one file or folder */
 static int same(lua_State *L)
 {
     struct stat a, b;
@@ -186,7 +187,8 @@ static int same(lua_State *L)
     return 1;
 }
 
-/* "file", "folder", "other" (a device, a pipe) or nil; then whether path is a symbolic link. */
+/* kind(path) -> "file", "folder", "other" (a device, a pipe) or nil; then whether path is a
+** symbolic link */
 static int kind(lua_State *L)
 {
     struct stat s;
@@ -199,7 +201,7 @@ static int kind(lua_State *L)
     return 2;
 }
 
-/* Bytes of a file. */
+/* size(path) -> the file's size in bytes */
 static int file_size(lua_State *L)
 {
     struct stat s;
@@ -230,7 +232,7 @@ static int remove_file(lua_State *L)
     return file_result(L, remove(path) == 0, path);
 }
 
-/* The file is in a box of Lua's own io library, so that an error closes it. */
+/* The file is in a userdata of Lua's io library, so that an error closes it. */
 static int close_stream(lua_State *L)
 {
     luaL_Stream *s = luaL_checkudata(L, 1, LUA_FILEHANDLE);
@@ -257,7 +259,7 @@ static int read_file(lua_State *L)
     return ferror(s->f) ? file_result(L, 0, path) : 1;
 }
 
-/* What was written to an open file is on the disk when this returns. */
+/* sync(file): returns once what was written to the open file is on the disk. */
 static int sync_file(lua_State *L)
 {
     const luaL_Stream *s = luaL_checkudata(L, 1, LUA_FILEHANDLE);
@@ -284,9 +286,7 @@ void glue_sys_open(lua_State *L)
 {
     static const luaL_Reg meta[] = {
         {"__gc", close_folder}, {"__close", close_folder}, {NULL, NULL}};
-    luaL_newmetatable(L, FOLDER);
-    glue_set(L, meta);
-    lua_pop(L, 1);
+    glue_metatable(L, FOLDER, meta, NULL);
 }
 
 const luaL_Reg glue_sys_functions[] = {

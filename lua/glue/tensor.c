@@ -1,9 +1,9 @@
-/* tensor.c - tensors in Lua: making them, looking into them, filling them. */
+/* tensor.c - tensors in Lua: creating, reading and filling them. */
 #include <math.h>
 
 #include "glue.h"
 
-static void release(glue_box *b) { tl_tensor_free(b->as.tensor); }
+static void release_tensor(glue_box *b) { tl_tensor_free(b->as.tensor); }
 
 static const char *type_name(const tl_tensor *t)
 {
@@ -12,7 +12,7 @@ static const char *type_name(const tl_tensor *t)
 
 /* ---- From and to nested tables --------------------------------------------------------------- */
 
-/* What a nested table is read into. */
+/* The state of reading a nested table. */
 typedef struct reader {
     tl_type  type;
     int      ndim;
@@ -22,8 +22,8 @@ typedef struct reader {
     int64_t  filled;
 } reader;
 
-/* The shape that the first elements of the value at the top say. */
-static void measure(lua_State *L, int arg, reader *r)
+/* Finds the shape that the first elements of the value at arg imply. */
+static void find_shape(lua_State *L, int arg, reader *r)
 {
     int top = lua_gettop(L);
     lua_pushvalue(L, arg);
@@ -48,7 +48,7 @@ static void read_number(lua_State *L, int arg, reader *r)
         fine = fine && i >= INT32_MIN && i <= INT32_MAX;
     }
     if (!fine || lua_type(L, -1) != LUA_TNUMBER)
-        glue_argerror(L, arg, "element %I is no %s (%s)", (long long)r->filled + 1,
+        glue_argerror(L, arg, "element %I is not a %s (%s)", (long long)r->filled + 1,
                       r->f32 ? "number" : "32-bit integer", luaL_tolstring(L, -1, NULL));
     if (r->f32) {
         r->f32[r->filled++] = (float)f;
@@ -57,7 +57,7 @@ static void read_number(lua_State *L, int arg, reader *r)
     }
 }
 
-/* Reads the value at the top, which is level deep in the table at arg. */
+/* Reads the value at the top, which is nested level deep in the table at arg. */
 static void read_level(lua_State *L, int arg, int level, reader *r)
 {
     if (level == r->ndim) {
@@ -78,12 +78,12 @@ static void read_level(lua_State *L, int arg, int level, reader *r)
     }
 }
 
-/* The box owns the tensor before the elements are read, so that a bad one may raise. */
+/* The box owns the tensor before the elements are read, because a bad element raises. */
 static int from_table(lua_State *L, tl_type type)
 {
     reader r = {.type = type};
     luaL_checkany(L, 1);
-    measure(L, 1, &r);
+    find_shape(L, 1, &r);
     tl_tensor **t = glue_push_tensor(L);
     glue_result(L, tl_tensor_new_host(glue_ctx(L), type, r.ndim, r.dims, t));
     r.f32 = tl_tensor_f32(*t);
@@ -135,7 +135,8 @@ static int totable(lua_State *L)
     int64_t        len = tl_tensor_len(t);
     element       *all = lua_newuserdatauv(L, (size_t)len * sizeof *all, 0);
     const element *next = all;
-    glue_check(L, tl_tensor_read(t, 0, len, all)); /* at once, and t stays on its device */
+    /* one copy of all elements, and t stays on its device */
+    glue_check(L, tl_tensor_read(t, 0, len, all));
     push_level(L, t, 0, &next);
     return 1;
 }
@@ -178,7 +179,7 @@ static int core_range(lua_State *L)
     double step = luaL_optnumber(L, 3, 1);
     luaL_argcheck(L, step != 0, 3, "step is 0");
     double steps = floor((last - first) / step);
-    luaL_argcheck(L, steps < 1e15, 2, "range has no end"); /* false for NaN, too */
+    luaL_argcheck(L, steps < 1e15, 2, "range has no end"); /* also false for NaN */
     int64_t     n = steps < 0 ? 0 : (int64_t)steps + 1;
     tl_tensor **t = glue_push_tensor(L);
     glue_result(L, tl_tensor_new_host(glue_ctx(L), TL_F32, 1, &n, t));
@@ -219,7 +220,7 @@ static int numel(lua_State *L)
     return 1;
 }
 
-/* Another number after an operator, copy or fill wrote it. */
+/* The number changes whenever an operator, copy or fill writes the tensor. */
 static int version(lua_State *L)
 {
     lua_pushinteger(L, tl_tensor_version(glue_tensor(L, 1)));
@@ -257,7 +258,7 @@ static int get(lua_State *L)
     return 1;
 }
 
-/* One line, as messages want it; show is what people want. */
+/* One line, for messages; show adds the numbers. */
 static int tostring(lua_State *L)
 {
     char            text[160];
@@ -341,4 +342,4 @@ static const luaL_Reg methods[] = {
 
 static const luaL_Reg meta[] = {{"__tostring", tostring}, {NULL, NULL}};
 
-const glue_class glue_tensor_class = {"toeplab.tensor", release, methods, meta};
+const glue_class glue_tensor_class = {"toeplab.tensor", release_tensor, methods, meta};

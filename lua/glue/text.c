@@ -1,8 +1,8 @@
-/* text.c - vocabularies, encoders and counters, rows of a token stream and n-gram models in
+/* text.c - vocabularies, encoders and counters, windows of token streams and n-gram models, in
 ** Lua. */
 #include "glue.h"
 
-static void release(glue_box *b) { tl_vocab_free(b->as.vocab); }
+static void release_vocab(glue_box *b) { tl_vocab_free(b->as.vocab); }
 
 static tl_vocab *vocab(lua_State *L) { return glue_open_box(L, 1, &glue_vocab_class)->as.vocab; }
 
@@ -47,7 +47,7 @@ static int size(lua_State *L)
     return 1;
 }
 
-/* The id of the token that ends a line, or nil. */
+/* v:eos() -> the id of the token that ends a line, or nil */
 static int eos(lua_State *L)
 {
     int32_t id = tl_vocab_eos(vocab(L));
@@ -81,7 +81,7 @@ static int encode(lua_State *L)
     return glue_result(L, tl_vocab_encode(v, text, bytes, ids));
 }
 
-/* Id number i (from 0) of the int32 tensor or the table of integers at argument 2. */
+/* Returns id number i (from 0) of the int32 tensor or the table of integers at argument 2. */
 static lua_Integer id_at(lua_State *L, const int32_t *ids, int64_t i)
 {
     int         whole;
@@ -104,7 +104,7 @@ static int decode(lua_State *L)
         tl_tensor *t = glue_tensor(L, 2);
         luaL_argcheck(L, tl_tensor_type(t) == TL_I32, 2, "ids are int32");
         ids = tl_tensor_ci32(t);
-        if (!ids) glue_check(L, TL_ENOMEM); /* they were on a device */
+        if (!ids) glue_check(L, TL_ENOMEM); /* copying from the GPU failed */
         count = tl_tensor_len(t);
     } else {
         luaL_checktype(L, 2, LUA_TTABLE);
@@ -258,6 +258,6 @@ static const luaL_Reg encoder_methods[] = {
 static const luaL_Reg counter_methods[] = {
     {"feed", counter_feed}, {"size", counter_size}, {NULL, NULL}};
 
-const glue_class glue_vocab_class = {"toeplab.vocab", release, methods, NULL};
+const glue_class glue_vocab_class = {"toeplab.vocab", release_vocab, methods, NULL};
 const glue_class glue_encoder_class = {"toeplab.encoder", release_encoder, encoder_methods, NULL};
 const glue_class glue_counter_class = {"toeplab.counter", release_counter, counter_methods, NULL};

@@ -4,13 +4,14 @@
 
 #include "glue.h"
 
-static void release(glue_box *b) { tl_tno_free(b->as.tno); }
+static void release_tno(glue_box *b) { tl_tno_free(b->as.tno); }
 
 static tl_tno *tno(lua_State *L) { return glue_open_box(L, 1, &glue_tno_class)->as.tno; }
 
 /* ---- Making one ------------------------------------------------------------------------------ */
 
-/* Pushes "key=value" for the value at the top. Lua would write a number with 14 digits only. */
+/* Replaces the value at the top by "key=value". Lua itself would print a number with 14 digits
+** only. */
 static void push_option(lua_State *L, int arg, const char *key)
 {
     char text[64];
@@ -27,8 +28,8 @@ static void push_option(lua_State *L, int arg, const char *key)
     lua_remove(L, -2);
 }
 
-/* The option table at arg as "key=value" strings in key order, ended by NULL, in a block that is
-** pushed and keeps the strings alive. */
+/* Returns the option table at arg as "key=value" strings sorted by key, ended by NULL, in a
+** block that is pushed and keeps the strings alive. */
 static const char *const *options(lua_State *L, int arg)
 {
     if (lua_isnoneornil(L, arg)) return NULL;
@@ -121,7 +122,7 @@ static int params(lua_State *L)
 
 /* ---- Application ----------------------------------------------------------------------------- */
 
-/* The backend's own parameters at arg, in a block that is pushed. */
+/* Returns the backend's own parameters at arg, in a block that is pushed. */
 static tl_tensor **own_params(lua_State *L, int arg, const tl_tno *o)
 {
     int count = 0, want = tl_tno_param_count(o);
@@ -131,22 +132,23 @@ static tl_tensor **own_params(lua_State *L, int arg, const tl_tno *o)
     return list;
 }
 
-/* With a 4th argument, true or what an earlier call kept, also returns what the backend keeps; in
-** the latter case coef may be nil. */
+/* o:apply(coef, params, x [, true or cache]) -> y [, cache]. cache holds what the backend
+** derives from coef and params, such as spectra; true asks for a new one. With a cache, coef may
+** be nil. */
 static int apply(lua_State *L)
 {
-    lua_settop(L, 5); /* what is pushed below is no argument */
+    lua_settop(L, 5); /* values pushed below must not count as arguments */
     tl_tno    *o = tno(L);
     int        again = lua_toboolean(L, 5), first = lua_isboolean(L, 5);
     tl_tensor *coef = again && !first ? glue_opt_tensor(L, 2) : glue_tensor(L, 2);
     tl_tensor **own = own_params(L, 3, o), *x = glue_tensor(L, 4);
-    tl_tensor *given = again && !first ? glue_tensor(L, 5) : NULL, **kept = &given;
-    if (first) kept = glue_push_tensor(L);
+    tl_tensor *given = again && !first ? glue_tensor(L, 5) : NULL, **cache = &given;
+    if (first) cache = glue_push_tensor(L);
     int         at = lua_gettop(L);
     tl_tensor **y = glue_push_tensor(L);
-    (void)glue_result(L, tl_tno_apply_again(o, coef, own, x, again ? kept : NULL, y));
+    (void)glue_result(L, tl_tno_apply_again(o, coef, own, x, again ? cache : NULL, y));
     if (!again) return 1;
-    if (first && *kept) lua_pushvalue(L, at);
+    if (first && *cache) lua_pushvalue(L, at);
     else if (given) lua_pushvalue(L, 5);
     else lua_pushnil(L);
     return 2;
@@ -169,7 +171,7 @@ static int decay(lua_State *L)
 
 /* ---- Backends -------------------------------------------------------------------------------- */
 
-/* Sets field name of the table at the top to text, or leaves it out where text is NULL. */
+/* Sets field name of the table at the top to text, unless text is NULL. */
 static void set_text(lua_State *L, const char *name, const char *text)
 {
     if (!text) return;
@@ -243,4 +245,4 @@ static const luaL_Reg methods[] = {
     {"warning", warning}, {"apply", apply}, {"dense", dense},   {NULL, NULL},
 };
 
-const glue_class glue_tno_class = {"toeplab.tno", release, methods, NULL};
+const glue_class glue_tno_class = {"toeplab.tno", release_tno, methods, NULL};

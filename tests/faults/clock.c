@@ -1,4 +1,4 @@
-/* clock.c - a clock that is CLOCK_BACK seconds behind, for LD_PRELOAD. */
+/* clock.c - for LD_PRELOAD: makes the clock run CLOCK_BACK seconds late. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static time_t back(void)
+static time_t seconds_late(void)
 {
     const char *text = getenv("CLOCK_BACK");
     return text ? (time_t)atol(text) : 0;
@@ -15,7 +15,7 @@ static time_t back(void)
 int clock_gettime(clockid_t which, struct timespec *t)
 {
     int result = (int)syscall(SYS_clock_gettime, which, t);
-    if (which == CLOCK_REALTIME) t->tv_sec -= back();
+    if (which == CLOCK_REALTIME) t->tv_sec -= seconds_late();
     return result;
 }
 

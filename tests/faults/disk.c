@@ -1,26 +1,26 @@
-/* disk.c - a disk that fails, for LD_PRELOAD: from the FAULT_AT-th call on, calls of the kind
-** FAULT_CALLS on files below the folder FAULT_PATH fail with errno FAULT_ERROR; FAULT_ONCE=1: that
-** call only. FAULT_CALLS: "write" (what writes, syncs or renames), "open" or "read" (folders too);
-** with FAULT_ERROR=0 a read returns half of what it was asked for. FAULT_ROLE: "worker" or "run":
-** the processes in which. Each failure adds a byte to the file FAULT_MET; without FAULT_AT each
-** call does.
+/* disk.c - for LD_PRELOAD: makes calls on files fail. From the FAULT_AT-th call on, or for that
+** call only with FAULT_ONCE=1, calls of the kind FAULT_CALLS on files below the folder FAULT_PATH
+** fail with errno FAULT_ERROR. FAULT_CALLS is "write" (writes, syncs and renames), "open" or "read"
+** (both of folders too); with FAULT_ERROR=0 a read is short: it returns half the bytes. FAULT_ROLE,
+** "worker" or "run", selects the processes. Each failure appends a byte to the file FAULT_MET;
+** without FAULT_AT each call does.
 **
-** Calls of the C library to itself cannot be replaced, so the functions of stdio and of folders are
-** replaced as well. */
+** Calls within the C library cannot be replaced, so this file replaces the functions of stdio
+** and of folders too. */
 #include "interpose.h"
 
 #include <dirent.h>
 #include <stdatomic.h>
 
 static struct {
-    const char *folder, *met, *calls;
-    long        at; /* 0: only counts */
+    const char *folder, *note_failure, *calls;
+    long        at; /* 0: calls are only counted */
     int         error, once, on;
 } fault;
 
 static atomic_long calls;
 
-__attribute__((constructor)) static void begin(void)
+__attribute__((constructor)) static void read_settings(void)
 {
     char        words[4096] = {0}, *p = words;
     const char *role = getenv("FAULT_ROLE"), *at = getenv("FAULT_AT"), *e = getenv("FAULT_ERROR");
@@ -38,7 +38,7 @@ __attribute__((constructor)) static void begin(void)
     fault.on = fault.folder && fault.met && role && worker == (strcmp(role, "worker") == 0);
 }
 
-static int met(void)
+static int note_failure(void)
 {
     int fd = (int)syscall(SYS_openat, AT_FDCWD, fault.met, O_WRONLY | O_CREAT | O_APPEND, 0666);
     (void)!syscall(SYS_write, fd, "x", 1);
@@ -47,14 +47,14 @@ static int met(void)
     return 1;
 }
 
-/* Whether the call of that kind on the file at path is to fail; then errno is set. */
+/* Whether this call, of that kind on the file at path, must fail; if so, errno is set. */
 static int path_fails(const char *kind, const char *path)
 {
     if (!fault.on || strcmp(kind, fault.calls) != 0) return 0;
     if (strncmp(path, fault.folder, strlen(fault.folder)) != 0) return 0;
     long call = atomic_fetch_add(&calls, 1) + 1;
-    if (fault.at == 0) return met(), 0;
-    return (fault.once ? call == fault.at : call >= fault.at) && met();
+    if (fault.at == 0) return note_failure(), 0;
+    return (fault.once ? call == fault.at : call >= fault.at) && note_failure();
 }
 
 static int file_fails(const char *kind, int fd)
@@ -126,7 +126,7 @@ DIR *opendir(const char *path)
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Whether the read is to fail; one that is to be short gets half of *bytes instead. */
+/* Whether the read must fail. For a short read, halves *bytes instead. */
 static int read_fails(int fd, size_t *bytes)
 {
     if (!file_fails("read", fd)) return 0;
@@ -147,14 +147,14 @@ ssize_t pread(int fd, void *data, size_t bytes, off_t at)
 
 ssize_t pread64(int fd, void *data, size_t bytes, off64_t at) { return pread(fd, data, bytes, at); }
 
-/* The C library makes a short read whole. */
+/* This never makes short reads, because the C library would complete them. */
 size_t fread(void *data, size_t size, size_t count, FILE *file)
 {
     size_t (*next)(void *, size_t, size_t, FILE *);
     NEXT("fread");
     if (!fault.error || !file_fails("read", fileno(file))) return next(data, size, count, file);
 #ifdef _IO_ERR_SEEN
-    file->_flags |= _IO_ERR_SEEN; /* what ferror looks at */
+    file->_flags |= _IO_ERR_SEEN; /* the flag that ferror reads */
 #endif
     return 0;
 }

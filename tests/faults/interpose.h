@@ -1,6 +1,6 @@
-/* interpose.h - what disk.c and record.c share: they stand in front of the C library's functions on
-** files, for LD_PRELOAD. The including file defines open_at and the functions that are called here;
-** those that differ in name only, or in how they take a mode, are here. */
+/* interpose.h - shared by disk.c and record.c, which replace the C library's functions on files,
+** for LD_PRELOAD. The including file defines open_at and the functions that are called here.
+** This file adds their variants, which differ only in name or in how they take a mode. */
 #ifndef FAULTS_INTERPOSE_H
 #define FAULTS_INTERPOSE_H
 
@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The function of that name that this library stands in front of. */
+/* Finds the C library's function of that name. */
 #define NEXT(name) (*(void **)&next = dlsym(RTLD_NEXT, name))
 
 /* The path of the open file fd, or "". */

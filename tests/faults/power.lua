@@ -1,6 +1,6 @@
--- power.lua: the sweep whose machine loses power (torture_power.sh). Some of its trials are taken
--- back by their guard. Each notes the steps that it trains in the folder `trained`, which is on
--- another disk, so that the test sees which steps are trained again.
+-- power.lua: the sweep of torture_power.sh, whose machine loses power. The guard rolls some of its
+-- trials back. Each trial writes the steps that it trains into the folder `trained`, which is on
+-- another disk, so that the test sees which steps are trained twice.
 local tl = require "toeplab"
 
 return tl.experiment "power" {

@@ -1,18 +1,18 @@
-/* record.c - records what changes files below the folder RECORD_PATH, for LD_PRELOAD: in the order
-** of the calls of all processes, appended to the file RECORD_TO. replay.lua reads it. A record is a
-** line of words between tabs, paths relative to RECORD_PATH, and the data of a write after it:
+/* record.c - for LD_PRELOAD: appends every call that changes a file below the folder RECORD_PATH to
+** the file RECORD_TO, in the order of the calls of all processes. replay.lua reads it. A record is
+** a line of words between tabs, with paths relative to RECORD_PATH; the data of a write follows:
 **   make FILE    folder PATH    move FROM TO    gone PATH    size FILE BYTES    sync PATH
 **   write FILE OFFSET BYTES
-** A call is recorded after it and before its caller goes on, so that what one process does because
-** of another's call comes after that call. Calls of the C library to itself cannot be replaced:
-** what a stream buffers is not recorded. Nobody syncs such a file. */
+** A call is recorded after it is made and before it returns, so if one process acts because of a
+** call of another, its own call is recorded later. Calls within the C library cannot be
+** replaced, so the writes of buffered streams are missing; the program never syncs such files. */
 #include "interpose.h"
 
 #include <stdio_ext.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
-/* path below the folder, or NULL. */
+/* The part of path below RECORD_PATH, or NULL. */
 static const char *inside(const char *path)
 {
     const char *folder = getenv("RECORD_PATH");
@@ -20,7 +20,7 @@ static const char *inside(const char *path)
     return n && strncmp(path, folder, n) == 0 && path[n] ? path + n : NULL;
 }
 
-/* The same for the open file fd, in the buffer path; NULL also if the file is gone. */
+/* The same for the open file fd; path is a buffer. NULL also if the file was deleted. */
 static const char *inside_of(int fd, char path[4096])
 {
     return strstr(path_of(fd, path), " (deleted)") ? NULL : inside(path);
@@ -103,7 +103,7 @@ int ftruncate(int fd, off_t size)
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
-/* What opening a file for writing did to it: fresh: it was not there. */
+/* Records that opening a file created it (fresh) or truncated it (cut). */
 static void opened(const char *path, int fresh, int cut)
 {
     if (fresh) record(inside(path), NULL, 0, "make\t%s\n", inside(path));

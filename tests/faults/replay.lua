@@ -1,11 +1,11 @@
--- replay.lua: makes a folder as ext4 may have left it if power was lost after some call that
--- record.c recorded, and prints the names of trials that were told to be done before it.
--- toeplab lua replay.lua LOG BEFORE FOLDER SEED
+-- replay.lua: writes a folder as ext4 may have left it if power was lost after one of the calls
+-- that record.c recorded, and prints the trials that had been reported as done before it. toeplab
+-- lua replay.lua LOG BEFORE FOLDER SEED
 --
--- BEFORE is the folder as it was when recording began. SEED chooses the call. A file has the data
--- of its last sync, or all its data if the kernel happened to write it: some SEEDs let that happen
--- to some files. What was done to names is kept in its order: up to the last sync of any file,
--- which writes ext4's journal, at least. The shared memory of the database is gone.
+-- BEFORE is a copy of the folder when recording began. SEED chooses the call. A file has the data
+-- of its last sync, or all its data if the kernel happened to write it, which some SEEDs let
+-- happen. Changes of names keep their order, and those before the last sync of any file survive,
+-- because a sync writes ext4's journal. The shared memory of the database is lost.
 local core = require "toeplab.core"
 
 local log, before, folder, seed = table.unpack(arg)
@@ -18,7 +18,7 @@ local function read(path)
   return file:read("a")
 end
 
--- The calls: lists of their words; the data of a write is the last one.
+-- Returns the calls as lists of words; for a write the last word is its data.
 local function recorded()
   local text, calls, at = read(log), {}, 1
   while at <= #text do
@@ -36,9 +36,9 @@ local function recorded()
   return calls
 end
 
--- Adds what is below the folder at path to tree: name -> true for a folder, {data=, synced=} for a
--- file.
-local function take_over(tree, path, name)
+-- Adds the contents of the folder at path to tree: name -> true for a folder, {data=, synced=} for
+-- a file.
+local function add_folder(tree, path, name)
   local names = core.sys.list(path)
   if not names then
     local data = read(path)
@@ -47,44 +47,44 @@ local function take_over(tree, path, name)
   end
   if name ~= "" then tree[name] = true end
   for _, child in ipairs(names) do
-    take_over(tree, path .. "/" .. child, (name == "" and "" or name .. "/") .. child)
+    add_folder(tree, path .. "/" .. child, (name == "" and "" or name .. "/") .. child)
   end
 end
 
 -- ---- Replaying --------------------------------------------------------------------------------
 
-local acts = {}
+local actions = {}
 
-function acts.make(tree, name) tree[name] = { data = "", synced = "" } end
+function actions.make(tree, name) tree[name] = { data = "", synced = "" } end
 
-function acts.folder(tree, name) tree[name] = true end
+function actions.folder(tree, name) tree[name] = true end
 
-function acts.move(tree, from, to) tree[to], tree[from] = tree[from], nil end
+function actions.move(tree, from, to) tree[to], tree[from] = tree[from], nil end
 
-function acts.gone(tree, name) tree[name] = nil end
+function actions.gone(tree, name) tree[name] = nil end
 
-function acts.size(tree, name, bytes)
+function actions.size(tree, name, bytes)
   local file, size = tree[name], math.tointeger(bytes)
   file.data = file.data:sub(1, size) .. ("\0"):rep(size - #file.data)
   file.synced = file.synced:sub(1, size)
 end
 
-function acts.write(tree, name, offset, data)
+function actions.write(tree, name, offset, data)
   local file, at = tree[name], math.tointeger(offset)
-  if not file then return end -- a log, which the process found open
+  if not file then return end -- a log that was open before
   local old = file.data .. ("\0"):rep(at - #file.data)
   file.data = old:sub(1, at) .. data .. old:sub(at + #data + 1)
 end
 
-function acts.sync(tree, name)
+function actions.sync(tree, name)
   local file = tree[name]
   if type(file) == "table" then file.synced = file.data end
 end
 
 local function replay(calls, count)
-  local tree = { told = { data = "", synced = "" } }
-  take_over(tree, before, "")
-  for i = 1, count do acts[calls[i][1]](tree, table.unpack(calls[i], 2)) end
+  local tree = { messages = { data = "", synced = "" } }
+  add_folder(tree, before, "")
+  for i = 1, count do actions[calls[i][1]](tree, table.unpack(calls[i], 2)) end
   return tree
 end
 
@@ -106,13 +106,13 @@ for _, name in ipairs(names) do
   local file = tree[name]
   if file == true then
     assert(core.sys.mkdir(folder .. "/" .. name))
-  elseif name ~= "told" and not name:find("%-shm$") then
-    local kept = not lazy and stream:below(2) == 0
+  elseif name ~= "messages" and not name:find("%-shm$") then
+    local written = not lazy and stream:below(2) == 0
     local out <close> = assert(io.open(folder .. "/" .. name, "wb"))
-    out:write(kept and file.data or file.synced)
+    out:write(written and file.data or file.synced)
   end
 end
-local told = replay(calls, lost).told.data
-for rate, number in told:gmatch("rate=([%d.]+) seed=(%d+)  done ") do
+local messages = replay(calls, lost).messages.data
+for rate, number in messages:gmatch("rate=([%d.]+) seed=(%d+)  done ") do
   print(("%s-%s done"):format(rate, number))
 end

@@ -1,5 +1,5 @@
--- result.lua: prints all that a sweep left in a results folder, for comparison with the result of a
--- sweep that nothing disturbed. toeplab lua result.lua FOLDER
+-- result.lua: prints everything that a sweep left in a results folder, to compare it with the
+-- result of an undisturbed sweep. toeplab lua result.lua FOLDER
 local core = require "toeplab.core"
 
 local store = core.store(arg[1], "r")

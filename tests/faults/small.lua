@@ -1,5 +1,6 @@
 -- small.lua: a sweep of two short trials for failing disks (torture_disk.sh). At step 5 the second
--- one does what the environment variable ATTACK says, in a shell whose parent is the worker.
+-- trial runs the shell command in the environment variable ATTACK, whose parent process is the
+-- worker.
 local tl = require "toeplab"
 
 return tl.experiment "small" {

@@ -1,12 +1,12 @@
--- fuzz.lua: mutated inputs, to be run by a program built with sanitisers: nothing may crash, hang,
--- or fail otherwise than with an error that is meant.
+-- fuzz.lua: feeds mutated inputs to a program built with sanitisers. It must not crash, hang, or
+-- fail other than with an intended error.
 --   toeplab lua tests/fuzz/fuzz.lua TARGET [SECONDS [SEED]]
 --     TARGET: config, journal, database, checkpoint, hdf5, bpe, json
 --   cd EMPTY_FOLDER && toeplab lua .../tests/fuzz/fuzz.lua words [SECONDS [SEED]] </dev/null
 --
--- SECONDS are of processor time: on a busy machine it takes longer, and tries as much.
--- The input at work is kept in FOLDER/input, so that one that crashes is not lost: the folder is
--- printed first, and removed if nothing is found.
+-- SECONDS are processor time: on a busy machine the test takes longer, and tries as many inputs.
+-- FOLDER/input holds the current input, so that one that crashes is not lost. The folder is printed
+-- first, and removed if nothing is found.
 local core = require "toeplab.core"
 local checkpoint = require "toeplab.store.checkpoint"
 local config = require "toeplab.base.config"
@@ -18,7 +18,7 @@ local records = require "toeplab.store.records"
 local errors = require "toeplab.base.errors"
 local wire = require "toeplab.base.wire"
 
-local SLOW = 5 -- seconds that no input may take
+local SLOW = 5 -- no input may take so many seconds
 
 local which, seconds = arg[1] or "", tonumber(arg[2] or 10)
 local seed = math.tointeger(tonumber(arg[3] or os.time()))
@@ -55,30 +55,30 @@ local numbers = { "0", "-1", "1", "255", "256", "65536", "2147483647", "21474836
   "\n", ",", "=", "-", "+", "'", "\xff\xfe", "true", "nil" }
 
 local mutations = {
-  function(s, at) -- a bit
+  function(s, at) -- flips a bit
     if #s == 0 then return s end
     return s:sub(1, at - 1) .. string.char(s:byte(at) ~ (1 << below(8))) .. s:sub(at + 1)
   end,
   function(s, at) return s:sub(1, at - 1) .. string.char(below(256)) .. s:sub(at + 1) end,
-  function(s, at) return s:sub(1, at - 1) .. s:sub(at + 1 + below(16)) end, -- a piece goes
-  function(s, at) -- a piece comes again
+  function(s, at) return s:sub(1, at - 1) .. s:sub(at + 1 + below(16)) end, -- removes a piece
+  function(s, at) -- repeats a piece
     local piece = s:sub(at, at + below(64))
     return s:sub(1, at) .. piece .. s:sub(at + 1)
   end,
   function(s, at) return s:sub(1, at) .. pick(numbers) .. s:sub(at + 1) end,
   function(s, at) return s:sub(1, at - 1) end, -- cut
-  function(s, at) -- a few bytes become those of a number
+  function(s, at) -- replaces a few bytes by those of a number
     local bytes = string.pack(pick { "<i4", "<i8", ">i4", ">i8", "<i2" }, pick { 0, 1, -1, 32767 })
     return s:sub(1, at - 1) .. bytes .. s:sub(at + #bytes)
   end,
-  function(s, at) -- a number of the text becomes another
+  function(s, at) -- replaces a number in the text by another
     local from, to = s:find("%-?%d+%.?%d*", at)
     if not from then return s end
     return s:sub(1, from - 1) .. pick(numbers) .. s:sub(to + 1)
   end,
 }
 
--- Changes values only, so that the text as a whole keeps its form.
+-- Changes only values, so that the text keeps its form.
 local function revalue(s)
   for _ = 1, 1 + below(3) do
     local at = 1 + below(#s)
@@ -97,17 +97,17 @@ local function mutate(s)
   return s
 end
 
--- Bytes that change where they are: nothing after them moves, so that more of the file is read.
+-- Changes bytes in place: nothing after them moves, so that more of the file is read.
 local function in_place(s)
   for _ = 1, 1 + below(4) do s = mutations[pick { 1, 2, 7 }](s, 1 + below(#s)) end
   return s
 end
 
--- Errors of Lua itself are slips in the library, unless a mutated script made them itself.
+-- Errors of Lua itself are defects of the library, unless a mutated script made them.
 local function slip(why)
   if errors.is(why) then return false end
   local text = tostring(type(why) == "table" and why.message or why)
-  if which == "config" then return not text:find "x%.lua:%d+:" end -- a usage error is wanted
+  if which == "config" then return not text:find "x%.lua:%d+:" end -- a usage error is expected
   local ours = text:find "attempt to " or text:find "bad argument" or text:find "stack overflow"
     or text:find "number has no integer representation"
   return ours and not text:find "x%.lua:%d+:"
@@ -115,7 +115,7 @@ end
 
 -- ---- Targets ----------------------------------------------------------------------------------
 
--- Each makes a function that tries one mutated input.
+-- Each target returns a function that tries one mutated input.
 local targets = {}
 
 local script = [[
@@ -141,7 +141,7 @@ local words = { "scale=smoke", "seeds=3", "seed=1,2", "draws=3", "steps=7", "lr=
   "deep=false", "sizes=1,2,3", "decay=0.5,learnable", "width=4,16", "length=8,16,32", "batch=1,2,3",
   "rate=0.1,0.2", "act=a", "layers=1,2", "scale=paper" }
 
--- Counts that are meant make as many trials, which is no finding.
+-- A valid large count makes as many trials, which is not a finding.
 local function huge(text)
   for count in text:gmatch "%d[%d.eExXa-f]*" do
     if (tonumber(count) or 0) > 200 then return true end
@@ -177,7 +177,7 @@ function targets.config()
   end
 end
 
--- A store with a trial, its journal and checkpoint, in folder/NAME.
+-- Makes a store with a trial, its journal and checkpoint, in folder/NAME.
 local function make_store(name)
   local where = folder .. "/" .. name
   local store <close> = records.open(where, "w")
@@ -201,7 +201,7 @@ local function make_store(name)
   return where, t
 end
 
--- Gives the records of a journal the hashes that fit what they say.
+-- Gives the records of a journal the hashes that match their text.
 local function seal(text)
   local parts = {}
   for lines in (text .. "= \n"):gmatch "(.-)= [^\n]*\n" do
@@ -268,7 +268,7 @@ function targets.checkpoint()
     streams = { init = { key = 1, offset = 2 } } })
   local whole = read(path)
   return function()
-    -- Without our checksum (core/trailer.c) at the end the damage reaches HDF5.
+    -- Without our trailer (core/store/trailer.c) the damage reaches HDF5.
     local text = mutate(below(3) == 0 and whole or whole:sub(1, -25))
     write(folder .. "/input", text)
     write(path, text)
@@ -278,7 +278,7 @@ function targets.checkpoint()
   end
 end
 
--- fn, in which the engine must not use more memory than bytes and a little.
+-- Calls fn, in which the engine may use only a little more memory than bytes.
 local function thrifty(bytes, fn)
   collectgarbage()
   core.memory_reset_peak()
@@ -291,7 +291,7 @@ local function thrifty(bytes, fn)
   if not ok then error(why, 0) end
 end
 
--- Everything that a file holds, as far as it can be read.
+-- Reads everything in a file, as far as it can be read.
 local function walk(file, path)
   pcall(file.attrs, file, path == "" and "/" or path)
   for _, child in ipairs(file:children(path == "" and "/" or path)) do
@@ -301,7 +301,7 @@ local function walk(file, path)
   end
 end
 
--- Files that are not ours have no checksum, so that damage reaches libhdf5.
+-- Files without our trailer have no checksum, so that damage reaches libhdf5.
 function targets.hdf5()
   local path = folder .. "/input"
   local whole = {}
@@ -312,14 +312,14 @@ function targets.hdf5()
     local text = pick(whole)
     text = below(4) == 0 and mutate(text) or in_place(text)
     write(path, text)
-    thrifty(1100 * #text, function() -- what deflate can stand for
+    thrifty(1100 * #text, function() -- what deflate can expand to
       local file <close> = core.h5_open(path)
       walk(file, "")
     end)
   end
 end
 
-local function files() -- for vocabularies.lua
+local function files() -- the interface of vocabularies.lua
   return { folder = folder, tests = tests, read = read, write = write, below = below,
     mutate = mutate, thrifty = thrifty }
 end
@@ -344,7 +344,7 @@ end
 print(("%s, seed %d, in %s"):format(which, seed, folder))
 io.stdout:flush()
 local try = make()
-local clock = which == "hdf5" and core.sys.clock or os.clock -- another process reads the files
+local clock = which == "hdf5" and core.sys.clock or os.clock -- a child process reads the files
 local count, errors, found = 0, 0, 0
 while os.clock() < seconds do
   local start = clock()
@@ -356,9 +356,9 @@ while os.clock() < seconds do
   local took = clock() - start
   if took > SLOW or not ok and slip(why) then
     found = found + 1
-    local kept = ("%s/found-%d"):format(folder, found)
-    core.sys.rename(folder .. "/input", kept)
-    print(("found, %s (%.1f s): %s"):format(kept, took, tostring(why)))
+    local saved = ("%s/found-%d"):format(folder, found)
+    core.sys.rename(folder .. "/input", saved)
+    print(("found, %s (%.1f s): %s"):format(saved, took, tostring(why)))
     if found >= 10 then break end
   end
 end

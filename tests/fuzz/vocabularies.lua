@@ -1,8 +1,8 @@
--- vocabularies.lua: mutated files of byte pair encodings, for fuzz.lua: merges, ids, rows.
+-- vocabularies.lua: mutates the files of byte pair encodings (merges, ids, rows) for fuzz.lua.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 
--- GPT-2's alphabet: how the files of a vocabulary write each byte, in the order of the ids.
+-- GPT-2's alphabet: how vocabulary files write each byte, in the order of the ids.
 local function alphabet()
   local plain, others = {}, {}
   for byte = 0, 255 do
@@ -13,7 +13,7 @@ local function alphabet()
   return table.move(others, 1, #others, #plain + 1, plain)
 end
 
--- The three files of a vocabulary; none has a checksum, so that damage reaches what reads it.
+-- The three files of a vocabulary. None has a checksum, so that damage reaches the parser.
 local function vocabulary(m)
   local merges = "#version: 0.2\n" .. m.read(m.tests .. "small.bpe"):gsub("^[^\n]*\n", "")
   local tokens, ids, rows = alphabet(), {}, {}
@@ -27,15 +27,15 @@ local function vocabulary(m)
   return { merges, "{" .. table.concat(ids, ", ") .. "}", table.concat(rows) }
 end
 
--- m: folder, tests, read, write, below, mutate and thrifty of fuzz.lua. Returns a function that
--- mutates one of the files number first to last.
+-- Takes m, the functions and folders of fuzz.lua: folder, tests, read, write, below, mutate and
+-- thrifty. Returns a function that mutates one of the files number first to last.
 return function(m, first, last)
   local whole, paths = vocabulary(m), {}
   for i, text in ipairs(whole) do
     paths[i] = m.folder .. "/part" .. i
     m.write(paths[i], text)
   end
-  core.vocab_bpe(table.unpack(paths)) -- as they are they are right
+  core.vocab_bpe(table.unpack(paths)) -- the undamaged files are valid
   return function()
     local at = first + m.below(last - first + 1)
     local text = m.mutate(whole[at])

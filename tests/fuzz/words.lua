@@ -1,7 +1,8 @@
--- words.lua: the words of a command line, for fuzz.lua: every verb but those that train or measure,
--- on a small store, with words that are mutated, lost, doubled or another verb's.
+-- words.lua: mutates the words of command lines for fuzz.lua. It runs every verb but those that
+-- train or measure, on a small store, with words changed, lost, doubled or taken from another verb.
 --
--- What they write, such as -o FILE, goes to the current folder or below: it must be a scratch one.
+-- What they write, such as -o FILE, goes to the current folder or below, which must be a scratch
+-- one.
 package.path = arg[0]:match "^(.*)fuzz/[^/]*$" .. "lua/?.lua;" .. package.path
 local commands = require "toeplab.commands"
 local core = require "toeplab.core"
@@ -9,9 +10,10 @@ local runner = require "toeplab.runs.runner"
 local errors = require "toeplab.base.errors"
 local sweeps = require "sweeps"
 
-local REFRESH, SPAWN = 40, 60 -- a new store after so many inputs; one of so many in a process
+-- inputs before a new store is made; one of SPAWN inputs runs in a process
+local REFRESH, SPAWN = 40, 60
 
--- FILE is the script; ^ in a word stands for a space.
+-- FILE stands for the script, and ^ in a word for a space.
 local lines = {
   "run FILE -n -j2 --timeout 30m --shard 1/2 --fail-fast", "run FILE -qn scale=smoke",
   "plan FILE scale=smoke seeds=3 -j4 --list", "plan FILE --csv decay=0.5,learnable scale=smoke",
@@ -40,9 +42,9 @@ local lines = {
   "data bpe FILE --size 270 --out pairs.bpe", "doctor --json", "worker FILE --dir .",
 }
 
-local whole = {} -- the files of the store as they were
+local whole = {} -- the original contents of the store's files
 
--- Verbs that do more than ask are ended where they begin.
+-- Verbs that do more than query the store are stopped at their start.
 local function disarm()
   local function refuse() errors.raise(errors.FAILED, "not here") end
   runner.run = refuse
@@ -52,7 +54,7 @@ end
 
 local function say() return io.stdout end
 
--- Runs main(words) with what it prints thrown away; returns its exit code and its complaint.
+-- Runs main(words) and discards its output; returns its exit code and its error message.
 local function main(words)
   local complaint, out, err, write, show = {}, io.stdout, io.stderr, io.write, print
   local silent = setmetatable({ write = function(self) return self end, setvbuf = say,
@@ -70,7 +72,7 @@ local function main(words)
   return code, table.concat(complaint)
 end
 
--- The same in a process of its own, as a shell would do it.
+-- Does the same in a process of its own, as a shell would.
 local function spawned(folder, words)
   local log = folder .. "/log"
   core.sys.remove(log)
@@ -80,12 +82,12 @@ local function spawned(folder, words)
   return code, core.sys.read_file(log) or ""
 end
 
-local own = { -- verbs that would do more than ask in a process of their own
+local own = { -- verbs that do more than query, when run in a process of their own
   run = true, worker = true, lua = true, bench = true,
   retry = true, reproduce = true,
 }
 
--- Nothing outside of the current folder, and no sizes that are meant.
+-- Keeps the words within the current folder and the sizes small.
 local function harmless(words)
   for _, word in ipairs(words) do
     local away = word:find "^/" or word:find "=/" or word:find("..", 1, true) or word:find "^%-%a/"
@@ -96,9 +98,9 @@ local function harmless(words)
   return words[1] ~= "lua"
 end
 
-local apart = "data model verify bench help version --version -h worker" -- no folder
+local apart = "data model verify bench help version --version -h worker" -- without a results folder
 
--- One input: a line of the list, changed.
+-- Returns one input: a line of the list, changed.
 local function input(m)
   local words = {}
   for word in m.pick(lines):gmatch "%S+" do
@@ -123,7 +125,7 @@ local function input(m)
   return words
 end
 
--- A sweep that varies decay, of three seeds, with one trial that failed, beside the trial of m.
+-- Makes a sweep that varies decay, with three seeds and one failed trial, beside the trial of m.
 local function make_stores(m)
   m.store "store"
   m.store "other"
@@ -137,8 +139,8 @@ local function make_stores(m)
     columns = { "loss", "best_val_ppl" }, axes = { "decay" }, trials = trials })
 end
 
--- m: script, store(name), which makes one with a trial, below, pick and
--- mutate of fuzz.lua. Returns a function that tries one input.
+-- Takes m with script, store(name), which makes a store with a trial, below, pick and mutate of
+-- fuzz.lua. Returns a function that tries one input.
 return function(m)
   disarm()
   m.write("x.lua", m.script)
@@ -158,7 +160,7 @@ return function(m)
     m.write("input", table.concat(words, "\n"))
     local alone = m.below(SPAWN) == 0 and not own[words[1]]
     local code, text = (alone and spawned or function(_, list) return main(list) end)(".", words)
-    -- A position in the library is a slip; one in the script is a message.
+    -- A position in the library shows a defect; one in the script is part of a message.
     local place = text:match "[^%s]*%.lua:%d+:"
     if place and not place:find "x%.lua" or text:find "Sanitizer" or code < 0 or code > 6 then
       error(("attempt to go on: exit code %d, %s"):format(code, text), 0)

@@ -1,7 +1,6 @@
 #!/bin/sh
-# asking.sh - the verbs that ask the results folder and tidy it: what they print, what they change,
-# and with which exit code.
-# asking.sh TOEPLAB SOURCE
+# asking.sh - tests the verbs that query and tidy the results folder: what they print and change,
+# and their exit codes. asking.sh TOEPLAB SOURCE
 set -eu
 
 toeplab=$1
@@ -13,7 +12,7 @@ failed=0
 unset TOEPLAB_DATA TOEPLAB_BACKENDS TOEPLAB_TRACEBACK FORCE_COLOR
 export TOEPLAB_DIR="$top/results" TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" NO_COLOR=1
 
-result() { # GOOD NAME: 0 if the test of that name is passed
+result() { # GOOD NAME: reports the test of that name; GOOD is 0 if it passed
     if [ "$1" -eq 0 ]; then
         passed=$((passed + 1))
         echo "ok $2"
@@ -24,20 +23,20 @@ result() { # GOOD NAME: 0 if the test of that name is passed
     fi
 }
 
-# said NAME PATTERN: PATTERN (basic) is in what the last command printed.
+# said NAME PATTERN: the last command must have printed PATTERN (a basic regular expression).
 said() {
     good=0
     cat "$top/out" "$top/err" | grep -q -e "$2" || good=1
     result $good "$1"
 }
 
-# run COMMAND...: leaves what it prints in $top/out and $top/err, and its exit code in $got.
+# run COMMAND...: runs COMMAND with its output in $top/out and $top/err and its exit code in $got.
 run() {
     got=0
     "$@" >"$top/out" 2>"$top/err" </dev/null || got=$?
 }
 
-# expect NAME CODE PATTERN COMMAND...: COMMAND ends with CODE; PATTERN is in what it prints.
+# expect NAME CODE PATTERN COMMAND...: COMMAND must exit with CODE and print PATTERN.
 expect() {
     name=$1 code=$2 pattern=$3
     shift 3
@@ -45,7 +44,7 @@ expect() {
     if [ "$got" -eq "$code" ]; then said "$name" "$pattern"; else result 1 "$name"; fi
 }
 
-# lines NAME COUNT COMMAND...: COMMAND succeeds and prints so many lines.
+# lines NAME COUNT COMMAND...: COMMAND must succeed and print COUNT lines.
 lines() {
     name=$1 count=$2
     shift 2
@@ -86,9 +85,9 @@ done
 expect "a sweep with failures" 1 "4 done, 2 failed" "$toeplab" run "$top/sweep.lua"
 
 sed 's/op = {/unread = { 1, 2 }, op = {/; s/"sweep"/"axes"/' "$top/sweep.lua" >"$top/axes.lua"
-expect "an axis that nobody reads" 2 "no trial read 'unread', so its values made no difference" \
+expect "an axis that no trial reads" 2 "no trial read 'unread', so its values made no difference" \
     "$toeplab" run -q "$top/axes.lua" width=1 -C "$top/axes"
-said "... is told after the first trial" "^warning: .*first trial did not read 'unread'"
+said "... is reported after the first trial" "^warning: .*first trial did not read 'unread'"
 grep -q "did not read '[^u]" "$top/err" && result 1 "... and no other" || result 0 "... and no other"
 sed 's/grid = {.*/grid = { width = { 1, 2 }, op = { "tno", "ski" } }, when = { { where = { width = 2 },\
   grid = { more = { 1, 2 } } } },/; s/steps = 4/more = 0, steps = 4/; s/, broken = 0, flag = false//; s/c.width == 3/c.width == 2 and c.more == 9/' \
@@ -144,10 +143,10 @@ expect "a full disk behind ls" 1 "standard output: No space left" sh -c "'$toepl
 expect "a full disk behind export" 1 "standard output: No space left" \
     sh -c "'$toeplab' export >/dev/full"
 
-# complete WORD...: what bash is offered for the last word of a command line.
+# complete WORD...: prints what bash offers for the last word of a command line.
 complete() {
     bash -c 'source "$1"; toeplab=$2; shift 2; COMP_WORDS=() COMP_LINE="$*"
-        for word; do # as bash takes them apart
+        for word; do # split the words as bash does
             while [[ $word == *[:=]* ]]; do
                 part=${word%%[:=]*}
                 COMP_WORDS+=("$part" "${word:${#part}:1}")
@@ -218,14 +217,14 @@ said "... notes too" "  two$"
 expect "mark of none" 2 "mark: which trials" "$toeplab" mark --tag x
 expect "tag of two words" 2 "other characters" "$toeplab" mark @last --tag "a b"
 expect "note" 0 "1 trial noted" "$toeplab" mark @last --note "needs a second look"
-expect "... is told" 0 "needs a second look" "$toeplab" mark @last
+expect "... is printed" 0 "needs a second look" "$toeplab" mark @last
 lines "... and found" 2 "$toeplab" ls 'note~SECOND look'
 expect "mark --clear" 0 "1 trial noted" "$toeplab" mark @last --clear
 lines "... leaves none" 0 "$toeplab" mark @last
 expect "retry --dry-run" 0 "2 trials would be queued" "$toeplab" retry -n
 expect "retry of some" 0 "1 trial queued" "$toeplab" retry op=ski
 lines "... queues them" 2 "$toeplab" ls @queued
-expect "... and it is told" 0 "retry  *2 " "$toeplab" show @queued
+expect "... and show reports it" 0 "retry  *2 " "$toeplab" show @queued
 expect "... and the same command tries them again" 1 "4 already done, 2 failed" \
     "$toeplab" run "$top/sweep.lua"
 
@@ -335,14 +334,14 @@ for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     "$toeplab" ls -C "$top/killed" x=nan 2>/dev/null | grep -q killed && break
     sleep 0.25
 done
-expect "ls tells nan from nothing" 0 ",nan$" "$toeplab" ls -C "$top/killed" --columns x --csv
+expect "ls distinguishes nan from nothing" 0 ",nan$" "$toeplab" ls -C "$top/killed" --columns x --csv
 kill -KILL $pid
 wait $pid 2>/dev/null || :
 for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     "$toeplab" fsck -C "$top/killed" | grep -q "is not copied to the store" && break
     sleep 0.25
 done
-expect "fsck tells of the journal of a killed run" 0 "events-1.jnl is not copied to the store" \
+expect "fsck reports the journal of a killed run" 0 "events-1.jnl is not copied to the store" \
     "$toeplab" fsck -C "$top/killed"
 expect "rm --purge leaves it" 0 "^would free 0 trials" "$toeplab" rm --purge -n -C "$top/killed"
 grep -q events "$top/out" && result 1 "... and does not list it" || result 0 "... and does not list it"

@@ -1,7 +1,6 @@
 #!/bin/sh
-# cli.sh - what the program says and returns: each wrong use gets one clear message and exit code,
-# and leaves nothing half-written.
-# cli.sh TOEPLAB SOURCE
+# cli.sh - tests the messages and exit codes of the program: each wrong use must give one clear
+# message and the right exit code, and leave nothing half-written. cli.sh TOEPLAB SOURCE
 set -eu
 
 toeplab=$1
@@ -14,7 +13,7 @@ unset TOEPLAB_DATA TOEPLAB_BACKENDS TOEPLAB_TRACEBACK FORCE_COLOR
 export TOEPLAB_DIR="$top/results" TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" NO_COLOR=1
 quick="$source/experiments/quickstart.lua"
 
-result() { # NAME: the test of which was just true or false ($?)
+result() { # NAME: reports the test of that name, which passed if $? is 0
     if [ "$1" -eq 0 ]; then
         passed=$((passed + 1))
         echo "ok $2"
@@ -25,7 +24,8 @@ result() { # NAME: the test of which was just true or false ($?)
     fi
 }
 
-# expect NAME CODE PATTERN COMMAND...: COMMAND ends with CODE; PATTERN (basic) is in what it prints.
+# expect NAME CODE PATTERN COMMAND...: COMMAND must exit with CODE and print PATTERN (a basic
+# regular expression).
 expect() {
     name=$1 code=$2 pattern=$3
     shift 3
@@ -37,7 +37,8 @@ expect() {
     result "$good" "$name"
 }
 
-# refuse NAME CODE PATTERN COMMAND...: as expect; and there is one line, on standard error only.
+# refuse NAME CODE PATTERN COMMAND...: like expect, but COMMAND may print only one line, on standard
+# error.
 refuse() {
     expect "$@"
     good=0
@@ -45,7 +46,7 @@ refuse() {
     result "$good" "$1: one line"
 }
 
-# check NAME COMMAND...: COMMAND succeeds.
+# check NAME COMMAND...: COMMAND must succeed.
 check() {
     name=$1
     shift
@@ -355,7 +356,7 @@ expect "... as JSON" 0 '"metric.a":null,"metric.b":2.0' "$toeplab" export inf --
 cat >"$top/table.lua" <<'END'
 return require("toeplab").experiment "table" { trial = function() error { reason = 3 } end }
 END
-expect "a trial that raises a table: its content is told" 1 'failed: .*table.lua:1: an error object {"reason":3}' \
+expect "a trial that raises a table: its content is printed" 1 'failed: .*table.lua:1: an error object {"reason":3}' \
     "$toeplab" run "$top/table.lua"
 
 mkdir "$top/bin"
@@ -397,7 +398,7 @@ return tl.experiment "slow" {
 }
 END
 
-running() { # waits until the run in the background has logged something
+running() { # waits until the background run has logged something
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
         "$toeplab" export slow --metrics 2>/dev/null | grep -q ',loss,1,' && return 0
         sleep 0.25
@@ -415,17 +416,17 @@ got=0
 wait $pid || got=$?
 cp "$top/err2" "$top/err"
 check "SIGTERM: exit code 143" test "$got" -eq 143
-check "... and it says how to go on" \
+check "... and the message explains how to resume" \
     grep -q "stopped by SIGTERM after step .*same command continues" "$top/err2"
 expect "... and the trial is interrupted, with a checkpoint" 0 "slow .*interrupted  *[1-9]" \
     "$toeplab" ls
 expect "SIGINT: exit code 130" 130 "resumed after step" \
     timeout --preserve-status -s INT 2 "$toeplab" run "$top/slow.lua"
 cp "$top/err" "$top/err2"
-check "... and it says so" grep -q "stopped by SIGINT after step" "$top/err2"
+check "... and a message reports it" grep -q "stopped by SIGINT after step" "$top/err2"
 
-# Whatever the script does with it, a trial that a signal came to is not done.
-caught() { # NAME: BODY of a trial on standard input; expects exit code 130
+# Whatever the script does with a signal, its trial must not count as done.
+caught() { # NAME: runs a trial whose body is on standard input and expects exit code 130
     { echo 'local tl = require "toeplab"'
       echo "return tl.experiment \"caught$1\" { trial = function(t)"
       cat
@@ -459,15 +460,15 @@ return tl.experiment "big" {
 }
 END
 
-# No file may grow beyond 500 KB: the store fits, a checkpoint does not.
+# No file may grow beyond 500 KB: enough for the store, not for a checkpoint.
 expect "a full disk: exit code 6, and what to do" 6 "free some space and give the same command" \
     sh -c "ulimit -f 1000; exec '$toeplab' run -C '$top/full' '$top/big.lua'"
 check "... and no half file is left" \
     sh -c "! find '$top/full/runs' -type f ! -name 'model-*' ! -name 'vocabulary-*' | grep ."
-expect "... and the trial is told as interrupted" 0 "big .*interrupted" "$toeplab" ls -C "$top/full"
+expect "... and ls shows the trial as interrupted" 0 "big .*interrupted" "$toeplab" ls -C "$top/full"
 expect "... and with space it goes on" 0 "1 done" "$toeplab" run -C "$top/full" "$top/big.lua"
 
-# Not even the store fits.
+# This is too little even for the store.
 expect "a disk full from the start: exit code 6" 6 "runs.db\\|lock" \
     sh -c "ulimit -f 8; exec '$toeplab' run -C '$top/tiny' '$top/fails.lua'"
 expect "... and with space it starts" 1 "1 done, 1 failed" \

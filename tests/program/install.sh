@@ -1,6 +1,6 @@
 #!/bin/sh
-# install.sh - installs a build into an empty folder, with a space in its name, and uses what is there.
-# install.sh BUILD [CC [SANITISERS]]
+# install.sh - installs a build into an empty folder, with a space in its name, and uses the
+# installed program. install.sh BUILD [CC [SANITISERS]]
 set -eu
 
 build=$1
@@ -11,7 +11,7 @@ prefix="$top/a prefix"
 passed=0
 failed=0
 
-# check NAME COMMAND...: COMMAND succeeds; what it prints is shown if it does not.
+# check NAME COMMAND...: COMMAND must succeed; its output is shown if it fails.
 check() {
     name=$1
     shift
@@ -25,7 +25,7 @@ check() {
     fi
 }
 
-# ./lab builds the target toeplab only, and an installation takes what bench runs too.
+# ./lab builds only the target toeplab, but an installation also has the programs of bench.
 built() { ninja -C "$build" -t commands toeplab | grep -q " fftw_plain "; }
 if [ -e "$build/build.ninja" ]; then check "fftw_plain is built with toeplab" built; fi
 check "cmake --install" cmake --install "$build" --prefix "$prefix"
@@ -39,7 +39,7 @@ for file in bin/toeplab lib/libtoeplab.so lib/pkgconfig/toeplab.pc include/toepl
     check "$file is there" test -s "$prefix/$file"
 done
 
-# From here on the build folder and the sources are out of sight: nothing may point back to them.
+# From here on nothing may refer to the build folder or the sources.
 unset TOEPLAB_BACKENDS TOEPLAB_DIR LUA_PATH LUA_PATH_5_4 LD_LIBRARY_PATH
 cd "$top"
 check "toeplab --version" "$prefix/bin/toeplab" --version

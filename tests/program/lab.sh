@@ -1,5 +1,6 @@
 #!/bin/sh
-# lab.sh - the script lab, on a program of one line in a folder with a space in its name. lab.sh SOURCE
+# lab.sh - tests the script lab on a program of one line, in a folder with a space in its name.
+# lab.sh SOURCE
 set -eu
 
 source=$1
@@ -29,7 +30,8 @@ cd "$top"
 passed=0
 failed=0
 
-# check NAME STATUS OUTPUT MESSAGE ARGUMENTS...: what lab prints on each stream; MESSAGE is a pattern, or - for none.
+# check NAME STATUS OUTPUT MESSAGE ARGUMENTS...: compares what lab prints on each stream; MESSAGE is
+# a pattern, or - for none.
 check() {
     name=$1 status=$2 output=$3 message=$4 got=0
     shift 4

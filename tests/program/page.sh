@@ -1,7 +1,7 @@
 #!/bin/sh
-# page.sh - toeplab plot and report from the command line, and the page in a browser: it needs no
-# network, its text can be seen, in light and dark, on a wide screen and on a phone.
-# page.sh TOEPLAB SOURCE; ends with 77 where there is no Chromium: the browser's part was skipped.
+# page.sh - tests toeplab plot and report, and opens the page in a browser: it must need no network,
+# and its text must be visible in light and dark, on a wide screen and on a phone. page.sh TOEPLAB
+# SOURCE; the exit code is 77 where Chromium is missing and the browser's part was skipped.
 set -eu
 
 toeplab=$1
@@ -13,7 +13,7 @@ failed=0
 unset TOEPLAB_DATA TOEPLAB_BACKENDS TOEPLAB_TRACEBACK FORCE_COLOR
 export TOEPLAB_DIR="$top/results" TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" NO_COLOR=1
 
-# expect NAME CODE PATTERN COMMAND...: COMMAND ends with CODE; PATTERN is in what it prints.
+# expect NAME CODE PATTERN COMMAND...: COMMAND must exit with CODE and print PATTERN.
 expect() {
     name=$1 code=$2 pattern=$3
     shift 3
@@ -85,7 +85,7 @@ expect "no gnuplot, no text" 1 "apt-get install gnuplot-nox" \
     env PATH="$top/bin" "$toeplab" plot page --term
 expect "a page without pictures" 0 "there is no gnuplot" \
     env PATH="$top/bin" "$toeplab" report page -o plain.html
-expect "it says so" 0 "Pictures are missing" cat plain.html
+expect "the page reports it" 0 "Pictures are missing" cat plain.html
 expect "an experiment misspelt" 2 "did you mean 'page'" "$toeplab" report pag
 expect "no such sweep" 2 "there is no sweep 99" "$toeplab" report 99
 expect "a page" 0 "results/reports/page.html" "$toeplab" report page
@@ -105,7 +105,7 @@ if [ -z "$chromium" ]; then
     exit 1
 fi
 
-# A copy of the page that measures itself and writes what it found at its end.
+# Makes a copy of the page that measures itself and appends what it found.
 sed -e '/<meta http-equiv/,/>$/d' again.html | sed '/^<\/body>/,$d' >probe.html
 cat >>probe.html <<'END'
 <pre id="probe"></pre><script>
@@ -147,14 +147,14 @@ parent.postMessage(found, "*");
 </script></body></html>
 END
 
-# The same in a frame as narrow as a phone: a window of the browser cannot be.
+# Shows the page in a frame as narrow as a phone, because a browser window cannot be that narrow.
 cat >phone.html <<'END'
 <!doctype html><pre id="said"></pre>
 <script>onmessage = e => { document.getElementById("said").textContent = e.data; };</script>
 <iframe src="probe.html" style="width:390px; height:800px; border:0"></iframe>
 END
 
-# browse PAGE OPTIONS...: the page after it was opened, and what the browser complains of.
+# browse PAGE OPTIONS...: opens the page, and prints it and the browser's messages.
 browse() {
     page=$1
     shift

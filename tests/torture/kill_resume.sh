@@ -1,8 +1,7 @@
 #!/bin/sh
-# kill_resume.sh - a run that is killed again and again, at random moments, ends with the same
-# metrics and the same parameters, bit for bit, as one that nothing disturbed: with one thread and
-# with two.
-# kill_resume.sh TOEPLAB SOURCE [KILLS [SEED]]
+# kill_resume.sh - kills a run again and again at random moments. It must end with the same metrics
+# and parameters, bit for bit, as an undisturbed run, with one thread and with two. kill_resume.sh
+# TOEPLAB SOURCE [KILLS [SEED]]
 set -eu
 
 toeplab=$1
@@ -16,7 +15,7 @@ export TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS
 
 echo "seed $seed"
 
-run() { # DIR: the run, in the folder DIR; dropout, so that a lost random stream would show
+run() { # DIR: runs in the folder DIR; the dropout would expose a lost random stream
     exec "$toeplab" run -C "$1" --checkpoint-steps 20 "$top/trial.lua"
 }
 
@@ -48,7 +47,7 @@ return tl.experiment "kill" {
 }
 END
 
-# The log, the final state and the best one in DIR as text, bit for bit.
+# Prints the log, the final state and the best one in DIR, bit for bit.
 print_result() {
     "$toeplab" export -C "$1" --metrics --csv
     "$toeplab" lua - "$1" "$source" <<'END'
@@ -66,10 +65,11 @@ end
 END
 }
 
-# The run, killed so often; counts how often it was gone on with.
+# Kills the run that often, and counts how often it was resumed.
 kill_often() {
     for kill in $(seq "$kills"); do
-        # A part of what the undisturbed run took: a busy machine gets to a checkpoint, too.
+        # The delay is a share of the undisturbed run's time, so that a busy machine reaches a
+        # checkpoint too.
         delay=$(awk -v seed=$((seed + kill)) -v whole="$start $end $part" 'BEGIN {
             srand(seed); split(whole, t, " ")
             printf "%.3f", t[3] * (t[2] - t[1]) * (0.15 + 0.5 * rand()) }')
@@ -93,7 +93,7 @@ for TOEPLAB_THREADS in 1 2; do
     end=$(date +%s.%N)
     print_result "$top/straight-$TOEPLAB_THREADS" >"$top/want"
 
-    # On a machine that was busier before, the first of them may be at its end before it is killed.
+    # If the machine was busier before, the run may end before the first kill.
     for part in 1 0.4 0.15; do
         resumed=0
         rm -rf "$top/killed-$TOEPLAB_THREADS"

@@ -1,16 +1,16 @@
--- large_store.lua: a store of 100,000 trials and 10,000,000 metrics, and how long the program takes
--- to answer from it.
---   toeplab lua tests/lua/large_store.lua FOLDER [TRIALS]
--- Makes the store in FOLDER if it is not there, asks each question a few times, and fails if the
--- fastest answer takes too much time of the processor, which others that use it do not prolong, or
--- too much memory. FOLDER is kept for the next time.
+-- large_store.lua: measures how long the program takes to answer from a store of 100,000 trials and
+-- 10,000,000 metrics.
+--   toeplab lua tests/torture/large_store.lua FOLDER [TRIALS]
+-- Makes the store in FOLDER unless it exists, asks each question a few times, and fails if the
+-- fastest answer takes too much processor time (which other processes do not prolong) or too much
+-- memory. FOLDER is kept for the next run.
 local core = require "toeplab.core"
 local records = require "toeplab.store.records"
 
 local folder, trials = arg[1], tonumber(arg[2] or "100000")
 local STEPS, NAMES, TIMES, MOST_MB = 50, { "loss", "val_ppl" }, 5, 200
 
--- {words of the command line, seconds}; the widest questions may take longer than a glance.
+-- {words of the command line, seconds}; the widest questions may take longer.
 local questions = {
   { "ls", 0.1 },
   { "ls sweep3", 0.2 },
@@ -27,7 +27,7 @@ local questions = {
   { "table all decay=0.99 --csv", 1 },
 }
 
--- Asks one question in this process and says what it took.
+-- Asks one question in this process and prints the time it took.
 local function ask()
   local words = table.move(arg, 2, #arg, 1, {})
   local commands = require "toeplab.commands"
@@ -60,7 +60,7 @@ local function make_trials(store)
   store:rows("INSERT INTO members SELECT sweep, row_number() OVER (ORDER BY rowid), id FROM trials")
 end
 
--- The triggers are away while so many rows come: last is written at once.
+-- The triggers are dropped while so many rows are inserted; the table `last` is filled at once.
 local function make_metrics(store)
   local triggers = store:rows "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
   for _, trigger in ipairs(triggers) do store:rows("DROP TRIGGER " .. trigger.name) end
@@ -76,7 +76,7 @@ local function make_metrics(store)
   for _, trigger in ipairs(triggers) do store:rows(trigger.sql) end
 end
 
--- A sweep that asks for all of them: 400 settings with three seeds each, again and again.
+-- A sweep of all trials: 400 settings with three seeds each, repeated.
 local function make_all(store)
   local plan = '{"axes":["decay","lr"],"columns":["loss","val_ppl"],"rows":"decay"}'
   store:rows("UPDATE sweeps SET plan = ?", { plan })
@@ -99,7 +99,7 @@ end
 
 -- ---- Asking -----------------------------------------------------------------------------------
 
--- Seconds of the fastest answer, the megabytes that it took, and the seconds by the clock.
+-- Returns the processor seconds of the fastest answer, its megabytes, and its seconds by the clock.
 local function measure(words)
   local best, memory, waited = math.huge, 0, math.huge
   for _ = 1, TIMES do
@@ -117,7 +117,7 @@ local function measure(words)
   return best, memory, waited
 end
 
--- Whether the store is there, as this file makes it.
+-- Whether the store exists, as this version of the file makes it.
 local function made()
   if not core.sys.exists(folder .. "/runs.db") then return false end
   local store <close> = records.open(folder, "r")

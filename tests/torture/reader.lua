@@ -1,7 +1,7 @@
--- reader.lua: eight workers, and a reader that holds a transaction of the store for a minute.
---   toeplab lua tests/lua/reader.lua FOLDER [SECONDS]
--- Fails if anything was locked, if the reader saw anything but its snapshot, or if the store kept
--- the coordinator waiting for 250 ms.
+-- reader.lua: runs eight workers while a reader holds a transaction of the store for a minute.
+--   toeplab lua tests/torture/reader.lua FOLDER [SECONDS]
+-- Fails if anything was locked, if the reader saw anything but its snapshot, or if the store made
+-- the coordinator wait for 250 ms.
 local core = require "toeplab.core"
 local records = require "toeplab.store.records"
 local runner = require "toeplab.runs.runner"
@@ -12,7 +12,8 @@ local folder, seconds = arg[1], tonumber(arg[2] or "60")
 
 local function count(store) return store:exec("SELECT count(*) AS n FROM metrics")[1].n end
 
--- Holds a transaction in this process; prints how many metrics there were in it, and after it.
+-- Holds a transaction in this process, and prints how many metrics it saw at the start and at the
+-- end.
 local function read()
   local store
   repeat
@@ -50,7 +51,7 @@ return tl.experiment "reader" {
   end,
 }]]):format(seconds * 1.1 / PAUSE, WORKERS, METRICS, PAUSE)
 
-local seen = {} -- name of a call -> {calls, the longest}
+local seen = {} -- name of a call -> {calls, seconds of the longest}
 
 -- Measures how long the method of the store's rows takes.
 local function watch(class, name)
@@ -86,9 +87,9 @@ local ok, code = pcall(runner.run, folder .. "/reader.lua", {}, { dir = folder .
   jobs = WORKERS, threads = 1, out = out, command = { "toeplab", "run" } })
 _G.print = nil
 local reader_code = reader:wait(true)
-local told = core.sys.read_file(log) or ""
-local before, after = told:match "^(%d+) (%d+)\n$"
-local all = told .. table.concat(said) .. tostring(code)
+local output = core.sys.read_file(log) or ""
+local before, after = output:match "^(%d+) (%d+)\n$"
+local all = output .. table.concat(said) .. tostring(code)
 local locked = select(2, all:lower():gsub("locked", ""))
 local good = ok and code == 0 and reader_code == 0 and before
   and tonumber(after) > 10 * tonumber(before) and locked == 0

@@ -1,6 +1,6 @@
--- signals.lua: bar R13: signals that are caught while a model trains change nothing: no process
--- dies, and the loss is the undisturbed one's bit for bit. signals.lua [RUNS [SIGNALS]]
--- One thread, so that all products run where the handlers do.
+-- signals.lua: sends signals to a model in training and checks that they change nothing: no process
+-- dies, and the loss is bit for bit that of an undisturbed run. signals.lua [RUNS [SIGNALS]] It
+-- uses one thread, so that all products run in the thread that handles the signals.
 local core = require "toeplab.core"
 
 local sys = core.sys
@@ -22,12 +22,13 @@ end
 print(("%a"):format(loss))
 ]]))
 
--- The output of the script while signals come at moments of that seed; raises if it dies.
+-- Returns the output of the script while signals arrive at random moments of that seed; raises if
+-- the process dies.
 local function train(seed)
   local log, random = path .. ".log", core.stream(seed, "moments")
   os.remove(log)
   local p = assert(sys.spawn({ sys.executable(), "--threads", "1", "lua", path }, log))
-  local function over() -- p:wait gives nothing of a process that is at work
+  local function over() -- p:wait returns nothing while the process runs
     return select("#", p:wait()) > 0
   end
   repeat sys.sleep(0.01) until (sys.read_file(log) or ""):find "begun" or over()

@@ -1,7 +1,7 @@
 -- torture.lua: runs a small sweep, kills it and its workers at random moments, runs it again, and
--- compares what is left with the same sweep left alone. It fails if anything is lost, doubled or
--- different. With SECONDS the kills are spread over a sweep of 24 trials of so many seconds, so
--- that the time that they cost can be told.
+-- compares the result with an undisturbed sweep. It fails if anything is lost, doubled or
+-- different. With SECONDS the kills are spread over a sweep of 24 trials of that many seconds, to
+-- measure the time that a kill costs.
 --   cd tests/lua && toeplab lua ../torture/torture.lua FOLDER KILLS [WORKERS [SECONDS [SEED]]]
 local core = require "toeplab.core"
 local kills = require "kills"
@@ -15,17 +15,17 @@ local folder = ("%s/torture-%d"):format(top, core.sys.getpid())
 assert(core.sys.mkdir(folder))
 local shown = progress.new { every = 5 }
 shown:start("")
-local fine, told = pcall(kills.run, folder, wanted, { jobs = jobs, seed = seed, seconds = seconds,
+local fine, result = pcall(kills.run, folder, wanted, { jobs = jobs, seed = seed, seconds = seconds,
   each = function(count) shown:update(math.min(count, wanted), wanted, "kills") end })
 shown:clear()
-local bad = not fine or told.lost > 0 or told.different > 0
-if not fine then print(told) end
+local bad = not fine or result.lost > 0 or result.different > 0
+if not fine then print(result) end
 if fine then
   print(("%d kills in %d sweeps (seed %d): %d of %d acknowledged metrics lost, %d sweeps different"
-    .. "; %.2f times the %.1f s of a sweep left alone, %.2f s lost by a kill"):format(told.kills,
-    told.sweeps, seed, told.lost, told.acknowledged, told.different,
-    told.spent / told.sweeps / told.alone, told.alone,
-    (told.spent - told.sweeps * told.alone) / told.kills))
+    .. "; %.2f times the %.1f s of a sweep left alone, %.2f s lost by a kill"):format(result.kills,
+    result.sweeps, seed, result.lost, result.acknowledged, result.different,
+    result.spent / result.sweeps / result.alone, result.alone,
+    (result.spent - result.sweeps * result.alone) / result.kills))
 end
 if bad then print("what was left is in " .. folder) end
 if not bad then os.execute("rm -rf " .. shell.quote(folder)) end

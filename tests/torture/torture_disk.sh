@@ -1,12 +1,13 @@
 #!/bin/sh
-# torture_disk.sh - a disk that fails under a sweep, as the coordinator or as the workers see it.
+# torture_disk.sh - runs a sweep on a disk that fails for the coordinator or for the workers.
 # torture_disk.sh TOEPLAB SOURCE CC [STRIDE] [MODE]
 #
-# MODE write: it is full or broken from the n-th write, sync or rename on, or at that one alone, for
-# n = 1, 1 + STRIDE, ...: the run ends with exit code 6, what was committed can be read, and the
-# same command on a good disk ends as if nothing had been.
-# MODE read: so it is at the n-th open or read of a sweep that a kill has interrupted; reads may be
-# short, too. And files are removed, moved or damaged while the sweep runs.
+# MODE write: the disk is full or broken from the n-th write, sync or rename on, or at that one
+# alone, for n = 1, 1 + STRIDE, ...: the run must end with exit code 6, what was committed must be
+# readable, and the same command on a good disk must end with the undisturbed result.
+#
+# MODE read: the same at the n-th open or read of a sweep that resumes after a kill; reads may also
+# be short. In addition, files are removed, moved or damaged while the sweep runs.
 set -eu
 
 toeplab=$1
@@ -22,7 +23,7 @@ failed=0 met=0 spared=0
 
 "$compiler" -O1 -shared -fPIC "$source/tests/faults/disk.c" -o "$top/disk.so" -ldl
 
-begin() { # FOLDER: what a sweep starts from there
+begin() { # FOLDER: prepares what a sweep starts from
     rm -rf "${top:?}/$1" "$top/met"
     if [ "$mode" = read ] && [ -d "$top/begun" ]; then
         cp -r "$top/begun" "$top/$1"
@@ -32,7 +33,7 @@ begin() { # FOLDER: what a sweep starts from there
     fi
 }
 
-run() { # FOLDER [NAME=VALUE...]: the sweep; its exit code in $code
+run() { # FOLDER [NAME=VALUE...]: runs the sweep; its exit code is in $code
     folder=$1
     shift
     code=0
@@ -40,7 +41,7 @@ run() { # FOLDER [NAME=VALUE...]: the sweep; its exit code in $code
         >"$top/table" 2>"$top/err" || code=$?
 }
 
-faulty() { # FOLDER [NAME=VALUE...]: the same on a disk that fails
+faulty() { # FOLDER [NAME=VALUE...]: runs it on a failing disk
     folder=$1
     shift
     run "$folder" LD_PRELOAD="$top/disk.so" FAULT_PATH="$top/$folder/" FAULT_MET="$top/met" \
@@ -52,15 +53,15 @@ result() { # FOLDER
     cat "$top/table"
 }
 
-bad() { # WHAT: went wrong, at this call
+bad() { # WHAT: reports what went wrong at this call
     echo "not ok $what: $1"
     sed 's/^/  /' "$top/err"
     failed=$((failed + 1))
 }
 
-# The exit code, in $code, of a run in which something failed. A script that cannot be read is wrong
-# usage.
-told() {
+# Checks the exit code, in $code, of a run in which something failed. A script that cannot be read
+# is a usage error.
+check_exit_code() {
     if [ "$code" -ge 128 ] || grep -q "killed by signal" "$top/err"; then
         bad "exit code $code, a crash"
     elif [ "$code" -eq 2 ] && grep -q "small\.lua" "$top/err"; then
@@ -70,7 +71,7 @@ told() {
     fi
 }
 
-# The same command on a good disk, unless the first one came to its end.
+# Runs the same command on a good disk, unless the first run finished.
 ends_well() { # FOLDER
     fate=$code
     [ "$code" -eq 0 ] || run "$1"
@@ -81,18 +82,19 @@ ends_well() { # FOLDER
     fi
 }
 
-one() { # the disk fails at call n
+fail_call() { # runs with a disk that fails at call n
     what="$role, $calls, error $error, call $n of $all$once"
     begin d
     faulty d FAULT_ERROR="$error" FAULT_AT="$n" ${once:+FAULT_ONCE=1}
-    if [ ! -e "$top/met" ]; then # how many calls there are depends on the moments
+    if [ ! -e "$top/met" ]; then # the number of calls varies from run to run
         [ "$code" -eq 0 ] || bad "exit code $code, and no failure was met"
         return
     fi
     met=$((met + 1))
-    told
-    [ "$code" -ne 0 ] || spared=$((spared + 1)) # e.g. a log: nothing was lost by it
-    # If the store could not even be made, there is nothing in it.
+    check_exit_code
+    # a failed write to a log, for instance, loses nothing
+    [ "$code" -ne 0 ] || spared=$((spared + 1))
+    # If the store could not even be created, it holds nothing.
     if [ -s "$top/d/r/runs.db" ] && ! grep -q "cannot set up" "$top/err" &&
         ! "$toeplab" fsck -C "$top/d/r" >"$top/fsck" 2>&1; then
         cat "$top/fsck" >>"$top/err"
@@ -101,7 +103,7 @@ one() { # the disk fails at call n
     ends_well d
 }
 
-each_call() { # CALLS STRIDE ERROR...: in both roles, from a call on and at that call alone
+each_call() { # CALLS STRIDE ERROR...: fails from a call on, and at that call alone, in both roles
     calls=$1 step=$2
     shift 2
     for role in run worker; do
@@ -112,7 +114,7 @@ each_call() { # CALLS STRIDE ERROR...: in both roles, from a call on and at that
             for once in "" " alone"; do
                 n=1
                 while [ "$n" -le "$all" ]; do
-                    one
+                    fail_call
                     n=$((n + step))
                 done
             done
@@ -121,12 +123,13 @@ each_call() { # CALLS STRIDE ERROR...: in both roles, from a call on and at that
     done
 }
 
-attacked() { # WHAT COMMANDS [COMMANDS]: in the midst of a sweep; the second make it good again
+# WHAT COMMANDS [COMMANDS]: runs COMMANDS during a sweep; the second COMMANDS repair the folder
+attacked() {
     what=$1
     met=$((met + 1))
     begin d
     run d ATTACK="cd '$top/d'; $2"
-    told
+    check_exit_code
     if [ $# -gt 2 ]; then
         [ "$code" -eq 6 ] || bad "exit code $code"
         (cd "$top/d" && eval "$3")
@@ -135,7 +138,7 @@ attacked() { # WHAT COMMANDS [COMMANDS]: in the midst of a sweep; the second mak
     ends_well d
 }
 
-flip='flip() { # A byte of the one live journal, at so many thousandths of it.
+flip='flip() { # Flips a byte of the only live journal, at that many thousandths of its length.
     file=$(ls r/runs/*/events-*.jnl)
     at=$(($(wc -c <"$file") * $1 / 1000))
     printf "\377" | dd of="$file" bs=1 seek="$at" conv=notrunc 2>/dev/null

@@ -1,6 +1,6 @@
 #!/bin/sh
-# torture_edges.sh - signals, a second coordinator, readers in the way, damaged checkpoints, and
-# surroundings that are not the usual ones: clean messages, right exit codes, the same tables.
+# torture_edges.sh - disturbs runs by signals, a second coordinator, readers, damaged checkpoints
+# and unusual environments, and checks for clear messages, the right exit codes and the same tables.
 # torture_edges.sh TOEPLAB SOURCE [CC]
 set -eu
 
@@ -14,7 +14,7 @@ failed=0
 unset TOEPLAB_DIR TOEPLAB_TRACEBACK
 export TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS=1 NO_COLOR=1
 
-check() { # NAME COMMAND...: succeeds
+check() { # NAME COMMAND...: COMMAND must succeed
     name=$1
     shift
     if "$@" >"$top/said" 2>&1; then
@@ -27,17 +27,17 @@ check() { # NAME COMMAND...: succeeds
     fi
 }
 
-got() { # COMMAND...: runs it; its exit code in $code
+got() { # COMMAND...: runs COMMAND; its exit code is in $code
     code=0
     timeout 60 "$@" >"$top/out" 2>"$top/err" || code=$?
 }
 
-exits() { # NAME CODE [PATTERN]: of the last got
+exits() { # NAME CODE [PATTERN]: checks the last got
     check "$1: exit code $2" test "$code" -eq "$2"
-    if [ $# -gt 2 ]; then check "... and says so" grep -q -e "$3" "$top/err"; fi
+    if [ $# -gt 2 ]; then check "... with its message" grep -q -e "$3" "$top/err"; fi
 }
 
-until_true() { # COMMAND...: waits until it succeeds, 15 seconds at most
+until_true() { # COMMAND...: waits until COMMAND succeeds, at most 15 seconds
     for _ in $(seq 150); do
         if "$@" >/dev/null 2>&1; then return 0; fi
         sleep 0.1
@@ -70,7 +70,8 @@ return tl.experiment "sweep" {
 }
 END
 
-result() { # FOLDER: metrics with all digits, without the ids, which depend on the configuration
+# FOLDER: prints the metrics with all digits, without the ids, which depend on the configuration
+result() {
     "$toeplab" lua - "$1" <<'END'
 local store = require "toeplab.core".store(arg[1], "r")
 for _, m in ipairs(store:exec [[SELECT json_extract(t.config, '$.rate') AS rate, t.seed, m.name,
@@ -80,7 +81,7 @@ end
 END
 }
 
-same() { # FOLDER: has the metrics and table of the plain run
+same() { # FOLDER: compares its metrics and table with those of the plain run
     result "$1" | cmp - "$top/metrics" && cmp "$top/out" "$top/table"
 }
 
@@ -126,7 +127,7 @@ return tl.experiment "slow" {
     local part = { state = function() return { x = x } end, load = function() end }
     for _ in t:steps(100000, part, part) do
       t:log { loss = 1 }
-      local till = tl.sys.clock() + c.step_seconds -- a sleep would end at the signal
+      local till = tl.sys.clock() + c.step_seconds -- a signal would end a sleep
       while tl.sys.clock() < till do end
       t:log { end_of_step = 1 }
     end
@@ -134,19 +135,19 @@ return tl.experiment "slow" {
 }
 END
 
-begin() { # FOLDER WORDS...: the slow run in the background; waits until it logs
+begin() { # FOLDER WORDS...: starts the slow run in the background and waits until it logs
     folder=$1
     shift
-    # The shell has what is in the background ignore SIGINT.
+    # The shell makes background processes ignore SIGINT.
     env --default-signal=INT "$toeplab" run -C "$top/$folder" -j 2 "$top/slow.lua" "$@" \
         >"$top/out" 2>"$top/err" &
     pid=$!
     until_true sh -c "'$toeplab' export -C '$top/$folder' --metrics | grep -q ,loss,1,"
 }
 
-none_of() { ! pgrep -f "toeplab .*$1"; } # no process at work in a folder
+none_of() { ! pgrep -f "toeplab .*$1"; } # no process runs in that folder
 
-ended() { # waits for it; code, and how long it took
+ended() { # waits for the run; sets its exit code and its time
     began=$(date +%s)
     code=0
     (sleep 30; kill -s KILL "$pid" 2>/dev/null) &
@@ -209,8 +210,8 @@ check "a closed pipe, also if the parent ignores SIGPIPE: 141 and silent" \
 
 # ---- Damaged checkpoints -------------------------------------------------------------------------
 
-# An interrupted sweep of one trial with checkpoints of steps 7 and 14; of the second one each cut at
-# 4 KB and some flipped bits are to be found.
+# An interrupted sweep of one trial with checkpoints of steps 7 and 14. Each cut at 4 KB and some
+# flipped bits of the second one must be detected.
 cat >"$top/stops.lua" <<END
 local text = io.open("$top/sweep.lua"):read("a")
 text = text:gsub('t:log { loss', 'if step == 17 and not tl.sys.exists("$top/go") '
@@ -225,7 +226,8 @@ cp -r "$top/cut" "$top/straight"
 got "$toeplab" run -q -C "$top/straight" "$top/stopped.lua" rate=0.5 seed=1
 result "$top/straight" >"$top/cut.want"
 
-damage() { # NAME: the checkpoint at $file was damaged: the older one is used, and this one named
+# NAME: after damage to the checkpoint $file, the older one must be used and the damaged one named
+damage() {
     got "$toeplab" run -C "$top/bad" "$top/stopped.lua" rate=0.5 seed=1
     good=1
     [ "$code" -eq 0 ] && grep -q "step-00000014.h5 is damaged.*trying the one before" "$top/err" &&
@@ -263,7 +265,7 @@ END
     damage "bit flipped at $at"
     tried=$((tried + 1))
 done
-check "$tried damaged checkpoints of $size bytes: $found found, told, and the older one used" \
+check "$tried damaged checkpoints of $size bytes: $found found and reported, and the older one used" \
     test "$found" -eq "$tried" -a "$tried" -gt 10
 
 # ---- Surroundings --------------------------------------------------------------------------------
@@ -316,7 +318,7 @@ fi
 cp -r "$top/plain" "$top/fixed"
 chmod 755 "$top" "$top/fixed"
 chmod -R a+rX,a-w "$top/fixed"
-as= # nobody, whom permissions hold for
+as= # the user nobody, because root ignores permissions
 if [ "$(id -u)" -eq 0 ]; then as="setpriv --reuid 65534 --clear-groups"; fi
 got $as "$toeplab" ls -C "$top/fixed"
 exits "ls of a read-only folder" 0

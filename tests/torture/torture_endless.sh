@@ -1,7 +1,7 @@
 #!/bin/sh
-# torture_endless.sh - bar R17: a step that never ends, in Lua, in C or behind pcall, survives neither
-# SIGINT nor SIGTERM to the run, nor the death of its coordinator, by more than 10 seconds.
-# torture_endless.sh TOEPLAB SOURCE
+# torture_endless.sh - runs a step that never ends, in Lua, in C or behind pcall. It must end within
+# 10 seconds of SIGINT or SIGTERM to the run, or of the death of its coordinator. torture_endless.sh
+# TOEPLAB SOURCE
 set -eu
 
 toeplab=$1
@@ -15,7 +15,7 @@ cat >"$top/endless.lua" <<'END'
 local tl = require "toeplab"
 local how = {}
 function how.lua() while true do end end
-function how.c() return ("a"):rep(60):find(("a?"):rep(60) .. ("a"):rep(60)) end -- takes for ever
+function how.c() return ("a"):rep(60):find(("a?"):rep(60) .. ("a"):rep(60)) end -- never returns
 function how.pcall() while true do pcall(function() while true do end end) end end
 function how.asleep() while true do tl.sys.sleep(1e6) end end
 return tl.experiment "endless" {
@@ -29,10 +29,10 @@ return tl.experiment "endless" {
 }
 END
 
-# one HOW SIGNAL CODE: in a folder of its own; writes what went wrong to FOLDER.wrong.
+# one HOW SIGNAL CODE: runs one case in a folder of its own, and writes any failure to FOLDER.wrong.
 one() {
     folder=$top/$1-$2
-    # The shell has what is in the background ignore SIGINT.
+    # The shell makes background processes ignore SIGINT.
     env --default-signal=INT "$toeplab" run -C "$folder" "$top/endless.lua" "how=$1" \
         >/dev/null 2>"$folder.err" &
     run=$!
@@ -54,7 +54,7 @@ one() {
         [ $(($(date +%s) - began)) -le 20 ] || break
     done
     took=$(($(date +%s) - began))
-    # 8.5 seconds by design, and what a busy machine adds to the ends of 12 runs at once.
+    # The design takes 8.5 seconds; 12 runs that end at once on a busy machine take longer.
     [ "$took" -le 13 ] || echo "took $took seconds" >>"$folder.wrong"
 }
 

@@ -1,13 +1,14 @@
 #!/bin/sh
-# torture_power.sh - the machine of a sweep loses power at random moments: what was not synced is
-# gone. The same command on what is left ends as if nothing had been: no trial that was told to be
-# done is trained again, nor a step that was told to be safe in a checkpoint.
+# torture_power.sh - cuts the power of a sweep's machine at random moments, so that everything not
+# synced is lost. The same command on what is left must end with the undisturbed result: no trial
+# that was reported as done is trained again, nor a step that was reported as safe in a checkpoint.
 # torture_power.sh TOEPLAB SOURCE CC [MOMENTS] [FORM]
 #
 # FORM image: the results folder is on an ext4 image in a loop device. The processes are frozen, and
-# the image is copied without what the kernel has not written to it yet; the copy is mounted.
-# FORM record: where that is not allowed, the calls that change files are recorded (record.c), and
-# the folder is made as ext4 may have left it after one of them (replay.lua).
+# the image is copied without what the kernel has not yet written to it; then the copy is mounted.
+#
+# FORM record: where that is not permitted, record.c records the calls that change files, and
+# replay.lua writes the folder as ext4 may have left it after one of them.
 set -eu
 
 toeplab=$1
@@ -31,7 +32,7 @@ finish() {
 trap finish EXIT
 trap 'exit 1' INT TERM HUP
 
-sweep() { # FOLDER [WORDS...]: becomes the one command, started by these words
+sweep() { # FOLDER [WORDS...]: replaces the shell by the one command, started by these words
     folder=$1
     shift
     rm -rf "$top/trained"
@@ -40,22 +41,23 @@ sweep() { # FOLDER [WORDS...]: becomes the one command, started by these words
         "trained=$top/trained"
 }
 
-run() { # FOLDER: the sweep; its exit code in $code
+run() { # FOLDER: runs the sweep; its exit code is in $code
     code=0
     (sweep "$1" timeout 120) >"$top/table" 2>"$top/err" || code=$?
 }
 
-result() { # FOLDER: after run
+result() { # FOLDER: prints the result of the last run
     "$toeplab" lua "$source/tests/faults/result.lua" "$1" && cat "$top/table"
 }
 
-bad() { # WHAT: went wrong after this moment
+bad() { # WHAT: reports what went wrong after this moment
     echo "not ok moment $n: $1"
     fine=""
 }
 
-# What was told when power went, in the file TOLD, against what the command trained after it.
-trained_again() { # TOLD
+# Compares what had been reported when power was lost, in the file REPORTED, with what the command
+# trained afterwards.
+trained_again() { # REPORTED
     while read -r trial safe; do
         first=$(head -n 1 "$top/trained/$trial" 2>/dev/null) || continue
         if [ "$safe" = "done" ]; then
@@ -66,7 +68,7 @@ trained_again() { # TOLD
     done <"$1"
 }
 
-check() { # FOLDER TOLD: what power loss left, and what was told before
+check() { # FOLDER REPORTED: what the power loss left, and what had been reported before it
     fine=yes
     run "$1"
     if [ "$code" -ne 0 ]; then
@@ -94,14 +96,14 @@ check() { # FOLDER TOLD: what power loss left, and what was told before
 
 # ---- Where a sweep starts -----------------------------------------------------------------------
 
-# Where the sweep of a moment starts: every other one from what was stopped after the rollbacks of
-# two trials. span: about how many milliseconds it takes.
+# Prepares where the sweep of a moment starts: every second one resumes a sweep that was stopped
+# after two trials were rolled back. span: about how many milliseconds the sweep takes.
 begin() { # MOMENT
     start=$top/new span=$took
     if [ $(($1 / each % 2)) -eq 1 ]; then start=$top/begun span=$((took / 2)); fi
 }
 
-# Random moments of the sweep in their order, as seconds from each to the next.
+# Prints random moments of the sweep in order, as seconds from each to the next.
 gaps() { # COUNT
     awk -v seed="$n" -v count="$1" -v span="$span" 'BEGIN {
         srand(seed + 1)
@@ -143,7 +145,7 @@ mountable() {
         attach "$top/image" "$top/disk" && umount "$top/disk"
 }
 
-stopped() { # PID...: all their threads are, and none is in a call
+stopped() { # PID...: whether all their threads are stopped, outside of system calls
     for one in "$@"; do
         for stat in /proc/"$one"/task/*/stat; do
             state=$(sed 's/.*) //; s/ .*//' "$stat" 2>/dev/null) || continue
@@ -152,17 +154,18 @@ stopped() { # PID...: all their threads are, and none is in a call
     done
 }
 
-signal() { # SIGNAL: to the coordinator and then to its workers
-    kill "-$1" "$pid" 2>/dev/null || return 0 # it has come to its end
-    while [ "$1" = STOP ] && ! stopped "$pid"; do :; done # it starts no other one from now on
+signal() { # SIGNAL: sends it to the coordinator and then to its workers
+    kill "-$1" "$pid" 2>/dev/null || return 0 # it has ended
+    # a stopped coordinator starts no more workers
+    while [ "$1" = STOP ] && ! stopped "$pid"; do :; done
     workers=$(cat /proc/"$pid"/task/"$pid"/children 2>/dev/null) || workers=
     for one in $workers; do kill "-$1" "$one" 2>/dev/null || true; done
     # shellcheck disable=SC2086
     while [ "$1" = STOP ] && ! stopped $workers; do :; done
 }
 
-# The kernel may write while the image is copied: a copy is of one moment if the image is still the
-# same after it.
+# The kernel may write while the image is copied. A copy is consistent if the image is unchanged
+# after it.
 copy_image() { # TO
     while :; do
         cp --sparse=always "$top/image" "$1"
@@ -183,10 +186,11 @@ image_round() { # GAPS: the moments of one sweep, in seconds from one to the nex
         signal STOP
         n=$((n + 1))
         copies="$copies $n"
-        "$toeplab" lua "$source/tests/faults/told.lua" "$top/disk/r" >"$top/told-$n" 2>/dev/null ||
-            : >"$top/told-$n"
+        "$toeplab" lua "$source/tests/faults/reported.lua" "$top/disk/r" \
+            >"$top/reported-$n" 2>/dev/null ||
+            : >"$top/reported-$n"
         sed -n 's/^.*rate=\([0-9.]*\) seed=\([0-9]*\)  done .*/\1-\2 done/p' "$top/live" \
-            >>"$top/told-$n"
+            >>"$top/reported-$n"
         copy_image "$top/image-$n"
         signal CONT
     done
@@ -196,7 +200,7 @@ image_round() { # GAPS: the moments of one sweep, in seconds from one to the nex
     last=$n
     for n in $copies; do
         attach "$top/image-$n" "$top/copy"
-        check "$top/copy/r" "$top/told-$n"
+        check "$top/copy/r" "$top/reported-$n"
         umount "$top/copy"
         e2fsck -fn "$top/image-$n" >"$top/err" 2>&1 || { cat "$top/err"; exit 1; }
         rm "$top/image-$n"
@@ -206,18 +210,18 @@ image_round() { # GAPS: the moments of one sweep, in seconds from one to the nex
 
 # ---- A record -----------------------------------------------------------------------------------
 
-record_round() { # how many moments
+record_round() { # COUNT: the number of moments
     cp -r "$start" "$top/work"
     (sweep "$top/work/r" env LD_PRELOAD="$top/record.so" RECORD_PATH="$top/work/" \
-        RECORD_TO="$top/log") >"$top/table" 2>"$top/work/told"
+        RECORD_TO="$top/log") >"$top/table" 2>"$top/work/messages"
     rm -rf "$top/work"
     for _ in $(seq "$1"); do
         n=$((n + 1))
         rm -rf "$top/left"
         mkdir "$top/left"
         "$toeplab" lua "$source/tests/faults/replay.lua" "$top/log" "$start" "$top/left" "$n" \
-            >"$top/told-$n"
-        check "$top/left/r" "$top/told-$n"
+            >"$top/reported-$n"
+        check "$top/left/r" "$top/reported-$n"
     done
     rm "$top/log"
 }

@@ -1,6 +1,6 @@
--- torture_rebuild.lua: databases damaged in many ways. toeplab fsck --repair makes each anew, the
--- same command then runs what was lost, and the results are those of an undisturbed run.
---   toeplab lua tests/lua/torture_rebuild.lua [PATTERN]
+-- torture_rebuild.lua: damages databases in many ways. toeplab fsck --repair must rebuild each, and
+-- the same command must then rerun what was lost and end with the results of an undisturbed run.
+--   cd tests/lua && toeplab lua ../torture/torture_rebuild.lua [PATTERN]
 local t = require "harness"
 local core = require "toeplab.core"
 
@@ -31,7 +31,7 @@ local folder = os.tmpname()
 os.remove(folder)
 assert(core.sys.mkdir(folder))
 
--- Runs the program; returns its exit code, and what it printed on both streams.
+-- Runs the program; returns its exit code and its output on both streams.
 local function toeplab(words)
   local out = folder .. "/out"
   local _, _, code = os.execute(("'%s' --threads 1 %s >'%s' 2>&1 </dev/null"):format(
@@ -81,7 +81,8 @@ local function zero(...)
   end
 end
 
--- The numbers of the pages of a kind: 2 inner of an index, 5 of a table, 10 and 13 their leaves.
+-- Returns the numbers of the pages of a kind: 2 and 5 are inner pages of an index and of a table,
+-- 10 and 13 their leaves.
 local function pages_of(kind)
   local list = {}
   for n = 2, PAGES do
@@ -92,7 +93,7 @@ end
 
 local inner, leaves, rows = pages_of(2), pages_of(10), pages_of(13)
 
--- Name, what becomes of the text of the database.
+-- Each case: a name, and a function that damages the bytes of the database.
 local damages = {
   { "cut in half", function(text) return text:sub(1, #text // 2) end },
   { "cut in a page", function(text) return text:sub(1, #text * 3 // 4 + 99) end },
@@ -128,7 +129,7 @@ local damages = {
     local at = (inner[1] - 1) * SIZE
     return patch(text, at + 8, (">I4"):pack(inner[1]))
   end },
-  { "an index of other ids", function(text) -- an index of trials knows what the table does not
+  { "an index of other ids", function(text) -- the index of trials holds what the table does not
     local at = text:find("done", (leaves[1] - 1) * SIZE + 1, true)
     return patch(text, at - 1, "dome")
   end },
@@ -150,7 +151,8 @@ local function copy_of_plain()
   return dir
 end
 
--- The same command ends with the results of an undisturbed run. said: by what repaired the folder.
+-- Checks that the same command ends with the results of an undisturbed run. said: the output of the
+-- repair.
 local function check_run(dir, said)
   local code, shown = toeplab(RUN:format "hurt")
   t.ok(code == 0, shown)
@@ -160,7 +162,7 @@ local function check_run(dir, said)
   t.ok(results(dir) == WANTED, "other results after: " .. said)
 end
 
--- The folder is repaired, run again, and holds what it did.
+-- Repairs the folder, runs it again, and compares the results.
 local function check_repair(dir)
   local code, said = toeplab(("fsck -C '%s'"):format(dir))
   t.eq(code, 6)
@@ -183,8 +185,8 @@ end
 
 -- ---- A write-ahead log ------------------------------------------------------------------------
 
--- All pages are in the log too, as the death of a writer leaves them; those of the database are
--- older ones, in another order.
+-- All pages are in the log too, as after the death of a writer; the pages in the database are older
+-- and in another order.
 local function with_log()
   local dir = copy_of_plain()
   local store = core.store(dir, "w")
@@ -200,8 +202,8 @@ end
 
 local FRAME = SIZE + 24
 
--- Name, what becomes of the texts of database and log (nil: it is removed), and whether fsck has to
--- say something: to lose a log is to go back to an older state.
+-- Each case: a name, a function that damages the bytes of database and log (nil removes the log),
+-- and whether fsck must report something: losing a log means going back to an older state.
 local logs = {
   { "a log, and the first page zeroed", function(text, log) return zero(1)(text), log end },
   { "a log, and half the database", function(text, log) return text:sub(1, #text // 2), log end },

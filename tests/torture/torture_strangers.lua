@@ -1,6 +1,6 @@
--- torture_strangers.lua: results folders of somebody who means harm, through every verb: nothing
--- outside the folder is read, written or deleted, nothing hangs, no control character is printed.
---   toeplab lua tests/lua/torture_strangers.lua [PATTERN]
+-- torture_strangers.lua: runs every verb on malicious results folders. Nothing outside the folder
+-- may be read, written or deleted, nothing may hang, and no control character may be printed.
+--   cd tests/lua && toeplab lua ../torture/torture_strangers.lua [PATTERN]
 local t = require "harness"
 local core = require "toeplab.core"
 
@@ -37,8 +37,8 @@ t.write(top .. "/outside/folder/step-00000020.h5", CANARY)
 
 local function sh(command, ...) assert(os.execute(command:format(...)), command) end
 
--- Runs the program in the folder top; returns its exit code, 124 if it had not ended after a
--- minute, and all that it printed.
+-- Runs the program in the folder top; returns its exit code (124 if it did not end within a minute)
+-- and its output.
 local function toeplab(words)
   local _, _, code = os.execute(("cd '%s' && timeout 20 '%s' --threads 1 %s >out 2>&1 </dev/null")
     :format(top, core.sys.executable(), words))
@@ -48,7 +48,7 @@ end
 assert(toeplab "run -q -C plain sweep.lua" == 0)
 assert(toeplab "run -q -C other sweep.lua steps=10" == 0)
 
--- All that is outside, as text: names, kinds, times of change, sha256.
+-- Describes everything outside the folder as text: names, kinds, times of change, sha256.
 local function outside()
   local pipe <close> = io.popen(("cd '%s' && find outside -printf '%%p %%y %%T@ ' -exec sh -c "
     .. "'test -f \"$1\" && sha256sum <\"$1\" || echo' sh {} \\;"):format(top))
@@ -62,7 +62,7 @@ local before = outside()
 local ID = "(SELECT min(id) FROM trials)"
 local SUM = core.sha256(CANARY)
 
--- Does statements to the database of a folder, whatever its own rules say.
+-- Executes statements on the database of a folder, ignoring its constraints.
 local function sql(...)
   local list = { ... }
   return function(dir)
@@ -74,7 +74,7 @@ local function sql(...)
   end
 end
 
--- Puts a link to target (relative to top) in the place of the file that pattern names.
+-- Replaces the file that pattern names by a link to target (relative to top).
 local function link(pattern, target)
   return function(dir)
     sh("cd '%s' && for f in %s; do rm -rf \"$f\"; ln -s '%s/%s' \"$f\"; break; done", dir, pattern,
@@ -90,7 +90,7 @@ end
 local ODD = ("CAST(x'%s' AS TEXT)"):format(("\27[31mred\27]0;title\7\194\155 2J\226\128\174 "
   .. "\255\0end"):gsub(".", function(c) return ("%02x"):format(c:byte()) end))
 
-local folders = { -- name, what is done to a copy of plain; what merge must say of it
+local folders = { -- name, what is done to a copy of `plain`, the message that merge must print
   { "a path with dots", file_row "'../outside/precious.txt'", "outside/precious.txt" },
   { "a path out of its own folder",
     file_row("'runs/' || substr(trial, 1, 12) || '/../../../outside/precious.txt'"),
@@ -190,7 +190,8 @@ local folders = { -- name, what is done to a copy of plain; what merge must say 
     for n = 2, #text // 4096 do
       if text:byte((n - 1) * 4096 + 1) == 10 then at = (n - 1) * 4096 end
     end
-    local child = (">I4"):pack(at // 4096 + 1) -- an inner page of 300 cells, each of itself
+    -- an inner page of 300 cells, each pointing to the page itself
+    local child = (">I4"):pack(at // 4096 + 1)
     local page = { "\5\0\0", (">I2I2"):pack(300, 1000), "\0", child }
     for i = 0, 299 do page[#page + 1] = (">I2"):pack(1000 + 5 * i) end
     page = table.concat(page)
@@ -218,14 +219,14 @@ local reading = { "ls", "ls --csv", "ls --json", "status", "status --json", "sho
   "generate @last", "generate @last -o m.h5", "fsck", "fsck --json", "fsck --quick",
   "rm --purge --dry-run" }
 
--- Each on a folder of its own.
+-- Each verb runs on a folder of its own.
 local writing = { "run -q sweep.lua", "run sweep.lua --report", "rm --purge --days 0",
   "fsck --repair", "rm @all", "rm --restore @all", "mark @all -t x", "merge other" }
 
 local good = { [0] = true, true, true, [4] = true, [5] = true, [6] = true }
 
--- What is wrong with the end of the program or with what it printed; nil: nothing. data: what it
--- prints goes into a file, not to a terminal, and is as it was stored.
+-- Returns what is wrong with the exit or the output of the program; nil: nothing. data: the output
+-- goes to a file, not to a terminal, and must be as stored.
 local function wrong(code, said, data)
   if not good[code] then return "exit code " .. tostring(code) end
   for _, word in ipairs { "CANARY", "stack traceback", "attempt to", "bad argument" } do
@@ -239,8 +240,8 @@ local function wrong(code, said, data)
   if not utf8.len(said) and not data then return "it prints what is no UTF-8" end
 end
 
--- All that is wrong after the words, on the folder that is called dir there; reads: what they have
--- done outside is looked at later.
+-- Returns all that is wrong after running the words on the folder named dir there; reads: changes
+-- outside are checked later.
 local function try(list, dir, words, reads)
   local code, said = toeplab(("%s -C %s"):format(words, dir))
   local why = wrong(code, said, words:find("--script", 1, true) ~= nil)

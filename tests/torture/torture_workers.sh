@@ -1,7 +1,7 @@
 #!/bin/sh
-# torture_workers.sh - workers that die in every way, or never end: the other trials go on, and those
-# trials too end with the metrics of a sweep that nothing disturbed.
-# torture_workers.sh TOEPLAB SOURCE
+# torture_workers.sh - makes workers die in every way, or never end. The other trials must go on,
+# and in the end all trials must have the metrics of an undisturbed sweep. torture_workers.sh
+# TOEPLAB SOURCE
 set -eu
 
 toeplab=$1
@@ -17,7 +17,7 @@ fail() {
     exit 1
 }
 
-# Each trial meets its end once, at step 17; the file flags/END says that it did.
+# Each trial dies once, at step 17; the file flags/END records it.
 cat >"$top/ends.lua" <<END
 local tl = require "toeplab"
 local ends = {}
@@ -70,13 +70,13 @@ return tl.experiment "ends" {
 END
 ends="none KILL SEGV FPE ABRT BUS ILL exit loop hang memory lua_memory"
 
-run() { # FOLDER OPTIONS...: the sweep, in FOLDER
+run() { # FOLDER OPTIONS...: runs the sweep in FOLDER
     folder=$1
     shift
     "$toeplab" run -C "$top/$folder" "$@" "$top/ends.lua" >"$top/$folder.table" 2>"$top/err"
 }
 
-count() { # STATUS: of the trials of the disturbed sweep
+count() { # STATUS: counts the trials of the disturbed sweep with that status
     "$toeplab" ls -C "$top/wild" --csv "status=$1" 2>/dev/null | sed 1d | grep -c . || true
 }
 
@@ -84,7 +84,7 @@ expect() { # STATUS COUNT
     [ "$(count "$1")" -eq "$2" ] || fail "$(count "$1") trials are $1, not $2"
 }
 
-result() { # FOLDER: all metrics, and the table
+result() { # FOLDER: prints all metrics and the table
     "$toeplab" export -C "$top/$1" --metrics --csv | sort
     cat "$top/$1.table"
 }

@@ -45,7 +45,7 @@ local function check(o, name, words)
   return report_check(o, name, good, text, core.sys.clock() - began)
 end
 
--- Lists the test files that run with TOEPLAB_DEVICE, and those that take TOEPLAB_CARD.
+-- Lists the test files that run with TOEPLAB_DEVICE, and those that take TOEPLAB_TEST_GPU.
 local function test_files(quick)
   local list = {}
   for name in (core.sys.read_file(tests .. "/lua/on_devices.txt") or ""):gmatch "[^\n]+" do
@@ -53,7 +53,7 @@ local function test_files(quick)
   end
   if quick then return { list[1] } end
   for _, name in ipairs { "_backends", "_mlp", "_precision", "_capture", "_graphs", "" } do
-    list[#list + 1] = "glue/card" .. name
+    list[#list + 1] = "glue/gpu" .. name
   end
   return list
 end
@@ -80,7 +80,7 @@ function gpu.correct(o, device)
   end
   local good = true
   for _, name in ipairs(test_files(o.quick)) do
-    good = check(o, name, { "env", (name:find "/card" and "TOEPLAB_CARD=" or "TOEPLAB_DEVICE=")
+    good = check(o, name, { "env", (name:find "/gpu" and "TOEPLAB_TEST_GPU=" or "TOEPLAB_DEVICE=")
       .. device, harness, program, "lua", test_file(name) }) and good
   end
   for _, precision in ipairs(core.precisions "cuda") do

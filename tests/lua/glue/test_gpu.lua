@@ -1,17 +1,17 @@
--- test_card.lua: training and running experiments on a card. The card is tests/emulated.so, which
--- runs the kernels of core/cuda on the CPU, or the device that TOEPLAB_CARD names.
+-- test_gpu.lua: tests training and running experiments on a GPU: the emulated one in
+-- tests/emulated.so, or the device in TOEPLAB_TEST_GPU.
 local checkpoint = require "toeplab.store.checkpoint"
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 local t = require "harness"
-local the_card = require "card"
+local the_gpu = require "gpu"
 local trials = require "trials"
 
 local program = core.sys.executable()
-local card, emulated = the_card.name, the_card.emulated
+local gpu, emulated = the_gpu.name, the_gpu.emulated
 local STEPS = emulated and 20 or 100
 
--- What a command prints, and whether it succeeded. environment: "NAME=value".
+-- Returns what a command prints, and whether it succeeded. environment: "NAME=value".
 local function says(environment, ...)
   local words = { "env", environment }
   for _, word in ipairs { program, "--threads", "2", ... } do
@@ -22,7 +22,7 @@ local function says(environment, ...)
   return text, (pipe:close())
 end
 
--- The same of a script, on a device.
+-- Returns the same for a script on a device.
 local function script(text, device, environment)
   local path = os.tmpname()
   t.write(path, text)
@@ -52,9 +52,9 @@ end
 ]]
 
 for layout, norm in pairs { A = "simplermsnorm", B = "layernorm" } do
-  t.test(("%d steps on a card are those on the CPU: layout %s"):format(STEPS, layout), function()
+  t.test(("%d steps on a GPU are those on the CPU: layout %s"):format(STEPS, layout), function()
     local text = TRAIN:format(layout, norm, STEPS)
-    local here, there = script(text, "cpu"), script(text, card)
+    local here, there = script(text, "cpu"), script(text, gpu)
     local count, numbers = 0, there:gmatch "%S+"
     for word in here:gmatch "%S+" do
       local a, b = tonumber(word), tonumber(numbers())
@@ -65,7 +65,7 @@ for layout, norm in pairs { A = "simplermsnorm", B = "layernorm" } do
   end)
 end
 
-t.test("memory is the card's, and is given back", function()
+t.test("memory is the GPU's, and is given back", function()
   local out = script([[
     local core = require "toeplab.core"
     local before = core.memory()
@@ -78,7 +78,7 @@ t.test("memory is the card's, and is given back", function()
     print(m.live - before.live, m.peak - core.memory().live, core.memory().tensors,
       core.memory().cached >= 2 << 20)
     core.memory_reset_peak()
-    print(core.memory().peak == core.memory().live)]], card)
+    print(core.memory().peak == core.memory().live)]], gpu)
   t.eq(out, ("%d\t%d\t1\ttrue\ntrue\n"):format(3 << 20, 2 << 20))
 end)
 
@@ -94,19 +94,19 @@ collectgarbage()
 print((x + x):sum():item())
 ]]
 
-t.test("a card that is full is an error with sizes, and work goes on", function()
-  if not emulated then return end -- a real one holds more than is good to fill
-  local out = script(FULL, card, "EMULATE_MIB=64")
+t.test("a GPU that is full is an error with sizes, and work goes on", function()
+  if not emulated then return end -- a real GPU has too much memory to fill
+  local out = script(FULL, gpu, "EMULATE_MIB=64")
   t.eq(out, "false\tENOMEM\tcuda: N bytes asked for: out of memory on the GPU, N bytes in use\n"
     .. "2097152.0\n")
 end)
 
-t.test("a card without room for a graph takes the steps without it", function()
+t.test("a GPU without room for a graph takes the steps without it", function()
   if not emulated then return end
   local text = TRAIN:format("A", "simplermsnorm", 8)
-  local want = script(text, card, "TOEPLAB_GRAPHS=off")
+  local want = script(text, gpu, "TOEPLAB_GRAPHS=off")
   for _, when in ipairs { "upload", "launch" } do
-    local out = script(text, card, "EMULATE_FULL=" .. when)
+    local out = script(text, gpu, "EMULATE_FULL=" .. when)
     t.eq(out:gsub("Lua warning: [^\n]*slower: [^\n]*out of memory[^\n]*\n", ""), want)
     t.eq(out:find("slower", 1, true) ~= nil, when == "upload")
   end
@@ -126,7 +126,7 @@ t.test("an index out of range is told by whatever reads first", function()
       return core.decay(core.ones(2, 1), core.range(0, 1), core.zeros(1)):totable()
     end)
     print(ok, why.status, (tostring(why):match "a gamma is outside %(0,1%]"))
-    print(core.ones(3):sum():item())]], card)
+    print(core.ones(3):sum():item())]], gpu)
   local told = "false\tEINVAL\tan index, %d, is out of range\n"
   t.eq(out, told:format(5) .. told:format(-1) .. told:format(2147483647)
     .. "false\tEINVAL\ta gamma is outside (0,1]\n3.0\n")
@@ -140,8 +140,8 @@ return tl.experiment "device" {
   fixed = { steps = 6, fail = 0, wait = 0.0, folder = "" }, grid = { width = { 8 } },
   checkpoint = { steps = 2 },
   trial = function(t, c)
-    t:log({ card = tl.device() == "cpu" and 0 or 1, pid = tl.sys.getpid() }, 0)
-    if c.wait > 0 then -- for the other trial to begin
+    t:log({ gpu = tl.device() == "cpu" and 0 or 1, pid = tl.sys.getpid() }, 0)
+    if c.wait > 0 then -- waits for the other trial to begin
       local file = io.open(c.folder .. "/" .. t.seed, "w")
       file:close()
       local last = tl.sys.clock() + c.wait
@@ -162,22 +162,22 @@ return tl.experiment "device" {
 }
 ]]
 
--- {a, b, ...} of the rows of a query, as text.
+-- Returns the rows of a query as {a, b, ...}, in text.
 local function column(folder, sql)
   local list = {}
   for i, row in ipairs(trials.query(folder, sql)) do list[i] = row.x end
   return list
 end
 
-t.test("device is a key: of the configuration and the id, recorded with the card", function()
+t.test("device is a key: of the configuration and the id, recorded with the GPU", function()
   t.in_folder(function(folder)
     local axis = EXPERIMENT:gsub("width = { 8 }", ("width = { 8, 12 }, device = { 'cpu', %q }")
-      :format(card))
+      :format(gpu))
     t.eq(trials.run(folder, axis), 0)
     t.eq(#trials.query(folder, "SELECT DISTINCT id FROM v_trials"), 4)
     t.eq(column(folder, [[SELECT json_extract(t.config, '$.device') || ' ' || l.value AS x
-      FROM v_trials t JOIN v_last l ON l.trial = t.id WHERE l.name = 'card'
-      GROUP BY x ORDER BY x]]), { card .. " 1.0", "cpu 0.0" })
+      FROM v_trials t JOIN v_last l ON l.trial = t.id WHERE l.name = 'gpu'
+      GROUP BY x ORDER BY x]]), { gpu .. " 1.0", "cpu 0.0" })
     local about = column(folder, [[SELECT json_extract(provenance, '$.device') AS x FROM v_trials
       WHERE json_extract(config, '$.device') <> 'cpu']])
     t.ok(#about == 2 and about[1]:find("compute capability", 1, true), about[1])
@@ -187,15 +187,16 @@ t.test("device is a key: of the configuration and the id, recorded with the card
     t.ok(#losses == 2 and math.abs(losses[1] - losses[2]) < 1e-4 * losses[1])
     local shown = says("X=", "show", "-C", folder .. "/results", "@last")
     t.ok(shown:find("\ndevice +%S+: ") and shown:find("\n  device = ", 1, true), shown)
-    t.eq(trials.run(folder, EXPERIMENT, { "device=" .. card }), 0) -- of a second sweep, done
+    -- belongs to a second sweep, but is done
+    t.eq(trials.run(folder, EXPERIMENT, { "device=" .. gpu }), 0)
     t.eq(#trials.query(folder, "SELECT DISTINCT id FROM v_trials"), 5)
   end)
 end)
 
-t.test("one trial has a card at a time, or several that share it", function()
+t.test("one trial has a GPU at a time, or several that share it", function()
   for share, met in pairs { { 1.0, 0.0 }, { 1.0, 1.0 } } do
     t.in_folder(function(folder)
-      local words = { "device=" .. card, "seeds=2", "folder=" .. folder,
+      local words = { "device=" .. gpu, "seeds=2", "folder=" .. folder,
         "wait=" .. (share == 1 and "0.6" or "60") }
       t.eq(trials.run(folder, EXPERIMENT, words, { jobs = 2, share = share }), 0)
       t.eq(column(folder, "SELECT value AS x FROM v_last WHERE name = 'met' ORDER BY x DESC"), met)
@@ -203,9 +204,9 @@ t.test("one trial has a card at a time, or several that share it", function()
   end
 end)
 
-t.test("several trials in turn on one card; after one that failed, in another process", function()
+t.test("several trials in turn on one GPU; after one that failed, in another process", function()
   t.in_folder(function(folder)
-    local words = { "device=" .. card, "seeds=3", "fail=2" }
+    local words = { "device=" .. gpu, "seeds=3", "fail=2" }
     t.eq(trials.run(folder, EXPERIMENT, words), 1)
     t.eq(column(folder, "SELECT status AS x FROM v_trials ORDER BY seed"),
       { "done", "failed", "done" })
@@ -220,7 +221,7 @@ for word, want in pairs {
   ["cuda:99999"] = "device 'cuda:99999'", ["/no:such.so"] = "device '/no:such.so'",
   ["/"] = "device '/': ",
   ["cuda:x"] = "there is no device 'cuda:x'", ["cuda:99"] = "device 'cuda",
-  ["/no/such.so"] = "device '/no/such.so'", [card .. ":99"] = "numbered from 0",
+  ["/no/such.so"] = "device '/no/such.so'", [gpu .. ":99"] = "numbered from 0",
 } do
   t.test("refused before any trial: device=" .. word:gsub("^/.*/", ""), function()
     t.in_folder(function(folder)
@@ -243,10 +244,10 @@ end)
 t.test("TOEPLAB_DEVICE is the device of experiments that do not say", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", EXPERIMENT)
-    local out, good = says("TOEPLAB_DEVICE=" .. shell.quote(card), "run", "-q", "-C",
+    local out, good = says("TOEPLAB_DEVICE=" .. shell.quote(gpu), "run", "-q", "-C",
       folder .. "/results", folder .. "/x.lua")
     t.ok(good, out)
-    t.eq(column(folder, "SELECT json_extract(config, '$.device') AS x FROM v_trials"), { card })
+    t.eq(column(folder, "SELECT json_extract(config, '$.device') AS x FROM v_trials"), { gpu })
     out, good = says("X=", "reproduce", "--ignore", "pid", "-C", folder .. "/results", "@last")
     t.ok(good and out:find "bit%-identical" and not out:find "has changed since the training", out)
     out = says("X=", "run", "-q", "-C", folder .. "/results", folder .. "/x.lua")
@@ -271,7 +272,7 @@ for i = 1, 3 do print(("%%.9g"):format(tl.train.lm_step(model, opt, tl.ids { ids
 
 t.test("checkpoints move between devices", function()
   t.in_folder(function(folder)
-    for _, device in ipairs { "cpu", card } do
+    for _, device in ipairs { "cpu", gpu } do
       t.eq(trials.run(folder, EXPERIMENT, { "device=" .. device }), 0)
     end
     for _, row in ipairs(trials.query(folder, [[SELECT path FROM v_artifacts
@@ -279,7 +280,7 @@ t.test("checkpoints move between devices", function()
       local path = folder .. "/results/" .. row.path
       local vocab = checkpoint.read(path).model["embed.weight"]:dim(1)
       local text = LOAD:format(path, vocab)
-      local here, there = script(text, "cpu"), script(text, card)
+      local here, there = script(text, "cpu"), script(text, gpu)
       local a, b = {}, {}
       for word in here:gmatch "%S+" do a[#a + 1] = tonumber(word) end
       for word in there:gmatch "%S+" do b[#b + 1] = tonumber(word) end
@@ -289,10 +290,10 @@ t.test("checkpoints move between devices", function()
   end)
 end)
 
-t.test("a trial goes on from a checkpoint, and says if it was another kind of card's", function()
+t.test("a trial goes on from a checkpoint, and says if it was another kind of GPU's", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", EXPERIMENT)
-    local words = { "run", "-C", folder .. "/results", folder .. "/x.lua", "device=" .. card }
+    local words = { "run", "-C", folder .. "/results", folder .. "/x.lua", "device=" .. gpu }
     local out, good = says("FAIL=1", table.unpack(words))
     t.ok(not good and out:find("on purpose", 1, true), out)
     out, good = says("EMULATE_MIB=2048", table.unpack(words))
@@ -300,8 +301,8 @@ t.test("a trial goes on from a checkpoint, and says if it was another kind of ca
     t.eq(out:find("made on another device", 1, true) ~= nil, emulated)
     local sql = "SELECT value AS x FROM v_metrics WHERE name = 'loss' ORDER BY step"
     local losses = column(folder, sql)
-    t.in_folder(function(other) -- where the steps after the resumption are graphs
-      t.eq(trials.run(other, EXPERIMENT, { "device=" .. card }), 0)
+    t.in_folder(function(other) -- here the steps after the resumption are captured as graphs
+      t.eq(trials.run(other, EXPERIMENT, { "device=" .. gpu }), 0)
       t.eq(column(other, sql), losses)
       t.eq(#losses, 6)
     end)
@@ -313,10 +314,10 @@ end)
 
 -- ---- The bench --------------------------------------------------------------------------------
 
-t.test("bench gpu tests a card and measures on it", function()
-  if not emulated then return end -- that is what it is for
+t.test("bench gpu tests a GPU and measures on it", function()
+  if not emulated then return end -- on a GPU, `bench gpu` runs this test
   t.in_folder(function(folder)
-    local out, good = says("TOEPLAB_PYTHON=", "bench", "gpu", "-q", "--device", card, "--lengths",
+    local out, good = says("TOEPLAB_PYTHON=", "bench", "gpu", "-q", "--device", gpu, "--lengths",
       "8", "--batches", "1", "--dim", "4", "-r", "1", "-C", folder)
     t.ok(good, out)
     for _, words in ipairs { "ok     glue/core_ops ", "ok     verify ", "layer-norm n 8 b 1",
@@ -333,7 +334,7 @@ t.test("bench gpu is not of the processor", function()
   t.ok(not good and out:find "is not a GPU", out)
 end)
 
-t.test("bench gpu without a card says so, and checks the kernels on the processor", function()
+t.test("bench gpu without a GPU says so, and checks the kernels on the processor", function()
   if core.look_at_device "cuda" then return end
   local out, good = says("X=", "bench", "gpu", "-q")
   t.ok(good and out:find "^no GPU: device 'cuda': " and out:find("ok     verify ", 1, true), out)
@@ -343,11 +344,11 @@ end)
 
 local quickstart = arg[0]:gsub("[^/]*$", "") .. "../../../experiments/quickstart.lua"
 
--- Its process, in folder.
+-- Returns the process of a run in folder.
 local function start(folder)
   local path = quickstart
   return assert(core.sys.spawn({ program, "--threads", "1", "run", "-C", folder, path,
-    "scale=smoke", "device=" .. card, "sample=4", "lengths=32",
+    "scale=smoke", "device=" .. gpu, "sample=4", "lengths=32",
     "--checkpoint-steps", "2" }, folder .. "/log"))
 end
 

@@ -1,14 +1,14 @@
--- test_card_backends.lua -- every backend's form on a card against the CPU's: the operator and all
--- its adjoints. The card is tests/emulated.so, which runs the kernels of core/cuda on the CPU and
--- has buffers so small that all is done in parts, or the device that TOEPLAB_CARD names.
+-- test_gpu_backends.lua: compares every backend on a GPU with the CPU: the operator and all its
+-- adjoints. The GPU is tests/emulated.so, whose buffers are so small that all work is done in
+-- parts, or the device in TOEPLAB_TEST_GPU.
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 local t = require "harness"
 
 local program = core.sys.executable()
-local card = require("card").name
+local gpu = require("gpu").name
 
--- Prints for each case a line per result: its name, and its numbers.
+-- Prints a line per result of each case: its name and its numbers.
 local SCRIPT = [[
 local core = require "toeplab.core"
 local cases = %s
@@ -45,7 +45,7 @@ for number, case in ipairs(cases) do
     y = 3 * y
   end
   show(case.name, "y", y)
-  if case.kept then -- on one of the two, or on both, in the place of coef
+  if case.kept then -- on one of the two, or on both, instead of coef
     show(case.name, "again", core.no_grad(function()
       return o:apply(not kept and of.coef or nil, params, of.x, kept)
     end))
@@ -58,7 +58,7 @@ for number, case in ipairs(cases) do
 end
 ]]
 
--- A Lua table as text.
+-- Returns a Lua table as text.
 local function text(value)
   if type(value) ~= "table" then return ("%q"):format(value) end
   local parts = {}
@@ -98,7 +98,7 @@ local function same(here, there, name)
   t.ok(worst <= 1e-5 * largest, ("%s: off by %g, the largest is %g"):format(name, worst, largest))
 end
 
--- Cases of one backend: rows of n, d, b, and options or which gradient.
+-- Makes the cases of one backend from rows of n, d, b, and options or the gradient to test.
 local function check(backend, rows, part)
   t.test(backend .. (part and ": " .. part or ""), function()
     local cases = {}
@@ -115,14 +115,14 @@ local function check(backend, rows, part)
       end
     end
     local here, order = run(cases, "cpu")
-    local there = run(cases, card)
+    local there = run(cases, gpu)
     t.ok(#order >= 2 * #cases - #rows, "too few results")
     for _, name in ipairs(order) do same(here, there, name) end
   end)
 end
 
--- Lengths that are one, two, odd, prime and even; no sequences; more of them than a part has; and
--- more channels than a tile.
+-- Lengths one, two, odd, prime and even; no sequences; more sequences than a part has; and more
+-- channels than a tile has.
 local function common(more)
   local rows = {
     { 1, 1, 1 }, { 1, 3, 2 }, { 2, 2, 1 }, { 3, 1, 2 }, { 17, 5, 3 }, { 65, 33, 2 }, { 12, 2, 0 },
@@ -133,7 +133,7 @@ local function common(more)
   return rows
 end
 
--- The same n, d and b with each of some options.
+-- Repeats n, d and b with each of some options.
 local function each(n, d, b, list, interpolation)
   for i, options in ipairs(list) do
     options.interpolation = interpolation
@@ -146,11 +146,11 @@ check("fft", common(each(20, 2, 2, { { planner = "estimate" } })))
 check("rac", common(each(50, 2, 2, { { isa = "portable" }, { lags = 1 }, { lags = 7 },
   { lags = 40 }, { lags = 60 } })))
 check("naive", common { { 130, 2, 2 } })
-check("matrix", common { { 90, 3, 2 }, { 70, 1, 100 } }) -- all of T is more than a part has
+check("matrix", common { { 90, 3, 2 }, { 70, 1, 100 } }) -- T is larger than a part
 check("fd", common(each(33, 3, 2, { { size = "power2" }, { size = "good" } })))
 
--- Up to 16 inducing points, plain sums; more, transforms. Runs of tokens: long ones, ones of one
--- token, and empty ones.
+-- Up to 16 inducing points use plain sums; more use transforms. Runs of tokens: long ones, ones of
+-- one token, and empty ones.
 check("ski", common { { 9, 4, 3, only = "taps" } })
 check("ski", each(50, 3, 2, { { inducing = 2 }, { inducing = 5, taps = 9 }, { inducing = 16 },
   { inducing = 17, taps = 0 }, { inducing = 50, taps = 1 }, { inducing = 70, taps = 60 },
@@ -168,7 +168,7 @@ check("ski", { { 30, 2, 2, options = { parts = "sparse", taps = 5 } },
   { 30, 2, 2, both = false, options = { as_published = true, inducing = 8 } },
   { 1, 2, 2, options = { inducing = 2 } } }, "parts")
 
--- With a card of 1 MiB: what does not fit is an error, after which all memory is free again.
+-- On a GPU of 1 MiB an operator that does not fit raises an error, after which all memory is free.
 local SMALL = [[
 local core = require "toeplab.core"
 local function live()
@@ -197,12 +197,12 @@ end
 print(failed > 10 and done > 10 and "both" or failed .. " failed, " .. done .. " did not")
 ]]
 
-if not os.getenv "TOEPLAB_CARD" then
-  t.test("a card that is too small", function()
+if not os.getenv "TOEPLAB_TEST_GPU" then
+  t.test("a GPU that is too small", function()
     local path = os.tmpname()
     assert(core.sys.write_file(path, SMALL))
     local command = ("EMULATE_MIB=1 TOEPLAB_DEVICE=%s %s --threads 2 lua %s 2>&1"):format(
-      shell.quote(card), shell.quote(program), shell.quote(path))
+      shell.quote(gpu), shell.quote(program), shell.quote(path))
     local pipe = assert(io.popen(command))
     local out = pipe:read "a"
     pipe:close()

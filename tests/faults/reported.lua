@@ -1,6 +1,6 @@
--- told.lua: what a reader of a results folder of power.lua is told: a line "TRIAL STEP" for each
--- trial, the step that is safe in a checkpoint; "TRIAL done" for one that is done.
--- toeplab lua told.lua FOLDER
+-- reported.lua: prints what a results folder of power.lua reports: for each trial a line "TRIAL
+-- STEP" with the last step that is safe in a checkpoint, or "TRIAL done". toeplab lua reported.lua
+-- FOLDER
 local core = require "toeplab.core"
 
 local store = core.store(arg[1], "r")

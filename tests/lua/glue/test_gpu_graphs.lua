@@ -1,8 +1,8 @@
--- test_card_graphs.lua -- training steps as graphs on a card: bit for bit those without. The card
--- is tests/emulated.so, or the device that TOEPLAB_CARD names.
-local card = require("card").name
+-- test_gpu_graphs.lua: trains by CUDA graphs, which must give bit for bit the losses of training
+-- without. The GPU is tests/emulated.so, or the device in TOEPLAB_TEST_GPU.
+local gpu = require("gpu").name
 local core = require "toeplab.core"
-core.use_device(card)
+core.use_device(gpu)
 local named = require "toeplab.base.streams"
 local tl = require "toeplab"
 local t = require "harness"
@@ -13,7 +13,7 @@ local ids = {}
 for i = 1, 400 do ids[i] = (i * i + 3 * i) % 11 + (i % 3) * 4 end
 ids = tl.ids(ids)
 
--- b rows of length n of step
+-- Returns b rows of length n for a step.
 local function batch(step, b, n)
   local starts = {}
   for i = 1, b or 2 do starts[i] = (7 * step + 31 * i) % 300 end
@@ -27,8 +27,8 @@ local function model_of(given)
   return tl.models.tnn_lm(o)
 end
 
--- The losses of steps with and without graphs, as they are: each(model, opt, step) takes a step.
--- Then how many graphs there were, and how often they ran.
+-- Returns the exact losses of steps with and without graphs, where each(model, opt, step) takes a
+-- step; then the number of graphs, and how often they ran.
 local function both(make, steps, each)
   local lists, count, runs = {}, 0, 0
   for turn, on in ipairs { true, false } do
@@ -266,7 +266,7 @@ t.test("parameters that are frozen in turn", function()
   end)
 end)
 
--- Asks for graphs of another optimiser if opt has them.
+-- Requests graphs for another optimiser if opt has them.
 local function graphed_as(opt, model, other)
   return opt.graphs and tl.train.graph(model, other) or other
 end
@@ -280,7 +280,7 @@ t.test("two optimisers, of one model and of its parts", function()
     opt.one = opt.one or graphed_as(opt, model, tl.optim.adam(model.layers[1], {}))
     opt.two = opt.two or graphed_as(opt, model, tl.optim.adam(model.layers[2], {}))
     local loss, info = plain(model, step % 2 == 0 and opt.one or opt.two, step)
-    if step == 6 then opt:step() end -- with what has gathered
+    if step == 6 then opt:step() end -- uses the gradients accumulated so far
     return loss, info
   end)
 end)

@@ -1,9 +1,9 @@
--- on_card.lua: all tests of devices on the first card. Exit code 77: there is none.
+-- on_gpu.lua: runs all tests of devices on the first GPU. The exit code is 77 where there is none.
 local core = require "toeplab.core"
 local gpu = require "toeplab.bench.gpu"
 
-local cards, about = core.look_at_device "cuda"
-if not cards then
+local count, about = core.look_at_device "cuda"
+if not count then
   print("skipped: " .. about)
   os.exit(77)
 end

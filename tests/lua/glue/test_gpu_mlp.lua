@@ -1,11 +1,11 @@
--- test_card_mlp.lua -- core.mlp on a card against the CPU's, with all its gradients. The card is
--- tests/emulated.so, or the device that TOEPLAB_CARD names.
+-- test_gpu_mlp.lua: compares core.mlp and all its gradients on a GPU with the CPU's. The GPU is
+-- tests/emulated.so, or the device in TOEPLAB_TEST_GPU.
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 local t = require "harness"
 
 local program = core.sys.executable()
-local card = require("card").name
+local gpu = require("gpu").name
 
 local SCRIPT = [[
 local core = require "toeplab.core"
@@ -44,7 +44,7 @@ local function case(rows, sizes, kinds, act, residual, scaled, frozen, spread)
   local y = core.mlp(x, layers, act, residual, scale)
   show("y", y)
   if frozen == true then return end
-  if number % 2 == 0 then layers[1].weight:get(1, 1) end -- on the CPU now
+  if number % 2 == 0 then layers[1].weight:get(1, 1) end -- moves the weight to the CPU
   (y * normal(rows, sizes[#sizes])):sum():backward()
   for _, p in ipairs(all) do
     if p[2]:grad() then show(p[1], p[2]:grad()) end
@@ -86,7 +86,7 @@ end
 
 t.test("a network and its gradients", function()
   local here, order = run "cpu"
-  local there = run(card)
+  local there = run(gpu)
   t.ok(#order > 40, "too few results")
   for _, name in ipairs(order) do
     local a, b, largest = here[name], there[name], 0

@@ -1,8 +1,8 @@
--- test_card_capture.lua -- what a card is asked to do, captured and done again. The card is
--- tests/emulated.so, or the device that TOEPLAB_CARD names.
-local card = require("card").name
+-- test_gpu_capture.lua: captures GPU work as graphs and runs them again. The GPU is
+-- tests/emulated.so, or the device in TOEPLAB_TEST_GPU.
+local gpu = require("gpu").name
 local core = require "toeplab.core"
-core.use_device(card)
+core.use_device(gpu)
 local named = require "toeplab.base.streams"
 local tl = require "toeplab"
 local t = require "harness"
@@ -29,7 +29,7 @@ t.test("a graph draws the numbers that follow", function()
   t.eq(g:run(streams()), true)
   t.eq(y:totable(), streams()[1]:set_state((s:state()), 6) or s:dropout(x, 0.5):totable())
   tl.seed(4)
-  t.eq(g:run(streams()), false) -- another key
+  t.eq(g:run(streams()), false) -- the stream has another key
   t.raises(function() g:run {} end, "captured with 1 streams, run with 0")
 end)
 
@@ -62,7 +62,7 @@ for name, case in pairs(REFUSED) do
     t.ok(tostring(why):find(case[2], 1, true), tostring(why))
     t.eq(select(2, s:state()), offset)
     t.eq(core.tape_length(), 0)
-    t.eq((x + x):item(), 2.0) -- as before
+    t.eq((x + x):item(), 2.0) -- unchanged
   end)
 end
 
@@ -84,7 +84,7 @@ t.test("memory of before that goes in a capture, and of the capture that goes af
     x:fill(2)
     g:run {}
     t.eq(y:sum():item(), 36.0 * 4096)
-    g:close() -- and y is still there
+    g:close() -- y outlives the graph
     t.eq(y:sum():item(), 36.0 * 4096)
   end
   collectgarbage()
@@ -123,7 +123,7 @@ t.test("what a function gives back that is no list of tensors", function()
     t.ok(g == nil and why, tostring(why))
     t.eq((core.ones(2) + 1):totable(), { 2, 2 })
   end
-  t.raises(core.capture, "element 1 is no stream", { 1 }, print)
+  t.raises(core.capture, "element 1 is not a stream", { 1 }, print)
   t.raises(core.capture, "table expected", nil, print)
 end)
 
@@ -156,7 +156,7 @@ t.test("a graph knows where its tensors are", function()
   t.eq(g:run {}, true)
   core.svd(x)
   t.eq(g:run {}, false)
-  t.eq((x + x):sum():item(), 18.0) -- back on the card, and perhaps where it was
+  t.eq((x + x):sum():item(), 18.0) -- back on the GPU, perhaps at the same address
   if g:run {} then t.eq(y:sum():item(), 18.0) end
 end)
 

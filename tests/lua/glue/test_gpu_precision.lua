@@ -1,14 +1,14 @@
--- test_card_precision.lua: products on a card in each precision, beside the CPU's. The card is
--- tests/emulated.so, or the device that TOEPLAB_CARD names.
+-- test_gpu_precision.lua: compares products on a GPU in each precision with the CPU's. The GPU is
+-- tests/emulated.so, or the device in TOEPLAB_TEST_GPU.
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 local t = require "harness"
 local trials = require "trials"
 
 local program = core.sys.executable()
-local card = require("card").name
+local gpu = require("gpu").name
 
--- The lines that a script prints on a device.
+-- Returns the lines that a script prints on a device.
 local function lines(text, device)
   local path = os.tmpname()
   t.write(path, text)
@@ -22,7 +22,7 @@ local function lines(text, device)
   return list
 end
 
--- Products and their gradients, each a line "name: numbers".
+-- Prints products and their gradients, each as a line "name: numbers".
 local PRODUCTS = [[
 local core = require "toeplab.core"
 local s = core.stream(1, "precision")
@@ -55,7 +55,7 @@ core.precision("%s", function()
   loss:backward()
   for i, p in ipairs { x, w, bias } do show("of the loss " .. i, p:grad()) end
   show("empty", core.matmul(core.zeros(2, 0), core.zeros(0, 3)))
-  -- a network and an operator are float32 in each
+  -- a network and an operator stay float32 in each precision
   local o = core.tno("matrix", 16, 3, true)
   show("float32 tno", o:apply(normal(16, 3), {}, normal(2, 16, 3)))
   show("float32 mlp", core.mlp(normal(6, 2), { { weight = normal(5, 2) }, { weight = normal(3, 5),
@@ -63,7 +63,7 @@ core.precision("%s", function()
 end)
 ]]
 
--- The largest difference of two results over the largest number, by name.
+-- Returns, by name, the largest difference of two results relative to the largest number.
 local function differences(here, there)
   local list = {}
   t.ok(#here == #there and #here > 40, "not as many results")
@@ -83,8 +83,8 @@ end
 
 local exact = lines(PRODUCTS:format "float32", "cpu")
 
-t.test("bf16 on a card is bf16 on the CPU, and not float32", function()
-  local low = lines(PRODUCTS:format "bf16", card)
+t.test("bf16 on a GPU is bf16 on the CPU, and not float32", function()
+  local low = lines(PRODUCTS:format "bf16", gpu)
   for name, off in pairs(differences(lines(PRODUCTS:format "bf16", "cpu"), low)) do
     t.ok(off < 1e-5, ("%s: off by %g"):format(name, off))
   end
@@ -96,7 +96,7 @@ t.test("bf16 on a card is bf16 on the CPU, and not float32", function()
 end)
 
 t.test("tf32 is between the two", function()
-  for name, off in pairs(differences(exact, lines(PRODUCTS:format "tf32", card))) do
+  for name, off in pairs(differences(exact, lines(PRODUCTS:format "tf32", gpu))) do
     local float32 = name:find "^float32" or name == "empty"
     t.ok(off < (float32 and 1e-5 or 5e-3), ("%s: off by %g"):format(name, off))
     t.ok(float32 or off > 1e-7, ("%s: is not rounded: %g"):format(name, off))
@@ -106,7 +106,7 @@ end)
 t.test("each device says what it has", function()
   t.eq(core.precisions "cpu", { "float32", "bf16" })
   t.eq(core.precisions "cuda:1", { "float32", "bf16", "tf32" })
-  t.eq(lines([[print(table.concat(require "toeplab.core".precisions(), " "))]], card),
+  t.eq(lines([[print(table.concat(require "toeplab.core".precisions(), " "))]], gpu),
     { "float32 bf16 tf32" })
   local ok, why = pcall(core.precision, "tf32")
   t.ok(not ok and tostring(why):find("device cpu has float32 and bf16 only", 1, true), why)
@@ -125,20 +125,20 @@ t.test("a model trains in each", function()
       for i = 1, 33 do list[i] = i * i %% 20 end
       tl.precision "%s"
       for step = 1, 8 do print(tl.train.lm_step(model, opt, tl.ids { list })) end
-      assert(tl.precision() == "%s")]]):format(precision, precision), card)
+      assert(tl.precision() == "%s")]]):format(precision, precision), gpu)
     local first, last = tonumber(losses[1]:match "%S+"), tonumber(losses[8]:match "%S+")
     t.ok(first and last and last < 0.8 * first, precision .. ": " .. table.concat(losses, " "))
   end
 end)
 
-t.test("precision is a key of experiments on cards", function()
+t.test("precision is a key of experiments on GPUs", function()
   t.in_folder(function(folder)
     local code, said = trials.run(folder, [[
       local tl = require "toeplab"
       return tl.experiment "x" {
         fixed = { precision = "tf32" }, grid = { size = { 1 } },
         trial = function(t, c) t:log { low = tl.precision() == c.precision and c.size or 0 } end,
-      }]], { "device=" .. card })
+      }]], { "device=" .. gpu })
     t.ok(code == 0, said)
     local rows = trials.query(folder, [[SELECT json_extract(t.config, '$.precision') || ' ' ||
       m.value AS x FROM v_trials t JOIN v_metrics m ON m.trial = t.id AND m.name = 'low']])
