@@ -17,7 +17,7 @@ local parts = {
   generate = "toeplab.models.generate", recurrent = "toeplab.models.recurrent",
   options = "toeplab.base.options", published = "toeplab.models.published",
   experiment = "toeplab.trials.experiment", corpus = "toeplab.tasks.corpus",
-  blocks = "toeplab.tasks.blocks", lm = "toeplab.tasks.lm",
+  blocks = "toeplab.tasks.blocks", lm = "toeplab.trials.lm",
   tasks = "toeplab.tasks", classify = "toeplab.train.classify", masking = "toeplab.tasks.masking",
   plot = "toeplab.report.plot", cost = "toeplab.train.cost", profile = "toeplab.train.profile",
   gradcheck = "toeplab.verify.gradcheck",

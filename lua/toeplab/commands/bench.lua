@@ -6,11 +6,11 @@ local gpu = require "toeplab.bench.gpu"
 local grids = require "toeplab.bench.grids"
 local keep = require "toeplab.bench.keep"
 local measure = require "toeplab.bench.measure"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local plot = require "toeplab.report.plot"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local show = require "toeplab.bench.show"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -131,7 +131,7 @@ local function print_rows(set, name, rows, o)
     output.rows(set, output.columns(list))
     return
   end
-  report.print(show.header, show.cells(rows))
+  text_table.print(show.header, show.cells(rows))
   for _, line in ipairs(show.sentences(name, rows)) do o.say("%s", line) end
 end
 
@@ -179,7 +179,7 @@ local function list_all()
   for i, name in ipairs(grids.names()) do rows[i] = { name, grids.get(name).about } end
   rows[#rows + 1] = { "all", "all of these" }
   rows[#rows + 1] = { "gpu", "ops, tno and lm on a GPU, after its tests" }
-  report.print({ "what", "" }, rows)
+  text_table.print({ "what", "" }, rows)
 end
 
 function command.run(set, words, command_line)

@@ -1,12 +1,12 @@
 -- commands/compare.lua: toeplab compare: compares two settings, paired by seed.
 local arguments = require "toeplab.base.arguments"
 local compare = require "toeplab.report.compare"
-local measured = require "toeplab.report.answers"
-local output = require "toeplab.report.listing"
+local answers = require "toeplab.report.answers"
+local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
 local records = require "toeplab.store.records"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -68,7 +68,7 @@ local function find(store, name, key, filters)
     what, of = "experiment", name
     for _, id in ipairs(published_tables.ids()) do what = id == name and "answers" or what end
   end
-  local pool, others = measured.pool(store, what, of, filters)
+  local pool, others = answers.pool(store, what, of, filters)
   if pool then
     if not pool.axes[key] then
       errors.usage("compare: '%s' does not vary in %s%s", key, pool:title(),
@@ -115,16 +115,17 @@ local function print_text(result, resolve)
     result.pool:title(), result.metric, result.better, name .. result.b, name .. result.a))
   local lines = rows_of(result)
   for i, row in ipairs(lines) do
-    local interval = row[6] and ("[%s, %s]"):format(report.cell(row[6]), report.cell(row[7])) or "-"
+    local interval = row[6] and ("[%s, %s]"):format(text_table.cell(row[6]),
+      text_table.cell(row[7])) or "-"
     lines[i] = { row[1], row[2], row[3], row[4], row[5], interval,
       row[8] and ("%.2f"):format(row[8]) or "-", row[9] and ("%.3g"):format(row[9]) or "-" }
   end
   local o = result.overall
   if o then
     lines[#lines + 1] = { "overall, middle half", o.pairs, nil, nil, o.mean,
-      ("[%s, %s]"):format(report.cell(o.low), report.cell(o.high)), "-", "bootstrap" }
+      ("[%s, %s]"):format(text_table.cell(o.low), text_table.cell(o.high)), "-", "bootstrap" }
   end
-  report.print({ "", "pairs", name .. result.a, name .. result.b, "difference", "95 % interval",
+  text_table.print({ "", "pairs", name .. result.a, name .. result.b, "difference", "95 % interval",
     "P(better)", #result.rows > 1 and "p (Holm)" or "p" }, lines)
   print()
   for _, text in ipairs(compare.words(result, resolve, progress.duration)) do print(text) end
@@ -134,14 +135,14 @@ function command.run(set, words)
   if set.higher and set.lower then errors.usage("compare: choose one of --higher and --lower") end
   local resolve = arguments.number("compare", set, "resolve", 1e-300)
   local name, key, a, b, filter_words = parse(words)
-  local filters = measured.filters("compare", filter_words)
+  local filters = answers.filters("compare", filter_words)
   local store <close> = records.open(records.folder(set.dir), "r")
   local pool = find(store, name, key, filters)
   local metric = choose_metric(pool, set.metric)
   local better = set.higher and "higher" or set.lower and "lower" or nil
   local result = compare.new(pool, key, a, b, metric, better, set.by)
   if set.csv then
-    io.write(report.csv({ "row", "pairs", "mean_a", "mean_b", "difference", "low", "high",
+    io.write(text_table.csv({ "row", "pairs", "mean_a", "mean_b", "difference", "low", "high",
       "p_better", "p_holm" }, rows_of(result)))
   else
     print_text(result, resolve)

@@ -6,7 +6,7 @@ local datasets = require "toeplab.tasks.datasets"
 local fetch = require "toeplab.tasks.fetch"
 local options = require "toeplab.base.options"
 local progress = require "toeplab.base.progress"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local errors = require "toeplab.base.errors"
 local source = require "toeplab.tasks.source"
 local suggest = require "toeplab.base.suggest"
@@ -51,7 +51,7 @@ local function show_keys(name)
   for i, o in ipairs(options.describe(require(makers[name]).drawing)) do
     rows[i] = { "  " .. o.name, o.default, o.range, o.help }
   end
-  report.print({ "  key", "default", "range", "" }, rows)
+  text_table.print({ "  key", "default", "range", "" }, rows)
 end
 
 local function show_source(set)
@@ -78,7 +78,7 @@ local function detail(set, check)
     local state = datasets.file_state(datasets.place(file[1]), file, check)
     rows[i] = { "  " .. file[1], file[2], file[3], state }
   end
-  report.print({ "  file", "bytes", "sha256", "state" }, rows)
+  text_table.print({ "  file", "bytes", "sha256", "state" }, rows)
   local state = datasets.state(set, check)
   if not state:find("^here") then
     print("  to get it: " .. table.concat(datasets.advice(set), "\n         or: "))
@@ -95,7 +95,7 @@ local function list(check)
     rows[i] = { set.name, bytes > 0 and bytes or nil, datasets.state(set, check), set.what,
       set.licence }
   end
-  report.print({ "name", "bytes", "state", "what", "licence" }, rows)
+  text_table.print({ "name", "bytes", "state", "what", "licence" }, rows)
   local folder = datasets.folder()
   local missing = folder and core.sys.kind(folder) ~= "folder" and ", which is no folder" or ""
   print(folder and "\nTOEPLAB_DATA is " .. folder .. missing or "\nTOEPLAB_DATA is not set")

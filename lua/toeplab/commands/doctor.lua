@@ -3,10 +3,10 @@
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local json = require "toeplab.base.json"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local trash = require "toeplab.store.trash"
@@ -240,7 +240,8 @@ local function list_backends()
     for i, o in ipairs(backend.options) do
       rows[i] = { "         " .. o.name, o.type, o.default, o.range or "", o.help }
     end
-    if #rows > 0 then report.print({ "         option", "type", "default", "range", "" }, rows) end
+    if #rows > 0 then text_table.print({ "         option", "type", "default", "range", "" },
+      rows) end
   end
   local count, about = core.look_at_device "cuda"
   print(count and "cuda     " .. about or "no cuda: " .. about)

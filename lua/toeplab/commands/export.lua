@@ -1,9 +1,9 @@
 -- commands/export.lua: toeplab export: writes trials or metrics for other programs.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local select = require "toeplab.store.select"
 local errors = require "toeplab.base.errors"
 
@@ -61,12 +61,12 @@ local function trials(store, rows, write, as_json)
   end
   local list = {}
   for i, row in ipairs(rows) do list[i] = trial_record(store, row_of(store, row.id)) end
-  write(report.csv(output.columns(list, fixed)))
+  write(text_table.csv(output.columns(list, fixed)))
 end
 
 local function metrics(store, rows, write, as_json)
   local header = { "trial", "experiment", "seed", "name", "step", "value" }
-  if not as_json then write(report.csv(header, {})) end
+  if not as_json then write(text_table.csv(header, {})) end
   for _, short in ipairs(rows) do
     local row = row_of(store, short.id)
     local sql = "SELECT name, step, value FROM v_metrics WHERE trial = ? ORDER BY name, step"
@@ -76,7 +76,7 @@ local function metrics(store, rows, write, as_json)
           name = m.name, step = m.step, value = m.value or 0 / 0 } .. "\n")
       else
         local line = { row.id, row.experiment, row.seed, m.name, m.step, m.value or 0 / 0 }
-        write(report.csv(line, {}))
+        write(text_table.csv(line, {}))
       end
     end)
   end

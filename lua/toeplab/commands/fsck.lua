@@ -3,7 +3,7 @@
 local check = require "toeplab.store.check"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 
 local fsck = {

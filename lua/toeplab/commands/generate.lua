@@ -4,13 +4,13 @@ local arguments = require "toeplab.base.arguments"
 local converted = require "toeplab.store.converted"
 local core = require "toeplab.core"
 local generate = require "toeplab.models.generate"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local recurrent = require "toeplab.models.recurrent"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local select = require "toeplab.store.select"
 local errors = require "toeplab.base.errors"
-local stored = require "toeplab.store.saved_model"
+local saved_model = require "toeplab.store.saved_model"
 local suggest = require "toeplab.base.suggest"
 
 local command = {
@@ -116,7 +116,7 @@ end
 local function load_model(set, words)
   local store <close> = records.open(records.folder(set.dir), "r")
   local row = select.one(store, words)
-  local model, vocab, about = stored.load(store, row, {
+  local model, vocab, about = saved_model.load(store, row, {
     kind = set.last and "checkpoint" or nil,
     warn = function(...) errors.say("warning: %s", string.format(...)) end,
   })
@@ -209,7 +209,7 @@ local function print_rows(rows)
     for _, name in ipairs { "error", "after" } do total[name] = math.max(total[name], row[name]) end
   end
   add(total)
-  report.print(header, lines)
+  text_table.print(header, lines)
 end
 
 local function convert(set, words)

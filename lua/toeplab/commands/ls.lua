@@ -2,11 +2,11 @@
 -- by a query in SQL.
 local arguments = require "toeplab.base.arguments"
 local failures = require "toeplab.report.failures"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
 local select = require "toeplab.store.select"
-local sql = require "toeplab.report.query"
+local query = require "toeplab.report.query"
 local errors = require "toeplab.base.errors"
 
 local ls = {
@@ -78,7 +78,7 @@ local function sql_of(query, name, chosen)
   end
   if not chosen and name == "step" then return STEP:format(query.status) end
   local sql, kind = query:value(chosen and name or "column:" .. name)
-  return kind == "metric" and sql:gsub("SELECT value", LOGGED) or sql
+  return kind == "metric" and query:gsub("SELECT value", LOGGED) or sql
 end
 
 local function cell(name, value)
@@ -158,9 +158,9 @@ function ls.run(set, words)
   local asks = set.sql or set.schema
   local store <close> = records.open(records.folder(set.dir), asks and "ask" or "r")
   if set.schema then
-    sql.schema(store)
+    query.schema(store)
   elseif set.sql then
-    sql.print(store, set, set.sql)
+    query.print(store, set, set.sql)
   elseif set.failures then
     failures.print(store, words, set.json)
   else

@@ -3,9 +3,9 @@
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local select = require "toeplab.store.select"
 
 local lua = {
@@ -37,7 +37,7 @@ local function printable(v)
   return ok and encoded or v
 end
 
-local function show(rows) report.print(output.columns(rows)) end
+local function show(rows) text_table.print(output.columns(rows)) end
 
 -- Returns the environment of the lines, in addition to the globals of Lua. The store is opened on
 -- first use, so that the library can be tried without any runs.

@@ -1,6 +1,6 @@
 -- commands/mark.lua: toeplab mark: sets tags and notes of trials, by which every verb finds them.
 local errors = require "toeplab.base.errors"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local select = require "toeplab.store.select"
 

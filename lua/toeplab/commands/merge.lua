@@ -1,7 +1,7 @@
 -- commands/merge.lua: toeplab merge: copies the trials of another results folder into this one.
 local core = require "toeplab.core"
 local merge = require "toeplab.store.merge"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local errors = require "toeplab.base.errors"
 

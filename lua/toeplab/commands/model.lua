@@ -1,7 +1,7 @@
 -- commands/model.lua: toeplab model: prints the parts of a model and its costs.
 local models = require "toeplab.models"
 local options = require "toeplab.base.options"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 local tree = require "toeplab.nn.tree"
@@ -57,7 +57,7 @@ local function show_keys(name)
     rows[i] = { "  " .. o.name, o.type, o.default, o.range, o.help }
   end
   print(name .. ": key=value with")
-  report.print({ "  key", "type", "default", "range", "" }, rows)
+  text_table.print({ "  key", "type", "default", "range", "" }, rows)
 end
 
 -- Returns the number of parameters of a preset and whether it is the published one; nothing if the
@@ -81,7 +81,7 @@ local function show_presets(name)
     end
   end
   if #rows == 0 then errors.usage("model: there are no presets of %s", name) end
-  report.print({ "preset", "parameters", "", "paper and table" }, rows)
+  text_table.print({ "preset", "parameters", "", "paper and table" }, rows)
 end
 
 local function mebibytes(bytes)

@@ -5,11 +5,11 @@ local estimate = require "toeplab.runs.estimate"
 local experiment = require "toeplab.trials.experiment"
 local identity = require "toeplab.trials.identity"
 local json = require "toeplab.base.json"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local plan = require "toeplab.trials.plan"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
@@ -193,7 +193,7 @@ local function show(p)
   local width = 0
   for _, row in ipairs(rows) do width = math.max(width, #row[2]) end
   for _, row in ipairs(rows) do row[2] = (" "):rep(width - #row[2]) .. row[2] end
-  for i, line in ipairs(report.lines({ "", "", "" }, rows)) do
+  for i, line in ipairs(text_table.lines({ "", "", "" }, rows)) do
     if i > 1 then print(line) end
   end
   local longest = p.longest and #p.times > 1 and ("%s, %s"):format(p.longest.label,
@@ -231,7 +231,8 @@ local function as_values(p, set)
     if all[name] == nil and name ~= "longest" then all[name] = p[name] end
     rows[#rows + 1] = { name, all[name] }
   end
-  if set.json then print(json.line(all)) else io.write(report.csv({ "name", "value" }, rows)) end
+  if set.json then print(json.line(all)) else io.write(text_table.csv({ "name", "value" },
+    rows)) end
 end
 
 function command.run(set, words)

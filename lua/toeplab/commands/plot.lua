@@ -3,12 +3,12 @@ local arguments = require "toeplab.base.arguments"
 local curves = require "toeplab.report.curves"
 local groups = require "toeplab.report.groups"
 local kernels = require "toeplab.report.kernels"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local plot = require "toeplab.report.plot"
 local records = require "toeplab.store.records"
 local select = require "toeplab.store.select"
 local errors = require "toeplab.base.errors"
-local stored = require "toeplab.store.saved_model"
+local saved_model = require "toeplab.store.saved_model"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -143,7 +143,7 @@ local function of_models(store, ids, set, kind)
   for _, t in ipairs(groups.set(store, ids, true).trials) do
     row = store:rows("SELECT * FROM v_trials WHERE id = ?", { t.id })[1]
     label = store:object(row.provenance).label or ""
-    local model, _, about = stored.load(store, row, {
+    local model, _, about = saved_model.load(store, row, {
       warn = function(...) errors.say("warning: %s", string.format(...)) end,
     })
     local trained = math.tointeger(about.length or t.config.length)

@@ -1,7 +1,7 @@
 -- commands/report.lua: toeplab report: writes one page of HTML about a sweep.
 local core = require "toeplab.core"
 local answers = require "toeplab.report.answers"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local pages = require "toeplab.report.page"
 local records = require "toeplab.store.records"
 local errors = require "toeplab.base.errors"

@@ -3,7 +3,7 @@
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
 local reproduce = require "toeplab.runs.reproduce"

@@ -1,5 +1,5 @@
 -- commands/retry.lua: toeplab retry: queues trials that did not end well to be run again.
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local select = require "toeplab.store.select"
 local secrets = require "toeplab.base.secrets"

@@ -1,7 +1,7 @@
 -- commands/rm.lua: toeplab rm: moves trials to the trash and back, and deletes them for good.
 local arguments = require "toeplab.base.arguments"
 local errors = require "toeplab.base.errors"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local select = require "toeplab.store.select"
 local trash = require "toeplab.store.trash"

@@ -1,13 +1,13 @@
 -- commands/show.lua: toeplab show: prints all that is known of a trial, or the differences of two.
-local choices = require "toeplab.nn.choices"
+local chosen_backends = require "toeplab.nn.chosen_backends"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local plan = require "toeplab.trials.plan"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local secrets = require "toeplab.base.secrets"
 local select = require "toeplab.store.select"
 local errors = require "toeplab.base.errors"
@@ -45,7 +45,7 @@ local function backends_of(store, files)
   for _, f in ipairs(files) do
     if f.kind == "backends" then
       local text = core.sys.read_file(trial_files.path(store.folder, f.trial, f))
-      return text and choices.words(text) or f.path .. " is missing"
+      return text and chosen_backends.words(text) or f.path .. " is missing"
     end
   end
 end
@@ -113,7 +113,7 @@ local function show_rows(header, list, cells)
   for i, item in ipairs(list) do rows[i] = cells(item) end
   if #rows == 0 then return end
   print()
-  report.print(header, rows)
+  text_table.print(header, rows)
 end
 
 local function show_tables(store, t)
@@ -224,7 +224,7 @@ local function show_differences(header, rows)
     end
     local head = { "  " .. titles[kind], header[3], header[4] }
     if kind == "metric" then head[4] = "change" end
-    if #part > 0 then report.print(head, part) end
+    if #part > 0 then text_table.print(head, part) end
   end
 end
 

@@ -3,10 +3,10 @@
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
 local json = require "toeplab.base.json"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local errors = require "toeplab.base.errors"
 
 local status = {
@@ -97,7 +97,7 @@ local function show(store, sweep)
     rows[i] = { "  " .. t.id:sub(1, 12), t.label, far or "0", t.loss,
       t.alive and progress.duration(core.sys.now() - t.started) or "killed" }
   end
-  if #rows > 0 then report.print({ "  id", "trial", "step", "loss", "for" }, rows) end
+  if #rows > 0 then text_table.print({ "  id", "trial", "step", "loss", "for" }, rows) end
 end
 
 local function as_json(store, sweep)

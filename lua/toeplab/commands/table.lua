@@ -5,10 +5,10 @@ local formats = require "toeplab.report.formats"
 local html = require "toeplab.report.html"
 local answers = require "toeplab.report.answers"
 local provenance = require "toeplab.trials.provenance"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local published_tables = require "toeplab.trials.published_tables"
 local records = require "toeplab.store.records"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 local tables = require "toeplab.report.tables"
@@ -153,7 +153,7 @@ local function why(result, text)
   end
   header[#header + 1] = "command"
   print(row.name)
-  report.print(header, rows)
+  text_table.print(header, rows)
 end
 
 -- ---- A table ----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 
 local core = require "toeplab.core"
 local encoders = require "toeplab.nn.encoders"
-local horizon = require "toeplab.nn.mixers.horizon"
+local horizon = require "toeplab.nn.horizon"
 local stack = require "toeplab.models.stack"
 
 local sizes = {}

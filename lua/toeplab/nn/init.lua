@@ -2,18 +2,18 @@
 -- table: nn.Linear, nn.GTU, ..., and nn.class, which declares new ones.
 
 local class = require "toeplab.nn.class"
-local coefficients = require "toeplab.nn.coefficients"
+local coefficient_cache = require "toeplab.nn.coefficient_cache"
 local suggest = require "toeplab.base.suggest"
 
 local nn = {
   class = class.class, Module = class.Module, ismodule = class.ismodule, istensor = class.istensor,
-  cached = coefficients.cached, share = coefficients.share,
+  cached = coefficient_cache.cached, share = coefficient_cache.share,
 }
 
 for _, file in ipairs { "act", "initial", "linear", "embedding", "dropout", "container", "norm",
   "glu", "block", "encoders.rpe", "encoders.table", "encoders.piecewise", "encoders.ssm",
-  "encoders.shortconv", "mixers.decay", "mixers.tno", "mixers.tno2d", "mixers.gtu",
-  "mixers.attention", "mixers.position", "mixers.conv" } do
+  "encoders.shortconv", "decay", "mixers.tno", "mixers.tno2d", "mixers.gtu",
+  "mixers.attention", "position", "mixers.conv" } do
   for name, value in pairs(require("toeplab.nn." .. file)) do nn[name] = value end
 end
 

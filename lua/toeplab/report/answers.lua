@@ -12,7 +12,7 @@ local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
-local measured = {}
+local answers = {}
 
 local Pool = {}
 Pool.__index = Pool
@@ -22,7 +22,7 @@ local SAMPLE = 1000 -- trials that are searched for metrics
 -- ---- Filters ----------------------------------------------------------------------------------
 
 -- Parses words KEY=VALUE (or KEY=A,B for either value) into a table key -> list of texts.
-function measured.filters(verb, words)
+function answers.filters(verb, words)
   local set = {}
   for _, word in ipairs(words) do
     local key, text = word:match "^([%a_][%w_]*)=(.*)$"
@@ -35,7 +35,7 @@ function measured.filters(verb, words)
 end
 
 -- Returns whether the value of a configuration equals one of the texts.
-function measured.says(value, texts)
+function answers.says(value, texts)
   if value == nil then return false end
   local shown = plan.show(value)
   for _, text in ipairs(texts) do
@@ -77,7 +77,7 @@ local function fits(s, filters)
     local value = s.config[key]
     if key == "scale" then value = s.scale end
     if key == "experiment" then value = s.experiment end
-    if not vary[key] and key ~= "seed" and not measured.says(value, texts) then return false end
+    if not vary[key] and key ~= "seed" and not answers.says(value, texts) then return false end
   end
   return true
 end
@@ -128,7 +128,7 @@ local conditions = {
 -- name and the filters select: its experiment, scale, script, plan, axes (a set), fixed (the
 -- configuration without the axes), others (further experiments and scales). If there is none,
 -- returns nil and these.
-function measured.pool(store, what, name, filters)
+function answers.pool(store, what, name, filters)
   local list, others, seen = {}, {}, {}
   for _, s in ipairs(sweeps(store, conditions[what], name)) do
     if fits(s, filters) then list[#list + 1] = s end
@@ -231,7 +231,7 @@ local function chosen(self, values, seed)
     local value = values[key]
     if key == "seed" then value = seed end
     local other = key == "scale" or key == "experiment"
-    if not other and not measured.says(value, texts) then return false end
+    if not other and not answers.says(value, texts) then return false end
   end
   return true
 end
@@ -300,4 +300,4 @@ function Pool:command(at, seeds)
   return shell.line(words)
 end
 
-return measured
+return answers

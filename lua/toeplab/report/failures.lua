@@ -2,7 +2,7 @@
 -- prints what each group has in common, how far its checkpoints go, and the command that retries
 -- it.
 local json = require "toeplab.base.json"
-local output = require "toeplab.report.listing"
+local output = require "toeplab.report.output"
 local select = require "toeplab.store.select"
 
 local failures = {}

@@ -2,7 +2,7 @@
 -- HTML.
 local footnotes = require "toeplab.report.footnotes"
 local html = require "toeplab.report.html"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local tables = require "toeplab.report.tables"
 
 local formats = {}
@@ -148,7 +148,7 @@ function formats.text(result)
   local g, lines = grid(result), {}
   wrap(lines, title(result), 100)
   lines[#lines + 1] = ""
-  local body = report.lines(g.head, g.body, right(g))
+  local body = text_table.lines(g.head, g.body, right(g))
   table.move(body, 1, #body, #lines + 1, lines)
   lines[#lines + 1] = ""
   for _, note in ipairs(footnotes.of(result)) do wrap(lines, note, 100) end
@@ -158,7 +158,7 @@ end
 function formats.md(result)
   local g = grid(result)
   local lines = { "**" .. result.id .. "** " .. result.caption, "",
-    table.unpack(report.markdown(g.head, g.body, right(g))) }
+    table.unpack(text_table.markdown(g.head, g.body, right(g))) }
   lines[#lines + 1] = ""
   for _, note in ipairs(footnotes.of(result)) do lines[#lines + 1] = "- " .. note end
   return table.concat(lines, "\n") .. "\n"
@@ -215,7 +215,7 @@ function formats.csv(result)
         cell.rescued, cell.failed, cell.open }
     end
   end
-  return report.csv(header, rows)
+  return text_table.csv(header, rows)
 end
 
 -- Returns a <figure> for a page, with the best measured values in <b> by the rule of formats.tex.

@@ -1,7 +1,7 @@
 -- report/html.lua: builds the parts of a self-contained HTML page: escaped text, tables, and
 -- figures as inline SVG in the colours of the page.
 local plot = require "toeplab.report.plot"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 
 local html = {}
 
@@ -31,7 +31,7 @@ function html.raw(markup) return setmetatable({ markup = markup }, html) end
 
 local function cell(v)
   if getmetatable(v) == html then return v.markup end
-  return escape(report.cell(v))
+  return escape(text_table.cell(v))
 end
 
 -- Returns a table in a frame that scrolls by itself in a narrow window; the caption stays above the
@@ -39,7 +39,7 @@ end
 -- row is its header.
 function html.table(header, rows, caption, right)
   local lines = {}
-  right = right or report.numeric(header, rows)
+  right = right or text_table.numeric(header, rows)
   local function one(tag, c, content, scope)
     return ("<%s%s%s>%s</%s>"):format(tag, scope and (' scope="%s"'):format(scope) or "",
       right[c] and ' class="n"' or "", content, tag)
@@ -95,7 +95,7 @@ local function describe(spec)
     for _, s in ipairs(panel.series or {}) do
       local y = type(s.y) == "userdata" and s.y:totable() or s.y
       if s.name and #y > 0 and s.style ~= "points" then
-        words[#words + 1] = ("%s ends at %s"):format(s.name, report.cell(y[#y]))
+        words[#words + 1] = ("%s ends at %s"):format(s.name, text_table.cell(y[#y]))
       end
     end
     parts[#parts + 1] = table.concat(words, "; ")

@@ -1,7 +1,7 @@
 -- report/query.lua: runs one SELECT of the user on a store opened for queries, and prints its rows.
 local errors = require "toeplab.base.errors"
-local output = require "toeplab.report.listing"
-local report = require "toeplab.report.table_text"
+local output = require "toeplab.report.output"
+local text_table = require "toeplab.report.text_table"
 local select = require "toeplab.store.select"
 
 local query = {}
@@ -64,7 +64,7 @@ function query.schema(store)
       rows[#rows + 1] = { row.view, row.column }
     end
   end
-  report.print({ "view", "columns" }, rows)
+  text_table.print({ "view", "columns" }, rows)
 end
 
 -- Prints the rows of a query, or of the query on standard input for "-", in the form that the

@@ -5,10 +5,10 @@ local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local groups = require "toeplab.report.groups"
 local plan = require "toeplab.trials.plan"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
-local toolbox = require "toeplab.report.toolbox"
+local script_report = require "toeplab.report.script_report"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
@@ -75,7 +75,7 @@ end
 
 -- Returns the functions that a report receives; they record their arguments in parts.
 local function recorder(parts)
-  local given = setmetatable({}, { __index = report })
+  local given = setmetatable({}, { __index = text_table })
   function given.table(header, rows)
     parts[#parts + 1] = { kind = "table", header = header, rows = rows }
   end
@@ -198,7 +198,7 @@ function summary.collect(store, pool)
   local known = groups.metrics(set)
   local d = { pool = pool, sweep = sweep, trials = trials, failed = failed, total = #all,
     seconds = seconds, set = set, known = known,
-    question = toolbox.question(sweep.source), columns = columns(pool, known),
+    question = script_report.question(sweep.source), columns = columns(pool, known),
     counts = counts, origins = origins(trials), data = data(trials),
     events = events(store, trials), axes = suggest.keys(pool.axes) }
   if #all == #trials then

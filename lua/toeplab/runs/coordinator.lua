@@ -3,7 +3,7 @@
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local eta = require "toeplab.runs.eta"
-local processes = require "toeplab.runs.processes"
+local worker_process = require "toeplab.runs.worker_process"
 local prune = require "toeplab.trials.prune"
 local records = require "toeplab.store.records"
 local errors = require "toeplab.base.errors"
@@ -106,7 +106,7 @@ local function assign_all(self)
     local place = not full[device] and self.run.turns:take(device)
     if place then
       self.started = self.started + 1 -- stays unique when workers have ended
-      local w = processes.start(self.run, self.started, device, place)
+      local w = worker_process.start(self.run, self.started, device, place)
       table.insert(self.workers, w)
       assign(self, w, table.remove(self.queue, i))
       open = open + 1

@@ -12,9 +12,9 @@ local plan = require "toeplab.trials.plan"
 local progress = require "toeplab.base.progress"
 local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local secrets = require "toeplab.base.secrets"
-local sheet = require "toeplab.report.toolbox"
+local sheet = require "toeplab.report.script_report"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
@@ -61,7 +61,7 @@ local function finished(run)
   return list
 end
 
--- Prints a table of all metrics, for experiments that declare no report.
+-- Prints a table of all metrics, for experiments that declare no text_table.
 local function plain_report(trials)
   local set = {}
   for _, t in ipairs(trials) do
@@ -72,7 +72,7 @@ local function plain_report(trials)
     rows[i] = { t.label }
     for c, name in ipairs(names) do rows[i][c + 1] = t.metrics[name] end
   end
-  report.print({ "trial", table.unpack(names) }, rows)
+  text_table.print({ "trial", table.unpack(names) }, rows)
 end
 
 -- Warns about columns of the report that no trial logged, since their names may be misspelt.
@@ -96,7 +96,7 @@ local function show_report(run)
     wanted(trials, sheet.new { folder = run.folder, name = run.exp.name, scale = run.scale,
       text = run.exp.text, progress = run.progress, trials = trials })
   elseif wanted then
-    report.print(report.by(wanted, trials))
+    text_table.print(text_table.by(wanted, trials))
     warn_columns(run, trials)
   else
     plain_report(trials)
@@ -322,7 +322,7 @@ function runner.list(path, overrides, options)
     rows[i] = { t.id:sub(1, 12), again and "redo" or status or "new", row and row.step, t.label }
   end
   if known then known:close() end
-  report.print({ "id", "status", "step", "trial" }, rows)
+  text_table.print({ "id", "status", "step", "trial" }, rows)
   return errors.DONE
 end
 

@@ -14,7 +14,7 @@ local cost = require "toeplab.train.cost"
 local models = require "toeplab.models"
 local recurrent = require "toeplab.models.recurrent"
 local errors = require "toeplab.base.errors"
-local stored = require "toeplab.store.saved_model"
+local saved_model = require "toeplab.store.saved_model"
 
 local converted = {}
 
@@ -55,7 +55,7 @@ end
 
 -- ---- Writing ------------------------------------------------------------------------------------
 
--- Writes the model of an etsc session. about: its description as returned by stored.load, and
+-- Writes the model of an etsc session. about: its description as returned by saved_model.load, and
 -- trial.
 function converted.write(path, session, about, form, lags)
   local model, layers = session.model, {}
@@ -99,7 +99,7 @@ function converted.open(path)
   local vocab, texts = nil, {}
   if state.vocabulary then
     for name, tensor in pairs(state.vocabulary.texts or {}) do texts[name] = to_text(tensor) end
-    vocab = stored.vocabulary(state.vocabulary.kind, texts)
+    vocab = saved_model.vocabulary(state.vocabulary.kind, texts)
   end
   return session, vocab, {
     form = state.recurrent.form, lags = state.recurrent.lags, trial = state.trial,

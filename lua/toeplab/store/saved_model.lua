@@ -16,7 +16,7 @@ local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
 
 -- endings: kind of file -> its extension.
-local stored = { endings = { model = "json", vocabulary = "txt", encoder = "txt",
+local saved_model = { endings = { model = "json", vocabulary = "txt", encoder = "txt",
   dictionary = "txt", backends = "txt" } }
 
 -- ---- Vocabularies -----------------------------------------------------------------------------
@@ -73,7 +73,7 @@ kinds.bpe = {
 kinds.gpt2 = kinds.bpe
 
 -- Rebuilds the vocabulary of a kind from its texts {name = text}.
-function stored.vocabulary(kind, texts)
+function saved_model.vocabulary(kind, texts)
   local paths = {}
   local ok, vocab = pcall(function()
     for name, text in pairs(texts) do
@@ -106,7 +106,7 @@ end
 
 -- Returns the texts {name = text} to store for a model and the vocabulary of data, a corpus; nil if
 -- the model does not come from toeplab.models.
-function stored.texts(model, data)
+function saved_model.texts(model, data)
   local name = models.name_of(model)
   if not name then return nil end
   local about, texts = { model = name, programmed = programmed(model.opt) }, {}
@@ -163,7 +163,7 @@ end
 local function describe(store, id, short)
   local paths, files = {}, artifacts(store, id)
   for _, file in ipairs(files) do
-    if stored.endings[file.kind] then
+    if saved_model.endings[file.kind] then
       if not whole(file) then
         errors.raise(errors.STORAGE, "%s is missing or damaged", file.path)
       end
@@ -182,7 +182,7 @@ end
 -- or, without one, of its newest. options: kind ("best" or "checkpoint": only such), warn. Returns
 -- the model, its vocabulary or nil, and {step=, kind=, length=, vocabulary = its kind or nil, paths
 -- = name -> path of the source files}.
-function stored.load(store, row, options)
+function saved_model.load(store, row, options)
   local o, short = options or {}, row.id:sub(1, 12)
   local about, paths, files = describe(store, row.id, short)
   if about.programmed then
@@ -203,4 +203,4 @@ function stored.load(store, row, options)
   }
 end
 
-return stored
+return saved_model

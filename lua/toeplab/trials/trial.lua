@@ -10,7 +10,7 @@
 --   t:log({ size = 0.1 }, 7)                         a metric with an index of its own
 --   t:model_of("3f9c1a")                             the model of another trial
 local checkpoint = require "toeplab.store.checkpoint"
-local choices = require "toeplab.nn.choices"
+local chosen_backends = require "toeplab.nn.chosen_backends"
 local core = require "toeplab.core"
 local guard = require "toeplab.trials.guard"
 local prune = require "toeplab.trials.prune"
@@ -18,7 +18,7 @@ local records = require "toeplab.store.records"
 local resume = require "toeplab.trials.resume"
 local selection = require "toeplab.store.select"
 local errors = require "toeplab.base.errors"
-local stored = require "toeplab.store.saved_model"
+local saved_model = require "toeplab.store.saved_model"
 local suggest = require "toeplab.base.suggest"
 
 local trial = {}
@@ -89,7 +89,7 @@ end
 local function store_text(self, kind, step, text, number)
   self.busy = true
   number = number or ("%08d"):format(step)
-  local path = ("%s/%s-%s.%s"):format(self.path, kind, number, stored.endings[kind] or "txt")
+  local path = ("%s/%s-%s.%s"):format(self.path, kind, number, saved_model.endings[kind] or "txt")
   local ok, why, _, status = core.sys.write_file(self.folder .. "/" .. path, text)
   if not ok then error(status and core.error(status, why) or why, 0) end
   self.rows:add_artifact { kind = kind, step = step, path = path, bytes = #text,
@@ -119,14 +119,14 @@ function Trial:with_backends(fn, ...)
     if old and old ~= new then core.sys.remove(old) end
     old = new
   end
-  return choices.with(text, store, fn, ...)
+  return chosen_backends.with(text, store, fn, ...)
 end
 
 -- Stores a text of the current step with the trial, e.g. a sample; name becomes part of a file
 -- name.
 function Trial:text(name, text)
   local good = type(name) == "string" and name:find("^[%w_%-]+$")
-  if not good or KEEP[name] or stored.endings[name] or type(text) ~= "string" then
+  if not good or KEEP[name] or saved_model.endings[name] or type(text) ~= "string" then
     error("text: takes a name of letters, digits, _ and -, and a text", 2)
   end
   store_text(self, name, self.step, text)
@@ -209,7 +209,7 @@ end
 -- results are those of saved_model.lua's load.
 function Trial:model_of(id)
   local all <close> = records.open(self.folder, "r")
-  return stored.load(all, selection.one(all, id), {
+  return saved_model.load(all, selection.one(all, id), {
     warn = function(...) self.progress:warn(...) end,
   })
 end
@@ -339,14 +339,14 @@ local function compare_vocabulary(self, texts)
     if had and had ~= core.sha256(texts[kind]) then
       error(("the %s differs from the one that the trial started with, %s/%s/%s-00000000.%s: "
         .. "restore that one, or run in another folder"):format(kind, self.folder, self.path, kind,
-        stored.endings[kind]), 0)
+        saved_model.endings[kind]), 0)
     end
   end
 end
 
 -- Stores the texts from which the model and its vocabulary can be rebuilt without the script.
 local function store_model(self, model, data)
-  local texts = stored.texts(model, data) or {}
+  local texts = saved_model.texts(model, data) or {}
   compare_vocabulary(self, texts)
   for _, kind in ipairs(suggest.keys(texts)) do
     store_text(self, kind, 0, texts[kind])

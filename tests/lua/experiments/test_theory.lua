@@ -4,7 +4,7 @@ local t = require "harness"
 local core = require "toeplab.core"
 local cost = require "toeplab.train.cost"
 local records = require "toeplab.store.records"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local runner = require "toeplab.runs.runner"
 
 local theory = arg[0]:match("^(.*)tests/lua/.*$") .. "experiments/theory/"
@@ -68,7 +68,7 @@ local function mean(trials, metric, index)
       if at == index or index == nil and i == #log.at then values[#values + 1] = log.values[i] end
     end
   end
-  return (report.mean(values))
+  return (text_table.mean(values))
 end
 
 local function within(got, want, part, what)

@@ -3,7 +3,7 @@
 local core = require "toeplab.core"
 local streams = require "toeplab.base.streams"
 local cache = require "toeplab.nn.cache"
-local choices = require "toeplab.nn.choices"
+local chosen_backends = require "toeplab.nn.chosen_backends"
 local t = require "harness"
 
 t.test("a tensor is read once, and again after it was written", function()
@@ -42,17 +42,17 @@ end)
 t.test("backends chosen for auto hold within a call, which is told of new ones", function()
   local told = {}
   local function record(text) told[#told + 1] = text end
-  local inner, same = choices.with("40 3 causal matrix\n", record, function()
-    local name = choices.of(40, 3, true)
-    choices.of(9, 3, true)
-    return name, choices.of(9, 3, true)
+  local inner, same = chosen_backends.with("40 3 causal matrix\n", record, function()
+    local name = chosen_backends.of(40, 3, true)
+    chosen_backends.of(9, 3, true)
+    return name, chosen_backends.of(9, 3, true)
   end)
   t.eq(inner, "matrix")
   t.eq(told, { ("9 3 causal %s\n40 3 causal matrix\n"):format(same) })
-  t.raises(choices.with, "on purpose", "9 3 causal fft\n", record, error, "on purpose")
-  choices.with("9 3 causal naive\n", record, function()
-    choices.with(nil, nil, function() t.ok(choices.of(9, 3, true) ~= "naive") end)
-    t.eq(choices.of(9, 3, true), "naive")
+  t.raises(chosen_backends.with, "on purpose", "9 3 causal fft\n", record, error, "on purpose")
+  chosen_backends.with("9 3 causal naive\n", record, function()
+    chosen_backends.with(nil, nil, function() t.ok(chosen_backends.of(9, 3, true) ~= "naive") end)
+    t.eq(chosen_backends.of(9, 3, true), "naive")
   end)
   t.eq(#told, 1)
 end)

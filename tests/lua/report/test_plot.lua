@@ -3,8 +3,8 @@ local t = require "harness"
 local core = require "toeplab.core"
 local cost = require "toeplab.train.cost"
 local plot = require "toeplab.report.plot"
-local report = require "toeplab.report.table_text"
-local toolbox = require "toeplab.report.toolbox"
+local text_table = require "toeplab.report.text_table"
+local script_report = require "toeplab.report.script_report"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 
@@ -279,7 +279,7 @@ end
 local function sheet_in(folder, trials, said)
   local progress = { say = function(_, ...) said[#said + 1] = string.format(...) end }
   progress.warn = progress.say
-  return toolbox.new { folder = folder, name = "bounds", scale = "smoke", progress = progress,
+  return script_report.new { folder = folder, name = "bounds", scale = "smoke", progress = progress,
     text = "-- bounds.lua: is it so,\n-- or not?\n--\n-- More.\nlocal x", trials = trials }
 end
 
@@ -299,7 +299,7 @@ t.test("a table is printed, and written with its question and what made it", fun
     end
     t.ok(not file:find("More", 1, true))
     t.ok(said[1]:find "wrote .*tables/bounds%-smoke%.md", said[1])
-    t.eq(s.cell(0.5), report.cell(0.5)) -- and what report.lua has
+    t.eq(s.cell(0.5), text_table.cell(0.5)) -- and what report.lua has
     t.raises(s.table, "'a/b' cannot be the name of a file", { "x" }, {}, "a/b")
   end)
 end)

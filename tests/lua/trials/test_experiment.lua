@@ -8,7 +8,7 @@ local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
 local progress = require "toeplab.base.progress"
 local provenance = require "toeplab.trials.provenance"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 
 -- The experiment in text, loaded from a file of a known name; what fails is raised as text.
 local function declare(text)
@@ -74,8 +74,8 @@ t.test("the rows and columns of a report are checked when the script is loaded",
     refused("seeds = 2,", "seeds = 2,\n  report = " .. text .. ",", want)
   end
   report_is('{ rows = "decy", columns = { "loss" } }',
-    "x%.lua:9: report: rows: there is no key 'decy'; did you mean 'decay'")
-  report_is('{ columns = { "loss" } }', "x%.lua:9: report: rows must name a key")
+    "x%.lua:9: text_table: rows: there is no key 'decy'; did you mean 'decay'")
+  report_is('{ columns = { "loss" } }', "x%.lua:9: text_table: rows must name a key")
   report_is('{ rows = {}, columns = { "loss" } }', "report: rows must name a key, or list several")
   report_is('{ rows = { "decay", { 1 } }, columns = { "loss" } }', "rows: there is no key 'table")
   report_is('{ rows = { "decay", "sed" }, columns = { "loss" } }', "did you mean 'seed'")
@@ -174,13 +174,13 @@ t.test("JSON is canonical", function()
 end)
 
 t.test("tables are aligned, CSV is quoted", function()
-  t.eq(report.lines({ "name", "x" }, { { "a", 1.5 }, { "bé", 22 } }),
+  t.eq(text_table.lines({ "name", "x" }, { { "a", 1.5 }, { "bé", 22 } }),
     { "name       x", "a     1.5000", "bé        22" })
-  t.eq(report.lines({ "two\nlines", 3 }, { { "\27[2J", "x" } }),
+  t.eq(text_table.lines({ "two\nlines", 3 }, { { "\27[2J", "x" } }),
     { "two lines  3", "\\x1b[2J    x" })
   local wide = ("n"):rep(100000) -- a pattern that looks for blanks from the left takes minutes
-  t.eq(#report.lines({ "a", wide }, { { "b", 1 } })[2], 100003)
-  t.eq(report.csv({ "a", "b" }, { { 'say "x"', 1.5 }, { "p,q", nil } }),
+  t.eq(#text_table.lines({ "a", wide }, { { "b", 1 } })[2], 100003)
+  t.eq(text_table.csv({ "a", "b" }, { { 'say "x"', 1.5 }, { "p,q", nil } }),
     'a,b\n"say ""x""",1.5\n"p,q",\n')
 end)
 
@@ -189,11 +189,11 @@ t.test("means over seeds, one line per value", function()
   for i, loss in ipairs { 1.0, 3.0, 5.0 } do
     trials[i] = { config = { width = i < 3 and 8 or 16 }, metrics = { loss = loss } }
   end
-  local header, rows = report.by({ rows = "width", columns = { "loss" } }, trials)
+  local header, rows = text_table.by({ rows = "width", columns = { "loss" } }, trials)
   t.eq(header, { "width", "loss", "trials" })
   t.eq(rows, { { "8", 2.0, 2 }, { "16", 5.0, 1 } })
   for i, trial in ipairs(trials) do trial.config.op = i < 2 and "fd" or "ski" end
-  header, rows = report.by({ rows = { "op", "width" }, columns = { "loss" } }, trials)
+  header, rows = text_table.by({ rows = { "op", "width" }, columns = { "loss" } }, trials)
   t.eq(header, { "op", "width", "loss", "trials" })
   t.eq(rows, { { "fd", "8", 1.0, 1 }, { "ski", "8", 3.0, 1 }, { "ski", "16", 5.0, 1 } })
 end)
@@ -303,8 +303,8 @@ end)
 t.test("a mean over seeds of which some diverged is nan and says how many", function()
   local function trial(loss) return { config = { a = 1 }, metrics = { loss = loss } } end
   local spec = { rows = "a", columns = { "loss" } }
-  t.eq(report.csv(report.by(spec, { trial(1.0), trial(3.0) })), "a,loss,trials\n1,2.0,2\n")
-  t.eq(report.csv(report.by(spec, { trial(1.0), trial(0 / 0), trial(1 / 0) })),
+  t.eq(text_table.csv(text_table.by(spec, { trial(1.0), trial(3.0) })), "a,loss,trials\n1,2.0,2\n")
+  t.eq(text_table.csv(text_table.by(spec, { trial(1.0), trial(0 / 0), trial(1 / 0) })),
     "a,loss,trials,diverged\n1,nan,3,2\n")
 end)
 

@@ -8,7 +8,7 @@ local cache = require "toeplab.nn.cache"
 local Dropout = require("toeplab.nn.dropout").Dropout
 local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.base.options"
-local position = require "toeplab.nn.mixers.position"
+local position = require "toeplab.nn.position"
 
 -- [b,n,h w] -> [b,h,n,w]
 local function split_heads(x, heads)

@@ -4,10 +4,10 @@
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class")
 local act = require "toeplab.nn.act"
-local coefficients = require "toeplab.nn.coefficients"
-local decays = require "toeplab.nn.mixers.decay"
+local coefficient_cache = require "toeplab.nn.coefficient_cache"
+local decays = require "toeplab.nn.decay"
 local encoders = require "toeplab.nn.encoders"
-local horizon = require "toeplab.nn.mixers.horizon"
+local horizon = require "toeplab.nn.horizon"
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 
@@ -67,13 +67,13 @@ function TNO:build(o)
   if o.dim % o.heads ~= 0 then
     error(("TNO: %d channels do not divide into %d heads"):format(o.dim, o.heads), 0)
   end
-  local operator = coefficients.probe(o)
+  local operator = coefficient_cache.probe(o)
   self.own, self.domain = {}, operator:domain()
   if o.max_lag and self.domain ~= "lag" then
     error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, but max_lag is a "
       .. "lag: use a backend that takes lags"):format(o.backend, self.domain)), 0)
   end
-  self.cache = coefficients.new(self, operator)
+  self.cache = coefficient_cache.new(self, operator)
   self.encoder = encoders.make(o, operator:width() * o.dim, self.domain)
   self.decay = decay(o, self.domain)
   for i, p in ipairs(operator:params()) do

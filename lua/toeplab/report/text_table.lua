@@ -1,10 +1,10 @@
--- report/table_text.lua: formats tables as aligned text, Markdown and CSV, and builds the table
--- that an experiment declares as its report.
+-- report/text_table.lua: formats tables as aligned text, Markdown and CSV, and builds the table
+-- that an experiment declares as its text_table.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
 
-local report = {}
+local text_table = {}
 
 -- Returns the number of characters of a UTF-8 text; of bytes if it is not UTF-8.
 local function width(s)
@@ -13,7 +13,7 @@ end
 
 -- Returns a cell as text: floats with 4 decimals, very small and large ones with 3 significant
 -- digits, large whole ones unrounded.
-function report.cell(v)
+function text_table.cell(v)
   if v == nil then return "-" end
   if math.type(v) == "float" then
     if v ~= v then return "nan" end
@@ -26,7 +26,7 @@ function report.cell(v)
 end
 
 -- Returns the set of columns of rows that hold only numbers; these are right-aligned.
-function report.numeric(header, rows)
+function text_table.numeric(header, rows)
   local right = {}
   for c = 1, #header do
     right[c] = #rows > 0
@@ -50,7 +50,7 @@ local function aligned(header, rows, right, form)
   for r = 0, #rows do
     cells[r] = {}
     for c = 1, #header do
-      cells[r][c] = form.escape(r == 0 and tostring(header[c]) or report.cell(rows[r][c]))
+      cells[r][c] = form.escape(r == 0 and tostring(header[c]) or text_table.cell(rows[r][c]))
       widths[c] = math.max(widths[c] or form.least, width(cells[r][c]))
     end
   end
@@ -67,13 +67,13 @@ end
 
 -- Returns the lines of a table: header is a list of names, rows are lists of values; right: the set
 -- of right-aligned columns, by default those of numbers.
-function report.lines(header, rows, right)
-  return (aligned(header, rows, right or report.numeric(header, rows), plain))
+function text_table.lines(header, rows, right)
+  return (aligned(header, rows, right or text_table.numeric(header, rows), plain))
 end
 
 -- Returns the same as lines of Markdown.
-function report.markdown(header, rows, right)
-  right = right or report.numeric(header, rows)
+function text_table.markdown(header, rows, right)
+  right = right or text_table.numeric(header, rows)
   local lines, widths = aligned(header, rows, right, markdown)
   local rule = {}
   for c, w in ipairs(widths) do rule[c] = right[c] and ("-"):rep(w - 1) .. ":" or ("-"):rep(w) end
@@ -81,8 +81,8 @@ function report.markdown(header, rows, right)
   return lines
 end
 
-function report.print(header, rows)
-  for _, text in ipairs(report.lines(header, rows)) do print(text) end
+function text_table.print(header, rows)
+  for _, text in ipairs(text_table.lines(header, rows)) do print(text) end
 end
 
 local function csv_cell(v)
@@ -95,7 +95,7 @@ end
 
 -- Returns CSV by RFC 4180 with one header line. Control characters are escaped as in tables; JSON
 -- keeps them.
-function report.csv(header, rows)
+function text_table.csv(header, rows)
   local lines = {}
   for r = 0, #rows do
     local row, parts = rows[r] or header, {}
@@ -106,7 +106,7 @@ function report.csv(header, rows)
 end
 
 -- Returns the mean (nan if a value is nan) and the standard deviation of the values; nil for none.
-function report.mean(values)
+function text_table.mean(values)
   if #values == 0 then return nil end
   local sum, squares = 0.0, 0.0
   for _, v in ipairs(values) do sum = sum + v end
@@ -132,7 +132,7 @@ end
 -- Returns the table { rows = "key", columns = {"metric", ...} } over trials with .config and
 -- .metrics: one line per value of the key, each cell the mean of the metric over the seeds. A last
 -- column counts the diverged ones, if any.
-function report.by(spec, trials)
+function text_table.by(spec, trials)
   local keys = type(spec.rows) == "table" and spec.rows or { spec.rows }
   local header, groups, order = table.move(keys, 1, #keys, 1, {}), {}, {}
   for _, name in ipairs(spec.columns) do header[#header + 1] = name end
@@ -154,11 +154,11 @@ function report.by(spec, trials)
     for c, name in ipairs(spec.columns) do
       local values = {}
       for _, trial in ipairs(group) do values[#values + 1] = trial.metrics[name] end
-      rows[r][#keys + c] = report.mean(values)
+      rows[r][#keys + c] = text_table.mean(values)
     end
     rows[r][last + 1], rows[r][last + 2] = #group, some and diverged(group, spec.columns) or nil
   end
   return header, rows
 end
 
-return report
+return text_table

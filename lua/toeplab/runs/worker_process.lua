@@ -1,16 +1,17 @@
--- runs/processes.lua: starts and stops the worker processes of a run, and explains their exits.
+-- runs/worker_process.lua: starts and stops the worker processes of a run, and explains their
+-- exits.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local wire = require "toeplab.base.wire"
 
-local processes = {}
+local worker_process = {}
 
 local Process = {}
 Process.__index = Process
 
 -- Starts a worker on the device of place (devices.lua). Its standard output goes to the log of the
 -- trial that it runs, before its first trial to worker-NUMBER.log; number is unique in the run.
-function processes.start(run, number, device, place)
+function worker_process.start(run, number, device, place)
   local log = ("%s/worker-%d.log"):format(run.folder, number)
   local process, why = core.sys.spawn(run.worker(place.device), log)
   if not process then errors.raise(errors.FAILED, "no worker can be started: %s", why) end
@@ -56,4 +57,4 @@ function Process:cause()
   return ("its process ended with exit code %d%s"):format(code, words and ": " .. words or "")
 end
 
-return processes
+return worker_process

@@ -1,4 +1,4 @@
--- nn/mixers/position.lua: defines the sinusoidal position encoding and the bias of ALiBi.
+-- nn/position.lua: defines the sinusoidal position encoding and the bias of ALiBi.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"

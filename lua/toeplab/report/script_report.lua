@@ -1,24 +1,25 @@
--- report/toolbox.lua: implements the argument `report` of an experiment's report: the functions of
--- table_text.lua, and two that store a table and a figure in the results folder with their origin.
+-- report/script_report.lua: implements the argument `report` of an experiment's text_table: the
+-- functions of table_text.lua, and two that store a table and a figure in the results folder with
+-- their origin.
 --
 --   report = function(trials, report)
---     report.table({ "r", "error" }, rows)          prints it, and writes tables/NAME.md
---     report.plot { series = { ... } }              writes figures/NAME.svg
+--     text_table.table({ "r", "error" }, rows)          prints it, and writes tables/NAME.md
+--     text_table.plot { series = { ... } }              writes figures/NAME.svg
 --   end
 --
 -- NAME is the experiment's, with -SCALE appended if a scale was chosen.
 local core = require "toeplab.core"
 local plot = require "toeplab.report.plot"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
 
-local toolbox = {}
+local script_report = {}
 
 -- Returns the script's description of itself: the comment at its beginning, up to the first empty
 -- line.
-function toolbox.question(text)
+function script_report.question(text)
   local words = {}
   for line in (text .. "\n"):gmatch("(.-)\n") do
     local comment = line:match("^%-%-%s*(.*)$")
@@ -56,7 +57,7 @@ end
 local function markdown(self, title, header, rows)
   local lines = { "# " .. title, "" }
   if self.question ~= "" then lines[#lines + 1] = self.question .. "\n" end
-  local body = report.markdown(header, rows)
+  local body = text_table.markdown(header, rows)
   table.move(body, 1, #body, #lines + 1, lines)
   lines[#lines + 1] = ""
   for _, line in ipairs(origins(self.trials)) do
@@ -89,15 +90,15 @@ end
 
 -- o: folder (of the results), name (of the experiment), scale, text (of the script), progress,
 -- trials (each with its seed and made = {command=, commit=, dirty=, host=, threads=}).
-function toolbox.new(o)
+function script_report.new(o)
   local self = { folder = o.folder, trials = o.trials, progress = o.progress,
-    question = toolbox.question(o.text), scale = o.scale ~= "" and "-" .. o.scale or "" }
-  local given = setmetatable({}, { __index = report })
+    question = script_report.question(o.text), scale = o.scale ~= "" and "-" .. o.scale or "" }
+  local given = setmetatable({}, { __index = text_table })
 
   -- Prints a table and writes it to tables/NAME.md.
   function given.table(header, rows, name)
     local path = place(self, "tables", name or o.name, "md")
-    report.print(header, rows)
+    text_table.print(header, rows)
     local text = markdown(self, name or o.name, header, rows)
     local ok, why = core.sys.write_file(path, text)
     if not ok then errors.raise(errors.STORAGE, "%s", why) end
@@ -112,4 +113,4 @@ function toolbox.new(o)
   return given
 end
 
-return toolbox
+return script_report

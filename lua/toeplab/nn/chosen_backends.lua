@@ -1,14 +1,16 @@
--- nn/choices.lua: records which backend "auto" stands for at each length, number of channels and
--- causality. The engine chooses by timing the backends, and every backend rounds differently, so a
--- trial that resumes, perhaps on another machine, must reuse the choices it made first.
+-- nn/chosen_backends.lua: records which backend "auto" stands for at each length, number of
+-- channels and causality. The engine chooses by timing the backends, and every backend rounds
+-- differently, so a trial that resumes, perhaps on another machine, must reuse the choices it made
+-- first.
 --
 -- Choices are stored as text, one per line: LENGTH CHANNELS causal|bidirectional BACKEND
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
 
-local choices = {}
+local chosen_backends = {}
 
--- The current scope: that of the innermost choices.with, or outside of one that of the program.
+-- The current scope: that of the innermost chosen_backends.with, or outside of one that of the
+-- program.
 local scope = { made = {} }
 
 local function problem_key(n, dim, causal)
@@ -33,7 +35,7 @@ end
 
 -- Calls fn(...) in a new scope that starts with the choices in the text given (nil: none) and does
 -- not affect the caller's. After each new choice, changed is called with the text of all of them.
-function choices.with(given, changed, fn, ...)
+function chosen_backends.with(given, changed, fn, ...)
   local outer = scope
   local restore <close> = defer(function() scope = outer end)
   scope = { made = parsed(given), changed = changed }
@@ -42,7 +44,7 @@ end
 
 -- Returns the name of the backend for operators of length n with dim channels. The first request
 -- for a problem times the backends.
-function choices.of(n, dim, causal)
+function chosen_backends.of(n, dim, causal)
   local made, key = scope.made, problem_key(n, dim, causal)
   if not made[key] then
     local operator <close> = core.tno("auto", n, dim, causal)
@@ -53,7 +55,7 @@ function choices.of(n, dim, causal)
 end
 
 -- Returns the text of choices in words: "rac at 512, 1024; matrix at 64".
-function choices.words(lines)
+function chosen_backends.words(lines)
   local lengths, names = {}, {}
   for n, name in lines:gmatch "(%d+) %d+ %l+ ([%w_]+)\n" do
     if not lengths[name] then lengths[name], names[#names + 1] = {}, name end
@@ -66,4 +68,4 @@ function choices.words(lines)
   return table.concat(names, "; ")
 end
 
-return choices
+return chosen_backends

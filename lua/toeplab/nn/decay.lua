@@ -1,11 +1,11 @@
--- nn/mixers/decay.lua: defines Decay, which multiplies the coefficient of lag k by gamma^|k|.
+-- nn/decay.lua: defines Decay, which multiplies the coefficient of lag k by gamma^|k|.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
-local alibi_slopes = require("toeplab.nn.mixers.position").alibi_slopes
+local alibi_slopes = require("toeplab.nn.position").alibi_slopes
 
 local SMALLEST = 0x1p-126 -- the smallest normal float32
 

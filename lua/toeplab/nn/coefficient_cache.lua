@@ -1,5 +1,5 @@
--- nn/coefficients.lua: computes and caches the coefficients and the plans of a Toeplitz operator
--- (nn/mixers/tno.lua).
+-- nn/coefficient_cache.lua: computes and caches the coefficients and the plans of a Toeplitz
+-- operator (nn/mixers/tno.lua).
 --
 -- Every TNO owns one cache, which holds a record for each of its last four lengths:
 --   operator   the backend's plan, shared by equal layers, freed with the last record that uses it
@@ -17,13 +17,13 @@
 local core = require "toeplab.core"
 local act = require "toeplab.nn.act"
 local cache = require "toeplab.nn.cache"
-local choices = require "toeplab.nn.choices"
+local chosen_backends = require "toeplab.nn.chosen_backends"
 local class = require "toeplab.nn.class"
 local defer = require "toeplab.base.defer"
-local horizon = require "toeplab.nn.mixers.horizon"
+local horizon = require "toeplab.nn.horizon"
 local suggest = require "toeplab.base.suggest"
 
-local coefficients = {}
+local coefficient_cache = {}
 
 local Coefficients = {}
 Coefficients.__index = Coefficients
@@ -82,7 +82,7 @@ end
 
 -- Returns an operator of length 2 for the options o of a TNO. It shows what the backend wants at
 -- every length; the backends that "auto" chooses from all want the same.
-function coefficients.probe(o)
+function coefficient_cache.probe(o)
   local backend = o.backend == "auto" and not next(o.backend_options) and "rac" or o.backend
   return plan(o, 2, backend, o.backend_options).operator
 end
@@ -109,7 +109,8 @@ local function record(self, n)
   local o, count = self.layer.opt, self.lags
   local cut = count and count < n
   local short = cut and short_plan(o, n, count)
-  local backend = o.backend == "auto" and not short and choices.of(n, o.dim, o.causal) or o.backend
+  local backend = o.backend == "auto" and not short and chosen_backends.of(n, o.dim, o.causal)
+    or o.backend
   local shared = short or plan(o, n, backend, o.backend_options)
   local operator, points = shared.operator, shared.points
   check(self, operator, n)
@@ -142,8 +143,8 @@ function Coefficients:at(n)
 end
 
 -- Returns the cache of layer, a TNO, whose operators at all lengths must want the same as the given
--- one (coefficients.probe).
-function coefficients.new(layer, operator)
+-- one (coefficient_cache.probe).
+function coefficient_cache.new(layer, operator)
   local self = setmetatable({ layer = layer, wants = wants(operator) }, Coefficients)
   restart(self)
   return self
@@ -184,7 +185,7 @@ end
 -- nn.cached(fn, ...): calls fn(...), which must not write any parameter, and computes the
 -- coefficients of each TNO only once per length wherever no tape is recorded. Evaluation and
 -- generation use it. Returns the results of fn.
-function coefficients.cached(fn, ...)
+function coefficient_cache.cached(fn, ...)
   return within(false, scopes[false] or {}, fn, ...)
 end
 
@@ -193,7 +194,7 @@ end
 -- once per length, which accumulate their gradients; then one backward pass takes these through the
 -- encoders. An encoder that the user wrote may draw random numbers, so it still runs at every call.
 -- Returns the results of fn.
-function coefficients.share(fn, ...)
+function coefficient_cache.share(fn, ...)
   local scope = {}
   local results = table.pack(within(true, scope, fn, ...))
   for _, entry in ipairs(scope) do
@@ -241,4 +242,4 @@ function Coefficients:apply(params, x)
   return y
 end
 
-return coefficients
+return coefficient_cache

@@ -1,4 +1,4 @@
--- nn/mixers/horizon.lua: computes the decay horizon: the lag from which on a decaying kernel may be
+-- nn/horizon.lua: computes the decay horizon: the lag from which on a decaying kernel may be
 -- cut, and a bound on the error.
 --
 -- With t_k = act(e_k gamma^|k|), |act(v)| <= |v|, |e_k| <= E and |x| <= X, cutting all lags from K

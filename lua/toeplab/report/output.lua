@@ -1,8 +1,8 @@
--- report/listing.lua: prints rows as a table, CSV or JSON lines, and formats sizes and times.
+-- report/output.lua: prints rows as a table, CSV or JSON lines, and formats sizes and times.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local quantity = require "toeplab.base.quantity"
-local report = require "toeplab.report.table_text"
+local text_table = require "toeplab.report.text_table"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
@@ -29,9 +29,9 @@ function output.rows(set, header, rows)
       print(json.line(object))
     end
   elseif set.csv then
-    io.write(report.csv(header, rows))
+    io.write(text_table.csv(header, rows))
   else
-    report.print(header, rows)
+    text_table.print(header, rows)
   end
 end
 

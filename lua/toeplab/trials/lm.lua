@@ -1,4 +1,4 @@
--- tasks/lm.lua: defines what the language-model ablations share: their configuration at three
+-- trials/lm.lua: defines what the language-model ablations share: their configuration at three
 -- scales and their trial, so that an ablation's file states only what it varies.
 --
 --   return tl.experiment "tnn-table10" {
