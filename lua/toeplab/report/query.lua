@@ -68,7 +68,7 @@ function query.schema(store)
 end
 
 -- Prints the rows of a query, or of the query on standard input for "-", in the form that the
--- options in set ask for (listing.lua).
+-- options in set ask for (output.lua).
 function query.print(store, set, text)
   text = (text == "-" and io.read("a") or text):gsub("[%s;]+$", "")
   local header, found = run_query(store, text)

@@ -1,5 +1,5 @@
 -- report/script_report.lua: implements the argument `report` of an experiment's text_table: the
--- functions of table_text.lua, and two that store a table and a figure in the results folder with
+-- functions of text_table.lua, and two that store a table and a figure in the results folder with
 -- their origin.
 --
 --   report = function(trials, report)

@@ -326,7 +326,8 @@ static void large_datasets_carry_a_checksum_of_their_own(void)
     free(data);
 }
 
-/* If this fails HDF5 has come to check small datasets, and core/trailer.c may be needed no more. */
+/* If this fails, HDF5 has come to check small datasets, and core/store/trailer.c may be
+** unnecessary. */
 static void small_datasets_have_no_checksum_but_the_trailer(void)
 {
     size_t bytes, at = 0;

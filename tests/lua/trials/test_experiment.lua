@@ -324,7 +324,7 @@ t.test("the hash of the code is over program, engine, backends and Lua files", f
   for _, backend in ipairs(core.backends()) do
     t.ok(all:find(backend.path .. "\n", 1, true), all)
   end
-  t.ok(all:find("/nn/mixers/decay.lua\n", 1, true), all)
+  t.ok(all:find("/nn/decay.lua\n", 1, true), all)
   t.ok(all:find("/report/curves.lua\n", 1, true), all)
 end)
 

@@ -84,7 +84,7 @@ function TNO:build(o)
   end
 end
 
--- Returns the cached record of length n: {operator=, points=, asked=, ...} (nn/coefficients.lua).
+-- Returns the cached record of length n: {operator=, points=, asked=, ...}.
 function TNO:plan(n) return self.cache:at(n) end
 
 -- Returns the name of the backend at length n, which differs from the option only for "auto".
