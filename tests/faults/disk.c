@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 
 static struct {
-    const char *folder, *note_failure, *calls;
+    const char *folder, *met, *calls;
     long        at; /* 0: calls are only counted */
     int         error, once, on;
 } fault;
