@@ -78,7 +78,7 @@ local function sql_of(query, name, chosen)
   end
   if not chosen and name == "step" then return STEP:format(query.status) end
   local sql, kind = query:value(chosen and name or "column:" .. name)
-  return kind == "metric" and query:gsub("SELECT value", LOGGED) or sql
+  return kind == "metric" and sql:gsub("SELECT value", LOGGED) or sql
 end
 
 local function cell(name, value)

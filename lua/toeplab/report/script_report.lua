@@ -1,10 +1,10 @@
--- report/script_report.lua: implements the argument `report` of an experiment's text_table: the
--- functions of text_table.lua, and two that store a table and a figure in the results folder with
--- their origin.
+-- report/script_report.lua: implements the argument `report` of the function report of an
+-- experiment: the functions of text_table.lua, and two that store a table and a figure in the
+-- results folder with their origin.
 --
 --   report = function(trials, report)
---     text_table.table({ "r", "error" }, rows)          prints it, and writes tables/NAME.md
---     text_table.plot { series = { ... } }              writes figures/NAME.svg
+--     report.table({ "r", "error" }, rows)          prints it, and writes tables/NAME.md
+--     report.plot { series = { ... } }              writes figures/NAME.svg
 --   end
 --
 -- NAME is the experiment's, with -SCALE appended if a scale was chosen.

@@ -197,7 +197,7 @@ test("what a tno refuses", function()
   raises(o.apply, "bad argument #3 .*1 parameters, the backend has 0", o, core.ones(3, 1),
     { core.ones(1) }, core.ones(1, 3, 1))
   local odd = core.tno("fd", 3, 1, true) -- which keeps nothing there, but on a card
-  raises(odd.apply, "tno: .*kept", odd, nil, nil, core.ones(1, 3, 1), core.ones(3))
+  raises(odd.apply, "tno: .*cache", odd, nil, nil, core.ones(1, 3, 1), core.ones(3))
   o:close()
   raises(o.width, "bad argument #1 .*tno is closed", o)
 end)
