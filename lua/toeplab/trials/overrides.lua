@@ -1,0 +1,147 @@
+-- trials/overrides.lua: applies the key=value words of a command line to the fields of an
+-- experiment. Every value takes the type of the declared one.
+local config = require "toeplab.base.config"
+local errors = require "toeplab.base.errors"
+local experiment = require "toeplab.trials.experiment"
+local suggest = require "toeplab.base.suggest"
+
+local overrides = {}
+
+local function integer_list(word, text, least)
+  local list = config.parse_list(text, { 1 })
+  for _, seed in ipairs(list or {}) do
+    if seed < least then list = nil break end
+  end
+  if not list then errors.usage("%s takes integers from %d up, got '%s'", word, least, text) end
+  return list
+end
+
+local function set_seeds(values, word, text)
+  local list = integer_list(word, text, word == "seed" and 0 or 1)
+  if word == "seeds" and #list == 1 then
+    local count = list[1]
+    if count > experiment.MOST_SEEDS then
+      errors.usage("seeds takes a count up to %d, got '%s'", experiment.MOST_SEEDS, text)
+    end
+    for i = 1, count do list[i] = i end
+  end
+  values.seeds = list
+end
+
+-- Replaces the values of an axis of any kind.
+local function set_axis(values, key, list)
+  for _, axes in ipairs(values.zips) do
+    if axes[key] then
+      axes[key] = list
+      return
+    end
+  end
+  values.random[key] = nil
+  values.axes[key] = list
+end
+
+local function set_scale(exp, values, name)
+  local set = exp.scale[name]
+  if not set then
+    local names = suggest.keys(exp.scale)
+    if #names == 0 then errors.usage("%s declares no scales", exp.file) end
+    errors.usage("%s: there is no scale '%s'%s", exp:where("scale"), name, suggest.hint(name,
+      names))
+  end
+  for key, value in pairs(set) do
+    if exp:varies(key) then set_axis(values, key, value) else values.fixed[key] = value end
+  end
+end
+
+-- Returns a value that shows the type of the key: the declared one, or that of a scale.
+local function declared(exp, key)
+  if exp.fixed[key] ~= nil then return exp.fixed[key] end
+  for _, name in ipairs(suggest.keys(exp.scale)) do
+    if exp.scale[name][key] ~= nil then return exp.scale[name][key] end
+  end
+end
+
+local function misfit(exp, key, expected, text)
+  errors.usage("%s: %s takes %s, got '%s'", exp:where(key), key, expected, text)
+end
+
+-- Returns values that show the types of an axis: its own, or those that a random axis may draw.
+local function samples(exp, key)
+  local drawn = exp.random[key]
+  if not drawn then return exp:axes()[key] end
+  local real = drawn[1] == "uniform" or drawn[1] == "log"
+  return real and { 0.5 } or table.move(drawn, 2, #drawn, 1, {})
+end
+
+local function set_key(exp, values, key, text)
+  values.given[key] = true
+  if exp:varies(key) then
+    local list, expected = config.parse_list(text, samples(exp, key))
+    if not list then misfit(exp, key, expected, text) end
+    set_axis(values, key, list)
+    return
+  end
+  local like = declared(exp, key)
+  if like == nil then
+    local names = exp:keys()
+    table.move({ "seed", "seeds", "scale", "draws" }, 1, 4, #names + 1, names)
+    local near = suggest.nearest(key, names)
+    errors.usage("%s: unknown key '%s' on the command line%s", near and exp:where(near) or exp.file,
+      key, suggest.hint(key, names))
+  end
+  local value, expected = config.parse(text, like)
+  if value == nil then misfit(exp, key, expected, text) end
+  values.fixed[key] = value
+end
+
+-- Checks that the lists of a zip are still equally long after overrides and scales.
+local function check_zips(exp, values)
+  for _, axes in ipairs(values.zips) do
+    local keys = suggest.keys(axes)
+    for _, key in ipairs(keys) do
+      if #axes[key] ~= #axes[keys[1]] then
+        errors.usage("%s: %s has %d value%s and %s has %d, and they go together: give both",
+          exp:where(key), key, #axes[key], #axes[key] == 1 and "" or "s", keys[1], #axes[keys[1]])
+      end
+    end
+  end
+end
+
+-- Returns what the trials of exp are made from under words ("key=value", "scale=NAME", "seeds=N",
+-- "seed=N"): fixed, axes, zips, random, draws, draw_seed, when, except, seeds, and given, the set
+-- of the keys that words name. exp itself does not change. Raises usage errors.
+function overrides.apply(exp, words)
+  local values = {
+    fixed = config.copy(exp.fixed), axes = config.copy(exp.grid), zips = config.copy(exp.zips),
+    random = config.copy(exp.random), draws = exp.draws, draw_seed = exp.draw_seed,
+    when = exp.when, except = exp.except, seeds = exp.seeds, given = {},
+  }
+  local pairs_, seen = {}, {}
+  for _, word in ipairs(words) do
+    local key, text = word:match("^([^=]+)=(.*)$")
+    if not key then errors.usage("'%s' is not an override; write key=value", word) end
+    local slot = key == "seed" and "seeds" or key
+    if seen[slot] then errors.usage("%s is given twice: %s and %s", key, seen[slot], word) end
+    seen[slot] = word
+    if key == "scale" then set_scale(exp, values, text) else pairs_[#pairs_ + 1] = { key, text } end
+  end
+  for _, pair in ipairs(pairs_) do
+    if pair[1] == "seed" or pair[1] == "seeds" then
+      set_seeds(values, pair[1], pair[2])
+    elseif pair[1] == "draws" and next(exp.random) then
+      values.draws = integer_list("draws", pair[2], 1)[1]
+    else
+      set_key(exp, values, pair[1], pair[2])
+    end
+  end
+  check_zips(exp, values)
+  for _, key in ipairs(exp:keys()) do
+    if values.fixed[key] == nil and not exp:varies(key) and values.axes[key] == nil then
+      errors.usage("%s: '%s' has a value only in a scale: add scale=%s", exp:where(key), key,
+        table.concat(suggest.keys(exp.scale), " or scale="))
+    end
+  end
+  return values
+end
+
+return overrides
