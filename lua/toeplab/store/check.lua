@@ -125,7 +125,7 @@ local function check_running(check)
   end
 end
 
--- Takes over journals first, since they decide what else is true of their trials.
+-- Finds journals that no process is writing to; the repair copies them into the store.
 local function check_journals(check)
   local store = check.store
   for _, entry in ipairs(store:open_journals()) do
@@ -152,8 +152,8 @@ local function state_of(path, row, quick)
   return hash ~= row.sha256 and "has another sha256 than when it was stored" or nil
 end
 
--- Returns the trials whose files may be changing: running ones, and killed ones whose journal still
--- has to say which files went.
+-- Returns the trials whose files may differ from their rows (id -> true): running ones, and killed
+-- ones whose unread journal may record files that were deleted.
 local function busy_trials(store)
   local busy = {}
   local sql = "SELECT id, status, host, pid FROM trials WHERE status = 'running'"
@@ -162,8 +162,8 @@ local function busy_trials(store)
   return busy
 end
 
--- Finds rows that this program would not write: their paths lead outside the folder of the trial,
--- or to a file that no trial keeps.
+-- Finds rows that this program would not write: the id of a trial that is not a sha256, or the path
+-- of a file that is not runs/ID12/NAME or passes a symbolic link.
 local function check_names(check)
   local store = check.store
   local function refuse(sql, values, ok, why)
@@ -232,7 +232,7 @@ end
 local rounds = { { check_database }, { check_names }, { check_journals },
   { check_last, check_sweeps, check_running, check_artifacts, check_stale } }
 
--- Runs a check; anything that cannot be read counts as damage.
+-- Runs a check. An error of the store or of the file system counts as damage; others are raised.
 local function run_check(check, look)
   local ok, why = pcall(look, check)
   if ok then return end
@@ -259,7 +259,7 @@ function Check:settle()
   self.list = {}
 end
 
--- Opens the store; rebuilds one that cannot be opened, if requested.
+-- Opens the store. With repair, rebuilds a corrupt one; any other that cannot be opened raises.
 local function open_store(check)
   local folder, repair = check.folder, check.repair
   local ok, store = pcall(records.open, folder, repair and "u" or "r")

@@ -41,8 +41,8 @@ local function to_text(tensor)
   return table.concat(parts)
 end
 
--- Returns the texts of a vocabulary from the files of about; the model's options are also among
--- those.
+-- Returns {kind=, texts= name -> tensor of its bytes} of the vocabulary in the files of about, nil
+-- if there is none. The file "model" holds the options of the model and is left out.
 local function vocabulary_of(about)
   if not about.vocabulary then return nil end
   local texts = {}
@@ -85,7 +85,8 @@ local function session_of(model, path, parts)
 end
 
 -- Opens the file at path. Returns a session of the model in evaluation mode, its vocabulary or nil,
--- and {form=, lags=, trial=, step=, length=}.
+-- and {form=, lags=, trial=, step=, length=}. Raises a usage error if there is no such file or it
+-- has another format, a storage error if it cannot be read.
 function converted.open(path)
   if not core.sys.exists(path) then errors.usage("%s: there is no such file", path) end
   local ok, state = pcall(checkpoint.read, path)
@@ -124,11 +125,13 @@ local function size(x) return math.sqrt(core.square(x):reshape(-1):sum():item())
 
 local function largest(x) return core.abs(x):reshape(-1):amax():item() end
 
--- Compares the impulse response of a recurrence, in each channel, with the kernel itself:
+-- Compares the impulse response of layer.recurrence with the kernel itself, which a recurrence of
+-- form "ring" on t [lags, d] and gamma computes exactly. Returns lags, modes and:
 --   error   ||answer - kernel|| / ||kernel|| over the lags
---   after   the largest answer from lag `lags` to 2 lags, where the kernel is 0, over the largest
---           coefficient
---   bytes, seconds   state of a sequence, and a step; ring_bytes, ring_seconds: those of a ring
+--   after   the largest answer from lag `lags` to 2 lags - 1, where the kernel is 0, over the
+--           largest coefficient
+--   bytes, seconds   the state of one sequence, and the time of one step (one token, all channels)
+--   ring_bytes, ring_seconds   those of the ring
 function converted.measure(layer, t, gamma)
   local lags, dim = t:dim(1), t:dim(2)
   local ring = core.recurrence(t, gamma, "ring")

@@ -35,8 +35,8 @@ local function failure(path, why, code)
   return problems[code] and core.error(problems[code], message) or message
 end
 
--- Opens a writer that appends to the journal at path. After it returns, the file survives a power
--- failure.
+-- Opens a writer that appends to the journal at path and locks it. After it returns, the entry of
+-- the file in its folder survives a power failure.
 function journal.writer(path)
   local file, why, code = io.open(path, "ab")
   if not file then error(failure(path, why, code), 0) end
@@ -80,9 +80,9 @@ end
 
 local MOST = 1 << 20
 
--- Returns the lines of the complete records from byte offset on, and where they end. A torn record
--- at the end is left for a later call; a damaged one ends the readable part and gives the third
--- result, the reason.
+-- Returns the lines of the complete records at the beginning of text, and the bytes that these
+-- take. A torn record at the end is left for a later call; a damaged one ends the readable part and
+-- gives the third result, the reason.
 local function records(text)
   local lines, from, good = {}, 1, 0
   local pending = {}
@@ -113,9 +113,10 @@ local function refuse(path, why)
 end
 
 -- Reads the journal at path from byte offset on. Returns the list of its lines, the offset after
--- the last complete record, and why what follows cannot be read (nil: nothing is wrong). A file
--- that never existed gives no lines; one that the system cannot read raises a storage error. A call
--- reads about a megabyte at most: repeat it until it returns no lines.
+-- the last complete record, and why what follows cannot be read (nil: nothing is wrong). A missing
+-- file gives no lines, and the reason "it is gone" if offset > 0; one that the system cannot read
+-- raises a storage error. A call reads about a megabyte, or one record if that is larger: repeat it
+-- until it returns no lines.
 function journal.read(path, offset)
   local file <close>, why, code = io.open(path, "rb")
   if not file and code ~= NO_FILE then refuse(path, why) end

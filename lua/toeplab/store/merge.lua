@@ -4,7 +4,6 @@
 -- Files come first, each under a temporary name until its sha256 is verified; then the rows of a
 -- trial follow in one transaction. A kill in between leaves files without rows, which the next
 -- merge or toeplab rm --purge handles.
--- toeplab rm --purge, deals with.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
@@ -21,7 +20,7 @@ local copied = { "experiment", "config", "seed", "code_hash", "data_hash", "stat
 
 -- Ranks how far a trial has come: finished trials rank above all others, the rest rank by their
 -- checkpoint, and at the same checkpoint those that were ended early rank above those that broke
--- off.
+-- off. Without a checkpoint, a queued trial ranks below one that has run.
 local function progress_rank(row)
   if row.status == "queued" then return row.step or -2 end
   if row.status ~= "done" then return row.step or -1 end
@@ -48,7 +47,8 @@ local function word_of(m)
   return m and ("%.9g at step %d"):format(m.value or 0 / 0, m.step) or "none"
 end
 
--- Returns descriptions of the differences between the results of a trial; none if they are equal.
+-- Returns descriptions of the differences between the last values of a trial here and there, in
+-- order of metrics; none if they are equal. Metrics of the machine are left out.
 local function differences(store, other, id)
   local ours, theirs, list = last_values(store, id), last_values(other, id), {}
   for name, m in pairs(ours) do
@@ -67,7 +67,9 @@ local function differences(store, other, id)
 end
 
 -- Decides what to do with a trial: "add", "replace", "same", "conflict", "ahead" (ours is further),
--- "busy" (it runs here or there, or has an unread journal), "trash".
+-- "busy" (it runs here or there, or has an unread journal), "trash" (ours is in the trash). The
+-- second result of "conflict" is the list of differences. Unfinished trials of equal progress count
+-- as the same.
 local function decide(store, other, theirs)
   if theirs.status == "running" or theirs.open then return "busy" end
   local ours = store:rows([[SELECT status, step, ended, trashed, EXISTS (SELECT 1 FROM journals
@@ -97,7 +99,8 @@ local function pour(from, to)
   return core.sys.sync(to)
 end
 
--- Copies a file. Returns false if the copy has another sha256; raises if it cannot be written.
+-- Copies a file, unless one with this sha256 is there already. Returns false if the source cannot
+-- be opened or the copy has another sha256; raises if the copy cannot be written.
 local function copy(from, to, sha256)
   if hash_of(to) == sha256 then return true end
   local source <close> = io.open(from, "rb")
@@ -116,8 +119,8 @@ local function copy(from, to, sha256)
   return right
 end
 
--- Copies the files of a trial. Returns its artifacts without the damaged ones, and the paths of
--- those.
+-- Copies the files of a trial and its log. Returns its undamaged artifacts, and the paths of the
+-- damaged ones.
 local function copy_files(store, other, id)
   local good, bad = {}, {}
   local here = trial_files.make(store.folder, trial_files.folder(store.folder, id))
@@ -139,7 +142,8 @@ end
 
 -- ---- Rows -------------------------------------------------------------------------------------
 
--- Returns the sweep here that corresponds to the one which requested the trials there.
+-- Returns the id here of the sweep that has this id there, inserting its row if necessary; nil for
+-- nil. known: a cache of these ids.
 local function sweep_of(store, other, id, known)
   if not id then return nil end
   if not known[id] then
@@ -192,8 +196,8 @@ local function note_conflict(store, theirs, list)
     { theirs.id, text })
 end
 
--- Selects pairs of trials with equal configuration, seed and data but different code, of which only
--- the second finished.
+-- Gives a row if the trials a and b have equal configuration, seed and data, and only b finished.
+-- Their ids differ, so other code made them.
 local TWINS = [[SELECT 1 FROM trials a, trials b WHERE a.id = ? AND b.id = ?
   AND (a.status <> 'done' OR a.ended IS NOT NULL)
   AND b.status = 'done' AND b.ended IS NULL AND b.trashed IS NULL

@@ -2,8 +2,8 @@
 --
 -- The rows come from its pages (salvage.lua) and must pass as rows of this program. A trial counts
 -- as complete only if SQLite itself, through the trees of the old file, finds as many of its rows
--- as the new file has. Any other trial may have lost rows: it is run again from its beginning, and
--- its recovered rows stay until then.
+-- as the new file has, with the same state and the same sum of its metrics. Any other trial may
+-- have lost rows: it is run again from its beginning, and its recovered rows stay until then.
 local core = require "toeplab.core"
 local salvage = require "toeplab.store.salvage"
 local errors = require "toeplab.base.errors"
@@ -83,15 +83,17 @@ local function insert(new, kind, values)
   return ok
 end
 
--- Returns the newer of two rows of a trial; the older one is the remnant of an earlier page.
+-- Returns whether row a of a trial is newer than its row b; the older one is the remnant of an
+-- earlier page.
 local function newer_row(a, b)
   local x, y = a.values, b.values
   if x[9] ~= y[9] then return x[9] > y[9] end -- attempt
   return (x[13] or x[12] or 0) > (y[13] or y[12] or 0) -- finished, started
 end
 
--- Reads all rows of a file except metrics, by table and in order of their rowids, with one row per
--- trial. The second result is the number of unreadable pages.
+-- Reads all rows of a file except metrics: {values=, row= (its rowid, or nil)} by table, in order
+-- of their rowids; of several rows of one trial, only the newest. The second result is the number
+-- of unreadable pages.
 local function read_rows(file)
   local found, known = {}, {}
   for _, kind in ipairs(tables) do found[kind.name] = {} end
@@ -145,7 +147,8 @@ end
 
 -- ---- Completeness of trials --------------------------------------------------------------------
 
--- Returns what SQLite finds of a trial in store, as text; raises if it cannot read all of it.
+-- Returns what SQLite finds of a trial in store, as text; nil if it has no row or its last values
+-- disagree with its metrics. Raises if SQLite cannot read all of it.
 local function trial_digest(store, trial)
   local row = store:exec([[SELECT status, attempt, coalesce(step, -1) AS step,
     (SELECT count(*) FROM metrics WHERE trial = ?1) AS metrics,
@@ -214,8 +217,8 @@ local function unused_name(path)
   return free
 end
 
--- Opens a copy of the damaged database with SQLite, repairing its first page from that of model if
--- necessary; returns nil if nothing helps.
+-- Opens a copy of the damaged database with SQLite: as it is, else with the header of its first
+-- page repaired from model, else with the whole page of model. Returns nil if nothing helps.
 local function open_old(folder, path, model)
   for _, mend in ipairs { "none", "header", "page" } do
     copy(path, folder .. "/runs.db")
@@ -247,7 +250,8 @@ local function build_database(folder, path)
   return counts
 end
 
--- Locks root against other writers, and raises the error of records.open if it is in use.
+-- Locks root against other writers until the returned file is closed; raises a LOCKED error if the
+-- folder is in use.
 local function lock(root)
   checked(core.store_check_folder(root))
   local file = checked(io.open(root .. "/lock", "a"))
@@ -259,7 +263,8 @@ end
 
 -- Replaces the damaged database in the results folder root by a new one, and keeps the damaged one
 -- beside it. Returns {kept=, dropped=} by table, again (the number of trials to run again), bad
--- (pages), and copy (the new name of the damaged one).
+-- (the number of unreadable pages) of pages (all of them), and copy (the new path of the damaged
+-- one).
 function rebuild.run(root)
   local guard <close> = lock(root)
   local path = root .. "/runs.db"

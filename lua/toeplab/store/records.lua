@@ -104,7 +104,8 @@ function Records:config(text)
     text:sub(1, 200))
 end
 
--- The types of the members of stored JSON objects that are not plain values.
+-- The Lua types that these members of stored JSON objects must have, where they occur; none of them
+-- may hold tables in tables.
 local members = { label = "string", environment = "table", build = "table", data = "table",
   overrides = "table", axes = "table", columns = "table", rows = "table|string", trials = "number",
   answers = "table|string", changes = "string" }
@@ -166,8 +167,8 @@ function Records:outcome(id)
   return self:rows("SELECT status, error, ended FROM trials WHERE id = ?", { id })[1]
 end
 
--- Inserts a row with status queued for each trial that has none, and makes all the trials members
--- of the sweep.
+-- Inserts a row with status queued for each trial that has none, restores those in the trash, and
+-- makes these trials, in order, the only members of the sweep.
 function Records:enlist(sweep, trials)
   self:transaction(function()
     self:rows("DELETE FROM members WHERE sweep = ?", { sweep })
@@ -213,7 +214,7 @@ function Records:run_by(id, hash)
 end
 
 -- Marks a trial as running in process pid. Returns the number of the attempt, the seconds of
--- earlier attempts, and its artifacts.
+-- earlier attempts, and its artifacts; raises if one of these is not a file of the trial.
 function Records:begin(t, pid)
   local p = config.copy(t.provenance)
   p.label, p.data = t.label, next(t.data) and t.data or nil
@@ -300,8 +301,8 @@ end
 
 -- Reads the unread rest of a journal into the rows of its trial, in one transaction with the new
 -- offset. path: of the trial; some: reads about a megabyte at most, so that a fast writer does not
--- block the caller. Returns whether the journal records the end of the trial, and why its rest
--- cannot be read (nil: it can). Raises a storage error if the system cannot read it.
+-- block the caller. Returns whether the lines read now include the end of the trial, and why the
+-- rest cannot be read (nil: it can). Raises a storage error if the system cannot read it.
 function Records:take(id, path, some)
   local row = self:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { id })[1]
   if not row then return false end
@@ -327,7 +328,7 @@ end
 -- Records an event of a trial.
 function Records:event(id, step, kind, text) lines.event(self, id, step, kind, text) end
 
--- Deletes the journal of a finished trial.
+-- Deletes the journal of a trial and its row, once the store holds all of its lines.
 function Records:end_journal(id, path)
   local row = self:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]
   if not row then return end
@@ -355,7 +356,8 @@ local function stored_text(path, sha256)
   return ("(%s: was changed: its sha256 differs from the stored one)"):format(path)
 end
 
--- Returns the newest value of each metric of a trial, and the texts stored with it.
+-- Returns the newest value of each metric of a trial (NaN for NULL) and the texts stored with it:
+-- kind -> text.
 function Records:results(id)
   local metrics, texts = {}, {}
   for _, row in ipairs(self:rows("SELECT name, value FROM v_last WHERE trial = ?", { id })) do
@@ -383,7 +385,7 @@ function Records:of(id)
   return setmetatable({ all = self, id = id }, Trial)
 end
 
--- Returns the values of a metric in order of steps: lists of steps and of values.
+-- Returns the values of a metric in order of steps: lists of steps and of values (NaN for NULL).
 function Trial:series(name)
   local steps, values = {}, {}
   local sql = "SELECT step, value FROM v_metrics WHERE trial = ? AND name = ? ORDER BY step"

@@ -108,7 +108,8 @@ local function varint(text, at)
   if byte then return value << 8 | byte, at + 9 end
 end
 
--- Returns the position in its page where a payload of so many bytes continues on overflow pages.
+-- Returns the payload of so many bytes that begins at a position of page and may continue on
+-- overflow pages; nil if part of it is missing.
 function File:payload(page, at, bytes, kind)
   local most = kind == LEAF and SIZE - 35 or (SIZE - 12) * 64 // 255 - 23
   if bytes < 2 or bytes > self.count * SIZE then return nil end
@@ -130,7 +131,8 @@ end
 
 local integers = { ">i1", ">i2", ">i3", ">i4", ">i6", ">i8" }
 
--- Returns the value of a serial type at a position, whether it is a text, and where it ends.
+-- Returns the value of a serial type at a position (a blob as false) and the position after it; no
+-- position if the type is invalid or text ends before.
 local function value_of(text, at, serial)
   if serial == 0 then return nil, at end
   if serial == 8 or serial == 9 then return serial - 8, at end
@@ -161,8 +163,8 @@ local function record(text)
   return body == #text + 1 and values or nil
 end
 
--- Returns the record of the cell at a position, its rowid if the page belongs to a table, and its
--- bytes.
+-- Returns the record of the cell at a position (nil: it is no record), its rowid if the page
+-- belongs to a table, and the bytes of its payload (nil: it cannot be read).
 function File:cell(page, at, kind)
   if kind == INNER then at = at + 4 end
   local bytes, rowid
@@ -174,7 +176,7 @@ function File:cell(page, at, kind)
 end
 
 -- Calls each(values, rowid) for every record in pages that are not free; rowid is nil for an index
--- and for a table without rowids. Returns the number of invalid pages.
+-- and for a table without rowids. Returns the number of pages that are cut off or hold only zeros.
 function File:records(each)
   local free, bad, bytes = self:free(), 0, 0
   for number = 2, self.count do
@@ -198,8 +200,8 @@ end
 
 -- ---- The first page ---------------------------------------------------------------------------
 
--- Returns the file at path with a readable first page: takes from model, the first page of a sound
--- store, the fields that never differ, or the whole page if `whole`.
+-- Repairs the first page of the file at path in place: takes from model, the first page of a sound
+-- store, the header fields that never differ, or the whole page if `whole`.
 function salvage.mend_header(path, model, whole)
   local file <close> = assert(io.open(path, "r+b"))
   local head, pages = file:read(100) or "", file:seek "end" // SIZE

@@ -137,8 +137,8 @@ local function whole(file)
   return ok and hash == file.sha256
 end
 
--- Returns the best readable checkpoint, else the newest; kind: only those of that kind. If there is
--- none, returns nil and whether unreadable ones exist.
+-- Returns the parameters in the newest readable checkpoint of kind "best", else of "checkpoint",
+-- and its row; kind: only that kind. Without any, returns nil and whether unreadable ones exist.
 local function parameters(files, kind, warn)
   local damaged = false
   for _, wanted in ipairs(kind and { kind } or { "best", "checkpoint" }) do
@@ -181,7 +181,8 @@ end
 -- Rebuilds the model of the trial in row (of records) with the parameters of its best checkpoint
 -- or, without one, of its newest. options: kind ("best" or "checkpoint": only such), warn. Returns
 -- the model, its vocabulary or nil, and {step=, kind=, length=, vocabulary = its kind or nil, paths
--- = name -> path of the source files}.
+-- = name -> path of the source files}. Raises a usage error if the model or a checkpoint was never
+-- stored, a storage error if a file is damaged.
 function saved_model.load(store, row, options)
   local o, short = options or {}, row.id:sub(1, 12)
   local about, paths, files = describe(store, row.id, short)

@@ -127,8 +127,9 @@ function kinds.column(query, name)
   return name == "status" and query.status or columns[name], name
 end
 
--- Returns the SQL of a value of trial t by its name, its kind, and the name of a column. Raises a
--- usage error with a suggestion for an unknown name.
+-- Returns the SQL of the value of trial t that word names, its kind (config, metric or column) and,
+-- for a column, the column's name without alias. Raises a usage error with a suggestion for an
+-- unknown name.
 function Query:value(word)
   local kind, name = word:match("^(%l+):(.+)$")
   if not kinds[kind] then kind, name = nil, word end
@@ -150,7 +151,8 @@ end
 
 -- ---- Filters ----------------------------------------------------------------------------------
 
--- Returns the number that a filter compares with.
+-- Returns the number that a filter compares with: of a column of dates, a day as its first second
+-- in local time; of a column of durations, seconds. Raises a usage error for any other text.
 local function number(word, column, text)
   local x = tonumber(text)
   if x then return x end
@@ -298,7 +300,8 @@ local function by_id(query, word)
   add_ids(query, rows)
 end
 
--- Returns the condition for a name; nil if the name was resolved to a list of ids.
+-- Returns the condition for a name; nil if its trials were added to the named ones instead. Raises
+-- a usage error if it names none.
 local function name_condition(query, word)
   if word:sub(1, 1) == "@" then return at_word(query, word) end
   local sql = "SELECT 1 FROM trials WHERE experiment = ? LIMIT 1"

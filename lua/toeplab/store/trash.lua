@@ -123,8 +123,8 @@ local function any_alive(store)
   return false
 end
 
--- Lists the files in the store's folder that no row mentions: {path=, why=, bytes=}, with relative
--- paths. Skips running trials.
+-- Lists the files in the store's folder that no row mentions, with those that dead processes left:
+-- {path=, why=, bytes=}, with relative paths. Skips running trials.
 function trash.stale(store)
   local list, ids = {}, {}
   local function add(path, why)
@@ -151,8 +151,9 @@ end
 
 -- ---- Deleting ----------------------------------------------------------------------------------
 
--- Deletes trials with their folders, unless dry; returns the bytes of the folders. The rows go
--- first: the next purge finds a file without a row, whereas a row without its file would be damage.
+-- Deletes trials with their folders, and the sweeps that are then without trials, unless dry.
+-- Returns the bytes of the folders. The rows go first: the next purge finds a file without a row,
+-- whereas a row without its file would be damage.
 function trash.free(store, ids, dry)
   local bytes = 0
   for _, id in ipairs(ids) do
@@ -175,7 +176,8 @@ local function size(store)
     FROM pragma_page_count, pragma_page_size, pragma_freelist_count]][1]
 end
 
--- Returns unused pages of the database to the disk if there are many. Returns their bytes.
+-- Returns unused pages of the database to the disk if they are a quarter of it or more. Returns the
+-- bytes that this freed.
 function trash.shrink(store)
   local before = size(store)
   if before.free * 4 < before.bytes then return 0 end

@@ -23,7 +23,7 @@ local function describe_foreign(path)
   return link and "is a symbolic link" or kind == "other" and "is no file" or nil
 end
 
--- Refuses path if it is a link.
+-- Refuses path if it is a symbolic link, or neither a file nor a folder.
 local function refuse_link(path)
   local why = describe_foreign(path)
   if why then
