@@ -237,8 +237,9 @@ end
 
 -- ---- Exits and time limits ---------------------------------------------------------------------
 
--- Handles the exit of a worker's process. Its trial continues from its checkpoint in another
--- worker, unless it has already killed a worker.
+-- Handles the exit of a worker's process. A trial whose worker was killed by a signal continues
+-- from its checkpoint in another worker, once; then, or if the worker exited by itself, it has
+-- failed. While the run winds down it counts as interrupted.
 local function handle_exit(self, w)
   local why, signal = w:cause()
   why = w.late or why

@@ -109,7 +109,8 @@ function Estimate:seconds(config)
 end
 
 -- Returns the remaining seconds of a trial that has reached `step`: by its own pace if it has spent
--- `seconds` on these steps, else by what others took.
+-- `seconds` on these steps, else by what others took. The other results, and nil, are those of
+-- Estimate:seconds; a trial's own pace counts as one trial that differs in no key.
 function Estimate:left(config, step, seconds)
   local steps = count_steps(config)
   if not steps or not step or step <= 0 then return self:seconds(config) end

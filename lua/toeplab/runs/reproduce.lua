@@ -58,7 +58,8 @@ end
 
 -- ---- The second run ---------------------------------------------------------------------------
 
--- Continues an interrupted reproduction in the scratch folder; removes a completed one first.
+-- Keeps an interrupted reproduction in the scratch folder, which then continues; removes any other
+-- content of the folder.
 local function prepare(scratch)
   local _, link = core.sys.kind(scratch)
   -- A scratch folder behind a symbolic link is not reused.
@@ -71,8 +72,8 @@ local function prepare(scratch)
   reproduce.clear(scratch)
 end
 
--- Gives the second run the backends that the first one chose, since another choice could change the
--- results.
+-- Returns a function that gives the second run the backends that the first one chose, since another
+-- choice could change the results.
 local function give_backends(t)
   return function(store, trials)
     local new = trials[1]
@@ -101,7 +102,8 @@ local function matches(t, declared)
   return true
 end
 
--- Returns the overrides of t, plus its device if that came from TOEPLAB_DEVICE.
+-- Returns the overrides of t, plus its device if neither they nor an axis of the script set it: it
+-- may have come from TOEPLAB_DEVICE.
 local function overrides_of(t, script)
   for _, word in ipairs(t.overrides) do
     if word:find "^device=" then return t.overrides end
@@ -142,8 +144,8 @@ local function series(store, id)
     ORDER BY step, name]], { id })
 end
 
--- Returns how many floats lie between a and b; nil if they are so far apart that the number says
--- nothing.
+-- Returns how many doubles a and b are apart; nil if one is missing or not finite, if their signs
+-- differ, or if the number is a million or more, which says nothing.
 local function ulps(a, b)
   if not a or not b or a - a ~= 0 or b - b ~= 0 or (a < 0) ~= (b < 0) then return nil end
   local n = math.abs(string.unpack("j", string.pack("d", a))
@@ -161,8 +163,10 @@ local function before(a, b)
   return a.name < b.name
 end
 
--- Compares two series step by step. Returns {same=, differ=, names=, first=}; first is {step=,
--- name=, was=, is=, missing=, ulps=}. ignored: name -> true for metrics that are not compared.
+-- Compares two series step by step. Returns {same=, differ=, ignored= (numbers of values), names=
+-- (the set of the metrics that differ), first= (the first difference, or nil)}; first is {step=,
+-- name=, was=, is=, ulps=}, where was or is is nil if that side lacks the value, and NaN for NULL.
+-- ignored: name -> true for metrics that are not compared.
 local function compare_metrics(old, new, ignored)
   local result, i, j = { same = 0, differ = 0, ignored = 0, names = {} }, 1, 1
   local function note(a, b)
@@ -194,8 +198,8 @@ local function compare_metrics(old, new, ignored)
   return result
 end
 
--- Compares two digests of checkpoints: returns the names of what differs, and how many tensors and
--- values are equal.
+-- Compares two digests of checkpoints. Returns {differ= (the sorted names of what differs),
+-- tensors=, values= (how many are equal)}.
 local function compare_states(old, new)
   local result, set = { tensors = 0, values = 0, differ = {} }, {}
   for name in pairs(old) do set[name] = true end
@@ -219,7 +223,8 @@ local function files(store, id)
 end
 
 -- Compares the last checkpoints: {step=, tensors=, values=, differ=}, or {step=, why=} if they
--- cannot be compared.
+-- cannot be compared. If the new one is missing or of another step, differ names the step; if the
+-- old one is damaged, differ is nil, which counts as no difference.
 local function compare_checkpoints(old, new, a, b)
   local result = { step = a.step }
   if not b or b.step ~= a.step then

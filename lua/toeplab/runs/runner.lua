@@ -61,7 +61,7 @@ local function finished(run)
   return list
 end
 
--- Prints a table of all metrics, for experiments that declare no text_table.
+-- Prints a table of all metrics, for experiments that declare no report.
 local function plain_report(trials)
   local set = {}
   for _, t in ipairs(trials) do
@@ -193,7 +193,8 @@ local function handle_other_code(run, options)
   for _, t in ipairs(options.redo and list or {}) do run.records:redo(t.id) end
 end
 
--- Returns the unfinished trials of this shard, which are to run, and the number of finished ones.
+-- Returns the unfinished trials of this shard, which are to run, and the number of finished ones of
+-- all shards.
 local function to_do(run, shard)
   local list, skipped = {}, 0
   for i, t in ipairs(run.trials) do

@@ -113,7 +113,8 @@ function Rows:hash_of(kind, step)
   end
 end
 
--- Returns the trial's checkpoints of both kinds, newest first.
+-- Returns the trial's checkpoints of both kinds, newest first; at equal steps, that of kind "best"
+-- last.
 function Rows:checkpoints()
   local list = {}
   for _, a in ipairs(self.artifacts) do
@@ -126,9 +127,9 @@ function Rows:checkpoints()
   return list
 end
 
--- Records a checkpoint, and drops all others of its kind except the last `keep` and the last one at
--- a step for which anchor(step) holds (nil: none). Returns the dropped rows; the caller may then
--- remove their files, since the record is on disk.
+-- Records a checkpoint, and drops those of its kind except the newest `keep`, the new one included,
+-- and the newest one at a step for which anchor(step) holds (nil: none). Returns the dropped rows;
+-- the caller may then remove their files, since the record is on disk.
 function Rows:add_checkpoint(a, keep, anchor)
   local seconds = self.seconds + core.sys.clock() - self.began
   local lines, old, same = { artifact_line(a), { "step", a.step, seconds } }, {}, 1

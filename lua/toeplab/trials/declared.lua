@@ -289,9 +289,10 @@ local function check_answers(exp)
   end
 end
 
--- Check those fields of exp and normalise them: zips (a list), random with draws and draw_seed,
--- when, except (lists), guard, prune, budget (nil, or complete; in seconds and bytes), answers (nil
--- or a list). Both raise usage errors.
+-- declared.axes checks zip and random and sets zips (a list), random, draws and draw_seed of exp.
+-- declared.rules, which needs these and the scales, checks and normalises when and except (lists),
+-- guard, prune and budget (nil, or complete; in seconds and bytes) and answers (nil or a list).
+-- Both raise usage errors.
 function declared.axes(exp)
   check_zips(exp)
   check_random(exp)

@@ -61,7 +61,7 @@ local function complain(self, key, format, ...)
   errors.usage("%s: %s", self:where(key), format:format(...))
 end
 
--- Raises if a key is no identifier: the store would lose such a key.
+-- Raises if a key is not a text: the store would lose such a key.
 local function check_names(self, what, values)
   for key, value in pairs(values) do
     if type(key) ~= "string" then
@@ -203,7 +203,8 @@ local function check_checkpoint(self)
   end
 end
 
--- Checks that a report given as a table names declared keys and metrics.
+-- Checks that a report given as a table names declared keys (or seed) as rows and texts as columns;
+-- which metrics exist is known only after a run.
 local function check_report(self)
   local wanted = self.report
   if type(wanted) ~= "table" then return end

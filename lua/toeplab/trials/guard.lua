@@ -58,7 +58,8 @@ end
 function Guard:anchors(step) return self:rolls_back() and step % self.spec.every == 0 end
 
 -- Judges a step: returns nil if all is well, else "stop" or "rollback", and why. A spike always
--- asks for a rollback; a value that is not finite asks for what the field `nan` says.
+-- asks for a rollback; a value that is not finite asks for what the field `nan` says. Once
+-- `retries` rollbacks are used up, the verdict is "stop".
 function Guard:verdict()
   local why = self.alarm
   self.alarm = nil

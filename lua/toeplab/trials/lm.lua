@@ -110,9 +110,9 @@ function lm.train(t, c, o)
   return model, data
 end
 
--- Evaluates a model on the test part of data at the lengths c.lengths: logs ppl@LENGTH, test_ppl
--- (that of c.length) and their mean, mean_extrapolation_ppl. options(length) returns the options of
--- eval.perplexity.
+-- Evaluates a model on the test part of data at the lengths c.lengths: logs ppl@LENGTH for each,
+-- test_ppl (that of c.length, if it is among them) and mean_extrapolation_ppl, the mean over all of
+-- them. options(length) returns the options of eval.perplexity; nil: the defaults.
 function lm.test(t, c, model, data, options)
   local sum = 0.0
   for _, length in ipairs(c.lengths) do

@@ -83,8 +83,9 @@ local function twice(exp)
   return ""
 end
 
--- Raises if two trials are equal or if the experiment's own check rejects one. Sets in each trial
--- the field json, the text of its configuration.
+-- Raises if two trials are equal, if a device is invalid or lacks the trial's precision, or if the
+-- experiment's own check rejects a trial. Sets in each trial the field json, the text of its
+-- configuration.
 function plan.check(exp, trials)
   local seen = {}
   for _, trial in ipairs(trials) do

@@ -89,7 +89,8 @@ end
 
 local over = { done = true, pruned = true, failed = true } -- an interrupted trial goes on
 
--- Returns the values at that step of the trials before t; nil if some of them are not known yet.
+-- Returns the values at that step of the trials before t, turned so that less is better; nil if
+-- some of them are not known yet. Trials that ended before the step have none.
 local function values_before(self, t, step)
   local list = {}
   for _, other in ipairs(self.trials) do
@@ -105,8 +106,8 @@ end
 
 local rules = {}
 
--- Each rule returns whether the value is good enough among the values at its step, and the limit
--- that it was compared with.
+-- Each rule takes the value and the sorted values at its step, its own included; less is better. It
+-- returns whether the value is good enough, and in words what it had to be among.
 function rules.asha(spec, value, values)
   if #values < spec.eta then return true, ("the first %d"):format(#values) end
   local kept = math.max(1, math.tointeger(#values // spec.eta))

@@ -114,7 +114,7 @@ function resume.go_back(self)
 end
 
 -- Loads the last good checkpoint into model, optimiser and streams. Returns its step, 0 if there is
--- none.
+-- none. Drops the rows of newer checkpoints that cannot be used, and all rows of later steps.
 function resume.restore(self)
   local found, rows = 0, self.rows:checkpoints()
   for i, row in ipairs(rows) do

@@ -102,8 +102,8 @@ function draws.choice(u, ...) return (select(1 + math.floor(u * select("#", ...)
 
 space.distributions = suggest.keys(draws)
 
--- Draws `count` points. Each key, in name order, and each draw has a random stream of its own, so
--- that another key or draw leaves the others unchanged.
+-- Draws `count` points. Each key has a random stream of its own, whose i-th number gives its value
+-- at the i-th point, so that another key or a larger count leaves the other values unchanged.
 local function random(axes, count, seed)
   local list = {}
   space.check_count(count)
@@ -154,9 +154,9 @@ local function excepted(rules, all)
 end
 
 -- Returns the points of values: {fixed=, axes=, zips=, random=, draws=, draw_seed=, when=, except=,
--- given=}. Each point is a table of the keys that are not fixed. Second result: the excluded
--- points, {point=, reason=} each. Third: the number of points before each rule of `when`, and after
--- all of them.
+-- given=}. Each point is a table of the keys of its axes and of those that a rule of `when` sets
+-- for it. Raises a usage error if no point is left. Second result: the excluded points, {point=,
+-- reason=} each. Third: the number of points before each rule of `when`, and after all of them.
 function space.points(values)
   local list = grid(values.axes)
   for _, axes in ipairs(values.zips) do list = times(list, zip(axes)) end

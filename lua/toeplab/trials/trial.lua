@@ -184,7 +184,7 @@ function Trial:best(value, patience)
 end
 
 -- Loads the parameters of the best checkpoint into the model, after the loop. Returns its step and
--- value; nil if t:best never received a number.
+-- value; nil if t:best never received a number other than NaN.
 function Trial:load_best()
   if not self.parts or self.looping then
     error("load_best: must be called after the loop of steps", 2)
@@ -224,6 +224,7 @@ end
 
 -- Raises the error that ends the run if a signal has arrived. Between steps it first writes a
 -- checkpoint; inside a step it waits for the end of the step, unless this is the second SIGINT.
+-- While results are being stored it always waits.
 function Trial:check_signals(inside_step)
   local stopped = self:stopped()
   if not stopped then return end
@@ -290,7 +291,7 @@ local function apply_guard(self)
   error(("guard: %s at step %d"):format(why, self.step), 0)
 end
 
--- Raises if the engine's memory (core.memory) exceeds the experiment's budget.
+-- Raises if the peak of the engine's memory (core.memory) exceeds the experiment's budget.
 local function check_memory(self)
   if not self.memory then return end
   local peak = core.memory().peak
