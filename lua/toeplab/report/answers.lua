@@ -124,10 +124,11 @@ local conditions = {
   varies = "EXISTS (SELECT 1 FROM json_each(plan, '$.axes') WHERE value = ?)",
 }
 
--- Returns the pool of the newest sweep that `what` ("answers", "experiment" or "varies", an axis),
--- name and the filters select: its experiment, scale, script, plan, axes (a set), fixed (the
--- configuration without the axes), others (further experiments and scales). If there is none,
--- returns nil and these.
+-- Returns the pool of the newest sweep that fits the filters and that `what` and name select:
+-- "answers" and the id of a published table, "experiment" and its name, "sweep" and its id, or
+-- "varies" and an axis. Its fields are experiment, scale, script, plan, sweeps, axes (a set), fixed
+-- (the configuration without the axes and the seed) and others (the other experiments and scales
+-- that what and name select). If no sweep fits, returns nil and the list of all of these.
 function answers.pool(store, what, name, filters)
   local list, others, seen = {}, {}, {}
   for _, s in ipairs(sweeps(store, conditions[what], name)) do
@@ -157,7 +158,8 @@ end
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
--- Returns the set of the names of the metrics that the trials have logged.
+-- Returns the set of the names of the metrics that the trials have logged; of a sweep, about SAMPLE
+-- trials are searched, evenly spaced.
 function Pool:metrics()
   local set = {}
   for _, s in ipairs(self.sweeps) do
@@ -236,12 +238,13 @@ local function chosen(self, values, seed)
   return true
 end
 
--- Returns the trials in the order of their declaration: {id=, seed=, status=, seconds=, made=
--- {commit= and code= (12 characters of each), dirty=, numerics= (of the engine), mixed= (whether
--- other code continued the trial than began it)}, point=, values=}. values: for each metric of the
--- list a number, nan or nil. Trials at the same point share one table point = {values=, at=}: the
--- configuration without the seed, and the part of it that varies. If several sweeps have a seed at
--- a point, the newest counts. Raises a usage error if the filters leave no trial.
+-- Returns the trials, by sweep from the newest on and then in the order of their declaration: {id=,
+-- seed=, status=, seconds=, made= {commit= and code= (12 characters of each), dirty=, numerics= (of
+-- the engine), mixed= (whether other code continued the trial than began it)}, point=, values=}.
+-- values: for each metric of the list a number, nan or nil. Trials at the same point share one
+-- table point = {values=, at=}: the configuration without the seed, and the part of it that varies.
+-- If several sweeps have a seed at a point, the newest counts. Raises a usage error if the filters
+-- leave no trial.
 function Pool:trials(metrics)
   local keys, rows, taken, maker = suggest.keys(self.axes), {}, {}, origin_cache()
   for _, s in ipairs(self.sweeps) do

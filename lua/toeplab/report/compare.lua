@@ -182,10 +182,13 @@ local function overall(result)
   return { mean = stats.middle_mean(all), low = low, high = high, pairs = count }
 end
 
--- Compares b with a, two values of key (as texts), by metric. better: "lower", "higher" or nil; by:
--- a list of keys, or nil for all others that vary. Returns {key=, a=, b=, metric=, better=, rows=,
--- overall=, along=, out=, seconds=, alpha= (Holm's bound for the smallest p)}; a row is {label=,
--- a=, b=, difference=, chance=, p= (after Holm), claimed=, needed=, alone=}.
+-- Compares b with a, two values of key (as texts), by metric. better: "lower" or "higher", nil: as
+-- compare.better says; by: a list of keys, or nil for all others that vary. Returns {key=, a=, b=,
+-- metric=, better=, rows=, overall= (nil for fewer than two rows), along=, out=, seconds= (the mean
+-- of a trial, or nil), alpha= (Holm's bound for the smallest p)}. A row is {label=, a=, b= (values
+-- by seed), difference= (of stats.paired), chance= (the share of pairs in which b is better), p=
+-- (after Holm), claimed=, needed= (seeds), alone= (trials without a partner)}. Raises a usage error
+-- if a or b has no trial.
 function compare.new(pool, key, a, b, metric, better, by)
   local trials = pool:trials { metric }
   local list, out = sides(trials, key, a, b)
@@ -244,8 +247,9 @@ local function least_pairs(result)
   end
 end
 
--- Returns the seeds that all rows together need, for the measured difference or for `resolve`; nil
--- if no row allows an estimate.
+-- Returns the number of seeds that decides every row which is still open if its true difference is
+-- the measured one or, with `resolve`, that detects a difference of this size in every row; nil if
+-- no row needs or allows an estimate.
 local function needed(result, resolve)
   local most
   for _, row in ipairs(result.rows) do

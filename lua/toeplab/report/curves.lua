@@ -76,8 +76,8 @@ local function mean(store, trials, metric)
   return s
 end
 
--- Returns the lines of a group: the mean of its finished trials, if there are several, and each
--- other trial by itself, dashed if the mean excludes it.
+-- Returns the lines of a group: the mean of its finished trials, if there are several with steps in
+-- common, and each other trial by itself, dashed if it is not finished.
 local function lines_of(set, group, metric)
   local done, rest, list = {}, {}, {}
   for _, t in ipairs(group.trials) do
@@ -188,7 +188,8 @@ local function aside(series)
   end
 end
 
--- Returns the base of a logarithmic axis: 2 if all numbers are powers of it.
+-- Returns the base of a logarithmic axis: 2 if all places are powers of it, else true, which means
+-- 10; nil if the axis is not logarithmic.
 local function base(places, log)
   for _, x in ipairs(log and places or {}) do
     if x < 1 or math.floor(x) ~= x or math.floor(x) & math.floor(x) - 1 ~= 0 then return true end
@@ -197,8 +198,8 @@ local function base(places, log)
 end
 
 -- Collects the last values of the finished trials of each group at each x: returns the lists
--- values[group][x], and the x, sorted if they are numbers, else as words. points(t) returns the
--- metrics to read, by x.
+-- values[group][x]; the list of the x, sorted if all are numbers, else as words; and whether they
+-- are words. points(t) returns the metrics to read, by x.
 local function last_values(set, list, points)
   local values, places, seen, words = {}, {}, {}, false
   local found = {} -- {group, x, value}

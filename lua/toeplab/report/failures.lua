@@ -25,7 +25,8 @@ local function read_failures(store, words)
     ("AND (t.status = 'failed' OR %s = 'killed') ORDER BY t.started, t.id"):format(query.status))
 end
 
--- Returns lists of trials with one cause and experiment, the largest first.
+-- Returns the groups of trials with one cause, experiment and status, the largest first: {cause=,
+-- experiment=, status=, trials=}.
 local function grouped(list)
   local groups, by = {}, {}
   for _, t in ipairs(list) do
@@ -76,8 +77,7 @@ local function shared(store, group)
   return texts, table.concat(where, " AND "), params
 end
 
--- Returns how many trials of the experiment share those values, and how many of them failed this
--- way.
+-- Returns how many trials of the experiment share those values and have finished or failed.
 local function spread(store, group, where, params)
   local all = { group.experiment }
   table.move(params, 1, #params, 2, all)

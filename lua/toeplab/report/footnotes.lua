@@ -15,7 +15,8 @@ local function distinct(trials, text)
   return suggest.keys(set)
 end
 
--- Returns how many values the means are taken over: "3" or "2 to 5".
+-- Returns how many values the means are taken over, "3" or "2 to 5", and the largest such number;
+-- nil if there are no means.
 local function seeds(result)
   local least, most
   for _, row in ipairs(result.rows) do
@@ -165,8 +166,7 @@ local function left_over(result, add)
   end
 end
 
--- Returns the list of texts below a table. others: further experiments and scales beside that of
--- the pool.
+-- Returns the list of texts below a table (the result of tables.fill).
 function footnotes.of(result)
   local list = {}
   local function add(format, ...) list[#list + 1] = format:format(...) end

@@ -7,7 +7,7 @@ local tables = require "toeplab.report.tables"
 
 local formats = {}
 
-local WIDE = 8 -- columns from which on a table is transposed
+local WIDE = 8 -- a table with more columns is transposed
 
 -- ---- Numbers ----------------------------------------------------------------------------------
 
@@ -40,7 +40,8 @@ local function paper_text(cell, decimals)
   return cell.paper or ""
 end
 
--- Returns the text of a measured cell: "31.20 ± 0.15 (2/3) †", "…", "diverged", or "".
+-- Returns the text of a measured cell: "31.20 ± 0.15 (2/3) †", "diverged (1/3)", "…" (not
+-- finished), "failed", "-", or "" without trials.
 local function here_text(cell, decimals)
   if cell.asked == 0 then return "" end
   local text
@@ -177,7 +178,7 @@ local tex_marks = {
 local function tex(text) return (text:gsub(utf8.charpattern, tex_marks)) end
 
 -- Formats a booktabs table; the best measured value of a column is bold if its interval does not
--- overlap the others'.
+-- overlap that of the runner-up.
 function formats.tex(result)
   local g = grid(result)
   local lines = { "\\begin{table}", "  \\centering",

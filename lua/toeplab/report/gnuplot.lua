@@ -4,7 +4,8 @@ local shell = require "toeplab.base.shell"
 
 local gnuplot = {}
 
--- Returns text as one line of UTF-8.
+-- Returns text as one line of UTF-8: control characters become spaces, and in a text that is not
+-- UTF-8 the bytes beyond ASCII become question marks.
 function gnuplot.clean(text)
   text = text:gsub("%c", " ")
   return utf8.len(text) and text or (text:gsub("[\x80-\xff]", "?"))
@@ -16,7 +17,8 @@ function gnuplot.quote(text)
   return "'" .. gnuplot.clean(text):gsub("'", [[' . "'" . ']]) .. "'"
 end
 
--- Breaks a text between words into the fewest lines of at most `most` letters, about equally long.
+-- Quotes a text for gnuplot, broken between words into the fewest lines of about `most` letters
+-- that are about equally long.
 function gnuplot.lines(text, most)
   local rows, row, length = {}, nil, utf8.len(text) or 0
   if length <= most then return gnuplot.quote(text) end

@@ -69,7 +69,8 @@ end
 
 -- ---- Names ------------------------------------------------------------------------------------
 
--- Returns metric -> the largest number of values that a trial has of it.
+-- Returns metric -> the largest number of values that a trial has of it, among the first SAMPLE
+-- trials.
 function groups.metrics(set)
   local found = {}
   for i = 1, math.min(#set.trials, SAMPLE) do
@@ -140,8 +141,10 @@ local function name_of(set, t, keys, o)
   return named and t.experiment .. (label ~= "" and " " .. label or "") or label
 end
 
--- Returns the trials as lists, one for each line: {label=, trials=}. Trials without the requested
--- keys are dropped.
+-- Returns the trials as lists, one for each line: {label=, trials=}; label is nil if there is only
+-- one or nothing to say. o: by (the keys that distinguish lines; nil: all that vary), each (one
+-- line per trial), without (a key to ignore). A trial that lacks a key is told apart by the others;
+-- raises a usage error if no trial has it.
 function groups.of(set, o)
   groups.check_keys(set, o.by or {})
   local list, found = {}, {}

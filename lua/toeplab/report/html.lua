@@ -16,7 +16,7 @@ end
 
 local escape = html.escape
 
--- Formats a text whose %s arguments are escaped.
+-- Formats a text whose %s arguments are escaped, except those of html.raw; nil gives "".
 function html.text(format, ...)
   local parts = table.pack(...)
   for i = 1, parts.n do

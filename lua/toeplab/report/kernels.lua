@@ -98,8 +98,8 @@ function panels.kernel(tno, o)
     series = channel_lines(rows, x, chosen(o.channels, tno.opt.dim), o.log) }
 end
 
--- Draws the magnitude of the kernel's discrete Fourier transform, zero-padded to twice as many
--- points as it has lags.
+-- Draws the magnitude of the kernel's discrete Fourier transform over 2n points: the lags from 0
+-- on, zeros, and the negative lags, wrapped around.
 function panels.response(tno, o)
   local n, d = o.n, tno.opt.dim
   local parts = { impulse_response(tno, n, 1) }
@@ -121,7 +121,8 @@ end
 
 kernels.kinds = { "kernel", "matrix", "response" }
 
--- Returns the panels of a model, one per Toeplitz operator. kind: "matrix", "kernel" or "response".
+-- Returns the panels of a model, one per Toeplitz operator, and leaves the model in evaluation
+-- mode. kind: "matrix", "kernel" or "response".
 function kernels.panels(model, kind, o)
   local list = {}
   model:eval()

@@ -66,7 +66,8 @@ local function markdown(self, title, header, rows)
   return table.concat(lines, "\n") .. "\n"
 end
 
--- Returns the path relative to the results folder, and creates its folder.
+-- Returns the path of a file in a folder of the results folder, and creates that folder. Raises if
+-- name cannot be the name of a file.
 local function place(self, folder, name, ending)
   if not name:find("^[%w_-]+$") then
     error(("report: '%s' cannot be the name of a file: use letters, digits, _ and -"):format(name),
@@ -105,7 +106,8 @@ function script_report.new(o)
     self.progress:say("wrote %s", path)
   end
 
-  -- Draws figures/NAME.svg (tl.plot.svg); without gnuplot it prints a warning once.
+  -- Draws figures/NAME.svg (tl.plot.svg, or tl.plot.heat for a matrix). If figures cannot be drawn,
+  -- e.g. without gnuplot, it warns once; raises if the file cannot be stored.
   function given.plot(spec, name)
     draw(self, spec.matrix and plot.heat or plot.svg, spec, name or o.name, "svg")
   end

@@ -101,8 +101,8 @@ function stats.t_quantile(p, df)
   return of_df[p]
 end
 
--- Returns the mean of x and its confidence interval: {n=, mean=, deviation=, low=, high=}; without
--- low and high for a single value, nil for none.
+-- Returns the mean of x and its confidence interval: {n=, mean=, deviation=, low=, high=, half=
+-- (its half width)}; without the last three for a single value, nil for none.
 function stats.interval(x, level)
   if #x == 0 then return nil end
   local result = { n = #x, mean = stats.mean(x), deviation = stats.deviation(x) }
@@ -116,8 +116,8 @@ end
 
 -- ---- Two samples ------------------------------------------------------------------------------
 
--- Returns the confidence interval of b - a, values of the same seeds in the same order, with the p
--- of the two-sided t test (nil for a single pair).
+-- Returns the interval (of stats.interval) of b - a, values of the same seeds in the same order,
+-- with the p of the two-sided t test (nil for a single pair); nil without pairs.
 function stats.paired(a, b, level)
   local differences = {}
   for i, v in ipairs(a) do differences[i] = b[i] - v end

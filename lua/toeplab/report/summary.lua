@@ -29,7 +29,8 @@ local function details(store, id)
   return row
 end
 
--- Returns the first of the trials (of answers.lua), and the first of those that did not end well.
+-- Returns details of the first MOST of the trials (of answers.lua), and of the first MOST of those
+-- that did not end well.
 local function trials_of(store, all)
   local list, failed = {}, {}
   for i, t in ipairs(all) do
@@ -117,9 +118,10 @@ end
 
 -- Returns what the report of the script prints and draws, as a list of parts {kind="table",
 -- header=, rows=}, {kind="plot", spec=}, {kind="text", text=}; nil if the report is a table of
--- columns or absent. The second result says why it is missing. The script runs only if the file on
--- disk is unchanged and lies outside the results folder: that folder may come from somebody else,
--- with a malicious script.
+-- columns or absent, or no trial is done. The second result says why it is missing or, if it
+-- failed, incomplete; nil in all other cases. The script runs only if the file on disk is unchanged
+-- and lies outside the results folder: that folder may come from somebody else, with a malicious
+-- script.
 local function own_report(store, sweep, trials)
   if trial_files.holds(store.folder, sweep.script) then
     return nil, ("%s lies in the results folder, which may come from somebody else, so it "

@@ -2,9 +2,10 @@
 --
 -- The result, which formats.lua can print in any form, is
 --   { id=, caption=, source=, corner=, columns = { {id=, name=, better=, here=} }, rows = { {name=,
---     cells = { {paper=, all the fields of a cell} } } }, agreement = { {column=, ...} }, notes= }
+--     cells = { {paper=, all the fields of a cell} } } }, agreement = { {column=, ...} } }
 -- A cell has interval (of stats.interval, over the finite values of finished trials), asked, done,
--- diverged, early, rescued, failed, open (numbers of trials), trials (the trials themselves).
+-- diverged, early, rescued, failed, open (numbers of trials; done includes the diverged ones),
+-- trials (the trials themselves). interval is nil if a trial diverged or none is done.
 local groups = require "toeplab.report.groups"
 local json = require "toeplab.base.json"
 local published_tables = require "toeplab.trials.published_tables"
@@ -170,8 +171,10 @@ end
 
 -- ---- Agreement --------------------------------------------------------------------------------
 
--- Computes Kendall's tau between the paper's and the measured order of the rows in a column; nil
--- for fewer than two rows, or if several groups match one row.
+-- Computes Kendall's tau between the paper's and the measured order of the rows in a column:
+-- {column=, rows= (their number), tau=, p= (nil if the paper has ties), low=, high= (nil if a row
+-- has one value)}; nil for fewer than two rows, if all are tied, or if several groups match one
+-- row.
 local function agreement(result, c)
   local paper, samples, means = {}, {}, {}
   for _, row in ipairs(result.rows) do

@@ -1,5 +1,5 @@
 -- report/text_table.lua: formats tables as aligned text, Markdown and CSV, and builds the table
--- that an experiment declares as its text_table.
+-- that an experiment declares as its report.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
@@ -12,7 +12,7 @@ local function width(s)
 end
 
 -- Returns a cell as text: floats with 4 decimals, very small and large ones with 3 significant
--- digits, large whole ones unrounded.
+-- digits, large whole ones unrounded, nil as "-".
 function text_table.cell(v)
   if v == nil then return "-" end
   if math.type(v) == "float" then
@@ -105,7 +105,8 @@ function text_table.csv(header, rows)
   return table.concat(lines, "\n") .. "\n"
 end
 
--- Returns the mean (nan if a value is nan) and the standard deviation of the values; nil for none.
+-- Returns the mean (nan if a value is nan) and the population standard deviation (over n, not n -
+-- 1) of the values; nil for none.
 function text_table.mean(values)
   if #values == 0 then return nil end
   local sum, squares = 0.0, 0.0
@@ -129,9 +130,10 @@ local function diverged(trials, names)
   return count
 end
 
--- Returns the table { rows = "key", columns = {"metric", ...} } over trials with .config and
--- .metrics: one line per value of the key, each cell the mean of the metric over the seeds. A last
--- column counts the diverged ones, if any.
+-- Returns header and rows of the table { rows = "key" or a list of keys, columns = {"metric", ...}
+-- } over trials with .config and .metrics: one line per combination of values of the keys, each
+-- cell the mean of the metric over its trials, nan if one of these is. Further columns count the
+-- trials and, if any metric is not finite, the diverged ones.
 function text_table.by(spec, trials)
   local keys = type(spec.rows) == "table" and spec.rows or { spec.rows }
   local header, groups, order = table.move(keys, 1, #keys, 1, {}), {}, {}
