@@ -154,7 +154,7 @@ end
 
 -- Returns approximately how many pairs are needed to detect a true difference with probability
 -- `power`, if paired differences have the given deviation: at least 2; math.huge for a difference
--- of 0.
+-- of 0, a deviation that is nan, or more than 1e9 pairs.
 function stats.pairs_needed(deviation, difference, power, level)
   difference = math.abs(difference)
   if difference == 0 or deviation ~= deviation then return math.huge end

@@ -237,9 +237,11 @@ end
 
 -- ---- Exits and time limits ---------------------------------------------------------------------
 
--- Handles the exit of a worker's process. A trial whose worker was killed by a signal continues
--- from its checkpoint in another worker, once; then, or if the worker exited by itself, it has
--- failed. While the run winds down it counts as interrupted.
+-- Handles the exit of a worker's process. What the journal says about the end of its trial counts.
+-- Without that, a trial whose worker was killed by a signal continues from its checkpoint in
+-- another worker, once; the next time, or if the worker exited by itself, it has failed. It is
+-- interrupted if the run winds down, or if the worker reported that it cannot run trials, which
+-- ends the run.
 local function handle_exit(self, w)
   local why, signal = w:cause()
   why = w.late or why

@@ -33,7 +33,7 @@ local function backends_of(store, id)
 end
 
 -- Returns the row of trial id with about (its provenance), device, source, script and overrides (of
--- the sweep that requested it) and backends (the text of choices.lua, or nil).
+-- the sweep that requested it) and backends (the text of chosen_backends.lua, or nil).
 function reproduce.stored(store, id)
   local t = store:rows([[SELECT id, experiment, coalesce(ended, status) AS status, config, seed,
     sweep, code_hash, data_hash, git_commit AS "commit", git_dirty AS dirty, host, provenance,

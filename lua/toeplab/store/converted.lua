@@ -55,8 +55,8 @@ end
 
 -- ---- Writing ------------------------------------------------------------------------------------
 
--- Writes the model of an etsc session. about: its description as returned by saved_model.load, and
--- trial.
+-- Writes the model of a session of method "etsc" to the file at path. about: its description as
+-- returned by saved_model.load, and trial.
 function converted.write(path, session, about, form, lags)
   local model, layers = session.model, {}
   for _, layer in ipairs(session.layers) do

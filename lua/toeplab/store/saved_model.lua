@@ -4,8 +4,8 @@
 --
 -- The files are artifacts of step 0, each of the kind in its name: model-00000000.json {model=,
 -- options=, vocabulary=, length=}, vocabulary-00000000.txt, and likewise encoder and dictionary if
--- the vocabulary has them; also backends (choices.lua) if its backend is "auto", with the beginning
--- of its sha256 in place of the step.
+-- the vocabulary has them; also backends (chosen_backends.lua) if its backend is "auto", with the
+-- beginning of its sha256 in place of the step.
 
 local checkpoint = require "toeplab.store.checkpoint"
 local class = require "toeplab.nn.class"
@@ -181,8 +181,8 @@ end
 -- Rebuilds the model of the trial in row (of records) with the parameters of its best checkpoint
 -- or, without one, of its newest. options: kind ("best" or "checkpoint": only such), warn. Returns
 -- the model, its vocabulary or nil, and {step=, kind=, length=, vocabulary = its kind or nil, paths
--- = name -> path of the source files}. Raises a usage error if the model or a checkpoint was never
--- stored, a storage error if a file is damaged.
+-- = name -> path of the source files}. Raises a usage error if only its script can build the model,
+-- or if the model or a checkpoint was never stored, a storage error if a file is damaged.
 function saved_model.load(store, row, options)
   local o, short = options or {}, row.id:sub(1, 12)
   local about, paths, files = describe(store, row.id, short)

@@ -26,8 +26,8 @@ end
 local Rungs = {}
 Rungs.__index = Rungs
 
--- Returns the rungs of a trial; its next rung is part of its checkpoints.
--- spec: the experiment's field prune, checked (declared.lua).
+-- Returns the rungs of a trial, whose state is part of its checkpoints. spec: the experiment's
+-- field `prune`, as checked by declared.lua.
 function prune.rungs(spec)
   return setmetatable({ spec = spec, next = spec.min_steps, due = false }, Rungs)
 end
