@@ -103,8 +103,8 @@ local function describe(spec)
   return table.concat(parts, ". ")
 end
 
--- Returns a figure of spec (plot.lua) with its number on the page and its caption; nil and the
--- reason if it cannot be drawn.
+-- Returns a figure of spec (plot.lua) with its caption ("": none); nil and the reason if it cannot
+-- be drawn. number: its number on the page, which makes its ids differ from those of other figures.
 function html.figure(spec, number, caption)
   local svg, why = plot.picture(spec, "inline")
   if not svg then return nil, why end

@@ -89,8 +89,8 @@ function devices.turns(share)
   return setmetatable({ share = share, users = {}, counts = {} }, Turns)
 end
 
--- Returns the number of the GPU that runs the fewest trials; nil if all are full. gpu: the only
--- acceptable GPU, or nil.
+-- Returns the number (from 0) of the GPU that runs the fewest trials; nil if all are full. gpu: the
+-- only acceptable GPU, or nil.
 local function free_gpu(self, base, gpu)
   local users = self.users[base] or {}
   self.users[base] = users
@@ -105,8 +105,9 @@ local function free_gpu(self, base, gpu)
   return best
 end
 
--- Allocates a device for one trial: {device = "cuda:1", about = "cuda:1: ..."}; nil if all GPUs are
--- full. The caller returns the device by Turns:give.
+-- Allocates a device for one trial: {device = "cuda:1", base = "cuda", gpu = 1, about =
+-- "cuda:1: ..."}, for the CPU only {device = "cpu"}; nil if every GPU that the name allows is full.
+-- The caller returns the device by Turns:give.
 function Turns:take(name)
   if name == "cpu" then return { device = name } end
   local base, wanted = split_name(name)

@@ -118,7 +118,8 @@ local function in_checkout()
     .. shell.quote(provenance.library())
 end
 
--- Returns the commit and whether the checkout is dirty; both are nil outside a git checkout.
+-- Returns the commit and whether tracked files of the checkout have changes; both are nil outside a
+-- git checkout.
 function provenance.commit()
   local git = in_checkout()
   local commit = output(git .. " rev-parse HEAD")
