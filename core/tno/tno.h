@@ -4,8 +4,9 @@
 
 #include "engine/launch.h"
 
-/* Names the candidate for "auto" that solves the problem fastest, by measurement on the CPU
-** (choose.c). TL_EBACKEND if none accepts it. */
+/* Names the candidate for "auto" that solves the problem fastest, by measurement on the CPU; on
+** another device, where all candidates are one computation, the first that has a form for it.
+** TL_EBACKEND: none accepts the problem, or none has a form. */
 tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name);
 
 /* Kernels for every device: they pass the pointers to the device's form of a backend. */
