@@ -288,7 +288,7 @@ tl_status tl_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y);
 tl_status tl_softmax(tl_tensor *x, int causal, tl_tensor **out_y);
 tl_status tl_log_softmax(tl_tensor *x, tl_tensor **out_y);
 /* Cross entropy in nats: the mean of -log softmax(logits)[target] over the targets that differ from
-** ignore; 0 if there are none. TL_EINVAL: a target is outside 0..v-1.
+** ignore; 0 if there are none. TL_EINVAL: a target is outside 0..v-1 (on a GPU at the next read).
 **   logits [..,v]   targets [..] int32   loss: a scalar */
 tl_status tl_cross_entropy(tl_tensor *logits, tl_tensor *targets, int32_t ignore,
                            tl_tensor **out_loss);
@@ -618,7 +618,7 @@ tl_status tl_vocab_frequent(tl_ctx *ctx, const char *text, size_t bytes, int64_t
                             tl_vocab **out_v);
 
 /* rows[i] = ids[starts[i] .. starts[i]+n-1]   ids [t] int32   starts [b] int32   rows [b,n]
-** TL_EINVAL: a window reaches outside ids. */
+** TL_EINVAL: a window reaches outside ids; on a GPU the next read reports it. */
 tl_status tl_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **out_rows);
 /* Makes a padded batch. Sequence k is ids[starts[k] .. starts[k+1]-1]. Row i is sequence index[i],
 ** cut so that it and the token end (none if negative) fit into n, and filled up with pad;
@@ -736,7 +736,7 @@ typedef struct tl_value { /* an SQL value */
 ** has its pid. TL_ECORRUPT: the schema is not Toeplab's, newer than this library, or older and not
 ** to be upgraded in this mode; or there are links. */
 tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_store **out_store);
-/* TL_ECORRUPT: one of the files that every results folder has is a link or not a regular file. */
+/* TL_ECORRUPT: runs.db*, lock or runs is a link, runs is no folder, or another no regular file. */
 tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder);
 void tl_store_close(tl_store *store); /* rolls back an open transaction */
 /* Runs one SQL statement with count values for its ? parameters and passes each row to row (may

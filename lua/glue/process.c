@@ -327,6 +327,7 @@ static int lock_file(lua_State *L)
     return 1;
 }
 
+/* kill(pid) -> whether SIGKILL could be sent to that process, which need not be a child */
 static int kill_process(lua_State *L)
 {
     lua_Integer pid = luaL_checkinteger(L, 1);
