@@ -132,7 +132,7 @@ typedef struct tl_tno_backend {
     const char *summary;      /* one line */
     const char *domain;       /* the meaning of a point: "lag", "warp" or "frequency" */
     const tl_option *options; /* NULL: none */
-    const tl_param *params;   /* NULL: none */
+    const tl_param *params;   /* at most 4; NULL: none */
     /* Returns whether the backend can compute this problem. With 0, why receives the reason,
     ** e.g. "frequency responses have no two-sided form yet"; with 1, a text in why is a warning
     ** to the user. No side effects. */

@@ -96,7 +96,8 @@ typedef struct tl_kernel_time {
     double seconds; /* from launch to finish, excluding the kernels that it calls */
 } tl_kernel_time;
 
-/* Reports kernel i, even if it never ran. Returns 0 and writes nothing if there is no kernel i. */
+/* Reports kernel i, even if it never ran. Returns 0 and writes nothing if there is no kernel i, or
+** no profile is on: tl_profile_stop discards the times. */
 int tl_profile_kernel(const tl_ctx *ctx, int i, tl_kernel_time *out_time);
 
 /* What was compiled in and what it runs on, one "name value" line each: version, numerics,
@@ -153,10 +154,10 @@ int64_t tl_tensor_dim(const tl_tensor *t, int axis);
 int64_t tl_tensor_len(const tl_tensor *t); /* number of elements */
 /* changes with every operator or copy that writes t */
 unsigned tl_tensor_version(const tl_tensor *t);
-/* Returns t's elements on the CPU, downloading them if needed. NULL: t has the other type, or there
-** is no memory. t owns the pointer, which is valid until an operator uses t on another device.
-** Backward cannot detect a write through it after an operator has read t: use tl_tensor_copy
-** there. */
+/* Returns t's elements on the CPU, downloading them if needed. NULL: t has the other type, or the
+** download fails (no memory, or a capture is in progress). t owns the pointer, which is valid until
+** an operator uses t on another device. Backward cannot detect a write through it after an operator
+** has read t: use tl_tensor_copy there. */
 float *tl_tensor_f32(tl_tensor *t);
 const float *tl_tensor_cf32(const tl_tensor *t);
 int32_t *tl_tensor_i32(tl_tensor *t);
@@ -176,19 +177,20 @@ tl_status tl_tensor_fill(tl_tensor *t, double value);
 ** tl_backward walks the tape once from the last operator to the first, adds d loss / d leaf to
 ** the gradient of every leaf that requires one, and leaves the tape empty. */
 
-/* Makes t a leaf that requires a gradient, or ends that. TL_ETYPE: t is not float32. TL_EINVAL:
-** t is the recorded result of an operator. */
+/* Makes t a leaf that requires a gradient; with on 0, t requires none, and a result is detached.
+** TL_ETYPE: t is not float32. TL_EINVAL: on is set and t is the recorded result of an operator. */
 tl_status tl_require_grad(tl_tensor *t, int on);
 int tl_requires_grad(const tl_tensor *t);
 /* Returns the gradient of t, which t owns; NULL before the first backward. It shares storage
 ** with no other gradient, unless tl_grad_set made it so. */
 tl_tensor *tl_grad(const tl_tensor *t);
-/* Sets the gradient of leaf t, which has t's shape, or clears it (NULL). TL_EINVAL: not a leaf. */
+/* Makes grad, float32 and of t's shape, the gradient of leaf t, which retains it; NULL clears the
+** gradient. TL_EINVAL: grad is given and t is no leaf. TL_ESHAPE: another shape or type. */
 tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad);
 /* Switches recording on or off and returns the previous setting. */
 int tl_recording(tl_ctx *ctx, int on);
-/* Computes the gradients of loss, which has one element. TL_EINVAL: loss was not recorded, its
-** tape is gone, or a tensor that a gradient needs was changed in place. */
+/* Computes the gradients of loss, which has one element. TL_EINVAL: loss has another size or was
+** not recorded, its tape is gone, or a tensor that a gradient needs was changed in place. */
 tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss);
 /* The same for a result y of any shape and its gradient dy. TL_ESHAPE: their shapes differ. */
 tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy);
@@ -277,7 +279,7 @@ tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tens
 tl_status tl_concat(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y);
 /* y = x at index along axis 0; with x [v,d] an embedding. Its gradient adds rows in the order of
 ** index, so it is repeatable.   x [p,..]   index [..] int32   y [index..,..]
-** TL_EINVAL: an index is out of range; the message names it. */
+** TL_EINVAL: an index is out of range; the message names it. On a GPU the next read reports it. */
 tl_status tl_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y);
 
 /* ---- Softmax and losses ---------------------------------------------------------------------- */
@@ -286,7 +288,7 @@ tl_status tl_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y);
 tl_status tl_softmax(tl_tensor *x, int causal, tl_tensor **out_y);
 tl_status tl_log_softmax(tl_tensor *x, tl_tensor **out_y);
 /* Cross entropy in nats: the mean of -log softmax(logits)[target] over the targets that differ from
-** ignore; 0 if there are none. TL_EINVAL: a target is outside 0..v-1.
+** ignore; 0 if there are none. TL_EINVAL: a target is outside 0..v-1 (on a GPU at the next read).
 **   logits [..,v]   targets [..] int32   loss: a scalar */
 tl_status tl_cross_entropy(tl_tensor *logits, tl_tensor *targets, int32_t ignore,
                            tl_tensor **out_loss);
@@ -295,7 +297,7 @@ tl_status tl_cross_entropy(tl_tensor *logits, tl_tensor *targets, int32_t ignore
 tl_status tl_linear_cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor *targets,
                                   int32_t ignore, tl_tensor **out_loss);
 
-/* ---- Norms (over the last axis, of size d) --------------------------------------------------- */
+/* ---- Norms (over the last axis, of size d >= 1; TL_EINVAL: eps is negative or NaN) ----------- */
 
 /* y = (x - mean) / sqrt(var + eps) weight + bias; weight, bias [d] or NULL (Ba et al. 2016) */
 tl_status tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps,
@@ -325,7 +327,7 @@ typedef enum tl_norm_kind {
 
 typedef struct tl_mlp_layer {
     tl_tensor *weight, *bias; /* [o,k], and [o] or NULL */
-    /* the norm of the layer's input; TL_NORM_NONE in the first layer */
+    /* the norm of the layer's input; ignored, like act, in the first layer */
     tl_norm_kind norm;
     double eps;
     tl_tensor *norm_weight, *norm_bias; /* [k] or NULL: norm(x) weight + bias */
@@ -335,7 +337,7 @@ typedef struct tl_mlp_layer {
 ** 3.2: x_1 = x w^T + bias, x_l = act(norm(x_(l-1))) w^T + bias, and y = x_count. With residual, all
 ** layers but the first and the last add x_(l-1). Row r of y is multiplied by scale_r, e.g. a decay.
 **   x [p,k]   scale [p] or NULL   y [p,o of the last layer]
-** TL_EINVAL: count < 2, or scale requires a gradient, which is not implemented. */
+** TL_EINVAL: count < 2, a kind or an eps is invalid, or scale requires a gradient: it has none. */
 tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_kind act,
                  int residual, tl_tensor *scale, tl_tensor **out_y);
 
@@ -358,7 +360,7 @@ tl_status tl_irfft(tl_tensor *x, int axis, int64_t n, tl_tensor **out_y);
 /* ---- Linear algebra (for analysis: no gradients; LAPACK in float64) -------------------------- */
 
 /* a = u diag(s) v with s from large to small.   a [m,n]   u [m,k]   s [k]   v [k,n], k = min(m,n).
-** out_u and out_v may both be NULL. TL_EINVAL: a is not finite. */
+** out_u and out_v may both be NULL. TL_EINVAL: a is not finite, or LAPACK does not converge. */
 tl_status tl_svd(tl_tensor *a, tl_tensor **out_u, tl_tensor **out_s, tl_tensor **out_v);
 /* Solves a x = b.   a [n,n]   b, x [n,m].   TL_EINVAL: a is singular or not finite. */
 tl_status tl_solve(tl_tensor *a, tl_tensor *b, tl_tensor **out_x);
@@ -386,8 +388,8 @@ tl_status tl_random_permutation(tl_tensor *t, tl_stream *s);
 ** TL_EINVAL: p is not in [0,1). */
 tl_status tl_dropout(tl_tensor *x, double p, tl_stream *s, tl_tensor **out_y);
 /* Draws one id from softmax(logits / temperature) of logits [v], among the top_k largest (0:
-** all). Temperature 0 takes the largest. TL_EINVAL: temperature or top_k is negative, or the
-** logits contain a NaN or have an infinite maximum. */
+** all). Temperature 0 takes the largest. TL_EINVAL: temperature or top_k is negative, temperature
+** is not finite, or the logits contain a NaN or have an infinite maximum. */
 tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_stream *s,
                     int32_t *out_id);
 
@@ -402,8 +404,8 @@ int tl_has_graphs(const tl_ctx *ctx);
 /* Begins a capture. Until tl_graph_end, or tl_graph_free, which gives up, operators are captured
 ** and not run; one that needs a tensor on the CPU returns TL_EDEVICE. streams, of different keys,
 ** are the random streams that they may draw from; they are borrowed until the end, and then as
-** before. TL_EDEVICE: the device has no graphs. TL_EINVAL: a capture is in progress, or a stream is
-** given twice. */
+** before. TL_EDEVICE: tl_has_graphs is 0. TL_EINVAL: a capture is in progress, or two streams have
+** one key. */
 tl_status tl_graph_begin(tl_ctx *ctx, tl_stream *const *streams, int count, tl_graph **out_g);
 /* Ends the capture. results are the captured tensors that the caller reads later; every replay
 ** writes them, and no other captured tensor ever has values. After a failure, only tl_graph_free
@@ -453,10 +455,11 @@ tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_norm);
 typedef struct tl_tno tl_tno;
 
 /* Plans the operator for n, d >= 1. options are "key=value" strings ended by NULL (NULL: defaults),
-** checked against the backend's table. Backend "auto" is the fastest of rac, fft and matrix,
-** measured once and remembered in the folder of tuning results. TL_EBACKEND: no such backend (the
-** message lists those loaded), or it refuses the problem (and why). TL_EINVAL: an option is
-** unknown, of the wrong type or out of range. */
+** checked against the backend's table. Backend "auto", which has no options, is the fastest of rac,
+** fft and matrix, measured once and remembered in the folder of tuning results; on a GPU, where
+** they are one computation, it is the first of them. TL_EBACKEND: no such backend (the message
+** lists those loaded), it has no form for the device, or it refuses the problem (and why).
+** TL_EINVAL: n or d is below 1, or an option is unknown, of the wrong type or out of range. */
 tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int causal,
                      const char *const *options, tl_tno **out_tno);
 void tl_tno_free(tl_tno *tno);
@@ -506,7 +509,7 @@ typedef struct tl_recurrence tl_recurrence;
 
 /* Creates a recurrence from coefficients without decay.
 **   t [lags,d], lags and d >= 1   gamma [d], a scalar, or NULL for 1; in (0,1]
-** TL_EBACKEND: ETSC needs transforms (see tl_fft). TL_EINVAL: gamma is out of range. */
+** TL_EBACKEND: ETSC needs transforms (see tl_fft). TL_EINVAL: gamma is out of range, or b < 1. */
 tl_status tl_recurrence_new(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind kind, int64_t b,
                             tl_recurrence **out_r);
 void tl_recurrence_free(tl_recurrence *r);
@@ -527,7 +530,7 @@ tl_recurrence_size tl_recurrence_sizes(const tl_recurrence *r);
 /* Returns the modes of ETSC, with which u = lambda u + b x (exact form: b (x_i - decay^period
 ** x_(i-period))) and y is the real part of the sum of u, where a mode that is not real counts
 ** twice. Row j is mode j, or mode j + 1 in the published form.
-**   b, lambda [modes,d,2]   decay [d]: |lambda| */
+**   b, lambda [modes,d,2]   decay [d]: |lambda|   TL_EINVAL: r is a ring. */
 tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tensor **out_lambda,
                               tl_tensor **out_decay);
 /* Creates a recurrence from its modes. TL_EINVAL: that kind, lags and period have no such modes. */
@@ -550,8 +553,8 @@ const char *tl_backend_path(const tl_ctx *ctx, int i);
 int tl_backend_problem_count(const tl_ctx *ctx);
 const char *tl_backend_problem(const tl_ctx *ctx, int i); /* e.g. "PATH: why" */
 /* The folder for tuning results, downloads and tokens: $TOEPLAB_CACHE, else
-** $XDG_CACHE_HOME/toeplab, else ~/.cache/toeplab; NULL if TOEPLAB_CACHE is empty or the folder
-** cannot be created. */
+** $XDG_CACHE_HOME/toeplab, else ~/.cache/toeplab; NULL if TOEPLAB_CACHE is empty, there is no such
+** variable, or the folder cannot be created. */
 const char *tl_cache_dir(const tl_ctx *ctx);
 /* Reports option j of backend i; the backend owns the strings. Returns 0 if there is none. */
 int tl_backend_option(const tl_ctx *ctx, int i, int j, const char **out_name, const char **out_type,
@@ -615,7 +618,7 @@ tl_status tl_vocab_frequent(tl_ctx *ctx, const char *text, size_t bytes, int64_t
                             tl_vocab **out_v);
 
 /* rows[i] = ids[starts[i] .. starts[i]+n-1]   ids [t] int32   starts [b] int32   rows [b,n]
-** TL_EINVAL: a window reaches outside ids. */
+** TL_EINVAL: a window reaches outside ids; on a GPU the next read reports it. */
 tl_status tl_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **out_rows);
 /* Makes a padded batch. Sequence k is ids[starts[k] .. starts[k+1]-1]. Row i is sequence index[i],
 ** cut so that it and the token end (none if negative) fit into n, and filled up with pad;
@@ -730,10 +733,10 @@ typedef struct tl_value { /* an SQL value */
 /* Opens the store in folder. TL_STORE_ASK reads, and runs a user's SQL, which may take any time.
 ** TL_STORE_WRITE creates folder and file if needed, takes the lock, and upgrades an older schema
 ** after a backup. TL_ENOTFOUND: there is no store. TL_ELOCKED: another process writes; the message
-** has its pid. TL_ECORRUPT: the schema is newer than this library or not Toeplab's, or there are
-** links. */
+** has its pid. TL_ECORRUPT: the schema is not Toeplab's, newer than this library, or older and not
+** to be upgraded in this mode; or there are links. */
 tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_store **out_store);
-/* TL_ECORRUPT: one of the files that every results folder has is a link or not a regular file. */
+/* TL_ECORRUPT: runs.db*, lock or runs is a link, runs is no folder, or another no regular file. */
 tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder);
 void tl_store_close(tl_store *store); /* rolls back an open transaction */
 /* Runs one SQL statement with count values for its ? parameters and passes each row to row (may

@@ -7,17 +7,17 @@
 
 #include "engine/launch.h"
 
-/* A parameter that has a gradient. The pointers are device pointers. */
+/* A parameter that has a gradient. The pointers belong to the context's device. */
 typedef struct tl_trained {
     int64_t      len;
     const float *grad;
-    float       *p, *m, *v; /* adam: all; sgd: m is the momentum buffer or NULL; norm2: none */
+    float       *p, *m, *v; /* adam: all; sgd: p and the momentum buffer m or NULL; norm2: none */
 } tl_trained;
 
 typedef struct tl_trained_list { /* tl_args.p points to one */
     int         count;
     tl_trained *of;
-    double      scale;             /* multiplies every gradient first */
+    double      scale;             /* adam, sgd: every gradient is first multiplied by it */
     const tl_adam_options *adam;   /* adam's options; NULL for the other two */
     struct {
         double lr, momentum, weight_decay;
@@ -28,7 +28,7 @@ typedef struct tl_trained_list { /* tl_args.p points to one */
 typedef struct tl_adam_numbers { /* constants of one step */
     float beta1, beta2, rest1, rest2; /* rest: 1 - beta, rounded after the subtraction */
     float eps, scale;
-    float coupled, decoupled; /* weight decay: added to the gradient, or lr times it */
+    float coupled, decoupled; /* weight decay: g += coupled p, or p -= decoupled p */
     float step, root;         /* p -= step m / (root sqrt v + eps) */
 } tl_adam_numbers;
 

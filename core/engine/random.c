@@ -2,7 +2,8 @@
 ** neither the number of threads nor an interruption changes it.
 **
 ** A stream counts blocks of four 32-bit words. Element e of a filled tensor uses word e%4 of block
-** e/4, and a fill advances the stream by whole blocks; each scalar draw uses one block. */
+** e/4, and a fill advances the stream by whole blocks. A scalar draw uses one block, and
+** tl_random_below one more for each value that it rejects. */
 #include <math.h>
 #include <stdlib.h>
 

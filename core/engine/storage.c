@@ -1,6 +1,6 @@
 /* storage.c - the memory of tensors. A storage lies on one device at a time: it is created on the
-** context's device, moves to the CPU when the CPU reads or writes it, and back when a kernel needs
-** it. */
+** context's device, or on the CPU (tl_tensor_new_host), moves to the CPU when the CPU reads or
+** writes it, and to the context's device when a kernel needs it there. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -19,7 +19,7 @@ struct tl_node {
     tl_grad_fn grad;
     tl_slot *out;
     tl_slot *in[TL_ARGS];     /* NULL: that input requires no gradient */
-    tl_args saved;            /* in[]: tensors that the gradient needs; i, f, p: numbers */
+    tl_args saved;            /* in[]: tensors that the gradient needs; the rest: any constants */
     unsigned version[TL_ARGS]; /* of the saved tensors, when they were saved */
     void (*release)(void *p); /* frees saved.p; NULL: nothing to free */
     tl_listed *list;          /* inputs of an operator on a list (tl_record_list), else NULL */
@@ -31,9 +31,10 @@ struct tl_node {
 
 /* Returns whether an operator on t (may be NULL) has to be recorded. */
 int tl_wants(const tl_ctx *ctx, const tl_tensor *t);
-/* Records out as a result of inputs (which may be NULL) if any of them requires a gradient. The
-** node retains saved->in[], and takes over saved->p with release, which runs at once if nothing is
-** recorded. */
+/* Records out as a result of inputs (each may be NULL) if any of them requires a gradient. The node
+** retains saved->in[] and takes over saved->p: release frees it with the node, or at once if
+** nothing is recorded, also on failure. TL_EINVAL: an input is a result whose node has left the
+** tape. */
 tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *inputs,
                     int count, const tl_args *saved, void (*release)(void *p));
 /* The same for an operator on a list of any length, which node->list holds. The gradient function
@@ -41,7 +42,8 @@ tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *con
 tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
                          int count, const tl_args *saved, void (*release)(void *p));
 /* Declares that kernel op can recompute out, which was just recorded, from the saved in, i and f.
-** If out is large, its memory is freed while only the tape owns it and no gradient needs it. */
+** If out is large, its memory is freed as soon as the tape is its only owner, until backward needs
+** it. Does nothing if a saved input has itself to be recomputed. */
 void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op);
 /* Moves saved.in[i] out of node; the caller owns it. */
 tl_tensor *tl_take_saved(tl_node *node, int i);
@@ -53,9 +55,9 @@ tl_tensor *tl_take_saved(tl_node *node, int i);
 ** puts either back; after a failure the slot's gradient is lost. */
 tl_status tl_room(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **out_g,
                   int64_t *out_add);
-/* Returns a gradient buffer to be written where element i of the gradient needs no element of used
-** after i: used itself, if it has no other owner and its values are no longer needed, else a new
-** tensor. */
+/* Returns a gradient buffer of used's shape, to be written, for a kernel that reads no element of
+** used after it has written the same element of the gradient: a view of used if nothing else owns
+** used or its storage, so that its values are no longer needed; else a new tensor. */
 tl_status tl_room_over(tl_tensor *used, tl_tensor **out_g);
 /* Adds g to the gradient of slot (NULL: only frees g). Takes over g, also on failure. */
 tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g);

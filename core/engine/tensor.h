@@ -89,7 +89,8 @@ tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t);
 tl_status tl_new_shaped(tl_ctx *ctx, const tl_shape *shape, tl_tensor **out_t);
 /* Ends an operator: stores t in *out if st is TL_OK, else frees it; returns st. */
 tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
-/* Frees the memory of t if the tape can recompute t and is its only owner, and recording is on. */
+/* Frees the memory of t if it is large, the tape can recompute t and is its only owner, no view
+** shares it, and recording is on. */
 void tl_give_up(tl_tensor *t);
 tl_slot *tl_slot_new(int leaf); /* NULL: out of memory */
 tl_slot *tl_slot_retain(tl_slot *slot); /* NULL is harmless */

@@ -2,8 +2,8 @@
 ** (onednn.c) or, where that does not support a product, OpenBLAS.
 **
 ** The libraries run single-threaded: their threads would compete with those of the engine for the
-** processors. A part contains all of k, so that no sum crosses threads and the result depends on
-** the division only. */
+** processors. A part contains all of k, so that no sum crosses threads, and the same sizes and
+** number of threads give the same bits. */
 #include <cblas.h>
 #include <limits.h>
 #include <sched.h>

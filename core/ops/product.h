@@ -32,7 +32,8 @@ typedef struct tl_product_part {
     int64_t    a, b, c;
 } tl_product_part;
 
-/* Cuts p for the threads so that a part reads the fewest rows of a and columns of b. */
+/* Cuts p for the threads so that a part reads the fewest rows of a and columns of b. A small
+** product stays whole. */
 void tl_product_cut(tl_product *p, int threads);
 tl_product_part tl_part_of(const tl_product *whole, int part);
 
@@ -49,8 +50,8 @@ tl_status tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, f
 typedef struct tl_onednn tl_onednn;
 tl_status tl_onednn_find(tl_ctx *ctx, const tl_product *whole, tl_onednn **out_kernels);
 size_t tl_onednn_scratch(const tl_onednn *kernels); /* bytes for each kernel */
-/* Runs kernel i = copy rows columns + part on the calling thread. The caller reports an error; this
-** function only returns its code. */
+/* Runs kernel number i, which is copy * rows * columns + part, on the calling thread. The caller
+** reports an error; this function only returns its code. */
 tl_status tl_onednn_run(const tl_onednn *kernels, int i, const uint16_t *a, const uint16_t *b,
                         float *c, void *scratch);
 

@@ -122,8 +122,8 @@ static hid_t untimed_list(hid_t class)
     return p;
 }
 
-/* Sets Fletcher32 and its chunks: whole trailing axes, cut evenly along the first axis that must
-** be cut. Returns nonzero on failure. */
+/* Sets Fletcher32 and its chunks of at most CHUNK_BYTES: trailing axes are whole, one axis is
+** cut evenly, and the axes before it into single positions. Returns nonzero on failure. */
 static int set_checksum(hid_t create_list, const tl_tensor *t)
 {
     hsize_t chunk[TL_MAXDIMS];

@@ -7,8 +7,8 @@
 **   copied elsewhere, or a file that a script opens by its path, has no row.
 ** - libhdf5 1.10.8 writes outside its memory on damaged contents. tl_h5_open verifies the trailer
 **   before HDF5 parses anything, so an intact file is parsed in this process. Without the trailer
-**   every file would need a child process (h5apart.c), as files without one do, at the cost of a
-**   fork and a second copy of every tensor.
+**   every file would need a child process (h5apart.c), as foreign files do, and ours that lost
+**   their end, at the cost of a fork and a second copy of every tensor.
 **
 ** HDF5 ignores bytes behind the end that it knows, so any tool reads the file. The trailer is
 ** eight bytes of magic, the length of what precedes it, and its checksum, all little-endian. */

@@ -15,7 +15,7 @@
 #define MOST_NUMBERS ((int64_t)1 << 40) /* elements of a sequence */
 
 struct tl_tno {
-    int                   refs; /* the caller's and one for each recorded application */
+    int                   refs; /* the caller's, and one per use by the tape or a graph */
     tl_ctx               *ctx;
     const tl_tno_backend *backend;
     tl_tno_form           form;

@@ -4,14 +4,16 @@
 
 #include "engine/launch.h"
 
-/* Names the candidate for "auto" that solves the problem fastest, by measurement on the CPU
-** (choose.c). TL_EBACKEND if none accepts it. */
+/* Names the candidate for "auto" that solves the problem fastest, by measurement on the CPU; on
+** another device, where all candidates are one computation, the first that has a form for it.
+** TL_EBACKEND: none accepts the problem, or none has a form. */
 tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name);
 
 /* Kernels for every device: they pass the pointers to the device's form of a backend. */
 tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a);
 tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a);
-tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a);      /* decay.c */
+/* Kernels of the CPU (decay.c). */
+tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a);
 tl_status tl_decay_grad_kernel(tl_ctx *ctx, const tl_args *a);
 
 extern const tl_kernel_row tl_cpu_tno[], tl_cpu_recurrence[];

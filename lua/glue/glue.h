@@ -10,7 +10,7 @@
 **     error, because memory can run out; then every object is in a box whose __gc releases it.
 **   - Only glue_check turns a status into a Lua error.
 **   - Axes and positions count from 1 in Lua, negative axes from the end; token ids and indices are
-**     data and count from 0. */
+**     data and count from 0, and so do offsets (tensor:view, listops_text). */
 #ifndef TL_GLUE_H
 #define TL_GLUE_H
 

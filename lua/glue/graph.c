@@ -34,8 +34,8 @@ static int run_and_end_capture(lua_State *L)
 }
 
 /* capture(streams, f) -> the GPU work that f() launches, as a graph that has not run; nil and
-** the error if f raised one or the device refuses. f returns the list of its results, or
-** nothing. */
+** the error if f raised one or the capture failed. Raises if no capture can begin. f returns the
+** list of its results, or nothing. */
 static int capture(lua_State *L)
 {
     int         count;

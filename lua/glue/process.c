@@ -6,7 +6,10 @@
 **   p:receive()        what the child has sent since; "" if nothing; nil once it closed its end
 **   p:signal(name)     "INT", "TERM", "KILL", "HUP", "USR1", "USR2"
 **   p:wait([block])    nil while the child runs; else its exit code, or nil and the signal's number
-**   core.sys.poll({p, ...}, seconds)   returns once one of them has sent, or on a signal
+**   p:pid()            the child's process id; 0 once it has been waited for
+**   p:kill()           kills the child and its process group, and closes the pipes
+**   core.sys.poll({p, ...}, seconds)   true once one of them has sent or closed its end; false
+**                      after so many seconds, or on a signal
 ** and in the child
 **   core.sys.hear([seconds]) what the parent has sent since, waiting so long; nil: it has ended
 **   core.sys.tell(text)      sends to the parent
@@ -324,6 +327,7 @@ static int lock_file(lua_State *L)
     return 1;
 }
 
+/* kill(pid) -> whether SIGKILL could be sent to that process, which need not be a child */
 static int kill_process(lua_State *L)
 {
     lua_Integer pid = luaL_checkinteger(L, 1);

@@ -1,14 +1,14 @@
 /* signals.c - catches signals as counts that scripts read, and ends a worker whose parent has died.
 **
-**   core.sys.catch_signals()    counts SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 from now on; the
-**                               third SIGINT ends the process all the same
+**   core.sys.catch_signals()    notes SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 from now on, unless
+**                               they are ignored; the third SIGINT ends the process all the same
 **   core.sys.release_signals()  restores what the signals did before
 **   core.sys.interrupted()      the number of SIGINT received; then "TERM", "HUP", "USR1" or "USR2"
 **                               if one of those was received
 **   core.sys.on_signal(fn)      once a signal has been received, calls fn() every 1000 instructions
 **                               of Lua, also in coroutines created later; nil stops that
 **   core.sys.end_with_parent()  when the parent dies, sends this process SIGTERM, and 8 seconds
-**                               later kills it and its group if it has not ended
+**                               later kills it, and the group that it leads, if it has not ended
 **
 ** The handler runs on its own stack: oneDNN's AVX-512 kernels keep data below the stack pointer,
 ** where the system would put the handler's frame (core/ops/onednn.c). Only the thread that

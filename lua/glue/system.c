@@ -2,7 +2,8 @@
 ** files.
 **
 ** On failure file functions return nil, "PATH: reason" and the errno, like Lua's own. If the
-** disk is the cause, the name of the engine's status follows: "ENOSPC" or "EIO". */
+** disk or a limit on open files is the cause, the name of the engine's status follows: "ENOSPC" or
+** "EIO". */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
