@@ -1,6 +1,5 @@
 -- report/summary.lua: collects the data of the page about a sweep: its trials, their metrics, the
 -- output of the experiment's own report, failures, and origins.
-local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local groups = require "toeplab.report.groups"
@@ -103,19 +102,6 @@ local function printing(parts, fn)
   return ok, why
 end
 
-local function given_trials(store, trials)
-  local list = {}
-  for _, t in ipairs(trials) do
-    if t.status == "done" then
-      local metrics, texts = store:results(t.id)
-      list[#list + 1] = { id = t.id, label = t.label, seed = t.seed, config = config.copy(t.config),
-        metrics = metrics, texts = texts, made = store:origin(t.id),
-        series = function(_, name) return store:of(t.id):series(name) end }
-    end
-  end
-  return list
-end
-
 -- Returns what the report of the script prints and draws, as a list of parts {kind="table",
 -- header=, rows=}, {kind="plot", spec=}, {kind="text", text=}; nil if the report is a table of
 -- columns or absent, or no trial is done. The second result says why it is missing or, if it
@@ -134,7 +120,7 @@ local function own_report(store, sweep, trials)
   end
   local ok, exp = pcall(experiment.load, sweep.script)
   if not ok then return nil, "the script cannot be read: " .. errors.text(exp) end
-  local list = given_trials(store, trials)
+  local list = store:finished(trials)
   if type(exp.report) ~= "function" or #list == 0 then return nil end
   local parts = {}
   local fine, why = printing(parts, function() exp.report(list, recorder(parts)) end)

@@ -1,6 +1,5 @@
 -- runs/runner.lua: runs the trials of an experiment. The same command starts, continues and repairs
 -- a sweep: finished trials are skipped, interrupted ones continue from their checkpoint.
-local config = require "toeplab.base.config"
 local coordinator = require "toeplab.runs.coordinator"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
@@ -48,19 +47,6 @@ local function check_read(run, counts, reads)
   end
 end
 
-local function finished(run)
-  local list = {}
-  for _, t in ipairs(run.trials) do
-    if t.status == "done" then
-      local metrics, texts = run.records:results(t.id)
-      list[#list + 1] = { id = t.id, label = t.label, seed = t.seed, config = t.config,
-        metrics = metrics, texts = texts, made = run.records:origin(t.id),
-        series = function(_, name) return run.records:of(t.id):series(name) end }
-    end
-  end
-  return list
-end
-
 -- Prints a table of all metrics, for experiments that declare no report.
 local function plain_report(trials)
   local set = {}
@@ -90,7 +76,7 @@ local function warn_columns(run, trials)
 end
 
 local function show_report(run)
-  local trials, wanted = finished(run), run.exp.report
+  local trials, wanted = run.records:finished(run.trials), run.exp.report
   if #trials == 0 then return end
   if type(wanted) == "function" then
     wanted(trials, sheet.new { folder = run.folder, name = run.exp.name, scale = run.scale,

@@ -385,6 +385,22 @@ function Records:of(id)
   return setmetatable({ all = self, id = id }, Trial)
 end
 
+-- Returns the list that an experiment's report receives: of each of the given trials that is done
+-- {id=, label=, seed=, config= (a copy), metrics=, texts=, made= (as origin returns), series=
+-- (called as t:series(name), it returns steps and values of a metric)}.
+function Records:finished(trials)
+  local list = {}
+  for _, t in ipairs(trials) do
+    if t.status == "done" then
+      local metrics, texts = self:results(t.id)
+      list[#list + 1] = { id = t.id, label = t.label, seed = t.seed, config = config.copy(t.config),
+        metrics = metrics, texts = texts, made = self:origin(t.id),
+        series = function(_, name) return self:of(t.id):series(name) end }
+    end
+  end
+  return list
+end
+
 -- Returns the values of a metric in order of steps: lists of steps and of values (NaN for NULL).
 function Trial:series(name)
   local steps, values = {}, {}
