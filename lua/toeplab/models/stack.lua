@@ -6,6 +6,7 @@
 --   function Model:build(o) self.layers = stack.layers("Model", o) end
 
 local encoders = require "toeplab.nn.encoders"
+local mixers = require "toeplab.nn.mixers"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
 
@@ -23,8 +24,9 @@ local function blocks()
     { "layers", positive(7, 1000), "number of blocks" },
     { "dim", positive(512, 1 << 24), "channels of the residual stream" },
     { "structure", field { default = "gtu+glu", choices = structures }, "mixers of a block" },
-    { "mixer", field { type = "function", optional = true },
-      "token mixer: dim -> module, instead of the structure's" },
+    { "mixer", field { type = "function|string", optional = true, choices = mixers.names },
+      "token mixer instead of the structure's: a name, or a function dim -> module" },
+    { "mixer_options", {}, "options of the mixer that is given by name" },
     { "layout", nn.layout_option "A", "place of norms and residual connections in a block" },
     { "norm", nn.norm_option "simplermsnorm", "norm of the blocks" },
     { "inner_norm", field { type = "string", optional = true,
@@ -163,9 +165,16 @@ local function attention(o)
   return nn.GatedAttention(o.dim, more)
 end
 
+local function token_mixer(o)
+  if type(o.mixer) == "string" then
+    return mixers.make(o.mixer, o.dim, { causal = o.causal, heads = o.heads }, o.mixer_options)
+  end
+  if o.mixer then return o.mixer(o.dim) end
+  return (o.structure:find "^gtu" and gtu or attention)(o)
+end
+
 function stack.block(o)
-  local isgtu = o.structure:find "^gtu" ~= nil
-  local token = o.mixer and o.mixer(o.dim) or (isgtu and gtu or attention)(o)
+  local token = token_mixer(o)
   local feature = nil
   if o.structure ~= "gtu" then
     feature = nn.GLU(o.dim, { hidden = o.glu_dim, act = o.act, init = stack.plain_init(o),

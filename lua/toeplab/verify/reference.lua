@@ -2,6 +2,8 @@
 -- the distance of each output from the expected one.
 local core = require "toeplab.core"
 local optim = require "toeplab.train.optim"
+local distance = require("toeplab.verify.distance").distance
+local mixers = require "toeplab.verify.mixers"
 local published = require "toeplab.models.published"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -10,27 +12,11 @@ local train = require "toeplab.train"
 local reference = { tolerance = 1e-5, parameter_tolerance = 1e-4 }
 
 -- The domain of the coefficients of each kind of case; a case concerns only the backends of its
--- domain.
+-- domain. A kind without a domain, such as attention, has no operator and is run once.
 local domains = {
   time = "lag", tno = "lag", tno_multi = "lag", layer = "lag", train = "lag",
   fd_causal = "frequency", fd_bidir = "frequency", ski = "warp",
 }
-
--- Returns the largest magnitude in t; infinity if t contains a NaN.
-local function largest(t)
-  local sum = core.abs(t):sum():item()
-  if sum ~= sum then return math.huge end
-  return core.abs(t):amax():item()
-end
-
--- Returns max |got - want| / max |want|, or only the numerator if the expected values are all 0.
-local function distance(got, want)
-  return core.no_grad(function()
-    local size = largest(want)
-    local error_ = largest(got:reshape(-1) - want:reshape(-1))
-    return size > 0 and error_ / size or error_
-  end)
-end
 
 -- ---- Kinds --------------------------------------------------------------------------------------
 -- Runners by kind of case: functions of a case and a backend's name that return {{name=, error=,
@@ -269,8 +255,10 @@ local function attributes(file, name)
   return a
 end
 
+local function runner(kind) return kinds[kind] or mixers[kind] end
+
 local function run_case(case, backend)
-  local ok, results, why = pcall(kinds[case.attributes.kind], case, backend)
+  local ok, results, why = pcall(runner(case.attributes.kind), case, backend)
   core.tape_clear()
   if not ok then return { { name = "run", error = math.huge, why = errors.text(results) } } end
   return results, why
@@ -292,7 +280,8 @@ end
 
 -- Returns why no backend at all can run a case of this kind; nil if one can.
 local function no_backend(kind, of)
-  if not kinds[kind] then return ("kind '%s' is unknown"):format(tostring(kind)) end
+  if not runner(kind) then return ("kind '%s' is unknown"):format(tostring(kind)) end
+  if not domains[kind] then return nil end
   for _, own in pairs(of) do
     if own == domains[kind] then return nil end
   end
@@ -304,6 +293,7 @@ local function ask(case, backends, of, found, apart)
   local kind, asked = case.attributes.kind, false
   local missing = no_backend(kind, of)
   if missing then return found(case.name, kind, nil, nil, missing) end
+  if not domains[kind] then return found(case.name, kind, "-", run_case(case)) end
   for _, backend in ipairs(backends) do
     if not of[backend] or of[backend] == domains[kind] then
       asked = true
