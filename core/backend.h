@@ -113,7 +113,7 @@ typedef struct tl_param {
 
 typedef struct tl_tno_args {
     int64_t b;                  /* batch, >= 0 */
-    const float *coef;          /* [p, width d]; may be NULL if known is set */
+    const float *coef;          /* [p, width d]; may be NULL if cached is set */
     const float *const *params; /* in the order of the backend's table */
     const float *x;             /* [b,n,d] */
     float *y;                   /* forward: written */
@@ -122,8 +122,8 @@ typedef struct tl_tno_args {
     float *dcoef;
     float *const *dparams; /* NULL, or an array whose members may be NULL */
     float *dense;          /* dense: T [d,n,n], written */
-    float *kept;           /* the cache, of the size that kept() returns; NULL: no cache */
-    int    known;          /* 1: kept was computed from this coef and params; 0: forward fills it */
+    float *cache;          /* of the size that cache_size() returns; NULL: no cache */
+    int cached;           /* 1: cache was computed from this coef and params; 0: forward fills it */
 } tl_tno_args;
 
 typedef struct tl_tno_backend {
@@ -152,7 +152,7 @@ typedef struct tl_tno_backend {
     const tl_transforms *transforms; /* NULL: provides none */
     /* Returns the size in floats of the plan's cache: values computed from coef and params
     ** alone, which the host stores for calls in which these do not change. NULL: no cache. */
-    int64_t (*kept)(void *plan);
+    int64_t (*cache_size)(void *plan);
     /* The longest sequence for which "auto" may choose this backend by measuring it; 0: never. A
     ** candidate takes one coefficient per lag, for all lags and nothing else, so that all
     ** candidates compute the same operator. */

@@ -481,11 +481,11 @@ tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
 **   coef [p, width d]   x, y [b,n,d] */
 tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                        tl_tensor **out_y);
-/* Does the same for several calls in which coef and params do not change. *kept is the cache of
+/* Does the same for several calls in which coef and params do not change. *cache is the cache of
 ** what the backend computes from them: NULL before the first call and then owned by the caller, who
 ** may pass coef as NULL from the second call on. It stays NULL if the backend caches nothing. */
 tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
-                             tl_tensor **kept, tl_tensor **out_y);
+                             tl_tensor **cache, tl_tensor **out_y);
 /* Returns the dense matrices T [d,n,n], without gradients. */
 tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor **out_t);
 

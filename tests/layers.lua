@@ -18,28 +18,30 @@ local may_include = { -- header -> the only files that may include it
   { "^hdf5",          "^core/store/h5%w*%.[ch]$" },
   { "^dlfcn%.h$",     "^core/engine/plugin%.c$", "^core/engine/device%.c$", "^tests/faults/" },
   { "^fftw3",         "^backends/fft/", "^benches/" },
-  { "^cblas",         "^core/ops/gemm%.c$" },
-  { "^openblas",      "^core/ops/gemm%.c$" },
-  { "^dnnl",          "^core/ops/onednn%.c$" },
+  { "^cblas",         "^core/products/gemm%.c$" },
+  { "^openblas",      "^core/products/gemm%.c$" },
+  { "^dnnl",          "^core/products/onednn%.c$" },
   { "^backend%.h$",   "^core/", "^backends/", "^tests/" },
   { "^toeplab%.h$",   "^core/", "^lua/", "^tests/" },
 }
 
 -- The headers of core that everybody may include.
 local PUBLIC = "^core/%w+%.h$"
-local BASE, ENGINE, OPS, TNO = "^core/base/", "^core/engine/", "^core/ops/", "^core/tno/"
+local BASE, ENGINE, PRODUCTS = "^core/base/", "^core/engine/", "^core/products/"
+local OPS, TNO = "^core/ops/", "^core/tno/"
 
 local may_quote = { -- room -> what its files include in quotes and call, beside their own folder
   { "^core/base/",   PUBLIC },
   { "^core/engine/", PUBLIC, BASE },
-  { "^core/ops/",    PUBLIC, BASE, ENGINE },
-  { "^core/tno/",    PUBLIC, BASE, ENGINE, OPS },
-  { "^core/text/",   PUBLIC, BASE, ENGINE, OPS },
-  { "^core/store/",  PUBLIC, BASE, ENGINE, OPS },
-  { "^core/cuda/",   PUBLIC, BASE, ENGINE, OPS, TNO, "^tests/device/emulate" },
+  { "^core/products/", PUBLIC, BASE, ENGINE },
+  { "^core/ops/",    PUBLIC, BASE, ENGINE, PRODUCTS },
+  { "^core/tno/",    PUBLIC, BASE, ENGINE, PRODUCTS, OPS },
+  { "^core/text/",   PUBLIC, BASE, ENGINE, PRODUCTS, OPS },
+  { "^core/store/",  PUBLIC, BASE, ENGINE, PRODUCTS, OPS },
+  { "^core/cuda/",   PUBLIC, BASE, ENGINE, PRODUCTS, OPS, TNO, "^tests/device/emulate" },
   { "^core/[%w]+%.h$", PUBLIC },
   { "^core/",        "^core/[^c]", "^core/context%.c$" }, -- no file of core needs the CUDA device
-  { "^backends/.*%.cuh?$", PUBLIC, BASE, ENGINE, OPS, TNO, "^core/cuda/%w+%.cuh$",
+  { "^backends/.*%.cuh?$", PUBLIC, BASE, ENGINE, PRODUCTS, OPS, TNO, "^core/cuda/%w+%.cuh$",
     "^backends/common/" },
   { "^backends/fd/",   "^core/backend%.h$", "^core/status%.h$", "^backends/common/",
     "^backends/rac/rac%.h$" }, -- whose transforms it is built of
@@ -506,7 +508,8 @@ local clean = { -- path, text: near misses, in which nothing may be found
 local offer = { -- a room -> a header and a function of it
   ["core/base/"] = { "base/memory.h", "tl_alloc" },
   ["core/engine/"] = { "engine/tensor.h", "tl_new" },
-  ["core/ops/"] = { "ops/gemm.h", "tl_gemm" },
+  ["core/products/"] = { "products/gemm.h", "tl_gemm" },
+  ["core/ops/"] = { "ops/mlp.h", "tl_matmul" },
   ["core/tno/"] = { "tno/tno.h", "tl_choose" },
   ["core/text/"] = { "text/vocab.h", "tl_vocab_add" },
   ["core/store/"] = { "store/lock.h", "tl_lock" },

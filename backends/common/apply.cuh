@@ -46,8 +46,8 @@ struct gpu_convolution {
 /* Prepares a kernel of the lags -zero .. lags-zero-1, which are fewer than n on either side. */
 void gpu_convolution_set(gpu_convolution *s, tl_ctx *ctx, int64_t n, int64_t d, int64_t zero,
                          int64_t lags);
-/* The floats of the spectra that tl_tno_args.kept can cache between calls. */
-int64_t gpu_convolution_kept(const gpu_convolution *s);
+/* The floats of the spectra that tl_tno_args.cache can cache between calls. */
+int64_t gpu_convolution_cache_size(const gpu_convolution *s);
 tl_status gpu_convolve(const gpu_convolution *s, const tl_tno_args *a);
 tl_status gpu_convolve_back(const gpu_convolution *s, const tl_tno_args *a);
 

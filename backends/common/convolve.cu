@@ -36,7 +36,7 @@ static void convolve_release(const gpu_convolution *s, const tl_tno_args *a, con
     gpu_free(s->ctx, m->x);
     gpu_free(s->ctx, m->dy);
     gpu_free(s->ctx, m->sum);
-    if (!a->kept) gpu_free(s->ctx, m->t);
+    if (!a->cache) gpu_free(s->ctx, m->t);
 }
 
 static tl_status convolve_reserve(const gpu_convolution *s, const tl_tno_args *a, int backward,
@@ -45,7 +45,7 @@ static tl_status convolve_reserve(const gpu_convolution *s, const tl_tno_args *a
     int64_t line = s->d * s->size * 4, spectrum = s->d * s->bins * 8;
     *m = gpu_buffers();
     m->b = clamp(BUDGET / spectrum, 1, a->b > 0 ? a->b : 1);
-    m->t = (float2 *)a->kept;
+    m->t = (float2 *)a->cache;
     tl_status st = gpu_alloc(s->ctx, (size_t)(m->b * line), (void **)&m->lines);
     if (st == TL_OK) st = gpu_alloc(s->ctx, (size_t)(m->b * spectrum), (void **)&m->x);
     if (st == TL_OK && !m->t) st = gpu_alloc(s->ctx, (size_t)spectrum, (void **)&m->t);
@@ -56,7 +56,7 @@ static tl_status convolve_reserve(const gpu_convolution *s, const tl_tno_args *a
     return st;
 }
 
-int64_t gpu_convolution_kept(const gpu_convolution *s) { return 2 * s->d * s->bins; }
+int64_t gpu_convolution_cache_size(const gpu_convolution *s) { return 2 * s->d * s->bins; }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
@@ -85,10 +85,10 @@ tl_status gpu_convolve(const gpu_convolution *s, const tl_tno_args *a)
     tl_ctx   *ctx = s->ctx;
     gpu_buffers m;
     int64_t   row = s->n * s->d, period = s->d * s->bins;
-    if (a->b == 0 && (!a->kept || a->known)) return TL_OK;
+    if (a->b == 0 && (!a->cache || a->cached)) return TL_OK;
     tl_status st = convolve_reserve(s, a, 0, &m);
     if (st != TL_OK) return st;
-    if (!a->known) st = s->spectra(s, &m, a->coef);
+    if (!a->cached) st = s->spectra(s, &m, a->coef);
     for (int64_t at = 0; at < a->b && st == TL_OK; at += m.b) {
         int64_t b = clamp(m.b, 1, a->b - at);
         st = there(s, &m, a->x + at * row, b, m.x);
@@ -124,7 +124,7 @@ tl_status gpu_convolve_back(const gpu_convolution *s, const tl_tno_args *a)
     if (a->b == 0) return a->dcoef ? gpu_clear(s->ctx, a->dcoef, (size_t)s->coefs * 4) : TL_OK;
     tl_status st = convolve_reserve(s, a, 1, &m);
     if (st != TL_OK) return st;
-    if (a->dx && !a->known) st = s->spectra(s, &m, a->coef);
+    if (a->dx && !a->cached) st = s->spectra(s, &m, a->coef);
     for (int64_t at = 0; at < a->b && st == TL_OK; at += m.b)
         st = adjoints(s, &m, a, at, clamp(m.b, 1, a->b - at));
     if (st == TL_OK && a->dcoef) st = s->gradients(s, &m, a->dcoef);

@@ -122,10 +122,10 @@ static tl_status fd_dense(void *state, const tl_tno_args *a)
     return s->way->dense(s->plan, a);
 }
 
-static int64_t fd_kept(void *state)
+static int64_t fd_cache_size(void *state)
 {
     const plan *s = state;
-    return s->way->kept ? s->way->kept(s->plan) : 0;
+    return s->way->cache_size ? s->way->cache_size(s->plan) : 0;
 }
 
 const tl_tno_backend tl_tno_backend_entry = {
@@ -142,5 +142,5 @@ const tl_tno_backend tl_tno_backend_entry = {
     .backward = fd_backward,
     .dense = fd_dense,
     .release = fd_release,
-    .kept = fd_kept,
+    .cache_size = fd_cache_size,
 };

@@ -89,9 +89,9 @@ static tl_status fd_gpu_backward(void *state, const tl_tno_args *a)
     return gpu_convolve_back(&((const plan *)state)->base, a);
 }
 
-static int64_t fd_gpu_kept(void *state)
+static int64_t fd_gpu_cache_size(void *state)
 {
-    return gpu_convolution_kept(&((const plan *)state)->base);
+    return gpu_convolution_cache_size(&((const plan *)state)->base);
 }
 
 static tl_status fd_gpu_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
@@ -115,4 +115,4 @@ static tl_status fd_gpu_make(const tl_host *h, const tl_tno_problem *p, void **o
 }
 
 const gpu_form gpu_fd_form = {"fd", {fd_gpu_make, fd_gpu_forward, fd_gpu_backward,
-                                     gpu_plan_free, fd_gpu_kept}};
+                                     gpu_plan_free, fd_gpu_cache_size}};

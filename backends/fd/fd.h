@@ -17,7 +17,7 @@ typedef struct fd_way {
     tl_status (*backward)(void *plan, const tl_tno_args *a);
     tl_status (*dense)(void *plan, const tl_tno_args *a);
     void      (*release)(void *plan);
-    int64_t   (*kept)(void *plan); /* NULL if nothing can be cached */
+    int64_t   (*cache_size)(void *plan); /* NULL if nothing can be cached */
 } fd_way;
 
 /* Puts channels into vector lanes (lanes.c). *out_plan is NULL after TL_OK if M has no such

@@ -227,8 +227,8 @@ static void window(const plan *s, const lane *w, float first, float second)
 ** t_0 = r_0, t_k = 2 r_k for 0 < k < n. */
 static const float *spectrum(const plan *s, const tile *t, const lane *w, const tl_tno_args *a)
 {
-    float *to = a->kept ? a->kept + t->first / s->lanes * s->block : w->spectrum;
-    if (a->kept && a->known) return to;
+    float *to = a->cache ? a->cache + t->first / s->lanes * s->block : w->spectrum;
+    if (a->cache && a->cached) return to;
     KNOWING(t->channels, read_response(s, some, a->coef + t->first, to));
     if (!s->p.causal) return to;
     circle_merge(&s->c, to, w->rows, w->others);
@@ -313,7 +313,7 @@ static tl_status lanes_backward(void *state, const tl_tno_args *a)
     return TL_OK;
 }
 
-static int64_t lanes_kept(void *state)
+static int64_t lanes_cache_size(void *state)
 {
     const plan *s = state;
     return (s->p.d + s->lanes - 1) / s->lanes * s->block;
@@ -354,4 +354,4 @@ static tl_status lanes_dense(void *state, const tl_tno_args *a)
 }
 
 const fd_way fd_lanes = {lanes_make, lanes_forward, lanes_backward, lanes_dense, lanes_release,
-                         lanes_kept};
+                         lanes_cache_size};

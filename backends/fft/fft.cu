@@ -12,9 +12,9 @@ static tl_status fft_gpu_backward(void *plan, const tl_tno_args *a)
     return gpu_convolve_back((const gpu_convolution *)plan, a);
 }
 
-static int64_t fft_gpu_kept(void *plan)
+static int64_t fft_gpu_cache_size(void *plan)
 {
-    return gpu_convolution_kept((const gpu_convolution *)plan);
+    return gpu_convolution_cache_size((const gpu_convolution *)plan);
 }
 
 /* The points are all lags, or the nearest ones if an option limits them. */
@@ -42,6 +42,6 @@ static tl_status make_rac(const tl_host *h, const tl_tno_problem *p, void **out_
 }
 
 const gpu_form gpu_fft_form = {"fft", {make_fft, fft_gpu_forward, fft_gpu_backward,
-                                       gpu_plan_free, fft_gpu_kept}};
+                                       gpu_plan_free, fft_gpu_cache_size}};
 const gpu_form gpu_rac_form = {"rac", {make_rac, fft_gpu_forward, fft_gpu_backward,
-                                       gpu_plan_free, fft_gpu_kept}};
+                                       gpu_plan_free, fft_gpu_cache_size}};

@@ -204,9 +204,9 @@ static const float *spectrum(const job *j, const lane *w, int64_t item)
     const tl_tno_args *a = j->a;
     int64_t            number = item / j->groups;
     tile               t = tile_of(s, number);
-    float             *kept = a->kept ? a->kept + number * s->block : NULL, *to = w->spectrum;
-    if (kept && a->known) return kept;
-    if (kept && item % j->groups == 0) to = kept; /* other threads may have the other groups */
+    float             *cache = a->cache ? a->cache + number * s->block : NULL, *to = w->spectrum;
+    if (cache && a->cached) return cache;
+    if (cache && item % j->groups == 0) to = cache; /* other threads may have the other groups */
     window re, im;
     coef_windows(s, w, a->coef, &re, &im);
     rac_rows below = s->negative ? rows_of(s, &t, &im) : none;
@@ -344,7 +344,7 @@ static tl_status rac_backward(void *state, const tl_tno_args *a)
 }
 
 /* The floats of T^. */
-static int64_t rac_kept(void *state)
+static int64_t rac_cache_size(void *state)
 {
     const plan *s = state;
     return s->tiles * s->block;
@@ -378,6 +378,6 @@ const tl_tno_backend tl_tno_backend_entry = {
     .backward = rac_backward,
     .dense = rac_dense,
     .release = rac_release,
-    .kept = rac_kept,
+    .cache_size = rac_cache_size,
     .auto_length = INT64_MAX,
 };

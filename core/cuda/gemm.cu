@@ -2,8 +2,8 @@
 #include "cuda/cuda.cuh"
 
 extern "C" {
-#include "ops/gemm.h"
-#include "ops/product.h"
+#include "products/gemm.h"
+#include "products/product.h"
 }
 
 typedef struct product { /* the arguments of gpu_gemm, and the types of operands and sums */

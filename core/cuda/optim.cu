@@ -5,7 +5,7 @@
 #include "cuda/cuda.cuh"
 
 extern "C" {
-#include "engine/optim.h"
+#include "ops/optim.h"
 }
 
 /* ---- Lists of parameters --------------------------------------------------------------------- */

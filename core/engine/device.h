@@ -15,7 +15,7 @@ typedef struct tl_tno_form {
     tl_status (*forward)(void *plan, const tl_tno_args *a);
     tl_status (*backward)(void *plan, const tl_tno_args *a);
     void (*release)(void *plan);
-    int64_t (*kept)(void *plan); /* NULL: no cache */
+    int64_t (*cache_size)(void *plan); /* NULL: no cache */
 } tl_tno_form;
 
 /* All functions but look, open and form need a context whose engine_state is set. Kernels may still

@@ -50,7 +50,7 @@ static tl_status copy_of(const tl_tensor *x, tl_tensor **out_y)
     return tl_finish(st, y, out_y);
 }
 
-tl_status tl_room(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **out_g,
+tl_status tl_grad_buffer(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **out_g,
                   int64_t *out_add)
 {
     *out_add = slot->grad && is_unshared(slot->grad);
@@ -60,7 +60,7 @@ tl_status tl_room(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **
     return TL_OK;
 }
 
-tl_status tl_room_over(tl_tensor *used, tl_tensor **out_g)
+tl_status tl_grad_buffer_over(tl_tensor *used, tl_tensor **out_g)
 {
     if (!is_unshared(used)) return tl_new_like(used, out_g);
     /* a view, because used may be an operator's result, whose gradient must not own that result */

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/option.h"
+#include "engine/option.h"
 #include "engine/plugin.h"
 
 #define ENTRY "tl_tno_backend_entry"

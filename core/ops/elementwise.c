@@ -178,7 +178,7 @@ const char *tl_unary_name(tl_unary_kind kind)
 static tl_status unary_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args    a = {.in = {node->saved.in[0], dy}, .i = {node->saved.i[0]}};
-    tl_status  st = tl_room_over(dy, &a.out[0]);
+    tl_status  st = tl_grad_buffer_over(dy, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_unary_grad, &a);
     return tl_hand_over(ctx, node, st, a.out, 1);
 }
@@ -199,7 +199,7 @@ tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y)
 static tl_status affine_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = {.in = {dy}, .f = {node->saved.f[0], 0}};
-    tl_status st = tl_room_over(dy, &a.out[0]);
+    tl_status st = tl_grad_buffer_over(dy, &a.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_affine, &a);
     return tl_hand_over(ctx, node, st, a.out, 1);
 }
@@ -218,8 +218,8 @@ tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y)
 static tl_status gate_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args a = {.in = {node->saved.in[0], node->saved.in[1], dy}, .i = {node->saved.i[0]}};
-    tl_status st = tl_room_over(dy, &a.out[0]);
-    if (st == TL_OK) st = tl_room_over(a.in[1], &a.out[1]);
+    tl_status st = tl_grad_buffer_over(dy, &a.out[0]);
+    if (st == TL_OK) st = tl_grad_buffer_over(a.in[1], &a.out[1]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_gate_grad, &a);
     return tl_hand_over(ctx, node, st, a.out, 2);
 }

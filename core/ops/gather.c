@@ -69,7 +69,7 @@ static tl_status gather_grad_kernel(tl_ctx *ctx, const tl_args *a)
 static tl_status gather_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = {.in = {dy, node->saved.in[1]}};
-    tl_status st = tl_room(ctx, node->in[0], &node->saved.shape[0], &a.out[0], &a.i[0]);
+    tl_status st = tl_grad_buffer(ctx, node->in[0], &node->saved.shape[0], &a.out[0], &a.i[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_gather_grad, &a);
     return tl_hand_over(ctx, node, st, a.out, 1);
 }

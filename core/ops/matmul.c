@@ -3,9 +3,9 @@
 
 #include "base/threads.h"
 #include "engine/tape.h"
-#include "ops/gemm.h"
+#include "products/gemm.h"
 #include "ops/ops.h"
-#include "ops/product.h"
+#include "products/product.h"
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
@@ -64,7 +64,7 @@ static tl_status gradient(const tl_node *node, int to, const tl_tensor *x, tl_te
 {
     tl_args   args = {.in = {a, b}, .i = {ta, tb}};
     tl_shape  shape = tl_shape_of(x);
-    tl_status st = tl_room(a->ctx, node->in[to], &shape, &args.out[0], &args.i[2]);
+    tl_status st = tl_grad_buffer(a->ctx, node->in[to], &shape, &args.out[0], &args.i[2]);
     if (st == TL_OK) st = tl_launch(a->ctx, TL_OP_matmul, &args);
     return tl_finish(st, args.out[0], g);
 }
@@ -145,7 +145,7 @@ static tl_status linear_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     if (st == TL_OK && node->in[2]) {
         tl_args  a = {.in = {dy}};
         tl_shape shape = {1, {w->dims[0]}};
-        st = tl_room(ctx, node->in[2], &shape, &a.out[0], &a.i[0]);
+        st = tl_grad_buffer(ctx, node->in[2], &shape, &a.out[0], &a.i[0]);
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_to, &a);
         st = tl_finish(st, a.out[0], &g[2]);
     }

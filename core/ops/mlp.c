@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "engine/tape.h"
-#include "ops/gemm.h"
+#include "products/gemm.h"
 #include "ops/mlp.h"
 #include "ops/ops.h"
 

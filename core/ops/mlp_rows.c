@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/rows.h"
-#include "ops/gemm.h"
+#include "products/gemm.h"
 #include "ops/mlp.h"
 #include "ops/unary.h"
 

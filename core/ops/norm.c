@@ -206,9 +206,9 @@ static tl_status norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_slot  *to = node->in[0];
     if (to && to->grad) {
         tl_shape shape = tl_shape_of(in[NORM_X]);
-        st = tl_room(ctx, to, &shape, &a.out[NORM_DX], &a.i[1]);
+        st = tl_grad_buffer(ctx, to, &shape, &a.out[NORM_DX], &a.i[1]);
     } else if (to) {
-        st = tl_room_over(dy, &a.out[NORM_DX]);
+        st = tl_grad_buffer_over(dy, &a.out[NORM_DX]);
     }
     if (node->in[1] && st == TL_OK) st = tl_new_like(in[NORM_WEIGHT], &a.out[NORM_DWEIGHT]);
     if (node->in[2] && st == TL_OK) st = tl_new_like(in[NORM_BIAS], &a.out[NORM_DBIAS]);

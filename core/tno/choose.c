@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/option.h"
+#include "engine/option.h"
 #include "engine/device.h"
 #include "engine/plugin.h"
 #include "tno/tno.h"

@@ -3,13 +3,13 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/option.h"
+#include "engine/option.h"
 #include "engine/device.h"
 #include "engine/graph.h"
 #include "engine/plugin.h"
 #include "engine/tape.h"
 #include "ops/arguments.h"
-#include "ops/gemm.h"
+#include "products/gemm.h"
 #include "tno/tno.h"
 
 #define MOST_NUMBERS ((int64_t)1 << 40) /* elements of a sequence */
@@ -64,7 +64,7 @@ static tl_status tno_query(tl_tno *tno)
 static tl_status find_form(tl_ctx *ctx, const tl_tno_backend *b, tl_tno_form *out)
 {
     const tl_tno_form *form;
-    *out = (tl_tno_form){b->plan, b->forward, b->backward, b->release, b->kept};
+    *out = (tl_tno_form){b->plan, b->forward, b->backward, b->release, b->cache_size};
     if (ctx->device == TL_CPU) return TL_OK;
     form = ctx->engine->form ? ctx->engine->form(ctx, b->name) : NULL;
     if (!form)
@@ -209,9 +209,9 @@ tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
     (void)ctx;
     for (int i = 0; i < tno->params; i++) params[i] = F32(a->in[PARAMS + i]);
     tl_tno_args t = {.b = a->in[X]->dims[0], .coef = tl_f32_or_null(a->in[COEF]), .params = params,
-                     .x = F32(a->in[X]), .y = F32(a->out[0]), .known = a->in[CACHE] != NULL};
-    if (a->in[CACHE]) t.kept = F32(a->in[CACHE]);
-    else if (a->out[1]) t.kept = F32(a->out[1]);
+                     .x = F32(a->in[X]), .y = F32(a->out[0]), .cached = a->in[CACHE] != NULL};
+    if (a->in[CACHE]) t.cache = F32(a->in[CACHE]);
+    else if (a->out[1]) t.cache = F32(a->out[1]);
     return tno->form.forward(tno->plan, &t);
 }
 
@@ -229,7 +229,7 @@ tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
     tl_tno_args t = {.b = a->in[X]->dims[0], .coef = tl_f32_or_null(a->in[COEF]), .params = params,
                      .x = F32(a->in[X]), .dy = F32(a->in[DY]), .dx = tl_f32_or_null(a->out[X]),
                      .dcoef = tl_f32_or_null(a->out[COEF]), .dparams = dparams,
-                     .kept = tl_f32_or_null(a->in[CACHE]), .known = a->in[CACHE] != NULL};
+                     .cache = tl_f32_or_null(a->in[CACHE]), .cached = a->in[CACHE] != NULL};
     return tno->form.backward(tno->plan, &t);
 }
 
@@ -254,31 +254,32 @@ static tl_status tno_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 }
 
 /* Adds the cache to the arguments: the given one, or a new one for the call to fill. */
-static tl_status add_cache(tl_tno *tno, tl_tensor *kept, tl_args *a)
+static tl_status add_cache(tl_tno *tno, tl_tensor *cache, tl_args *a)
 {
     const tl_tno_backend *b = tno->backend;
-    int64_t               count = tno->form.kept ? tno->form.kept(tno->plan) : 0;
+    int64_t               count = tno->form.cache_size ? tno->form.cache_size(tno->plan) : 0;
     if (count <= 0) return TL_OK;
-    if (!kept) return tl_new(tno->ctx, TL_F32, 1, &count, &a->out[1]);
-    a->in[CACHE] = kept;
-    if (kept->type == TL_F32 && kept->ndim == 1 && kept->dims[0] == count) return TL_OK;
+    if (!cache) return tl_new(tno->ctx, TL_F32, 1, &count, &a->out[1]);
+    a->in[CACHE] = cache;
+    if (cache->type == TL_F32 && cache->ndim == 1 && cache->dims[0] == count) return TL_OK;
     return tl_fail(tno->ctx, TL_ESHAPE, "tno: the cache is %s, backend '%s' needs [%lld]",
-                   SHAPE(kept), b->name, (long long)count);
+                   SHAPE(cache), b->name, (long long)count);
 }
 
 tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
-                             tl_tensor **kept, tl_tensor **out_y)
+                             tl_tensor **cache, tl_tensor **out_y)
 {
     tl_ctx    *ctx = tno->ctx;
     tl_tensor *y = NULL, *made;
     tl_args    a = {.in = {[COEF] = coef, [X] = x}, .p = tno};
-    int        known = !coef && kept && *kept && tno->form.kept && tno->form.kept(tno->plan) > 0;
-    tl_status  st = known ? TL_OK : check_coef(tno, "tno", coef);
+    int        cached = !coef && cache && *cache && tno->form.cache_size
+                 && tno->form.cache_size(tno->plan) > 0;
+    tl_status  st = cached ? TL_OK : check_coef(tno, "tno", coef);
     if (st == TL_OK) st = check_params(tno, "tno", params);
     if (st == TL_OK) st = check_x(tno, x);
     if (st != TL_OK) return st;
     for (int i = 0; i < tno->params; i++) a.in[PARAMS + i] = params[i];
-    if (kept) st = add_cache(tno, *kept, &a);
+    if (cache) st = add_cache(tno, *cache, &a);
     made = a.out[1];
     if (st == TL_OK) st = tl_new_like(x, &y);
     a.out[0] = y;
@@ -293,7 +294,7 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
         tno->refs++;
         st = tl_record(ctx, y, tno_grad, a.in, PARAMS + tno->params, &a, tno_release);
     }
-    if (made && st == TL_OK) *kept = made;
+    if (made && st == TL_OK) *cache = made;
     else tl_tensor_free(made);
     return tl_finish(st, y, out_y);
 }

@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "ops/gemm.h"
+#include "products/gemm.h"
 #include "scratch.h"
 #include "test.h"
 #include "version.h"

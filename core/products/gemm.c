@@ -13,8 +13,8 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "engine/device.h"
-#include "ops/gemm.h"
-#include "ops/product.h"
+#include "products/gemm.h"
+#include "products/product.h"
 
 #define ROUND_GRAIN  16384          /* elements that justify another thread */
 #define ALIGN        64             /* bytes; of each array in the scratch buffer */

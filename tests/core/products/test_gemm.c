@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "ops/gemm.h"
+#include "products/gemm.h"
 #include "test.h"
 
 #define MOST (210 * 210)

@@ -7,8 +7,8 @@
 ** bytes, where a signal handler on the same stack overwrites it. Therefore the engine's threads
 ** block all signals, and a program that handles signals must give its handlers a stack of their own
 ** (sigaltstack, SA_ONSTACK), as lua/glue/signals.c does. */
-#include "ops/gemm.h"
-#include "ops/product.h"
+#include "products/gemm.h"
+#include "products/product.h"
 
 #ifdef TL_ONEDNN
 #include <dnnl.h>

@@ -1,5 +1,5 @@
 /* product.c - cuts a matrix product into parts, one for each thread. */
-#include "ops/product.h"
+#include "products/product.h"
 
 #define SERIAL_FLOPS (64 * 64 * 64) /* smaller products run on one thread */
 #define GRANULE      16             /* parts have a multiple of this many rows and columns */

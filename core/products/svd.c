@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "engine/tensor.h"
-#include "ops/gemm.h"
+#include "products/gemm.h"
 
 /* OpenBLAS has no header that declares these functions of LAPACK. */
 void dgesdd_(const char *job, const int *m, const int *n, double *a, const int *lda, double *s,

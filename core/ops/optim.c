@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "base/rows.h"
 #include "base/threads.h"
-#include "engine/optim.h"
+#include "ops/optim.h"
 
 #define GRAIN 16384 /* elements worth a thread */
 

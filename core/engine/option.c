@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/option.h"
+#include "engine/option.h"
 
 #define WORD 32 /* longer words get no suggestion */
 
