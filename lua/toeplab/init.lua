@@ -19,6 +19,7 @@ local parts = {
   experiment = "toeplab.trials.experiment", corpus = "toeplab.tasks.corpus",
   blocks = "toeplab.tasks.blocks", lm = "toeplab.trials.lm",
   tasks = "toeplab.tasks", classify = "toeplab.train.classify", masking = "toeplab.tasks.masking",
+  recall = "toeplab.tasks.recall",
   plot = "toeplab.report.plot", cost = "toeplab.train.cost", profile = "toeplab.train.profile",
   gradcheck = "toeplab.verify.gradcheck",
 }

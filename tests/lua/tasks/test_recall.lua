@@ -1,0 +1,117 @@
+-- test_recall.lua: associative recall and selective copying: what an example holds, that batches
+-- depend on seed, part and step alone, and that a model can learn them.
+local t = require "harness"
+local tl = require "toeplab"
+
+-- Calls check(row, i, places, targets) for the rows of a batch, places from 0 within the row.
+local function each_row(batch, check)
+  local ids, places, targets = batch.ids:totable(), batch.places:totable(), batch.targets:totable()
+  local n, rows = #ids[1], {}
+  for i in ipairs(ids) do rows[i] = { places = {}, targets = {} } end
+  for i, place in ipairs(places) do
+    local row = rows[place // n + 1]
+    table.insert(row.places, place % n)
+    table.insert(row.targets, targets[i])
+  end
+  for i, row in ipairs(ids) do check(row, rows[i].places, rows[i].targets) end
+end
+
+t.test("mqar: every key is asked for once, behind the pairs, and its value is the target", function()
+  for _, c in ipairs { { 4, 1, 4 }, { 64, 4, 32 }, { 33, 8, 18 }, { 64, 16, 8192 } } do
+    local length, pairs_, vocab = table.unpack(c)
+    local task = tl.recall.mqar { length = length, pairs = pairs_, vocab = vocab, batch = 5 }
+    t.eq(task.vocab, vocab)
+    each_row(task:batch(1), function(row, places, targets)
+      t.eq(#row, length)
+      t.eq(#places, pairs_)
+      local value, asked = {}, {}
+      for i = 1, 2 * pairs_, 2 do
+        assert(row[i] >= 1 and row[i] < vocab // 2, "a key")
+        assert(row[i + 1] >= vocab // 2 and row[i + 1] < vocab, "a value")
+        assert(not value[row[i]], "a key stands twice")
+        value[row[i]] = row[i + 1]
+      end
+      for i, place in ipairs(places) do
+        local key = row[place + 1]
+        assert(place >= 2 * pairs_ and not asked[key], "a query")
+        asked[key] = true
+        t.eq(targets[i], value[key])
+      end
+    end)
+  end
+end)
+
+t.test("selective copying: the targets are the symbols in their order", function()
+  for _, c in ipairs { { 1, 1, 1 }, { 20, 5, 3 }, { 8, 8, 16 } } do
+    local span, marks, symbols = table.unpack(c)
+    local task = tl.recall.selective_copying { span = span, marks = marks, symbols = symbols,
+      batch = 7 }
+    t.eq(task.vocab, symbols + 2)
+    each_row(task:batch(3), function(row, places, targets)
+      t.eq(#row, span + marks)
+      local found = {}
+      for i, id in ipairs(row) do
+        if id >= 2 then found[#found + 1] = id end
+        if i > span then t.eq(id, 1) end
+      end
+      t.eq(targets, found)
+      t.eq(places[1], span)
+      t.eq(places[marks], span + marks - 1)
+    end)
+  end
+end)
+
+t.test("a batch depends on the seed, the part and the step alone", function()
+  local function ids(seed, part)
+    local task = tl.recall.mqar { seed = seed, length = 16, pairs = 2, valid = 5, test = 5 }
+    if type(part) == "number" then return task:batch(part).ids:totable() end
+    local all = {}
+    for batch in task:each(part, 3) do
+      for _, row in ipairs(batch.ids:totable()) do all[#all + 1] = row end
+    end
+    return all
+  end
+  t.eq(ids(1, 2), ids(1, 2))
+  t.eq(#ids(1, "test"), 5)
+  for _, other in ipairs { ids(2, 2), ids(1, 3), ids(1, "valid") } do
+    assert(tostring(table.concat(other[1], " ")) ~= table.concat(ids(1, 2)[1], " "),
+      "two batches are alike")
+  end
+end)
+
+t.test("queries lie near the pairs when the power is small", function()
+  local near, all = 0, 0
+  local task = tl.recall.mqar { length = 256, pairs = 4, batch = 64 }
+  each_row(task:batch(1), function(_, places)
+    for _, place in ipairs(places) do
+      all = all + 1
+      if place < 8 + 62 then near = near + 1 end -- a quarter of the slots
+    end
+  end)
+  -- The weights 1/k of slots 1..31 are 4.03 of 5.41: the first query is there 74 times in 100, and
+  -- the four without replacement less often.
+  assert(near / all > 0.6 and near / all < 0.8, near / all)
+end)
+
+t.test("wrong sizes are errors that say the right ones", function()
+  t.raises(tl.recall.mqar, "length of at least 64, which is 32", { pairs = 16, length = 32 })
+  t.raises(tl.recall.mqar, "vocab of at least 18, which is 17",
+    { pairs = 8, length = 32, vocab = 17 })
+  t.raises(tl.recall.mqar, "unknown option 'pair'", { pair = 3 })
+  t.raises(tl.recall.selective_copying, "marks = 9 do not fit in span = 8", { marks = 9, span = 8 })
+end)
+
+t.test("a model learns to copy, and the accuracy says so", function()
+  local task = tl.recall.selective_copying { seed = 1, span = 6, marks = 1, symbols = 3,
+    batch = 32, test = 50 }
+  tl.seed(1)
+  local model = tl.models.tnn_lm { vocab = task.vocab, layers = 1, dim = 16, mixer = "gtu",
+    glu_dim = 16 }
+  local opt = tl.optim.adam(model, { lr = 1e-2 })
+  local before = tl.recall.accuracy(model, task, "test", 20)
+  for step = 1, 200 do tl.recall.step(model, opt, task:batch(step)) end
+  local after, nats = tl.recall.accuracy(model, task, "test", 20)
+  assert(before < 0.7 and after == 1 and nats < 0.3, ("%g %g %g"):format(before, after, nats))
+end)
+
+t.done()
