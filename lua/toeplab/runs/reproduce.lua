@@ -11,6 +11,7 @@ local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
+local sweeps = require "toeplab.store.sweeps"
 local trial_files = require "toeplab.store.trial_files"
 
 local reproduce = {}
@@ -19,7 +20,7 @@ local reproduce = {}
 
 -- Returns the stored backends that "auto" chose in trial id, as text; nil if there are none.
 local function backends_of(store, id)
-  local sql = "SELECT path, sha256 FROM artifacts WHERE trial = ? AND kind = 'backends'"
+  local sql = "SELECT path, sha256 FROM v_artifacts WHERE trial = ? AND kind = 'backends'"
   local file = store:rows(sql, { id })[1]
   if not file then return nil end
   local path = trial_files.path(store.folder, id, file)
@@ -35,16 +36,14 @@ end
 -- Returns the row of trial id with about (its provenance), device, source, script and overrides (of
 -- the sweep that requested it) and backends (the text of chosen_backends.lua, or nil).
 function reproduce.stored(store, id)
-  local t = store:rows([[SELECT id, experiment, coalesce(ended, status) AS status, config, seed,
-    sweep, code_hash, data_hash, git_commit AS "commit", git_dirty AS dirty, host, provenance,
+  local t = store:rows([[SELECT id, experiment, status, config, seed, sweep, code_hash,
+    data_hash, git_commit AS "commit", git_dirty AS dirty, host, provenance,
     coalesce(json_extract(config, '$.device'), 'cpu') AS device, error
-    FROM trials WHERE id = ?]], { id })[1]
+    FROM v_trials WHERE id = ?]], { id })[1]
   if t.status ~= "done" then
     errors.usage("trial %s is %s: only a finished one can be reproduced", id:sub(1, 12), t.status)
   end
-  local sweep = store:rows([[SELECT script, source, plan FROM sweeps WHERE id IN (?1,
-    (SELECT max(sweep) FROM members WHERE trial = ?2)) ORDER BY id LIMIT 1]],
-    { t.sweep, id, n = 2 })[1]
+  local sweep = sweeps.of_trial(store, t)
   if not sweep then errors.usage("the script of trial %s is not stored", id:sub(1, 12)) end
   if t.config:find(secrets.MASK, 1, true) then
     errors.usage("trial %s was run with a secret, which is not stored: run its script with it",
@@ -66,7 +65,7 @@ local function prepare(scratch)
   local _, inner = core.sys.kind(scratch .. "/results")
   if not link and not inner and core.sys.exists(scratch .. "/results/runs.db") then
     local old <close> = records.open(scratch .. "/results", "r")
-    local row = old:rows("SELECT status FROM trials")[1]
+    local row = old:rows("SELECT status FROM v_trials")[1]
     if not row or row.status == "running" or row.status == "interrupted" then return end
   end
   reproduce.clear(scratch)
@@ -82,8 +81,7 @@ local function give_backends(t)
     local ok, why = core.sys.mkdir(store.folder .. "/" .. new.path)
     if ok then ok, why = core.sys.write_file(store.folder .. "/" .. path, t.backends) end
     if not ok then errors.raise(errors.STORAGE, "%s", why) end
-    store:rows([[INSERT OR REPLACE INTO artifacts (trial, kind, step, path, bytes, sha256)
-      VALUES (?, 'backends', 0, ?, ?, ?)]], { new.id, path, #t.backends, core.sha256(t.backends) })
+    store:artifact(new.id, "backends", 0, path, #t.backends, core.sha256(t.backends))
   end
 end
 
