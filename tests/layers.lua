@@ -391,6 +391,31 @@ rule("core names no backend", function(path, text, fault)
   end
 end)
 
+-- ---- Tables of the store ----
+
+local tables = {} -- the tables of schema.sql, which other rooms read by its views v_*
+do
+  local file = assert(io.open(ROOT .. "/core/store/schema.sql"))
+  for name in file:read("a"):gmatch "\nCREATE TABLE ([%w_]+)" do tables[name] = true end
+  file:close()
+end
+
+-- The words of SQL that stand before the name of a table, FROM before a list of names.
+local before_table = { FROM = true, JOIN = true, INTO = true, UPDATE = true, TABLE = true }
+
+rule("only the room store names the tables of the store in SQL", function(path, text, fault)
+  if not path:find "^lua/toeplab/" or path:find "^lua/toeplab/store/" then return end
+  for word, at in text:gmatch "%f[%w_](%u+)%s+()" do
+    local list = before_table[word] and text:match("^[%w_%s,]*", at) or ""
+    for item in list:gsub("%f[%w_]%u%u.*", ""):gmatch "[^,]+" do
+      local name = item:match "[%w_]+"
+      if tables[name] then
+        fault(select(2, text:sub(1, at):gsub("\n", "")) + 1, "names the table " .. name)
+      end
+    end
+  end
+end)
+
 -- ---- The tree ----
 
 local function files()
@@ -480,6 +505,11 @@ local planted = { -- rule, path, text
   { 13, "core/cuda/memory.cu", c "void f(void) { gpu_graph_begin(0, 0, 0, 0); }" },
   { 14, "core/tno/tno.c", c "const char *const f = \"fft\";" },
   { 14, "core/cuda/tno.cu", c "const char *const f = \"ski\";" },
+  { 15, "lua/toeplab/runs/x.lua", lua "local a = \"SELECT id FROM trials WHERE id = ?\"" },
+  { 15, "lua/toeplab/report/x.lua", lua "local a = [[SELECT 1 FROM v_trials t, events e]]" },
+  { 15, "lua/toeplab/report/x.lua", lua "local a = [[FROM v_last l\n  JOIN\n  sweeps s]]" },
+  { 15, "lua/toeplab/commands/x.lua", lua "local a = \"INSERT OR REPLACE INTO artifacts VALUES\"" },
+  { 15, "lua/toeplab/trials/x.lua", lua "local a = \"UPDATE trials SET tags = ''\"" },
 }
 
 for i = 2, #lua_rooms do -- each arrow from a room to the one above it
@@ -501,6 +531,9 @@ local clean = { -- path, text: near misses, in which nothing may be found
   { "lua/toeplab/nn/x.lua",
     lua "local M = {}\nfunction M.f() return require \"toeplab.nn\" end" },
   { "lua/toeplab/runs/x.lua", lua "local a = require \"toeplab.base.json\"" },
+  { "lua/toeplab/store/x.lua", lua "local a = \"SELECT id FROM trials\"" },
+  { "lua/toeplab/runs/x.lua", lua("-- the last events\nlocal a = "
+    .. "\"SELECT step FROM v_events, v_last ORDER BY name, last\", \"trials\"") },
   { "experiments/x.lua", lua "-- require \"decay\"\nlocal tl = require \"toeplab\"" },
 }
 

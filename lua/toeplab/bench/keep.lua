@@ -58,8 +58,9 @@ end
 local function begin_run(self, store)
   local experiment, source = "bench-" .. self.name, SOURCE:format(
     "a bench cannot be reproduced, only measured again: " .. self.origin.command)
-  self.number = store:rows([[SELECT coalesce(max(seed), 0) + 1 AS n FROM trials
-    WHERE experiment = ?]], { experiment })[1].n
+  self.number = store:rows([[SELECT coalesce(max(seed), 0) + 1 AS n FROM
+    (SELECT seed FROM v_trials WHERE experiment = ?1
+    UNION ALL SELECT seed FROM v_trash WHERE experiment = ?1)]], { experiment })[1].n
   self.sweep = store:sweep { experiment = experiment, script = "bench " .. self.name,
     source = source, sha256 = core.sha256(source), command = self.origin.command, scale = "",
     plan = json.encode { axes = { "by", "n", "b" }, overrides = {}, run = self.number,

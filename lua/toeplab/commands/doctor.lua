@@ -139,9 +139,10 @@ local function database(add, folder)
   if not ok then return add("store", "bad", errors.text(store), errors.STORAGE) end
   local guard <close> = store
   local fine, row = pcall(function()
-    return store:rows([[SELECT (SELECT count(*) FROM v_trials) AS trials,
-      (SELECT count(*) FROM v_trash) AS trash, (SELECT count(*) FROM journals) AS journals,
-      (SELECT total(bytes) FROM v_artifacts) AS bytes]])[1]
+    local counts = store:rows([[SELECT (SELECT count(*) FROM v_trials) AS trials,
+      (SELECT count(*) FROM v_trash) AS trash, (SELECT total(bytes) FROM v_artifacts) AS bytes]])[1]
+    counts.journals = store:count_journals()
+    return counts
   end)
   if not fine then return add("store", "bad", errors.text(row), errors.STORAGE) end
   add("store", "ok", ("%s, %s of files, %d in the trash%s"):format(

@@ -36,7 +36,7 @@ local function state_of(store, t)
   local status, row = nil, nil
   if store then status, row = store:status(t.id) end
   if not status then return "new" end
-  local kept = store:rows([[SELECT max(step) AS step FROM artifacts
+  local kept = store:rows([[SELECT max(step) AS step FROM v_artifacts
     WHERE trial = ? AND kind = 'checkpoint']], { t.id })[1].step
   return status, kept, row.seconds, row.code_hash
 end
@@ -73,7 +73,7 @@ end
 -- Returns the mean bytes of the files of a finished trial of the experiment; nil if there is none.
 local function mean_bytes(store, name)
   return store:rows([[SELECT total(a.bytes) / count(DISTINCT t.id) AS bytes FROM v_trials t
-    LEFT JOIN artifacts a ON a.trial = t.id
+    LEFT JOIN v_artifacts a ON a.trial = t.id
     WHERE t.experiment = ? AND t.status = 'done']], { name })[1].bytes
 end
 

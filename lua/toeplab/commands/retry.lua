@@ -18,25 +18,13 @@ local retry = {
   },
 }
 
--- Queues the trials; their checkpoints and all that they logged stay.
-local function queue(store, list)
-  store:transaction(function()
-    for _, t in ipairs(list) do
-      store:rows("INSERT INTO events (trial, step, kind, text) VALUES (?, ?, 'retry', ?)",
-        { t.id, t.step or 0, t.status .. (t.error and ": " .. t.error or "") })
-      store:rows([[UPDATE trials SET status = 'queued', ended = NULL, error = NULL,
-        finished = NULL WHERE id = ?]], { t.id })
-    end
-  end)
-end
-
 function retry.run(set, words)
   local store <close> = records.open(records.folder(set.dir), set["dry-run"] and "r" or "u")
   local query = select.new(store, words)
   local list = query:rows("t.id, t.step, t.error, t.command, " .. query.status .. " AS status",
     ("AND (t.status IN ('failed', 'interrupted') OR %s = 'killed') ORDER BY t.started, t.id")
       :format(query.status))
-  if not set["dry-run"] then queue(store, list) end
+  if not set["dry-run"] then store:retry(list) end
   print(("%s%s"):format(output.count(#list, "trial"),
     set["dry-run"] and " would be queued" or " queued"))
   local seen = {}

@@ -1,7 +1,6 @@
 -- commands/show.lua: toeplab show: prints all that is known of a trial, or the differences of two.
 local chosen_backends = require "toeplab.nn.chosen_backends"
 local core = require "toeplab.core"
-local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
 local plan = require "toeplab.trials.plan"
@@ -12,6 +11,7 @@ local secrets = require "toeplab.base.secrets"
 local select = require "toeplab.store.select"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
+local sweeps = require "toeplab.store.sweeps"
 local trial_files = require "toeplab.store.trial_files"
 
 local show = {
@@ -33,11 +33,9 @@ local show = {
 
 -- Describes the journal of a trial that still has unread records; nil if there is none.
 local function journal_of(store, row)
-  local j = store:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { row.id })[1]
-  if not j then return nil end
-  local path = store.folder .. "/" .. journal.path(trial_files.folder(store.folder, row.id),
-    j.attempt)
-  return ("%s, %d of %d bytes copied to the store"):format(path, j.bytes, core.sys.size(path) or 0)
+  local path, copied = store:journal(row.id)
+  return path and ("%s, %d of %d bytes copied to the store"):format(path, copied,
+    core.sys.size(path) or 0)
 end
 
 -- Describes the backends that "auto" chose in a trial; nil if there are none.
@@ -154,7 +152,7 @@ local function show_json(t)
 end
 
 local function show_script(store, row)
-  local sweep = store:rows("SELECT source FROM sweeps WHERE id = ?", { row.sweep, n = 1 })[1]
+  local sweep = sweeps.get(store, row.sweep)
   if not sweep then errors.usage("the script of trial %s is not stored", row.id:sub(1, 12)) end
   io.write(output.data(sweep.source))
 end

@@ -6,6 +6,7 @@ local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
+local sweeps = require "toeplab.store.sweeps"
 local text_table = require "toeplab.report.text_table"
 local errors = require "toeplab.base.errors"
 
@@ -20,13 +21,6 @@ local status = {
   },
 }
 
--- Returns the last sweep of each experiment, or of one: {id=, experiment=}.
-local function sweeps(store, experiment)
-  return store:rows([[SELECT max(id) AS id, experiment FROM sweeps
-    WHERE ?1 IS NULL OR experiment = ?1 GROUP BY experiment ORDER BY max(created) DESC]],
-    { experiment, n = 1 })
-end
-
 local function counts(store, sweep)
   local list, all = {}, 0
   for _, row in ipairs(store:rows([[SELECT t.status, count(*) AS count FROM v_members m
@@ -38,12 +32,7 @@ end
 
 -- Returns the running trials: the progress of each, and whether its process is alive.
 local function running(store, sweep)
-  local list = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.pid,
-      t.host, t.started, t.config, json_extract(t.config, '$.steps') AS steps,
-      (SELECT max(step) FROM v_last l WHERE l.trial = t.id) AS step,
-      (SELECT value FROM v_last l WHERE l.trial = t.id AND l.name = 'loss') AS loss
-    FROM v_members m JOIN trials t ON t.id = m.trial
-    WHERE m.sweep = ? AND t.status = 'running' ORDER BY m.position]], { sweep.id })
+  local list = sweeps.running(store, sweep.id)
   for _, t in ipairs(list) do
     local here = t.host == core.sys.hostname() and core.sys.exists("/proc/self")
     t.alive = not here or core.sys.exists(("/proc/%d"):format(t.pid or 0))
@@ -116,7 +105,7 @@ end
 function status.run(set, words)
   if #words > 1 then errors.usage("status: takes one experiment, got '%s' too", words[2]) end
   local store <close> = records.open(records.folder(set.dir), "r")
-  local list = sweeps(store, words[1])
+  local list = sweeps.last(store, words[1])
   if #list == 0 then
     errors.usage("%s holds no sweep%s", store.folder, words[1] and " of '" .. words[1] .. "'" or "")
   end

@@ -8,6 +8,7 @@ local provenance = require "toeplab.trials.provenance"
 local output = require "toeplab.report.output"
 local published_tables = require "toeplab.trials.published_tables"
 local records = require "toeplab.store.records"
+local sweeps = require "toeplab.store.sweeps"
 local text_table = require "toeplab.report.text_table"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -59,15 +60,12 @@ end
 
 -- Returns table id -> "18 of 18 done", for the newest sweep that answers it.
 local function progress_by_table(store)
-  local rows = store:rows [[SELECT a.value AS id, max(s.id) AS sweep, s.experiment, s.scale
-    FROM sweeps s, json_each(s.plan, '$.answers') a
-    WHERE EXISTS (SELECT 1 FROM v_members m WHERE m.sweep = s.id) GROUP BY a.value]]
   local set = {}
-  for _, row in ipairs(rows) do
+  for _, sweep in ipairs(sweeps.answering(store)) do
     local n = store:rows([[SELECT count(*) AS n, sum(t.status = 'done') AS done FROM v_members m
-      JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ?]], { row.sweep })[1]
-    local scale = row.scale ~= "" and " " .. row.scale or ""
-    set[row.id] = ("%s%s: %d of %d"):format(row.experiment, scale, n.done or 0, n.n)
+      JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ?]], { sweep.id })[1]
+    local scale = sweep.scale ~= "" and " " .. sweep.scale or ""
+    set[sweep.answers] = ("%s%s: %d of %d"):format(sweep.experiment, scale, n.done or 0, n.n)
   end
   return set
 end

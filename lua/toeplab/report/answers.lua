@@ -9,6 +9,7 @@ local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
 local shell = require "toeplab.base.shell"
+local sweeps = require "toeplab.store.sweeps"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
@@ -47,10 +48,8 @@ end
 
 -- ---- Sweeps -----------------------------------------------------------------------------------
 
--- Lists the sweeps that have trials, newest first, each with the configuration of one trial.
-local function sweeps(store, condition, name)
-  local list = store:rows([[SELECT id, experiment, script, sha256, scale, plan FROM sweeps
-    WHERE ]] .. condition .. " ORDER BY id DESC", { name })
+-- Returns those sweeps of a list that have trials, each with the configuration of one trial.
+local function with_trials(store, list)
   local found = {}
   for _, s in ipairs(list) do
     local row = store:rows([[SELECT t.config FROM v_members m JOIN v_trials t ON t.id = m.trial
@@ -95,7 +94,7 @@ local function same_code(store)
   local hashes = {}
   local function hash(s)
     hashes[s.sha256] = hashes[s.sha256]
-      or code.hash(store:rows("SELECT source FROM sweeps WHERE id = ?", { s.id })[1].source)
+      or code.hash(sweeps.get(store, s.id).source)
     return hashes[s.sha256]
   end
   return function(a, b) return a.sha256 == b.sha256 or hash(a) == hash(b) end
@@ -117,21 +116,13 @@ local function pooled_sweeps(store, list)
   return kept, axes
 end
 
-local conditions = {
-  answers = "EXISTS (SELECT 1 FROM json_each(plan, '$.answers') WHERE value = ?)",
-  experiment = "experiment = ?",
-  sweep = "id = ?",
-  varies = "EXISTS (SELECT 1 FROM json_each(plan, '$.axes') WHERE value = ?)",
-}
-
--- Returns the pool of the newest sweep that fits the filters and that `what` and name select:
--- "answers" and the id of a published table, "experiment" and its name, "sweep" and its id, or
--- "varies" and an axis. Its fields are experiment, scale, script, plan, sweeps, axes (a set), fixed
--- (the configuration without the axes and the seed) and others (the other experiments and scales
--- that what and name select). If no sweep fits, returns nil and the list of all of these.
+-- Returns the pool of the newest sweep that fits the filters and that `what` and name select
+-- (sweeps.find). Its fields are experiment, scale, script, plan, sweeps, axes (a set), fixed (the
+-- configuration without the axes and the seed) and others (the other experiments and scales that
+-- what and name select). If no sweep fits, returns nil and the list of all of these.
 function answers.pool(store, what, name, filters)
   local list, others, seen = {}, {}, {}
-  for _, s in ipairs(sweeps(store, conditions[what], name)) do
+  for _, s in ipairs(with_trials(store, sweeps.find(store, what, name))) do
     if fits(s, filters) then list[#list + 1] = s end
     local label = s.experiment .. (s.scale ~= "" and " scale=" .. s.scale or "")
     if not seen[label] then others[#others + 1] = label end

@@ -81,8 +81,8 @@ end
 local function spread(store, group, where, params)
   local all = { group.experiment }
   table.move(params, 1, #params, 2, all)
-  return store:rows([[SELECT count(*) AS tried FROM trials t WHERE t.experiment = ?
-    AND t.trashed IS NULL AND t.status IN ('done', 'failed')]] .. where, all)[1].tried
+  return store:rows([[SELECT count(*) AS tried FROM v_trials t WHERE t.experiment = ?
+    AND t.status NOT IN ('queued', 'running', 'interrupted')]] .. where, all)[1].tried
 end
 
 local function checkpoints(group)

@@ -48,14 +48,7 @@ end
 -- each experiment), experiments=, older= (the number of trials dropped because newer code ran them
 -- again)}. all: drops none.
 function groups.set(store, ids, all)
-  local trials, by_experiment, axes = {}, {}, {}
-  for _, id in ipairs(ids) do
-    local row = store:rows([[SELECT rowid AS place, id, experiment, config, seed, started,
-      coalesce(ended, status) AS status FROM trials WHERE id = ?]], { id })[1]
-    row.config = store:config(row.config)
-    trials[#trials + 1] = row
-  end
-  table.sort(trials, function(a, b) return a.place < b.place end)
+  local trials, by_experiment, axes = store:declared(ids), {}, {}
   local kept, older = newest(trials)
   if all then kept, older = trials, 0 end
   for _, t in ipairs(kept) do

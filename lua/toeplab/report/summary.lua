@@ -10,6 +10,7 @@ local shell = require "toeplab.base.shell"
 local script_report = require "toeplab.report.script_report"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
+local sweeps = require "toeplab.store.sweeps"
 local trial_files = require "toeplab.store.trial_files"
 
 local summary = {}
@@ -174,7 +175,7 @@ end
 
 -- Collects everything about the sweeps of pool (answers.lua).
 function summary.collect(store, pool)
-  local sweep = store:rows("SELECT * FROM sweeps WHERE id = ?", { pool.sweeps[1].id })[1]
+  local sweep = sweeps.get(store, pool.sweeps[1].id)
   local all = pool:trials {}
   local trials, failed = trials_of(store, all)
   local ids, seconds, counts = {}, 0, {}

@@ -11,15 +11,34 @@ local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
+local sweeps = require "toeplab.store.sweeps"
 local trial_files = require "toeplab.store.trial_files"
 
 local reproduce = {}
 
 -- ---- The stored trial --------------------------------------------------------------------------
 
+-- Returns the newest file of each kind of trial id, rows of v_artifacts.
+local function files(store, id)
+  return store:rows([[SELECT kind, max(step) AS step, path, sha256, trial FROM v_artifacts
+    WHERE trial = ? GROUP BY kind ORDER BY kind]], { id })
+end
+
+-- Returns the path of a checkpoint (of files). Raises if it is missing or damaged: there is then
+-- nothing to compare with.
+local function checkpoint_path(store, file)
+  local path = trial_files.path(store.folder, file.trial, file)
+  local ok, hash = pcall(core.sha256_file, path)
+  if not ok or hash ~= file.sha256 then
+    errors.raise(errors.STORAGE, "%s is missing or damaged: the checkpoint of trial %s cannot be "
+      .. "compared", path, file.trial:sub(1, 12))
+  end
+  return path
+end
+
 -- Returns the stored backends that "auto" chose in trial id, as text; nil if there are none.
 local function backends_of(store, id)
-  local sql = "SELECT path, sha256 FROM artifacts WHERE trial = ? AND kind = 'backends'"
+  local sql = "SELECT path, sha256 FROM v_artifacts WHERE trial = ? AND kind = 'backends'"
   local file = store:rows(sql, { id })[1]
   if not file then return nil end
   local path = trial_files.path(store.folder, id, file)
@@ -33,18 +52,17 @@ local function backends_of(store, id)
 end
 
 -- Returns the row of trial id with about (its provenance), device, source, script and overrides (of
--- the sweep that requested it) and backends (the text of chosen_backends.lua, or nil).
+-- the sweep that requested it) and backends (the text of chosen_backends.lua, or nil). Raises if it
+-- cannot be run again or compared, so that no time is spent in vain.
 function reproduce.stored(store, id)
-  local t = store:rows([[SELECT id, experiment, coalesce(ended, status) AS status, config, seed,
-    sweep, code_hash, data_hash, git_commit AS "commit", git_dirty AS dirty, host, provenance,
+  local t = store:rows([[SELECT id, experiment, status, config, seed, sweep, code_hash,
+    data_hash, git_commit AS "commit", git_dirty AS dirty, host, provenance,
     coalesce(json_extract(config, '$.device'), 'cpu') AS device, error
-    FROM trials WHERE id = ?]], { id })[1]
+    FROM v_trials WHERE id = ?]], { id })[1]
   if t.status ~= "done" then
     errors.usage("trial %s is %s: only a finished one can be reproduced", id:sub(1, 12), t.status)
   end
-  local sweep = store:rows([[SELECT script, source, plan FROM sweeps WHERE id IN (?1,
-    (SELECT max(sweep) FROM members WHERE trial = ?2)) ORDER BY id LIMIT 1]],
-    { t.sweep, id, n = 2 })[1]
+  local sweep = sweeps.of_trial(store, t)
   if not sweep then errors.usage("the script of trial %s is not stored", id:sub(1, 12)) end
   if t.config:find(secrets.MASK, 1, true) then
     errors.usage("trial %s was run with a secret, which is not stored: run its script with it",
@@ -53,6 +71,9 @@ function reproduce.stored(store, id)
   t.about, t.source, t.script = store:object(t.provenance), sweep.source, sweep.script
   t.overrides = store:object(sweep.plan).overrides or {}
   t.backends = backends_of(store, id)
+  for _, file in ipairs(files(store, id)) do
+    if file.kind == "checkpoint" then checkpoint_path(store, file) end
+  end
   return t
 end
 
@@ -66,7 +87,7 @@ local function prepare(scratch)
   local _, inner = core.sys.kind(scratch .. "/results")
   if not link and not inner and core.sys.exists(scratch .. "/results/runs.db") then
     local old <close> = records.open(scratch .. "/results", "r")
-    local row = old:rows("SELECT status FROM trials")[1]
+    local row = old:rows("SELECT status FROM v_trials")[1]
     if not row or row.status == "running" or row.status == "interrupted" then return end
   end
   reproduce.clear(scratch)
@@ -82,8 +103,7 @@ local function give_backends(t)
     local ok, why = core.sys.mkdir(store.folder .. "/" .. new.path)
     if ok then ok, why = core.sys.write_file(store.folder .. "/" .. path, t.backends) end
     if not ok then errors.raise(errors.STORAGE, "%s", why) end
-    store:rows([[INSERT OR REPLACE INTO artifacts (trial, kind, step, path, bytes, sha256)
-      VALUES (?, 'backends', 0, ?, ?, ?)]], { new.id, path, #t.backends, core.sha256(t.backends) })
+    store:artifact(new.id, "backends", 0, path, #t.backends, core.sha256(t.backends))
   end
 end
 
@@ -217,28 +237,15 @@ local function compare_states(old, new)
   return result
 end
 
-local function files(store, id)
-  return store:rows([[SELECT kind, max(step) AS step, path, sha256, trial FROM v_artifacts
-    WHERE trial = ? GROUP BY kind ORDER BY kind]], { id })
-end
-
--- Compares the last checkpoints: {step=, tensors=, values=, differ=}, or {step=, why=} if they
--- cannot be compared. If the new one is missing or of another step, differ names the step; if the
--- old one is damaged, differ is nil, which counts as no difference.
+-- Compares the last checkpoints: {step=, tensors=, values=, differ=}, or {step=, why=, differ=
+-- {"step"}} if the new one is missing or of another step. Raises if one of them is damaged.
 local function compare_checkpoints(old, new, a, b)
-  local result = { step = a.step }
+  local was = checkpoint_path(old, a)
   if not b or b.step ~= a.step then
-    result.why = b and ("the new one is from step %d"):format(b.step) or "the new run has none"
-    result.differ = { "step" }
-    return result
+    return { step = a.step, differ = { "step" },
+      why = b and ("the new one is from step %d"):format(b.step) or "the new run has none" }
   end
-  local was = trial_files.path(old.folder, a.trial, a)
-  local is = trial_files.path(new.folder, b.trial, b)
-  local ok, hash = pcall(core.sha256_file, was)
-  if not ok or hash ~= a.sha256 then
-    result.why = ok and was .. " is damaged" or tostring(hash)
-    return result
-  end
+  local is = checkpoint_path(new, b)
   local compared = compare_states(checkpoint.digest(was), checkpoint.digest(is))
   compared.step = a.step
   return compared
@@ -247,6 +254,7 @@ end
 -- Compares trial id in store old with trial new_id in store new. Returns {metrics=, checkpoint=,
 -- texts=, other_texts=, equal=}: checkpoint is nil if the old trial has none; texts counts the
 -- equal ones, other_texts lists the kinds of those that differ.
+-- Raises if a checkpoint is damaged.
 function reproduce.compare(old, id, new, new_id, ignored)
   local result = { metrics = compare_metrics(series(old, id), series(new, new_id), ignored or {}),
     texts = 0, other_texts = {} }

@@ -167,6 +167,19 @@ function Records:outcome(id)
   return self:rows("SELECT status, error, ended FROM trials WHERE id = ?", { id })[1]
 end
 
+-- Returns the trials of ids in the order of their declaration: {id=, experiment=, config= (a
+-- table), seed=, started=, status=}.
+function Records:declared(ids)
+  local list = {}
+  for i, id in ipairs(ids) do
+    list[i] = self:rows([[SELECT rowid AS place, id, experiment, config, seed, started,
+      coalesce(ended, status) AS status FROM trials WHERE id = ?]], { id })[1]
+  end
+  table.sort(list, function(a, b) return a.place < b.place end)
+  for _, t in ipairs(list) do t.config, t.place = self:config(t.config), nil end
+  return list
+end
+
 -- Inserts a row with status queued for each trial that has none, restores those in the trash, and
 -- makes these trials, in order, the only members of the sweep.
 function Records:enlist(sweep, trials)
@@ -198,6 +211,19 @@ function Records:redo(id)
     end
     self:rows([[UPDATE trials SET status = 'queued', ended = NULL, error = NULL, finished = NULL,
       step = NULL, seconds = NULL WHERE id = ?]], { id })
+  end)
+end
+
+-- Queues trials that did not end well ({id=, step=, status=, error=} each) to run again. Their
+-- checkpoints and all that they logged stay, and an event of each records how it ended.
+function Records:retry(list)
+  self:transaction(function()
+    for _, t in ipairs(list) do
+      self:rows("INSERT INTO events (trial, step, kind, text) VALUES (?, ?, 'retry', ?)",
+        { t.id, t.step or 0, t.status .. (t.error and ": " .. t.error or "") })
+      self:rows([[UPDATE trials SET status = 'queued', ended = NULL, error = NULL,
+        finished = NULL WHERE id = ?]], { t.id })
+    end
   end)
 end
 
@@ -328,12 +354,31 @@ end
 -- Records an event of a trial.
 function Records:event(id, step, kind, text) lines.event(self, id, step, kind, text) end
 
+-- Records a file of a trial. path: within the results folder.
+function Records:artifact(id, kind, step, path, bytes, sha256)
+  lines.artifact(self, id, kind, step, path, bytes, sha256)
+end
+
 -- Deletes the journal of a trial and its row, once the store holds all of its lines.
 function Records:end_journal(id, path)
   local row = self:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]
   if not row then return end
   self:rows("DELETE FROM journals WHERE trial = ?", { id })
   core.sys.remove(self.folder .. "/" .. journal.path(path, row.attempt))
+end
+
+-- Returns the path of a trial's journal and how many of its bytes the store holds; nil if the trial
+-- has none.
+function Records:journal(id)
+  local row = self:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { id })[1]
+  if not row then return nil end
+  local path = journal.path(trial_files.folder(self.folder, id), row.attempt)
+  return self.folder .. "/" .. path, row.bytes
+end
+
+-- Returns how many trials have a journal: those at work, and those of killed coordinators.
+function Records:count_journals()
+  return self:rows("SELECT count(*) AS n FROM journals")[1].n
 end
 
 -- Lists the journals that killed coordinators left behind: {id=, path=, attempt=, pid=, host=} of

@@ -11,6 +11,7 @@ local corpus = require "toeplab.tasks.corpus"
 local json = require "toeplab.base.json"
 local provenance = require "toeplab.trials.provenance"
 local secrets = require "toeplab.base.secrets"
+local sweeps = require "toeplab.store.sweeps"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
@@ -95,12 +96,13 @@ local function earlier_ids(store, exp)
   local modules = provenance.modules_hash(core.sha256_file)
   local own = provenance.modules_hash(module_hash)
   local function script_of(sweep)
-    local row = store:rows("SELECT source FROM sweeps WHERE id = ?", { sweep })[1]
+    local row = sweeps.get(store, sweep)
     return row and core.sha256(code.hash(row.source) .. own) or ""
   end
-  for _, row in ipairs(store:rows([[SELECT id, sweep, config, provenance FROM trials
-      WHERE experiment = ? AND numerics IS NULL AND trashed IS NULL AND sweep IS NOT NULL
-      ORDER BY ended IS NULL AND status = 'done', ended = 'pruned', started]], { exp.name })) do
+  for _, row in ipairs(store:rows([[SELECT id, sweep, config, provenance FROM v_trials
+      WHERE experiment = ? AND numerics IS NULL AND sweep IS NOT NULL
+      ORDER BY status = 'done', status = 'pruned', status IN ('timeout', 'budget', 'guard'),
+      started]], { exp.name })) do
     local about = store:object(row.provenance)
     if (about.modules or "") == modules and not row.config:find(secrets.MASK, 1, true) then
       scripts[row.sweep] = scripts[row.sweep] or script_of(row.sweep)

@@ -78,8 +78,8 @@ end
 -- Returns the stored decision on a trial at that step: {kind = "judged" or "prune", text=}; nil if
 -- there is none yet.
 local function decided(self, id, step)
-  return self.records:rows([[SELECT kind, text FROM events WHERE trial = ? AND step = ?
-    AND kind IN ('judged', 'prune') ORDER BY id LIMIT 1]], { id, step })[1]
+  return self.records:rows([[SELECT kind, text FROM v_events WHERE trial = ? AND step = ?
+    AND kind IN ('judged', 'prune') ORDER BY created LIMIT 1]], { id, step })[1]
 end
 
 local function worse_is_larger(spec, value)
@@ -129,7 +129,7 @@ function Pruner:judge(t, step)
   if event then return event.kind == "judged" and "go" or "prune", event.text end
   local values = values_before(self, t, step)
   if not values then return nil end
-  local row = self.records:rows([[SELECT value FROM metrics WHERE trial = ? AND name = ?
+  local row = self.records:rows([[SELECT value FROM v_metrics WHERE trial = ? AND name = ?
     AND step >= ? ORDER BY step LIMIT 1]], { t.id, spec.metric, step })[1]
   local logged = row and row.value
   local value = worse_is_larger(spec, logged)

@@ -5,6 +5,7 @@ local merge = require "toeplab.store.merge"
 local records = require "toeplab.store.records"
 local select = require "toeplab.store.select"
 local stores = require "stores"
+local sweeps = require "toeplab.store.sweeps"
 local trash = require "toeplab.store.trash"
 
 local id = stores.id
@@ -158,6 +159,38 @@ t.test("what is in the trash is nowhere else, and comes back", function()
     trash.restore(store, { id "a", id "c", id "d" })
     t.eq(names(store, ""), "abcdef")
     t.eq(names(store, "", true), "")
+  end)
+end)
+
+t.test("the running trials of a sweep are in its order, without the trash", function()
+  with_store(function(store)
+    local sweep = sweeps.last(store)[1].id
+    local function labels()
+      local text = ""
+      for _, row in ipairs(sweeps.running(store, sweep)) do text = text .. row.label end
+      return text
+    end
+    store:rows("UPDATE members SET position = 0 WHERE trial = ?", { id "f" })
+    t.eq(labels(), "fe")
+    trash.put(store, { id "e" })
+    t.eq(labels(), "f")
+  end)
+end)
+
+t.test("a trial whose first sweep was deleted belongs to the last that asks for it", function()
+  with_store(function(store)
+    local first = sweeps.last(store)[1].id
+    for i = 1, 2 do
+      local later = store:sweep { experiment = "decay", script = "y.lua", source = "-- y",
+        sha256 = core.sha256 "y", command = "", scale = "", plan = '{"axes":["' .. i .. '"]}' }
+      store:rows("INSERT INTO members VALUES (?, 1, ?)", { later, id "a" })
+    end
+    local function of() return sweeps.of_trial(store, select.one(store, id "a")) end
+    t.eq(of().id, first)
+    store:rows("DELETE FROM sweeps WHERE id = ?", { first })
+    t.eq({ of().id, of().source, sweeps.find(store, "varies", "2")[1].id }, { first + 2, "-- y",
+      first + 2 })
+    t.eq(sweeps.get(store, first), nil)
   end)
 end)
 

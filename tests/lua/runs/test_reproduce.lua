@@ -171,6 +171,15 @@ end)
 
 -- ---- Reproducing ------------------------------------------------------------------------------
 
+-- What the program answers to words, and its exit code, in a folder with tuning results of its own.
+local function answer(folder, words)
+  local pipe = io.popen(("cd '%s' && TOEPLAB_CACHE='%s' '%s' %s 2>&1"):format(folder, folder,
+    core.sys.executable(), words))
+  local text = pipe:read "a"
+  local _, _, code = pipe:close()
+  return text, code
+end
+
 local script = [[
 local tl = require "toeplab"
 return tl.experiment "again" {
@@ -242,6 +251,34 @@ t.test("a trial that is run again is the same bit for bit, or where it differs i
   end)
 end)
 
+t.test("a stored checkpoint that is damaged or missing is an error that names it", function()
+  in_folder(function(folder)
+    t.eq(trials.run(folder, script, { "flag=none", "width=8", "seeds=1" }), 0)
+    local store <close> = records.open(folder .. "/results", "r")
+    local id = store:rows("SELECT id FROM v_trials")[1].id
+    local path = folder .. "/results/" .. store:rows([[SELECT path FROM v_artifacts
+      WHERE kind = 'checkpoint' ORDER BY step DESC]])[1].path
+    t.ok(reproduce.stored(store, id) and reproduce.compare(store, id, store, id).equal)
+    local text = core.sys.read_file(path)
+    local function check()
+      for _, ask in ipairs { reproduce.stored, reproduce.compare } do
+        local ok, why = pcall(ask, store, id, store, id)
+        t.ok(not ok and errors.is(why) and why.code == errors.STORAGE, why)
+        t.eq(why.message:match "^(.-) is missing or damaged: the checkpoint", path)
+      end
+      local told, code = answer(folder, "reproduce @last")
+      t.ok(code == errors.STORAGE and told:find("is missing or damaged", 1, true), told)
+      t.ok(not core.sys.exists(folder .. "/results/reproduce-" .. id:sub(1, 12)), "it was run")
+    end
+    local middle = #text // 2
+    write(path, text:sub(1, middle - 1) .. string.char(text:byte(middle) ~ 1)
+      .. text:sub(middle + 1))
+    check()
+    core.sys.remove(path)
+    check()
+  end)
+end)
+
 -- ---- The backend auto -------------------------------------------------------------------------
 
 local choosing = [[
@@ -259,15 +296,6 @@ return tl.experiment "choosing" {
   end,
 }
 ]]
-
--- What the program answers to words, and its exit code, in a folder with tuning results of its own.
-local function answer(folder, words)
-  local pipe = io.popen(("cd '%s' && TOEPLAB_CACHE='%s' '%s' %s 2>&1"):format(folder, folder,
-    core.sys.executable(), words))
-  local text = pipe:read "a"
-  local _, _, code = pipe:close()
-  return text, code
-end
 
 t.test("what auto chose first is chosen again, in later attempts and in a reproduction", function()
   in_folder(function(folder)

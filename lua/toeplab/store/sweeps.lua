@@ -1,0 +1,61 @@
+-- store/sweeps.lua: reads the rows of sweeps; v_members has their trials. Each function takes the
+-- store (of records) first.
+local sweeps = {}
+
+-- Returns sweep id: {id=, experiment=, script= (its path), sha256= and source= (of its text),
+-- command=, scale=, plan= (JSON), created=}; nil if there is none, or id is nil.
+function sweeps.get(store, id)
+  return store:rows("SELECT * FROM sweeps WHERE id = ?", { id, n = 1 })[1]
+end
+
+-- Returns the sweep that first asked for trial t (a row of v_trials) or, if that one was deleted,
+-- the last one that asks for it; nil if no sweep does.
+function sweeps.of_trial(store, t)
+  return store:rows([[SELECT * FROM sweeps WHERE id IN (?1,
+    (SELECT max(sweep) FROM members WHERE trial = ?2)) ORDER BY id LIMIT 1]],
+    { t.sweep, t.id, n = 2 })[1]
+end
+
+local conditions = {
+  answers = "EXISTS (SELECT 1 FROM json_each(plan, '$.answers') WHERE value = ?)",
+  experiment = "experiment = ?",
+  sweep = "id = ?",
+  varies = "EXISTS (SELECT 1 FROM json_each(plan, '$.axes') WHERE value = ?)",
+}
+
+-- Lists the sweeps that `what` and name select, newest first, without command, source and created:
+-- "answers" and the id of a published table, "experiment" and its name, "sweep" and its id, or
+-- "varies" and an axis.
+function sweeps.find(store, what, name)
+  return store:rows("SELECT id, experiment, script, sha256, scale, plan FROM sweeps WHERE "
+    .. conditions[what] .. " ORDER BY id DESC", { name })
+end
+
+-- Lists the last sweep of each experiment, or of the given one: {id=, experiment=}, newest first.
+function sweeps.last(store, experiment)
+  return store:rows([[SELECT max(id) AS id, experiment FROM sweeps
+    WHERE ?1 IS NULL OR experiment = ?1 GROUP BY experiment ORDER BY max(created) DESC]],
+    { experiment, n = 1 })
+end
+
+-- Lists for each published table that sweeps with trials answer the newest of these: {answers= (the
+-- table's id), id=, experiment=, scale=}.
+function sweeps.answering(store)
+  return store:rows [[SELECT a.value AS answers, max(s.id) AS id, s.experiment, s.scale
+    FROM sweeps s, json_each(s.plan, '$.answers') a
+    WHERE EXISTS (SELECT 1 FROM members m WHERE m.sweep = s.id) GROUP BY a.value]]
+end
+
+-- Returns the trials of sweep id that are marked as running, in its order: {id=, label=, pid=,
+-- host=, started=, config= (JSON), steps=, step= and loss= (the last ones logged)}.
+function sweeps.running(store, id)
+  return store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.pid,
+      t.host, t.started, t.config, json_extract(t.config, '$.steps') AS steps,
+      (SELECT max(step) FROM last l WHERE l.trial = t.id) AS step,
+      (SELECT value FROM last l WHERE l.trial = t.id AND l.name = 'loss') AS loss
+    FROM members m JOIN trials t ON t.id = m.trial
+    WHERE m.sweep = ? AND t.status = 'running' AND t.trashed IS NULL
+    ORDER BY m.position]], { id })
+end
+
+return sweeps
