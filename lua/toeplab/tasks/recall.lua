@@ -5,8 +5,8 @@
 -- batch from a random stream of its own, so that a run can resume at any step:
 --   task:batch(step)        the batch of training step 1, 2, ...
 --   task:each(part, size)   iterates over the examples of part "valid" or "test", size at a time
--- A batch is {ids= [b,n], places= [m], targets= [m]}, all int32: after token number places[i], which
--- is counted from 0 along the rows of ids, the model is to predict targets[i].
+-- A batch is {ids= [b,n], places= [m], targets= [m]}, all int32: the model is to predict targets[i]
+-- after token number places[i], which counts from 0 along the rows of ids.
 
 local core = require "toeplab.core"
 local evaluating = require("toeplab.train.eval").evaluating
@@ -87,7 +87,7 @@ function Task:each(part, size)
   end
 end
 
--- ---- Associative recall -------------------------------------------------------------------------
+-- ---- Associative recall -----------------------------------------------------------------------
 
 local mqar = common {
   { "vocab", field { default = 8192, min = 4, max = 1 << 24 }, "tokens: half keys, half values" },
@@ -113,7 +113,7 @@ local function weighted(next_, wanted, weights)
   return list
 end
 
--- tl.recall.mqar(options): multi-query associative recall (Arora et al. 2023, "Zoology", Section 4).
+-- tl.recall.mqar(options): multi-query associative recall (Arora et al. 2023, Zoology, Section 4).
 -- An example begins with pairs of different keys and values. Each key then comes once more as a
 -- query, at an even distance behind the pairs, and the model is to predict its value after it. All
 -- other tokens are random. Keys are the tokens 1..vocab/2-1, values those from vocab/2 on.
@@ -131,7 +131,8 @@ function recall.mqar(given)
   local weights = {}
   for k = 1, slots do weights[k] = k ^ (o.power - 1) end
   local function draw(next_, row, places, targets, first)
-    local keys, values = distinct(next_, o.pairs, half - 1), distinct(next_, o.pairs, o.vocab - half)
+    local keys = distinct(next_, o.pairs, half - 1)
+    local values = distinct(next_, o.pairs, o.vocab - half)
     for i = 1, o.length do row[i] = below(next_, o.vocab) end
     for i, slot in ipairs(weighted(next_, o.pairs, weights)) do
       local at = 2 * o.pairs + 2 * slot
@@ -143,7 +144,7 @@ function recall.mqar(given)
     draws = 2 * o.pairs + o.length + slots, draw = draw }, Task)
 end
 
--- ---- Selective copying --------------------------------------------------------------------------
+-- ---- Selective copying -------------------------------------------------------------------------
 
 local copying = common {
   { "symbols", field { default = 16, min = 1, max = 1 << 20 }, "kinds of tokens to copy" },
@@ -152,10 +153,10 @@ local copying = common {
     "tokens among which those to copy are spread" },
 }
 
--- tl.recall.selective_copying(options): selective copying (Gu & Dao 2023, Section 4.1.1). An example
--- has `marks` random symbols at random places of `span` tokens, the others are noise (token 0); then
--- come `marks` tokens 1, after which the model is to predict the symbols in their order. Symbols are
--- the tokens from 2 on.
+-- tl.recall.selective_copying(options): selective copying (Gu & Dao 2023, Section 4.1.1). In an
+-- example, `marks` random symbols stand at random places of `span` tokens, of which the others are
+-- noise (token 0). Then come `marks` tokens 1, after which the model is to predict the symbols in
+-- their order. Symbols are the tokens from 2 on.
 function recall.selective_copying(given)
   local o = options.check("selective_copying", copying, given or {})
   if o.marks > o.span then
@@ -175,7 +176,7 @@ function recall.selective_copying(given)
     length = o.span + o.marks, draws = 2 * o.marks, draw = draw }, Task)
 end
 
--- ---- Training and evaluation --------------------------------------------------------------------
+-- ---- Training and evaluation -------------------------------------------------------------------
 
 -- Returns a language model's logits after the tokens at the batch's places: [m,vocab].
 local function logits(model, batch)

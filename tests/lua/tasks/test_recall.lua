@@ -16,7 +16,7 @@ local function each_row(batch, check)
   for i, row in ipairs(ids) do check(row, rows[i].places, rows[i].targets) end
 end
 
-t.test("mqar: every key is asked for once, behind the pairs, and its value is the target", function()
+t.test("mqar: every key is asked for once, and its value is the target", function()
   for _, c in ipairs { { 4, 1, 4 }, { 64, 4, 32 }, { 33, 8, 18 }, { 64, 16, 8192 } } do
     local length, pairs_, vocab = table.unpack(c)
     local task = tl.recall.mqar { length = length, pairs = pairs_, vocab = vocab, batch = 5 }
