@@ -11,10 +11,14 @@ local files = {
   attention = { "attention.softmax", "Attention" },
   conv = { "conv", "Conv" },
   cosformer = { "attention.cosformer", "Cosformer" },
+  flash = { "attention.flash", "Flash" },
+  flash_quad = { "attention.flash", "FlashQuad" },
   gated_attention = { "attention.softmax", "GatedAttention" },
   gtu = { "gtu", "GTU" },
   linear_attention = { "attention.linear_attention", "LinearAttention" },
+  ls_bidirectional = { "attention.ls_bidirectional", "LSBidirectional" },
   performer = { "attention.performer", "Performer" },
+  transformer_ls = { "attention.transformer_ls", "TransformerLS" },
 }
 
 local mixers = { names = suggest.keys(files) }

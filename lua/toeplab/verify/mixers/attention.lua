@@ -55,4 +55,34 @@ function kinds.performer(case)
     maps)
 end
 
+local flash_names = {
+  { "base_proj%.(%l+)", "z.%1" }, { "(%l)_proj%.(%l+)", "%1.%2" },
+  { "(%l+_%l)_(%l+)", "%1.%2" }, { "([qk])_(%l+)", "%1.%2" },
+  { "norm%.scala", "norm.weight" }, { "w", "lags" },
+}
+
+for _, name in ipairs { "flash", "flash_quad" } do
+  kinds[name] = function(case)
+    return module_case.run(case, make(name, case, { as_published = true }), flash_names)
+  end
+end
+
+function kinds.ls_bidirectional(case)
+  local mixer = make("ls_bidirectional", case, { as_published = true })
+  return module_case.run(case, mixer, {
+    { "W_(%l)%.(%l+)", "%1.%2" }, { "dconv_fc%.(%l+)", "scores.%1" },
+    { "dual_ln_l%.(%l+)", "norm_window.%1" }, { "dual_ln_s%.(%l+)", "norm_landmarks.%1" },
+  })
+end
+
+function kinds.transformer_ls(case)
+  return module_case.run(case, make("transformer_ls", case), {
+    { "proj_query%.(%l+)", "q.%1" }, { "proj_key%.(%l+)", "k.%1" }, { "proj_val%.(%l+)", "v.%1" },
+    { "proj_out%.(%l+)", "o.%1" }, { "dconv_1%.(%l+)", "scores.%1" },
+    { "r_net%.(%l+)", "window_place.%1" }, { "r_net_chunk%.(%l+)", "chunk_place.%1" },
+    { "dual_ln_win%.(%l+)", "norm_window.%1" }, { "dual_ln_dproj%.(%l+)", "norm_chunks.%1" },
+    { "r_w_bias", "content" }, { "r_r_bias", "place" },
+  }, case:read "before")
+end
+
 return kinds
