@@ -1,28 +1,98 @@
--- nn/position.lua: defines the sinusoidal position encoding and the bias of ALiBi.
+-- nn/position.lua: defines the encodings of positions: sinusoidal and learned ones that are added
+-- to x, rotary ones that turn queries and keys, and the bias of ALiBi.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
+local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 
--- y = x + P,  P[i,2j] = sin(i 10000^(-2j/dim)),  P[i,2j+1] = cos of the same (Vaswani et al. 2017).
---   x, y [b,n,dim]
-local Sinusoidal = class("Sinusoidal", { dim = options.field { type = "int", min = 2 } }, { "dim" })
+-- y = x + P, where row i of P belongs to position p = i + first, i from 0.   x, y [b,n,dim]
+-- form says which sinusoids P holds:
+--   "interleaved"  P[i,2j] = sin(p 10000^(-2j/dim)), P[i,2j+1] = cos of the same (Vaswani et al.
+--                  2017)
+--   "halves"       all sines, then all cosines, of p 10000^(-k/(dim//2-1)), k < dim//2; an odd dim
+--                  leaves a last column of 0. This is fairseq's, whose first position is 2, because
+--                  rows 0 and 1 of its table belong to padding.
+local Sinusoidal = class("Sinusoidal", {
+  dim = options.field { type = "int", min = 2 },
+  form = options.field { default = "interleaved", choices = { "interleaved", "halves" } },
+  first = options.field { default = 0, min = 0 },
+}, { "dim" })
 
-local function sinusoids(n, dim)
+-- Returns the sines and the cosines of (first + i) f_k: [n,#f] each.
+local function waves(first, n, f)
+  local angle = core.range(first, first + n - 1):reshape(n, 1) * core.tensor(f):reshape(1, -1)
+  return core.sin(angle), core.cos(angle)
+end
+
+local function interleaved(first, n, dim)
   local f = {}
   for j = 1, (dim + 1) // 2 do f[j] = 10000 ^ (-2 * (j - 1) / dim) end
-  local angle = core.range(0, n - 1):reshape(n, 1) * core.tensor(f):reshape(1, -1)
-  local sin, cos = core.sin(angle):reshape(n, -1, 1), core.cos(angle):reshape(n, -1, 1)
-  return core.concat({ sin, cos }, 3):reshape(n, -1):narrow(2, 1, dim)
+  local sin, cos = waves(first, n, f)
+  return core.concat({ sin:reshape(n, -1, 1), cos:reshape(n, -1, 1) }, 3):reshape(n, -1)
+    :narrow(2, 1, dim)
+end
+
+local function halves(first, n, dim)
+  local f = {}
+  for k = 0, dim // 2 - 1 do f[k + 1] = 10000 ^ (-k / (dim // 2 - 1)) end
+  local sin, cos = waves(first, n, f)
+  return core.concat(dim % 2 == 0 and { sin, cos } or { sin, cos, core.zeros(n, 1) }, 2)
 end
 
 function Sinusoidal:build(o)
-  self.tables = cache.recent(function(n) return sinusoids(n, o.dim) end)
+  if o.form == "halves" and o.dim < 4 then
+    error(("Sinusoidal: form = 'halves' divides by dim//2 - 1, so dim = %d must be at least 4")
+      :format(o.dim), 0)
+  end
+  local make = o.form == "halves" and halves or interleaved
+  self.tables = cache.recent(function(n) return make(o.first, n, o.dim) end)
 end
 
 function Sinusoidal:forward(x)
   return x + self.tables(x:dim(2))
+end
+
+-- y = x + the first n rows of weight.   x, y [b,n,dim]   weight [max_length,dim] ~ N(0, 0.02^2)
+local Learned = class("Learned", {
+  dim = options.field { type = "int", min = 1 },
+  max_length = options.field { default = 512, min = 1 },
+}, { "dim", "max_length" })
+
+function Learned:build(o)
+  self.weight = initial.parameter(initial.init.normal(core.zeros(o.max_length, o.dim), 0, 0.02))
+end
+
+function Learned:forward(x)
+  local n, most = x:dim(2), self.opt.max_length
+  if n > most then
+    error(("Learned: x has %d positions, but only max_length = %d have been learned"):format(
+      n, most), 0)
+  end
+  return x + self.weight:narrow(1, 1, n)
+end
+
+-- Returns a function that turns each pair (x_k, x_(k+dim/2)) of row i, counted from 0, by the angle
+-- i 10000^(-2k/dim) (Su et al. 2021).   x, y [..,n,dim], dim even
+-- The angles are reduced in float64, as their rounding would otherwise grow with i.
+local function rotary(dim)
+  local half = dim // 2
+  local tables = cache.recent(function(n)
+    local angles = {}
+    for i = 0, n - 1 do
+      local row = {}
+      for k = 0, half - 1 do row[k + 1] = i * 10000 ^ (-k / half) % (2 * math.pi) end
+      angles[i + 1] = row
+    end
+    local angle = core.tensor(angles)
+    return { sin = core.sin(angle), cos = core.cos(angle) }
+  end)
+  return function(x)
+    local t = tables(x:dim(-2))
+    local first, second = x:narrow(-1, 1, half), x:narrow(-1, half + 1, half)
+    return core.concat({ first * t.cos - second * t.sin, second * t.cos + first * t.sin }, -1)
+  end
 end
 
 -- Returns the slopes of ALiBi (Press et al. 2022). For a power of 2 of h heads they are 2^(-8/h),
@@ -43,4 +113,7 @@ local function alibi_bias(heads, n)
   return -(core.tensor(alibi_slopes(heads)):reshape(heads, 1, 1) * distance)
 end
 
-return { Sinusoidal = Sinusoidal, alibi_slopes = alibi_slopes, alibi_bias = alibi_bias }
+return {
+  Sinusoidal = Sinusoidal, Learned = Learned, rotary = rotary, waves = waves,
+  alibi_slopes = alibi_slopes, alibi_bias = alibi_bias,
+}

@@ -6,12 +6,19 @@
 local options = require "toeplab.base.options"
 local suggest = require "toeplab.base.suggest"
 
--- The file of each mixer in this folder, and the class that the file returns.
+-- The file of each mixer below this folder, and the class that the file returns.
 local files = {
-  attention = { "attention", "Attention" },
+  attention = { "attention.softmax", "Attention" },
   conv = { "conv", "Conv" },
-  gated_attention = { "attention", "GatedAttention" },
+  cosformer = { "attention.cosformer", "Cosformer" },
+  flash = { "attention.flash", "Flash" },
+  flash_quad = { "attention.flash", "FlashQuad" },
+  gated_attention = { "attention.softmax", "GatedAttention" },
   gtu = { "gtu", "GTU" },
+  linear_attention = { "attention.linear_attention", "LinearAttention" },
+  ls_bidirectional = { "attention.ls_bidirectional", "LSBidirectional" },
+  performer = { "attention.performer", "Performer" },
+  transformer_ls = { "attention.transformer_ls", "TransformerLS" },
 }
 
 local mixers = { names = suggest.keys(files) }

@@ -1,74 +1,72 @@
--- nn/mixers/attention.lua: defines softmax attention: multi-head Attention, and the GatedAttention
--- of TNN's Table 7.
+-- nn/mixers/attention/softmax.lua: defines softmax attention: multi-head Attention, and the
+-- GatedAttention of TNN's Table 7. Both take time and memory in n^2.
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
 local act = require "toeplab.nn.act"
 local cache = require "toeplab.nn.cache"
 local Dropout = require("toeplab.nn.dropout").Dropout
+local heads = require "toeplab.nn.mixers.attention.heads"
 local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.base.options"
 local position = require "toeplab.nn.position"
 
--- [b,n,h w] -> [b,h,n,w]
-local function split_heads(x, heads)
-  local b, n, d = x:dim(1), x:dim(2), x:dim(3)
-  return x:reshape(b, n, heads, d // heads):permute { 1, 3, 2, 4 }
-end
-
--- [b,h,n,w] -> [b,n,h w]
-local function join_heads(x)
-  local b, h, n, w = x:dim(1), x:dim(2), x:dim(3), x:dim(4)
-  return x:permute({ 1, 3, 2, 4 }):reshape(b, n, h * w)
-end
-
 -- Returns softmax(q k^T / sqrt(w) + bias) v, computed per head. With the option causal, a token
 -- attends to itself and earlier ones.   q, k [b,n,h w]   v [b,n,h w']   bias [h,n,n], of ALiBi only
 local function attend(self, q, k, v)
-  local heads, n = self.opt.heads, q:dim(2)
-  q, k, v = split_heads(q, heads), split_heads(k, heads), split_heads(v, heads)
+  local count, n = self.opt.heads, q:dim(2)
+  q, k, v = heads.split(q, count), heads.split(k, count), heads.split(v, count)
+  if self.rotate then q, k = self.rotate(q), self.rotate(k) end
   local scores = core.affine(core.matmul(q, k, false, true), 1 / math.sqrt(q:dim(4)), 0)
   if self.opt.positions == "alibi" then
     scores = scores + self.bias(n)
   end
   local weights = core.softmax(scores, self.opt.causal)
   if self.drop then weights = self.drop(weights) end
-  return join_heads(core.matmul(weights, v))
+  return heads.join(core.matmul(weights, v))
 end
 
+-- positions says how a token knows where it is:
+--   "sinusoidal"  an encoding is added to x (nn.Sinusoidal)
+--   "learned"     rows of a table of max_length are added to x (nn.Learned)
+--   "rotary"      queries and keys are turned, by head (position.rotary)
+--   "alibi"       a bias is added to the scores
 local function spec(more)
-  local all = {
-    dim = options.field { type = "int", min = 1 },
-    heads = options.field { default = 1, min = 1 },
-    causal = true,
-    positions = options.field { default = "none", choices = { "none", "sinusoidal", "alibi" } },
-    dropout = options.field { default = 0.0, min = 0, max = 0.999 },
-    init = options.field { type = "function|string", default = "torch" },
-  }
-  for name, field in pairs(more) do all[name] = field end
-  return all
+  more.positions = options.field { default = "none",
+    choices = { "none", "sinusoidal", "learned", "rotary", "alibi" } }
+  more.max_length = position.Learned.spec.fields.max_length
+  more.dropout = options.field { default = 0.0, min = 0, max = 0.999 }
+  more.init = options.field { type = "function|string", default = "torch" }
+  return heads.spec(more)
+end
+
+local function rotary(self, o)
+  local width = o.dim // o.heads
+  if width % 2 == 1 then
+    error(("%s: positions = 'rotary' turns pairs of channels, so dim / heads = %d / %d must be "
+      .. "even"):format(self.kind, o.dim, o.heads), 0)
+  end
+  return position.rotary(width)
 end
 
 local function prepare(self, o, width)
-  if o.dim % o.heads ~= 0 or width % o.heads ~= 0 then
-    error(("%s: %d and %d channels do not divide into %d heads"):format(
-      self.kind, o.dim, width, o.heads), 0)
-  end
+  heads.check(self, o.dim)
+  heads.check(self, width)
   self.bias = cache.recent(function(n) return position.alibi_bias(o.heads, n) end)
   if o.dropout > 0 then self.drop = Dropout(o.dropout) end
   if o.positions == "sinusoidal" then self.position = position.Sinusoidal(o.dim) end
+  if o.positions == "learned" then self.position = position.Learned(o.dim, o.max_length) end
+  if o.positions == "rotary" then self.rotate = rotary(self, o) end
 end
 
 -- y = Wo attend(x Wq, x Wk, x Wv), where all maps have a bias (Vaswani et al. 2017).
 --   x, y [b,n,dim]
--- positions: "sinusoidal" adds an encoding to x, "alibi" a bias to the scores.
+-- init = "xavier" starts it as fairseq does (heads.maps).
 local Attention = class("Attention", spec {}, { "dim" })
 
 function Attention:build(o)
   prepare(self, o, o.dim)
-  for _, name in ipairs { "q", "k", "v", "o" } do
-    self[name] = Linear(o.dim, o.dim, { init = o.init })
-  end
+  heads.maps(self, o)
 end
 
 function Attention:forward(x)

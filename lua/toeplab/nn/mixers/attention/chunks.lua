@@ -1,0 +1,82 @@
+-- nn/mixers/attention/chunks.lua: computes attention without a softmax in time linear in n, by
+-- chunks of positions: products within a chunk, and a running sum of what earlier chunks add up to.
+
+local core = require "toeplab.core"
+local cache = require "toeplab.nn.cache"
+
+local chunks = {}
+
+-- Chosen such that the products within chunks, of n * SIZE numbers, and the sums, of n / SIZE
+-- matrices of a head's size, both remain small beside q, k and v.
+local SIZE = 64
+
+-- Appends zeros to an axis of x until its size is a multiple of size.
+function chunks.pad(x, axis, size)
+  local missing = -x:dim(axis) % size
+  if missing == 0 then return x end
+  local shape = x:shape()
+  shape[axis] = missing
+  return core.concat({ x, core.zeros(shape) }, axis)
+end
+
+-- Returns 1 where the integers x are at least 0, and 0 elsewhere.
+function chunks.step(x)
+  return core.min(core.relu(core.affine(x, 1, 1)), 1)
+end
+
+-- Returns 1 for j <= i and 0 above the diagonal: [n,n].
+function chunks.lower(n)
+  local at = core.range(0, n - 1)
+  return chunks.step(at:reshape(n, 1) - at:reshape(1, n))
+end
+
+-- Returns for each chunk the sum over all earlier chunks of k^T v.
+--   k [..,N,c,m]   v [..,N,c,w]   result [..,N,m,w]
+function chunks.before(k, v)
+  local states = core.matmul(k, v, true)
+  local shape, count = states:shape(), states:dim(-3)
+  shape[#shape - 2] = 1
+  return core.concat({ core.zeros(shape), states:narrow(-3, 1, count - 1) }, -3):cumsum(-3)
+end
+
+-- [b,h,n,m] -> [b,h,N,c,m], filled with zeros
+local function cut(x, size)
+  local b, h, m = x:dim(1), x:dim(2), x:dim(4)
+  return chunks.pad(x, 3, size):reshape(b, h, -1, size, m)
+end
+
+-- Returns sum over j <= i of (q_i . k_j) v_j in chunks of at most size positions. mask is
+-- lower(size).   q, k [b,h,n,m]   v, result [b,h,n,w]
+local function causal_sum(q, k, v, size, mask)
+  local b, h, n, w = q:dim(1), q:dim(2), q:dim(3), v:dim(4)
+  q, k, v = cut(q, size), cut(k, size), cut(v, size)
+  local y = core.matmul(core.matmul(q, k, false, true) * mask, v)
+  if n > size then y = y + core.matmul(q, chunks.before(k, v)) end
+  return y:reshape(b, h, -1, w):narrow(3, 1, n)
+end
+
+-- Returns a function (q, k, v) that returns sum_j (q_i . k_j) v_j over all j, or over j <= i if
+-- causal, in time n.   q, k [b,h,n,m]   v, result [b,h,n,w]
+function chunks.summer(causal, size)
+  size = size or SIZE
+  local lower = cache.recent(chunks.lower)
+  return function(q, k, v)
+    if not causal then return core.matmul(q, core.matmul(k, v, true)) end
+    local c = math.min(size, q:dim(3))
+    return causal_sum(q, k, v, c, lower(c))
+  end
+end
+
+-- Returns sum(q, k, v) with each row divided by its sum of weights q_i . k_j, or by least, unless
+-- nil, where that is larger; the gradient of such a denominator is 0. sum is made by chunks.summer.
+--   q, k [b,h,n,m]   v, result [b,h,n,w]
+function chunks.normalised(sum, q, k, v, least)
+  local w = v:dim(4)
+  local shape = v:shape()
+  shape[4] = 1
+  local y = sum(q, k, core.concat({ v, core.ones(shape) }, 4))
+  local total = y:narrow(4, w + 1, 1)
+  return y:narrow(4, 1, w) / (least and core.max(total, least) or total)
+end
+
+return chunks

@@ -1,0 +1,30 @@
+-- nn/mixers/attention/linear_attention.lua: defines LinearAttention, with the feature map 1 + elu.
+
+local core = require "toeplab.core"
+local class = require("toeplab.nn.class").class
+local chunks = require "toeplab.nn.mixers.attention.chunks"
+local heads = require "toeplab.nn.mixers.attention.heads"
+
+local LEAST = 1e-6 -- of the sum of a row's weights
+
+-- y = Wo A v,  A_ij = phi(q_i) . phi(k_j) with phi = 1 + elu, and each row is divided by its sum,
+-- at least 1e-6, per head (Katharopoulos et al. 2020, Eq. 7-9; q and k are not scaled). If causal,
+-- j <= i.
+--   x, y [b,n,dim]   q, k, v = maps of x with bias
+-- Its time grows as n dim (dim/heads), whether causal or not.
+local LinearAttention = class("LinearAttention", heads.spec {}, { "dim" })
+
+function LinearAttention:build(o)
+  heads.check(self, o.dim)
+  heads.maps(self, o)
+  self.sum = chunks.summer(o.causal)
+end
+
+function LinearAttention:forward(x)
+  local count = self.opt.heads
+  local q, k = core.elu1(heads.split(self.q(x), count)), core.elu1(heads.split(self.k(x), count))
+  local v = heads.split(self.v(x), count)
+  return self.o(heads.join(chunks.normalised(self.sum, q, k, v, LEAST)))
+end
+
+return { LinearAttention = LinearAttention }

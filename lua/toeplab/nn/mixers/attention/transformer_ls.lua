@@ -1,0 +1,205 @@
+-- nn/mixers/attention/transformer_ls.lua: defines TransformerLS, causal long-short attention: a
+-- window of the last tokens, and a few vectors for each chunk before (Zhu et al. 2021).
+
+local core = require "toeplab.core"
+local cache = require "toeplab.nn.cache"
+local class = require("toeplab.nn.class").class
+local chunks = require "toeplab.nn.mixers.attention.chunks"
+local heads = require "toeplab.nn.mixers.attention.heads"
+local initial = require "toeplab.nn.initial"
+local Linear = require("toeplab.nn.linear").Linear
+local LayerNorm = require("toeplab.nn.norm").LayerNorm
+local options = require "toeplab.base.options"
+local pool = require "toeplab.nn.mixers.attention.pool"
+local position = require "toeplab.nn.position"
+
+local HIDDEN = 1e30 -- is subtracted from the logit of a key that a query must not see
+
+-- y = Wo a V, where a is one softmax per head over two sets of keys (Zhu et al. 2021, Sec. 3):
+--   window  the tokens i-W+1 .. i (option window), with keys LN_w(x Wk) and values LN_w(x Wv), and
+--           logits (q_i + content) . k_j + (q_i + place) . R(e(i-j))
+--   chunks  r vectors (option rank) for each chunk of c positions (option chunk) before the
+--           token's own, numbered by t: keys LN_d(pool(x Wk)), values likewise (pool.lua, with
+--           scores x Ws), and logits q_i . k_t + q_i . R'(e(D-1-t)), where D counts these vectors
+--   x, y [b,n,dim]   q = x Wq / sqrt(w)   e(p) = the sines, then the cosines of p 10000^(-2k/dim)
+-- forward(x, memory) also takes what precedes x, [b,m,dim] with c | m, as tokens that are seen but
+-- have no output and get no gradient; its vectors are pooled before Wk and Wv instead of after.
+-- The published training code passes whatever the last batch left, of other texts; here there is
+-- no memory unless the caller gives one. The cost of the window grows as n W, that of the chunks as
+-- n^2 r / c by the paper's design: c / r times less than that of softmax attention.
+-- Weights start as N(0, 0.02^2) with bias 0 (init = "bert"), those of the norms as N(1, 0.02^2).
+local TransformerLS = class("TransformerLS", heads.spec {
+  chunk = options.field { default = 32, min = 1 },
+  rank = options.field { default = 1, min = 1 },
+  window = options.field { default = 64, min = 1 },
+  init = options.field { type = "function|string", default = "bert" },
+}, { "dim" })
+
+local function check(self, o)
+  heads.check(self, o.dim)
+  if not o.causal then
+    error("TransformerLS: causal = false is impossible, as a token sees whole chunks before its "
+      .. "own: use the mixer ls_bidirectional, or causal = true", 0)
+  end
+  if o.dim % 2 == 1 then
+    error(("TransformerLS: dim = %d must be even, as distances are given by sines and cosines")
+      :format(o.dim), 0)
+  end
+end
+
+-- Returns e(p) for p = count-1 .. 0, as sin(-a) = -sin(a): [count,dim].
+local function waves(count, dim)
+  local f = {}
+  for k = 0, dim // 2 - 1 do f[k + 1] = 10000 ^ (-2 * k / dim) end
+  local sin, cos = position.waves(1 - count, count, f)
+  return core.concat({ -sin, cos }, 2)
+end
+
+function TransformerLS:build(o)
+  check(self, o)
+  heads.maps(self, o)
+  self.scores = Linear(o.dim, o.heads * o.rank, { init = o.init })
+  self.window_place = Linear(o.dim, o.dim, { init = o.init })
+  self.chunk_place = Linear(o.dim, o.dim, { init = o.init })
+  for _, name in ipairs { "norm_window", "norm_chunks" } do
+    self[name] = LayerNorm(o.dim)
+    initial.init.normal(self[name].weight, 1, 0.02)
+  end
+  local w = o.dim // o.heads
+  local function offset(...)
+    return initial.parameter(initial.init.normal(core.zeros(...), 0, 0.02))
+  end
+  self.content, self.place = offset(1, o.heads, 1, 1, w), offset(1, o.heads, 1, w)
+  self.waves = cache.recent(function(count) return waves(count, o.dim) end)
+end
+
+-- Returns q_i . map(e(p)) in columns p = count-1 .. 0.   q [b,h,n,w]   result [b,h,n,count]
+local function by_distance(self, q, map, count)
+  local b, h, n, w = q:dim(1), q:dim(2), q:dim(3), q:dim(4)
+  local places = map(self.waves(count)):reshape(count, h, w):permute { 2, 1, 3 }
+  local rows = q:permute({ 2, 1, 3, 4 }):reshape(h, b * n, w)
+  return core.matmul(rows, places, false, true):reshape(h, b, n, count):permute { 2, 1, 3, 4 }
+end
+
+-- Returns how x is cut into count blocks of size positions, of which each sees its own and the
+-- reach positions before, when memory positions precede x. An input no longer than the window is a
+-- single block, so that it is not filled up to the window's length.
+local function cut(o, n, memory)
+  local function filled(length) return (length + o.chunk - 1) // o.chunk * o.chunk end
+  if n <= o.window then
+    return { size = filled(n), count = 1, reach = o.window, memory = memory }
+  end
+  local size = filled(o.window)
+  return { size = size, count = (n + size - 1) // size, reach = size, memory = memory }
+end
+
+-- Returns x with the reach positions before it, which are the memory's or zeros.
+--   x [b,count size,dim]   result [b,reach + count size,dim]
+local function extended(x, memory, cuts)
+  local parts, missing = { x }, cuts.reach
+  if memory then
+    local used = math.min(cuts.memory, missing)
+    table.insert(parts, 1, memory:narrow(2, cuts.memory - used + 1, used))
+    missing = missing - used
+  end
+  if missing > 0 then table.insert(parts, 1, core.zeros(x:dim(1), missing, x:dim(3))) end
+  return core.concat(parts, 2)
+end
+
+-- Returns for each block its positions and the reach positions before it.
+--   t [b,h,reach + count size,w]   result [b,h,count,reach + size,w]
+local function windows(t, cuts)
+  local b, h, w = t:dim(1), t:dim(2), t:dim(4)
+  if cuts.count == 1 then return t:reshape(b, h, 1, -1, w) end
+  t = t:reshape(b, h, -1, cuts.size, w) -- reach is size
+  return core.concat({ t:narrow(3, 1, cuts.count), t:narrow(3, 2, cuts.count) }, 4)
+end
+
+-- Returns 0 where a token sees a position of windows(), else HIDDEN: [count,size,reach + size].
+local function hidden_positions(cuts, window)
+  local row = core.range(0, cuts.size - 1):reshape(1, -1, 1)
+  local column = core.range(0, cuts.reach + cuts.size - 1):reshape(1, 1, -1)
+  local block = core.range(0, cuts.count - 1):reshape(-1, 1, 1)
+  local distance = core.affine(row - column, 1, cuts.reach)
+  local place = core.affine(block, cuts.size, cuts.memory - cuts.reach) + column
+  local seen = chunks.step(distance) * chunks.step(core.affine(distance, -1, window - 1))
+    * chunks.step(place)
+  return core.affine(seen, -HIDDEN, HIDDEN)
+end
+
+-- Returns the logits of the window: [b,h,count,size,reach + size].
+--   q [b,h,count size,w]   k [b,h,count,reach + size,w]
+-- Row i of a block has distance W-1 in column reach-W+1+i, one column later than the row before.
+-- So distances are written to rows of one column more, and read as rows of reach + size.
+local function window_logits(self, q, k, cuts)
+  local b, h, window = q:dim(1), q:dim(2), self.opt.window
+  local count, size, columns = cuts.count, cuts.size, cuts.reach + cuts.size
+  local content = core.matmul(q:reshape(b, h, count, size, -1) + self.content, k, false, true)
+  local place = by_distance(self, q + self.place, self.window_place, window)
+  place = core.concat({ core.zeros(b, h, count, size, cuts.reach - window + 1),
+    place:reshape(b, h, count, size, window), core.zeros(b, h, count, size, size) }, 5)
+  place = place:reshape(b, h, count, -1):narrow(4, 1, size * columns)
+  return content + place:reshape(b, h, count, size, columns) - hidden_positions(cuts, window)
+end
+
+-- Returns the vectors of all chunks but the last, which no token sees: [b,h,t,w].
+--   x [b,count size,dim]   map: the keys' or the values'
+local function chunk_vectors(self, x, memory, map)
+  local o, parts = self.opt, {}
+  local function pooled(t, scored) return pool(t, self.scores(scored), o.chunk, o.heads, o.rank) end
+  if memory then parts[1] = map(pooled(memory, memory)) end
+  if x:dim(2) > o.chunk then
+    x = x:narrow(2, 1, x:dim(2) - o.chunk)
+    parts[#parts + 1] = pooled(map(x), x)
+  end
+  return heads.split(self.norm_chunks(core.concat(parts, 2)), o.heads)
+end
+
+-- Returns the logits of the vectors of chunks: [b,h,n,t].   q [b,h,n,w]   k [b,h,t,w]
+-- A token of chunk a has the distance 0 in column D-1, which is r columns later than for chunk a-1.
+-- So distances are written to rows of r columns more, and read as rows of t.
+local function chunk_logits(self, q, k)
+  local o, b, h, n, total = self.opt, q:dim(1), q:dim(2), q:dim(3), k:dim(3)
+  local c, r, count = o.chunk, o.rank, n // o.chunk
+  local place = by_distance(self, q, self.chunk_place, total):reshape(b, h, count, c, total)
+  place = core.concat({ core.zeros(b, h, count, c, r), place }, 5):permute { 1, 2, 4, 3, 5 }
+  place = place:reshape(b, h, c, -1):narrow(4, count * r + 1, count * total)
+  place = place:reshape(b, h, c, count, total):permute { 1, 2, 4, 3, 5 }
+  local last = core.affine(core.range(0, count - 1), r, total - (count - 1) * r - 1) -- D - 1
+  local seen = chunks.step(last:reshape(count, 1, 1) - core.range(0, total - 1):reshape(1, 1, -1))
+  local logits = core.matmul(q, k, false, true):reshape(b, h, count, c, total) + place
+  return (logits - core.affine(seen, -HIDDEN, HIDDEN)):reshape(b, h, n, total)
+end
+
+-- Returns the values of both sets of keys under one softmax of their logits: [b,h,n,w].
+local function mix(close, far, near_values, far_values, cuts)
+  local b, h, w = close:dim(1), close:dim(2), far_values:dim(4)
+  local columns, total = close:dim(5), far:dim(4)
+  local a = core.softmax(core.concat({ close, far:reshape(b, h, cuts.count, cuts.size, total) }, 5))
+  return core.matmul(a:narrow(5, 1, columns), near_values):reshape(b, h, -1, w)
+    + core.matmul(a:narrow(5, columns + 1, total):reshape(b, h, -1, total), far_values)
+end
+
+function TransformerLS:forward(x, memory)
+  local o, n, h = self.opt, x:dim(2), self.opt.heads
+  local cuts = cut(o, n, memory and memory:dim(2) or 0)
+  if cuts.memory % o.chunk ~= 0 then
+    error(("TransformerLS: a memory of %d positions is not a multiple of chunk = %d"):format(
+      cuts.memory, o.chunk), 0)
+  end
+  memory = cuts.memory > 0 and memory:clone() or nil -- the copy has no gradient
+  x = chunks.pad(x, 2, cuts.size)
+  local q, all = heads.split(self.q(x), h), extended(x, memory, cuts)
+  q = core.affine(q, q:dim(4) ^ -0.5, 0)
+  local function near(map) return windows(heads.split(self.norm_window(map(all)), h), cuts) end
+  local close, y = window_logits(self, q, near(self.k), cuts), nil
+  if memory or x:dim(2) > o.chunk then
+    local far = chunk_logits(self, q, chunk_vectors(self, x, memory, self.k))
+    y = mix(close, far, near(self.v), chunk_vectors(self, x, memory, self.v), cuts)
+  else
+    y = core.matmul(core.softmax(close), near(self.v)):reshape(q:shape())
+  end
+  return self.o(heads.join(y):narrow(2, 1, n))
+end
+
+return { TransformerLS = TransformerLS }
