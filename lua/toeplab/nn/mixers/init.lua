@@ -9,9 +9,17 @@ local suggest = require "toeplab.base.suggest"
 -- The file of each mixer in this folder, and the class that the file returns.
 local files = {
   attention = { "attention", "Attention" },
+  bigbird = { "approximate.bigbird", "BigBird" },
   conv = { "conv", "Conv" },
   gated_attention = { "attention", "GatedAttention" },
   gtu = { "gtu", "GTU" },
+  informer = { "approximate.informer", "Informer" },
+  kernelized = { "approximate.kernelized", "Kernelized" },
+  linformer = { "approximate.linformer", "Linformer" },
+  nystrom = { "approximate.nystrom", "Nystrom" },
+  reformer = { "approximate.reformer", "Reformer" },
+  skyformer = { "approximate.skyformer", "Skyformer" },
+  softmax = { "approximate.softmax", "Softmax" },
 }
 
 local mixers = { names = suggest.keys(files) }
