@@ -17,24 +17,24 @@ function algebra.gaussian(x, y)
   return core.exp(inner - half_square(x) - half_square(y):transpose(3, 4))
 end
 
--- Returns the identity matrix [n,n], which is cached for the last four n.
-algebra.identity = cache.recent(function(n)
-  local numbers = core.range(0, n - 1)
-  local apart = core.abs(numbers:reshape(n, 1) - numbers:reshape(1, n))
-  return core.no_grad(core.relu, core.affine(apart, -1, 1))
-end)
+-- Returns a function from n to the identity matrix [n,n], which caches it for the last four n, for
+-- a module to hold.
+function algebra.identities()
+  return cache.recent(function(n)
+    local at = core.range(0, n - 1)
+    return core.relu(core.affine(core.abs(at:reshape(n, 1) - at:reshape(1, n)), -1, 1))
+  end)
+end
 
 -- Returns an approximate pseudo-inverse of square matrices with elements >= 0, by 6 steps of the
 -- third-order iteration of Razavi et al. (2014), as in Nystromformer (Xiong et al. 2021, Eq. 11):
 --   Z_0 = A^T / c,   B = A Z,   Z <- Z (13 I - B (15 I - B (7 I - B))) / 4
 -- c is the largest column sum of each matrix; with shared, it is the largest of all matrices, as
 -- the published code has it, so that a result depends on the other rows of its batch. Gradients
--- flow through c.   a, z [b,h,l,l]
-function algebra.inverse(a, shared)
-  local b, h, l = a:dim(1), a:dim(2), a:dim(3)
+-- flow through c.   a, z [b,h,l,l]   one: the identity [l,l]
+function algebra.inverse(a, one, shared)
   local sums = a:sum(3)
-  local c = shared and sums:amax() or sums:amax(3):reshape(b, h, 1, 1)
-  local one = algebra.identity(l)
+  local c = shared and sums:amax() or sums:amax(3):reshape(a:dim(1), a:dim(2), 1, 1)
   local z = a:transpose(3, 4) / c
   for _ = 1, 6 do
     local product = core.matmul(a, z)

@@ -26,9 +26,35 @@ local BigBird = frame.class("BigBird", frame.padding {
 
 local FEWEST = 5 -- blocks, below which all queries see all keys
 
+-- Returns, for the N-2 middle blocks of queries of all rows and heads, the blocks of keys as places
+-- among b h N blocks and among the b N blocks of the mask, and what hides absent blocks.
+--   places, mask_places [b h (N-2) width]   absent [1,h,N-2,1,width size]
+local function tables(random, b, count, size)
+  local heads, places, mask_places, absent = #random, {}, {}, {}
+  for row = 0, b - 1 do
+    for head = 1, heads do
+      for q = 1, count - 2 do
+        for _, key in ipairs(block_pattern.keys(q, count, random[head][q])) do
+          local at = math.max(key, 0)
+          places[#places + 1] = (row * heads + head - 1) * count + at
+          mask_places[#mask_places + 1] = row * count + at
+          if row == 0 then absent[#absent + 1] = key < 0 and frame.HIDDEN or 0 end
+        end
+      end
+    end
+  end
+  absent = core.tensor(absent):reshape(heads, count - 2, -1, 1) + core.zeros(size)
+  return {
+    places = core.ids(places), mask_places = core.ids(mask_places),
+    absent = absent:reshape(1, heads, count - 2, 1, -1),
+  }
+end
+
 function BigBird:prepare(o)
   self.patterns = cache.recent(function(n)
-    return block_pattern.random(o.seed, o.heads, n, o.block, o.random_blocks, o.as_published)
+    local random = block_pattern.random(o.seed, o.heads, n, o.block, o.random_blocks,
+      o.as_published)
+    return cache.recent(function(b) return tables(random, b, n // o.block, o.block) end)
   end)
 end
 
@@ -37,46 +63,22 @@ function BigBird:aligned(n)
   return -(-n // size) * size
 end
 
--- Returns the blocks of keys for the N-2 middle blocks of queries of all rows and heads, as places
--- among b h N blocks of keys and among b N blocks of the mask, and what hides absent blocks.
---   places, mask_places [b h (N-2) width]   absent [h,N-2,width,1]
-local function tables(random, b, count)
-  local heads, places, mask_places, absent = #random, {}, {}, {}
-  for row = 0, b - 1 do
-    for head = 1, heads do
-      for q = 1, count - 2 do
-        for _, key in ipairs(block_pattern.keys(q, count, random[head][q])) do
-          local base, at = row * count, math.max(key, 0)
-          places[#places + 1] = (row * heads + head - 1) * count + at
-          mask_places[#mask_places + 1] = base + at
-          if row == 0 then absent[#absent + 1] = key < 0 and frame.HIDDEN or 0 end
-        end
-      end
-    end
-  end
-  return core.ids(places), core.ids(mask_places),
-    core.tensor(absent):reshape(heads, count - 2, -1, 1)
-end
-
 -- Returns the results of the middle blocks: [b,h,n-2 size,p].
-local function middle(self, q, k, v, mask, random)
+local function middle(self, q, k, v, mask, at)
   local b, h, n, p, size = q:dim(1), q:dim(2), q:dim(3), q:dim(4), self.opt.block
   local count = n // size
-  local places, mask_places, absent = tables(random, b, count)
-  local width = absent:dim(3)
   local function seen(x)
-    return x:reshape(b * h * count, size * p):gather(places)
-      :reshape(b * h, count - 2, width * size, p)
+    return x:reshape(b * h * count, size * p):gather(at.places):reshape(b * h, count - 2, -1, p)
   end
-  local bias = (absent + core.zeros(h, count - 2, width, size)):reshape(1, h, count - 2, 1, -1)
+  local bias = at.absent
   if mask then
-    local hidden = frame.hide(mask):reshape(b * count, size):gather(mask_places)
-    bias = core.min(bias, hidden:reshape(b, h, count - 2, 1, width * size))
+    local hidden = frame.hide(mask):reshape(b * count, size):gather(at.mask_places)
+    bias = core.min(bias, hidden:reshape(b, h, count - 2, 1, -1))
   end
-  bias = bias + core.zeros(b, h, count - 2, 1, width * size)
+  bias = (bias + core.zeros(b, 1, 1, 1, 1)):reshape(b * h, count - 2, 1, -1)
   local own = q:narrow(3, size + 1, n - 2 * size):reshape(b * h, count - 2, size, p)
-  return frame.attend(own, seen(k), seen(v), self.width ^ -0.5,
-    bias:reshape(b * h, count - 2, 1, -1)):reshape(b, h, n - 2 * size, p)
+  return frame.attend(own, seen(k), seen(v), self.width ^ -0.5, bias)
+    :reshape(b, h, n - 2 * size, p)
 end
 
 function BigBird:mix(q, k, v, mask, random)
@@ -86,7 +88,9 @@ function BigBird:mix(q, k, v, mask, random)
   end
   local ends = core.concat({ q:narrow(3, 1, size), q:narrow(3, n - size + 1, size) }, 3)
   ends = frame.attend(ends, k, v, scale, hide)
-  local inner = middle(self, q, k, v, mask, random or self.patterns(n))
+  local b = q:dim(1)
+  local at = random and tables(random, b, n // size, size) or self.patterns(n)(b)
+  local inner = middle(self, q, k, v, mask, at)
   local o = core.concat({ ends:narrow(3, 1, size), inner, ends:narrow(3, size + 1, size) }, 3)
   return frame.tokens(o, mask)
 end

@@ -18,6 +18,8 @@ local Nystrom = frame.class("Nystrom", frame.padding {
   as_published = false,
 })
 
+function Nystrom:prepare() self.identity = algebra.identities() end
+
 function Nystrom:aligned(n)
   n = frame.tokens_length(self, n)
   local group = -(-n // self.opt.landmarks)
@@ -40,7 +42,8 @@ function Nystrom:mix(q, k, v, mask)
   if group == 1 then return frame.attend(q, k, v, 1, frame.hide(mask)) end
   local short_q, short_k = means(self, q, group, mask), means(self, k, group, mask)
   local middle = core.softmax(core.matmul(short_q, short_k, false, true))
-  local inverse = algebra.inverse(middle, self.opt.as_published)
+  local one = self.identity(middle:dim(4))
+  local inverse = algebra.inverse(middle, one, self.opt.as_published)
   local last = frame.attend(short_q, k, v, 1, frame.hide(mask))
   return frame.attend(q, short_k, core.matmul(inverse, last), 1)
 end

@@ -31,6 +31,8 @@ Reformer.one_map, Reformer.pads_input = true, true
 
 local SELF = -1e5 -- the score of a position with itself
 
+function Reformer:prepare() self.identity = algebra.identities() end
+
 function Reformer:aligned(n)
   local c = self.opt.chunk
   n = frame.tokens_length(self, n)
@@ -106,9 +108,8 @@ local function weighted(scores, v)
   return core.matmul(powers, v) / sum, core.log(sum) + top
 end
 
--- Returns attention of n <= chunk positions, all to all.
-local function whole(s, v, mask)
-  local same = algebra.identity(s:dim(3))
+-- Returns attention of n <= chunk positions, all to all.   same: the identity [n,n]
+local function whole(s, v, mask, same)
   local hide = same * SELF
   if mask then hide = hide + core.affine(same, -1, 1) * frame.hide(mask) end
   return frame.attend(s, keys(s), v, 1, hide)
@@ -116,7 +117,7 @@ end
 
 function Reformer:mix(s, _, v, mask, rotations)
   local b, h, n, p, c = s:dim(1), s:dim(2), s:dim(3), s:dim(4), self.opt.chunk
-  if n <= c then return whole(s, v, mask) end
+  if n <= c then return whole(s, v, mask, self.identity(n)) end
   rotations = rotations or self:draw(n)
   local rounds = rotations:dim(3)
   local buckets = core.no_grad(self.buckets, self, s, mask, rotations)

@@ -19,6 +19,8 @@ local Skyformer = frame.class("Skyformer", {
   as_published = false,
 })
 
+function Skyformer:prepare() self.identity = algebra.identities() end
+
 function Skyformer:draw()
   local stream, uniform = frame.stream(self), {}
   for i = 1, self.opt.features do uniform[i] = stream:unit() end
@@ -58,9 +60,10 @@ function Skyformer:mix(q, k, v, mask, uniform)
   local places = index(self:landmarks(b, n, mask, uniform or self:draw()), h, n)
   local f = places:dim(1) // (b * h)
   local s = core.concat({ q, k }, 3):reshape(-1, p):gather(places):reshape(b, h, f, p)
-  local w = algebra.gaussian(s, s) + algebra.identity(f) * 0.1
+  local one = self.identity(f)
+  local w = algebra.gaussian(s, s) + one * 0.1
   local d = core.rsqrt(w:sum(4, true))
-  local m = algebra.inverse(w * d * d:transpose(3, 4), self.opt.as_published)
+  local m = algebra.inverse(w * d * d:transpose(3, 4), one, self.opt.as_published)
   local last = core.matmul(algebra.gaussian(s, k), frame.tokens(v, mask))
   return core.matmul(algebra.gaussian(q, s), d * core.matmul(m, d * last, true))
 end
