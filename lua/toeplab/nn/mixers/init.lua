@@ -9,15 +9,23 @@ local suggest = require "toeplab.base.suggest"
 -- The file of each mixer below this folder, and the class that the file returns.
 local files = {
   attention = { "attention.softmax", "Attention" },
+  bigbird = { "approximate.bigbird", "BigBird" },
   conv = { "conv", "Conv" },
   cosformer = { "attention.cosformer", "Cosformer" },
   flash = { "attention.flash", "Flash" },
   flash_quad = { "attention.flash", "FlashQuad" },
   gated_attention = { "attention.softmax", "GatedAttention" },
   gtu = { "gtu", "GTU" },
+  informer = { "approximate.informer", "Informer" },
+  kernelized = { "approximate.kernelized", "Kernelized" },
   linear_attention = { "attention.linear_attention", "LinearAttention" },
+  linformer = { "approximate.linformer", "Linformer" },
   ls_bidirectional = { "attention.ls_bidirectional", "LSBidirectional" },
+  nystrom = { "approximate.nystrom", "Nystrom" },
   performer = { "attention.performer", "Performer" },
+  reformer = { "approximate.reformer", "Reformer" },
+  skyformer = { "approximate.skyformer", "Skyformer" },
+  softmax = { "approximate.softmax", "Softmax" },
   transformer_ls = { "attention.transformer_ls", "TransformerLS" },
 }
 

@@ -1,0 +1,98 @@
+-- nn/mixers/approximate/bigbird.lua: defines BigBird, attention to the first and the last block, a
+-- window of blocks, and random blocks.
+
+local core = require "toeplab.core"
+local block_pattern = require "toeplab.nn.mixers.approximate.block_pattern"
+local cache = require "toeplab.nn.cache"
+local frame = require "toeplab.nn.mixers.approximate.frame"
+local options = require "toeplab.base.options"
+
+-- o_i = softmax of q_i k_j / sqrt p over the keys j that block B of query i sees, times v_j; 0 for
+-- padding (Zaheer et al. 2020, Sec. 2). Of N = n / block blocks, B sees 0, B-1, B, B+1, N-1 and
+-- random_blocks others; blocks 0 and N-1 see all keys. Costs n block (7 + random_blocks).
+-- With fewer than 5 blocks all queries see all keys, which costs n^2, n <= 4 block.
+-- choices [h,N-2,random_blocks]: the random blocks of each query block but the first and the last.
+-- They are drawn once per length from `seed`, so that all layers and all runs have one pattern; a
+-- random block is never one that B sees anyway.
+-- as_published draws them among fewer: at n = 4096 all lie in the first quarter, and at most other
+-- lengths among the first 2 random_blocks + 5 blocks (block_pattern.lua). With padding = "tokens",
+-- the zero rows that fill the last block are attended to.
+local BigBird = frame.class("BigBird", frame.padding {
+  block = options.field { default = 64, min = 1 },
+  random_blocks = options.field { default = 3, min = 0 },
+  seed = 0,
+  as_published = false,
+})
+
+local FEWEST = 5 -- blocks, below which all queries see all keys
+
+-- Returns, for the N-2 middle blocks of queries of all rows and heads, the blocks of keys as places
+-- among b h N blocks and among the b N blocks of the mask, and what hides absent blocks.
+--   places, mask_places [b h (N-2) width]   absent [1,h,N-2,1,width size]
+local function tables(random, b, count, size)
+  local heads, places, mask_places, absent = #random, {}, {}, {}
+  for row = 0, b - 1 do
+    for head = 1, heads do
+      for q = 1, count - 2 do
+        for _, key in ipairs(block_pattern.keys(q, count, random[head][q])) do
+          local at = math.max(key, 0)
+          places[#places + 1] = (row * heads + head - 1) * count + at
+          mask_places[#mask_places + 1] = row * count + at
+          if row == 0 then absent[#absent + 1] = key < 0 and frame.HIDDEN or 0 end
+        end
+      end
+    end
+  end
+  absent = core.tensor(absent):reshape(heads, count - 2, -1, 1) + core.zeros(size)
+  return {
+    places = core.ids(places), mask_places = core.ids(mask_places),
+    absent = absent:reshape(1, heads, count - 2, 1, -1),
+  }
+end
+
+function BigBird:prepare(o)
+  self.patterns = cache.recent(function(n)
+    local random = block_pattern.random(o.seed, o.heads, n, o.block, o.random_blocks,
+      o.as_published)
+    return cache.recent(function(b) return tables(random, b, n // o.block, o.block) end)
+  end)
+end
+
+function BigBird:aligned(n)
+  local size = self.opt.block
+  return -(-n // size) * size
+end
+
+-- Returns the results of the middle blocks: [b,h,n-2 size,p].
+local function middle(self, q, k, v, mask, at)
+  local b, h, n, p, size = q:dim(1), q:dim(2), q:dim(3), q:dim(4), self.opt.block
+  local count = n // size
+  local function seen(x)
+    return x:reshape(b * h * count, size * p):gather(at.places):reshape(b * h, count - 2, -1, p)
+  end
+  local bias = at.absent
+  if mask then
+    local hidden = frame.hide(mask):reshape(b * count, size):gather(at.mask_places)
+    bias = core.min(bias, hidden:reshape(b, h, count - 2, 1, -1))
+  end
+  bias = (bias + core.zeros(b, 1, 1, 1, 1)):reshape(b * h, count - 2, 1, -1)
+  local own = q:narrow(3, size + 1, n - 2 * size):reshape(b * h, count - 2, size, p)
+  return frame.attend(own, seen(k), seen(v), self.width ^ -0.5, bias)
+    :reshape(b, h, n - 2 * size, p)
+end
+
+function BigBird:mix(q, k, v, mask, random)
+  local n, size, scale, hide = q:dim(3), self.opt.block, self.width ^ -0.5, frame.hide(mask)
+  if n < FEWEST * size then
+    return frame.tokens(frame.attend(q, k, v, scale, hide), mask)
+  end
+  local ends = core.concat({ q:narrow(3, 1, size), q:narrow(3, n - size + 1, size) }, 3)
+  ends = frame.attend(ends, k, v, scale, hide)
+  local b = q:dim(1)
+  local at = random and tables(random, b, n // size, size) or self.patterns(n)(b)
+  local inner = middle(self, q, k, v, mask, at)
+  local o = core.concat({ ends:narrow(3, 1, size), inner, ends:narrow(3, size + 1, size) }, 3)
+  return frame.tokens(o, mask)
+end
+
+return { BigBird = BigBird }

@@ -1,0 +1,157 @@
+-- nn/mixers/approximate/frame.lua: defines what all attentions of this folder share: the maps to
+-- queries, keys and values, heads, the padding mask, and the output map.
+--
+--   local Name = frame.class("Name", { features = 64 })   -- further options
+--   function Name:mix(q, k, v, mask, choices) ... end     -- the attention itself
+--
+-- The mixers compute y = Wo o, o = mix(x Wq, x Wk, x Wv), per head, as in the code of Skyformer
+-- (Chen et al. 2021), in which TNN's authors ran the Long Range Arena. None is causal.
+--   x, y [b,n,dim]   q, k, v, o [b,h,n,p], p = head_dim
+--   mask [b,n]: 1 for a token, 0 for padding; without it, all are tokens
+--   choices: the random choices of one forward pass, which tests give; else drawn from a stream
+-- A class may define
+--   prepare(o)   makes further parameters
+--   aligned(n)   the length at which mix works, at least n. Padding rows are added up to it.
+--   pads_input   true: the rows are added to x, so a bias reaches them; false: to q, k, v
+--   one_map      true: queries and keys are the same vectors, and k is nil
+-- Two options serve the ports of these mixers in the repository lra: output = false leaves Wo out,
+-- and padding = "tokens" makes the added rows tokens, which are attended to.
+
+local core = require "toeplab.core"
+local nn_class = require("toeplab.nn.class").class
+local Linear = require("toeplab.nn.linear").Linear
+local options = require "toeplab.base.options"
+local streams = require "toeplab.base.streams"
+
+local frame = {}
+
+local HIDDEN = -1e9 -- added to the score of a key that must not be seen
+
+local function spec(more)
+  local all = {
+    dim = options.field { type = "int", min = 1 },
+    heads = options.field { default = 1, min = 1 },
+    head_dim = options.field { type = "int", min = 1, optional = true },
+    causal = options.field { default = false, check = function(value)
+      return not value, "must be false: this mixer sees all positions, later ones too; a causal "
+        .. "model takes attention or another causal mixer"
+    end },
+    bias = true,
+    output = true,
+    init = options.field { type = "function|string", default = "torch" },
+  }
+  for name, field in pairs(more) do all[name] = field end
+  return all
+end
+
+-- Returns the options of mixers that work at a longer length than n, for their declarations.
+function frame.padding(more)
+  more.padding = options.field { default = "masked", choices = { "masked", "tokens" } }
+  return more
+end
+
+local function build(self, o)
+  if not o.head_dim and o.dim % o.heads ~= 0 then
+    error(("%s: dim = %d does not divide into heads = %d; give head_dim"):format(
+      self.kind, o.dim, o.heads), 0)
+  end
+  self.width = o.head_dim or o.dim // o.heads
+  for _, name in ipairs(self.one_map and { "q", "v" } or { "q", "k", "v" }) do
+    self[name] = Linear(o.dim, o.heads * self.width, { bias = o.bias, init = o.init })
+  end
+  if self.prepare then self:prepare(o) end
+  if o.output then self.o = Linear(o.heads * self.width, o.dim, { init = o.init }) end
+end
+
+-- Returns the length at which a mixer with the option max_len works before its own alignment: n, or
+-- max_len if the rows up to it are tokens. A longer sequence is an error.
+function frame.tokens_length(self, n)
+  local o = self.opt
+  if o.padding == "masked" or not o.max_len then return n end
+  if n > o.max_len then
+    error(("%s: %d positions, but max_len = %d"):format(self.kind, n, o.max_len), 0)
+  end
+  return o.max_len
+end
+
+-- Returns x [b,n,..] followed by `more` rows of zeros on axis 2.
+local function extended(x, more)
+  if more == 0 then return x end
+  local shape = x:shape()
+  shape[2] = more
+  return core.concat({ x, core.zeros(shape) }, 2)
+end
+
+-- Returns the mask [b,n+more] after padding, or nil if all rows are tokens.
+local function extended_mask(self, mask, b, n, more)
+  if more == 0 then return mask end
+  if self.opt.padding == "tokens" then
+    return mask and core.concat({ mask, core.ones(b, more) }, 2)
+  end
+  return extended(mask or core.ones(b, n), more)
+end
+
+local function check(self, x, mask)
+  if x:ndim() ~= 3 or x:dim(3) ~= self.opt.dim then
+    error(("%s: x is %s, wanted [b,n,%d]"):format(self.kind, tostring(x), self.opt.dim), 0)
+  end
+  if mask and not (mask:ndim() == 2 and mask:dim(1) == x:dim(1) and mask:dim(2) == x:dim(2)) then
+    error(("%s: the mask is %s, wanted [%d,%d]"):format(
+      self.kind, tostring(mask), x:dim(1), x:dim(2)), 0)
+  end
+end
+
+local function forward(self, x, mask, choices)
+  check(self, x, mask)
+  local h, p, b, n = self.opt.heads, self.width, x:dim(1), x:dim(2)
+  local more = self.aligned and self:aligned(n) - n or 0
+  mask = extended_mask(self, mask, b, n, more)
+  if self.pads_input then x = extended(x, more) end
+  local function heads(map)
+    if not map then return nil end
+    local y = map(x)
+    if not self.pads_input then y = extended(y, more) end
+    return y:reshape(b, n + more, h, p):permute { 1, 3, 2, 4 }
+  end
+  local o = self:mix(heads(self.q), heads(self.k), heads(self.v),
+    mask and mask:reshape(b, 1, n + more, 1), choices)
+  o = o:permute({ 1, 3, 2, 4 }):narrow(2, 1, n):reshape(b, n, h * p)
+  return self.o and self.o(o) or o
+end
+
+-- Returns a new class of mixers with the options more beside those that all have. An option in more
+-- replaces one of the same name.
+function frame.class(kind, more)
+  local class = nn_class(kind, spec(more or {}), { "dim" })
+  class.build, class.forward = build, forward
+  return class
+end
+
+-- Returns what hides padding from scores [b,h,m,n]: 0 for a token, HIDDEN for padding.
+--   mask [b,1,n,1]   bias [b,1,1,n]
+function frame.hide(mask)
+  return mask and core.affine(mask, -HIDDEN, HIDDEN):transpose(3, 4)
+end
+
+-- Returns the rows of x [b,h,n,p], with 0 for padding.
+function frame.tokens(x, mask)
+  return mask and x * mask or x
+end
+
+-- Returns softmax(scale q k^T + bias) v.   q [..,m,p]   k [..,n,p]   v [..,n,p']
+function frame.attend(q, k, v, scale, bias, drop)
+  local scores = core.affine(core.matmul(q, k, false, true), scale, 0)
+  if bias then scores = scores + bias end
+  local weights = core.softmax(scores)
+  return core.matmul(drop and drop(weights) or weights, v)
+end
+
+-- Returns the stream of the random choices of a mixer. Evaluation has a stream of its own, so that
+-- how often a model is evaluated does not change how it is trained.
+function frame.stream(self)
+  return streams.get(self.kind .. (self.training and "" or " in evaluation"))
+end
+
+frame.HIDDEN = HIDDEN
+
+return frame

@@ -1,0 +1,143 @@
+-- nn/mixers/approximate/reformer.lua: defines Reformer, attention within chunks of positions that
+-- were sorted by a hash (LSH attention).
+
+local core = require "toeplab.core"
+local algebra = require "toeplab.nn.mixers.approximate.algebra"
+local choose = require "toeplab.nn.mixers.approximate.choose"
+local frame = require "toeplab.nn.mixers.approximate.frame"
+local options = require "toeplab.base.options"
+
+-- o_i = sum over j of softmax_j(s_i k_j) v_j,   s = x Wq,   k_j = s_j / (rms(s_j) sqrt p), where
+-- position i sees itself only if it sees nothing else (Kitaev et al. 2020, Sec. 2). The keys that
+-- it sees are found in `hashes` rounds. In round r, position t has the bucket
+--   argmax [s_t R_r, -s_t R_r],   R_r [p,B/2] ~ N(0,1),   B = 2^floor(log2(2 n / chunk)),
+-- and padding the bucket B. The positions sorted by bucket, one round after the other, are cut into
+-- chunks; a chunk attends to itself and to the chunk before it, the first chunk to the last. The
+-- results of the rounds are averaged with the weights softmax_r(L_r), where L_r is the logsumexp of
+-- the scores. Costs n chunk per round, and a sort on the CPU (choose.lua). Up to `chunk` positions
+-- there is exact attention instead.
+-- choices [h,p,hashes,B/2]: the rotations R, drawn at every forward pass, one for all rows. In the
+-- published code B is that of the first sequence that the model sees; here it follows n. The maps
+-- have no bias, as published; the lra port has biases, and with padding = "tokens" zero rows are
+-- added to x up to max_len.
+local Reformer = frame.class("Reformer", frame.padding {
+  chunk = options.field { default = 64, min = 1 },
+  hashes = options.field { default = 2, min = 1 },
+  max_len = options.field { type = "int", min = 1, optional = true },
+  bias = false,
+})
+
+Reformer.one_map, Reformer.pads_input = true, true
+
+local SELF = -1e5 -- the score of a position with itself
+
+function Reformer:prepare() self.identity = algebra.identities() end
+
+function Reformer:aligned(n)
+  local c = self.opt.chunk
+  n = frame.tokens_length(self, n)
+  return n <= c and n or -(-n // c) * c
+end
+
+function Reformer:draw(n)
+  local half = 1
+  while 2 * half <= n // self.opt.chunk do half = 2 * half end
+  return frame.stream(self):normal(
+    core.zeros(self.opt.heads, self.width, self.opt.hashes, half), 0, 1)
+end
+
+local function keys(s)
+  return core.affine(core.rms_norm(s, nil, 1e-6), s:dim(-1) ^ -0.5, 0)
+end
+
+-- Returns the bucket of each position: a list in the order [b,h,hashes,n].
+function Reformer:buckets(s, mask, rotations)
+  local b, h, n, p = s:dim(1), s:dim(2), s:dim(3), s:dim(4)
+  local rounds, half = rotations:dim(3), rotations:dim(4)
+  local turned = core.matmul(s:permute({ 2, 1, 3, 4 }):reshape(h, b * n, p),
+    rotations:reshape(h, p, rounds * half)):reshape(h, b, n, rounds, half)
+  turned = turned:permute { 2, 1, 4, 3, 5 }
+  local list = core.concat({ turned, -turned }, 5):argmax():reshape(-1):totable()
+  if not mask then return list end
+  for i, token in ipairs(mask:reshape(-1):totable()) do
+    if token == 0 then
+      local first = (i - 1) // n * h * rounds * n + (i - 1) % n + 1
+      for row = 0, h * rounds - 1 do list[first + row * n] = 2 * half end
+    end
+  end
+  return list
+end
+
+-- Returns the order of the positions in the sorted rounds, as places among the b h n rows of a
+-- tensor, and for each position of each round its place among the rows of the sorted rounds; both
+-- int32, in the order [b,h,hashes,n].
+local function sorted(buckets, rounds, n, most)
+  local order, back = {}, {}
+  for row = 0, #buckets // n - 1 do
+    choose.append_sorted(order, row // rounds * n, buckets, row * n, n, most)
+  end
+  for at, place in ipairs(order) do
+    local row = (at - 1) // n
+    back[row * n + place % n + 1] = at - 1
+  end
+  return core.ids(order), core.ids(back)
+end
+
+-- Returns x [g,chunks,c,..] with, in each chunk, the chunk before it in front: [g,chunks,2 c,..].
+local function with_previous(x)
+  local chunks = x:dim(2)
+  local before = core.concat({ x:narrow(2, chunks, 1), x:narrow(2, 1, chunks - 1) }, 2)
+  return core.concat({ before, x }, 3)
+end
+
+-- Returns the bias of the scores: SELF where a key is at the position of the query, HIDDEN where it
+-- is padding.   place [g,chunks,c,1]: the sorted positions   mask the same, or nil
+local function bias(place, mask)
+  local keys_at = with_previous(place):transpose(3, 4)
+  local same = core.relu(core.affine(core.abs(place - keys_at), -1, 1))
+  if not mask then return core.affine(same, SELF, 0) end
+  local hidden = core.affine(with_previous(mask):transpose(3, 4), -frame.HIDDEN, frame.HIDDEN)
+  return same * SELF + core.affine(same, -1, 1) * hidden
+end
+
+-- Returns softmax(scores) v and the logsumexp of the scores: [..,c,p], [..,c,1].
+local function weighted(scores, v)
+  local top = core.no_grad(scores.amax, scores, -1, true)
+  local powers = core.exp(scores - top)
+  local sum = powers:sum(-1, true)
+  return core.matmul(powers, v) / sum, core.log(sum) + top
+end
+
+-- Returns attention of n <= chunk positions, all to all.   same: the identity [n,n]
+local function whole(s, v, mask, same)
+  local hide = same * SELF
+  if mask then hide = hide + core.affine(same, -1, 1) * frame.hide(mask) end
+  return frame.attend(s, keys(s), v, 1, hide)
+end
+
+function Reformer:mix(s, _, v, mask, rotations)
+  local b, h, n, p, c = s:dim(1), s:dim(2), s:dim(3), s:dim(4), self.opt.chunk
+  if n <= c then return whole(s, v, mask, self.identity(n)) end
+  rotations = rotations or self:draw(n)
+  local rounds = rotations:dim(3)
+  local buckets = core.no_grad(self.buckets, self, s, mask, rotations)
+  local order, back = sorted(buckets, rounds, n, 2 * rotations:dim(4))
+  local function chunks(x) -- [b,h,n,w] sorted, and cut: [b h,rounds n/c,c,w]
+    local w = x:dim(4)
+    return x:reshape(b * h * n, w):gather(order):reshape(b * h, rounds * n // c, c, w)
+  end
+  local function spread(x) return x + core.zeros(b, h, n, 1) end
+  local hide = core.no_grad(bias, chunks(spread(core.range(0, n - 1):reshape(1, 1, n, 1))),
+    mask and chunks(spread(mask)))
+  local queries = chunks(s)
+  local scores = core.matmul(queries, with_previous(keys(queries)), false, true) + hide
+  local o, log_sum = weighted(scores, with_previous(chunks(v)))
+  local function unsorted(x)
+    return x:reshape(-1, x:dim(4)):gather(back):reshape(b, h, rounds, n, -1)
+  end
+  if rounds == 1 then return unsorted(o):reshape(b, h, n, p) end
+  local weights = core.softmax(unsorted(log_sum):reshape(b, h, rounds, n):transpose(3, 4))
+  return (unsorted(o) * weights:transpose(3, 4):reshape(b, h, rounds, n, 1)):sum(3)
+end
+
+return { Reformer = Reformer }

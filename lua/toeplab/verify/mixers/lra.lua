@@ -1,0 +1,120 @@
+-- verify/mixers/lra.lua: runs the reference cases of the attentions that were compared on the Long
+-- Range Arena (nn/mixers/approximate/). A case holds the random choices, and what follows from them
+-- is compared too.
+
+local core = require "toeplab.core"
+local mixers = require "toeplab.nn.mixers"
+local module_case = require "toeplab.verify.module_case"
+
+local kinds = {}
+
+-- Published names of parameters.
+local names = {
+  { "W_([qkv])%.(.*)", "%1.%2" }, { "ff%.(.*)", "o.%1" }, { "attn%.E", "positions" },
+  { "([qkv])_proj%.(.*)", "%1.%2" }, { "E", "positions" }, { "query_key%.(.*)", "q.%1" },
+  { "value%.(.*)", "v.%1" },
+}
+
+-- The options of each mixer by the attributes of a case.
+local options = {
+  softmax = function() return {} end,
+  kernelized = function() return {} end,
+  linformer = function(a) return { rank = a.linformer_k, max_len = a.max_len or a.n } end,
+  nystrom = function(a) return { landmarks = a.num_landmarks, as_published = true } end,
+  informer = function(a)
+    return { features = a.in_nb_features, max_len = a.n, as_published = true }
+  end,
+  bigbird = function(a)
+    return { block = a.block_size, random_blocks = a.num_random_blocks, as_published = true }
+  end,
+  reformer = function(a) return { chunk = a.chunk, hashes = a.num_hash } end,
+  skyformer = function(a) return { features = a.nb_features, as_published = true } end,
+}
+
+-- The dataset of the random choices of each mixer.
+local chosen = {
+  informer = "samples", bigbird = "random_blocks", reformer = "rotations", skyformer = "uniform",
+}
+
+-- ---- What follows from the choices ----
+
+-- Returns a map of x as the mixer sees it: [b,h,n,head_dim].
+local function heads(module, name, x)
+  local y = module[name](x)
+  return y:reshape(x:dim(1), x:dim(2), module.opt.heads, -1):permute { 1, 3, 2, 4 }
+end
+
+local function flat(lists, shift, into)
+  for _, item in ipairs(lists) do
+    if type(item) == "table" then flat(item, shift, into) else into[#into + 1] = item + shift end
+  end
+  return into
+end
+
+-- Each returns the name of a dataset and the list of its numbers, computed by our mixer.
+local derived = {}
+
+function derived.informer(module, x, _, samples)
+  local top = module:top(heads(module, "q", x), heads(module, "k", x), nil, samples)
+  return "top", flat(top, -1, {})
+end
+
+function derived.reformer(module, x, mask, rotations)
+  local more = module:aligned(x:dim(2)) - x:dim(2)
+  if more > 0 then
+    x = core.concat({ x, core.zeros(x:dim(1), more, x:dim(3)) }, 2)
+  end
+  mask = mask and mask:reshape(x:dim(1), 1, x:dim(2), 1)
+  return "buckets", module:buckets(heads(module, "q", x), mask, rotations)
+end
+
+function derived.skyformer(module, x, mask, uniform)
+  return "landmarks", flat(module:landmarks(x:dim(1), x:dim(2), mask, uniform), 0, {})
+end
+
+-- Compares integers: the error is the number of those that differ.
+local function compare_choices(case, module, results, mask, given)
+  local mixer = case.attributes.mixer
+  if not (given and derived[mixer]) then return end
+  local name, got = core.no_grad(derived[mixer], module, case:read "x", mask, given)
+  local want, wrong = case:read(name):reshape(-1):totable(), 0
+  for i, value in ipairs(want) do
+    if got[i] ~= value then wrong = wrong + 1 end
+  end
+  results[#results + 1] = { name = name, error = #got == #want and wrong or math.huge }
+end
+
+-- ---- Kinds ----
+
+-- Reads the random choices of the case in the form in which the mixer takes them.
+local function choices(case, present)
+  local name = chosen[case.attributes.mixer]
+  if not name or not present[name] then return nil end
+  local t = case:read(name)
+  return (name == "random_blocks" or name == "uniform") and t:totable() or t
+end
+
+local function run(case, more)
+  local a, present = case.attributes, {}
+  for _, name in ipairs(case:children "") do present[name] = true end
+  local given = options[a.mixer](a)
+  given.heads, given.head_dim = a.heads, a.head_dim
+  for key, value in pairs(more) do given[key] = value end
+  local module = mixers.class(a.mixer)(a.dim, given)
+  local mask, drawn = present.mask and case:read "mask" or nil, choices(case, present)
+  local results = module_case.run(case, module, names, mask, drawn)
+  compare_choices(case, module, results, mask, drawn)
+  return results
+end
+
+function kinds.sky_attention(case) return run(case, {}) end
+
+function kinds.lra_attention(case)
+  local a, more = case.attributes, { output = false }
+  if a.mixer ~= "linformer" then more.padding = "tokens" end
+  if a.mixer == "nystrom" or a.mixer == "reformer" then more.max_len = a.max_len end
+  if a.mixer == "reformer" then more.bias = true end
+  return run(case, more)
+end
+
+return kinds
