@@ -10,8 +10,12 @@ local suggest = require "toeplab.base.suggest"
 local files = {
   attention = { "attention", "Attention" },
   conv = { "conv", "Conv" },
+  dss = { "states.dss", "DSS" },
   gated_attention = { "attention", "GatedAttention" },
+  gss = { "states.gss", "GSS" },
   gtu = { "gtu", "GTU" },
+  s4 = { "states.s4", "S4" },
+  s4d = { "states.s4d", "S4D" },
 }
 
 local mixers = { names = suggest.keys(files) }
