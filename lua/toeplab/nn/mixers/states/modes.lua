@@ -1,0 +1,181 @@
+-- nn/mixers/states/modes.lua: computes kernels that are sums of complex exponentials, and the
+-- Toeplitz coefficients that state space layers make of them.
+--
+-- Complex numbers are pairs of tensors re, im. Parameters hold both parts along a last axis of 2.
+
+local core = require "toeplab.core"
+local cache = require "toeplab.nn.cache"
+local initial = require "toeplab.nn.initial"
+local options = require "toeplab.base.options"
+local rows = require "toeplab.nn.encoders.rows"
+
+local modes = {}
+
+-- Returns the real and the imaginary part of z [..,2].
+function modes.parts(z)
+  local axis, shape = z:ndim(), z:shape()
+  shape[axis] = nil
+  return z:narrow(axis, 1, 1):reshape(shape), z:narrow(axis, 2, 1):reshape(shape)
+end
+
+-- Returns the product of two complex numbers.
+function modes.times(a_re, a_im, b_re, b_im)
+  return a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re
+end
+
+-- Returns a / b.
+function modes.over(a_re, a_im, b_re, b_im)
+  local size = b_re * b_re + b_im * b_im
+  return modes.times(a_re, a_im, b_re / size, -b_im / size)
+end
+
+-- ---- Exponentials -------------------------------------------------------------------------------
+
+local SPLIT = 4097 -- 2^12 + 1 splits 24 bits into two halves (Veltkamp)
+local ROUND = 1.5 * 2 ^ 23 -- adding it leaves an integer in float32
+-- 2 pi as a sum, of which the first parts have so few bits that their products with up to 2^18
+-- turns are exact.
+local TURN = { 6.25, 17 / 512, -149 / 2 ^ 23, 2 * math.pi - 6.25 - 17 / 512 + 149 / 2 ^ 23 }
+
+-- Returns what is left of an angle after whole turns.
+local function remainder(angle)
+  local turns = core.affine(core.affine(angle, 1 / (2 * math.pi), ROUND), 1, -ROUND)
+  for _, part in ipairs(TURN) do angle = angle - core.affine(turns, part, 0) end
+  return angle
+end
+
+-- Returns y lags modulo 2 pi. A float32 product would be wrong by 1e-7 times its size, which is
+-- large at a high frequency and a long lag. Where a lag has at most 12 significant bits, its
+-- products with the two halves of y are exact.
+local function reduced(y, lags)
+  local spread = core.affine(y, SPLIT, 0)
+  local high = spread - (spread - y)
+  return remainder(high * lags) + remainder((y - high) * lags)
+end
+
+local function detached(z) return core.no_grad(core.affine, z, 1, 0) end
+
+-- Adds the gradient of exp(z along) to the value e of which exp(z along) is given as whole.
+local function with_gradient(e_re, e_im, whole_re, whole_im, z_re, z_im, along)
+  local d_re, d_im = (z_re - detached(z_re)) * along, (z_im - detached(z_im)) * along -- both 0
+  local g_re, g_im = modes.times(whole_re, whole_im, d_re, d_im)
+  return e_re + g_re, e_im + g_im
+end
+
+-- Returns exp(z lags); z and lags broadcast. Its gradient is that of exp(z along), by default the
+-- same. The exponential is computed without the tape, because the gradient by reduced angles would
+-- not be that of the angles.
+function modes.exp(z_re, z_im, lags, along)
+  local e_re, e_im = core.no_grad(function()
+    local size, angle = core.exp(z_re * lags), reduced(z_im, lags)
+    return size * core.cos(angle), size * core.sin(angle)
+  end)
+  return with_gradient(e_re, e_im, e_re, e_im, z_re, z_im, along or lags)
+end
+
+-- Returns exp(z lags) - 1 where the real part of z lags is at most 0. Near 0 nothing cancels.
+function modes.expm1(z_re, z_im, lags)
+  local e_re, e_im = core.no_grad(function()
+    local x, angle = z_re * lags, reduced(z_im, lags)
+    local sine = core.sin(core.affine(angle, 0.5, 0))
+    return core.elu(x) * core.cos(angle) - core.affine(sine * sine, 2, 0), -- elu: e^x - 1
+      core.exp(x) * core.sin(angle)
+  end)
+  return with_gradient(e_re, e_im, core.affine(e_re, 1, 1), e_im, z_re, z_im, lags)
+end
+
+-- ---- Kernels ------------------------------------------------------------------------------------
+
+-- Every lag below count is step q + r with r < step, a power of 2 (so that step q has few bits) of
+-- about sqrt(count). Returns step, the values of step q and those of r, both [1,..,1].
+local function grid(count)
+  local step = 1
+  while step * step < count do step = step * 2 end
+  local blocks = (count + step - 1) // step
+  return { step = step, coarse = core.affine(core.range(0, blocks - 1), step, 0):reshape(1, -1, 1),
+    fine = core.range(0, step - 1):reshape(1, -1, 1) }
+end
+
+-- Returns K [count,d], K_l = Re sum_s W_s a_s b_s over the modes s, where a = coarse is given at
+-- the lags step q and b = fine at the rest of the lag: a product of two small matrices per channel,
+-- so that no tensor holds all lags of all modes.
+--   w [d,s]   coarse [d,blocks,s]   fine [d,step,s]: {re, im} each
+function modes.kernel(w, coarse, fine, count)
+  local d, s = w[1]:dim(1), w[1]:dim(2)
+  local re, im = modes.times(coarse[1], coarse[2], w[1]:reshape(d, 1, s), w[2]:reshape(d, 1, s))
+  local k = core.matmul(core.concat({ re, -im }, 3), core.concat({ fine[1], fine[2] }, 3), false,
+    true)
+  return k:reshape(d, -1):narrow(2, 1, count):transpose(1, 2)
+end
+
+-- ---- Coefficients -------------------------------------------------------------------------------
+
+-- Returns the length of the sequence whose lags are points.
+function modes.length(points)
+  local _, last = rows.span(points)
+  return last + 1
+end
+
+local function backwards(count)
+  local ids = {}
+  for i = 1, count do ids[i] = count - i end
+  return core.ids(ids)
+end
+
+-- Gives an encoder the caches of what depends on the length alone: grid and backwards.
+function modes.prepare(self)
+  self.grid, self.backwards = cache.recent(grid), cache.recent(backwards)
+end
+
+-- Returns the coefficients of the lags 0..n-1, or with future of 1-n..n-1: that of lag l >= 0 is
+-- past_l, plus skip at lag 0, and that of lag -1-l is future_l.
+--   past, future [n,d]   skip [1,d]   coef [n,d] or [2n-1,d]
+function modes.coefficients(self, past, future, skip)
+  local n = past:dim(1)
+  local parts = { past:narrow(1, 1, 1) + skip }
+  if n > 1 then parts[2] = past:narrow(1, 2, n - 1) end
+  if n > 1 and future then table.insert(parts, 1, future:gather(self.backwards(n - 1))) end
+  return #parts > 1 and core.concat(parts, 1) or parts[1]
+end
+
+-- ---- Options and initial values -----------------------------------------------------------------
+
+-- Returns the options that all layers of this kind have, with more.
+function modes.fields(more)
+  local fields = {
+    dim = options.field { type = "int", min = 1 },
+    causal = true,
+    state = options.field { default = 64, min = 1, max = 1 << 20 },
+    backend = "rac", -- which plugin applies the convolution
+  }
+  for name, field in pairs(more) do fields[name] = field end
+  return fields
+end
+
+-- Declares the number of a state whose modes come in conjugate pairs.
+function modes.even_state()
+  return options.field { default = 64, min = 2, max = 1 << 20, check = function(state)
+    return state % 2 == 0, ("= %d must be even: modes come in conjugate pairs"):format(state)
+  end }
+end
+
+-- The steps of discretisation are first drawn log-uniformly from 0.001 to 0.1.
+function modes.log_dt(...)
+  return initial.parameter(initial.init.uniform(core.zeros(...), math.log(1e-3), math.log(1e-1)))
+end
+
+-- Draws complex numbers [..,2] with E|z|^2 = 1.
+function modes.complex_normal(...)
+  return initial.init.normal(core.zeros(...), 0, math.sqrt(0.5))
+end
+
+-- Returns a parameter of shape [count,..], where the values, a tensor [..], are repeated.
+function modes.repeated(values, count)
+  local shape = values:shape()
+  table.insert(shape, 1, 1)
+  local one = values:reshape(shape)
+  shape[1] = count
+  return initial.parameter(core.zeros(shape):copy(core.zeros(shape) + one))
+end
+
+return modes
