@@ -8,10 +8,17 @@ local suggest = require "toeplab.base.suggest"
 
 -- The file of each mixer in this folder, and the class that the file returns.
 local files = {
+  afno = { "transforms.afno", "AFNO" },
   attention = { "attention", "Attention" },
   conv = { "conv", "Conv" },
+  fnet = { "transforms.fnet", "FNet" },
+  fnet_mixing = { "transforms.fnet", "FNetMixing" },
   gated_attention = { "attention", "GatedAttention" },
+  gfnet = { "transforms.gfnet", "GFNet" },
+  gmlp = { "transforms.gmlp", "GMLP" },
   gtu = { "gtu", "GTU" },
+  synthesizer_dense = { "transforms.synthesizer", "SynthesizerDense" },
+  synthesizer_random = { "transforms.synthesizer", "SynthesizerRandom" },
 }
 
 local mixers = { names = suggest.keys(files) }
