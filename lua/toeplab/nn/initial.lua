@@ -39,6 +39,13 @@ local function torch(weight, bias)
   if bias then init.uniform(bias, -bound, bound) end
 end
 
+-- Weight [o,k] ~ U(-c, c) with c = sqrt(6/(o + k)) (Glorot & Bengio 2010), and bias 0.
+local function xavier(weight, bias)
+  local bound = math.sqrt(6 / (weight:dim(1) + weight:dim(2)))
+  init.uniform(weight, -bound, bound)
+  if bias then bias:fill(0) end
+end
+
 -- Weight and bias ~ N(0, 0.02^2), as the maps u, v and o of a GTU start in layout B.
 local function normal(weight, bias)
   init.normal(weight, 0, 0.02)
@@ -53,6 +60,8 @@ end
 
 -- The initialisers of linear maps by name: functions of (weight [outputs,inputs], bias [outputs] or
 -- nil).
-init.linear = suggest.strict("nn.init.linear", { torch = torch, normal = normal, bert = bert })
+init.linear = suggest.strict("nn.init.linear", {
+  torch = torch, xavier = xavier, normal = normal, bert = bert,
+})
 
 return { init = init, parameter = parameter, without_init = without_init }

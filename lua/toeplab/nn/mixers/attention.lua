@@ -22,14 +22,20 @@ local function join_heads(x)
   return x:permute({ 1, 3, 2, 4 }):reshape(b, n, h * w)
 end
 
+local NEVER = 1e9 -- lowers a score by so much that its weight rounds to 0
+
 -- Returns softmax(q k^T / sqrt(w) + bias) v, computed per head. With the option causal, a token
 -- attends to itself and earlier ones.   q, k [b,n,h w]   v [b,n,h w']   bias [h,n,n], of ALiBi only
-local function attend(self, q, k, v)
+-- inside [b,n,1], if given, is 0 at positions that no token attends to.
+local function attend(self, q, k, v, inside)
   local heads, n = self.opt.heads, q:dim(2)
   q, k, v = split_heads(q, heads), split_heads(k, heads), split_heads(v, heads)
   local scores = core.affine(core.matmul(q, k, false, true), 1 / math.sqrt(q:dim(4)), 0)
   if self.opt.positions == "alibi" then
     scores = scores + self.bias(n)
+  end
+  if inside then
+    scores = scores + core.affine(inside, NEVER, -NEVER):reshape(inside:dim(1), 1, 1, n)
   end
   local weights = core.softmax(scores, self.opt.causal)
   if self.drop then weights = self.drop(weights) end
@@ -62,7 +68,10 @@ end
 -- y = Wo attend(x Wq, x Wk, x Wv), where all maps have a bias (Vaswani et al. 2017).
 --   x, y [b,n,dim]
 -- positions: "sinusoidal" adds an encoding to x, "alibi" a bias to the scores.
+-- Attention(x, inside) leaves out keys at padding, where inside [b,n,1] is 0.
 local Attention = class("Attention", spec {}, { "dim" })
+
+Attention.takes_padding = true
 
 function Attention:build(o)
   prepare(self, o, o.dim)
@@ -71,9 +80,9 @@ function Attention:build(o)
   end
 end
 
-function Attention:forward(x)
+function Attention:forward(x, inside)
   if self.position then x = self.position(x) end
-  return self.o(attend(self, self.q(x), self.k(x), self.v(x)))
+  return self.o(attend(self, self.q(x), self.k(x), self.v(x), inside))
 end
 
 -- y = (u * attend(x Wq, x Wk, v)) Wo,  u = act(x Wu),  v = act(x Wv).   x, y [b,n,dim]

@@ -3,6 +3,16 @@
 
 local forms = {}
 
+-- mixer is our name where it differs from that of the cases. A parameter whose name matches none of
+-- names (verify/module_case.lua) has the published one.
+forms.transformer = {
+  mixer = "attention",
+  names = { { "([qkv])_proj%.(%a+)", "%1.%2" }, { "out_proj%.(%a+)", "o.%1" } },
+  options = function() return {} end,
+}
+
+forms.alibi = forms.transformer
+
 local function synthesizer(a)
   return { max_length = a.max_length, as_published = true }
 end

@@ -3,7 +3,7 @@
 
 local kinds = {}
 
-for _, file in ipairs { "transforms" } do
+for _, file in ipairs { "transforms", "frames" } do
   for kind, run in pairs(require("toeplab.verify.mixers." .. file)) do kinds[kind] = run end
 end
 

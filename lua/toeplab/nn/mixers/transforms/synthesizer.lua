@@ -33,7 +33,8 @@ end
 -- 2021, Eq. 1 to 3).   x, y [b,n,dim]   w1 [dim,dim]   w2 [max_length,dim], its first n rows
 -- The paper mixes values V x; the code that TNN compares with has no values, no output map and one
 -- matrix for all channels, and so has this module. With as_published, positions beyond max_length
--- are 0; otherwise a longer sequence is an error. A sequence costs n^2 products per channel, twice.
+-- are 0; otherwise a longer sequence is an error. A channel costs n^2 products for the weights and
+-- n^2 for their use.
 local SynthesizerDense = class("SynthesizerDense", spec {
   init = options.field { type = "function|string", default = "torch" },
 }, { "dim" })
