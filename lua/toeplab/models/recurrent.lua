@@ -42,7 +42,7 @@ end
 local reasons = {
   Attention = "attends to all positions before, which no state of fixed size holds",
   Sinusoidal = "adds numbers that depend on the position",
-  LearnedPositions = "adds numbers that depend on the position",
+  Learned = "adds numbers that depend on the position",
   Conv = "mixes positions, and has no recurrent form here",
   TNO2d = "mixes the cells of a grid, which have no order",
   TnnClassifier = "classifies a whole sequence, not each position",

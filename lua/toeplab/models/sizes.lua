@@ -144,7 +144,8 @@ function sizes.parameters(o)
   local outside = o.vocab * width * (o.tied and 1 or 2) + norm(o.final_norm, o.dim)
   if o.embed_dim then outside = outside + 2 * width * o.dim end
   if o.output_bias then outside = outside + o.vocab end
-  if o.positions == "learned" then outside = outside + (o.max_length + 2.0) * o.dim end
+  local position = o.positions:find "^learned" and initial.without_init(stack.positions, o)
+  if position then outside = outside + position:count() end
   return outside + sizes.blocks(o)
 end
 

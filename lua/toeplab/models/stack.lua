@@ -17,7 +17,8 @@ local positive = function(default, most)
   return field { default = default, min = 1, max = most }
 end
 local structures = { "gtu+glu", "gtu", "attention+glu", "mha+glu" }
-local positions = { "none", "sinusoidal", "sinusoidal-fairseq", "learned", "alibi" }
+local positions = { "none", "sinusoidal", "sinusoidal-fairseq", "learned", "learned-fairseq",
+  "alibi" }
 
 -- Returns the options of blocks, {name, field, help}. Every model needs its own copy of the fields.
 local function blocks()
@@ -202,11 +203,23 @@ function stack.block(o)
   })
 end
 
--- Makes the module that adds positions to an embedding, nil for positions none and alibi.
+local FIRST = 2 -- the first position of fairseq, whose tables begin with two rows for padding
+
+-- The modules that add positions to an embedding.
+local encodings = {
+  sinusoidal = function(o) return nn.Sinusoidal(o.dim) end,
+  ["sinusoidal-fairseq"] = function(o)
+    return nn.Sinusoidal(o.dim, { form = "halves", first = FIRST })
+  end,
+  learned = function(o) return nn.Learned(o.dim, o.max_length) end,
+  ["learned-fairseq"] = function(o)
+    return nn.Learned(o.dim, o.max_length, { first = FIRST })
+  end,
+}
+
+-- Makes the module of the option positions; nil for "none" and "alibi".
 function stack.positions(o)
-  if o.positions == "learned" then return nn.LearnedPositions(o.dim, o.max_length) end
-  local form = o.positions == "sinusoidal-fairseq" and "fairseq" or "interleaved"
-  return o.positions:find "^sinusoidal" and nn.Sinusoidal(o.dim, { form = form }) or nil
+  return encodings[o.positions] and encodings[o.positions](o)
 end
 
 local function takes_alibi(o)

@@ -39,13 +39,6 @@ local function torch(weight, bias)
   if bias then init.uniform(bias, -bound, bound) end
 end
 
--- Weight [o,k] ~ U(-c, c) with c = sqrt(6/(o + k)) (Glorot & Bengio 2010), and bias 0.
-local function xavier(weight, bias)
-  local bound = math.sqrt(6 / (weight:dim(1) + weight:dim(2)))
-  init.uniform(weight, -bound, bound)
-  if bias then bias:fill(0) end
-end
-
 -- Weight and bias ~ N(0, 0.02^2), as the maps u, v and o of a GTU start in layout B.
 local function normal(weight, bias)
   init.normal(weight, 0, 0.02)
@@ -58,10 +51,26 @@ local function bert(weight, bias)
   if bias then bias:fill(0) end
 end
 
+-- Weight ~ U(-a, a) with a = sqrt(6 / (inputs + outputs)) and bias 0 (Glorot & Bengio 2010), as
+-- fairseq starts the output map of attention.
+local function xavier(weight, bias)
+  local bound = math.sqrt(6 / (weight:dim(1) + weight:dim(2)))
+  init.uniform(weight, -bound, bound)
+  if bias then bias:fill(0) end
+end
+
+-- Weight as in xavier over sqrt 2 and bias as in torch, as fairseq starts the maps of queries, keys
+-- and values.
+local function xavier_input(weight, bias)
+  torch(weight, bias)
+  local bound = math.sqrt(3 / (weight:dim(1) + weight:dim(2)))
+  init.uniform(weight, -bound, bound)
+end
+
 -- The initialisers of linear maps by name: functions of (weight [outputs,inputs], bias [outputs] or
 -- nil).
 init.linear = suggest.strict("nn.init.linear", {
-  torch = torch, xavier = xavier, normal = normal, bert = bert,
+  torch = torch, normal = normal, bert = bert, xavier = xavier, xavier_input = xavier_input,
 })
 
 return { init = init, parameter = parameter, without_init = without_init }

@@ -1,4 +1,5 @@
--- nn/position.lua: defines the sinusoidal and the learned position encoding and the bias of ALiBi.
+-- nn/position.lua: defines the encodings of positions: sinusoidal and learned ones that are added
+-- to x, rotary ones that turn queries and keys, and the bias of ALiBi.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
@@ -6,66 +7,96 @@ local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 
--- Returns the angles i f_j, [n,#f], of the positions i = first .. first + n - 1.
-local function angles(first, n, f)
-  return core.range(first, first + n - 1):reshape(n, 1) * core.tensor(f):reshape(1, -1)
-end
-
--- The tables of n positions, [n,dim], by form.
-local forms = {}
-
-function forms.interleaved(n, dim)
-  local f = {}
-  for j = 1, (dim + 1) // 2 do f[j] = 10000 ^ (-2 * (j - 1) / dim) end
-  local angle = angles(0, n, f)
-  local sin, cos = core.sin(angle):reshape(n, -1, 1), core.cos(angle):reshape(n, -1, 1)
-  return core.concat({ sin, cos }, 3):reshape(n, -1):narrow(2, 1, dim)
-end
-
-function forms.fairseq(n, dim)
-  local half, f = dim // 2, {}
-  for k = 1, half do f[k] = 10000 ^ (-(k - 1) / math.max(half - 1, 1)) end
-  local angle = angles(2, n, f)
-  return core.concat({ core.sin(angle), core.cos(angle), core.zeros(n, dim - 2 * half) }, 2)
-end
-
--- y = x + P (Vaswani et al. 2017).   x, y [b,n,dim]
---   form "interleaved": P[i,2j] = sin(i 10000^(-2j/dim)), P[i,2j+1] = cos of the same
---   form "fairseq": P[i,k] = sin((i+2) 10000^(-k/(h-1))), P[i,h+k] = cos of the same, h = dim/2; of
---     an odd dim the last column is 0. Positions begin at 2, since fairseq keeps 1 for padding.
+-- y = x + P, where row i of P belongs to position p = i + first, i from 0.   x, y [b,n,dim]
+-- form says which sinusoids P holds:
+--   "interleaved"  P[i,2j] = sin(p 10000^(-2j/dim)), P[i,2j+1] = cos of the same (Vaswani et al.
+--                  2017)
+--   "halves"       all sines, then all cosines, of p 10000^(-k/(dim//2-1)), k < dim//2; an odd dim
+--                  leaves a last column of 0. This is fairseq's, whose first position is 2, because
+--                  rows 0 and 1 of its table belong to padding.
 local Sinusoidal = class("Sinusoidal", {
   dim = options.field { type = "int", min = 2 },
-  form = options.field { default = "interleaved", choices = { "interleaved", "fairseq" } },
+  form = options.field { default = "interleaved", choices = { "interleaved", "halves" } },
+  first = options.field { default = 0, min = 0 },
 }, { "dim" })
 
+-- Returns the sines and the cosines of (first + i) f_k: [n,#f] each.
+local function waves(first, n, f)
+  local angle = core.range(first, first + n - 1):reshape(n, 1) * core.tensor(f):reshape(1, -1)
+  return core.sin(angle), core.cos(angle)
+end
+
+local function interleaved(first, n, dim)
+  local f = {}
+  for j = 1, (dim + 1) // 2 do f[j] = 10000 ^ (-2 * (j - 1) / dim) end
+  local sin, cos = waves(first, n, f)
+  return core.concat({ sin:reshape(n, -1, 1), cos:reshape(n, -1, 1) }, 3):reshape(n, -1)
+    :narrow(2, 1, dim)
+end
+
+local function halves(first, n, dim)
+  local f = {}
+  for k = 0, dim // 2 - 1 do f[k + 1] = 10000 ^ (-k / (dim // 2 - 1)) end
+  local sin, cos = waves(first, n, f)
+  return core.concat(dim % 2 == 0 and { sin, cos } or { sin, cos, core.zeros(n, 1) }, 2)
+end
+
 function Sinusoidal:build(o)
-  self.tables = cache.recent(function(n) return forms[o.form](n, o.dim) end)
+  if o.form == "halves" and o.dim < 4 then
+    error(("Sinusoidal: form = 'halves' divides by dim//2 - 1, so dim = %d must be at least 4")
+      :format(o.dim), 0)
+  end
+  local make = o.form == "halves" and halves or interleaved
+  self.tables = cache.recent(function(n) return make(o.first, n, o.dim) end)
 end
 
 function Sinusoidal:forward(x)
   return x + self.tables(x:dim(2))
 end
 
--- y_i = x_i + weight[i+2].   x, y [b,n,dim], n <= length   weight [length+2,dim] ~ N(0, 0.02^2)
--- Rows 0 and 1 are unused: fairseq gives row 1 to padding, whose state its model then sets to 0.
--- Padding must stand at the end of a row, so that it shifts no token.
-local LearnedPositions = class("LearnedPositions", {
+-- y = x + P, where row i of P is row i + first of weight [max_length+first,dim] ~ N(0, 0.02^2).
+--   x, y [b,n,dim], n <= max_length
+-- fairseq has first = 2: its rows 0 and 1 belong to padding.
+local Learned = class("Learned", {
   dim = options.field { type = "int", min = 1 },
-  length = options.field { default = 512, min = 1 },
-}, { "dim", "length" })
+  max_length = options.field { default = 512, min = 1 },
+  first = options.field { default = 0, min = 0 },
+}, { "dim", "max_length" })
 
-function LearnedPositions:build(o)
-  local weight = initial.init.normal(core.zeros(o.length + 2, o.dim), 0, 0.02)
-  self.weight = initial.parameter(weight)
+function Learned:build(o)
+  local weight = core.zeros(o.max_length + o.first, o.dim)
+  self.weight = initial.parameter(initial.init.normal(weight, 0, 0.02))
 end
 
-function LearnedPositions:forward(x)
-  local n, length = x:dim(2), self.opt.length
-  if n > length then
-    error(("LearnedPositions: a sequence has %d positions, and %d are learned: set max_length of "
-      .. "the model to the longest length"):format(n, length), 0)
+function Learned:forward(x)
+  local n, most = x:dim(2), self.opt.max_length
+  if n > most then
+    error(("Learned: x has %d positions, but only max_length = %d have been learned"):format(
+      n, most), 0)
   end
-  return x + self.weight:narrow(1, 3, n)
+  return x + self.weight:narrow(1, 1 + self.opt.first, n)
+end
+
+-- Returns a function that turns each pair (x_k, x_(k+dim/2)) of row i, counted from 0, by the angle
+-- i 10000^(-2k/dim) (Su et al. 2021).   x, y [..,n,dim], dim even
+-- The angles are reduced in float64, as their rounding would otherwise grow with i.
+local function rotary(dim)
+  local half = dim // 2
+  local tables = cache.recent(function(n)
+    local angles = {}
+    for i = 0, n - 1 do
+      local row = {}
+      for k = 0, half - 1 do row[k + 1] = i * 10000 ^ (-k / half) % (2 * math.pi) end
+      angles[i + 1] = row
+    end
+    local angle = core.tensor(angles)
+    return { sin = core.sin(angle), cos = core.cos(angle) }
+  end)
+  return function(x)
+    local t = tables(x:dim(-2))
+    local first, second = x:narrow(-1, 1, half), x:narrow(-1, half + 1, half)
+    return core.concat({ first * t.cos - second * t.sin, second * t.cos + first * t.sin }, -1)
+  end
 end
 
 -- Returns the slopes of ALiBi (Press et al. 2022). For a power of 2 of h heads they are 2^(-8/h),
@@ -87,6 +118,6 @@ local function alibi_bias(heads, n)
 end
 
 return {
-  Sinusoidal = Sinusoidal, LearnedPositions = LearnedPositions, alibi_slopes = alibi_slopes,
-  alibi_bias = alibi_bias,
+  Sinusoidal = Sinusoidal, Learned = Learned, rotary = rotary, waves = waves,
+  alibi_slopes = alibi_slopes, alibi_bias = alibi_bias,
 }

@@ -1,7 +1,6 @@
 -- verify/mixers/frames.lua: runs the reference cases of the layers and whole models in which the
--- papers compare token mixers: the Transformer's layer, its positions, and the language models.
+-- papers compare token mixers: the Transformer's layer and the language models.
 
-local core = require "toeplab.core"
 local forms = require "toeplab.verify.mixers.forms"
 local mixers = require "toeplab.nn.mixers"
 local models = require "toeplab.models"
@@ -10,7 +9,7 @@ local nn = require "toeplab.nn"
 
 local kinds = {}
 
--- ---- The Transformer's layer and positions ------------------------------------------------------
+-- ---- The Transformer's layer --------------------------------------------------------------------
 
 -- The published names of a layer and ours, without those inside the token mixer.
 local layer_names = {
@@ -42,13 +41,6 @@ function kinds.transformer_layer(case)
   })
   local inside = nested(forms.transformer.names, "self_attn%.", "token.")
   return module_case.run(case, block, join(inside, layer_names))
-end
-
-function kinds.sinusoidal_positions(case)
-  local a, results = case.attributes, {}
-  local y = nn.Sinusoidal(a.dim, { form = "fairseq" })(core.zeros(1, a.n, a.dim))
-  module_case.compare(case, results, "y", y)
-  return results
 end
 
 -- ---- Whole models -------------------------------------------------------------------------------
@@ -116,7 +108,7 @@ function kinds.mlm(case)
   if not options then return nil, names end
   options.pad = a.pad
   if not without_positions[a.model] then
-    options.positions = "learned"
+    options.positions = "learned-fairseq"
     options.max_length = case:read("param/encoder.sentence_encoder.embed_positions.weight"):dim(1)
       - 2
   end
