@@ -1,8 +1,8 @@
 -- mqar.lua: how wide must a token mixer be to recall the value of a key that it has seen?
 --
--- Multi-query associative recall (Arora et al. 2023, Zoology, Figure 2), by models of two layers whose
--- width and learning rate are swept, on fresh examples at every step. The paper takes the best
--- learning rate of each width.
+-- Multi-query associative recall (Arora et al. 2023, Zoology, Figure 2), by models of two layers
+-- whose width and learning rate are swept, on fresh examples at every step. The paper takes the
+-- best learning rate of each width.
 local tl = require "toeplab"
 
 -- The token mixers by name, as options of the model. Attention needs positions to find a key's

@@ -8,12 +8,12 @@ local tree = require "toeplab.nn.tree"
 
 local model = {
   example = "toeplab model tnn_lm layers=7 dim=512 batch=8 length=512\n"
-    .. "  toeplab model tnn_lm preset=gtu-only-9",
-  usage = "toeplab model NAME [key=value...]",
+    .. "  toeplab model gtu-only-9",
+  usage = "toeplab model NAME|PRESET [key=value...]",
   about = "Shows the tree of a model with its parameters, and an estimate of the memory that\n"
     .. "training takes for batch sequences of a length (defaults: 1 and 512). Without keys it is\n"
-    .. "the published causal language model; vocab defaults to its 50264. preset=NAME is one of\n"
-    .. "the published models, whose keys may still be changed.",
+    .. "the published causal language model; vocab defaults to its 50264. The name of a preset,\n"
+    .. "or preset=NAME, is one of the published models, whose keys may still be changed.",
   options = {
     { name = "keys", short = "k", help = "list the keys of the model" },
     { name = "presets", short = "p", help = "list the published models and their parameters" },
@@ -88,21 +88,32 @@ local function mebibytes(bytes)
   return ("%10.1f MiB"):format(bytes / 2 ^ 20)
 end
 
-local function show_memory(e, sizes)
+local function show_memory(e, sizes, mixer)
   print(("\nmemory to train, batch %d x length %d, by formula"):format(sizes.batch, sizes.length))
   print("  parameters      " .. mebibytes(e.parameter_bytes))
   print("  gradients       " .. mebibytes(e.gradient_bytes))
   print("  Adam's moments  " .. mebibytes(e.optimizer_bytes))
-  print("  activations     " .. mebibytes(e.activation_bytes))
+  print("  activations     " .. mebibytes(e.activation_bytes)
+    .. (mixer and "  without those inside the mixers" or ""))
   print("  total           " .. mebibytes(e.total_bytes))
 end
 
-function model.run(set, words)
-  local name = table.remove(words, 1)
-  local names = models.names()
+-- Takes the name of a model from the words and returns it; that of a preset becomes preset=NAME.
+local function take_name(words)
+  local name, names = table.remove(words, 1), models.names()
   if not name then errors.usage("model: which one? Known: %s", table.concat(names, ", ")) end
+  local whose = models.preset_model(name)
+  if whose then
+    table.insert(words, 1, "preset=" .. name)
+    return whose
+  end
   local found, why = suggest.choose("model", name, names)
-  if not found then errors.usage("%s", why) end
+  if not found then errors.usage("%s; presets: toeplab model tnn_lm --presets", why) end
+  return name
+end
+
+function model.run(set, words)
+  local name = take_name(words)
   if set.keys then
     return show_keys(name)
   end
@@ -124,7 +135,7 @@ function model.run(set, words)
   local parameters, trained = built:count()
   print(("\nparameters %s, of which %s are trained"):format(tree.thousands(parameters),
     tree.thousands(trained)))
-  show_memory(models.estimate(built, sizes.length, sizes.batch), sizes)
+  show_memory(models.estimate(built, sizes.length, sizes.batch), sizes, built.opt.mixer)
 end
 
 return model

@@ -31,7 +31,7 @@ local TnnClassifier = class("TnnClassifier", spec)
 
 function TnnClassifier:build(o)
   self.embed = nn.Embedding(o.vocab, o.dim, { deviation = 1 })
-  if o.positions == "sinusoidal" then self.position = nn.Sinusoidal(o.dim) end
+  self.position = stack.positions(o)
   self.drop = nn.Dropout(o.dropout)
   self.layers = stack.layers("TnnClassifier", o)
   self.final_norm = nn.norm(o.final_norm, o.dim)

@@ -19,7 +19,10 @@ local spec = stack.fields {
 for _, entry in ipairs {
   { "final_norm", nn.norm_option "layernorm", "norm after the last block" },
   { "tied", true, "the output map shares the weights of the embedding" },
+  { "embed_dim", field { type = "int", min = 1, max = 1 << 24, optional = true },
+    "width of the embedding; linear maps without bias take it to dim and back (as dim)" },
   { "embed_scale", true, "multiply the embedding by sqrt(dim)" },
+  { "output_bias", false, "a bias on the logits" },
   { "pad", field { type = "int", min = 0, optional = true }, "token whose embedding starts at 0" },
 } do
   spec[#spec + 1] = entry
@@ -34,26 +37,37 @@ local TnnLM = class("TnnLM", spec, { "vocab" })
 
 function TnnLM:build(o)
   self.causal = o.causal
-  self.embed = nn.Embedding(o.vocab, o.dim, {
+  local width = o.embed_dim or o.dim
+  self.embed = nn.Embedding(o.vocab, width, {
     pad = o.pad, deviation = o.init == "bert" and 0.02 or nil,
   })
-  if o.positions == "sinusoidal" then self.position = nn.Sinusoidal(o.dim) end
+  local plain = { bias = false, init = "xavier" }
+  if o.embed_dim then self.project_in = nn.Linear(width, o.dim, plain) end
+  self.position = stack.positions(o)
   self.drop = nn.Dropout(o.dropout)
   self.layers = stack.layers("TnnLM", o)
   self.final_norm = nn.norm(o.final_norm, o.dim)
+  if o.embed_dim then self.project_out = nn.Linear(o.dim, width, plain) end
   if not o.tied then
-    self.head = nn.Linear(o.dim, o.vocab, { bias = false, init = stack.plain_init(o) })
+    self.head = nn.Linear(width, o.vocab, { bias = false, init = stack.plain_init(o) })
   end
+  if o.output_bias then self.output_bias = nn.parameter(core.zeros(o.vocab)) end
 end
 
 -- Returns the state of each token after the last norm: ids [b,n] int32 -> [b,n,dim].
 function TnnLM:hidden(ids)
   local x = self.embed(ids)
   if self.opt.embed_scale then x = core.affine(x, math.sqrt(self.opt.dim), 0) end
+  if self.project_in then x = self.project_in(x) end
   if self.position then x = self.position(x) end
   x = self.drop(x)
   for _, layer in self.layers:each() do x = layer(x) end
   return self.final_norm(x)
+end
+
+-- Returns the features of states to which the output map is applied: [..,dim] -> [..,embed_dim].
+local function features(self, hidden)
+  return self.project_out and self.project_out(hidden) or hidden
 end
 
 local function output_weight(self)
@@ -62,7 +76,7 @@ end
 
 -- Returns the logits of states: [..,dim] -> [..,vocab].
 function TnnLM:logits(hidden)
-  return core.linear(hidden, output_weight(self))
+  return core.linear(features(self, hidden), output_weight(self), self.output_bias)
 end
 
 function TnnLM:forward(ids)
@@ -72,7 +86,8 @@ end
 -- Returns the mean cross entropy in nats of targets [b,n], without those equal to ignore. The
 -- logits are computed in pieces, never all stored.
 function TnnLM:loss(ids, targets, ignore)
-  return core.linear_cross_entropy(self:hidden(ids), output_weight(self), nil, targets, ignore)
+  return core.linear_cross_entropy(features(self, self:hidden(ids)), output_weight(self),
+    self.output_bias, targets, ignore)
 end
 
 -- Returns the prompt and the text that the model adds (models/generate.lua).
@@ -84,7 +99,8 @@ TnnLM.stepwise = true -- only its submodules mix positions, so models/recurrent.
 
 -- Estimates by formula the bytes that training on batch sequences of length n takes: a table of
 -- parameters, parameter_bytes, gradient_bytes, optimizer_bytes (Adam), activation_bytes and
--- total_bytes. The activations of custom mixers are not counted.
+-- total_bytes. Among the activations, only input and output of a mixer that the option mixer gives
+-- are counted.
 local function estimate(model, n, batch)
   local o = model.opt
   local parameters, trained = model:count()

@@ -12,7 +12,8 @@ local field = options.field
 local spec = stack.fields({
   { "vocab", field { type = "int", min = 1, max = 1 << 31 }, "number of tokens, <mask> included" },
   { "pad", field { type = "int", min = 0, optional = true },
-    "token whose embedding starts at 0 and whose state is 0 before the first block" },
+    "token whose embedding starts at 0 and whose state is 0 before the first block; at the end of "
+    .. "a row only, and attention does not attend to it" },
 }, {
   layers = 12, dim = 768, layout = "C-fairseq", causal = false, init = "bert",
 })
@@ -29,7 +30,7 @@ function TnnMLM:build(o)
     error(("TnnMLM: pad = %d is not below vocab = %d"):format(o.pad, o.vocab), 0)
   end
   self.embed = nn.Embedding(o.vocab, o.dim, { pad = o.pad, deviation = 0.02 })
-  if o.positions == "sinusoidal" then self.position = nn.Sinusoidal(o.dim) end
+  self.position = stack.positions(o)
   self.embed_norm = nn.LayerNorm(o.dim)
   self.drop = nn.Dropout(o.dropout)
   self.layers = stack.layers("TnnMLM", o)
@@ -48,8 +49,9 @@ function TnnMLM:hidden(ids)
   local x = self.embed(ids)
   if self.position then x = self.position(x) end
   x = self.drop(self.embed_norm(x))
-  if self.inside[1] then x = x * self.inside[1]:gather(ids) end
-  for _, layer in self.layers:each() do x = layer(x) end
+  local inside = self.inside[1] and self.inside[1]:gather(ids)
+  if inside then x = x * inside end
+  for _, layer in self.layers:each() do x = layer(x, inside) end
   return x
 end
 

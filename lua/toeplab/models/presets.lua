@@ -1,10 +1,12 @@
 -- models/presets.lua: lists the published language models by name: rows of TNN's Tables 2, 3 and 7
--- to 10, and of SKI's paper, as options of tnn_lm and tnn_mlm.
+-- to 10, and of SKI's paper, as options of tnn_lm and tnn_mlm. Those of other mixers than the TNN's
+-- are in models/baselines.lua.
 --
 -- The released training script uses layout A; the ablations exist in layout B only (nn/block.lua).
 -- Dropout is that of the published training. The vocabulary is fairseq's GPT-2 dictionary; the
 -- bidirectional models add <mask> to it.
 
+local baselines = require "toeplab.models.baselines"
 local suggest = require "toeplab.base.suggest"
 
 local VOCAB = 50264
@@ -65,6 +67,8 @@ end
 
 add("tnn_lm", VOCAB, causal)
 add("tnn_mlm", VOCAB + 1, bidirectional)
+add("tnn_lm", VOCAB, baselines.causal)
+add("tnn_mlm", VOCAB + 1, baselines.bidirectional)
 
 -- Returns the name of the model that a preset configures, or nil.
 function presets.model(name)

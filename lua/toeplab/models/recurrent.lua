@@ -34,13 +34,15 @@ local spec = options.set {
 -- user's class declares this by Class.stepwise = true.
 local stepwise = {}
 for _, name in ipairs { "Linear", "Embedding", "Dropout", "Activation", "LayerNorm", "RMSNorm",
-  "SimpleRMSNorm", "ScaleNorm", "BatchNorm", "GLU", "GTU", "Block", "ModuleList", "Sequential" } do
+  "SimpleRMSNorm", "ScaleNorm", "BatchNorm", "GLU", "FeedForward", "GTU", "Block", "ModuleList",
+  "Sequential" } do
   stepwise[nn[name]] = true
 end
 
 local reasons = {
   Attention = "attends to all positions before, which no state of fixed size holds",
   Sinusoidal = "adds numbers that depend on the position",
+  Learned = "adds numbers that depend on the position",
   Conv = "mixes positions, and has no recurrent form here",
   TNO2d = "mixes the cells of a grid, which have no order",
   TnnClassifier = "classifies a whole sequence, not each position",

@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local encoders = require "toeplab.nn.encoders"
 local horizon = require "toeplab.nn.horizon"
+local initial = require "toeplab.nn.initial"
 local stack = require "toeplab.models.stack"
 
 local sizes = {}
@@ -115,7 +116,10 @@ end
 
 local function token(o)
   local width = (o.expand * o.dim) // 1
-  if o.mixer then return 0.0 end -- a user's mixer has an unknown number of parameters
+  if type(o.mixer) == "string" then -- making one is simpler than a second list of formulas
+    return initial.without_init(stack.token, o):count() + 0.0
+  end
+  if o.mixer then return 0.0 end -- a user's function has an unknown number of parameters
   if o.structure:find "^gtu" then return gtu(o) end
   if o.structure == "mha+glu" then return 4 * linear(o.dim, o.dim) end
   return 2 * (linear(o.dim, o.dim) + linear(o.dim, width)) + linear(width, o.dim)
@@ -124,26 +128,37 @@ end
 -- Returns the number of parameters (a float) of the blocks of a model with the resolved options o.
 -- The parameters of a user's mixer or encoder function are not known, and not counted.
 function sizes.blocks(o)
-  local block = token(o) + norm(o.norm, o.dim)
+  local one_norm = o.layout == "none" and 0.0 or norm(o.norm, o.dim)
+  local block, channel = token(o) + one_norm, stack.channel(o)
   if o.layout == "B" then block = block + norm(o.inner_norm or o.norm, o.dim) end
-  if o.structure ~= "gtu" then
-    local hidden = o.glu_dim or o.dim
-    block = block + norm(o.norm, o.dim) + 2 * linear(o.dim, hidden) + linear(hidden, o.dim)
+  if channel ~= "none" then
+    local hidden, maps = o.glu_dim or o.dim, channel == "glu" and 2 or 1
+    block = block + one_norm + maps * linear(o.dim, hidden) + linear(hidden, o.dim)
   end
   return o.layers * block
 end
 
 -- Returns the number of parameters (a float) of a tnn_lm with the resolved options o.
 function sizes.parameters(o)
-  return o.vocab * o.dim * (o.tied and 1.0 or 2.0) + sizes.blocks(o) + norm(o.final_norm, o.dim)
+  local width = (o.embed_dim or o.dim) + 0.0
+  local outside = o.vocab * width * (o.tied and 1 or 2) + norm(o.final_norm, o.dim)
+  if o.embed_dim then outside = outside + 2 * width * o.dim end
+  if o.output_bias then outside = outside + o.vocab end
+  local position = o.positions:find "^learned" and initial.without_init(stack.positions, o)
+  if position then outside = outside + position:count() end
+  return outside + sizes.blocks(o)
 end
 
 -- ---- Memory ----
 
+local hidden_activations = { glu = 3, ffn = 2, none = 0 } -- per number of the inner width
+
 -- Returns how many numbers per token the tape stores for token mixer and channel mixer.
 local function mixer_activations(o)
-  local width = (o.expand * o.dim) // 1
-  local feature = o.structure == "gtu" and 0 or 2 * o.dim + 3 * (o.glu_dim or o.dim)
+  local width, channel = (o.expand * o.dim) // 1, stack.channel(o)
+  local feature = hidden_activations[channel] * (o.glu_dim or o.dim)
+  if channel ~= "none" then feature = feature + 2 * o.dim end
+  if o.mixer then return feature + 2 * o.dim end
   local mixed = 2 * o.dim + 5 * width
   if o.grid then mixed = mixed + 2 * width end -- of the second axis and the transpositions
   if o.structure == "attention+glu" then mixed = mixed + 2 * o.dim end
@@ -165,10 +180,10 @@ local function coefficient_activations(o, n)
 end
 
 -- Estimates how many numbers (a float) training stores for the blocks of a model on batch sequences
--- of length n. Custom mixers are not counted.
+-- of length n. Of a mixer that the option mixer gives, only input and output are counted.
 function sizes.activations(o, n, batch)
   n, batch = n + 0.0, batch + 0.0 -- products of integers would wrap
-  local tokens, width = batch * n, (o.expand * o.dim) // 1
+  local tokens, width = batch * n, o.mixer and 0 or (o.expand * o.dim) // 1
   local numbers = tokens * o.layers * mixer_activations(o) -- on the tape
   numbers = numbers + tokens * 4 * math.max(width, o.dim)  -- gradients during the backward pass
   if o.mixer then return numbers end
@@ -201,7 +216,8 @@ local function gib(bytes) return ("%.1f GiB"):format(bytes / 2 ^ 30) end
 -- available memory.
 function sizes.check(who, o)
   local vocab, tied = rawget(o, "vocab") or 0, rawget(o, "tied")
-  local parameters = sizes.blocks(o) + vocab * o.dim * (tied == false and 2.0 or 1.0)
+  local width = rawget(o, "embed_dim") or o.dim
+  local parameters = sizes.blocks(o) + vocab * width * (tied == false and 2.0 or 1.0)
   local available = sizes.available()
   local bytes = 4 * parameters + OBJECTS * o.layers * (1 + o.rpe_layers)
   if not available or bytes <= available then return end

@@ -17,6 +17,8 @@ local positive = function(default, most)
   return field { default = default, min = 1, max = most }
 end
 local structures = { "gtu+glu", "gtu", "attention+glu", "mha+glu" }
+local positions = { "none", "sinusoidal", "sinusoidal-fairseq", "learned", "learned-fairseq",
+  "alibi" }
 
 -- Returns the options of blocks, {name, field, help}. Every model needs its own copy of the fields.
 local function blocks()
@@ -27,6 +29,8 @@ local function blocks()
     { "mixer", field { type = "function|string", optional = true, choices = mixers.names },
       "token mixer instead of the structure's: a name, or a function dim -> module" },
     { "mixer_options", {}, "options of the mixer that is given by name" },
+    { "channel", field { type = "string", optional = true, choices = { "glu", "ffn", "none" } },
+      "channel mixer (as structure: none for gtu, else glu)" },
     { "layout", nn.layout_option "A", "place of norms and residual connections in a block" },
     { "norm", nn.norm_option "simplermsnorm", "norm of the blocks" },
     { "inner_norm", field { type = "string", optional = true,
@@ -36,7 +40,7 @@ local function blocks()
     { "expand", field { default = 3.0, min = 0, max = 1024 }, "width of the token mixer over dim" },
     { "glu_dim", field { type = "int", min = 1, max = 1 << 31, optional = true },
       "width inside the channel mixer (as dim)" },
-    { "act", nn.act_option "silu", "activation of the mixers" },
+    { "act", nn.act_option "silu", "activation of the structure's mixers and the channel mixer" },
     { "heads", positive(1), "heads of attention and of the decay alibi" },
     { "causal", true, "a token sees itself and earlier ones only" },
   }
@@ -73,8 +77,9 @@ end
 
 local function others()
   return {
-    { "positions", field { default = "none", choices = { "none", "sinusoidal", "alibi" } },
-      "sinusoidal: added to the embedding; alibi: attention only" },
+    { "positions", field { default = "none", choices = positions },
+      "added to the embedding, but for alibi: attention only" },
+    { "max_length", positive(512, 1 << 31), "number of learned positions" },
     { "dropout", field { default = 0.0, min = 0, max = 0.999 },
       "dropout of the embedding and of each mixer's output" },
     { "layer_dropout", field { type = "number", min = 0, max = 0.999, optional = true },
@@ -165,31 +170,68 @@ local function attention(o)
   return nn.GatedAttention(o.dim, more)
 end
 
-local function token_mixer(o)
+-- Makes the token mixer of a block. A mixer that is given by name has the model's options causal,
+-- heads, init and positions where it declares them, and its own default of init for "auto".
+function stack.token(o)
   if type(o.mixer) == "string" then
-    return mixers.make(o.mixer, o.dim, { causal = o.causal, heads = o.heads }, o.mixer_options)
+    return mixers.make(o.mixer, o.dim, {
+      causal = o.causal, heads = o.heads, init = o.init ~= "auto" and stack.plain_init(o) or nil,
+      positions = o.positions == "alibi" and "alibi" or nil,
+    }, o.mixer_options)
   end
   if o.mixer then return o.mixer(o.dim) end
   return (o.structure:find "^gtu" and gtu or attention)(o)
 end
 
+-- Returns the kind of the channel mixer: "glu", "ffn" or "none".
+function stack.channel(o)
+  return o.channel or (o.structure == "gtu" and "none" or "glu")
+end
+
+local function channel_mixer(o)
+  local kind = stack.channel(o)
+  local more = { hidden = o.glu_dim, act = o.act, init = stack.plain_init(o) }
+  if kind == "ffn" then return nn.FeedForward(o.dim, more) end
+  more.dropout = o.gate_dropout
+  return kind == "glu" and nn.GLU(o.dim, more) or nil
+end
+
 function stack.block(o)
-  local token = token_mixer(o)
-  local feature = nil
-  if o.structure ~= "gtu" then
-    feature = nn.GLU(o.dim, { hidden = o.glu_dim, act = o.act, init = stack.plain_init(o),
-      dropout = o.gate_dropout })
-  end
-  return nn.Block(o.dim, token, feature, {
+  return nn.Block(o.dim, stack.token(o), channel_mixer(o), {
     layout = o.layout, norm = o.norm, inner_norm = o.inner_norm,
     dropout = o.layer_dropout or (o.structure == "gtu" and 0 or o.dropout),
   })
 end
 
+local FIRST = 2 -- the first position of fairseq, whose tables begin with two rows for padding
+
+-- The modules that add positions to an embedding.
+local encodings = {
+  sinusoidal = function(o) return nn.Sinusoidal(o.dim) end,
+  ["sinusoidal-fairseq"] = function(o)
+    return nn.Sinusoidal(o.dim, { form = "halves", first = FIRST })
+  end,
+  learned = function(o) return nn.Learned(o.dim, o.max_length) end,
+  ["learned-fairseq"] = function(o)
+    return nn.Learned(o.dim, o.max_length, { first = FIRST })
+  end,
+}
+
+-- Makes the module of the option positions; nil for "none" and "alibi".
+function stack.positions(o)
+  return encodings[o.positions] and encodings[o.positions](o)
+end
+
+local function takes_alibi(o)
+  if type(o.mixer) ~= "string" then return not o.structure:find "^gtu" end
+  return mixers.class(o.mixer).spec.fields.positions ~= nil
+end
+
 -- Makes all blocks, an nn.ModuleList. who is the name of the model in messages.
 function stack.layers(who, o)
-  if o.positions == "alibi" and o.structure:find "^gtu" then
-    error(who .. ": positions = 'alibi' biases attention, and this structure has none", 0)
+  if o.positions == "alibi" and not takes_alibi(o) then
+    error(("%s: positions = 'alibi' biases attention, and this %s has none"):format(who,
+      o.mixer and "mixer" or "structure"), 0)
   end
   local layers = nn.ModuleList()
   for _ = 1, o.layers do layers:append(stack.block(o)) end

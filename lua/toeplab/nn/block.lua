@@ -13,6 +13,8 @@ local suggest = require "toeplab.base.suggest"
 --                                                     is a norm too; GLU as in A
 --   C-fairseq  norm(x + drop(f(x)))                   the bidirectional TNN (RoBERTa)
 --   C-tnn      x + norm(drop(f(x)))                   tnn-pytorch's and the images' "postnorm"
+--   none       f(x)                                   token mixers that have shortcut and norm of
+--                                                     their own, and S4 and DSS as TNN ran them
 local layouts = {}
 
 function layouts.A(x, f, norm, drop)
@@ -32,12 +34,18 @@ layouts["C-tnn"] = function(x, f, norm, drop)
   return x + norm(drop(f(x)))
 end
 
+function layouts.none(x, f)
+  return f(x)
+end
+
 local function layout_option(default)
   return options.field { default = default, choices = suggest.keys(layouts) }
 end
 
 -- x <- layout(x, token), then x <- layout(x, feature) if a channel mixer is given.   x [b,n,dim]
--- inner_norm is the second norm of layout B; by default it is of the same kind as norm.
+-- inner_norm is the second norm of layout B; by default it is of the same kind as norm. The layout
+-- none has neither norms nor dropout. Block(x, inside) passes inside [b,n,1], which is 0 at padding
+-- and 1 elsewhere, to a token mixer whose class says takes_padding = true.
 local Block = class("Block", {
   dim = options.field { type = "int", min = 1 },
   token = "module",
@@ -50,19 +58,23 @@ local Block = class("Block", {
 }, { "dim", "token", "feature" })
 
 function Block:build(o)
-  self.token_norm = norms.norm(o.norm, o.dim)
+  local normed = o.layout ~= "none"
+  if normed then self.token_norm = norms.norm(o.norm, o.dim) end
   if o.layout == "B" then self.token_inner = norms.norm(o.inner_norm or o.norm, o.dim) end
   self.token = o.token
   if o.feature then
-    self.feature_norm = norms.norm(o.norm, o.dim)
+    if normed then self.feature_norm = norms.norm(o.norm, o.dim) end
     self.feature = o.feature
   end
   self.drop = Dropout(o.dropout)
 end
 
-function Block:forward(x)
-  local o = self.opt
-  x = layouts[o.layout](x, self.token, self.token_norm, self.drop, self.token_inner)
+function Block:forward(x, inside)
+  local o, token = self.opt, self.token
+  if inside and token.takes_padding then
+    token = function(y) return self.token(y, inside) end
+  end
+  x = layouts[o.layout](x, token, self.token_norm, self.drop, self.token_inner)
   if not self.feature then return x end
   return layouts[o.layout == "B" and "A" or o.layout](x, self.feature, self.feature_norm, self.drop)
 end

@@ -54,14 +54,18 @@ function Sinusoidal:forward(x)
   return x + self.tables(x:dim(2))
 end
 
--- y = x + the first n rows of weight.   x, y [b,n,dim]   weight [max_length,dim] ~ N(0, 0.02^2)
+-- y = x + P, where row i of P is row i + first of weight [max_length+first,dim] ~ N(0, 0.02^2).
+--   x, y [b,n,dim], n <= max_length
+-- fairseq has first = 2: its rows 0 and 1 belong to padding.
 local Learned = class("Learned", {
   dim = options.field { type = "int", min = 1 },
   max_length = options.field { default = 512, min = 1 },
+  first = options.field { default = 0, min = 0 },
 }, { "dim", "max_length" })
 
 function Learned:build(o)
-  self.weight = initial.parameter(initial.init.normal(core.zeros(o.max_length, o.dim), 0, 0.02))
+  local weight = core.zeros(o.max_length + o.first, o.dim)
+  self.weight = initial.parameter(initial.init.normal(weight, 0, 0.02))
 end
 
 function Learned:forward(x)
@@ -70,7 +74,7 @@ function Learned:forward(x)
     error(("Learned: x has %d positions, but only max_length = %d have been learned"):format(
       n, most), 0)
   end
-  return x + self.weight:narrow(1, 1, n)
+  return x + self.weight:narrow(1, 1 + self.opt.first, n)
 end
 
 -- Returns a function that turns each pair (x_k, x_(k+dim/2)) of row i, counted from 0, by the angle

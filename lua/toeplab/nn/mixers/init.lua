@@ -8,6 +8,7 @@ local suggest = require "toeplab.base.suggest"
 
 -- The file of each mixer below this folder, and the class that the file returns.
 local files = {
+  afno = { "transforms.afno", "AFNO" },
   attention = { "attention.softmax", "Attention" },
   bigbird = { "approximate.bigbird", "BigBird" },
   conv = { "conv", "Conv" },
@@ -15,7 +16,11 @@ local files = {
   dss = { "states.dss", "DSS" },
   flash = { "attention.flash", "Flash" },
   flash_quad = { "attention.flash", "FlashQuad" },
+  fnet = { "transforms.fnet", "FNet" },
+  fnet_mixing = { "transforms.fnet", "FNetMixing" },
   gated_attention = { "attention.softmax", "GatedAttention" },
+  gfnet = { "transforms.gfnet", "GFNet" },
+  gmlp = { "transforms.gmlp", "GMLP" },
   gss = { "states.gss", "GSS" },
   gtu = { "gtu", "GTU" },
   informer = { "approximate.informer", "Informer" },
@@ -30,6 +35,8 @@ local files = {
   s4d = { "states.s4d", "S4D" },
   skyformer = { "approximate.skyformer", "Skyformer" },
   softmax = { "approximate.softmax", "Softmax" },
+  synthesizer_dense = { "transforms.synthesizer", "SynthesizerDense" },
+  synthesizer_random = { "transforms.synthesizer", "SynthesizerRandom" },
   transformer_ls = { "attention.transformer_ls", "TransformerLS" },
 }
 

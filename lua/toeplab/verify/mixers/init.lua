@@ -3,7 +3,7 @@
 
 local kinds = {}
 
-for _, file in ipairs { "attention", "lra", "states" } do
+for _, file in ipairs { "attention", "frames", "lra", "states", "transforms" } do
   for kind, run in pairs(require("toeplab.verify.mixers." .. file)) do kinds[kind] = run end
 end
 

@@ -11,15 +11,21 @@ local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.base.options"
 local position = require "toeplab.nn.position"
 
+local NEVER = 1e9 -- lowers a score by so much that its weight rounds to 0
+
 -- Returns softmax(q k^T / sqrt(w) + bias) v, computed per head. With the option causal, a token
 -- attends to itself and earlier ones.   q, k [b,n,h w]   v [b,n,h w']   bias [h,n,n], of ALiBi only
-local function attend(self, q, k, v)
+-- inside [b,n,1], if given, is 0 at positions that no token attends to.
+local function attend(self, q, k, v, inside)
   local count, n = self.opt.heads, q:dim(2)
   q, k, v = heads.split(q, count), heads.split(k, count), heads.split(v, count)
   if self.rotate then q, k = self.rotate(q), self.rotate(k) end
   local scores = core.affine(core.matmul(q, k, false, true), 1 / math.sqrt(q:dim(4)), 0)
   if self.opt.positions == "alibi" then
     scores = scores + self.bias(n)
+  end
+  if inside then
+    scores = scores + core.affine(inside, NEVER, -NEVER):reshape(inside:dim(1), 1, 1, n)
   end
   local weights = core.softmax(scores, self.opt.causal)
   if self.drop then weights = self.drop(weights) end
@@ -62,16 +68,19 @@ end
 -- y = Wo attend(x Wq, x Wk, x Wv), where all maps have a bias (Vaswani et al. 2017).
 --   x, y [b,n,dim]
 -- init = "xavier" starts it as fairseq does (heads.maps).
+-- Attention(x, inside) leaves out keys at padding, where inside [b,n,1] is 0.
 local Attention = class("Attention", spec {}, { "dim" })
+
+Attention.takes_padding = true
 
 function Attention:build(o)
   prepare(self, o, o.dim)
   heads.maps(self, o)
 end
 
-function Attention:forward(x)
+function Attention:forward(x, inside)
   if self.position then x = self.position(x) end
-  return self.o(attend(self, self.q(x), self.k(x), self.v(x)))
+  return self.o(attend(self, self.q(x), self.k(x), self.v(x), inside))
 end
 
 -- y = (u * attend(x Wq, x Wk, v)) Wo,  u = act(x Wu),  v = act(x Wv).   x, y [b,n,dim]

@@ -1,0 +1,26 @@
+-- nn/feed_forward.lua: defines FeedForward, the channel mixer of the Transformer.
+
+local class = require("toeplab.nn.class").class
+local act = require "toeplab.nn.act"
+local Linear = require("toeplab.nn.linear").Linear
+local options = require "toeplab.base.options"
+
+-- y = act(x W1 + b1) W2 + b2 (Vaswani et al. 2017, Eq. 2).   x, y [..,dim]
+-- hidden is the inner width, by default dim.
+local FeedForward = class("FeedForward", {
+  dim = options.field { type = "int", min = 1 },
+  hidden = options.field { type = "int", min = 1, optional = true },
+  act = act.act_option "relu",
+  init = options.field { type = "function|string", default = "torch" },
+}, { "dim" })
+
+function FeedForward:build(o)
+  self.fc1 = Linear(o.dim, o.hidden or o.dim, { init = o.init })
+  self.fc2 = Linear(o.hidden or o.dim, o.dim, { init = o.init })
+end
+
+function FeedForward:forward(x)
+  return self.fc2(act.act[self.opt.act](self.fc1(x)))
+end
+
+return { FeedForward = FeedForward }

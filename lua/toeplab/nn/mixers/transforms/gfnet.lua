@@ -1,0 +1,67 @@
+-- nn/mixers/transforms/gfnet.lua: defines GFNet's global filter, which multiplies frequencies.
+
+local core = require "toeplab.core"
+local class = require("toeplab.nn.class").class
+local cache = require "toeplab.nn.cache"
+local initial = require "toeplab.nn.initial"
+local options = require "toeplab.base.options"
+local spectrum = require "toeplab.nn.mixers.transforms.spectrum"
+
+-- y = F^-1 (filter * F x) along the positions (Rao et al. 2021, Eq. 6).
+--   x, y [b,n,dim]   filter [length/2+1,dim,2], complex, ~ N(0, 0.02^2)
+-- It costs n log n per channel. The filter is that of sequences of the given length; for another n
+-- it is interpolated linearly between its frequencies, as the paper does for other resolutions.
+-- With as_published, row m of the filter multiplies frequency number m of whatever n, so that the
+-- operator changes with the length, and frequencies beyond its rows become 0. causal = true exists
+-- with as_published only (spectrum.lua).
+local GFNet = class("GFNet", {
+  dim = options.field { type = "int", min = 1 },
+  causal = false,
+  length = options.field { default = 512, min = 1 },
+  as_published = false,
+}, { "dim" })
+
+-- Returns the matrix [n/2+1,rows] that interpolates rows m/length at the frequencies m/n. Beyond
+-- the last row, which an odd length has below 1/2, it repeats that row.
+local function interpolation(n, length)
+  local rows = length // 2 + 1
+  local at = core.affine(core.range(0, n // 2), length / n, 0)
+  at = core.min(at, rows - 1):reshape(-1, 1)
+  return core.max(1 - core.abs(at - core.range(0, rows - 1):reshape(1, rows)), 0)
+end
+
+function GFNet:build(o)
+  spectrum.check_causal("GFNet", o)
+  local filter = initial.init.normal(core.zeros(o.length // 2 + 1, o.dim, 2), 0, 0.02)
+  self.filter = initial.parameter(filter)
+  self.forwards, self.backwards = spectrum.transforms(o.causal)
+  self.between = cache.recent(function(n) return interpolation(n, o.length) end)
+end
+
+-- Returns the filter for f frequencies of length n, [f,dim,2], or fewer rows: the others are 0.
+local function filter(self, n, f)
+  local rows, dim = self.filter:dim(1), self.opt.dim
+  if not self.opt.as_published and n ~= self.opt.length then
+    return core.matmul(self.between(n), self.filter:reshape(rows, 2 * dim)):reshape(f, dim, 2)
+  end
+  return rows > f and self.filter:narrow(1, 1, f) or self.filter
+end
+
+-- Returns the product of complex numbers.   x [b,f,d,2]   w [f,d,2]
+local function multiply(x, w)
+  local re, im = x:narrow(4, 1, 1), x:narrow(4, 2, 1)
+  local turned = core.concat({ -im, re }, 4)
+  return x * w:narrow(3, 1, 1) + turned * w:narrow(3, 2, 1)
+end
+
+function GFNet:forward(x)
+  local n, z = x:dim(2), self.forwards(x)
+  local f = z:dim(2)
+  local w = filter(self, n, f)
+  local m = w:dim(1)
+  local y = multiply(m < f and z:narrow(2, 1, m) or z, w)
+  if m < f then y = core.concat({ y, core.zeros(x:dim(1), f - m, x:dim(3), 2) }, 2) end
+  return self.backwards(y, n)
+end
+
+return { GFNet = GFNet }

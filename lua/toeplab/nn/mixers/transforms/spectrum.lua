@@ -1,0 +1,49 @@
+-- nn/mixers/transforms/spectrum.lua: takes sequences to frequencies and back, for the mixers that
+-- act there: the unitary transforms, and the triangular form that the released code calls causal.
+
+local core = require "toeplab.core"
+local cache = require "toeplab.nn.cache"
+local matrix = require "toeplab.nn.mixers.transforms.matrix"
+
+local spectrum = {}
+
+-- Returns W_n (matrix.fourier) with 0 above its diagonal: {re=, im=}, each [n,n].
+function spectrum.triangle(n)
+  local lower, re, im = matrix.lower(n), matrix.fourier(n)
+  return { re = re * lower, im = im * lower }
+end
+
+-- Raises an error if the options o of the mixer who ask for causality without as_published: each
+-- frequency depends on the whole sequence, so that no mixer of frequencies is causal as meant.
+function spectrum.check_causal(who, o)
+  if o.causal and not o.as_published then
+    error(who .. ": a Fourier transform sees all positions: set causal = false, or as_published = "
+      .. "true for the triangular form of the released code, which costs n^2", 0)
+  end
+end
+
+-- Returns two functions: x [b,n,d] -> frequencies [b,f,d,2], and frequencies, n -> y [b,n,d]. With
+-- f = n/2 + 1 they are the transforms of real sequences, scaled by 1/sqrt n. With causal they are
+-- tril(W_n) x with f = n, and the real part of tril(conj W_n) X, at n^2 products per channel.
+function spectrum.transforms(causal)
+  if not causal then
+    return function(x)
+      return core.affine(core.rfft(x, 2), 1 / math.sqrt(x:dim(2)), 0)
+    end, function(z, n)
+      return core.affine(core.irfft(z, 2, n), math.sqrt(n), 0)
+    end
+  end
+  local triangles = cache.recent(spectrum.triangle)
+  return function(x)
+    local b, n, d = x:dim(1), x:dim(2), x:dim(3)
+    local w = triangles(n)
+    return core.concat({ matrix.apply(w.re, x):reshape(b, n, d, 1),
+      matrix.apply(w.im, x):reshape(b, n, d, 1) }, 4)
+  end, function(z, n)
+    local b, d, w = z:dim(1), z:dim(3), triangles(n)
+    local re, im = z:narrow(4, 1, 1):reshape(b, n, d), z:narrow(4, 2, 1):reshape(b, n, d)
+    return matrix.apply(w.re, re) + matrix.apply(w.im, im)
+  end
+end
+
+return spectrum

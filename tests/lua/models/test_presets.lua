@@ -1,0 +1,223 @@
+-- test_presets.lua -- the models that TNN's tables compare with: their published numbers of
+-- parameters, their frames, and the options that make them.
+
+local t = require "harness"
+local slopes = require "slopes"
+local tl = require "toeplab"
+local core = require "toeplab.core"
+local mixers = require "toeplab.nn.mixers"
+local sizes = require "toeplab.models.sizes"
+local nn = tl.nn
+
+local test, eq, raises, ok = t.test, t.eq, t.raises, t.ok
+
+local function with(base, more)
+  local all = {}
+  for key, value in pairs(base) do all[key] = value end
+  for key, value in pairs(more or {}) do all[key] = value end
+  return all
+end
+
+-- ---- Presets ------------------------------------------------------------------------------------
+
+-- The numbers of parameters of the released architectures, of the vocabularies 50264 and 50265.
+local counts = {
+  transformer = 44650496, alibi = 44650496, ["linear-attention"] = 44650496, performer = 44650496,
+  cosformer = 44650496, ["cosformer-released"] = 45964288, ["synthesizer-dense"] = 46752768,
+  ["synthesizer-random"] = 44647424, gmlp = 47830016, flash = 42170112, ["flash-quad"] = 42164992,
+  s4 = 45692928, dss = 45727744, gss = 43844096, ["transformer-ls"] = 47894664,
+  ["blm-transformer"] = 124696665, ["blm-linear-attention"] = 124696665,
+  ["blm-performer"] = 124696665, ["blm-synthesizer-dense"] = 130999385,
+  ["blm-synthesizer-random"] = 129419865, ["blm-gmlp"] = 131083353, ["blm-flash"] = 127123521,
+  ["blm-flash-quad"] = 127111233, ["blm-s4"] = 131786841, ["blm-dss"] = 123764825,
+  ["blm-gss"] = 122797657, ["blm-ls"] = 128277081, ["blm-fnet"] = 124701273,
+  ["blm-gfnet"] = 121566297, ["blm-afno"] = 130064985,
+}
+
+-- Mixers of presets that are not in the library yet. A mixer leaves the list when it arrives, else
+-- the test below fails.
+local pending = { linear_attention = true, performer = true, cosformer = true, flash = true,
+  flash_quad = true, s4 = true, dss = true, gss = true, transformer_ls = true,
+  ls_bidirectional = true }
+
+local function baselines()
+  local list = {}
+  for _, preset in ipairs(tl.models.presets) do
+    if preset.options.mixer then list[#list + 1] = preset end
+  end
+  return list
+end
+
+test("pending mixers are those that presets name and the library lacks", function()
+  local missing, present = {}, {}
+  for _, name in ipairs(mixers.names) do present[name] = true end
+  for _, preset in ipairs(baselines()) do
+    if not present[preset.options.mixer] then missing[preset.options.mixer] = true end
+  end
+  eq(pending, missing)
+end)
+
+test("presets of other mixers have the published numbers of parameters", function()
+  local listed = {}
+  for _, preset in ipairs(baselines()) do
+    listed[preset.name] = preset.parameters
+    if pending[preset.options.mixer] then
+      raises(tl.models.describe, "'mixer' = '" .. preset.options.mixer, preset.model,
+        tl.models.preset(preset.name))
+    else
+      local model = tl.models.describe(preset.model, tl.models.preset(preset.name))
+      local all = model:count()
+      ok(all == counts[preset.name], ("%s: %d"):format(preset.name, all))
+      if preset.model == "tnn_lm" then eq(sizes.parameters(model.opt), all) end
+      model = nil
+      collectgarbage()
+    end
+  end
+  eq(listed, counts)
+end)
+
+test("presets of other mixers take a step when made small", function()
+  tl.seed(1)
+  local ids = core.ids { { 2, 3, 4, 5, 6, 7 }, { 7, 6, 5, 4, 3, 2 } }
+  for _, preset in ipairs(baselines()) do
+    if not pending[preset.options.mixer] then
+      local more = { vocab = 9, dim = 24, layers = 2, glu_dim = 8 }
+      local model = tl.models[preset.model](tl.models.preset(preset.name, more))
+      local causal = preset.model == "tnn_lm"
+      eq(model.opt.causal, causal or preset.name == "blm-gss")
+      if causal then
+        local _, info = tl.train.lm_step(model, tl.optim.adam(model, { lr = 1e-3 }), ids)
+        ok(info.grad_norm > 0 and info.tokens == 10, preset.name)
+      else
+        model:loss(ids, core.ids { 1, 7 }, core.ids { 3, 2 }):backward()
+        ok(model.embed.weight:grad():abs():amax():item() > 0, preset.name)
+      end
+    end
+  end
+end)
+
+-- ---- Frames -------------------------------------------------------------------------------------
+
+local function small(more)
+  return tl.models.tnn_lm(with({
+    vocab = 11, layers = 2, dim = 8, mixer = "attention", heads = 2, channel = "ffn", glu_dim = 12,
+    act = "relu", norm = "layernorm",
+  }, more))
+end
+
+local ids = core.ids { { 2, 3, 4, 5, 6 }, { 7, 6, 5, 4, 3 } }
+
+local function output(model, given)
+  return core.no_grad(function() return model:eval()(given or ids) end)
+end
+
+test("FeedForward is W2 act(W1 x + b1) + b2", function()
+  tl.seed(2)
+  local f = nn.FeedForward(3, { hidden = 5, act = "gelu" })
+  local x = tl.stream_of "test":normal(core.zeros(2, 4, 3), 0, 1)
+  eq(f(x), f.fc2(core.gelu(f.fc1(x))), 1e-6)
+  eq(f:count(), 3 * 5 + 5 + 5 * 3 + 3)
+  ok(tl.gradcheck(function() return f(x) end, f:parameters()) < 1e-2)
+end)
+
+test("channel: glu, ffn, none; by default what the structure says", function()
+  local function feature(more)
+    local block = tl.models.tnn_lm(with({ vocab = 3, layers = 1, dim = 4, rpe_dim = 4 }, more))
+      .layers[1]
+    return block.feature and block.feature.kind or "none"
+  end
+  eq(feature {}, "GLU")
+  eq(feature { structure = "gtu" }, "none")
+  eq(feature { structure = "gtu", channel = "ffn" }, "FeedForward")
+  eq(feature { channel = "none" }, "none")
+end)
+
+test("layout none is the mixer alone, without norms", function()
+  tl.seed(3)
+  local model = small { layout = "none", channel = "none", layers = 1 }
+  local block, x = model.layers[1], tl.stream_of "test":normal(core.zeros(2, 3, 8), 0, 1)
+  eq(block(x), block.token(x))
+  eq({ block:count() }, { block.token:count() })
+end)
+
+test("a narrow embedding is scaled by the wide dim and mapped there and back", function()
+  tl.seed(4)
+  local model = small { embed_dim = 6 }
+  eq(model.embed.weight:shape(), { 11, 6 })
+  eq(sizes.parameters(model.opt), (model:count()))
+  local x = model.project_in(core.affine(model.embed(ids), math.sqrt(8), 0))
+  for _, layer in model.layers:each() do x = layer(x) end
+  local y = core.linear(model.project_out(model.final_norm(x)), model.embed.weight)
+  eq(output(model), y, 1e-5)
+  eq(output(model):shape(), { 2, 5, 11 })
+end)
+
+test("output_bias is added to the logits and counts in the loss", function()
+  tl.seed(5)
+  for _, more in ipairs { { output_bias = true }, { output_bias = true, embed_dim = 6 } } do
+    local model = small(more)
+    eq(sizes.parameters(model.opt), (model:count()))
+    local before = output(model)
+    model.output_bias:fill(0.25)
+    eq(output(model) - before, core.full({ 2, 5, 11 }, 0.25), 1e-5)
+    model.output_bias:copy(core.range(0, 10))
+    local want = core.cross_entropy(model(ids), ids):item()
+    eq(model:loss(ids, ids):item(), want, 1e-4)
+  end
+end)
+
+test("positions: fairseq's begin at 2, learned ones end with an error", function()
+  tl.seed(6)
+  local plain = small { embed_scale = false }
+  local zero = core.zeros(1, 2, 8)
+  eq(plain.position, nil)
+  for name, first in pairs { ["sinusoidal-fairseq"] = 2, ["learned-fairseq"] = 2, learned = 0 } do
+    local model = small { positions = name, max_length = 5 }
+    eq(sizes.parameters(model.opt), (model:count()))
+    eq(model.position.opt.first, first)
+    eq(output(model):shape(), { 2, 5, 11 })
+    if name ~= "sinusoidal-fairseq" then
+      eq(model.position(zero):reshape(2, 8), model.position.weight:narrow(1, first + 1, 2))
+      local long = core.ids { { 1, 2, 3, 4, 5, 6 } }
+      raises(output, "6 positions, but only max_length = 5", model, long)
+    end
+  end
+end)
+
+test("alibi reaches a mixer that takes positions, and no other", function()
+  eq(small({ positions = "alibi" }).layers[1].token.opt.positions, "alibi")
+  raises(small, "this mixer has none", { positions = "alibi", mixer = "gmlp" })
+end)
+
+test("the model's init reaches a mixer that is given by name, unless it is auto", function()
+  eq(small({ init = "bert" }).layers[1].token.opt.init, "bert")
+  eq(small({ mixer_options = { init = "xavier" } }).layers[1].token.opt.init, "xavier")
+  eq(small({}).layers[1].token.opt.init, "torch")
+end)
+
+test("softmax attention of a masked model leaves out padding, and other mixers do not", function()
+  tl.seed(7)
+  local function masked(mixer, more)
+    return tl.models.tnn_mlm(with({ vocab = 11, layers = 2, dim = 8, mixer = mixer, channel = "ffn",
+      norm = "layernorm", heads = 2, pad = 1, positions = "learned-fairseq" }, more)):eval()
+  end
+  local short, long = core.ids { { 4, 5, 6 } }, core.ids { { 4, 5, 6, 1, 1 } }
+  local model = masked "attention"
+  eq(output(model, long):narrow(2, 1, 3), output(model, short), 1e-5)
+  model = masked "gfnet"
+  local apart = core.abs(output(model, long):narrow(2, 1, 3) - output(model, short))
+  ok(apart:amax():item() > 1e-4, "padding takes part in the mixing")
+end)
+
+test("gradients of the frames agree with differences", function()
+  tl.seed(8)
+  for _, more in ipairs {
+    { embed_dim = 3, output_bias = true, positions = "learned", act = "gelu" },
+    { layout = "C-fairseq", positions = "alibi", act = "gelu", final_norm = "none" },
+  } do
+    local model = small(with({ layers = 1, dim = 4, glu_dim = 5, init = "torch" }, more))
+    slopes.check(function() return model:loss(ids, ids) end, slopes.trained(model), 0.05)
+  end
+end)
+
+t.done()
