@@ -82,8 +82,9 @@ end
 -- Trains a causal language model on c.corpus in trial t, and loads the parameters that were best on
 -- the validation part, which is evaluated at the end of every epoch and after the last step. Logs
 -- loss, lr, grad_norm, val_ppl, best_step, best_val_ppl and parameters. Returns the model and the
--- corpus. The optional fields of o are make (a function vocab -> model), every (also evaluates
--- after every so many steps), blocks (the most blocks to evaluate on) and patience (of t:best).
+-- corpus. The optional fields of o are make (a function vocab -> model), optimizer (a function model
+-- -> its optimiser, by default Adam with the options in c), every (also evaluates after every so
+-- many steps), blocks (the most blocks to evaluate on) and patience (of t:best).
 function lm.train(t, c, o)
   o = o or {}
   local data = corpus(c.corpus, c)
@@ -91,7 +92,7 @@ function lm.train(t, c, o)
   data:check_lengths("test", c.lengths)
   local batches, vocab = blocks(data:stream "train", c), data.vocab:size()
   local model = o.make and o.make(vocab) or models.tnn_lm(vocab, c)
-  local opt = train.graph(model, optim.adam(model, c))
+  local opt = train.graph(model, (o.optimizer or optim.adam)(model, c))
   t:say("%d tokens to train on, of %d kinds; %d parameters; %d updates in an epoch",
     batches.targets, vocab, model:count(), batches:steps())
 

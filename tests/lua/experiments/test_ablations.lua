@@ -9,7 +9,7 @@ local runner = require "toeplab.runs.runner"
 local experiments = {
   ["tnn-table7"] = { 5, "structure" }, ["tnn-table8"] = { 6, "rpe_input" },
   ["tnn-table9"] = { 2, "encoder" }, ["tnn-table10"] = { 6, "decay" },
-  ["ski-table1"] = { 2, "backend" },
+  ["ski-table1"] = { 2, "backend" }, ["tnn-table2"] = { 17, "model" },
 }
 
 local quiet = { write = function() end, flush = function() end }
@@ -36,5 +36,20 @@ for name, want in pairs(experiments) do
     end)
   end)
 end
+
+t.test("mqar at scale smoke", function()
+  t.in_folder(function(folder)
+    local printed = _G.print
+    _G.print = function() end
+    local ok, code = pcall(runner.run, "../../experiments/mqar.lua", { "scale=smoke" },
+      { dir = folder, out = quiet, command = { "toeplab", "run" } })
+    _G.print = printed
+    t.eq({ ok, code }, { true, 0 })
+    local store <close> = records.open(folder, "r")
+    local rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE name = 'test_accuracy'
+      AND value BETWEEN 0 AND 1]]
+    t.eq(rows[1].n, 8)
+  end)
+end)
 
 t.done()

@@ -34,12 +34,6 @@ local counts = {
   ["blm-gfnet"] = 121566297, ["blm-afno"] = 130064985,
 }
 
--- Mixers of presets that are not in the library yet. A mixer leaves the list when it arrives, else
--- the test below fails.
-local pending = { linear_attention = true, performer = true, cosformer = true, flash = true,
-  flash_quad = true, s4 = true, dss = true, gss = true, transformer_ls = true,
-  ls_bidirectional = true }
-
 local function baselines()
   local list = {}
   for _, preset in ipairs(tl.models.presets) do
@@ -48,30 +42,16 @@ local function baselines()
   return list
 end
 
-test("pending mixers are those that presets name and the library lacks", function()
-  local missing, present = {}, {}
-  for _, name in ipairs(mixers.names) do present[name] = true end
-  for _, preset in ipairs(baselines()) do
-    if not present[preset.options.mixer] then missing[preset.options.mixer] = true end
-  end
-  eq(pending, missing)
-end)
-
 test("presets of other mixers have the published numbers of parameters", function()
   local listed = {}
   for _, preset in ipairs(baselines()) do
     listed[preset.name] = preset.parameters
-    if pending[preset.options.mixer] then
-      raises(tl.models.describe, "'mixer' = '" .. preset.options.mixer, preset.model,
-        tl.models.preset(preset.name))
-    else
-      local model = tl.models.describe(preset.model, tl.models.preset(preset.name))
-      local all = model:count()
-      ok(all == counts[preset.name], ("%s: %d"):format(preset.name, all))
-      if preset.model == "tnn_lm" then eq(sizes.parameters(model.opt), all) end
-      model = nil
-      collectgarbage()
-    end
+    local model = tl.models.describe(preset.model, tl.models.preset(preset.name))
+    local all = model:count()
+    ok(all == counts[preset.name], ("%s: %d"):format(preset.name, all))
+    if preset.model == "tnn_lm" then eq(sizes.parameters(model.opt), all) end
+    model = nil
+    collectgarbage()
   end
   eq(listed, counts)
 end)
@@ -80,18 +60,16 @@ test("presets of other mixers take a step when made small", function()
   tl.seed(1)
   local ids = core.ids { { 2, 3, 4, 5, 6, 7 }, { 7, 6, 5, 4, 3, 2 } }
   for _, preset in ipairs(baselines()) do
-    if not pending[preset.options.mixer] then
-      local more = { vocab = 9, dim = 24, layers = 2, glu_dim = 8 }
-      local model = tl.models[preset.model](tl.models.preset(preset.name, more))
-      local causal = preset.model == "tnn_lm"
-      eq(model.opt.causal, causal or preset.name == "blm-gss")
-      if causal then
-        local _, info = tl.train.lm_step(model, tl.optim.adam(model, { lr = 1e-3 }), ids)
-        ok(info.grad_norm > 0 and info.tokens == 10, preset.name)
-      else
-        model:loss(ids, core.ids { 1, 7 }, core.ids { 3, 2 }):backward()
-        ok(model.embed.weight:grad():abs():amax():item() > 0, preset.name)
-      end
+    local more = { vocab = 9, dim = 24, layers = 2, glu_dim = 8 }
+    local model = tl.models[preset.model](tl.models.preset(preset.name, more))
+    local causal = preset.model == "tnn_lm"
+    eq(model.opt.causal, causal or preset.name == "blm-gss")
+    if causal then
+      local _, info = tl.train.lm_step(model, tl.optim.adam(model, { lr = 1e-3 }), ids)
+      ok(info.grad_norm > 0 and info.tokens == 10, preset.name)
+    else
+      model:loss(ids, core.ids { 1, 7 }, core.ids { 3, 2 }):backward()
+      ok(model.embed.weight:grad():abs():amax():item() > 0, preset.name)
     end
   end
 end)
