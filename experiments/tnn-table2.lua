@@ -1,5 +1,5 @@
--- tnn-table2.lua: which token mixer predicts text best, at equal size and with equal training? (TNN,
--- Table 2)
+-- tnn-table2.lua: which token mixer predicts text best, at equal size and with equal training?
+-- (TNN, Table 2)
 --
 -- The scale paper trains the published models as their code was run: S4 and DSS have no shortcut
 -- and no norm, Performer draws its projections anew at every step, cosFormer divides by the length

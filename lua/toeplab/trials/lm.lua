@@ -82,9 +82,12 @@ end
 -- Trains a causal language model on c.corpus in trial t, and loads the parameters that were best on
 -- the validation part, which is evaluated at the end of every epoch and after the last step. Logs
 -- loss, lr, grad_norm, val_ppl, best_step, best_val_ppl and parameters. Returns the model and the
--- corpus. The optional fields of o are make (a function vocab -> model), optimizer (a function model
--- -> its optimiser, by default Adam with the options in c), every (also evaluates after every so
--- many steps), blocks (the most blocks to evaluate on) and patience (of t:best).
+-- corpus. The optional fields of o are
+--   make       a function vocab -> model, by default tnn_lm with the options in c
+--   optimizer  a function (model, c) -> its optimiser, by default Adam with the options in c
+--   every      also evaluates after every so many steps
+--   blocks     the most blocks to evaluate on
+--   patience   as in t:best
 function lm.train(t, c, o)
   o = o or {}
   local data = corpus(c.corpus, c)
