@@ -1,6 +1,7 @@
 -- bench/grids.lua: lists what each bench measures: its problems (described in work.lua), its
 -- passes, and the Toeplab contestants. Ratios are relative to the first contestant.
 local core = require "toeplab.core"
+local mixers = require "toeplab.nn.mixers"
 local operators = require "toeplab.bench.operators"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -12,8 +13,8 @@ local SMALL = 512 -- largest b n for backends with n^2 work
 local function small(p) return p.b * p.n <= SMALL end
 
 local benches = {}
-local order = { "ops", "tno", "operator", "encoder", "layer", "lm", "classify", "generate", "ski",
-  "fd" }
+local order = { "ops", "tno", "operator", "encoder", "layer", "mixers", "lm", "classify",
+  "generate", "ski", "fd" }
 
 -- Returns a list of {op = name}.
 local function each(names)
@@ -72,6 +73,33 @@ benches.layer = {
   dim = 512, passes = { "fwd", "fwd+bwd" }, peers = true, more = decayed, matrices = true,
   shapes = { { 512, 1, 4 }, { 2048, 1 } }, quick = { { 512, 1 } },
   ours = { { by = "rac", backend = "rac" }, { by = "fft", backend = "fft" } },
+}
+
+-- Mixers whose work or memory grows as n^2, and which are therefore measured up to this length.
+local QUADRATIC = 4096
+local quadratic = { attention = true, flash_quad = true, gmlp = true, kernelized = true,
+  synthesizer_dense = true, synthesizer_random = true }
+
+local function up_to_quadratic(p) return p.n <= QUADRATIC end
+
+-- Returns a contestant for each mixer but those that are another one in a different frame, gtu
+-- first. A mixer that is not causal by default says so in its name.
+local function all_mixers()
+  local list, other = {}, { fnet_mixing = true, gated_attention = true, softmax = true }
+  for _, name in ipairs(mixers.names) do
+    local by = mixers.class(name).spec.fields.causal.default and name or name .. ", both ways"
+    local entry = { by = by, mixer = name, when = quadratic[name] and up_to_quadratic or nil }
+    if not other[name] then table.insert(list, name == "gtu" and 1 or #list + 1, entry) end
+  end
+  return list
+end
+
+benches.mixers = {
+  about = "every token mixer alone, causal if it can be, by length, and the exponents",
+  dim = 64, passes = { "fwd+bwd" }, axis = true, exponents = true, more = { heads = 4 },
+  shapes = { { 512, 1 }, { 1024, 1 }, { 2048, 1 }, { 4096, 1 }, { 8192, 1 }, { 16384, 1 } },
+  quick = { { 512, 1 }, { 2048, 1 } },
+  ours = all_mixers(),
 }
 
 local published = { layers = 6, rpe_dim = 64, rpe_layers = 6, decay = 0.99 }

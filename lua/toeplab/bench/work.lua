@@ -2,10 +2,11 @@
 -- gradients if it has any.
 --
 -- A problem is a flat table: what, n, b, dim, causal, pass ("fwd", "fwd+bwd", "step", "token"),
--- precision, and the options of its kind: backend, encoder, rpe_dim, rpe_layers, decay, layers,
--- vocab, graphs (false: a step on a GPU without CUDA graph).
+-- precision, and the options of its kind: mixer, heads, backend, encoder, rpe_dim, rpe_layers,
+-- decay, layers, vocab, graphs (false: a step on a GPU without CUDA graph).
 local core = require "toeplab.core"
 local classify = require "toeplab.train.classify"
+local mixers = require "toeplab.nn.mixers"
 local models = require "toeplab.models"
 local nn = require "toeplab.nn"
 local operators = require "toeplab.bench.operators"
@@ -116,6 +117,12 @@ end
 function makers.layer(p, stream)
   local gtu = nn.GTU(p.dim, { tno = tno_options(p) })
   return of_module(p, stream, nn.Block(p.dim, gtu, nn.GLU(p.dim)))
+end
+
+-- Makes a mixer with its own default sizes. Those that are made for a length get that of x.
+function makers.mixers(p, stream)
+  local lengths = { heads = p.heads, max_length = p.n, max_len = p.n, length = p.n }
+  return of_module(p, stream, mixers.make(p.mixer, p.dim, lengths, {}))
 end
 
 -- ---- Models -----------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ local TNO2d = require("toeplab.nn.mixers.tno2d").TNO2d
 --   x, y [b,n,dim]
 -- u and v are expand * dim wide, rounded down to a multiple of the heads. norm is applied to
 -- u * TNO(v); the papers have none. dropout acts on TNO(v); only the 2-D LRA models use it. tno
--- holds options of the TNO (tno.lua). With grid = {height, width} the positions are those of a
--- grid, row by row, and the operator is a TNO2d of form grid_form.
+-- holds options of the TNO (tno.lua), which is causal as the GTU is unless they say otherwise. With
+-- grid = {height, width} the positions are those of a grid, row by row, and the operator is a TNO2d
+-- of form grid_form.
 local GTU = class("GTU", {
   dim = options.field { type = "int", min = 1 },
   expand = options.field { type = "number", default = 3.0, min = 0 },
@@ -24,6 +25,7 @@ local GTU = class("GTU", {
   grid = TNO2d.spec.fields.grid,
   grid_form = TNO2d.spec.fields.form,
   init = options.field { type = "function|string", default = "torch" },
+  causal = true,
   tno = {},
 }, { "dim" })
 
@@ -34,10 +36,12 @@ function GTU:build(o)
     error(("GTU: expand = %g leaves no channel for dim = %d, heads = %d"):format(
       o.expand, o.dim, heads), 0)
   end
+  local tno = { causal = o.causal }
+  for key, value in pairs(o.tno) do tno[key] = value end
   self.u = Linear(o.dim, width, { init = o.init })
   self.v = Linear(o.dim, width, { init = o.init })
-  self.tno = o.grid and TNO2d(width, { tno = o.tno, form = o.grid_form, grid = o.grid })
-    or TNO(width, o.tno)
+  self.tno = o.grid and TNO2d(width, { tno = tno, form = o.grid_form, grid = o.grid })
+    or TNO(width, tno)
   if o.dropout > 0 then self.drop = Dropout(o.dropout) end
   if o.norm ~= "none" then self.norm = norms.norm(o.norm, width) end
   self.o = Linear(width, o.dim, { init = o.init })
