@@ -11,6 +11,8 @@ local nn = tl.nn
 
 local test, eq, raises, ok = t.test, t.eq, t.raises, t.ok
 
+local SLOW = "cpu" -- for tests that would take an emulated GPU up to a minute
+
 local function random(...)
   return tl.stream_of("test"):normal(core.zeros(...), 0, 1)
 end
@@ -69,9 +71,9 @@ local cases = {
 
 local function label(case)
   local words = {}
-  for key, value in pairs(case[2]) do words[#words + 1] = key .. "=" .. tostring(value) end
+  for key, value in pairs(case[2]) do words[#words + 1] = (" %s=%s"):format(key, value) end
   table.sort(words)
-  return case[1] .. " " .. table.concat(words, " ")
+  return case[1] .. table.concat(words)
 end
 
 for _, case in ipairs(cases) do
@@ -108,7 +110,7 @@ test("gradients agree with differences", function()
       end
     end
   end
-end)
+end, SLOW)
 
 test("causal mixers see no later token; the others do", function()
   for _, case in ipairs(cases) do
@@ -168,7 +170,7 @@ test("memory grows linearly with n in all but the quadratic mixers", function()
       ok(ratio < 4.5, ("%s: %g times the memory for 4 times n"):format(label(case), ratio))
     end
   end
-end)
+end, SLOW)
 
 test("long-short attention with a memory: the formula, no gradient to the memory", function()
   tl.seed(6)
@@ -227,7 +229,7 @@ test("performer: with many features it is near softmax attention", function()
     local got, want = core.no_grad(m.forward, m, x), core.no_grad(a.forward, a, x)
     eq(largest(got - want) / largest(want), 0, 0.1)
   end
-end)
+end, SLOW)
 
 test("cosformer: a longer input changes nothing before, unless as published", function()
   tl.seed(10)
