@@ -6,7 +6,7 @@ local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 
 -- y = x W^T + b.   x [..,inputs]   weight [outputs,inputs]   bias [outputs]   y [..,outputs]
--- init is a function of (weight, bias) or the name of one in nn/initial.lua.
+-- init is the name of an initialiser in nn/initial.lua, or a function of (weight, bias).
 local Linear = class("Linear", {
   inputs = options.field { type = "int", min = 1 },
   outputs = options.field { type = "int", min = 1 },

@@ -84,6 +84,13 @@ local MODELS = {
   ["untied"] = { tied = false, final_norm = "rmsnorm", act = "gelu" },
 }
 
+for name, more in pairs {
+  linear_attention = {}, cosformer = {}, performer = { as_published = true },
+  flash = { chunk = 4 }, flash_quad = {}, transformer_ls = { chunk = 2, window = 4 },
+} do
+  MODELS[name] = { mixer = name, mixer_options = more, heads = 2 }
+end
+
 for name, given in pairs(MODELS) do
   t.test("a graph takes the steps that there are without: " .. name, function()
     t.eq({ both(function() return model_of(given) end, 4, plain) }, { 1, 2 })

@@ -2,6 +2,7 @@
 -- tokens see a window and a few landmarks of the whole text (Zhu et al. 2021).
 
 local core = require "toeplab.core"
+local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
 local chunks = require "toeplab.nn.mixers.attention.chunks"
 local heads = require "toeplab.nn.mixers.attention.heads"
@@ -29,6 +30,24 @@ local LSBidirectional = class("LSBidirectional", heads.spec {
   init = options.field { type = "function|string", default = "torch" },
 }, { "dim" })
 
+-- Returns HIDDEN where windows() has no row of the first n, else 0: [N,1,size + 2 reach].
+local function hidden(n, count, size, reach)
+  local start = core.affine(core.range(0, count - 1), size, -reach):reshape(count, 1, 1)
+  local at = start + core.range(0, size + 2 * reach - 1):reshape(1, 1, -1)
+  local seen = chunks.step(at) * chunks.step(core.affine(at, -1, n - 1))
+  return core.affine(seen, -HIDDEN, HIDDEN)
+end
+
+-- Returns how an input of n positions is cut: count blocks of size that see reach positions before
+-- and behind, the first `seen` positions of which take part, and what is hidden by that.
+local function cut(o, n)
+  local size, reach = o.window, math.max(o.window // 2, 1)
+  local count = (n + size - 1) // size
+  local seen = o.as_published and count * size or n
+  return { size = size, reach = reach, count = count, seen = seen,
+    hidden = hidden(seen, count, size, reach) }
+end
+
 function LSBidirectional:build(o)
   if o.causal then
     error("LSBidirectional: causal = true is impossible, as landmarks hold all positions: use the "
@@ -38,6 +57,7 @@ function LSBidirectional:build(o)
   heads.maps(self, o)
   self.scores = Linear(o.dim, o.heads * o.landmarks, { init = o.init })
   self.norm_window, self.norm_landmarks = LayerNorm(o.dim), LayerNorm(o.dim)
+  self.cuts = cache.recent(function(n) return cut(o, n) end)
 end
 
 -- Returns for each block of size positions the rows from reach before to reach behind it; rows of
@@ -52,30 +72,20 @@ local function windows(t, size, reach)
   return core.concat({ before, t, behind }, 4)
 end
 
--- Returns HIDDEN where windows() has no row of the first n, else 0: [N,1,size + 2 reach].
-local function hidden(n, count, size, reach)
-  local start = core.affine(core.range(0, count - 1), size, -reach):reshape(count, 1, 1)
-  local at = start + core.range(0, size + 2 * reach - 1):reshape(1, 1, -1)
-  local seen = chunks.step(at) * chunks.step(core.affine(at, -1, n - 1))
-  return core.affine(seen, -HIDDEN, HIDDEN)
-end
-
 function LSBidirectional:forward(x)
   local o, b, n, dim = self.opt, x:dim(1), x:dim(2), x:dim(3)
-  local h, w, r, size = o.heads, dim // o.heads, o.landmarks, o.window
-  local reach = math.max(size // 2, 1)
+  local h, w, r, cuts = o.heads, dim // o.heads, o.landmarks, self.cuts(n)
+  local count, size, seen = cuts.count, cuts.size, cuts.seen
   x = chunks.pad(x, 2, size)
-  local seen, count = o.as_published and x:dim(2) or n, x:dim(2) // size
   local q = core.affine(heads.split(self.q(x), h), w ^ -0.5, 0)
   local k, v = self.norm_window(self.k(x)), self.norm_window(self.v(x))
   local scores = self.scores(x):narrow(2, 1, seen)
   local function landmarks(t)
     return heads.split(self.norm_landmarks(pool(t:narrow(2, 1, seen), scores, seen, h, r)), h)
   end
-  local function near(t) return windows(heads.split(t, h), size, reach) end
+  local function near(t) return windows(heads.split(t, h), size, cuts.reach) end
   local far = core.matmul(q, landmarks(k), false, true):reshape(b, h, count, size, r)
-  local close = core.matmul(q:reshape(b, h, count, size, w), near(k), false, true)
-  close = close - hidden(seen, count, size, reach)
+  local close = core.matmul(q:reshape(b, h, count, size, w), near(k), false, true) - cuts.hidden
   local a = core.softmax(core.concat({ far, close }, 5))
   local y = core.matmul(a:narrow(5, 1, r):reshape(b, h, -1, r), landmarks(v))
     + core.matmul(a:narrow(5, r + 1, close:dim(5)), near(v)):reshape(b, h, -1, w)

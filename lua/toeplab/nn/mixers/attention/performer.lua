@@ -23,7 +23,7 @@ local LEAST = 1e-2 -- of the sum of a row's weights, as published
 -- If causal, j <= i. Its time grows as n m dim, whether causal or not.
 -- as_published: in training P is Gaussian and drawn anew by every call, from the stream
 -- "performer"; causal models take the M of all keys too; the 1e-4 is outside m^(-1/2); the sum of a
--- row's weights is at least 1e-2, which is large: sums below it are common.
+-- row's weights is at least 1e-2, far above what keeps the division finite.
 local Performer = class("Performer", heads.spec {
   features = options.field { default = 64, min = 1 },
   as_published = false,

@@ -55,6 +55,42 @@ local function waves(count, dim)
   return core.concat({ -sin, cos }, 2)
 end
 
+-- Returns 0 where a token sees a position of windows(), else HIDDEN: [count,size,reach + size].
+local function hidden_positions(cuts, window)
+  local row = core.range(0, cuts.size - 1):reshape(1, -1, 1)
+  local column = core.range(0, cuts.reach + cuts.size - 1):reshape(1, 1, -1)
+  local block = core.range(0, cuts.count - 1):reshape(-1, 1, 1)
+  local distance = core.affine(row - column, 1, cuts.reach)
+  local place = core.affine(block, cuts.size, cuts.memory - cuts.reach) + column
+  local seen = chunks.step(distance) * chunks.step(core.affine(distance, -1, window - 1))
+    * chunks.step(place)
+  return core.affine(seen, -HIDDEN, HIDDEN)
+end
+
+-- Returns 0 where a token sees a vector of an earlier chunk, else HIDDEN: [n/c,1,t].
+local function hidden_chunks(o, cuts)
+  local count = cuts.size * cuts.count // o.chunk
+  local last = core.affine(core.range(0, count - 1), o.rank, cuts.memory // o.chunk * o.rank - 1)
+  local vectors = core.range(0, (cuts.memory // o.chunk + count - 1) * o.rank - 1)
+  local seen = chunks.step(last:reshape(count, 1, 1) - vectors:reshape(1, 1, -1))
+  return core.affine(seen, -HIDDEN, HIDDEN)
+end
+
+-- Returns how x of n positions is cut into count blocks of size positions, of which each sees its
+-- own and the reach positions before, when memory positions precede x; and what is hidden by that.
+-- An input no longer than the window is a single block, so that it is not filled up to the window's
+-- length.
+local function cut(o, n, memory)
+  local function filled(length) return (length + o.chunk - 1) // o.chunk * o.chunk end
+  local size = filled(math.min(n, o.window))
+  local single = n <= o.window
+  local cuts = { size = size, count = single and 1 or (n + size - 1) // size,
+    reach = single and o.window or size, memory = memory }
+  cuts.hidden_positions = hidden_positions(cuts, o.window)
+  cuts.hidden_chunks = hidden_chunks(o, cuts)
+  return cuts
+end
+
 function TransformerLS:build(o)
   check(self, o)
   heads.maps(self, o)
@@ -71,6 +107,9 @@ function TransformerLS:build(o)
   end
   self.content, self.place = offset(1, o.heads, 1, 1, w), offset(1, o.heads, 1, w)
   self.waves = cache.recent(function(count) return waves(count, o.dim) end)
+  self.cuts = cache.recent(function(memory)
+    return cache.recent(function(n) return cut(o, n, memory) end)
+  end)
 end
 
 -- Returns q_i . map(e(p)) in columns p = count-1 .. 0.   q [b,h,n,w]   result [b,h,n,count]
@@ -79,18 +118,6 @@ local function by_distance(self, q, map, count)
   local places = map(self.waves(count)):reshape(count, h, w):permute { 2, 1, 3 }
   local rows = q:permute({ 2, 1, 3, 4 }):reshape(h, b * n, w)
   return core.matmul(rows, places, false, true):reshape(h, b, n, count):permute { 2, 1, 3, 4 }
-end
-
--- Returns how x is cut into count blocks of size positions, of which each sees its own and the
--- reach positions before, when memory positions precede x. An input no longer than the window is a
--- single block, so that it is not filled up to the window's length.
-local function cut(o, n, memory)
-  local function filled(length) return (length + o.chunk - 1) // o.chunk * o.chunk end
-  if n <= o.window then
-    return { size = filled(n), count = 1, reach = o.window, memory = memory }
-  end
-  local size = filled(o.window)
-  return { size = size, count = (n + size - 1) // size, reach = size, memory = memory }
 end
 
 -- Returns x with the reach positions before it, which are the memory's or zeros.
@@ -115,18 +142,6 @@ local function windows(t, cuts)
   return core.concat({ t:narrow(3, 1, cuts.count), t:narrow(3, 2, cuts.count) }, 4)
 end
 
--- Returns 0 where a token sees a position of windows(), else HIDDEN: [count,size,reach + size].
-local function hidden_positions(cuts, window)
-  local row = core.range(0, cuts.size - 1):reshape(1, -1, 1)
-  local column = core.range(0, cuts.reach + cuts.size - 1):reshape(1, 1, -1)
-  local block = core.range(0, cuts.count - 1):reshape(-1, 1, 1)
-  local distance = core.affine(row - column, 1, cuts.reach)
-  local place = core.affine(block, cuts.size, cuts.memory - cuts.reach) + column
-  local seen = chunks.step(distance) * chunks.step(core.affine(distance, -1, window - 1))
-    * chunks.step(place)
-  return core.affine(seen, -HIDDEN, HIDDEN)
-end
-
 -- Returns the logits of the window: [b,h,count,size,reach + size].
 --   q [b,h,count size,w]   k [b,h,count,reach + size,w]
 -- Row i of a block has distance W-1 in column reach-W+1+i, one column later than the row before.
@@ -139,7 +154,7 @@ local function window_logits(self, q, k, cuts)
   place = core.concat({ core.zeros(b, h, count, size, cuts.reach - window + 1),
     place:reshape(b, h, count, size, window), core.zeros(b, h, count, size, size) }, 5)
   place = place:reshape(b, h, count, -1):narrow(4, 1, size * columns)
-  return content + place:reshape(b, h, count, size, columns) - hidden_positions(cuts, window)
+  return content + place:reshape(b, h, count, size, columns) - cuts.hidden_positions
 end
 
 -- Returns the vectors of all chunks but the last, which no token sees: [b,h,t,w].
@@ -158,17 +173,15 @@ end
 -- Returns the logits of the vectors of chunks: [b,h,n,t].   q [b,h,n,w]   k [b,h,t,w]
 -- A token of chunk a has the distance 0 in column D-1, which is r columns later than for chunk a-1.
 -- So distances are written to rows of r columns more, and read as rows of t.
-local function chunk_logits(self, q, k)
+local function chunk_logits(self, q, k, cuts)
   local o, b, h, n, total = self.opt, q:dim(1), q:dim(2), q:dim(3), k:dim(3)
   local c, r, count = o.chunk, o.rank, n // o.chunk
   local place = by_distance(self, q, self.chunk_place, total):reshape(b, h, count, c, total)
   place = core.concat({ core.zeros(b, h, count, c, r), place }, 5):permute { 1, 2, 4, 3, 5 }
   place = place:reshape(b, h, c, -1):narrow(4, count * r + 1, count * total)
   place = place:reshape(b, h, c, count, total):permute { 1, 2, 4, 3, 5 }
-  local last = core.affine(core.range(0, count - 1), r, total - (count - 1) * r - 1) -- D - 1
-  local seen = chunks.step(last:reshape(count, 1, 1) - core.range(0, total - 1):reshape(1, 1, -1))
   local logits = core.matmul(q, k, false, true):reshape(b, h, count, c, total) + place
-  return (logits - core.affine(seen, -HIDDEN, HIDDEN)):reshape(b, h, n, total)
+  return (logits - cuts.hidden_chunks):reshape(b, h, n, total)
 end
 
 -- Returns the values of both sets of keys under one softmax of their logits: [b,h,n,w].
@@ -182,19 +195,20 @@ end
 
 function TransformerLS:forward(x, memory)
   local o, n, h = self.opt, x:dim(2), self.opt.heads
-  local cuts = cut(o, n, memory and memory:dim(2) or 0)
-  if cuts.memory % o.chunk ~= 0 then
+  local before = memory and memory:dim(2) or 0
+  if before % o.chunk ~= 0 then
     error(("TransformerLS: a memory of %d positions is not a multiple of chunk = %d"):format(
-      cuts.memory, o.chunk), 0)
+      before, o.chunk), 0)
   end
-  memory = cuts.memory > 0 and memory:clone() or nil -- the copy has no gradient
+  local cuts = self.cuts(before)(n)
+  memory = before > 0 and memory:clone() or nil -- the copy has no gradient
   x = chunks.pad(x, 2, cuts.size)
   local q, all = heads.split(self.q(x), h), extended(x, memory, cuts)
   q = core.affine(q, q:dim(4) ^ -0.5, 0)
   local function near(map) return windows(heads.split(self.norm_window(map(all)), h), cuts) end
   local close, y = window_logits(self, q, near(self.k), cuts), nil
   if memory or x:dim(2) > o.chunk then
-    local far = chunk_logits(self, q, chunk_vectors(self, x, memory, self.k))
+    local far = chunk_logits(self, q, chunk_vectors(self, x, memory, self.k), cuts)
     y = mix(close, far, near(self.v), chunk_vectors(self, x, memory, self.v), cuts)
   else
     y = core.matmul(core.softmax(close), near(self.v)):reshape(q:shape())
