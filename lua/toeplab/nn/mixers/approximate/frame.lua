@@ -123,7 +123,7 @@ end
 -- replaces one of the same name.
 function frame.class(kind, more)
   local class = nn_class(kind, spec(more or {}), { "dim" })
-  class.build, class.forward = build, forward
+  class.build, class.forward, class.takes_mask = build, forward, true
   return class
 end
 
