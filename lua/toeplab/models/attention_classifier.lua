@@ -18,9 +18,11 @@ local Layer = class("AttentionLayer", {
 }, { "dim", "token" })
 
 function Layer:build(o)
-  self.token_norm, self.token = nn.LayerNorm(o.dim), o.token
+  self.token_norm = nn.LayerNorm(o.dim)
+  self.token = o.token
   self.feature_norm = nn.LayerNorm(o.dim)
-  self.up, self.down = nn.Linear(o.dim, o.hidden), nn.Linear(o.hidden, o.dim)
+  self.up = nn.Linear(o.dim, o.hidden)
+  self.down = nn.Linear(o.hidden, o.dim)
   self.drop = nn.Dropout(o.dropout)
 end
 
@@ -147,6 +149,16 @@ function AttentionClassifier.parameters_of(o)
   local layer = 4 * d * (d + 1) + 4 * d + 2 * d * hidden + d + hidden
   return d * (o.vocab + o.max_len + 2) + o.layers * layer
     + ((o.pair and 4 or 1) * d + 1) * hidden + (hidden + 1) * o.classes
+end
+
+-- Estimates how many numbers (a float) training stores on batch sequences of length n. Of what a
+-- mixer stores besides its maps, only the weights of all pairs of positions are counted.
+function AttentionClassifier.activations_of(o, n, batch)
+  local tokens, pairs_of = batch * (n + 0.0), 0.0
+  if o.mixer == "softmax" or o.mixer == "kernelized" then
+    pairs_of = (o.layers + 2) * tokens * o.heads * n -- two more during the backward pass
+  end
+  return tokens * (o.layers * (8 * o.dim + 2 * o.hidden) + 8 * o.dim) + pairs_of
 end
 
 return { AttentionClassifier = AttentionClassifier }

@@ -88,7 +88,8 @@ TnnLM.stepwise = true -- only its submodules mix positions, so models/recurrent.
 local function estimate(model, n, batch)
   local o = model.opt
   local parameters, trained = model:count()
-  local numbers = sizes.activations(o, n, batch) + (n + 0.0) * batch * 4 * o.dim
+  local numbers = model.activations_of and model.activations_of(o, n, batch)
+    or sizes.activations(o, n, batch) + (n + 0.0) * batch * 4 * o.dim
   local e = {
     parameters = parameters, parameter_bytes = 4 * parameters, gradient_bytes = 4 * trained,
     optimizer_bytes = 8 * trained, activation_bytes = 4 * numbers,

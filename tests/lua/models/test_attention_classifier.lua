@@ -43,6 +43,27 @@ test("the published models have their numbers of parameters, whatever the attent
   ok(sizes.available())
 end)
 
+test("the estimate of memory is near what training takes with softmax", function()
+  for _, case in ipairs { { 1, 64, 128, 256 }, { 2, 64, 256, 512 }, { 4, 32, 64, 512 } } do
+    local b, dim, hidden, n = table.unpack(case)
+    local model = make { dim = dim, hidden = hidden, max_len = n, heads = 2 }
+    local ids, labels = {}, {}
+    for row = 1, b do
+      ids[row], labels[row] = {}, 0
+      for i = 1, n do ids[row][i] = i % 7 end
+    end
+    ids, labels = core.ids(ids), core.ids(labels)
+    collectgarbage()
+    core.memory_reset_peak()
+    local before = core.memory().live
+    core.cross_entropy(model(ids), labels):backward()
+    local took = core.memory().peak - before
+    local told = tl.models.estimate(model, n, b)
+    local ratio = took / (told.activation_bytes + told.gradient_bytes)
+    ok(ratio > 0.6 and ratio < 1.7, ("%d bytes, %.2f of the estimate"):format(took, ratio))
+  end
+end)
+
 test("padding changes no logits, for every attention; token pad is padding anywhere", function()
   for _, mixer in ipairs(attentions) do
     local model = make { mixer = mixer }:eval()
