@@ -104,7 +104,8 @@ TnnLM.stepwise = true -- only its submodules mix positions, so models/recurrent.
 local function estimate(model, n, batch)
   local o = model.opt
   local parameters, trained = model:count()
-  local numbers = sizes.activations(o, n, batch) + (n + 0.0) * batch * 4 * o.dim
+  local numbers = model.activations_of and model.activations_of(o, n, batch)
+    or sizes.activations(o, n, batch) + (n + 0.0) * batch * 4 * o.dim
   local e = {
     parameters = parameters, parameter_bytes = 4 * parameters, gradient_bytes = 4 * trained,
     optimizer_bytes = 8 * trained, activation_bytes = 4 * numbers,
@@ -113,16 +114,21 @@ local function estimate(model, n, batch)
   return e
 end
 
+local AttentionClassifier = require("toeplab.models.attention_classifier").AttentionClassifier
 local TnnClassifier = require("toeplab.models.classifier").TnnClassifier
 local TnnMLM = require("toeplab.models.masked").TnnMLM
-local kinds = { tnn_lm = TnnLM, tnn_classifier = TnnClassifier, tnn_mlm = TnnMLM }
+local kinds = {
+  tnn_lm = TnnLM, tnn_classifier = TnnClassifier, tnn_mlm = TnnMLM,
+  attention_classifier = AttentionClassifier,
+}
 
 -- preset(name, more) returns the options of a published model: tl.models.tnn_lm(
 -- tl.models.preset("gtu-only-9", { vocab = 100 })). presets lists all of them, and
 -- preset_model(name) returns the name of the model that a preset configures.
 local models = {
-  tnn_lm = TnnLM, tnn_classifier = TnnClassifier, tnn_mlm = TnnMLM, estimate = estimate,
-  preset = presets.options, presets = presets.list, preset_model = presets.model,
+  tnn_lm = TnnLM, tnn_classifier = TnnClassifier, tnn_mlm = TnnMLM,
+  attention_classifier = AttentionClassifier, estimate = estimate, preset = presets.options,
+  presets = presets.list, preset_model = presets.model,
 }
 
 -- Returns the names of all models, sorted.
@@ -146,7 +152,8 @@ end
 -- cannot hold the model, raises an error before anything is allocated.
 function models.describe(name, given)
   local kind = suggest.strict("models", kinds)[name]
-  sizes.check(kind.kind, options.check(kind.kind, kind.spec, given))
+  local o = options.check(kind.kind, kind.spec, given)
+  sizes.check(kind.kind, o, kind.parameters_of and kind.parameters_of(o))
   return initial.without_init(kind, given)
 end
 

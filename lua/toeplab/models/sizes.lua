@@ -213,13 +213,13 @@ end
 local function gib(bytes) return ("%.1f GiB"):format(bytes / 2 ^ 30) end
 
 -- Raises an error if a model, called who, with the resolved options o would not fit into the
--- available memory.
-function sizes.check(who, o)
+-- available memory. parameters is the number of its parameters; nil if it is made of blocks.
+function sizes.check(who, o, parameters)
   local vocab, tied = rawget(o, "vocab") or 0, rawget(o, "tied")
   local width = rawget(o, "embed_dim") or o.dim
-  local parameters = sizes.blocks(o) + vocab * width * (tied == false and 2.0 or 1.0)
+  parameters = parameters or sizes.blocks(o) + vocab * width * (tied == false and 2.0 or 1.0)
   local available = sizes.available()
-  local bytes = 4 * parameters + OBJECTS * o.layers * (1 + o.rpe_layers)
+  local bytes = 4 * parameters + OBJECTS * o.layers * (1 + (rawget(o, "rpe_layers") or 0))
   if not available or bytes <= available then return end
   error(("%s: about %.3g parameters take %s (with gradients and Adam's moments %s), and %s of "
     .. "memory are available"):format(who, parameters, gib(bytes), gib(bytes + 12 * parameters),

@@ -8,6 +8,7 @@ local core = require "toeplab.core"
 local block_pattern = require "toeplab.nn.mixers.approximate.block_pattern"
 local choose = require "toeplab.nn.mixers.approximate.choose"
 local mixers = require "toeplab.nn.mixers"
+local streams = require "toeplab.base.streams"
 
 local test, eq, raises, ok = t.test, t.eq, t.raises, t.ok
 
@@ -194,6 +195,22 @@ test("choices are drawn anew in training, and evaluation leaves training's strea
     ok(largest(first - second) > 1e-5, name .. " drew the same twice")
     eq({ largest(first - first2), largest(second - second2) }, { 0, 0 })
   end
+end)
+
+test("a stream that is set back, as a resumed run does, gives the same choices again", function()
+  for name, more in pairs { informer = { features = 4 }, reformer = { chunk = 2 },
+    skyformer = { features = 4 } } do
+    local module, x, states = make(name, more), random(1, 24, 6), {}
+    core.no_grad(module, x)
+    for _, entry in ipairs(streams.list()) do states[entry.name] = { entry.stream:state() } end
+    ok(states[name], name .. " has no stream of its name")
+    local first = core.no_grad(module, x)
+    for stream, state in pairs(states) do streams.get(stream):set_state(table.unpack(state)) end
+    eq(largest(first - core.no_grad(module, x)), 0)
+  end
+end)
+
+test("BigBird has one pattern for a length, which its seed decides", function()
   local x = random(1, 20, 6)
   local module = make("bigbird", { block = 2 })
   eq(largest(core.no_grad(module, x) - core.no_grad(module, x)), 0)
@@ -321,9 +338,10 @@ test("the largest values, the earlier of equal ones; a stable sort by small inte
   eq(choose.top({ 9, 1, 5, 3, 5, 9, 5 }, 0, 7, 4), { 1, 3, 5, 6 })
   eq(choose.top({ 7, 7, 1, 2, 3 }, 2, 3, 1), { 3 })
   eq(choose.top({ 4, 4 }, 0, 2, 2), { 1, 2 })
-  local places = { 0 }
-  choose.append_sorted(places, 10, { 5, 2, 0, 2, 1, 0 }, 1, 5, 2)
-  eq(places, { 0, 11, 14, 13, 10, 12 })
+  local order, back = { 7 }, { 0 }
+  choose.append_sorted(order, back, 10, { 5, 2, 0, 2, 1, 0 }, 1, 5, 2)
+  eq(order, { 7, 11, 14, 13, 10, 12 })
+  eq(back, { 0, 4, 1, 5, 3, 2 })
 end)
 
 test("wrong use of the mixers is one clear error", function()

@@ -1,8 +1,9 @@
 -- verify/mixers/lra.lua: runs the reference cases of the attentions that were compared on the Long
--- Range Arena (nn/mixers/approximate/). A case holds the random choices, and what follows from them
--- is compared too.
+-- Range Arena (nn/mixers/approximate/), and of the model around them. A case of an attention holds
+-- its random choices, and what follows from them is compared too.
 
 local core = require "toeplab.core"
+local AttentionClassifier = require("toeplab.models.attention_classifier").AttentionClassifier
 local mixers = require "toeplab.nn.mixers"
 local module_case = require "toeplab.verify.module_case"
 
@@ -115,6 +116,50 @@ function kinds.lra_attention(case)
   if a.mixer == "nystrom" or a.mixer == "reformer" then more.max_len = a.max_len end
   if a.mixer == "reformer" then more.bias = true end
   return run(case, more)
+end
+
+-- Published names of the parameters of a model.
+local model_names = {
+  { "model%.embeddings%.word_embeddings%.(.*)", "embed.%1" },
+  { "model%.embeddings%.position_embeddings%.(.*)", "position.%1" },
+  { "model%.norm%.(.*)", "final_norm.%1" },
+  { "seq_classifer%.mlpblock%.0%.(.*)", "inner.%1" },
+  { "seq_classifer%.mlpblock%.2%.(.*)", "head.%1" },
+}
+for layer = 0, 1 do
+  local theirs = ("model%%.transformer_%d%%."):format(layer)
+  for _, pair in ipairs {
+    { "norm1", "token_norm" }, { "mha%.W_([qkv])", "token.%1", "%2" }, { "mha%.ff", "token.o" },
+    { "norm2", "feature_norm" }, { "mlpblock%.0", "up" }, { "mlpblock%.3", "down" },
+  } do
+    model_names[#model_names + 1] = { theirs .. pair[1] .. "%.(.*)",
+      ("layers.%d.%s.%s"):format(layer + 1, pair[2], pair[3] or "%1") }
+  end
+end
+
+local function run_model(case, ids, pair)
+  local a = case.attributes
+  local given = options[a.mixer](a)
+  given.head_dim = a.head_dim
+  local model, results = AttentionClassifier {
+    vocab = a.vocab, classes = a.classes, max_len = a.max_len, layers = a.layers, dim = a.dim,
+    heads = a.heads, hidden = a.hidden, mixer = a.mixer, mixer_options = given, pair = pair,
+    pad = a.pad, as_published = true,
+  }, {}
+  module_case.load(case, model, model_names)
+  local logits = model(ids)
+  local loss = core.cross_entropy(logits, case:read "labels")
+  loss:backward()
+  module_case.compare(case, results, "logits", logits)
+  module_case.compare(case, results, "loss", loss)
+  module_case.gradients(case, model, model_names, results)
+  return results
+end
+
+function kinds.sky_model(case) return run_model(case, case:read "ids", false) end
+
+function kinds.sky_pair(case)
+  return run_model(case, core.concat({ case:read "ids", case:read "ids_b" }, 1), true)
 end
 
 return kinds

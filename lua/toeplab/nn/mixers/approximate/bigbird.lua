@@ -7,10 +7,10 @@ local cache = require "toeplab.nn.cache"
 local frame = require "toeplab.nn.mixers.approximate.frame"
 local options = require "toeplab.base.options"
 
--- o_i = softmax of q_i k_j / sqrt p over the keys j that block B of query i sees, times v_j; 0 for
+-- o_i = sum of softmax_j(q_i k_j / sqrt p) v_j over the keys j that the block B of i sees; 0 for
 -- padding (Zaheer et al. 2020, Sec. 2). Of N = n / block blocks, B sees 0, B-1, B, B+1, N-1 and
--- random_blocks others; blocks 0 and N-1 see all keys. Costs n block (7 + random_blocks).
--- With fewer than 5 blocks all queries see all keys, which costs n^2, n <= 4 block.
+-- random_blocks others; blocks 0 and N-1 see all keys. Costs n block (7 + random_blocks). With
+-- fewer than 5 blocks, n <= 4 block, all queries see all keys.
 -- choices [h,N-2,random_blocks]: the random blocks of each query block but the first and the last.
 -- They are drawn once per length from `seed`, so that all layers and all runs have one pattern; a
 -- random block is never one that B sees anyway.

@@ -25,22 +25,22 @@ function choose.top(values, first, n, count)
   return places
 end
 
--- Appends to places the numbers base .. base+n-1 in the order of keys[first+1 .. first+n], integers
--- in 0..most; equal keys stay in order. A counting sort: it takes n + most steps.
-function choose.append_sorted(places, base, keys, first, n, most)
+-- Sorts the numbers base .. base+n-1 by keys[first+1 .. first+n], integers in 0..most; equal keys
+-- stay in order. Appends them to order, of length first, and to back the place in order, from 0, of
+-- each key. A counting sort: it takes n + most steps.
+function choose.append_sorted(order, back, base, keys, first, n, most)
   local starts = {}
-  for key = 0, most + 1 do starts[key] = 0 end
+  for key = 0, most + 1 do starts[key] = first end
   for i = first + 1, first + n do
     local key = keys[i] + 1
     starts[key] = starts[key] + 1
+    order[i] = 0 -- the table stays an array if it is filled in order
   end
-  for key = 1, most + 1 do starts[key] = starts[key] + starts[key - 1] end
-  local filled = #places
-  for i = 1, n do places[filled + i] = 0 end -- in order, so that the table stays an array
+  for key = 1, most + 1 do starts[key] = starts[key] + starts[key - 1] - first end
   for i = 1, n do
     local key = keys[first + i]
-    local at = starts[key] + 1
-    places[filled + at], starts[key] = base + i - 1, at
+    local at = starts[key]
+    order[at + 1], back[first + i], starts[key] = base + i - 1, at, at + 1
   end
 end
 

@@ -123,7 +123,7 @@ end
 -- replaces one of the same name.
 function frame.class(kind, more)
   local class = nn_class(kind, spec(more or {}), { "dim" })
-  class.build, class.forward = build, forward
+  class.build, class.forward, class.takes_mask = build, forward, true
   return class
 end
 
@@ -140,7 +140,7 @@ end
 
 -- Returns softmax(scale q k^T + bias) v.   q [..,m,p]   k [..,n,p]   v [..,n,p']
 function frame.attend(q, k, v, scale, bias, drop)
-  local scores = core.affine(core.matmul(q, k, false, true), scale, 0)
+  local scores = core.matmul(scale == 1 and q or core.affine(q, scale, 0), k, false, true)
   if bias then scores = scores + bias end
   local weights = core.softmax(scores)
   return core.matmul(drop and drop(weights) or weights, v)
@@ -149,7 +149,7 @@ end
 -- Returns the stream of the random choices of a mixer. Evaluation has a stream of its own, so that
 -- how often a model is evaluated does not change how it is trained.
 function frame.stream(self)
-  return streams.get(self.kind .. (self.training and "" or " in evaluation"))
+  return streams.get(self.kind:lower() .. (self.training and "" or " in evaluation"))
 end
 
 frame.HIDDEN = HIDDEN

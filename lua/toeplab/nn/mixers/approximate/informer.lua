@@ -11,7 +11,8 @@ local options = require "toeplab.base.options"
 --   sampled = min(n, f ceil(ln n)),   f = ceil(features / ln max_len)
 -- choices [n,sampled] int32: the keys of each query, from 0, drawn with replacement at every
 -- forward pass, one table for all rows and heads. No gradient passes through M. M costs n sampled
--- in each head, a block of queries at a time, and the attention as much.
+-- in each head, a block of queries at a time, and the attention as much. The keys are drawn and the
+-- queries selected on the CPU (choose.lua).
 -- as_published: M subtracts the sum over n instead of the mean, and the mask is ignored; else
 -- padding is no key, no query, and not in the mean of v.
 local Informer = frame.class("Informer", {

@@ -74,11 +74,7 @@ end
 local function sorted(buckets, rounds, n, most)
   local order, back = {}, {}
   for row = 0, #buckets // n - 1 do
-    choose.append_sorted(order, row // rounds * n, buckets, row * n, n, most)
-  end
-  for at, place in ipairs(order) do
-    local row = (at - 1) // n
-    back[row * n + place % n + 1] = at - 1
+    choose.append_sorted(order, back, row // rounds * n, buckets, row * n, n, most)
   end
   return core.ids(order), core.ids(back)
 end

@@ -1,0 +1,164 @@
+-- models/attention_classifier.lua: defines tl.models.attention_classifier, the Transformer that
+-- compares attentions on the Long Range Arena (Skyformer's code; TNN, Table 4, rows of attentions).
+
+local core = require "toeplab.core"
+local class = require("toeplab.nn.class").class
+local mixers = require "toeplab.nn.mixers"
+local nn = require "toeplab.nn"
+local options = require "toeplab.base.options"
+
+local field = options.field
+
+-- ---- A layer ----
+
+-- x <- x + drop(token(norm x, mask)), then x <- x + drop(down(drop(gelu(up(norm x))))).
+--   x [b,n,dim]   mask [b,n]: 1 for a token, 0 for padding, or nil
+local Layer = class("AttentionLayer", {
+  dim = "int", token = "module", hidden = "int", dropout = "number",
+}, { "dim", "token" })
+
+function Layer:build(o)
+  self.token_norm = nn.LayerNorm(o.dim)
+  self.token = o.token
+  self.feature_norm = nn.LayerNorm(o.dim)
+  self.up = nn.Linear(o.dim, o.hidden)
+  self.down = nn.Linear(o.hidden, o.dim)
+  self.drop = nn.Dropout(o.dropout)
+end
+
+function Layer:forward(x, mask)
+  local drop = self.drop
+  x = x + drop(self.token(self.token_norm(x), mask))
+  return x + drop(self.down(drop(core.gelu(self.up(self.feature_norm(x))))))
+end
+
+-- ---- The model ----
+
+-- The model is: embedding and learnt positions ~ N(0, 0.02^2), dropout, layers, norm; the mean of
+-- the states of tokens; Linear, ReLU, Linear. The defaults are the sizes of the published runs,
+-- which had dropout 0.1.
+--   model(ids [b,n] [, lengths [b]]) -> logits [b,classes]   model:hidden(ids, mask) -> [b,n,dim]
+-- lengths (int32) counts the tokens of each row before its padding, which attention does not see.
+-- With pair, the rows of ids are the first sequences of b pairs and then the second ones, [2 b,n],
+-- and the two means z, z' are classified as [z, z', z z', z - z'].
+-- as_published divides the sum of the states of tokens by n, as if padding had states of 0. With
+-- pad = 0, also as published, token 0 is padding wherever it stands; in images it is a black pixel.
+local AttentionClassifier = class("AttentionClassifier", {
+  { "vocab", field { type = "int", min = 1, max = 1 << 31 }, "number of tokens" },
+  { "classes", field { type = "int", min = 1, max = 1 << 24 }, "number of classes" },
+  { "max_len", field { type = "int", min = 1, max = 1 << 31 }, "longest sequence" },
+  { "layers", field { default = 2, min = 1, max = 1000 }, "number of layers" },
+  { "dim", field { default = 64, min = 1, max = 1 << 24 }, "channels of the residual stream" },
+  { "heads", field { default = 2, min = 1, max = 1 << 24 }, "heads of attention" },
+  { "hidden", field { default = 128, min = 1, max = 1 << 31 },
+    "width inside the channel mixer and the classifier" },
+  { "mixer", mixers.option "softmax", "token mixer; one that hides padding" },
+  { "mixer_options", {}, "options of the mixer" },
+  { "pair", false, "classify pairs of sequences" },
+  { "pad", field { type = "int", min = 0, optional = true },
+    "token that is padding, instead of lengths" },
+  { "dropout", field { default = 0.0, min = 0, max = 0.999 },
+    "dropout of the embedding, of each mixer's output and inside the channel mixer" },
+  { "as_published", false, "the mean counts padding" },
+})
+
+function AttentionClassifier:build(o)
+  if o.pad and o.pad >= o.vocab then
+    error(("AttentionClassifier: pad = %d is not below vocab = %d"):format(o.pad, o.vocab), 0)
+  end
+  if not mixers.class(o.mixer).takes_mask then
+    error(("AttentionClassifier: mixer '%s' does not hide padding; tnn_classifier takes it"):format(
+      o.mixer), 0)
+  end
+  self.embed = nn.Embedding(o.vocab, o.dim, { deviation = 0.02 })
+  self.position = nn.Embedding(o.max_len, o.dim, { deviation = 0.02 })
+  self.drop = nn.Dropout(o.dropout)
+  self.layers = nn.ModuleList()
+  for _ = 1, o.layers do
+    local token = mixers.make(o.mixer, o.dim, { heads = o.heads, max_len = o.max_len },
+      o.mixer_options)
+    self.layers:append(Layer(o.dim, token, { hidden = o.hidden, dropout = o.dropout }))
+  end
+  self.final_norm = nn.LayerNorm(o.dim)
+  self.inner = nn.Linear((o.pair and 4 or 1) * o.dim, o.hidden)
+  self.head = nn.Linear(o.hidden, o.classes)
+  self.inside = {} -- holds one tensor [vocab], 0 for the token pad and else 1, if pad is given
+  if o.pad then
+    self.inside[1] = core.ones(o.vocab)
+    self.inside[1]:view(o.pad, { 1 }):fill(0)
+  end
+end
+
+-- Returns 1 for each token and 0 for padding, [b,n]; nil if nothing says which tokens are padding.
+local function mask_of(self, ids, lengths)
+  local b, n = ids:dim(1), ids:dim(2)
+  if self.inside[1] then return self.inside[1]:gather(ids) end
+  if not lengths then return nil end
+  local list = lengths:totable()
+  if #list ~= b then
+    error(("AttentionClassifier: %d lengths for %d rows"):format(#list, b), 0)
+  end
+  for i, length in ipairs(list) do
+    if length < 1 or length > n then
+      error(("AttentionClassifier: row %d has the length %d, wanted 1..%d"):format(i, length, n), 0)
+    end
+  end
+  local count = core.tensor(list):reshape(b, 1)
+  return core.min(core.max(count - core.range(0, n - 1):reshape(1, n), 0), 1)
+end
+
+-- Returns the state of each token after the last norm: ids [b,n] int32 -> [b,n,dim].
+function AttentionClassifier:hidden(ids, mask)
+  local n, longest = ids:dim(2), self.opt.max_len
+  if n > longest then
+    error(("AttentionClassifier: %d positions, but max_len = %d"):format(n, longest), 0)
+  end
+  local x = self.drop(self.embed(ids) + self.position.weight:narrow(1, 1, n))
+  for _, layer in self.layers:each() do x = layer(x, mask) end
+  return self.final_norm(x)
+end
+
+local function mean(self, x, mask)
+  if not mask then return x:mean(2) end
+  local b, n, d = x:dim(1), x:dim(2), x:dim(3)
+  local sum = core.matmul(mask:reshape(b, 1, n), x):reshape(b, d)
+  if self.opt.as_published then return core.affine(sum, 1 / n, 0) end
+  return sum / core.max(mask:sum(2, true), 1)
+end
+
+-- Returns the features of pairs from the means of both sequences: [2 b,d] -> [b,4 d].
+local function paired(z)
+  local b = z:dim(1)
+  if b % 2 ~= 0 then
+    error(("AttentionClassifier: %d rows are not pairs of sequences"):format(b), 0)
+  end
+  local first, second = z:narrow(1, 1, b // 2), z:narrow(1, b // 2 + 1, b // 2)
+  return core.concat({ first, second, first * second, first - second }, 2)
+end
+
+function AttentionClassifier:forward(ids, lengths)
+  local mask = mask_of(self, ids, lengths)
+  local z = mean(self, self:hidden(ids, mask), mask)
+  return self.head(core.relu(self.inner(self.opt.pair and paired(z) or z)))
+end
+
+-- Returns the number of parameters (a float) of a model with the resolved options o, without those
+-- that a mixer has besides its four maps.
+function AttentionClassifier.parameters_of(o)
+  local d, hidden = o.dim + 0.0, o.hidden
+  local layer = 4 * d * (d + 1) + 4 * d + 2 * d * hidden + d + hidden
+  return d * (o.vocab + o.max_len + 2) + o.layers * layer
+    + ((o.pair and 4 or 1) * d + 1) * hidden + (hidden + 1) * o.classes
+end
+
+-- Estimates how many numbers (a float) training stores on batch sequences of length n. Of what a
+-- mixer stores besides its maps, only the weights of all pairs of positions are counted.
+function AttentionClassifier.activations_of(o, n, batch)
+  local tokens, pairs_of = batch * (n + 0.0), 0.0
+  if o.mixer == "softmax" or o.mixer == "kernelized" then
+    pairs_of = (o.layers + 2) * tokens * o.heads * n -- two more during the backward pass
+  end
+  return tokens * (o.layers * (8 * o.dim + 2 * o.hidden) + 8 * o.dim) + pairs_of
+end
+
+return { AttentionClassifier = AttentionClassifier }
