@@ -12,10 +12,14 @@ local files = {
   conv = { "conv", "Conv" },
   dss = { "states.dss", "DSS" },
   gated_attention = { "attention", "GatedAttention" },
+  gla = { "states.gla", "GLA" },
   gss = { "states.gss", "GSS" },
   gtu = { "gtu", "GTU" },
+  hgrn2 = { "states.hgrn2", "HGRN2" },
+  mamba = { "states.mamba", "Mamba" },
   s4 = { "states.s4", "S4" },
   s4d = { "states.s4d", "S4D" },
+  ssd = { "states.ssd", "SSD" },
 }
 
 local mixers = { names = suggest.keys(files) }
