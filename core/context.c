@@ -11,6 +11,7 @@
 #include "engine/plugin.h"
 #include "products/gemm.h"
 #include "ops/ops.h"
+#include "scan/scan.h"
 #include "tno/tno.h"
 #include "text/pieces.h"
 #include "text/vocab.h"
@@ -23,6 +24,7 @@ static const tl_kernel_row *const cpu_tables[] = {
     tl_cpu_shape,   tl_cpu_gather,      tl_cpu_softmax,   tl_cpu_loss,   tl_cpu_norm,
     tl_cpu_conv,    tl_cpu_batch_norm,  tl_cpu_transform, tl_cpu_mlp,    tl_cpu_optim,
     tl_cpu_random,  tl_cpu_recurrence,  tl_cpu_tno,       tl_cpu_text,
+    tl_cpu_select,  tl_cpu_recur,
 };
 
 static tl_status fill_kernels(tl_ctx *ctx)

@@ -341,13 +341,27 @@ typedef struct tl_mlp_layer {
 tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_kind act,
                  int residual, tl_tensor *scale, tl_tensor **out_y);
 
-/* ---- Convolution and transforms -------------------------------------------------------------- */
+/* ---- Convolution, scans and transforms ------------------------------------------------------- */
 
 /* Depthwise convolution: y[b,i,c] = sum over k of taps[k,c] x[b, i - (k - origin), c], where x is
 ** zero outside 0..n-1.
 **   x, y [b,n,d]   taps [m,d]   origin: the tap of lag 0 (0: causal; m/2 rounded down: centred)
 ** TL_EINVAL: origin is not the index of a tap. */
 tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin, tl_tensor **out_y);
+
+/* Selective scan, the core of Mamba (Gu and Dao 2023, Eq. 2): with a state h [d,s] that starts at
+** 0, h_i = exp(delta_i a) h_(i-1) + delta_i x_i b_i and y_i = h_i c_i + skip x_i. The state has s
+** numbers per channel; b and c are the same for all channels.
+**   x, delta, y [b,n,d]   a [d,s]   b, c [b,n,s]   skip [d] or NULL
+** The tape keeps one state in 64 positions. */
+tl_status tl_selective_scan(tl_tensor *x, tl_tensor *delta, tl_tensor *a, tl_tensor *b,
+                            tl_tensor *c, tl_tensor *skip, tl_tensor **out_y);
+/* Gated linear recurrence per head, as in gated linear attention, HGRN2, Mamba-2, RetNet: with a
+** state S [k,v] that starts at 0, S_i = diag(exp g_i) S_(i-1) + k_i v_i^T and y_i = S_i^T q_i.
+**   q, k [b,n,h,k]   v, y [b,n,h,v]   g [b,n,h,k], or [b,n,h,1] for one decay per head
+** The tape keeps one state in 64 positions. */
+tl_status tl_linear_recurrence(tl_tensor *q, tl_tensor *k, tl_tensor *v, tl_tensor *g,
+                               tl_tensor **out_y);
 
 /* Discrete Fourier transforms along one axis, unscaled forward and scaled by 1/n inverse. A complex
 ** tensor has a last axis of size 2 (real, imaginary), which does not count as an axis here.

@@ -20,7 +20,8 @@
     X(softmax) X(softmax_grad) X(log_softmax) X(log_softmax_grad) X(cross_entropy) X(norm) \
     X(norm_grad) X(batch_norm) X(batch_norm_grad) X(conv) X(conv_grad) X(transform) X(uniform) \
     X(normal) X(dropout) X(adam) X(sgd) X(norm2) X(tno) X(tno_grad) X(decay) X(decay_grad) \
-    X(windows) X(recurrence) X(mlp) X(mlp_grad)
+    X(windows) X(recurrence) X(mlp) X(mlp_grad) X(selective_scan) X(selective_scan_grad) \
+    X(linear_recurrence) X(linear_recurrence_grad)
 /* clang-format on */
 
 typedef enum tl_op {

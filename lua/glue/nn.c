@@ -1,5 +1,5 @@
 /* nn.c - the operators that layers are built from, in Lua: softmax and losses, norms, fused
-** MLPs, convolution, transforms. */
+** MLPs, convolution, scans, transforms. */
 #include <string.h>
 
 #include "glue.h"
@@ -154,7 +154,7 @@ static int mlp(lua_State *L)
     return glue_result(L, tl_mlp(x, layers, (int)count, act, residual, scale, y));
 }
 
-/* ---- Convolution and transforms -------------------------------------------------------------- */
+/* ---- Convolution, scans and transforms ------------------------------------------------------- */
 
 static int depthwise_conv(lua_State *L)
 {
@@ -162,6 +162,22 @@ static int depthwise_conv(lua_State *L)
     lua_Integer origin = luaL_checkinteger(L, 3);
     tl_tensor **y = glue_push_tensor(L);
     return glue_result(L, tl_depthwise_conv(x, taps, origin, y));
+}
+
+static int selective_scan(lua_State *L)
+{
+    tl_tensor  *x = glue_tensor(L, 1), *delta = glue_tensor(L, 2), *a = glue_tensor(L, 3);
+    tl_tensor  *b = glue_tensor(L, 4), *c = glue_tensor(L, 5), *skip = glue_opt_tensor(L, 6);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_selective_scan(x, delta, a, b, c, skip, y));
+}
+
+static int linear_recurrence(lua_State *L)
+{
+    tl_tensor  *q = glue_tensor(L, 1), *k = glue_tensor(L, 2), *v = glue_tensor(L, 3);
+    tl_tensor  *g = glue_tensor(L, 4);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_linear_recurrence(q, k, v, g, y));
 }
 
 /* Reads the axis at arg of a complex tensor, whose last axis holds the real and imaginary parts
@@ -216,6 +232,8 @@ const luaL_Reg glue_nn_functions[] = {
     {"batch_norm", batch_norm},
     {"mlp", mlp},
     {"depthwise_conv", depthwise_conv},
+    {"selective_scan", selective_scan},
+    {"linear_recurrence", linear_recurrence},
     {"fft", fft},
     {"ifft", ifft},
     {"rfft", rfft},

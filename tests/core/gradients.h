@@ -20,6 +20,7 @@ typedef enum fill_kind {
     ANY,      /* uniform in -1..1 */
     AWAY,     /* the same, but 0.2 or more away from 0, where some functions have a kink */
     POSITIVE, /* 0.5..2 */
+    NEGATIVE, /* -2..-0.5 */
     FRACTION, /* 0.3..0.8 */
     HALVES,   /* multiples of 1/2: */
     QUARTERS, /* and those plus 1/4, so that the two never tie */
@@ -60,6 +61,7 @@ static inline tl_status make_operand(tl_ctx *ctx, const operand *o, tl_stream *s
         switch (o->fill) {
         case AWAY: u = sign * (0.2 + 0.8 * fabs(u)); break;
         case POSITIVE: u = 1.25 + 0.75 * u; break;
+        case NEGATIVE: u = -1.25 + 0.75 * u; break;
         case FRACTION: u = 0.55 + 0.25 * u; break;
         case HALVES: u = floor(4 * u) / 2; break;
         case QUARTERS: u = floor(4 * u) / 2 + 0.25; break;

@@ -36,6 +36,14 @@ RUN(fft) { return tl_fft(in[0], (int)c->i[0], (int)c->i[1], out); }
 RUN(rfft) { return tl_rfft(in[0], (int)c->i[0], out); }
 RUN(irfft) { return tl_irfft(in[0], (int)c->i[0], c->i[1], out); }
 
+/* x, delta, a, b, c, perhaps skip */
+RUN(selective)
+{
+    return tl_selective_scan(in[0], in[1], in[2], in[3], in[4], c->inputs > 5 ? in[5] : NULL, out);
+}
+
+RUN(linear_recurrence) { return (void)c, tl_linear_recurrence(in[0], in[1], in[2], in[3], out); }
+
 RUN(layer_norm)
 {
     return tl_layer_norm(in[0], c->inputs > 1 ? in[1] : NULL, c->inputs > 2 ? in[2] : NULL,

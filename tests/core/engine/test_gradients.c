@@ -64,6 +64,18 @@ static const gradient_case products[] = {
     {"conv anticausal", conv, 2, .in = {{ANY, 3, {1, 5, 2}}, {ANY, 2, {3, 2}}}, .i = {2}},
     {"conv longer than x", conv, 2, .in = {{ANY, 3, {2, 3, 2}}, {ANY, 2, {9, 2}}}, .i = {4}},
     {"conv 1", conv, 2, .in = {{ANY, 3, {1, 1, 1}}, {ANY, 2, {1, 1}}}},
+    {"selective scan", selective, 6,
+     .in = {{ANY, 3, {2, 5, 3}}, {FRACTION, 3, {2, 5, 3}}, {NEGATIVE, 2, {3, 2}},
+            {ANY, 3, {2, 5, 2}}, {ANY, 3, {2, 5, 2}}, {ANY, 1, {3}}}},
+    {"selective scan no skip", selective, 5,
+     .in = {{ANY, 3, {1, 4, 2}}, {FRACTION, 3, {1, 4, 2}}, {NEGATIVE, 2, {2, 3}},
+            {ANY, 3, {1, 4, 3}}, {ANY, 3, {1, 4, 3}}}},
+    {"linear recurrence", linear_recurrence, 4,
+     .in = {{ANY, 4, {2, 4, 2, 3}}, {ANY, 4, {2, 4, 2, 3}}, {ANY, 4, {2, 4, 2, 2}},
+            {NEGATIVE, 4, {2, 4, 2, 3}}}},
+    {"linear recurrence, decay of a head", linear_recurrence, 4,
+     .in = {{ANY, 4, {2, 4, 2, 3}}, {ANY, 4, {2, 4, 2, 3}}, {ANY, 4, {2, 4, 2, 2}},
+            {NEGATIVE, 4, {2, 4, 2, 1}}}},
     {0},
 };
 

@@ -90,4 +90,45 @@ function states.gss(case)
   return results
 end
 
+function states.selective_scan(case)
+  local p, results = {}, {}
+  for _, name in ipairs { "x", "delta", "z", "A", "B", "C", "D", "delta_bias" } do
+    p[name] = case:read(name == "x" and name or "param/" .. name):require_grad()
+  end
+  local delta = core.softplus(p.delta + p.delta_bias)
+  local y = core.selective_scan(p.x, delta, p.A, p.B, p.C, p.D) * core.silu(p.z);
+  (y * case:read "dy"):sum():backward()
+  module_case.compare(case, results, "y", y)
+  module_case.compare(case, results, "dx", p.x:grad())
+  for _, name in ipairs(case:children "grad") do
+    results[#results + 1] = { name = "grad " .. name, grad = true,
+      error = distance(p[name]:grad(), case:read("grad/" .. name)) }
+  end
+  return results
+end
+
+-- Our taps [taps,width] are in the order of the lags, the published ones [width,1,taps] in that of
+-- the positions.
+local function taps_of(weight)
+  local count, ids = weight:dim(3), {}
+  for k = 1, count do ids[k] = count - k end
+  return weight:reshape(weight:dim(1), count):transpose(1, 2):gather(core.ids(ids))
+end
+
+function states.mamba(case)
+  local a = case.attributes
+  local module = make(case, "mamba", { expand = a.expand, taps = a.conv, dt_rank = a.dt_rank })
+  local results = module_case.run(with_parameters(case, {
+    ["conv.taps"] = taps_of(case:read "param/conv1d.weight"),
+  }), module, {
+    { "conv1d%.weight", false }, { "conv1d%.bias", "conv_bias" }, { "A_log", "a_log" },
+    { "D", "skip" }, { "in_proj%.(.*)", "input.%1" }, { "x_proj%.(.*)", "choice.%1" },
+    { "dt_proj%.weight", "step.weight" }, { "dt_proj%.bias", "step_bias" },
+    { "out_proj%.(.*)", "o.%1" },
+  })
+  results[#results + 1] = { name = "grad conv1d.weight", grad = true,
+    error = distance(module.conv.taps:grad(), taps_of(case:read "grad/conv1d.weight")) }
+  return results
+end
+
 return states

@@ -1,0 +1,49 @@
+-- nn/mixers/states/hgrn2.lua: defines HGRN2, a gated linear recurrence whose keys are what its
+-- decays forget.
+
+local core = require "toeplab.core"
+local class = require("toeplab.nn.class").class
+local Linear = require("toeplab.nn.linear").Linear
+local norms = require "toeplab.nn.norm"
+local options = require "toeplab.base.options"
+local steps = require "toeplab.nn.mixers.states.steps"
+
+-- f = lower + (1 - lower) sigmoid(x Wf),  q = silu(x Wq),  v = x Wv, and per head
+-- S_t = diag(f_t) S_(t-1) + (1 - f_t) v_t^T,  s_t = S_t^T q_t;  y = rmsnorm(s) Wo
+-- (Qin et al. 2024, HGRN2: gated linear RNNs with state expansion, COLM, Sec. 3.2).
+--   x, y [b,n,dim]   f, q, v [b,n,dim]
+-- The paper learns the bound `lower` of the forget gates over the layers together, growing with
+-- depth; here it is a number per layer, by default 0. Each head's state has (dim/heads)^2 numbers;
+-- by default a head has 128 channels, or all where there are fewer. The recurrence is
+-- core.linear_recurrence: n dim^2/heads steps, of which n dim^2/(64 heads) numbers are kept.
+local HGRN2 = class("HGRN2", {
+  dim = options.field { type = "int", min = 1 },
+  causal = steps.causal "HGRN2",
+  heads = options.field { type = "int", min = 1, optional = true },
+  lower = options.field { default = 0.0, min = 0, max = 0.999 },
+}, { "dim" })
+
+function HGRN2:build(o)
+  self.heads = o.heads or math.max(1, o.dim // 128)
+  steps.check_heads("HGRN2", "channels", o.dim, self.heads)
+  for _, name in ipairs { "f", "q", "v" } do self[name] = Linear(o.dim, o.dim, { bias = false }) end
+  self.norm = norms.norm("rmsnorm", o.dim)
+  self.o = Linear(o.dim, o.dim, { bias = false })
+end
+
+-- The logarithm of the forget gate; with lower = 0 it is finite for any x.
+local function log_forget(z, lower)
+  if lower == 0 then return -core.softplus(-z) end
+  return core.log(core.affine(core.sigmoid(z), 1 - lower, lower))
+end
+
+function HGRN2:forward(x)
+  local heads, lower, z = self.heads, self.opt.lower, self.f(x)
+  local key = core.affine(core.sigmoid(-z), 1 - lower, 0)
+  local y = core.linear_recurrence(steps.split(core.silu(self.q(x)), heads),
+    steps.split(key, heads), steps.split(self.v(x), heads),
+    steps.split(log_forget(z, lower), heads))
+  return self.o(self.norm(steps.join(y)))
+end
+
+return { HGRN2 = HGRN2 }

@@ -1,0 +1,55 @@
+-- nn/mixers/states/steps.lua: helps the layers whose state is updated by inputs that choose its
+-- decay: they are causal only, and initialise their steps alike.
+
+local core = require "toeplab.core"
+local initial = require "toeplab.nn.initial"
+local options = require "toeplab.base.options"
+
+local steps = {}
+
+-- Declares the option causal of a layer called name, which must be true.
+function steps.causal(name)
+  return options.field { default = true, check = function(causal)
+    return causal, ("= false: %s is a recurrence, which sees earlier tokens only; use causal = "
+      .. "true or another mixer"):format(name)
+  end }
+end
+
+-- Returns a parameter [count] whose softplus is log-uniform from 0.001 to 0.1.
+function steps.bias(count)
+  local size = initial.init.uniform(core.zeros(count), math.log(1e-3), math.log(1e-1))
+  return initial.parameter(core.no_grad(function()
+    local dt = core.exp(size)
+    return dt + core.log(-core.elu(-dt)) -- elu: e^x - 1
+  end))
+end
+
+-- Returns x [b,n,heads w] as [b,n,heads,w], and back.
+function steps.split(x, heads)
+  return x:reshape(x:dim(1), x:dim(2), heads, x:dim(3) // heads)
+end
+
+function steps.join(x)
+  return x:reshape(x:dim(1), x:dim(2), x:dim(3) * x:dim(4))
+end
+
+-- Raises unless width channels divide into heads.
+function steps.check_heads(kind, what, width, heads)
+  if width % heads ~= 0 then
+    error(("%s: %d %s do not divide into %d heads"):format(kind, width, what, heads), 0)
+  end
+end
+
+-- A depthwise convolution with a bias and silu, in a module with the fields conv (nn.Conv) and
+-- conv_bias.
+function steps.short_conv(self, x)
+  return core.silu(self.conv(x) + self.conv_bias)
+end
+
+-- Returns the initial bias of that convolution, as PyTorch draws it.
+function steps.conv_bias(width, taps)
+  local bound = 1 / math.sqrt(taps)
+  return initial.parameter(initial.init.uniform(core.zeros(width), -bound, bound))
+end
+
+return steps
