@@ -5,7 +5,6 @@ local t = require "harness"
 local slopes = require "slopes"
 local tl = require "toeplab"
 local core = require "toeplab.core"
-local mixers = require "toeplab.nn.mixers"
 local sizes = require "toeplab.models.sizes"
 local nn = tl.nn
 
