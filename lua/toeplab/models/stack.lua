@@ -171,12 +171,13 @@ local function attention(o)
 end
 
 -- Makes the token mixer of a block. A mixer that is given by name has the model's options causal,
--- heads, init and positions where it declares them, and its own default of init for "auto".
+-- heads, backend, init and positions where it declares them, and its own default of init for
+-- "auto".
 function stack.token(o)
   if type(o.mixer) == "string" then
     return mixers.make(o.mixer, o.dim, {
       causal = o.causal, heads = o.heads, init = o.init ~= "auto" and stack.plain_init(o) or nil,
-      positions = o.positions == "alibi" and "alibi" or nil,
+      positions = o.positions == "alibi" and "alibi" or nil, backend = o.backend,
     }, o.mixer_options)
   end
   if o.mixer then return o.mixer(o.dim) end
