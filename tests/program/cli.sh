@@ -84,6 +84,7 @@ expect "model with 3 layers of the encoder" 0 "48,590,016" "$toeplab" model tnn_
 expect "model: the published ones" 0 "^without-rpe-5  *49,354,752  *as published" \
     "$toeplab" model tnn_lm --presets
 expect "model preset" 0 "48,140,288" "$toeplab" model tnn_lm preset=gtu-only-9
+expect "model by the name of a preset" 0 "124,701,273" "$toeplab" model blm-fnet
 expect "model preset with a key changed" 0 "parameters 27,949,056" \
     "$toeplab" model tnn_lm preset=gtu-only-9 layers=3 vocab=40000
 expect "data path of what is not here" 1 "wikitext-2 is not here. Either fetch it" \

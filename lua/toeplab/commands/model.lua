@@ -51,13 +51,33 @@ local function split(model_name, words)
   return sizes, rest
 end
 
+local WIDEST, LINE = 60, 96 -- longer ranges are printed below the table of keys, in lines
+
+local function print_choices(key, range)
+  print(("\n  %s is one of"):format(key))
+  local line = "   "
+  for word in range:gmatch "%S+" do
+    if #line + #word > LINE then
+      print(line)
+      line = "   "
+    end
+    line = line .. " " .. word
+  end
+  print(line)
+end
+
 local function show_keys(name)
-  local rows = {}
+  local rows, long = {}, {}
   for i, o in ipairs(options.describe(models.options(name))) do
-    rows[i] = { "  " .. o.name, o.type, o.default, o.range, o.help }
+    local range = o.range
+    if #range > WIDEST then
+      long[#long + 1], range = { o.name, range }, "(below)"
+    end
+    rows[i] = { "  " .. o.name, o.type, o.default, range, o.help }
   end
   print(name .. ": key=value with")
   text_table.print({ "  key", "type", "default", "range", "" }, rows)
+  for _, choices in ipairs(long) do print_choices(choices[1], choices[2]) end
 end
 
 -- Returns the number of parameters of a preset and whether it is the published one; nothing if the

@@ -79,7 +79,8 @@ local function others()
   return {
     { "positions", field { default = "none", choices = positions },
       "added to the embedding, but for alibi: attention only" },
-    { "max_length", positive(512, 1 << 31), "number of learned positions" },
+    { "max_length", positive(512, 1 << 31),
+      "longest sequence that learned positions, and mixers with weights by position, take" },
     { "dropout", field { default = 0.0, min = 0, max = 0.999 },
       "dropout of the embedding and of each mixer's output" },
     { "layer_dropout", field { type = "number", min = 0, max = 0.999, optional = true },
@@ -171,11 +172,13 @@ local function attention(o)
 end
 
 -- Makes the token mixer of a block. A mixer that is given by name has the model's options causal,
--- heads, init and positions where it declares them, and its own default of init for "auto".
+-- heads, max_length, backend, init and positions where it declares them, and its own default of
+-- init for "auto".
 function stack.token(o)
   if type(o.mixer) == "string" then
     return mixers.make(o.mixer, o.dim, {
-      causal = o.causal, heads = o.heads, init = o.init ~= "auto" and stack.plain_init(o) or nil,
+      causal = o.causal, heads = o.heads, max_length = o.max_length, backend = o.backend,
+      init = o.init ~= "auto" and stack.plain_init(o) or nil,
       positions = o.positions == "alibi" and "alibi" or nil,
     }, o.mixer_options)
   end

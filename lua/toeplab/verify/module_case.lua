@@ -1,13 +1,16 @@
 -- verify/module_case.lua: runs a module on a reference case that holds its parameters under
 -- published names.
+--
+-- The functions below take a list names of {pattern, replacement} for string.gsub, of which the
+-- first whose whole pattern matches is used; a replacement of false says that the module has no
+-- such parameter. Without a match the name is ours. The field names.state, which may be absent,
+-- holds tensors by our names that the module has beside those of the case, or in place of them.
 
+local core = require "toeplab.core"
 local distance = require("toeplab.verify.distance").distance
 
 local module_case = {}
 
--- Returns our name of a published parameter. names is a list of {pattern, replacement} for
--- string.gsub, of which the first whose whole pattern matches is used; a replacement of false says
--- that the module has no such parameter. Without a match the name is ours.
 local function ours(names, name)
   for _, pair in ipairs(names) do
     local pattern = "^" .. pair[1] .. "$"
@@ -16,14 +19,46 @@ local function ours(names, name)
   return name
 end
 
+-- Returns t as like is shaped, if the two differ by sizes of 1 only; else t.
+local function fitted(t, like)
+  local function plain(shape)
+    return (table.concat(shape, " "):gsub("%f[%d]1%f[%D]", ""):gsub(" +", " "):gsub("^ ", ""))
+  end
+  if like and plain(t:shape()) == plain(like:shape()) then return t:reshape(like:shape()) end
+  return t
+end
+
 -- Loads the group param of the case into module.
 function module_case.load(case, module, names)
-  local state = {}
+  local state, own_state = {}, module:state()
   for _, name in ipairs(case:children "param") do
     local own = ours(names, name)
-    if own then state[own] = case:read("param/" .. name) end
+    if own then state[own] = fitted(case:read("param/" .. name), own_state[own]) end
   end
+  for name, t in pairs(names.state or {}) do state[name] = t end
   return module:load(state)
+end
+
+-- Returns a case like case in which each two datasets NAME_real and NAME_imag, where pattern
+-- matches the end of NAME, are one dataset NAME with a last axis of 2.
+function module_case.joined(case, pattern)
+  local proxy = { attributes = case.attributes }
+  function proxy:children(group)
+    local names = {}
+    for _, name in ipairs(case:children(group)) do
+      local stem = name:match("^(.*" .. pattern .. ")_real$")
+      if stem or not name:find(pattern .. "_imag$") then names[#names + 1] = stem or name end
+    end
+    return names
+  end
+  function proxy:read(name)
+    if not name:find(pattern .. "$") then return case:read(name) end
+    local re, im = case:read(name .. "_real"), case:read(name .. "_imag")
+    local shape = re:shape()
+    shape[#shape + 1] = 1
+    return core.concat({ re:reshape(shape), im:reshape(shape) }, #shape)
+  end
+  return proxy
 end
 
 -- Compares a tensor with the dataset name of the case.

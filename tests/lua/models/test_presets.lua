@@ -5,7 +5,6 @@ local t = require "harness"
 local slopes = require "slopes"
 local tl = require "toeplab"
 local core = require "toeplab.core"
-local mixers = require "toeplab.nn.mixers"
 local sizes = require "toeplab.models.sizes"
 local nn = tl.nn
 
@@ -167,7 +166,13 @@ test("alibi reaches a mixer that takes positions, and no other", function()
   raises(small, "this mixer has none", { positions = "alibi", mixer = "gmlp" })
 end)
 
-test("the model's init reaches a mixer that is given by name, unless it is auto", function()
+test("the model's options reach a mixer given by name, but not init = auto", function()
+  for _, name in ipairs { "s4", "s4d", "dss", "gss" } do
+    local token = small({ mixer = name, init = "bert", backend = "fft" }).layers[1].token
+    eq({ token.tno.opt.backend, token.o.opt.init }, { "fft", "bert" })
+    eq(token.o.bias:amax():item(), 0)
+  end
+  eq(small({ mixer = "gmlp", max_length = 7 }).layers[1].token.gate.weight:shape(), { 7, 7 })
   eq(small({ init = "bert" }).layers[1].token.opt.init, "bert")
   eq(small({ mixer_options = { init = "xavier" } }).layers[1].token.opt.init, "xavier")
   eq(small({}).layers[1].token.opt.init, "torch")

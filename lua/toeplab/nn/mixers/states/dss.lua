@@ -79,14 +79,14 @@ end
 -- y = Wo gelu(K x) + bo.   x, y [b,n,dim]
 -- The modes are complex without conjugate pairs. The kernel takes n^0.5 state dim exponentials and
 -- n state dim products, the convolution n log n.
-local DSS = class("DSS", modes.fields(fields), { "dim" })
+local DSS = class("DSS", modes.layer_fields(fields), { "dim" })
 
 function DSS:build(o)
   self.kernel = Kernel(o.dim, { causal = o.causal, state = o.state, eps = o.eps,
     as_published = o.as_published })
   self.tno = TNO(o.dim, { encoder = self.kernel, causal = o.causal, decay = "none",
     backend = o.backend })
-  self.o = Linear(o.dim, o.dim)
+  self.o = Linear(o.dim, o.dim, { init = o.init })
 end
 
 function DSS:forward(x)

@@ -48,22 +48,23 @@ end
 -- Sec. 3.2).   x, y [b,n,dim]
 -- u is expand * dim wide, the state space works on `inner` channels. The kernel takes n state
 -- exponentials and n state inner products, the convolution n log n.
-local GSS = class("GSS", modes.fields {
+local GSS = class("GSS", modes.layer_fields {
   state = options.field { default = 512, min = 1, max = 1 << 20 },
   inner = options.field { default = 256, min = 1 },
   expand = options.field { default = 4, min = 1 },
 }, { "dim" })
 
 function GSS:build(o)
+  local plain = { bias = false, init = o.init }
   self.norm = norms.LayerNorm(o.dim)
-  self.u = Linear(o.dim, o.expand * o.dim, { bias = false })
-  self.v = Linear(o.dim, o.inner, { bias = false })
+  self.u = Linear(o.dim, o.expand * o.dim, plain)
+  self.v = Linear(o.dim, o.inner, plain)
   self.inner_norm = norms.LayerNorm(o.inner)
   self.kernel = Kernel(o.inner, { causal = o.causal, state = o.state })
   self.tno = TNO(o.inner, { encoder = self.kernel, causal = o.causal, decay = "none",
     backend = o.backend })
-  self.g = Linear(o.inner, o.expand * o.dim, { bias = false })
-  self.o = Linear(o.expand * o.dim, o.dim)
+  self.g = Linear(o.inner, o.expand * o.dim, plain)
+  self.o = Linear(o.expand * o.dim, o.dim, { init = o.init })
 end
 
 function GSS:forward(x)

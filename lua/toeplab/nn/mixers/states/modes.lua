@@ -140,7 +140,7 @@ end
 
 -- ---- Options and initial values -----------------------------------------------------------------
 
--- Returns the options that all layers of this kind have, with more.
+-- Returns the options that all kernels and layers of this kind have, with more.
 function modes.fields(more)
   local fields = {
     dim = options.field { type = "int", min = 1 },
@@ -149,6 +149,13 @@ function modes.fields(more)
     backend = "rac", -- which plugin applies the convolution
   }
   for name, field in pairs(more) do fields[name] = field end
+  return fields
+end
+
+-- Returns the options of a layer, which are those of its kernel and the initialiser of its maps.
+function modes.layer_fields(more)
+  local fields = modes.fields(more)
+  fields.init = options.field { type = "function|string", default = "torch" }
   return fields
 end
 

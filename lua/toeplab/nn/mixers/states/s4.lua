@@ -126,14 +126,14 @@ end
 -- The kernel takes L state dim divisions, of which the tape keeps about ten floats each, the
 -- convolution n log n. Building a layer takes one decomposition of a matrix of size state; setting
 -- L takes dim log L products of such matrices.
-local S4 = class("S4", modes.fields(fields), { "dim" })
+local S4 = class("S4", modes.layer_fields(fields), { "dim" })
 
 function S4:build(o)
   self.kernel = Kernel(o.dim, { causal = o.causal, state = o.state,
     as_published = o.as_published })
   self.tno = TNO(o.dim, { encoder = self.kernel, causal = o.causal, decay = "none",
     backend = o.backend })
-  self.o = Linear(o.dim, 2 * o.dim)
+  self.o = Linear(o.dim, 2 * o.dim, { init = o.init })
 end
 
 function S4:forward(x)

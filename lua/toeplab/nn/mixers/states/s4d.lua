@@ -70,13 +70,13 @@ end
 --   x, y [b,n,dim]   o [2 dim,dim]
 -- With copies = 1 all channels share one A; by default each has its own. The kernel takes
 -- n^0.5 state dim exponentials and n state dim products, the convolution n log n.
-local S4D = class("S4D", modes.fields(fields), { "dim" })
+local S4D = class("S4D", modes.layer_fields(fields), { "dim" })
 
 function S4D:build(o)
   self.kernel = Kernel(o.dim, { causal = o.causal, state = o.state, copies = o.copies })
   self.tno = TNO(o.dim, { encoder = self.kernel, causal = o.causal, decay = "none",
     backend = o.backend })
-  self.o = Linear(o.dim, 2 * o.dim)
+  self.o = Linear(o.dim, 2 * o.dim, { init = o.init })
 end
 
 function S4D:forward(x)

@@ -21,13 +21,18 @@ local GFNet = class("GFNet", {
   as_published = false,
 }, { "dim" })
 
--- Returns the matrix [n/2+1,rows] that interpolates rows m/length at the frequencies m/n. Beyond
--- the last row, which an odd length has below 1/2, it repeats that row.
+-- Returns how the rows m/length of a filter are interpolated at the frequencies m/n: the rows low
+-- and high around each, and the share [n/2+1,1] of high. Beyond the last row, which an odd length
+-- has below 1/2, the filter stays as it is there.
 local function interpolation(n, length)
-  local rows = length // 2 + 1
-  local at = core.affine(core.range(0, n // 2), length / n, 0)
-  at = core.min(at, rows - 1):reshape(-1, 1)
-  return core.max(1 - core.abs(at - core.range(0, rows - 1):reshape(1, rows)), 0)
+  local low, high, share, last = {}, {}, {}, length // 2
+  for m = 0, n // 2 do
+    local at = math.min(m * length / n, last)
+    low[m + 1] = at // 1 | 0
+    high[m + 1] = math.min(low[m + 1] + 1, last)
+    share[m + 1] = at - low[m + 1]
+  end
+  return { low = core.ids(low), high = core.ids(high), share = core.tensor(share):reshape(-1, 1) }
 end
 
 function GFNet:build(o)
@@ -42,7 +47,9 @@ end
 local function filter(self, n, f)
   local rows, dim = self.filter:dim(1), self.opt.dim
   if not self.opt.as_published and n ~= self.opt.length then
-    return core.matmul(self.between(n), self.filter:reshape(rows, 2 * dim)):reshape(f, dim, 2)
+    local flat, at = self.filter:reshape(rows, 2 * dim), self.between(n)
+    local y = flat:gather(at.low) * (1 - at.share) + flat:gather(at.high) * at.share
+    return y:reshape(f, dim, 2)
   end
   return rows > f and self.filter:narrow(1, 1, f) or self.filter
 end
