@@ -109,6 +109,19 @@ forms.gss = {
   joined = "dss%.C",
 }
 
+-- The taps of the convolution are in another order (states.lua).
+forms.mamba = {
+  names = {
+    { "conv1d%.weight", false }, { "conv1d%.bias", "conv_bias" }, { "A_log", "a_log" },
+    { "D", "skip" }, { "in_proj%.(.*)", "input.%1" }, { "x_proj%.(.*)", "choice.%1" },
+    { "dt_proj%.weight", "step.weight" }, { "dt_proj%.bias", "step_bias" },
+    { "out_proj%.(.*)", "o.%1" },
+  },
+  options = function(a)
+    return { state = a.state, expand = a.expand, taps = a.conv, dt_rank = a.dt_rank }
+  end,
+}
+
 -- ---- Matrices over positions, transforms --------------------------------------------------------
 
 local function synthesizer(a)
