@@ -12,6 +12,7 @@ local mixers = {
   fd = { backend = "fd", decay = "none" },
   ski = { backend = "ski", encoder = "piecewise", decay = "none" },
   attention = { mixer = "attention", positions = "sinusoidal" },
+  mamba = { mixer = "mamba" },
 }
 
 local function names()
@@ -40,7 +41,7 @@ return tl.experiment "mqar" {
     valid = 500, test = 1000,
   },
   grid = {
-    mixer = { "tnn", "fd", "ski", "attention" }, dim = { 16, 32, 64, 128 },
+    mixer = { "tnn", "fd", "ski", "attention", "mamba" }, dim = { 16, 32, 64, 128 },
     lr = { 1e-3, 3e-3, 1e-2 },
   },
   scale = {
