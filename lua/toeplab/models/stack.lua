@@ -156,11 +156,11 @@ function stack.tno_options(o)
   }
 end
 
-local function gtu(o)
-  return nn.GTU(o.dim, {
-    expand = o.expand, act = o.act, init = gtu_init(o), norm = o.mixer_norm,
+local function gtu_options(o)
+  return {
+    expand = o.expand, act = o.act, init = gtu_init(o), norm = o.mixer_norm, causal = o.causal,
     dropout = o.tno_dropout, grid = o.grid, grid_form = o.grid_form, tno = stack.tno_options(o),
-  })
+  }
 end
 
 local function attention(o)
@@ -171,19 +171,27 @@ local function attention(o)
   return nn.GatedAttention(o.dim, more)
 end
 
--- Makes the token mixer of a block. A mixer that is given by name has the model's options causal,
--- heads, max_length, backend, init and positions where it declares them, and its own default of
--- init for "auto".
+-- Returns the model's options for a mixer that is given by name. The GTU has all that the structure
+-- gtu+glu has; others have those that they declare, and their own default of init for "auto".
+local function options_of_named(o)
+  if o.mixer == "gtu" then return gtu_options(o) end
+  return {
+    causal = o.causal, heads = o.heads, max_length = o.max_length, backend = o.backend,
+    init = o.init ~= "auto" and stack.plain_init(o) or nil,
+    positions = o.positions == "alibi" and "alibi" or nil,
+  }
+end
+
+-- Makes the token mixer of a block.
 function stack.token(o)
   if type(o.mixer) == "string" then
-    return mixers.make(o.mixer, o.dim, {
-      causal = o.causal, heads = o.heads, max_length = o.max_length, backend = o.backend,
-      init = o.init ~= "auto" and stack.plain_init(o) or nil,
-      positions = o.positions == "alibi" and "alibi" or nil,
-    }, o.mixer_options)
+    return mixers.make(o.mixer, o.dim, options_of_named(o), o.mixer_options)
+  end
+  if next(o.mixer_options) then
+    error("mixer_options needs a mixer that is given by name, such as mixer = 'attention'", 0)
   end
   if o.mixer then return o.mixer(o.dim) end
-  return (o.structure:find "^gtu" and gtu or attention)(o)
+  return o.structure:find "^gtu" and nn.GTU(o.dim, gtu_options(o)) or attention(o)
 end
 
 -- Returns the kind of the channel mixer: "glu", "ffn" or "none".

@@ -192,6 +192,31 @@ test("softmax attention of a masked model leaves out padding, and other mixers d
   ok(apart:amax():item() > 1e-4, "padding takes part in the mixing")
 end)
 
+test("mixer = 'gtu' is the GTU of the structure, with all of the model's options", function()
+  local given = { vocab = 11, layers = 1, dim = 8, decay = 0.5, expand = 1.0, rpe_layers = 1,
+    rpe_dim = 4, backend = "fft", causal = false }
+  local function output(more)
+    tl.seed(1)
+    return core.no_grad(tl.models.tnn_lm(with(given, more)), ids)
+  end
+  eq(output { mixer = "gtu" }, output {})
+  eq(output { mixer = "gtu", mixer_options = { tno = { decay = 0.9 } } }, output { decay = 0.9 })
+end)
+
+test("mixer_options that contradict the model, or have no mixer, are errors", function()
+  local function make(more)
+    return function() return tl.models.tnn_lm(with({ vocab = 11, layers = 1, dim = 8 }, more)) end
+  end
+  raises(make { mixer = "attention", mixer_options = { causal = false } },
+    "mixer_options of 'attention': causal is an option of the model")
+  raises(make { mixer = "gtu", mixer_options = { tno = { causal = false } } },
+    "mixer_options of 'gtu': causal is an option of the model")
+  raises(make { mixer = "attention", mixer_options = { dim = 4 } }, "dim is an option of the model")
+  raises(make { mixer_options = { heads = 2 } }, "mixer_options needs a mixer that is given")
+  raises(make { mixer = function(dim) return tl.nn.Attention(dim) end,
+    mixer_options = { heads = 2 } }, "mixer_options needs a mixer that is given by name")
+end)
+
 test("gradients of the frames agree with differences", function()
   tl.seed(8)
   for _, more in ipairs {

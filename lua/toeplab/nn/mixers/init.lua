@@ -53,15 +53,35 @@ function mixers.class(name)
   return require("toeplab.nn.mixers." .. file[1])[file[2]]
 end
 
+local function over(base, more)
+  local all = {}
+  for key, value in pairs(base) do all[key] = value end
+  for key, value in pairs(more) do all[key] = value end
+  return all
+end
+
+-- Raises an error if the options given for a mixer contradict the model around it.
+local function check_given(name, given)
+  for _, key in ipairs { "dim", "causal" } do
+    if given[key] ~= nil then
+      error(("mixer_options of '%s': %s is an option of the model"):format(name, key), 0)
+    end
+  end
+end
+
 -- Makes the mixer name with dim channels. common holds options of the model, of which those that
--- the mixer declares are its own; given overrides them.
+-- the mixer declares are its own; given overrides them, but for those that the model depends on.
 function mixers.make(name, dim, common, given)
   local class, all = mixers.class(name), {}
   for key, value in pairs(common) do
     if class.spec.fields[key] then all[key] = value end
   end
-  for key, value in pairs(given) do all[key] = value end
-  return class(dim, all)
+  check_given(name, given)
+  if type(given.tno) == "table" then
+    check_given(name, given.tno)
+    given = over(given, { tno = over(all.tno or {}, given.tno) })
+  end
+  return class(dim, over(all, given))
 end
 
 -- Declares an option whose value is the name of a mixer.
