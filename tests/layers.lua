@@ -38,7 +38,8 @@ local may_quote = { -- room -> what its files include in quotes and call, beside
   { "^core/tno/",    PUBLIC, BASE, ENGINE, OPS },
   { "^core/text/",   PUBLIC, BASE, ENGINE, OPS },
   { "^core/store/",  PUBLIC, BASE, ENGINE, OPS },
-  { "^core/cuda/",   PUBLIC, BASE, ENGINE, OPS, SCAN, TNO, "^tests/device/emulate" },
+  { "^core/cuda/scan/", PUBLIC, BASE, ENGINE, SCAN, "^core/cuda/[^/]+$" },
+  { "^core/cuda/",   PUBLIC, BASE, ENGINE, OPS, TNO, "^core/cuda/scan/", "^tests/device/emulate" },
   { "^core/[%w]+%.h$", PUBLIC },
   { "^core/",        "^core/[^c]", "^core/context%.c$" }, -- no file of core needs the CUDA device
   { "^backends/.*%.cuh?$", PUBLIC, BASE, ENGINE, OPS, TNO, "^core/cuda/%w+%.cuh$",
