@@ -25,6 +25,9 @@ local all = {
   { "dss", { state = 3, causal = false } },
   { "gss", { state = 3, inner = 5, expand = 2 } },
   { "gss", { state = 3, inner = 5, expand = 2, causal = false } },
+  { "longconv", { length = 40, dropout = 0.0, squash = 1e-4 } },
+  { "longconv", { length = 40, dropout = 0.0, squash = 1e-4, causal = false } },
+  { "hyena", { length = 40, width = 5, bands = 2 } },
 }
 
 local function each(fn)
@@ -43,6 +46,7 @@ test("gradients agree with differences", function()
   each(function(mixer, name)
     local x = random(2, 5, 4):require_grad()
     mixer(x) -- S4 takes its length from the first call
+    if name:find "hyena" then mixer.kernel.freq:fill(1) end -- three sines of 10 v are too steep
     core.tape_clear()
     local tensors = mixer:parameters()
     tensors[#tensors + 1] = { name = "x", tensor = x }
@@ -253,6 +257,65 @@ test("GSS's kernel has one set of modes, and acts in both directions if not caus
   end
 end)
 
+test("LongConv's kernel is its table, squashed; what is dropped in training stays in evaluation",
+  function()
+    for _, causal in ipairs { true, false } do
+      tl.seed(9)
+      local mixer = mixers.class "longconv"(2, { length = 12, causal = causal, squash = 0.5 })
+      tl.stream_of("test"):normal(mixer.kernel.k, 0, 1)
+      mixer:eval()
+      local k = mixer.kernel.k:totable()
+      compare(mixer, 10, function(channel, direction, l)
+        local value = k[direction][l + 1][channel]
+        return (value < 0 and -1 or 1) * math.max(math.abs(value) - 0.5, 0)
+      end)
+      mixer:train()
+      local x = random(1, 10, 2)
+      local once = core.no_grad(mixer.forward, mixer, x)
+      ok(largest((once - core.no_grad(mixer.forward, mixer, x)):reshape(-1)) > 1e-4)
+    end
+  end)
+
+test("Hyena is its formula, also beyond its length", function()
+  tl.seed(10)
+  local d, length, width, bands = 2, 16, 4, 3
+  local mixer = mixers.class "hyena"(d, { length = length, width = width, bands = bands })
+  local function map(linear, v, freq)
+    local w, b, y = linear.weight:totable(), linear.bias and linear.bias:totable(), {}
+    for i, row in ipairs(w) do
+      y[i] = b and b[i] or 0
+      for j, value in ipairs(row) do y[i] = y[i] + value * v[j] end
+      if freq then y[i] = math.sin(freq[i] * y[i]) end
+    end
+    return y
+  end
+  compare(mixer, 21, function(channel, _, l)
+    local t, freq = l / (length - 1), mixer.kernel.freq:totable()
+    local z = { t }
+    for band, f in ipairs { 1e-4, 1.00005, 2 } do
+      local angle = 2 * math.pi * f * l / length
+      z[1 + band], z[4 + band] = math.cos(angle), -math.sin(angle)
+    end
+    for _, name in ipairs { "first", "second", "third" } do z = map(mixer.kernel[name], z, freq) end
+    local rate = -math.log(1e-2) / (channel == 1 and 1.5 or 0.3)
+    return map(mixer.kernel.last, z)[channel] * math.exp(-rate * t)
+  end)
+  local x = random(1, 21, d)
+  local all_ = core.no_grad(function()
+    local y, u = mixer.input(x), nil
+    for lag = 0, 2 do
+      local moved = lag == 0 and y or core.concat({ core.zeros(1, lag, 3 * d),
+        y:narrow(2, 1, 21 - lag) }, 2)
+      moved = moved * mixer.conv.taps:narrow(1, lag + 1, 1)
+      u = u and u + moved or moved
+    end
+    u = u + mixer.conv_bias
+    local mixed = mixer.tno(u:narrow(3, 1, d) * u:narrow(3, d + 1, d))
+    return mixer.o(u:narrow(3, 2 * d + 1, d) * mixed)
+  end)
+  eq(core.no_grad(mixer.forward, mixer, x), all_, 1e-5)
+end)
+
 -- ---- S4 -----------------------------------------------------------------------------------------
 
 test("HiPPO-LegS: the modes are eigenvectors, and give back the vectors and the trace", function()
@@ -346,6 +409,10 @@ test("wrong options are named", function()
   raises(mixers.class "s4", "option 'state' = 5 must be even", 4, { state = 5 })
   raises(mixers.class "s4d", "option 'state' = 3 must be even", 4, { state = 3 })
   raises(mixers.class "s4d", "copies = 2 must be 1 or dim = 4", 4, { copies = 2 })
+  raises(mixers.class "longconv"(4, { length = 8 }), "length = 8 must be at least 9",
+    core.zeros(1, 9, 4))
+  raises(mixers.class "longconv", "option 'length' is required", 4)
+  raises(mixers.class "hyena", "option 'causal' = false: Hyena", 4, { length = 8, causal = false })
   raises(mixers.class "gss", "option 'inner' = 0 must be at least 1", 4, { inner = 0 })
 end)
 

@@ -138,6 +138,12 @@ function modes.coefficients(self, past, future, skip)
   return #parts > 1 and core.concat(parts, 1) or parts[1]
 end
 
+-- Returns GLU(a, b) = a sigmoid(b) of x [b,n,2d] = [a, b].
+function modes.glu(x)
+  local d = x:dim(3) // 2
+  return core.gate("sigmoid", x:narrow(3, d + 1, d), x:narrow(3, 1, d))
+end
+
 -- ---- Options and initial values -----------------------------------------------------------------
 
 -- Returns the options that all layers of this kind have, with more.
