@@ -27,6 +27,7 @@ local all = {
   { "gss", { state = 3, inner = 5, expand = 2, causal = false } },
   { "longconv", { length = 40, dropout = 0.0, squash = 1e-4 } },
   { "longconv", { length = 40, dropout = 0.0, squash = 1e-4, causal = false } },
+  { "stu", { length = 40, filters = 6 } },
   { "hyena", { length = 40, width = 5, bands = 2 } },
 }
 
@@ -316,6 +317,45 @@ test("Hyena is its formula, also beyond its length", function()
   eq(core.no_grad(mixer.forward, mixer, x), all_, 1e-5)
 end)
 
+test("STU's filters are eigenvectors of the Hankel matrix, and its kernel their sum", function()
+  local spectral = require "toeplab.nn.mixers.states.spectral"
+  for _, length in ipairs { 1, 2, 30, 200 } do
+    local count = math.min(length, 16)
+    local filters, values = spectral.filters(length, count)
+    for k = 1, count do
+      local norm, worst = 0, 0
+      for i = 1, length do
+        local sum = 0
+        for j = 1, length do
+          sum = sum + 2 / ((i + j) ^ 3 - (i + j)) * filters[k][j]
+        end
+        norm = norm + filters[k][i] ^ 2
+        worst = math.max(worst, math.abs(sum - values[k] * filters[k][i]))
+      end
+      ok(worst < 1e-9, worst)
+      if values[k] > 1e-12 then eq(norm / math.sqrt(values[k]), 1, 1e-4) end
+      ok(k == 1 or values[k] < values[k - 1])
+    end
+  end
+  eq(spectral.filters(1, 1)[1][1], (1 / 3) ^ 0.25, 1e-7)
+  tl.seed(11)
+  local mixer = mixers.class "stu"(2, { length = 20, filters = 5 })
+  local phi, m = spectral.filters(20, 5), mixer.kernel.m:totable()
+  local x, y = random(1, 13, 2), {}
+  local moved = core.matmul(x, mixer.input, false, true):totable()[1]
+  for i = 1, 13 do
+    y[i] = { 0, 0 }
+    for c = 1, 2 do
+      for l = 0, i - 1 do
+        for k = 1, 5 do
+          y[i][c] = y[i][c] + phi[k][l + 1] * (m[k][c] + (-1) ^ l * m[5 + k][c]) * moved[i - l][c]
+        end
+      end
+    end
+  end
+  eq(core.no_grad(mixer.forward, mixer, x):totable()[1], y, 1e-5)
+end)
+
 -- ---- S4 -----------------------------------------------------------------------------------------
 
 test("HiPPO-LegS: the modes are eigenvectors, and give back the vectors and the trace", function()
@@ -412,6 +452,10 @@ test("wrong options are named", function()
   raises(mixers.class "longconv"(4, { length = 8 }), "length = 8 must be at least 9",
     core.zeros(1, 9, 4))
   raises(mixers.class "longconv", "option 'length' is required", 4)
+  raises(mixers.class "stu"(4, { length = 8, filters = 3 }), "length = 8 must be at least 9",
+    core.zeros(1, 9, 4))
+  raises(mixers.class "stu", "9 filters need a length of at least 9, not 8", 4,
+    { length = 8, filters = 9 })
   raises(mixers.class "hyena", "option 'causal' = false: Hyena", 4, { length = 8, causal = false })
   raises(mixers.class "gss", "option 'inner' = 0 must be at least 1", 4, { inner = 0 })
 end)

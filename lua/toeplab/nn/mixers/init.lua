@@ -22,6 +22,7 @@ local files = {
   s4 = { "states.s4", "S4" },
   s4d = { "states.s4d", "S4D" },
   ssd = { "states.ssd", "SSD" },
+  stu = { "states.stu", "STU" },
 }
 
 local mixers = { names = suggest.keys(files) }
