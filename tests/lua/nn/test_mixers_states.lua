@@ -445,6 +445,19 @@ test("S4's kernel is that of its recurrence, also after the length has grown", f
   end
 end)
 
+test("layers at the sizes of the published models have their parameters", function()
+  local function count(name, dim, o)
+    return (tl.nn.without_init(mixers.class(name), dim, o or {}):count())
+  end
+  -- s4, dss: with an embedding [50264,512], two maps and a norm of width 1024
+  local around = 50264 * 512 + 2 * 512 * 1024 + 2048
+  eq(8 * count("s4", 1024) + around, 45692928)
+  eq(16 * count("dss", 1024) + around, 45727744)
+  eq(6 * count("gss", 512) + 50264 * 512 + 1024, 43844096)
+  eq(14 * count("gss", 768, { causal = false }) + 2 * 768 + 50265 * 768 + 50265
+    + 768 * 768 + 3 * 768, 122797657)
+end)
+
 test("wrong options are named", function()
   raises(mixers.class "s4", "option 'state' = 5 must be even", 4, { state = 5 })
   raises(mixers.class "s4d", "option 'state' = 3 must be even", 4, { state = 3 })
