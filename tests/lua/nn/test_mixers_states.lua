@@ -2,17 +2,15 @@
 -- stand for, that causal ones see no future, and their gradients and errors.
 
 local t = require "harness"
+local kernels = require "kernels"
 local tl = require "toeplab"
 local core = require "toeplab.core"
 local mixers = require "toeplab.nn.mixers"
 
 local test, eq, raises, ok = t.test, t.eq, t.raises, t.ok
 
-local function random(...)
-  return tl.stream_of("test"):normal(core.zeros(...), 0, 1)
-end
-
-local function largest(x) return core.abs(x):amax():item() end
+local random, largest, compare = kernels.random, kernels.largest, kernels.compare
+local convolve = kernels.convolve
 
 -- The mixers, with small options.
 local all = {
@@ -25,64 +23,9 @@ local all = {
   { "dss", { state = 3, causal = false } },
   { "gss", { state = 3, inner = 5, expand = 2 } },
   { "gss", { state = 3, inner = 5, expand = 2, causal = false } },
-  { "longconv", { length = 40, dropout = 0.0, squash = 1e-4 } },
-  { "longconv", { length = 40, dropout = 0.0, squash = 1e-4, causal = false } },
-  { "stu", { length = 40, filters = 6 } },
-  { "hyena", { length = 40, width = 5, bands = 2 } },
 }
 
-local function each(fn)
-  for _, entry in ipairs(all) do
-    tl.seed(1)
-    local words = { entry[1] }
-    for name, value in pairs(entry[2]) do words[#words + 1] = name .. "=" .. tostring(value) end
-    fn(mixers.class(entry[1])(4, entry[2]), table.concat(words, " "))
-    core.tape_clear()
-  end
-end
-
--- ---- All of them --------------------------------------------------------------------------------
-
-test("gradients agree with differences", function()
-  each(function(mixer, name)
-    local x = random(2, 5, 4):require_grad()
-    mixer(x) -- S4 takes its length from the first call
-    if name:find "hyena" then mixer.kernel.freq:fill(1) end -- three sines of 10 v are too steep
-    core.tape_clear()
-    local tensors = mixer:parameters()
-    tensors[#tensors + 1] = { name = "x", tensor = x }
-    local worst = tl.gradcheck(function() return mixer(x) end, tensors, { most = 6 })
-    ok(worst < 2e-2, ("%s: %g"):format(name, worst))
-  end)
-end)
-
-test("every length is taken, and causal ones see no later token", function()
-  each(function(mixer, name)
-    for _, n in ipairs { 33, 1, 2, 3, 16, 40 } do
-      local x = random(2, n, 4)
-      local y = core.no_grad(mixer.forward, mixer, x)
-      eq(y:shape(), { 2, n, 4 })
-      local seen = n // 2
-      if mixer.opt.causal and seen > 0 then
-        local other = core.concat({ x:narrow(2, 1, seen), random(2, n - seen, 4) }, 2)
-        local z = core.no_grad(mixer.forward, mixer, other)
-        local leak = largest((y - z):narrow(2, 1, seen):reshape(-1))
-        ok(leak < 1e-5 * largest(y:reshape(-1)), ("%s at %d: %g"):format(name, n, leak))
-        ok(largest((y - z):narrow(2, seen + 1, n - seen):reshape(-1)) > 1e-3, name)
-      end
-    end
-  end)
-end)
-
-test("a saved state gives the same results", function()
-  each(function(mixer, name)
-    local x = random(1, 9, 4)
-    local y = core.no_grad(mixer.forward, mixer, x)
-    tl.seed(2)
-    local again = mixers.class(name:match "^%w+")(4, mixer.opt):load(mixer:state())
-    eq(core.no_grad(again.forward, again, x), y)
-  end)
-end)
+kernels.tests(all)
 
 -- ---- Complex numbers in Lua ---------------------------------------------------------------------
 
@@ -122,38 +65,6 @@ test("exponentials are exact at high frequencies and long lags, and have their g
     ok(worst < 1e-3, worst)
   end
 end)
-
--- Applies the rows K[l][c], and of lags -1, -2, ... those of later, to x [1,n,d].
-local function convolve(x, k, later, skip)
-  local xs, y = x:totable()[1], {}
-  for i = 1, #xs do
-    y[i] = {}
-    for c = 1, #xs[1] do
-      local sum = skip[c] * xs[i][c]
-      for l = 0, i - 1 do sum = sum + k[l + 1][c] * xs[i - l][c] end
-      for l = 0, later and #xs - i - 1 or -1 do sum = sum + later[l + 1][c] * xs[i + 1 + l][c] end
-      y[i][c] = sum
-    end
-  end
-  return y
-end
-
--- Compares the convolution of a layer with rows made by kernel(channel, direction, l).
-local function compare(mixer, n, kernel)
-  local d, k = mixer.kernel.opt.dim, { {}, {} }
-  local x = random(1, n, d)
-  local directions = mixer.opt.causal and 1 or 2
-  for direction = 1, directions do
-    for l = 0, n - 1 do
-      k[direction][l + 1] = {}
-      for c = 1, d do k[direction][l + 1][c] = kernel(c, direction, l) end
-    end
-  end
-  local want = convolve(x, k[1], directions == 2 and k[2], mixer.kernel.skip:totable()[1])
-  local y = core.no_grad(mixer.tno.forward, mixer.tno, x)
-  local scale = largest(y:reshape(-1))
-  eq(y:totable()[1], want, 1e-5 * scale + 0.0)
-end
 
 test("S4D's kernel is that of its recurrence with zero-order hold", function()
   for _, o in ipairs { { state = 8 }, { state = 4, copies = 1, causal = false } } do
@@ -256,104 +167,6 @@ test("GSS's kernel has one set of modes, and acts in both directions if not caus
       eq(core.no_grad(mixer.tno.forward, mixer.tno, x):totable()[1], once, 1e-4)
     end
   end
-end)
-
-test("LongConv's kernel is its table, squashed; what is dropped in training stays in evaluation",
-  function()
-    for _, causal in ipairs { true, false } do
-      tl.seed(9)
-      local mixer = mixers.class "longconv"(2, { length = 12, causal = causal, squash = 0.5 })
-      tl.stream_of("test"):normal(mixer.kernel.k, 0, 1)
-      mixer:eval()
-      local k = mixer.kernel.k:totable()
-      compare(mixer, 10, function(channel, direction, l)
-        local value = k[direction][l + 1][channel]
-        return (value < 0 and -1 or 1) * math.max(math.abs(value) - 0.5, 0)
-      end)
-      mixer:train()
-      local x = random(1, 10, 2)
-      local once = core.no_grad(mixer.forward, mixer, x)
-      ok(largest((once - core.no_grad(mixer.forward, mixer, x)):reshape(-1)) > 1e-4)
-    end
-  end)
-
-test("Hyena is its formula, also beyond its length", function()
-  tl.seed(10)
-  local d, length, width, bands = 2, 16, 4, 3
-  local mixer = mixers.class "hyena"(d, { length = length, width = width, bands = bands })
-  local function map(linear, v, freq)
-    local w, b, y = linear.weight:totable(), linear.bias and linear.bias:totable(), {}
-    for i, row in ipairs(w) do
-      y[i] = b and b[i] or 0
-      for j, value in ipairs(row) do y[i] = y[i] + value * v[j] end
-      if freq then y[i] = math.sin(freq[i] * y[i]) end
-    end
-    return y
-  end
-  compare(mixer, 21, function(channel, _, l)
-    local t, freq = l / (length - 1), mixer.kernel.freq:totable()
-    local z = { t }
-    for band, f in ipairs { 1e-4, 1.00005, 2 } do
-      local angle = 2 * math.pi * f * l / length
-      z[1 + band], z[4 + band] = math.cos(angle), -math.sin(angle)
-    end
-    for _, name in ipairs { "first", "second", "third" } do z = map(mixer.kernel[name], z, freq) end
-    local rate = -math.log(1e-2) / (channel == 1 and 1.5 or 0.3)
-    return map(mixer.kernel.last, z)[channel] * math.exp(-rate * t)
-  end)
-  local x = random(1, 21, d)
-  local all_ = core.no_grad(function()
-    local y, u = mixer.input(x), nil
-    for lag = 0, 2 do
-      local moved = lag == 0 and y or core.concat({ core.zeros(1, lag, 3 * d),
-        y:narrow(2, 1, 21 - lag) }, 2)
-      moved = moved * mixer.conv.taps:narrow(1, lag + 1, 1)
-      u = u and u + moved or moved
-    end
-    u = u + mixer.conv_bias
-    local mixed = mixer.tno(u:narrow(3, 1, d) * u:narrow(3, d + 1, d))
-    return mixer.o(u:narrow(3, 2 * d + 1, d) * mixed)
-  end)
-  eq(core.no_grad(mixer.forward, mixer, x), all_, 1e-5)
-end)
-
-test("STU's filters are eigenvectors of the Hankel matrix, and its kernel their sum", function()
-  local spectral = require "toeplab.nn.mixers.states.spectral"
-  for _, length in ipairs { 1, 2, 30, 200 } do
-    local count = math.min(length, 16)
-    local filters, values = spectral.filters(length, count)
-    for k = 1, count do
-      local norm, worst = 0, 0
-      for i = 1, length do
-        local sum = 0
-        for j = 1, length do
-          sum = sum + 2 / ((i + j) ^ 3 - (i + j)) * filters[k][j]
-        end
-        norm = norm + filters[k][i] ^ 2
-        worst = math.max(worst, math.abs(sum - values[k] * filters[k][i]))
-      end
-      ok(worst < 1e-9, worst)
-      if values[k] > 1e-12 then eq(norm / math.sqrt(values[k]), 1, 1e-4) end
-      ok(k == 1 or values[k] < values[k - 1])
-    end
-  end
-  eq(spectral.filters(1, 1)[1][1], (1 / 3) ^ 0.25, 1e-7)
-  tl.seed(11)
-  local mixer = mixers.class "stu"(2, { length = 20, filters = 5 })
-  local phi, m = spectral.filters(20, 5), mixer.kernel.m:totable()
-  local x, y = random(1, 13, 2), {}
-  local moved = core.matmul(x, mixer.input, false, true):totable()[1]
-  for i = 1, 13 do
-    y[i] = { 0, 0 }
-    for c = 1, 2 do
-      for l = 0, i - 1 do
-        for k = 1, 5 do
-          y[i][c] = y[i][c] + phi[k][l + 1] * (m[k][c] + (-1) ^ l * m[5 + k][c]) * moved[i - l][c]
-        end
-      end
-    end
-  end
-  eq(core.no_grad(mixer.forward, mixer, x):totable()[1], y, 1e-5)
 end)
 
 -- ---- S4 -----------------------------------------------------------------------------------------
@@ -462,14 +275,6 @@ test("wrong options are named", function()
   raises(mixers.class "s4", "option 'state' = 5 must be even", 4, { state = 5 })
   raises(mixers.class "s4d", "option 'state' = 3 must be even", 4, { state = 3 })
   raises(mixers.class "s4d", "copies = 2 must be 1 or dim = 4", 4, { copies = 2 })
-  raises(mixers.class "longconv"(4, { length = 8 }), "length = 8 must be at least 9",
-    core.zeros(1, 9, 4))
-  raises(mixers.class "longconv", "option 'length' is required", 4)
-  raises(mixers.class "stu"(4, { length = 8, filters = 3 }), "length = 8 must be at least 9",
-    core.zeros(1, 9, 4))
-  raises(mixers.class "stu", "9 filters need a length of at least 9, not 8", 4,
-    { length = 8, filters = 9 })
-  raises(mixers.class "hyena", "option 'causal' = false: Hyena", 4, { length = 8, causal = false })
   raises(mixers.class "gss", "option 'inner' = 0 must be at least 1", 4, { inner = 0 })
 end)
 

@@ -21,6 +21,7 @@ local files = {
   mamba = { "states.mamba", "Mamba" },
   s4 = { "states.s4", "S4" },
   s4d = { "states.s4d", "S4D" },
+  sgconv = { "states.sgconv", "SGConv" },
   ssd = { "states.ssd", "SSD" },
   stu = { "states.stu", "STU" },
 }
