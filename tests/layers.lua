@@ -39,7 +39,8 @@ local may_quote = { -- room -> what its files include in quotes and call, beside
   { "^core/tno/",    PUBLIC, BASE, ENGINE, PRODUCTS, OPS },
   { "^core/text/",   PUBLIC, BASE, ENGINE, PRODUCTS, OPS },
   { "^core/store/",  PUBLIC, BASE, ENGINE, PRODUCTS, OPS },
-  { "^core/cuda/",   PUBLIC, BASE, ENGINE, PRODUCTS, OPS, SCAN, TNO,
+  { "^core/cuda/scan/", PUBLIC, BASE, ENGINE, SCAN, "^core/cuda/[^/]+$" },
+  { "^core/cuda/",   PUBLIC, BASE, ENGINE, PRODUCTS, OPS, TNO, "^core/cuda/scan/",
     "^tests/device/emulate" },
   { "^core/[%w]+%.h$", PUBLIC },
   { "^core/",        "^core/[^c]", "^core/context%.c$" }, -- no file of core needs the CUDA device

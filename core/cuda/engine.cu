@@ -145,7 +145,7 @@ static const tl_kernel_row *const tables[] = {
     gpu_elementwise, gpu_binary, gpu_gemms,      gpu_reduce,    gpu_shape,
     gpu_gather,      gpu_softmax, gpu_norm,      gpu_batch_norm, gpu_conv,
     gpu_transform,   gpu_random, gpu_optim,      gpu_tno,       gpu_loss,
-    gpu_decay,       gpu_mlp,
+    gpu_decay,       gpu_mlp,    gpu_select,    gpu_recur,
 };
 
 extern "C" TL_EXPORT const tl_engine tl_engine_entry = {

@@ -102,7 +102,7 @@ static tl_status forward_kernel(tl_ctx *ctx, const tl_args *a)
 **   dq_t = S_t dy_t   dk_t = R_t v_t   dv_t = R_t^T k_t   dg_t = row sums of R_t (S_t - k_t v_t^T)
 ** The last needs no S_t but at the end of a chunk, because the row sums w_t of R_t S_t obey
 ** dg_t = w_t - k_t dk_t and w_t = q_t dq_t + dg_(t+1). Starting again at each chunk bounds the
-** rounding of these sums. */
+** rounding of these sums. At position 0 there is no state to fade, so that dg is 0. */
 typedef struct room {
     float *s, *r; /* [dk,dv]: S, and R before the position that is next on the way back */
     float *e, *w; /* [dk] */
@@ -139,8 +139,8 @@ static void chunk_queries(const tl_recur_job *j, const room *r, int64_t b, int64
     }
 }
 
-/* Goes back over one position. R becomes R_t, and then that times diag(e_t). */
-static void back(const tl_recur_job *j, const room *r, int64_t row, int ends)
+/* Goes back over position i. R becomes R_t, and then that times diag(e_t). */
+static void back(const tl_recur_job *j, const room *r, int64_t row, int64_t i, int ends)
 {
     const float *q = j->q + row * j->dk, *k = j->k + row * j->dk, *v = j->v + row * j->dv;
     const float *dy = j->dy + row * j->dv, *dq = j->gq + row * j->dk;
@@ -157,7 +157,7 @@ static void back(const tl_recur_job *j, const room *r, int64_t row, int ends)
         }
         dk[c] = dot(g, v, j->dv);
         r->w[c] = ends ? dot(g, r->s + c * j->dv, j->dv) : r->w[c] + q[c] * dq[c];
-        r->w[c] -= key * dk[c];
+        r->w[c] = i > 0 ? r->w[c] - key * dk[c] : 0;
         sum += r->w[c];
         for (int64_t m = 0; m < j->dv; m++) g[m] *= fade;
     }
@@ -180,7 +180,7 @@ static void grad_heads(void *user, int64_t begin, int64_t end, int thread)
             int64_t last = first + SCAN_CHUNK < j->n ? first + SCAN_CHUNK : j->n;
             chunk_queries(j, &r, b, first, last, head);
             for (int64_t i = last - 1; i >= first; i--)
-                back(j, &r, row_of(j, b, i, head), i == last - 1);
+                back(j, &r, row_of(j, b, i, head), i, i == last - 1);
         }
     }
 }

@@ -8,7 +8,7 @@
 
 #include "engine/launch.h"
 
-#define SCAN_CHUNK 64 /* a power of 2: positions between two states that are kept */
+#define SCAN_CHUNK 64 /* positions between two states that are kept */
 
 static inline int64_t scan_chunks(int64_t n) { return (n + SCAN_CHUNK - 1) / SCAN_CHUNK; }
 

@@ -147,6 +147,29 @@ add("depthwise-conv", function(p, normal)
 end, function(p) return 2 * TAPS * size(p), 2 * size(p) end,
 function(p) return 4 * TAPS * size(p), 3 * size(p) end)
 
+local STATE, HEAD = 16, 64 -- numbers of a channel's state; channels of a head
+
+-- The exponential counts as one operation.
+add("selective-scan", function(p, normal)
+  local leaves = { normal(p.b, p.n, p.dim), core.softplus(normal(p.b, p.n, p.dim)),
+    -core.exp(normal(p.dim, STATE)), normal(p.b, p.n, STATE), normal(p.b, p.n, STATE) }
+  for i, t in ipairs(leaves) do leaves[i] = t:require_grad() end
+  return { forward = function() return core.selective_scan(table.unpack(leaves)) end,
+    leaves = leaves }
+end, function(p) return 7 * STATE * size(p), 3 * size(p) + 2 * STATE * rows(p) end,
+function(p) return 18 * STATE * size(p), 5 * size(p) + 4 * STATE * rows(p) end)
+
+add("linear-recurrence", function(p, normal)
+  local heads, leaves = math.max(1, p.dim // HEAD), {}
+  local width = p.dim // heads
+  for i = 1, 3 do leaves[i] = normal(p.b, p.n, heads, width) end
+  leaves[4] = -core.softplus(normal(p.b, p.n, heads, width))
+  for i, t in ipairs(leaves) do leaves[i] = t:require_grad() end
+  return { forward = function() return core.linear_recurrence(table.unpack(leaves)) end,
+    leaves = leaves }
+end, function(p) return 5 * HEAD * size(p), 5 * size(p) end,
+function(p) return 14 * HEAD * size(p), 9 * size(p) end)
+
 local function transform(p) return 2.5 * size(p) * math.log(p.n, 2), 2 * size(p) end
 
 add("rfft", on_x(function(x) return core.rfft(x, 2) end), transform, transform)

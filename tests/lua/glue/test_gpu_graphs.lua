@@ -91,6 +91,15 @@ for name, more in pairs {
   MODELS[name] = { mixer = name, mixer_options = more, heads = 2 }
 end
 
+for name, given in pairs {
+  s4 = { state = 4 }, s4d = { state = 4 }, dss = { state = 3 }, gss = { state = 4, inner = 4 },
+  mamba = { state = 3 }, ssd = { state = 3, head_dim = 4 }, hgrn2 = { head_dim = 4 }, gla = {},
+  longconv = { length = 20 }, sgconv = { length = 20, size = 4 }, stu = { length = 20,
+    filters = 4 }, hyena = { length = 20, width = 4 },
+} do
+  MODELS["mixer " .. name] = { mixer = name, mixer_options = given }
+end
+
 for name, given in pairs(MODELS) do
   t.test("a graph takes the steps that there are without: " .. name, function()
     t.eq({ both(function() return model_of(given) end, 4, plain) }, { 1, 2 })

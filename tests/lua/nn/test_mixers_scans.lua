@@ -16,8 +16,8 @@ local function largest(x) return core.abs(x:reshape(-1)):amax():item() end
 
 local all = {
   { "mamba", { state = 3, dt_rank = 2 } },
-  { "ssd", { state = 3, heads = 4, expand = 3 } },
-  { "hgrn2", { heads = 2 } },
+  { "ssd", { state = 3, head_dim = 6, expand = 3 } },
+  { "hgrn2", { head_dim = 4 } },
   { "hgrn2", { lower = 0.5 } },
   { "gla", { heads = 2, rank = 3 } },
 }
@@ -122,7 +122,7 @@ end
 test("HGRN2 is its formula, with any lower bound", function()
   for _, lower in ipairs { 0, 0.3 } do
     tl.seed(3)
-    local mixer = mixers.class "hgrn2"(6, { heads = 3, lower = lower })
+    local mixer = mixers.class "hgrn2"(6, { head_dim = 2, lower = lower })
     compare(mixer, function(x)
       local f = core.affine(core.sigmoid(times(x, mixer.f.weight)), 1 - lower, lower)
       local q = core.silu(times(x, mixer.q.weight))
@@ -175,7 +175,7 @@ end
 test("SSD is its formula", function()
   tl.seed(6)
   local heads, w, state = 2, 8, 3
-  local mixer = mixers.class "ssd"(4, { heads = heads, state = state, expand = 2 })
+  local mixer = mixers.class "ssd"(4, { head_dim = 4, state = state, expand = 2 })
   -- [1,n,heads] with each entry count times: of one head after the other
   local function spread(x, count)
     local n = x:dim(2)
@@ -233,7 +233,7 @@ test("initial values: steps from 0.001 to 0.1, and Mamba's decays 1..state", fun
   ok(dt[1] > 0.99e-3 and dt[1] < 2e-3 and dt[#dt] < 0.1001 and dt[#dt] > 0.05)
   eq(core.exp(mixer.a_log):narrow(1, 5, 1):reshape(-1), core.range(1, 16), 1e-4)
   eq(mixer.step.weight:dim(2), 4)
-  local a = core.exp(mixers.class "ssd"(128, { heads = 32 }).a_log)
+  local a = core.exp(mixers.class "ssd"(128, { head_dim = 8 }).a_log)
   ok(a:amax():item() <= 16 and (-a):amax():item() <= -1)
 end)
 
@@ -242,8 +242,10 @@ test("wrong options are named", function()
     raises(mixers.class(name), "option 'causal' = false: .* sees earlier tokens only", 8,
       { causal = false })
   end
-  raises(mixers.class "ssd", "16 channels do not divide into 3 heads", 8, { heads = 3 })
-  raises(mixers.class "hgrn2", "8 channels do not divide into 3 heads", 8, { heads = 3 })
+  raises(mixers.class "ssd", "16 channels do not divide into heads of head_dim = 3", 8,
+    { head_dim = 3 })
+  raises(mixers.class "hgrn2", "8 channels do not divide into heads of head_dim = 3", 8,
+    { head_dim = 3 })
   raises(mixers.class "gla", "dim = 8 must be a multiple of twice the heads, 6", 8, { heads = 3 })
   raises(mixers.class "hgrn2", "option 'lower' = 1.0 must be between 0 and 0.999", 8,
     { lower = 1 })

@@ -2,17 +2,15 @@
 -- stand for, that causal ones see no future, and their gradients and errors.
 
 local t = require "harness"
+local kernels = require "kernels"
 local tl = require "toeplab"
 local core = require "toeplab.core"
 local mixers = require "toeplab.nn.mixers"
 
 local test, eq, raises, ok = t.test, t.eq, t.raises, t.ok
 
-local function random(...)
-  return tl.stream_of("test"):normal(core.zeros(...), 0, 1)
-end
-
-local function largest(x) return core.abs(x):amax():item() end
+local random, largest, compare = kernels.random, kernels.largest, kernels.compare
+local convolve = kernels.convolve
 
 -- The mixers, with small options.
 local all = {
@@ -27,57 +25,7 @@ local all = {
   { "gss", { state = 3, inner = 5, expand = 2, causal = false } },
 }
 
-local function each(fn)
-  for _, entry in ipairs(all) do
-    tl.seed(1)
-    local words = { entry[1] }
-    for name, value in pairs(entry[2]) do words[#words + 1] = name .. "=" .. tostring(value) end
-    fn(mixers.class(entry[1])(4, entry[2]), table.concat(words, " "))
-    core.tape_clear()
-  end
-end
-
--- ---- All of them --------------------------------------------------------------------------------
-
-test("gradients agree with differences", function()
-  each(function(mixer, name)
-    local x = random(2, 5, 4):require_grad()
-    mixer(x) -- S4 takes its length from the first call
-    core.tape_clear()
-    local tensors = mixer:parameters()
-    tensors[#tensors + 1] = { name = "x", tensor = x }
-    local worst = tl.gradcheck(function() return mixer(x) end, tensors, { most = 6 })
-    ok(worst < 2e-2, ("%s: %g"):format(name, worst))
-  end)
-end)
-
-test("every length is taken, and causal ones see no later token", function()
-  each(function(mixer, name)
-    for _, n in ipairs { 33, 1, 2, 3, 16, 40 } do
-      local x = random(2, n, 4)
-      local y = core.no_grad(mixer.forward, mixer, x)
-      eq(y:shape(), { 2, n, 4 })
-      local seen = n // 2
-      if mixer.opt.causal and seen > 0 then
-        local other = core.concat({ x:narrow(2, 1, seen), random(2, n - seen, 4) }, 2)
-        local z = core.no_grad(mixer.forward, mixer, other)
-        local leak = largest((y - z):narrow(2, 1, seen):reshape(-1))
-        ok(leak < 1e-5 * largest(y:reshape(-1)), ("%s at %d: %g"):format(name, n, leak))
-        ok(largest((y - z):narrow(2, seen + 1, n - seen):reshape(-1)) > 1e-3, name)
-      end
-    end
-  end)
-end)
-
-test("a saved state gives the same results", function()
-  each(function(mixer, name)
-    local x = random(1, 9, 4)
-    local y = core.no_grad(mixer.forward, mixer, x)
-    tl.seed(2)
-    local again = mixers.class(name:match "^%w+")(4, mixer.opt):load(mixer:state())
-    eq(core.no_grad(again.forward, again, x), y)
-  end)
-end)
+kernels.tests(all)
 
 -- ---- Complex numbers in Lua ---------------------------------------------------------------------
 
@@ -117,38 +65,6 @@ test("exponentials are exact at high frequencies and long lags, and have their g
     ok(worst < 1e-3, worst)
   end
 end)
-
--- Applies the rows K[l][c], and of lags -1, -2, ... those of later, to x [1,n,d].
-local function convolve(x, k, later, skip)
-  local xs, y = x:totable()[1], {}
-  for i = 1, #xs do
-    y[i] = {}
-    for c = 1, #xs[1] do
-      local sum = skip[c] * xs[i][c]
-      for l = 0, i - 1 do sum = sum + k[l + 1][c] * xs[i - l][c] end
-      for l = 0, later and #xs - i - 1 or -1 do sum = sum + later[l + 1][c] * xs[i + 1 + l][c] end
-      y[i][c] = sum
-    end
-  end
-  return y
-end
-
--- Compares the convolution of a layer with rows made by kernel(channel, direction, l).
-local function compare(mixer, n, kernel)
-  local d, k = mixer.kernel.opt.dim, { {}, {} }
-  local x = random(1, n, d)
-  local directions = mixer.opt.causal and 1 or 2
-  for direction = 1, directions do
-    for l = 0, n - 1 do
-      k[direction][l + 1] = {}
-      for c = 1, d do k[direction][l + 1][c] = kernel(c, direction, l) end
-    end
-  end
-  local want = convolve(x, k[1], directions == 2 and k[2], mixer.kernel.skip:totable()[1])
-  local y = core.no_grad(mixer.tno.forward, mixer.tno, x)
-  local scale = largest(y:reshape(-1))
-  eq(y:totable()[1], want, 1e-5 * scale + 0.0)
-end
 
 test("S4D's kernel is that of its recurrence with zero-order hold", function()
   for _, o in ipairs { { state = 8 }, { state = 4, copies = 1, causal = false } } do
@@ -340,6 +256,19 @@ test("S4's kernel is that of its recurrence, also after the length has grown", f
       eq(mixer.kernel.length:totable(), { lengths[n] })
     end
   end
+end)
+
+test("layers at the sizes of the published models have their parameters", function()
+  local function count(name, dim, o)
+    return (tl.nn.without_init(mixers.class(name), dim, o or {}):count())
+  end
+  -- s4, dss: with an embedding [50264,512], two maps and a norm of width 1024
+  local around = 50264 * 512 + 2 * 512 * 1024 + 2048
+  eq(8 * count("s4", 1024) + around, 45692928)
+  eq(16 * count("dss", 1024) + around, 45727744)
+  eq(6 * count("gss", 512) + 50264 * 512 + 1024, 43844096)
+  eq(14 * count("gss", 768, { causal = false }) + 2 * 768 + 50265 * 768 + 50265
+    + 768 * 768 + 3 * 768, 122797657)
 end)
 
 test("wrong options are named", function()

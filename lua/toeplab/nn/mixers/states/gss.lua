@@ -1,6 +1,7 @@
 -- nn/mixers/states/gss.lua: defines GSS, a gated unit around a diagonal state space.
 
 local core = require "toeplab.core"
+local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
 local Linear = require("toeplab.nn.linear").Linear
@@ -19,8 +20,11 @@ local Kernel = class("GSSKernel", modes.fields {}, { "dim" })
 
 Kernel.domains = { lag = true }
 
+local function lags(n) return core.range(0, n - 1):reshape(n, 1) end
+
 function Kernel:build(o)
   modes.prepare(self)
+  self.lags = cache.recent(lags)
   self.a = parameter(init.normal(core.zeros(o.state), 0, 1))
   self.w = parameter(init.normal(core.zeros(o.state), 0, 1))
   self.c = parameter(init.normal(core.zeros(o.dim, o.state, 2), 0, 1))
@@ -32,8 +36,7 @@ function Kernel:forward(points)
   local re, im = -core.exp(self.a), core.exp(self.w)
   local hold_re, hold_im = modes.expm1(re, im, core.ones(1))
   hold_re, hold_im = modes.over(hold_re, hold_im, re, im)
-  local e_re, e_im = modes.exp(re:reshape(1, s), im:reshape(1, s),
-    core.range(0, n - 1):reshape(n, 1))
+  local e_re, e_im = modes.exp(re:reshape(1, s), im:reshape(1, s), self.lags(n))
   local c_re, c_im = modes.parts(self.c)
   c_re, c_im = modes.times(c_re, c_im, hold_re, hold_im)
   local k = core.matmul(core.concat({ e_re, -e_im }, 2), core.concat({ c_re, c_im }, 2), false,

@@ -13,19 +13,18 @@ local steps = require "toeplab.nn.mixers.states.steps"
 -- (Qin et al. 2024, HGRN2: gated linear RNNs with state expansion, COLM, Sec. 3.2).
 --   x, y [b,n,dim]   f, q, v [b,n,dim]
 -- The paper learns the bound `lower` of the forget gates over the layers together, growing with
--- depth; here it is a number per layer, by default 0. Each head's state has (dim/heads)^2 numbers;
--- by default a head has 128 channels, or all where there are fewer. The recurrence is
--- core.linear_recurrence: n dim^2/heads steps, of which n dim^2/(64 heads) numbers are kept.
+-- depth; here it is a number per layer, by default 0. A head has head_dim channels, or all where
+-- there are fewer, and head_dim^2 numbers of state. The recurrence is core.linear_recurrence: n dim
+-- head_dim steps, of which n dim head_dim/64 numbers are kept.
 local HGRN2 = class("HGRN2", {
   dim = options.field { type = "int", min = 1 },
   causal = steps.causal "HGRN2",
-  heads = options.field { type = "int", min = 1, optional = true },
+  head_dim = options.field { default = 128, min = 1 },
   lower = options.field { default = 0.0, min = 0, max = 0.999 },
 }, { "dim" })
 
 function HGRN2:build(o)
-  self.heads = o.heads or math.max(1, o.dim // 128)
-  steps.check_heads("HGRN2", "channels", o.dim, self.heads)
+  self.heads = steps.heads("HGRN2", o.dim, o.head_dim)
   for _, name in ipairs { "f", "q", "v" } do self[name] = Linear(o.dim, o.dim, { bias = false }) end
   self.norm = norms.norm("rmsnorm", o.dim)
   self.o = Linear(o.dim, o.dim, { bias = false })

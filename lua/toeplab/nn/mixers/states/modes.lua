@@ -128,14 +128,20 @@ function modes.prepare(self)
 end
 
 -- Returns the coefficients of the lags 0..n-1, or with future of 1-n..n-1: that of lag l >= 0 is
--- past_l, plus skip at lag 0, and that of lag -1-l is future_l.
+-- past_l, plus any skip at lag 0, and that of lag -1-l is future_l.
 --   past, future [n,d]   skip [1,d]   coef [n,d] or [2n-1,d]
 function modes.coefficients(self, past, future, skip)
   local n = past:dim(1)
-  local parts = { past:narrow(1, 1, 1) + skip }
+  local parts = { skip and past:narrow(1, 1, 1) + skip or past:narrow(1, 1, 1) }
   if n > 1 then parts[2] = past:narrow(1, 2, n - 1) end
   if n > 1 and future then table.insert(parts, 1, future:gather(self.backwards(n - 1))) end
   return #parts > 1 and core.concat(parts, 1) or parts[1]
+end
+
+-- Returns GLU(a, b) = a sigmoid(b) of x [b,n,2d] = [a, b].
+function modes.glu(x)
+  local d = x:dim(3) // 2
+  return core.gate("sigmoid", x:narrow(3, d + 1, d), x:narrow(3, 1, d))
 end
 
 -- ---- Options and initial values -----------------------------------------------------------------

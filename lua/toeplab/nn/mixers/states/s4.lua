@@ -137,8 +137,7 @@ function S4:build(o)
 end
 
 function S4:forward(x)
-  local y, d = self.o(core.gelu(self.tno(x))), self.opt.dim
-  return core.gate("sigmoid", y:narrow(3, d + 1, d), y:narrow(3, 1, d))
+  return modes.glu(self.o(core.gelu(self.tno(x))))
 end
 
 return { S4 = S4 }

@@ -80,8 +80,7 @@ function S4D:build(o)
 end
 
 function S4D:forward(x)
-  local y, d = self.o(core.gelu(self.tno(x))), self.opt.dim
-  return core.gate("sigmoid", y:narrow(3, d + 1, d), y:narrow(3, 1, d))
+  return modes.glu(self.o(core.gelu(self.tno(x))))
 end
 
 return { S4D = S4D }

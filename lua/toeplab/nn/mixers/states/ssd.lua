@@ -16,12 +16,12 @@ local steps = require "toeplab.nn.mixers.states.steps"
 -- structured state space duality, Sec. 7.1).
 --   x, y [b,n,dim]   z, x' [b,n,w], w = expand dim   B, C [b,n,state], the same for all heads
 --   r [b,n,heads]   a_log [heads] = log U(1,16)   skip (D) [heads] = 1
--- By default a head has 64 channels, or all where there are fewer. The recurrence is
+-- A head has head_dim channels, or all where there are fewer. The recurrence is
 -- core.linear_recurrence: n w state steps, and it keeps n w state/64 numbers for the gradient.
 local SSD = class("SSD", {
   dim = options.field { type = "int", min = 1 },
   causal = steps.causal "SSD",
-  heads = options.field { type = "int", min = 1, optional = true },
+  head_dim = options.field { default = 64, min = 1 },
   state = options.field { default = 128, min = 1 },
   taps = options.field { default = 4, min = 1 },
   expand = options.field { default = 2, min = 1 },
@@ -29,8 +29,7 @@ local SSD = class("SSD", {
 
 function SSD:build(o)
   local width = o.expand * o.dim
-  local heads = o.heads or math.max(1, width // 64)
-  steps.check_heads("SSD", "channels", width, heads)
+  local heads = steps.heads("SSD", width, o.head_dim)
   self.heads = heads
   self.input = Linear(o.dim, 2 * width + 2 * o.state + heads, { bias = false })
   self.conv = Conv(width + 2 * o.state, { taps = o.taps })

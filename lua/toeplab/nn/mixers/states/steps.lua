@@ -33,11 +33,13 @@ function steps.join(x)
   return x:reshape(x:dim(1), x:dim(2), x:dim(3) * x:dim(4))
 end
 
--- Raises unless width channels divide into heads.
-function steps.check_heads(kind, what, width, heads)
-  if width % heads ~= 0 then
-    error(("%s: %d %s do not divide into %d heads"):format(kind, width, what, heads), 0)
+-- Returns the number of heads of head_dim channels each among width channels, 1 if there are fewer.
+function steps.heads(kind, width, head_dim)
+  local one = math.min(width, head_dim)
+  if width % one ~= 0 then
+    error(("%s: %d channels do not divide into heads of head_dim = %d"):format(kind, width, one), 0)
   end
+  return width // one
 end
 
 -- A depthwise convolution with a bias and silu, in a module with the fields conv (nn.Conv) and

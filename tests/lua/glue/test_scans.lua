@@ -1,0 +1,184 @@
+-- test_scans.lua -- the selective scan and the gated linear recurrence on every device: their
+-- definitions in Lua, their gradients, and the borders of chunks.
+
+local t = require "harness"
+local tl = require "toeplab"
+local core = require "toeplab.core"
+
+local test, eq, raises, ok = t.test, t.eq, t.raises, t.ok
+
+local function random(...)
+  return tl.stream_of("test"):normal(core.zeros(...), 0, 1)
+end
+
+-- Uniform in low..high.
+local function between(low, high, ...)
+  return tl.stream_of("test"):uniform(core.zeros(...), low, high)
+end
+
+local function close(got, want, name)
+  local size = core.abs(want:reshape(-1)):amax():item()
+  local off = core.abs((got - want):reshape(-1)):amax():item()
+  ok(off <= 1e-5 * size, ("%s: off by %g of %g"):format(name, off, size))
+end
+
+local function check_gradients(fn, inputs, name)
+  for i, input in ipairs(inputs) do inputs[i] = input:require_grad() end
+  local worst = tl.gradcheck(function() return fn(table.unpack(inputs)) end, inputs, { most = 5 })
+  ok(worst < 1e-2, ("%s: %g"):format(name, worst))
+end
+
+-- {b, n, d, s}: one and several blocks of a GPU's channels and states, chunks cut and whole.
+local sizes = { { 2, 1, 3, 1 }, { 1, 63, 2, 3 }, { 2, 64, 40, 4 }, { 1, 65, 33, 9 },
+  { 1, 130, 5, 17 } }
+
+local function selective_inputs(b, n, d, s)
+  return { random(b, n, d), between(0.05, 0.5, b, n, d), between(-2, -0.1, d, s), random(b, n, s),
+    random(b, n, s), random(d) }
+end
+
+local function selective(x, delta, a, b, c, skip)
+  local y = {}
+  x, delta, a, b, c = x:totable(), delta:totable(), a:totable(), b:totable(), c:totable()
+  skip = skip and skip:totable()
+  for p = 1, #x do
+    local h = {}
+    y[p] = {}
+    for i = 1, #x[p] do
+      y[p][i] = {}
+      for e = 1, #a do
+        h[e] = h[e] or {}
+        local step, sum = delta[p][i][e], skip and skip[e] * x[p][i][e] or 0
+        for k = 1, #a[e] do
+          h[e][k] = math.exp(step * a[e][k]) * (h[e][k] or 0) + step * x[p][i][e] * b[p][i][k]
+          sum = sum + h[e][k] * c[p][i][k]
+        end
+        y[p][i][e] = sum
+      end
+    end
+  end
+  return core.tensor(y)
+end
+
+test("selective scan: its definition and gradients, with and without skip", function()
+  for _, size in ipairs(sizes) do
+    local name, inputs = table.concat(size, ","), selective_inputs(table.unpack(size))
+    close(core.selective_scan(table.unpack(inputs)), selective(table.unpack(inputs)), name)
+    check_gradients(core.selective_scan, inputs, name)
+    core.tape_clear()
+    close(core.selective_scan(table.unpack(inputs, 1, 5)), selective(table.unpack(inputs, 1, 5)),
+      name)
+    check_gradients(core.selective_scan, { table.unpack(inputs, 1, 5) }, name)
+    core.tape_clear()
+  end
+end)
+
+-- {b, n, h, k, v, g}
+local heads = { { 2, 1, 2, 3, 2, 1 }, { 1, 63, 1, 9, 2, 9 }, { 2, 64, 3, 2, 17, 1 },
+  { 1, 65, 2, 8, 9, 8 }, { 1, 130, 2, 17, 3, 1 }, { 2, 66, 1, 1, 1, 1 } }
+
+local function linear_inputs(b, n, h, k, v, g)
+  return { random(b, n, h, k), random(b, n, h, k), random(b, n, h, v), between(-1, -0.05, b, n, h,
+    g) }
+end
+
+local function linear(q, k, v, g)
+  local y = {}
+  q, k, v, g = q:totable(), k:totable(), v:totable(), g:totable()
+  for p = 1, #q do
+    local s = {}
+    y[p] = {}
+    for i = 1, #q[p] do
+      y[p][i] = {}
+      for h, query in ipairs(q[p][i]) do
+        s[h], y[p][i][h] = s[h] or {}, {}
+        for c = 1, #query do
+          s[h][c] = s[h][c] or {}
+          local fade = math.exp(g[p][i][h][c] or g[p][i][h][1])
+          for m, value in ipairs(v[p][i][h]) do
+            s[h][c][m] = fade * (s[h][c][m] or 0) + k[p][i][h][c] * value
+            y[p][i][h][m] = (y[p][i][h][m] or 0) + query[c] * s[h][c][m]
+          end
+        end
+      end
+    end
+  end
+  return core.tensor(y)
+end
+
+test("linear recurrence: its definition and gradients, with either form of decay", function()
+  for _, size in ipairs(heads) do
+    local name, inputs = table.concat(size, ","), linear_inputs(table.unpack(size))
+    close(core.linear_recurrence(table.unpack(inputs)), linear(table.unpack(inputs)), name)
+    check_gradients(core.linear_recurrence, inputs, name)
+    core.tape_clear()
+  end
+end)
+
+test("strong decays: nothing overflows, and the gradients of the decays are those by differences",
+  function()
+    local q, k, v = random(1, 80, 1, 2), random(1, 80, 1, 2), random(1, 80, 1, 2)
+    local g = between(-30, -0.01, 1, 80, 1, 2)
+    close(core.linear_recurrence(q, k, v, g), linear(q, k, v, g), "strong")
+    check_gradients(core.linear_recurrence, { q, k, v, g }, "strong")
+  end)
+
+test("no tokens and no channels", function()
+  for _, size in ipairs { { 2, 0, 3, 2 }, { 0, 4, 3, 2 }, { 2, 4, 0, 2 }, { 2, 4, 3, 0 } } do
+    local inputs = selective_inputs(table.unpack(size))
+    for i, input in ipairs(inputs) do inputs[i] = input:require_grad() end
+    core.selective_scan(table.unpack(inputs)):sum():backward()
+    for _, input in ipairs(inputs) do
+      local moved = input == inputs[1] or input == inputs[6] -- by skip, without a state
+      eq(input:grad():shape(), input:shape())
+      if not moved then eq(core.abs(input:grad()):sum():item(), 0) end
+    end
+  end
+  for _, size in ipairs { { 2, 0, 1, 2, 2, 2 }, { 2, 3, 1, 0, 2, 1 }, { 2, 3, 1, 2, 0, 2 } } do
+    local inputs = linear_inputs(table.unpack(size))
+    for i, input in ipairs(inputs) do inputs[i] = input:require_grad() end
+    local y = core.linear_recurrence(table.unpack(inputs))
+    eq(core.abs(y):sum():item(), 0)
+    y:sum():backward()
+    for _, input in ipairs(inputs) do eq(core.abs(input:grad()):sum():item(), 0) end
+  end
+end)
+
+test("results repeat exactly, with and without a gradient", function()
+  local a, b = selective_inputs(2, 150, 40, 5), linear_inputs(2, 150, 2, 9, 7, 9)
+  local function both()
+    return core.selective_scan(table.unpack(a)), core.linear_recurrence(table.unpack(b))
+  end
+  local y, z = both()
+  for _, list in ipairs { a, b } do
+    for i, input in ipairs(list) do list[i] = input:require_grad() end
+  end
+  local again, z_again = both()
+  eq(t.bits { y, z }, t.bits { again, z_again })
+  local seen = {}
+  for run = 1, 2 do
+    for _, list in ipairs { a, b } do
+      for _, input in ipairs(list) do input:set_grad(nil) end
+    end
+    core.tape_clear()
+    y, z = both();
+    (y:sum() + z:sum()):backward()
+    local grads = {}
+    for i, input in ipairs(a) do grads[i] = input:grad():clone() end
+    for i, input in ipairs(b) do grads[#a + i] = input:grad():clone() end
+    seen[run] = t.bits(grads)
+  end
+  eq(seen[1], seen[2])
+end)
+
+test("wrong shapes are named", function()
+  local x, a, b = core.zeros(2, 3, 4), core.zeros(4, 5), core.zeros(2, 3, 5)
+  raises(core.selective_scan, "delta is %[2,3,5%]", x, b, a, b, b)
+  raises(core.selective_scan, "a is %[4,5%], c is %[2,3,4%]", x, x, a, b, x)
+  raises(core.selective_scan, "bad argument #5", x, x, a, b)
+  local q = core.zeros(1, 3, 2, 4)
+  raises(core.linear_recurrence, "g is %[1,3,2,3%]", q, q, q, core.zeros(1, 3, 2, 3))
+  raises(core.linear_recurrence, "q is %[2,3,4%]", x, x, x, x)
+end)
+
+t.done()
