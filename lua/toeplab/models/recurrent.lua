@@ -8,6 +8,7 @@
 local core = require "toeplab.core"
 local act = require "toeplab.nn.act"
 local defer = require "toeplab.base.defer"
+local mixers = require "toeplab.nn.mixers"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
 local errors = require "toeplab.base.errors"
@@ -43,12 +44,39 @@ local reasons = {
   Attention = "attends to all positions before, which no state of fixed size holds",
   Sinusoidal = "adds numbers that depend on the position",
   Learned = "adds numbers that depend on the position",
-  Conv = "mixes positions, and has no recurrent form here",
   TNO2d = "mixes the cells of a grid, which have no order",
   TnnClassifier = "classifies a whole sequence, not each position",
   TnnMLM = "is not causal: it sees later positions",
 }
 reasons.GatedAttention = reasons.Attention
+reasons.AttentionClassifier = reasons.TnnClassifier
+
+local function can_step(class) return stepwise[class] or class.stepwise end
+
+-- Returns the names of the mixers that can be stepped, and whether class is any registered mixer.
+local function registered(class)
+  local names, found = {}, false
+  for _, name in ipairs(mixers.names) do
+    local mixer = mixers.class(name)
+    found = found or mixer == class
+    if can_step(mixer) then names[#names + 1] = name end
+  end
+  return names, found
+end
+
+-- Returns why a module of a class that cannot be stepped is refused.
+local function reason(class, module)
+  local names, found = registered(class)
+  if found and not module.opt.causal then return "is not causal: it sees later positions" end
+  if reasons[class.kind] then return reasons[class.kind] end
+  if not found then
+    return ("may mix positions; if only its submodules may, set %s.stepwise = true"):format(
+      class.kind)
+  end
+  return ("mixes positions, and has no form here that computes one position after the other; the "
+    .. "mixers %s have one. generate takes any causal model by its methods window and fft"):format(
+      table.concat(names, ", "))
+end
 
 local function refuse(name, format, ...)
   errors.usage("recurrent: %s %s", name == "" and "the model" or name, format:format(...))
@@ -80,12 +108,11 @@ local function visit(module, name, seen, found)
     found[#found + 1] = { name = name, module = module }
     return
   end
-  if not (stepwise[class] or class.stepwise) then
-    refuse(name, "(%s) %s", module.kind, reasons[module.kind]
-      or ("may mix positions; if only its submodules may, set %s.stepwise = true"):format(
-        module.kind))
-  end
+  if not can_step(class) then refuse(name, "(%s) %s", module.kind, reason(class, module)) end
   if class == nn.Sequential then check_steps(module, name) end
+  for _, field in ipairs(module:fields()) do -- a state space holds its TNO's encoder, too
+    if getmetatable(field.value) == nn.TNO then seen[field.value.encoder] = true end
+  end
   for _, field in ipairs(module:fields()) do
     if nn.ismodule(field.value) then
       local inner = name == "" and tostring(field.name) or name .. "." .. field.name

@@ -47,7 +47,8 @@ end
 function published.ids()
   local folder, list = published.folder(), {}
   local papers = core.sys.list(folder) or {}
-  table.sort(papers, function(a, b) return a > b end) -- lists TNN, the older paper, before SKI
+  -- Lists TNN, the older paper, before SKI, and then field/, whose numbers come from many papers.
+  table.sort(papers, function(a, b) return a > b end)
   for _, paper in ipairs(papers) do
     local ids = {}
     for _, file in ipairs(core.sys.list(folder .. "/" .. paper) or {}) do

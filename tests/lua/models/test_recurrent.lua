@@ -2,7 +2,9 @@
 -- they see all of it, refusals, and converted files.
 local t = require "harness"
 local tl = require "toeplab"
+local errors = require "toeplab.base.errors"
 local converted = require "toeplab.store.converted"
+local mixers = require "toeplab.nn.mixers"
 local models = require "toeplab.models"
 local nn = require "toeplab.nn"
 local recurrent = require "toeplab.models.recurrent"
@@ -123,7 +125,7 @@ t.test("what cannot be stepped is refused with its name and the reason", functio
       layers = 1, dim = 4, rpe_dim = 4 }
     t.raises(recurrent.operators, "the model %(%w+%) " .. want, model)
   end
-  refused({ mixer = function(d) return nn.Conv(d) end }, "%(Conv%) mixes positions")
+  refused({ mixer = function(d) return nn.Conv(d) end }, "%(Conv%) mixes positions, and has no")
   local Own = nn.class("Own", {}, {})
   function Own.forward(_, x) return x end
   local function own() return Own() end
@@ -134,6 +136,34 @@ t.test("what cannot be stepped is refused with its name and the reason", functio
   refused({ mixer = mixer(function(x) return x:cumsum(2) end) }, "a function as step 2")
   t.ok(difference(model_of { mixer = mixer(tl.silu) }, { lags = 8 }, 8) < 1e-5)
   t.raises(recurrent.new, "option 'lags'", model_of(), {})
+end)
+
+t.test("each mixer is stepped to the same numbers, or refused for what it is", function()
+  local small = { afno = { blocks = 2 }, dss = { state = 8 }, flash = { chunk = 16 },
+    gss = { state = 8, inner = 6 }, s4 = { state = 8 }, s4d = { state = 8 } }
+  local why = { attention = "attends to all", gated_attention = "attends to all" }
+  local stepped = {}
+  for _, name in ipairs(mixers.names) do
+    local fields = mixers.class(name).spec.fields
+    local causal, given = fields.causal.default, small[name] or {}
+    if fields.max_len then given.max_len = 20 end
+    local model = model_of { mixer = name, mixer_options = given, causal = causal, heads = 2 }
+    local ok, problem = pcall(recurrent.operators, model)
+    if ok then
+      stepped[#stepped + 1] = name
+      for _, method in ipairs { "ring", "etsc" } do
+        local off = difference(model, { method = method, lags = 20 }, 20)
+        t.ok(off < 5e-5, ("%s, %s: off by %g"):format(name, method, off))
+      end
+    else
+      local text = errors.text(problem)
+      local want = not causal and "is not causal" or why[name]
+        or "the mixers dss, gss, gtu, s4, s4d have one"
+      t.ok(text:find("layers%.1%.token %(%w+%) .*" .. want), name .. ": " .. text)
+      t.ok(not text:find "stepwise", name .. ": " .. text)
+    end
+  end
+  t.eq(stepped, { "dss", "gss", "gtu", "s4", "s4d" })
 end)
 
 t.test("a session guards its state", function()

@@ -29,8 +29,9 @@ end
 
 t.test("every published table is sound", function()
   local ids, lm = published_tables.ids(), 0
-  t.eq(#ids, 14)
-  t.eq({ ids[1], ids[10], ids[14] }, { "tnn/table1", "tnn/table10", "ski/table2" })
+  t.eq(#ids, 16)
+  t.eq({ ids[1], ids[10], ids[14], ids[16] },
+    { "tnn/table1", "tnn/table10", "ski/table2", "field/wikitext103" })
   for _, id in ipairs(ids) do
     local p = published_tables.read(id)
     t.ok(p.title and p.caption and p.source and p.rows_are, id)
@@ -76,6 +77,21 @@ t.test("averages are those of the numbers beside them", function()
   t.eq(checked, 16 + 14 + 2 + 14 + 2) -- Tables 3, 4, 14, 15 and SKI's 2
 end)
 
+t.test("the field's numbers have a source each, and its means are those of the tasks", function()
+  for _, id in ipairs { "field/lra", "field/wikitext103" } do
+    for _, row in ipairs(published_tables.read(id).rows) do
+      t.ok(row[1]:find " %[[RASK]%]$", row[1])
+    end
+  end
+  for _, row in ipairs(published_tables.read("field/lra").rows) do
+    local sum, count = 0.0, 0
+    for c = 2, 7 do
+      if row[c] then sum, count = sum + row[c], count + 1 end
+    end
+    t.eq(row[8], sum / count, 0.0051)
+  end
+end)
+
 -- What stands in two tables is the same number.
 t.test("tables agree with each other where they should", function()
   local function value(id, row, column)
@@ -106,8 +122,22 @@ t.test("tables agree with each other where they should", function()
     t.eq(value(place[1], place[2], "val"), value("tnn/table2", "TNN", "val"))
   end
   t.eq(value("tnn/table10", "0.99 (ours)", "extrapolation"), value("tnn/table15", "TNN", "avg"))
+  for _, column in ipairs { "val", "test", "parameters" } do
+    for name, row in pairs { ["Transformer [R]"] = "Trans", ["TNN [R]"] = "TNN" } do
+      t.eq(value("field/wikitext103", name, column), value("tnn/table2", row, column))
+    end
+    t.eq(value("field/wikitext103", "FD-TNN [R]", column),
+      value("ski/table1", "FD-TNN: Ours, 3 layers", column))
+  end
   for _, column in ipairs { "text", "listops", "retrieval", "pathfinder", "image" } do
     t.eq(value("ski/table2", "TNN", column), value("tnn/table4", "TNN", column))
+    for name, place in pairs { ["TNN, small [R]"] = "tnn/table4/TNN",
+      ["Transformer, Skyformer's code [S]"] = "tnn/table4/Transformer",
+      ["TNN, large [R]"] = "tnn/table14/TNN-Large", ["S4 [S]"] = "tnn/table14/S4-Large",
+      ["SKI-TNN [R]"] = "ski/table2/SKI-TNN", ["FD-TNN [R]"] = "ski/table2/FD-TNN" } do
+      local id, row = place:match "^(.*)/(.-)$"
+      t.eq(value("field/lra", name, column), value(id, row, column))
+    end
   end
 end)
 

@@ -81,6 +81,8 @@ end
 -- n state dim products, the convolution n log n.
 local DSS = class("DSS", modes.layer_fields(fields), { "dim" })
 
+DSS.stepwise = true -- only its TNO mixes positions
+
 function DSS:build(o)
   self.kernel = Kernel(o.dim, { causal = o.causal, state = o.state, eps = o.eps,
     as_published = o.as_published })

@@ -57,6 +57,8 @@ local GSS = class("GSS", modes.layer_fields {
   expand = options.field { default = 4, min = 1 },
 }, { "dim" })
 
+GSS.stepwise = true -- only its TNO mixes positions
+
 function GSS:build(o)
   local plain = { bias = false, init = o.init }
   self.norm = norms.LayerNorm(o.dim)

@@ -128,6 +128,8 @@ end
 -- L takes dim log L products of such matrices.
 local S4 = class("S4", modes.layer_fields(fields), { "dim" })
 
+S4.stepwise = true -- only its TNO mixes positions
+
 function S4:build(o)
   self.kernel = Kernel(o.dim, { causal = o.causal, state = o.state,
     as_published = o.as_published })

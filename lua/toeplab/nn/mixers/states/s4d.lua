@@ -72,6 +72,8 @@ end
 -- n^0.5 state dim exponentials and n state dim products, the convolution n log n.
 local S4D = class("S4D", modes.layer_fields(fields), { "dim" })
 
+S4D.stepwise = true -- only its TNO mixes positions
+
 function S4D:build(o)
   self.kernel = Kernel(o.dim, { causal = o.causal, state = o.state, copies = o.copies })
   self.tno = TNO(o.dim, { encoder = self.kernel, causal = o.causal, decay = "none",
