@@ -6,6 +6,7 @@ local class = require("toeplab.nn.class").class
 local mixers = require "toeplab.nn.mixers"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
+local padding = require "toeplab.models.padding"
 
 local field = options.field
 
@@ -63,9 +64,7 @@ local AttentionClassifier = class("AttentionClassifier", {
 })
 
 function AttentionClassifier:build(o)
-  if o.pad and o.pad >= o.vocab then
-    error(("AttentionClassifier: pad = %d is not below vocab = %d"):format(o.pad, o.vocab), 0)
-  end
+  self.mask_by_token = padding.by_token("AttentionClassifier", o.pad, o.vocab)
   if not mixers.class(o.mixer).takes_mask then
     error(("AttentionClassifier: mixer '%s' does not hide padding; tnn_classifier takes it"):format(
       o.mixer), 0)
@@ -82,29 +81,12 @@ function AttentionClassifier:build(o)
   self.final_norm = nn.LayerNorm(o.dim)
   self.inner = nn.Linear((o.pair and 4 or 1) * o.dim, o.hidden)
   self.head = nn.Linear(o.hidden, o.classes)
-  self.inside = {} -- holds one tensor [vocab], 0 for the token pad and else 1, if pad is given
-  if o.pad then
-    self.inside[1] = core.ones(o.vocab)
-    self.inside[1]:view(o.pad, { 1 }):fill(0)
-  end
 end
 
--- Returns 1 for each token and 0 for padding, [b,n]; nil if nothing says which tokens are padding.
+-- Returns the mask [b,n]; nil if nothing says which tokens are padding.
 local function mask_of(self, ids, lengths)
-  local b, n = ids:dim(1), ids:dim(2)
-  if self.inside[1] then return self.inside[1]:gather(ids) end
-  if not lengths then return nil end
-  local list = lengths:totable()
-  if #list ~= b then
-    error(("AttentionClassifier: %d lengths for %d rows"):format(#list, b), 0)
-  end
-  for i, length in ipairs(list) do
-    if length < 1 or length > n then
-      error(("AttentionClassifier: row %d has the length %d, wanted 1..%d"):format(i, length, n), 0)
-    end
-  end
-  local count = core.tensor(list):reshape(b, 1)
-  return core.min(core.max(count - core.range(0, n - 1):reshape(1, n), 0), 1)
+  if self.opt.pad or not lengths then return self.mask_by_token(ids) end
+  return padding.by_length(padding.lengths("AttentionClassifier", lengths, ids), ids:dim(2))
 end
 
 -- Returns the state of each token after the last norm: ids [b,n] int32 -> [b,n,dim].

@@ -1,7 +1,9 @@
 -- nn/mixers/init.lua: lists the token mixers by name, and makes one for a model.
 --
--- A mixer is a module from x [b,n,dim] to y [b,n,dim] with the option `causal`. Its file is loaded
--- when the mixer is asked for.
+-- A mixer is a module from x [b,n,dim] to y [b,n,dim] with the option `causal`. A class that says
+-- takes_mask = true hides padding: forward takes a second argument mask [b,n], which is 1 for a
+-- token and 0 for padding. nn/init.lua loads the files of the mixers that are in nn; the others are
+-- loaded when they are asked for.
 
 local options = require "toeplab.base.options"
 local suggest = require "toeplab.base.suggest"

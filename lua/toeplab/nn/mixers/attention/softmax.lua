@@ -15,8 +15,8 @@ local NEVER = 1e9 -- lowers a score by so much that its weight rounds to 0
 
 -- Returns softmax(q k^T / sqrt(w) + bias) v, computed per head. With the option causal, a token
 -- attends to itself and earlier ones.   q, k [b,n,h w]   v [b,n,h w']   bias [h,n,n], of ALiBi only
--- inside [b,n,1], if given, is 0 at positions that no token attends to.
-local function attend(self, q, k, v, inside)
+-- mask [b,n], if given, is 0 at positions that no token attends to.
+local function attend(self, q, k, v, mask)
   local count, n = self.opt.heads, q:dim(2)
   q, k, v = heads.split(q, count), heads.split(k, count), heads.split(v, count)
   if self.rotate then q, k = self.rotate(q), self.rotate(k) end
@@ -24,8 +24,8 @@ local function attend(self, q, k, v, inside)
   if self.opt.positions == "alibi" then
     scores = scores + self.bias(n)
   end
-  if inside then
-    scores = scores + core.affine(inside, NEVER, -NEVER):reshape(inside:dim(1), 1, 1, n)
+  if mask then
+    scores = scores + core.affine(mask, NEVER, -NEVER):reshape(mask:dim(1), 1, 1, n)
   end
   local weights = core.softmax(scores, self.opt.causal)
   if self.drop then weights = self.drop(weights) end
@@ -68,19 +68,19 @@ end
 -- y = Wo attend(x Wq, x Wk, x Wv), where all maps have a bias (Vaswani et al. 2017).
 --   x, y [b,n,dim]
 -- init = "xavier" starts it as fairseq does (heads.maps).
--- Attention(x, inside) leaves out keys at padding, where inside [b,n,1] is 0.
+-- Attention(x, mask) leaves out keys at padding, where mask [b,n] is 0.
 local Attention = class("Attention", spec {}, { "dim" })
 
-Attention.takes_padding = true
+Attention.takes_mask = true
 
 function Attention:build(o)
   prepare(self, o, o.dim)
   heads.maps(self, o)
 end
 
-function Attention:forward(x, inside)
+function Attention:forward(x, mask)
   if self.position then x = self.position(x) end
-  return self.o(attend(self, self.q(x), self.k(x), self.v(x), inside))
+  return self.o(attend(self, self.q(x), self.k(x), self.v(x), mask))
 end
 
 -- y = (u * attend(x Wq, x Wk, v)) Wo,  u = act(x Wu),  v = act(x Wv).   x, y [b,n,dim]
