@@ -53,7 +53,8 @@ local AttentionClassifier = class("AttentionClassifier", {
   { "heads", field { default = 2, min = 1, max = 1 << 24 }, "heads of attention" },
   { "hidden", field { default = 128, min = 1, max = 1 << 31 },
     "width inside the channel mixer and the classifier" },
-  { "mixer", mixers.option "softmax", "token mixer; one that hides padding" },
+  { "mixer", field { default = "attention", choices = mixers.names },
+    "token mixer; one that hides padding" },
   { "mixer_options", {}, "options of the mixer" },
   { "pair", false, "classify pairs of sequences" },
   { "pad", field { type = "int", min = 0, optional = true },
@@ -74,8 +75,8 @@ function AttentionClassifier:build(o)
   self.drop = nn.Dropout(o.dropout)
   self.layers = nn.ModuleList()
   for _ = 1, o.layers do
-    local token = mixers.make(o.mixer, o.dim, { heads = o.heads, max_len = o.max_len },
-      o.mixer_options)
+    local token = mixers.make(o.mixer, o.dim, { heads = o.heads, causal = false,
+      max_len = o.max_len }, o.mixer_options)
     self.layers:append(Layer(o.dim, token, { hidden = o.hidden, dropout = o.dropout }))
   end
   self.final_norm = nn.LayerNorm(o.dim)
@@ -137,7 +138,7 @@ end
 -- mixer stores besides its maps, only the weights of all pairs of positions are counted.
 function AttentionClassifier.activations_of(o, n, batch)
   local tokens, pairs_of = batch * (n + 0.0), 0.0
-  if o.mixer == "softmax" or o.mixer == "kernelized" then
+  if o.mixer == "attention" or o.mixer == "kernelized" then
     pairs_of = (o.layers + 2) * tokens * o.heads * n -- two more during the backward pass
   end
   return tokens * (o.layers * (8 * o.dim + 2 * o.hidden) + 8 * o.dim) + pairs_of

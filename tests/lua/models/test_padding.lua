@@ -19,7 +19,7 @@ local function largest(x) return core.abs(x):amax():item() end
 -- The mixers that take a mask, and options with which 20 positions are more than one group, block
 -- or chunk.
 local approximate = {
-  attention = {}, kernelized = {}, softmax = {}, linformer = { rank = 3, max_len = 20 },
+  attention = {}, kernelized = {}, linformer = { rank = 3, max_len = 20 },
   nystrom = { landmarks = 4 }, informer = { features = 4, max_len = 20 },
   bigbird = { block = 2, random_blocks = 1 }, reformer = { chunk = 4 },
   skyformer = { features = 6 },

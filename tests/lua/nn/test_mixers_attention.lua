@@ -310,7 +310,7 @@ test("wrong options are named, with what would be right", function()
   wrong("TransformerLS: causal = false is impossible.*ls_bidirectional", "transformer_ls",
     { causal = false })
   raises(mixers.make, "TransformerLS: dim = 3 must be even", "transformer_ls", 3, {}, {})
-  wrong("Attention: positions = 'rotary' turns pairs .* 4 / 4 must be even", "attention",
+  wrong("Attention: positions = 'rotary' turns pairs .* of a head, 1, must be even", "attention",
     { heads = 4, positions = "rotary" })
   raises(nn.Sinusoidal, "form = 'halves' .* dim = 3 must be at least 4", 3, { form = "halves" })
 end)

@@ -5,7 +5,6 @@
 -- token and 0 for padding. nn/init.lua loads the files of the mixers that are in nn; the others are
 -- loaded when they are asked for.
 
-local options = require "toeplab.base.options"
 local suggest = require "toeplab.base.suggest"
 
 -- The file of each mixer below this folder, and the class that the file returns.
@@ -39,7 +38,6 @@ local files = {
   s4 = { "states.s4", "S4" },
   s4d = { "states.s4d", "S4D" },
   skyformer = { "approximate.skyformer", "Skyformer" },
-  softmax = { "approximate.softmax", "Softmax" },
   ssd = { "states.ssd", "SSD" },
   synthesizer_dense = { "transforms.synthesizer", "SynthesizerDense" },
   synthesizer_random = { "transforms.synthesizer", "SynthesizerRandom" },
@@ -64,11 +62,6 @@ function mixers.make(name, dim, common, given)
   end
   for key, value in pairs(given) do all[key] = value end
   return class(dim, all)
-end
-
--- Declares an option whose value is the name of a mixer.
-function mixers.option(default)
-  return options.field { default = default, choices = mixers.names }
 end
 
 return mixers

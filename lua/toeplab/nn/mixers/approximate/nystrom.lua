@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local algebra = require "toeplab.nn.mixers.approximate.algebra"
 local frame = require "toeplab.nn.mixers.approximate.frame"
+local heads = require "toeplab.nn.mixers.heads"
 local options = require "toeplab.base.options"
 
 -- o = softmax(q k'^T) softmax(q' k'^T)^+ softmax(q' k^T) v (Xiong et al. 2021, Eq. 13)
@@ -39,13 +40,13 @@ function Nystrom:mix(q, k, v, mask)
   q = frame.tokens(core.affine(q, scale, 0), mask)
   k = frame.tokens(core.affine(k, scale, 0), mask)
   local group = -(-n // self.opt.landmarks)
-  if group == 1 then return frame.attend(q, k, v, 1, frame.hide(mask)) end
+  if group == 1 then return heads.attend(q, k, v, 1, frame.hide(mask)) end
   local short_q, short_k = means(self, q, group, mask), means(self, k, group, mask)
   local middle = core.softmax(core.matmul(short_q, short_k, false, true))
   local one = self.identity(middle:dim(4))
   local inverse = algebra.inverse(middle, one, self.opt.as_published)
-  local last = frame.attend(short_q, k, v, 1, frame.hide(mask))
-  return frame.attend(q, short_k, core.matmul(inverse, last), 1)
+  local last = heads.attend(short_q, k, v, 1, frame.hide(mask))
+  return heads.attend(q, short_k, core.matmul(inverse, last), 1)
 end
 
 return { Nystrom = Nystrom }
