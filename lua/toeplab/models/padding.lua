@@ -4,6 +4,7 @@
 -- A mask [b,n] is 1 for a token and 0 for padding, as token mixers take it (nn/block.lua).
 
 local core = require "toeplab.core"
+local shapes = require "toeplab.nn.shapes"
 
 local padding = {}
 
@@ -33,8 +34,8 @@ end
 
 -- Returns the mask of rows with a list of b lengths, after which there is padding: [b,n].
 function padding.by_length(list, n)
-  local count = core.tensor(list):reshape(#list, 1)
-  return core.min(core.max(count - core.range(0, n - 1):reshape(1, n), 0), 1)
+  local last = core.affine(core.tensor(list):reshape(#list, 1), 1, -1)
+  return shapes.step(last - core.range(0, n - 1):reshape(1, n))
 end
 
 return padding

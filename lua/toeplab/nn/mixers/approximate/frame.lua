@@ -21,6 +21,7 @@ local core = require "toeplab.core"
 local nn_class = require("toeplab.nn.class").class
 local heads = require "toeplab.nn.mixers.heads"
 local options = require "toeplab.base.options"
+local shapes = require "toeplab.nn.shapes"
 local streams = require "toeplab.base.streams"
 
 local frame = {}
@@ -64,21 +65,13 @@ function frame.tokens_length(self, n)
   return o.max_len
 end
 
--- Returns x [b,n,..] followed by `more` rows of zeros on axis 2.
-local function extended(x, more)
-  if more == 0 then return x end
-  local shape = x:shape()
-  shape[2] = more
-  return core.concat({ x, core.zeros(shape) }, 2)
-end
-
 -- Returns the mask [b,n+more] after padding, or nil if all rows are tokens.
 local function extended_mask(self, mask, b, n, more)
   if more == 0 then return mask end
   if self.opt.padding == "tokens" then
     return mask and core.concat({ mask, core.ones(b, more) }, 2)
   end
-  return extended(mask or core.ones(b, n), more)
+  return shapes.pad(mask or core.ones(b, n), 2, 0, more)
 end
 
 local function forward(self, x, mask, choices)
@@ -86,11 +79,11 @@ local function forward(self, x, mask, choices)
   local count, b, n = self.opt.heads, x:dim(1), x:dim(2)
   local more = self.aligned and self:aligned(n) - n or 0
   mask = extended_mask(self, mask, b, n, more)
-  if self.pads_input then x = extended(x, more) end
+  if self.pads_input then x = shapes.pad(x, 2, 0, more) end
   local function mapped(map)
     if not map then return nil end
     local y = map(x)
-    if not self.pads_input then y = extended(y, more) end
+    if not self.pads_input then y = shapes.pad(y, 2, 0, more) end
     return heads.split(y, count)
   end
   local o = self:mix(mapped(self.q), mapped(self.k), mapped(self.v),

@@ -2,9 +2,11 @@
 
 local core = require "toeplab.core"
 local algebra = require "toeplab.nn.mixers.approximate.algebra"
+local cache = require "toeplab.nn.cache"
 local frame = require "toeplab.nn.mixers.approximate.frame"
 local heads = require "toeplab.nn.mixers.heads"
 local options = require "toeplab.base.options"
+local shapes = require "toeplab.nn.shapes"
 
 -- o = softmax(q k'^T) softmax(q' k'^T)^+ softmax(q' k^T) v (Xiong et al. 2021, Eq. 13)
 --   q', k' [b,h,l,p]: landmarks, each the mean of ceil(n / landmarks) consecutive rows of q or k
@@ -19,7 +21,7 @@ local Nystrom = frame.class("Nystrom", frame.padding {
   as_published = false,
 })
 
-function Nystrom:prepare() self.identity = algebra.identities() end
+function Nystrom:prepare() self.identity = cache.recent(shapes.identity) end
 
 function Nystrom:aligned(n)
   n = frame.tokens_length(self, n)

@@ -4,12 +4,12 @@
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
-local chunks = require "toeplab.nn.mixers.attention.chunks"
 local heads = require "toeplab.nn.mixers.heads"
 local Linear = require("toeplab.nn.linear").Linear
 local LayerNorm = require("toeplab.nn.norm").LayerNorm
 local options = require "toeplab.base.options"
 local pool = require "toeplab.nn.mixers.attention.pool"
+local shapes = require "toeplab.nn.shapes"
 
 -- y = Wo a V, where a is one softmax per head over two sets of keys (Zhu et al. 2021, Sec. 3):
 --   landmarks  r keys LN_s(A k) and values LN_s(A v), where A is a softmax over all positions of
@@ -32,7 +32,7 @@ local LSBidirectional = class("LSBidirectional", heads.spec {
 local function hidden(n, count, size, reach)
   local start = core.affine(core.range(0, count - 1), size, -reach):reshape(count, 1, 1)
   local at = start + core.range(0, size + 2 * reach - 1):reshape(1, 1, -1)
-  local seen = chunks.step(at) * chunks.step(core.affine(at, -1, n - 1))
+  local seen = shapes.step(at) * shapes.step(core.affine(at, -1, n - 1))
   return heads.hide(seen)
 end
 
@@ -73,7 +73,7 @@ function LSBidirectional:forward(x)
   local o, b, n, dim = self.opt, x:dim(1), x:dim(2), x:dim(3)
   local h, w, r, cuts = o.heads, dim // o.heads, o.landmarks, self.cuts(n)
   local count, size, seen = cuts.count, cuts.size, cuts.seen
-  x = chunks.pad(x, 2, size)
+  x = shapes.fill(x, 2, size)
   local q = core.affine(heads.split(self.q(x), h), w ^ -0.5, 0)
   local k, v = self.norm_window(self.k(x)), self.norm_window(self.v(x))
   local scores = self.scores(x):narrow(2, 1, seen)
