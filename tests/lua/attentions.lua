@@ -105,7 +105,7 @@ end
 
 local formula = {}
 
-function formula.softmax(q, k, v, m) return attention(q, k, v, m, (#q[1]) ^ -0.5) end
+function formula.attention(q, k, v, m) return attention(q, k, v, m, (#q[1]) ^ -0.5) end
 
 function formula.kernelized(q, k, v, m)
   local scale = (#q[1]) ^ -0.25
@@ -122,7 +122,7 @@ end
 
 function formula.nystrom(q, k, v, m, module)
   local scale, group = (#q[1]) ^ -0.25, math.ceil(#q / module.opt.landmarks)
-  if group == 1 then return formula.softmax(scaled(q, 1, m), k, v, m) end
+  if group == 1 then return formula.attention(scaled(q, 1, m), k, v, m) end
   q, k = scaled(q, scale, m), scaled(k, scale, m)
   local function means(rows)
     local out = {}

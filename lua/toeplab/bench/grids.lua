@@ -85,7 +85,7 @@ local function up_to_quadratic(p) return p.n <= QUADRATIC end
 -- Returns a contestant for each mixer but those that are another one in a different frame, gtu
 -- first. A mixer that is not causal by default says so in its name.
 local function all_mixers()
-  local list, other = {}, { fnet_mixing = true, gated_attention = true, softmax = true }
+  local list, other = {}, { fnet_mixing = true, gated_attention = true }
   for _, name in ipairs(mixers.names) do
     local by = mixers.class(name).spec.fields.causal.default and name or name .. ", both ways"
     local entry = { by = by, mixer = name, when = quadratic[name] and up_to_quadratic or nil }

@@ -6,6 +6,7 @@ local class = require("toeplab.nn.class").class
 local mixers = require "toeplab.nn.mixers"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
+local padding = require "toeplab.models.padding"
 
 local field = options.field
 
@@ -52,7 +53,8 @@ local AttentionClassifier = class("AttentionClassifier", {
   { "heads", field { default = 2, min = 1, max = 1 << 24 }, "heads of attention" },
   { "hidden", field { default = 128, min = 1, max = 1 << 31 },
     "width inside the channel mixer and the classifier" },
-  { "mixer", mixers.option "softmax", "token mixer; one that hides padding" },
+  { "mixer", field { default = "attention", choices = mixers.names },
+    "token mixer; one that hides padding" },
   { "mixer_options", {}, "options of the mixer" },
   { "pair", false, "classify pairs of sequences" },
   { "pad", field { type = "int", min = 0, optional = true },
@@ -63,9 +65,7 @@ local AttentionClassifier = class("AttentionClassifier", {
 })
 
 function AttentionClassifier:build(o)
-  if o.pad and o.pad >= o.vocab then
-    error(("AttentionClassifier: pad = %d is not below vocab = %d"):format(o.pad, o.vocab), 0)
-  end
+  self.mask_by_token = padding.by_token("AttentionClassifier", o.pad, o.vocab)
   if not mixers.class(o.mixer).takes_mask then
     error(("AttentionClassifier: mixer '%s' does not hide padding; tnn_classifier takes it"):format(
       o.mixer), 0)
@@ -75,36 +75,19 @@ function AttentionClassifier:build(o)
   self.drop = nn.Dropout(o.dropout)
   self.layers = nn.ModuleList()
   for _ = 1, o.layers do
-    local token = mixers.make(o.mixer, o.dim, { heads = o.heads, max_len = o.max_len },
-      o.mixer_options)
+    local token = mixers.make(o.mixer, o.dim, { heads = o.heads, causal = false,
+      max_len = o.max_len }, o.mixer_options)
     self.layers:append(Layer(o.dim, token, { hidden = o.hidden, dropout = o.dropout }))
   end
   self.final_norm = nn.LayerNorm(o.dim)
   self.inner = nn.Linear((o.pair and 4 or 1) * o.dim, o.hidden)
   self.head = nn.Linear(o.hidden, o.classes)
-  self.inside = {} -- holds one tensor [vocab], 0 for the token pad and else 1, if pad is given
-  if o.pad then
-    self.inside[1] = core.ones(o.vocab)
-    self.inside[1]:view(o.pad, { 1 }):fill(0)
-  end
 end
 
--- Returns 1 for each token and 0 for padding, [b,n]; nil if nothing says which tokens are padding.
+-- Returns the mask [b,n]; nil if nothing says which tokens are padding.
 local function mask_of(self, ids, lengths)
-  local b, n = ids:dim(1), ids:dim(2)
-  if self.inside[1] then return self.inside[1]:gather(ids) end
-  if not lengths then return nil end
-  local list = lengths:totable()
-  if #list ~= b then
-    error(("AttentionClassifier: %d lengths for %d rows"):format(#list, b), 0)
-  end
-  for i, length in ipairs(list) do
-    if length < 1 or length > n then
-      error(("AttentionClassifier: row %d has the length %d, wanted 1..%d"):format(i, length, n), 0)
-    end
-  end
-  local count = core.tensor(list):reshape(b, 1)
-  return core.min(core.max(count - core.range(0, n - 1):reshape(1, n), 0), 1)
+  if self.opt.pad or not lengths then return self.mask_by_token(ids) end
+  return padding.by_length(padding.lengths("AttentionClassifier", lengths, ids), ids:dim(2))
 end
 
 -- Returns the state of each token after the last norm: ids [b,n] int32 -> [b,n,dim].
@@ -155,7 +138,7 @@ end
 -- mixer stores besides its maps, only the weights of all pairs of positions are counted.
 function AttentionClassifier.activations_of(o, n, batch)
   local tokens, pairs_of = batch * (n + 0.0), 0.0
-  if o.mixer == "softmax" or o.mixer == "kernelized" then
+  if o.mixer == "attention" or o.mixer == "kernelized" then
     pairs_of = (o.layers + 2) * tokens * o.heads * n -- two more during the backward pass
   end
   return tokens * (o.layers * (8 * o.dim + 2 * o.hidden) + 8 * o.dim) + pairs_of

@@ -3,9 +3,10 @@
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
-local stack = require "toeplab.models.stack"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
+local padding = require "toeplab.models.padding"
+local stack = require "toeplab.models.stack"
 
 local field = options.field
 
@@ -24,9 +25,10 @@ local spec = stack.fields({
 -- The model is: embedding ~ N(0,1), positions, dropout, blocks, norm, pooling, linear map. The
 -- defaults are the small sizes of the published runs.
 --   model(ids [b,n] [, lengths [b]]) -> logits [b,classes]
---   model:hidden(ids) -> [b,n,dim]
--- lengths (int32) counts the tokens of each row before its padding; by default all n. Only the
--- pooling leaves padding out: token mixers and batch norm see it, as in the published code.
+--   model:hidden(ids [, mask [b,n]]) -> [b,n,dim]
+-- lengths (int32) counts the tokens of each row before its padding; by default all n. The pooling
+-- leaves padding out, and so do token mixers that take a mask (nn/mixers/init.lua). GTUs and batch
+-- norm see it, as in the published code.
 local TnnClassifier = class("TnnClassifier", spec)
 
 function TnnClassifier:build(o)
@@ -39,20 +41,19 @@ function TnnClassifier:build(o)
 end
 
 -- Returns the state of each token after the last norm: ids [b,n] int32 -> [b,n,dim].
-function TnnClassifier:hidden(ids)
+function TnnClassifier:hidden(ids, mask)
   local x = self.embed(ids)
   if self.position then x = self.position(x) end
   x = self.drop(x)
-  for _, layer in self.layers:each() do x = layer(x) end
+  for _, layer in self.layers:each() do x = layer(x, mask) end
   return self.final_norm(x)
 end
 
 -- Returns the mean of the first lengths[i] states of each row i: x [b,n,d] -> [b,d].
-local function pool_mean(x, lengths)
+local function pool_mean(x, lengths, mask)
   local b, n, d = x:dim(1), x:dim(2), x:dim(3)
   local count = core.tensor(lengths):reshape(b, 1)
-  local inside = core.min(core.max(count - core.range(0, n - 1):reshape(1, n), 0), 1)
-  return core.matmul((inside / count):reshape(b, 1, n), x):reshape(b, d)
+  return core.matmul((mask / count):reshape(b, 1, n), x):reshape(b, d)
 end
 
 -- Returns state number lengths[i] of each row i: x [b,n,d] -> [b,d].
@@ -63,27 +64,13 @@ local function pool_last(x, lengths)
   return x:reshape(b * n, d):gather(core.ids(places))
 end
 
--- Returns the lengths of b rows as a list; each must be in 1..n.
-local function checked_lengths(lengths, b, n)
-  local list = {}
-  if not lengths then
-    for i = 1, b do list[i] = n end
-    return list
-  end
-  list = lengths:totable()
-  if #list ~= b then error(("TnnClassifier: %d lengths for %d rows"):format(#list, b), 0) end
-  for i, length in ipairs(list) do
-    if length < 1 or length > n then
-      error(("TnnClassifier: row %d has the length %d, wanted 1..%d"):format(i, length, n), 0)
-    end
-  end
-  return list
-end
-
 function TnnClassifier:forward(ids, lengths)
-  local list = checked_lengths(lengths, ids:dim(1), ids:dim(2))
+  local b, n, list = ids:dim(1), ids:dim(2), {}
+  for i = 1, b do list[i] = n end
+  if lengths then list = padding.lengths("TnnClassifier", lengths, ids) end
+  local mask = padding.by_length(list, n)
   local pool = self.opt.pool == "mean" and pool_mean or pool_last
-  return self.head(pool(self:hidden(ids), list))
+  return self.head(pool(self:hidden(ids, lengths and mask), list, mask))
 end
 
 return { TnnClassifier = TnnClassifier }

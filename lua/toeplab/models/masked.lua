@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
+local padding = require "toeplab.models.padding"
 local stack = require "toeplab.models.stack"
 
 local field = options.field
@@ -13,7 +14,7 @@ local spec = stack.fields({
   { "vocab", field { type = "int", min = 1, max = 1 << 31 }, "number of tokens, <mask> included" },
   { "pad", field { type = "int", min = 0, optional = true },
     "token whose embedding starts at 0 and whose state is 0 before the first block; at the end of "
-    .. "a row only, and attention does not attend to it" },
+    .. "a row only, and mixers that take a mask do not see it" },
 }, {
   layers = 12, dim = 768, layout = "C-fairseq", causal = false, init = "bert",
 })
@@ -26,9 +27,7 @@ local spec = stack.fields({
 local TnnMLM = class("TnnMLM", spec)
 
 function TnnMLM:build(o)
-  if o.pad and o.pad >= o.vocab then
-    error(("TnnMLM: pad = %d is not below vocab = %d"):format(o.pad, o.vocab), 0)
-  end
+  self.mask_by_token = padding.by_token("TnnMLM", o.pad, o.vocab)
   self.embed = nn.Embedding(o.vocab, o.dim, { pad = o.pad, deviation = 0.02 })
   self.position = stack.positions(o)
   self.embed_norm = nn.LayerNorm(o.dim)
@@ -37,11 +36,6 @@ function TnnMLM:build(o)
   self.head = nn.Linear(o.dim, o.dim, { init = stack.plain_init(o) })
   self.head_norm = nn.LayerNorm(o.dim)
   self.bias = nn.parameter(core.zeros(o.vocab))
-  self.inside = {} -- holds one tensor [vocab,1], 0 for the token pad and else 1, if pad is given
-  if o.pad then
-    self.inside[1] = core.ones(o.vocab, 1)
-    self.inside[1]:view(o.pad, { 1 }):fill(0)
-  end
 end
 
 -- Returns the state of each token after the last block: ids [b,n] int32 -> [b,n,dim].
@@ -49,9 +43,9 @@ function TnnMLM:hidden(ids)
   local x = self.embed(ids)
   if self.position then x = self.position(x) end
   x = self.drop(self.embed_norm(x))
-  local inside = self.inside[1] and self.inside[1]:gather(ids)
-  if inside then x = x * inside end
-  for _, layer in self.layers:each() do x = layer(x, inside) end
+  local mask = self.mask_by_token(ids)
+  if mask then x = x * mask:reshape(ids:dim(1), ids:dim(2), 1) end
+  for _, layer in self.layers:each() do x = layer(x, mask) end
   return x
 end
 

@@ -44,8 +44,8 @@ end
 
 -- x <- layout(x, token), then x <- layout(x, feature) if a channel mixer is given.   x [b,n,dim]
 -- inner_norm is the second norm of layout B; by default it is of the same kind as norm. The layout
--- none has neither norms nor dropout. Block(x, inside) passes inside [b,n,1], which is 0 at padding
--- and 1 elsewhere, to a token mixer whose class says takes_padding = true.
+-- none has neither norms nor dropout. Block(x, mask) passes mask [b,n], which is 1 for a token and
+-- 0 for padding, to a token mixer whose class says takes_mask = true; others see padding as tokens.
 local Block = class("Block", {
   dim = options.field { type = "int", min = 1 },
   token = "module",
@@ -69,10 +69,10 @@ function Block:build(o)
   self.drop = Dropout(o.dropout)
 end
 
-function Block:forward(x, inside)
+function Block:forward(x, mask)
   local o, token = self.opt, self.token
-  if inside and token.takes_padding then
-    token = function(y) return self.token(y, inside) end
+  if mask and token.takes_mask then
+    token = function(y) return self.token(y, mask) end
   end
   x = layouts[o.layout](x, token, self.token_norm, self.drop, self.token_inner)
   if not self.feature then return x end

@@ -21,6 +21,7 @@ local chosen_backends = require "toeplab.nn.chosen_backends"
 local class = require "toeplab.nn.class"
 local defer = require "toeplab.base.defer"
 local horizon = require "toeplab.nn.horizon"
+local shapes = require "toeplab.nn.shapes"
 local suggest = require "toeplab.base.suggest"
 
 local coefficient_cache = {}
@@ -152,13 +153,6 @@ end
 
 -- ---- Coefficients -------------------------------------------------------------------------------
 
-local function padded(coef, r)
-  local width = coef:dim(2)
-  local parts = { coef, core.zeros(r.after, width) }
-  if r.before > 0 then table.insert(parts, 1, core.zeros(r.before, width)) end
-  return core.concat(parts, 1)
-end
-
 local function compute(self, n)
   local layer, r = self.layer, self:at(n)
   local encoder, decay = layer.encoder, layer.decay
@@ -167,7 +161,7 @@ local function compute(self, n)
   local coef = core.precision("float32", encoder, r.asked, n, layer.domain, factors)
   if decay and not factors then coef = decay(coef, r.asked) end
   coef = act.act[layer.opt.act](coef)
-  return r.after and padded(coef, r) or coef
+  return r.after and shapes.pad(coef, 1, r.before, r.after) or coef
 end
 
 -- The open scopes: scopes[false], opened by cached(), serves passes without a tape, scopes[true],

@@ -20,7 +20,7 @@ local function largest(x) return core.abs(x):amax():item() end
 -- The logits without gradients, as a tensor.
 local function logits(model, ...) return core.no_grad(model, ...) end
 
-local attentions = { "softmax", "kernelized", "linformer", "nystrom", "informer", "bigbird",
+local attentions = { "attention", "kernelized", "linformer", "nystrom", "informer", "bigbird",
   "reformer", "skyformer" }
 
 test("the published models have their numbers of parameters, whatever the attention", function()
@@ -30,7 +30,7 @@ test("the published models have their numbers of parameters, whatever the attent
     { 395138, { vocab = 512, classes = 2, max_len = 4096, pair = true } },
     { 158602, { vocab = 256, classes = 10, max_len = 1024 } },
   } do
-    for _, mixer in ipairs { "softmax", "nystrom", "bigbird", "skyformer" } do
+    for _, mixer in ipairs { "attention", "nystrom", "bigbird", "skyformer" } do
       case[2].mixer = mixer
       local model = tl.models.describe("attention_classifier", case[2])
       eq(model:count(), case[1])

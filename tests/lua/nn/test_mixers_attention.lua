@@ -1,6 +1,7 @@
 -- test_mixers_attention.lua -- attention that is linear, gated, windowed or plain: each mixer
 -- against its formula written out with all pairs of positions, gradients, masks and errors.
 
+local shapes = require "toeplab.nn.shapes"
 local t = require "harness"
 local formula = require "all_pairs"
 local tl = require "toeplab"
@@ -134,7 +135,7 @@ end)
 test("sums by chunks: any size and length, and the gradients across chunks", function()
   tl.seed(5)
   local function dense(q, k, v)
-    return core.matmul(core.matmul(q, k, false, true) * chunks.lower(q:dim(3)), v)
+    return core.matmul(core.matmul(q, k, false, true) * shapes.lower(q:dim(3)), v)
   end
   for n = 1, 9 do
     local q, k, v = random(2, 3, n, 2), random(2, 3, n, 2), random(2, 3, n, 5)
@@ -310,7 +311,7 @@ test("wrong options are named, with what would be right", function()
   wrong("TransformerLS: causal = false is impossible.*ls_bidirectional", "transformer_ls",
     { causal = false })
   raises(mixers.make, "TransformerLS: dim = 3 must be even", "transformer_ls", 3, {}, {})
-  wrong("Attention: positions = 'rotary' turns pairs .* 4 / 4 must be even", "attention",
+  wrong("Attention: positions = 'rotary' turns pairs .* of a head, 1, must be even", "attention",
     { heads = 4, positions = "rotary" })
   raises(nn.Sinusoidal, "form = 'halves' .* dim = 3 must be at least 4", 3, { form = "halves" })
 end)

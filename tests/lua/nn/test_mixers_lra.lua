@@ -1,5 +1,5 @@
--- test_mixers_lra.lua -- the attentions of nn/mixers/approximate: each against its formula,
--- gradients, padding, random choices, memory and errors.
+-- test_mixers_lra.lua -- the attentions of nn/mixers/approximate, and the softmax attention which
+-- they approximate: each against its formula, gradients, padding, random choices, memory, errors.
 
 local t = require "harness"
 local formula = require "attentions"
@@ -28,7 +28,7 @@ end
 
 -- Mixer, options, lengths: n beyond one group, block or chunk, and around its ends.
 local cases = {
-  { "softmax", {}, { 1, 2, 7 } },
+  { "attention", { causal = false }, { 1, 2, 7 } },
   { "kernelized", {}, { 1, 2, 7 } },
   { "linformer", { rank = 3, max_len = 11 }, { 1, 2, 7, 11 } },
   { "nystrom", { landmarks = 4 }, { 1, 2, 4, 5, 8, 13 } },
@@ -75,6 +75,19 @@ end
 
 local function ones(b, n) return core.ones(b, n):totable() end
 
+-- Makes a mixer whose output map is left out, or is the identity where it has no such option.
+local function without_output(name, more)
+  local o = { output = false }
+  for key, value in pairs(more) do o[key] = value end
+  if mixers.class(name).spec.fields.output then return make(name, o) end
+  o.output = nil
+  local module = make(name, o)
+  module.o.weight:fill(0)
+  for i = 0, 5 do module.o.weight:view(7 * i, { 1 }):fill(1) end
+  module.o.bias:fill(0)
+  return module
+end
+
 -- Row 1 ends with padding, row 2 has some in between; of few positions, all are tokens.
 local function some_padding(n)
   local mask = ones(2, n)
@@ -87,9 +100,7 @@ test("every mixer is its formula, with and without padding, at any length", func
   tl.seed(3)
   for _, case in ipairs(cases) do
     local name, more, lengths = table.unpack(case)
-    local o = { output = false }
-    for key, value in pairs(more) do o[key] = value end
-    local module = make(name, o)
+    local module = without_output(name, more)
     for _, n in ipairs(lengths) do
       local x = random(2, n, 6)
       local drawn, plain = choices(module, name, n)
@@ -133,7 +144,7 @@ end
 
 test("gradients of every mixer against finite differences", function()
   tl.seed(5)
-  local lengths = { softmax = 5, kernelized = 5, linformer = 7, nystrom = 8, informer = 9,
+  local lengths = { attention = 5, kernelized = 5, linformer = 7, nystrom = 8, informer = 9,
     bigbird = 11, reformer = 9, skyformer = 7 }
   for _, case in ipairs(cases) do
     local name, more = table.unpack(case)
@@ -239,7 +250,7 @@ test("none of the linear mixers holds n x n numbers, forward and backward", func
     collectgarbage()
     return bytes
   end
-  ok(peak("softmax", {}) > 4 * n * n)
+  ok(peak("attention", { causal = false }) > 4 * n * n)
   for name, more in pairs(small) do
     local bytes = peak(name, more)
     ok(bytes < 4 * n * n, ("%s needs %d bytes"):format(name, bytes))
@@ -347,16 +358,20 @@ end)
 test("wrong use of the mixers is one clear error", function()
   raises(make, "Nystrom: option 'causal' must be false: this mixer sees all positions", "nystrom",
     { causal = true })
-  raises(make, "BigBird: dim = 6 does not divide into heads = 4; give head_dim", "bigbird",
+  raises(make, "BigBird: 6 channels do not divide into 4 heads: give head_dim", "bigbird",
     { heads = 4 })
-  eq(make("softmax", { heads = 4, head_dim = 2 })(random(1, 3, 6)):shape(), { 1, 3, 6 })
+  for _, name in ipairs { "attention", "kernelized" } do
+    eq(make(name, { heads = 4, head_dim = 2 })(random(1, 3, 6)):shape(), { 1, 3, 6 })
+  end
   raises(make, "Linformer: option 'max_len' is required", "linformer")
   local x = random(2, 5, 6)
   raises(make("linformer", { max_len = 4 }), "Linformer: 5 positions, but max_len = 4", x)
   raises(make("nystrom", { max_len = 4, padding = "tokens" }),
     "Nystrom: 5 positions, but max_len = 4", x)
-  raises(make "softmax", "Softmax: x is tensor %[2,6%] float32, wanted %[b,n,6%]", random(2, 6))
-  raises(make "softmax", "the mask is tensor %[2,4%] float32, wanted %[2,5%]", x, core.ones(2, 4))
+  for _, name in ipairs { "attention", "kernelized" } do
+    raises(make(name), "%w+: x is tensor %[2,6%] float32, wanted %[b,n,6%]", random(2, 6))
+    raises(make(name), "the mask is tensor %[2,4%] float32, wanted %[2,5%]", x, core.ones(2, 4))
+  end
   raises(tl.models.tnn_lm, "option 'causal' must be false", { vocab = 4, dim = 6, layers = 1,
     mixer = "skyformer" })
   local model = tl.models.tnn_classifier { vocab = 4, classes = 3, dim = 6, layers = 1, heads = 2,

@@ -3,6 +3,7 @@
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
+local shapes = require "toeplab.nn.shapes"
 
 local rows = {}
 
@@ -19,11 +20,7 @@ function rows.place(t, first, points)
   local from, to = rows.span(points)
   local low, high = math.max(first, from), math.min(first + t:dim(1) - 1, to)
   if low > high then return core.zeros(to - from + 1, t:dim(2)) end
-  local parts = {}
-  if low > from then parts[1] = core.zeros(low - from, t:dim(2)) end
-  parts[#parts + 1] = t:narrow(1, low - first + 1, high - low + 1)
-  if high < to then parts[#parts + 1] = core.zeros(to - high, t:dim(2)) end
-  return #parts > 1 and core.concat(parts, 1) or parts[1]
+  return shapes.pad(t:narrow(1, low - first + 1, high - low + 1), 1, low - from, to - high)
 end
 
 -- Returns, for interpolate, where points [p] fall between the rows of a table: at(point) returns

@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
+local complex = require "toeplab.nn.complex"
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 local rows = require "toeplab.nn.encoders.rows"
@@ -57,19 +58,14 @@ function Kernel:build(o)
   self.c_im = parameter(init.normal(core.zeros(o.dim, half), 0, math.sqrt(0.5)))
 end
 
--- Real and imaginary part of x y.
-local function times(x_re, x_im, y_re, y_im)
-  return x_re * y_re - x_im * y_im, x_re * y_im + x_im * y_re
-end
-
 -- C (exp(z) - 1) / A as its two parts [dim,s], with z = dt A; exp(z) - 1 avoids cancellation.
 local function weights(self, re, z_re, z_im)
   local sine = core.sin(core.affine(z_im, 0.5, 0))
   local e_re = core.elu(z_re) * core.cos(z_im) - core.affine(sine * sine, 2, 0) -- elu: e^x - 1
   local e_im = core.exp(z_re) * core.sin(z_im)
   local size = re * re + self.w * self.w
-  local g_re, g_im = times(e_re, e_im, re / size, -self.w / size)
-  return times(self.c_re, self.c_im, g_re, g_im)
+  local g_re, g_im = complex.times(e_re, e_im, re / size, -self.w / size)
+  return complex.times(self.c_re, self.c_im, g_re, g_im)
 end
 
 -- exp(z l) for the lags l [1,count,1], as its two parts.   [dim,count,s]
@@ -90,7 +86,7 @@ function Kernel:forward(count)
   local w_re, w_im = weights(self, re, z_re, z_im)
   local d, s, blocks = self.opt.dim, self.opt.state // 2, (count + step - 1) // step
   local q_re, q_im = powers(z_re, z_im, coarse)
-  q_re, q_im = times(q_re, q_im, w_re:reshape(d, 1, s), w_im:reshape(d, 1, s))
+  q_re, q_im = complex.times(q_re, q_im, w_re:reshape(d, 1, s), w_im:reshape(d, 1, s))
   local r_re, r_im = powers(z_re, z_im, fine)
   local k = core.matmul(core.concat({ q_re, -q_im }, 3), core.concat({ r_re, r_im }, 3),
     false, true)

@@ -1,9 +1,10 @@
 -- nn/mixers/init.lua: lists the token mixers by name, and makes one for a model.
 --
--- A mixer is a module from x [b,n,dim] to y [b,n,dim] with the option `causal`. Its file is loaded
--- when the mixer is asked for.
+-- A mixer is a module from x [b,n,dim] to y [b,n,dim] with the option `causal`. A class that says
+-- takes_mask = true hides padding: forward takes a second argument mask [b,n], which is 1 for a
+-- token and 0 for padding. nn/init.lua loads the files of the mixers that are in nn; the others are
+-- loaded when they are asked for.
 
-local options = require "toeplab.base.options"
 local suggest = require "toeplab.base.suggest"
 
 -- The file of each mixer below this folder, and the class that the file returns.
@@ -40,7 +41,6 @@ local files = {
   s4d = { "states.s4d", "S4D" },
   sgconv = { "states.sgconv", "SGConv" },
   skyformer = { "approximate.skyformer", "Skyformer" },
-  softmax = { "approximate.softmax", "Softmax" },
   ssd = { "states.ssd", "SSD" },
   stu = { "states.stu", "STU" },
   synthesizer_dense = { "transforms.synthesizer", "SynthesizerDense" },
@@ -86,11 +86,6 @@ function mixers.make(name, dim, common, given)
     given = over(given, { tno = over(all.tno or {}, given.tno) })
   end
   return class(dim, over(all, given))
-end
-
--- Declares an option whose value is the name of a mixer.
-function mixers.option(default)
-  return options.field { default = default, choices = mixers.names }
 end
 
 return mixers

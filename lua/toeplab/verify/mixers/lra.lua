@@ -1,6 +1,6 @@
 -- verify/mixers/lra.lua: runs the reference cases of the attentions that were compared on the Long
--- Range Arena (nn/mixers/approximate/), and of the model around them. A case of an attention holds
--- its random choices, and what follows from them is compared too.
+-- Range Arena (nn/mixers/approximate/, and softmax attention), and of the model around them. A case
+-- of an attention holds its random choices, and what follows from them is compared too.
 
 local core = require "toeplab.core"
 local AttentionClassifier = require("toeplab.models.attention_classifier").AttentionClassifier
@@ -18,7 +18,7 @@ local names = {
 
 -- The options of each mixer by the attributes of a case.
 local options = {
-  softmax = function() return {} end,
+  softmax = function() return { causal = false } end,
   kernelized = function() return {} end,
   linformer = function(a) return { rank = a.linformer_k, max_len = a.max_len or a.n } end,
   nystrom = function(a) return { landmarks = a.num_landmarks, as_published = true } end,
@@ -31,6 +31,9 @@ local options = {
   reformer = function(a) return { chunk = a.chunk, hashes = a.num_hash } end,
   skyformer = function(a) return { features = a.nb_features, as_published = true } end,
 }
+
+-- Returns our name of the mixer of a case.
+local function name_of(a) return a.mixer == "softmax" and "attention" or a.mixer end
 
 -- The dataset of the random choices of each mixer.
 local chosen = {
@@ -101,7 +104,7 @@ local function run(case, more)
   local given = options[a.mixer](a)
   given.heads, given.head_dim = a.heads, a.head_dim
   for key, value in pairs(more) do given[key] = value end
-  local module = mixers.class(a.mixer)(a.dim, given)
+  local module = mixers.class(name_of(a))(a.dim, given)
   local mask, drawn = present.mask and case:read "mask" or nil, choices(case, present)
   local results = module_case.run(case, module, names, mask, drawn)
   compare_choices(case, module, results, mask, drawn)
@@ -143,7 +146,7 @@ local function run_model(case, ids, pair)
   given.head_dim = a.head_dim
   local model, results = AttentionClassifier {
     vocab = a.vocab, classes = a.classes, max_len = a.max_len, layers = a.layers, dim = a.dim,
-    heads = a.heads, hidden = a.hidden, mixer = a.mixer, mixer_options = given, pair = pair,
+    heads = a.heads, hidden = a.hidden, mixer = name_of(a), mixer_options = given, pair = pair,
     pad = a.pad, as_published = true,
   }, {}
   module_case.load(case, model, model_names)

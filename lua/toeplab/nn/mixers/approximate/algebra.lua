@@ -2,7 +2,6 @@
 -- small matrices from which the Nystrom methods are made.
 
 local core = require "toeplab.core"
-local cache = require "toeplab.nn.cache"
 
 local algebra = {}
 
@@ -15,15 +14,6 @@ end
 function algebra.gaussian(x, y)
   local inner = core.matmul(x, y, false, true)
   return core.exp(inner - half_square(x) - half_square(y):transpose(3, 4))
-end
-
--- Returns a function from n to the identity matrix [n,n], which caches it for the last four n, for
--- a module to hold.
-function algebra.identities()
-  return cache.recent(function(n)
-    local at = core.range(0, n - 1)
-    return core.relu(core.affine(core.abs(at:reshape(n, 1) - at:reshape(1, n)), -1, 1))
-  end)
 end
 
 -- Returns an approximate pseudo-inverse of square matrices with elements >= 0, by 6 steps of the

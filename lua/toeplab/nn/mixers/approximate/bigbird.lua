@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local block_pattern = require "toeplab.nn.mixers.approximate.block_pattern"
 local cache = require "toeplab.nn.cache"
 local frame = require "toeplab.nn.mixers.approximate.frame"
+local heads = require "toeplab.nn.mixers.heads"
 local options = require "toeplab.base.options"
 
 -- o_i = sum of softmax_j(q_i k_j / sqrt p) v_j over the keys j that the block B of i sees; 0 for
@@ -30,23 +31,24 @@ local FEWEST = 5 -- blocks, below which all queries see all keys
 -- among b h N blocks and among the b N blocks of the mask, and what hides absent blocks.
 --   places, mask_places [b h (N-2) width]   absent [1,h,N-2,1,width size]
 local function tables(random, b, count, size)
-  local heads, places, mask_places, absent = #random, {}, {}, {}
+  local h, places, mask_places, present = #random, {}, {}, {}
   for row = 0, b - 1 do
-    for head = 1, heads do
+    for head = 1, h do
       for q = 1, count - 2 do
         for _, key in ipairs(block_pattern.keys(q, count, random[head][q])) do
           local at = math.max(key, 0)
-          places[#places + 1] = (row * heads + head - 1) * count + at
+          places[#places + 1] = (row * h + head - 1) * count + at
           mask_places[#mask_places + 1] = row * count + at
-          if row == 0 then absent[#absent + 1] = key < 0 and frame.HIDDEN or 0 end
+          if row == 0 then present[#present + 1] = key < 0 and 0 or 1 end
         end
       end
     end
   end
-  absent = core.tensor(absent):reshape(heads, count - 2, -1, 1) + core.zeros(size)
+  local absent = heads.hide(core.tensor(present):reshape(h, count - 2, -1, 1))
+    + core.zeros(size)
   return {
     places = core.ids(places), mask_places = core.ids(mask_places),
-    absent = absent:reshape(1, heads, count - 2, 1, -1),
+    absent = absent:reshape(1, h, count - 2, 1, -1),
   }
 end
 
@@ -77,17 +79,17 @@ local function middle(self, q, k, v, mask, at)
   end
   bias = (bias + core.zeros(b, 1, 1, 1, 1)):reshape(b * h, count - 2, 1, -1)
   local own = q:narrow(3, size + 1, n - 2 * size):reshape(b * h, count - 2, size, p)
-  return frame.attend(own, seen(k), seen(v), self.width ^ -0.5, bias)
+  return heads.attend(own, seen(k), seen(v), self.width ^ -0.5, bias)
     :reshape(b, h, n - 2 * size, p)
 end
 
 function BigBird:mix(q, k, v, mask, random)
   local n, size, scale, hide = q:dim(3), self.opt.block, self.width ^ -0.5, frame.hide(mask)
   if n < FEWEST * size then
-    return frame.tokens(frame.attend(q, k, v, scale, hide), mask)
+    return frame.tokens(heads.attend(q, k, v, scale, hide), mask)
   end
   local ends = core.concat({ q:narrow(3, 1, size), q:narrow(3, n - size + 1, size) }, 3)
-  ends = frame.attend(ends, k, v, scale, hide)
+  ends = heads.attend(ends, k, v, scale, hide)
   local b = q:dim(1)
   local at = random and tables(random, b, n // size, size) or self.patterns(n)(b)
   local inner = middle(self, q, k, v, mask, at)

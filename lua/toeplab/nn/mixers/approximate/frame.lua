@@ -19,18 +19,16 @@
 
 local core = require "toeplab.core"
 local nn_class = require("toeplab.nn.class").class
-local Linear = require("toeplab.nn.linear").Linear
+local heads = require "toeplab.nn.mixers.heads"
 local options = require "toeplab.base.options"
+local shapes = require "toeplab.nn.shapes"
 local streams = require "toeplab.base.streams"
 
 local frame = {}
 
-local HIDDEN = -1e9 -- added to the score of a key that must not be seen
-
+-- Returns a declaration of the options that all mixers of this folder have, and those of more.
 local function spec(more)
-  local all = {
-    dim = options.field { type = "int", min = 1 },
-    heads = options.field { default = 1, min = 1 },
+  local all = heads.spec {
     head_dim = options.field { type = "int", min = 1, optional = true },
     causal = options.field { default = false, check = function(value)
       return not value, "must be false: this mixer sees all positions, later ones too; a causal "
@@ -51,16 +49,9 @@ function frame.padding(more)
 end
 
 local function build(self, o)
-  if not o.head_dim and o.dim % o.heads ~= 0 then
-    error(("%s: dim = %d does not divide into heads = %d; give head_dim"):format(
-      self.kind, o.dim, o.heads), 0)
-  end
-  self.width = o.head_dim or o.dim // o.heads
-  for _, name in ipairs(self.one_map and { "q", "v" } or { "q", "k", "v" }) do
-    self[name] = Linear(o.dim, o.heads * self.width, { bias = o.bias, init = o.init })
-  end
+  self.width = heads.width(self, o.dim)
+  heads.maps(self, o, self.one_map and { "q", "v" } or nil)
   if self.prepare then self:prepare(o) end
-  if o.output then self.o = Linear(o.heads * self.width, o.dim, { init = o.init }) end
 end
 
 -- Returns the length at which a mixer with the option max_len works before its own alignment: n, or
@@ -74,48 +65,30 @@ function frame.tokens_length(self, n)
   return o.max_len
 end
 
--- Returns x [b,n,..] followed by `more` rows of zeros on axis 2.
-local function extended(x, more)
-  if more == 0 then return x end
-  local shape = x:shape()
-  shape[2] = more
-  return core.concat({ x, core.zeros(shape) }, 2)
-end
-
 -- Returns the mask [b,n+more] after padding, or nil if all rows are tokens.
 local function extended_mask(self, mask, b, n, more)
   if more == 0 then return mask end
   if self.opt.padding == "tokens" then
     return mask and core.concat({ mask, core.ones(b, more) }, 2)
   end
-  return extended(mask or core.ones(b, n), more)
-end
-
-local function check(self, x, mask)
-  if x:ndim() ~= 3 or x:dim(3) ~= self.opt.dim then
-    error(("%s: x is %s, wanted [b,n,%d]"):format(self.kind, tostring(x), self.opt.dim), 0)
-  end
-  if mask and not (mask:ndim() == 2 and mask:dim(1) == x:dim(1) and mask:dim(2) == x:dim(2)) then
-    error(("%s: the mask is %s, wanted [%d,%d]"):format(
-      self.kind, tostring(mask), x:dim(1), x:dim(2)), 0)
-  end
+  return shapes.pad(mask or core.ones(b, n), 2, 0, more)
 end
 
 local function forward(self, x, mask, choices)
-  check(self, x, mask)
-  local h, p, b, n = self.opt.heads, self.width, x:dim(1), x:dim(2)
+  heads.check_input(self, x, mask)
+  local count, b, n = self.opt.heads, x:dim(1), x:dim(2)
   local more = self.aligned and self:aligned(n) - n or 0
   mask = extended_mask(self, mask, b, n, more)
-  if self.pads_input then x = extended(x, more) end
-  local function heads(map)
+  if self.pads_input then x = shapes.pad(x, 2, 0, more) end
+  local function mapped(map)
     if not map then return nil end
     local y = map(x)
-    if not self.pads_input then y = extended(y, more) end
-    return y:reshape(b, n + more, h, p):permute { 1, 3, 2, 4 }
+    if not self.pads_input then y = shapes.pad(y, 2, 0, more) end
+    return heads.split(y, count)
   end
-  local o = self:mix(heads(self.q), heads(self.k), heads(self.v),
+  local o = self:mix(mapped(self.q), mapped(self.k), mapped(self.v),
     mask and mask:reshape(b, 1, n + more, 1), choices)
-  o = o:permute({ 1, 3, 2, 4 }):narrow(2, 1, n):reshape(b, n, h * p)
+  o = heads.join(o):narrow(2, 1, n)
   return self.o and self.o(o) or o
 end
 
@@ -127,10 +100,10 @@ function frame.class(kind, more)
   return class
 end
 
--- Returns what hides padding from scores [b,h,m,n]: 0 for a token, HIDDEN for padding.
---   mask [b,1,n,1]   bias [b,1,1,n]
+-- Returns what hides padding from scores [b,h,m,n], or nil without a mask.
+--   mask [b,1,n,1]   result [b,1,1,n]
 function frame.hide(mask)
-  return mask and core.affine(mask, -HIDDEN, HIDDEN):transpose(3, 4)
+  return mask and heads.hide(mask):transpose(3, 4)
 end
 
 -- Returns the rows of x [b,h,n,p], with 0 for padding.
@@ -138,20 +111,10 @@ function frame.tokens(x, mask)
   return mask and x * mask or x
 end
 
--- Returns softmax(scale q k^T + bias) v.   q [..,m,p]   k [..,n,p]   v [..,n,p']
-function frame.attend(q, k, v, scale, bias, drop)
-  local scores = core.matmul(scale == 1 and q or core.affine(q, scale, 0), k, false, true)
-  if bias then scores = scores + bias end
-  local weights = core.softmax(scores)
-  return core.matmul(drop and drop(weights) or weights, v)
-end
-
 -- Returns the stream of the random choices of a mixer. Evaluation has a stream of its own, so that
 -- how often a model is evaluated does not change how it is trained.
 function frame.stream(self)
   return streams.get(self.kind:lower() .. (self.training and "" or " in evaluation"))
 end
-
-frame.HIDDEN = HIDDEN
 
 return frame

@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local choose = require "toeplab.nn.mixers.approximate.choose"
 local frame = require "toeplab.nn.mixers.approximate.frame"
+local heads = require "toeplab.nn.mixers.heads"
 local options = require "toeplab.base.options"
 
 -- o_t = softmax(q_t k^T / sqrt p) v for the `sampled` queries t of largest M_t, else the mean of v,
@@ -47,7 +48,7 @@ local function spread(products, weights, divisor)
   if not weights then
     return products:amax(2) - core.affine(products:sum(2), 1 / divisor, 0)
   end
-  local largest = (products + core.affine(weights, -frame.HIDDEN, frame.HIDDEN)):amax(2)
+  local largest = (products + heads.hide(weights)):amax(2)
   return largest - (products * weights):sum(2) / core.max(weights:sum(2), 1)
 end
 
@@ -67,7 +68,7 @@ function Informer:top(q, k, mask, samples)
       tokens and tokens:gather(keys), self.opt.as_published and n or count)
   end
   local measure = core.concat(parts, 1)
-  if tokens then measure = measure + core.affine(tokens, -frame.HIDDEN, frame.HIDDEN) end
+  if tokens then measure = measure + heads.hide(tokens) end
   local values, list = measure:transpose(1, 2):reshape(-1):totable(), {}
   for row = 1, b * h do list[row] = choose.top(values, (row - 1) * n, n, count) end
   return list
@@ -93,7 +94,7 @@ function Informer:mix(q, k, v, mask, samples)
   samples = samples or self:draw(n)
   local from, to = places(core.no_grad(self.top, self, q, k, mask, samples), n)
   local some = q:reshape(b * h * n, p):gather(from):reshape(b, h, -1, p)
-  local attended = frame.attend(some, k, v, self.width ^ -0.5, frame.hide(mask))
+  local attended = heads.attend(some, k, v, self.width ^ -0.5, frame.hide(mask))
   local mean = mask and (v * mask):sum(3, true) / core.max(mask:sum(3, true), 1) or v:mean(3, true)
   local results = core.concat({ mean, attended }, 3)
   return results:reshape(-1, p):gather(to):reshape(b, h, n, p)

@@ -3,6 +3,7 @@
 
 local core = require "toeplab.core"
 local frame = require "toeplab.nn.mixers.approximate.frame"
+local heads = require "toeplab.nn.mixers.heads"
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 
@@ -38,7 +39,7 @@ function Linformer:mix(q, k, v, mask)
   end
   local e = n < longest and self.positions:narrow(3, 1, n) or self.positions
   k, v = shortened(e, frame.tokens(k, mask)), shortened(e, frame.tokens(v, mask))
-  return frame.attend(q, k, v, self.width ^ -0.5)
+  return heads.attend(q, k, v, self.width ^ -0.5)
 end
 
 return { Linformer = Linformer }

@@ -2,8 +2,11 @@
 
 local core = require "toeplab.core"
 local algebra = require "toeplab.nn.mixers.approximate.algebra"
+local cache = require "toeplab.nn.cache"
 local frame = require "toeplab.nn.mixers.approximate.frame"
+local heads = require "toeplab.nn.mixers.heads"
 local options = require "toeplab.base.options"
+local shapes = require "toeplab.nn.shapes"
 
 -- o = softmax(q k'^T) softmax(q' k'^T)^+ softmax(q' k^T) v (Xiong et al. 2021, Eq. 13)
 --   q', k' [b,h,l,p]: landmarks, each the mean of ceil(n / landmarks) consecutive rows of q or k
@@ -18,7 +21,7 @@ local Nystrom = frame.class("Nystrom", frame.padding {
   as_published = false,
 })
 
-function Nystrom:prepare() self.identity = algebra.identities() end
+function Nystrom:prepare() self.identity = cache.recent(shapes.identity) end
 
 function Nystrom:aligned(n)
   n = frame.tokens_length(self, n)
@@ -39,13 +42,13 @@ function Nystrom:mix(q, k, v, mask)
   q = frame.tokens(core.affine(q, scale, 0), mask)
   k = frame.tokens(core.affine(k, scale, 0), mask)
   local group = -(-n // self.opt.landmarks)
-  if group == 1 then return frame.attend(q, k, v, 1, frame.hide(mask)) end
+  if group == 1 then return heads.attend(q, k, v, 1, frame.hide(mask)) end
   local short_q, short_k = means(self, q, group, mask), means(self, k, group, mask)
   local middle = core.softmax(core.matmul(short_q, short_k, false, true))
   local one = self.identity(middle:dim(4))
   local inverse = algebra.inverse(middle, one, self.opt.as_published)
-  local last = frame.attend(short_q, k, v, 1, frame.hide(mask))
-  return frame.attend(q, short_k, core.matmul(inverse, last), 1)
+  local last = heads.attend(short_q, k, v, 1, frame.hide(mask))
+  return heads.attend(q, short_k, core.matmul(inverse, last), 1)
 end
 
 return { Nystrom = Nystrom }

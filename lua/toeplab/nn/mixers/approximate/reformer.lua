@@ -2,10 +2,12 @@
 -- were sorted by a hash (LSH attention).
 
 local core = require "toeplab.core"
-local algebra = require "toeplab.nn.mixers.approximate.algebra"
+local cache = require "toeplab.nn.cache"
 local choose = require "toeplab.nn.mixers.approximate.choose"
 local frame = require "toeplab.nn.mixers.approximate.frame"
+local heads = require "toeplab.nn.mixers.heads"
 local options = require "toeplab.base.options"
+local shapes = require "toeplab.nn.shapes"
 
 -- o_i = sum over j of softmax_j(s_i k_j) v_j,   s = x Wq,   k_j = s_j / (rms(s_j) sqrt p), where
 -- position i sees itself only if it sees nothing else (Kitaev et al. 2020, Sec. 2). The keys that
@@ -31,7 +33,7 @@ Reformer.one_map, Reformer.pads_input = true, true
 
 local SELF = -1e5 -- the score of a position with itself
 
-function Reformer:prepare() self.identity = algebra.identities() end
+function Reformer:prepare() self.identity = cache.recent(shapes.identity) end
 
 function Reformer:aligned(n)
   local c = self.opt.chunk
@@ -86,13 +88,13 @@ local function with_previous(x)
   return core.concat({ before, x }, 3)
 end
 
--- Returns the bias of the scores: SELF where a key is at the position of the query, HIDDEN where it
--- is padding.   place [g,chunks,c,1]: the sorted positions   mask the same, or nil
+-- Returns the bias of the scores: SELF where a key is at the position of the query, and what hides
+-- it where it is padding.   place [g,chunks,c,1]: the sorted positions   mask the same, or nil
 local function bias(place, mask)
   local keys_at = with_previous(place):transpose(3, 4)
-  local same = core.relu(core.affine(core.abs(place - keys_at), -1, 1))
+  local same = shapes.impulse(place - keys_at)
   if not mask then return core.affine(same, SELF, 0) end
-  local hidden = core.affine(with_previous(mask):transpose(3, 4), -frame.HIDDEN, frame.HIDDEN)
+  local hidden = heads.hide(with_previous(mask):transpose(3, 4))
   return same * SELF + core.affine(same, -1, 1) * hidden
 end
 
@@ -108,7 +110,7 @@ end
 local function whole(s, v, mask, same)
   local hide = same * SELF
   if mask then hide = hide + core.affine(same, -1, 1) * frame.hide(mask) end
-  return frame.attend(s, keys(s), v, 1, hide)
+  return heads.attend(s, keys(s), v, 1, hide)
 end
 
 function Reformer:mix(s, _, v, mask, rotations)

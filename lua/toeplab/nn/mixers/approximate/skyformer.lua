@@ -3,8 +3,10 @@
 
 local core = require "toeplab.core"
 local algebra = require "toeplab.nn.mixers.approximate.algebra"
+local cache = require "toeplab.nn.cache"
 local frame = require "toeplab.nn.mixers.approximate.frame"
 local options = require "toeplab.base.options"
+local shapes = require "toeplab.nn.shapes"
 
 -- o = G(q,S) D M^T D G(k,S)^T v,  G(x,y) = exp(-|x-y|^2/2) (Chen et al. 2021, Sec. 4.2), where the
 -- rows of q, k and v are 0 for padding and q, k are scaled by p^(-1/4);
@@ -19,7 +21,7 @@ local Skyformer = frame.class("Skyformer", {
   as_published = false,
 })
 
-function Skyformer:prepare() self.identity = algebra.identities() end
+function Skyformer:prepare() self.identity = cache.recent(shapes.identity) end
 
 function Skyformer:draw()
   local stream, uniform = frame.stream(self), {}

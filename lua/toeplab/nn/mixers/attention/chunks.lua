@@ -3,6 +3,7 @@
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
+local shapes = require "toeplab.nn.shapes"
 
 local chunks = {}
 
@@ -10,43 +11,22 @@ local chunks = {}
 -- matrices of a head's size, both remain small beside q, k and v.
 local SIZE = 64
 
--- Appends zeros to an axis of x until its size is a multiple of size.
-function chunks.pad(x, axis, size)
-  local missing = -x:dim(axis) % size
-  if missing == 0 then return x end
-  local shape = x:shape()
-  shape[axis] = missing
-  return core.concat({ x, core.zeros(shape) }, axis)
-end
-
--- Returns 1 where the integers x are at least 0, and 0 elsewhere.
-function chunks.step(x)
-  return core.min(core.relu(core.affine(x, 1, 1)), 1)
-end
-
--- Returns 1 for j <= i and 0 above the diagonal: [n,n].
-function chunks.lower(n)
-  local at = core.range(0, n - 1)
-  return chunks.step(at:reshape(n, 1) - at:reshape(1, n))
-end
-
 -- Returns for each chunk the sum over all earlier chunks of k^T v.
 --   k [..,N,c,m]   v [..,N,c,w]   result [..,N,m,w]
 function chunks.before(k, v)
   local states = core.matmul(k, v, true)
-  local shape, count = states:shape(), states:dim(-3)
-  shape[#shape - 2] = 1
-  return core.concat({ core.zeros(shape), states:narrow(-3, 1, count - 1) }, -3):cumsum(-3)
+  local axis = states:ndim() - 2
+  return shapes.pad(states:narrow(axis, 1, states:dim(axis) - 1), axis, 1, 0):cumsum(axis)
 end
 
 -- [b,h,n,m] -> [b,h,N,c,m], filled with zeros
 local function cut(x, size)
   local b, h, m = x:dim(1), x:dim(2), x:dim(4)
-  return chunks.pad(x, 3, size):reshape(b, h, -1, size, m)
+  return shapes.fill(x, 3, size):reshape(b, h, -1, size, m)
 end
 
 -- Returns sum over j <= i of (q_i . k_j) v_j in chunks of at most size positions. mask is
--- lower(size).   q, k [b,h,n,m]   v, result [b,h,n,w]
+-- shapes.lower(size).   q, k [b,h,n,m]   v, result [b,h,n,w]
 local function causal_sum(q, k, v, size, mask)
   local b, h, n, w = q:dim(1), q:dim(2), q:dim(3), v:dim(4)
   q, k, v = cut(q, size), cut(k, size), cut(v, size)
@@ -59,7 +39,7 @@ end
 -- causal, in time n.   q, k [b,h,n,m]   v, result [b,h,n,w]
 function chunks.summer(causal, size)
   size = size or SIZE
-  local lower = cache.recent(chunks.lower)
+  local lower = cache.recent(shapes.lower)
   return function(q, k, v)
     if not causal then return core.matmul(q, core.matmul(k, v, true)) end
     local c = math.min(size, q:dim(3))

@@ -5,7 +5,7 @@ local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
 local chunks = require "toeplab.nn.mixers.attention.chunks"
-local heads = require "toeplab.nn.mixers.attention.heads"
+local heads = require "toeplab.nn.mixers.heads"
 local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.base.options"
 
@@ -26,7 +26,7 @@ local Cosformer = class("Cosformer", heads.spec {
 }, { "dim" })
 
 function Cosformer:build(o)
-  heads.check(self, o.dim)
+  heads.width(self, o.dim)
   local xavier = o.init == "xavier"
   for _, name in ipairs { "q", "k" } do
     self[name] = Linear(o.dim, o.dim, { init = xavier and "torch" or o.init })

@@ -10,6 +10,7 @@ local Linear = require("toeplab.nn.linear").Linear
 local LayerNorm = require("toeplab.nn.norm").LayerNorm
 local options = require "toeplab.base.options"
 local position = require "toeplab.nn.position"
+local shapes = require "toeplab.nn.shapes"
 
 -- Returns a parameter of that shape, drawn from N(0, 0.02^2).
 local function small(...)
@@ -73,7 +74,7 @@ local function prepare(self, o, offsets)
   self.lags = small(2 * o.max_length - 1)
   if o.as_published then self.a, self.b = small(1, o.shared), small(1, o.shared) end
   self.rotate = position.rotary(o.shared)
-  self.lower = cache.recent(chunks.lower)
+  self.lower = cache.recent(shapes.lower)
 end
 
 -- Returns u, v and z, each silu of a map of norm(x).   x [b,n,dim]
@@ -86,7 +87,7 @@ end
 -- repeated n times and read as rows of 2n-1, by which each row begins one lag before the last.
 local function bias(self, n)
   local lags = self.lags:narrow(1, self.opt.max_length - n + 1, 2 * n - 1)
-  local repeated = core.concat({ lags, core.zeros(1) }, 1):reshape(1, 2 * n) + core.zeros(n, 1)
+  local repeated = shapes.pad(lags, 1, 0, 1):reshape(1, 2 * n) + core.zeros(n, 1)
   return repeated:reshape(-1):narrow(1, n, n * (2 * n - 1)):reshape(n, 2 * n - 1):narrow(2, 1, n)
 end
 
@@ -148,8 +149,8 @@ end
 function Flash:forward(x)
   local o, b, n, c = self.opt, x:dim(1), x:dim(2), self.opt.chunk
   local function cut(t) return t:reshape(b, -1, c, t:dim(3)) end
-  local u, v, z = branches(self, chunks.pad(x, 2, c))
-  if not (o.causal or o.as_published) then v = chunks.pad(v:narrow(2, 1, n), 2, c) end
+  local u, v, z = branches(self, shapes.fill(x, 2, c))
+  if not (o.causal or o.as_published) then v = shapes.fill(v:narrow(2, 1, n), 2, c) end
   local function turned(name) return self.rotate(self[name](z)) end
   local near = kernel(self, cut(turned "quad_q"), cut(turned "quad_k"), c, bias(self, c))
   local mixed = core.matmul(near, cut(v)):reshape(v:shape())

@@ -3,7 +3,7 @@
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
 local chunks = require "toeplab.nn.mixers.attention.chunks"
-local heads = require "toeplab.nn.mixers.attention.heads"
+local heads = require "toeplab.nn.mixers.heads"
 
 local LEAST = 1e-6 -- of the sum of a row's weights
 
@@ -15,7 +15,6 @@ local LEAST = 1e-6 -- of the sum of a row's weights
 local LinearAttention = class("LinearAttention", heads.spec {}, { "dim" })
 
 function LinearAttention:build(o)
-  heads.check(self, o.dim)
   heads.maps(self, o)
   self.sum = chunks.summer(o.causal)
 end

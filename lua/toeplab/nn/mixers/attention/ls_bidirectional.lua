@@ -4,14 +4,12 @@
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
-local chunks = require "toeplab.nn.mixers.attention.chunks"
-local heads = require "toeplab.nn.mixers.attention.heads"
+local heads = require "toeplab.nn.mixers.heads"
 local Linear = require("toeplab.nn.linear").Linear
 local LayerNorm = require("toeplab.nn.norm").LayerNorm
 local options = require "toeplab.base.options"
 local pool = require "toeplab.nn.mixers.attention.pool"
-
-local HIDDEN = 1e30 -- is subtracted from the logit of a key that a query must not see
+local shapes = require "toeplab.nn.shapes"
 
 -- y = Wo a V, where a is one softmax per head over two sets of keys (Zhu et al. 2021, Sec. 3):
 --   landmarks  r keys LN_s(A k) and values LN_s(A v), where A is a softmax over all positions of
@@ -30,12 +28,12 @@ local LSBidirectional = class("LSBidirectional", heads.spec {
   init = options.field { type = "function|string", default = "torch" },
 }, { "dim" })
 
--- Returns HIDDEN where windows() has no row of the first n, else 0: [N,1,size + 2 reach].
+-- Returns what hides the rows of windows() that are none of the first n: [N,1,size + 2 reach].
 local function hidden(n, count, size, reach)
   local start = core.affine(core.range(0, count - 1), size, -reach):reshape(count, 1, 1)
   local at = start + core.range(0, size + 2 * reach - 1):reshape(1, 1, -1)
-  local seen = chunks.step(at) * chunks.step(core.affine(at, -1, n - 1))
-  return core.affine(seen, -HIDDEN, HIDDEN)
+  local seen = shapes.step(at) * shapes.step(core.affine(at, -1, n - 1))
+  return heads.hide(seen)
 end
 
 -- Returns how an input of n positions is cut: count blocks of size that see reach positions before
@@ -53,7 +51,6 @@ function LSBidirectional:build(o)
     error("LSBidirectional: causal = true is impossible, as landmarks hold all positions: use the "
       .. "mixer transformer_ls, or causal = false", 0)
   end
-  heads.check(self, o.dim)
   heads.maps(self, o)
   self.scores = Linear(o.dim, o.heads * o.landmarks, { init = o.init })
   self.norm_window, self.norm_landmarks = LayerNorm(o.dim), LayerNorm(o.dim)
@@ -76,7 +73,7 @@ function LSBidirectional:forward(x)
   local o, b, n, dim = self.opt, x:dim(1), x:dim(2), x:dim(3)
   local h, w, r, cuts = o.heads, dim // o.heads, o.landmarks, self.cuts(n)
   local count, size, seen = cuts.count, cuts.size, cuts.seen
-  x = chunks.pad(x, 2, size)
+  x = shapes.fill(x, 2, size)
   local q = core.affine(heads.split(self.q(x), h), w ^ -0.5, 0)
   local k, v = self.norm_window(self.k(x)), self.norm_window(self.v(x))
   local scores = self.scores(x):narrow(2, 1, seen)
@@ -85,7 +82,7 @@ function LSBidirectional:forward(x)
   end
   local function near(t) return windows(heads.split(t, h), size, cuts.reach) end
   local far = core.matmul(q, landmarks(k), false, true):reshape(b, h, count, size, r)
-  local close = core.matmul(q:reshape(b, h, count, size, w), near(k), false, true) - cuts.hidden
+  local close = core.matmul(q:reshape(b, h, count, size, w), near(k), false, true) + cuts.hidden
   local a = core.softmax(core.concat({ far, close }, 5))
   local y = core.matmul(a:narrow(5, 1, r):reshape(b, h, -1, r), landmarks(v))
     + core.matmul(a:narrow(5, r + 1, close:dim(5)), near(v)):reshape(b, h, -1, w)

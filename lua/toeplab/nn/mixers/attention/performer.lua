@@ -4,7 +4,7 @@
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
 local chunks = require "toeplab.nn.mixers.attention.chunks"
-local heads = require "toeplab.nn.mixers.attention.heads"
+local heads = require "toeplab.nn.mixers.heads"
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 local streams = require "toeplab.base.streams"
@@ -43,7 +43,6 @@ local function orthogonal_rows(m, w)
 end
 
 function Performer:build(o)
-  heads.check(self, o.dim)
   heads.maps(self, o)
   self.sum = chunks.summer(o.causal)
   local rows = {}

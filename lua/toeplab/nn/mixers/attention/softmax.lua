@@ -1,35 +1,29 @@
 -- nn/mixers/attention/softmax.lua: defines softmax attention: multi-head Attention, and the
 -- GatedAttention of TNN's Table 7. Both take time and memory in n^2.
 
-local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
 local act = require "toeplab.nn.act"
 local cache = require "toeplab.nn.cache"
 local Dropout = require("toeplab.nn.dropout").Dropout
-local heads = require "toeplab.nn.mixers.attention.heads"
+local heads = require "toeplab.nn.mixers.heads"
 local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.base.options"
 local position = require "toeplab.nn.position"
 
-local NEVER = 1e9 -- lowers a score by so much that its weight rounds to 0
-
 -- Returns softmax(q k^T / sqrt(w) + bias) v, computed per head. With the option causal, a token
 -- attends to itself and earlier ones.   q, k [b,n,h w]   v [b,n,h w']   bias [h,n,n], of ALiBi only
--- inside [b,n,1], if given, is 0 at positions that no token attends to.
-local function attend(self, q, k, v, inside)
-  local count, n = self.opt.heads, q:dim(2)
-  q, k, v = heads.split(q, count), heads.split(k, count), heads.split(v, count)
+-- mask [b,n], if given, is 0 at positions that no token attends to.
+local function attend(self, q, k, v, mask)
+  local o, n, bias = self.opt, q:dim(2), nil
+  q, k, v = heads.split(q, o.heads), heads.split(k, o.heads), heads.split(v, o.heads)
   if self.rotate then q, k = self.rotate(q), self.rotate(k) end
-  local scores = core.affine(core.matmul(q, k, false, true), 1 / math.sqrt(q:dim(4)), 0)
-  if self.opt.positions == "alibi" then
-    scores = scores + self.bias(n)
+  if o.positions == "alibi" then bias = self.bias(n) end
+  if mask then
+    local hide = heads.hide(mask):reshape(-1, 1, 1, n)
+    bias = bias and bias + hide or hide
   end
-  if inside then
-    scores = scores + core.affine(inside, NEVER, -NEVER):reshape(inside:dim(1), 1, 1, n)
-  end
-  local weights = core.softmax(scores, self.opt.causal)
-  if self.drop then weights = self.drop(weights) end
-  return heads.join(core.matmul(weights, v))
+  local more = { causal = o.causal, drop = self.drop }
+  return heads.join(heads.attend(q, k, v, q:dim(4) ^ -0.5, bias, more))
 end
 
 -- positions says how a token knows where it is:
@@ -47,17 +41,15 @@ local function spec(more)
 end
 
 local function rotary(self, o)
-  local width = o.dim // o.heads
+  local width = heads.width(self, o.dim)
   if width % 2 == 1 then
-    error(("%s: positions = 'rotary' turns pairs of channels, so dim / heads = %d / %d must be "
-      .. "even"):format(self.kind, o.dim, o.heads), 0)
+    error(("%s: positions = 'rotary' turns pairs of channels, so the channels of a head, %d, must "
+      .. "be even"):format(self.kind, width), 0)
   end
   return position.rotary(width)
 end
 
-local function prepare(self, o, width)
-  heads.check(self, o.dim)
-  heads.check(self, width)
+local function prepare(self, o)
   self.bias = cache.recent(function(n) return position.alibi_bias(o.heads, n) end)
   if o.dropout > 0 then self.drop = Dropout(o.dropout) end
   if o.positions == "sinusoidal" then self.position = position.Sinusoidal(o.dim) end
@@ -66,21 +58,24 @@ local function prepare(self, o, width)
 end
 
 -- y = Wo attend(x Wq, x Wk, x Wv), where all maps have a bias (Vaswani et al. 2017).
---   x, y [b,n,dim]
--- init = "xavier" starts it as fairseq does (heads.maps).
--- Attention(x, inside) leaves out keys at padding, where inside [b,n,1] is 0.
-local Attention = class("Attention", spec {}, { "dim" })
+--   x, y [b,n,dim]   q, k, v [b,n,heads head_dim]
+-- A head has dim/heads channels unless head_dim says otherwise. init = "xavier" starts the maps as
+-- fairseq does (heads.maps). Attention(x, mask) leaves out keys at padding, where mask [b,n] is 0.
+local Attention = class("Attention", spec {
+  head_dim = options.field { type = "int", min = 1, optional = true },
+}, { "dim" })
 
-Attention.takes_padding = true
+Attention.takes_mask = true
 
 function Attention:build(o)
-  prepare(self, o, o.dim)
+  prepare(self, o)
   heads.maps(self, o)
 end
 
-function Attention:forward(x, inside)
+function Attention:forward(x, mask)
+  heads.check_input(self, x, mask)
   if self.position then x = self.position(x) end
-  return self.o(attend(self, self.q(x), self.k(x), self.v(x), inside))
+  return self.o(attend(self, self.q(x), self.k(x), self.v(x), mask))
 end
 
 -- y = (u * attend(x Wq, x Wk, v)) Wo,  u = act(x Wu),  v = act(x Wv).   x, y [b,n,dim]
@@ -93,7 +88,9 @@ local GatedAttention = class("GatedAttention", spec {
 
 function GatedAttention:build(o)
   local width = math.floor(o.expand * o.dim)
-  prepare(self, o, width)
+  heads.width(self, o.dim)
+  heads.width(self, width)
+  prepare(self, o)
   for _, name in ipairs { "q", "k" } do self[name] = Linear(o.dim, o.dim, { init = o.init }) end
   for _, name in ipairs { "u", "v" } do self[name] = Linear(o.dim, width, { init = o.init }) end
   self.o = Linear(width, o.dim, { init = o.init })

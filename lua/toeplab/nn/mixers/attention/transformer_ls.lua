@@ -4,16 +4,14 @@
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
-local chunks = require "toeplab.nn.mixers.attention.chunks"
-local heads = require "toeplab.nn.mixers.attention.heads"
+local heads = require "toeplab.nn.mixers.heads"
 local initial = require "toeplab.nn.initial"
 local Linear = require("toeplab.nn.linear").Linear
 local LayerNorm = require("toeplab.nn.norm").LayerNorm
 local options = require "toeplab.base.options"
 local pool = require "toeplab.nn.mixers.attention.pool"
 local position = require "toeplab.nn.position"
-
-local HIDDEN = 1e30 -- is subtracted from the logit of a key that a query must not see
+local shapes = require "toeplab.nn.shapes"
 
 -- y = Wo a V, where a is one softmax per head over two sets of keys (Zhu et al. 2021, Sec. 3):
 --   window  the tokens i-W+1 .. i (option window), with keys LN_w(x Wk) and values LN_w(x Wv), and
@@ -36,7 +34,6 @@ local TransformerLS = class("TransformerLS", heads.spec {
 }, { "dim" })
 
 local function check(self, o)
-  heads.check(self, o.dim)
   if not o.causal then
     error("TransformerLS: causal = false is impossible, as a token sees whole chunks before its "
       .. "own: use the mixer ls_bidirectional, or causal = true", 0)
@@ -55,25 +52,26 @@ local function waves(count, dim)
   return core.concat({ -sin, cos }, 2)
 end
 
--- Returns 0 where a token sees a position of windows(), else HIDDEN: [count,size,reach + size].
+-- Returns what hides the positions of windows() that a token does not see:
+-- [count,size,reach + size].
 local function hidden_positions(cuts, window)
   local row = core.range(0, cuts.size - 1):reshape(1, -1, 1)
   local column = core.range(0, cuts.reach + cuts.size - 1):reshape(1, 1, -1)
   local block = core.range(0, cuts.count - 1):reshape(-1, 1, 1)
   local distance = core.affine(row - column, 1, cuts.reach)
   local place = core.affine(block, cuts.size, cuts.memory - cuts.reach) + column
-  local seen = chunks.step(distance) * chunks.step(core.affine(distance, -1, window - 1))
-    * chunks.step(place)
-  return core.affine(seen, -HIDDEN, HIDDEN)
+  local seen = shapes.step(distance) * shapes.step(core.affine(distance, -1, window - 1))
+    * shapes.step(place)
+  return heads.hide(seen)
 end
 
--- Returns 0 where a token sees a vector of an earlier chunk, else HIDDEN: [n/c,1,t].
+-- Returns what hides the vectors of a token's own chunk and later ones: [n/c,1,t].
 local function hidden_chunks(o, cuts)
   local count = cuts.size * cuts.count // o.chunk
   local last = core.affine(core.range(0, count - 1), o.rank, cuts.memory // o.chunk * o.rank - 1)
   local vectors = core.range(0, (cuts.memory // o.chunk + count - 1) * o.rank - 1)
-  local seen = chunks.step(last:reshape(count, 1, 1) - vectors:reshape(1, 1, -1))
-  return core.affine(seen, -HIDDEN, HIDDEN)
+  local seen = shapes.step(last:reshape(count, 1, 1) - vectors:reshape(1, 1, -1))
+  return heads.hide(seen)
 end
 
 -- Returns how x of n positions is cut into count blocks of size positions, of which each sees its
@@ -123,14 +121,9 @@ end
 -- Returns x with the reach positions before it, which are the memory's or zeros.
 --   x [b,count size,dim]   result [b,reach + count size,dim]
 local function extended(x, memory, cuts)
-  local parts, missing = { x }, cuts.reach
-  if memory then
-    local used = math.min(cuts.memory, missing)
-    table.insert(parts, 1, memory:narrow(2, cuts.memory - used + 1, used))
-    missing = missing - used
-  end
-  if missing > 0 then table.insert(parts, 1, core.zeros(x:dim(1), missing, x:dim(3))) end
-  return core.concat(parts, 2)
+  local used = math.min(cuts.memory, cuts.reach)
+  if used > 0 then x = core.concat({ memory:narrow(2, cuts.memory - used + 1, used), x }, 2) end
+  return shapes.pad(x, 2, cuts.reach - used, 0)
 end
 
 -- Returns for each block its positions and the reach positions before it.
@@ -151,10 +144,9 @@ local function window_logits(self, q, k, cuts)
   local count, size, columns = cuts.count, cuts.size, cuts.reach + cuts.size
   local content = core.matmul(q:reshape(b, h, count, size, -1) + self.content, k, false, true)
   local place = by_distance(self, q + self.place, self.window_place, window)
-  place = core.concat({ core.zeros(b, h, count, size, cuts.reach - window + 1),
-    place:reshape(b, h, count, size, window), core.zeros(b, h, count, size, size) }, 5)
+  place = shapes.pad(place:reshape(b, h, count, size, window), 5, cuts.reach - window + 1, size)
   place = place:reshape(b, h, count, -1):narrow(4, 1, size * columns)
-  return content + place:reshape(b, h, count, size, columns) - cuts.hidden_positions
+  return content + place:reshape(b, h, count, size, columns) + cuts.hidden_positions
 end
 
 -- Returns the vectors of all chunks but the last, which no token sees: [b,h,t,w].
@@ -177,11 +169,11 @@ local function chunk_logits(self, q, k, cuts)
   local o, b, h, n, total = self.opt, q:dim(1), q:dim(2), q:dim(3), k:dim(3)
   local c, r, count = o.chunk, o.rank, n // o.chunk
   local place = by_distance(self, q, self.chunk_place, total):reshape(b, h, count, c, total)
-  place = core.concat({ core.zeros(b, h, count, c, r), place }, 5):permute { 1, 2, 4, 3, 5 }
+  place = shapes.pad(place, 5, r, 0):permute { 1, 2, 4, 3, 5 }
   place = place:reshape(b, h, c, -1):narrow(4, count * r + 1, count * total)
   place = place:reshape(b, h, c, count, total):permute { 1, 2, 4, 3, 5 }
   local logits = core.matmul(q, k, false, true):reshape(b, h, count, c, total) + place
-  return (logits - cuts.hidden_chunks):reshape(b, h, n, total)
+  return (logits + cuts.hidden_chunks):reshape(b, h, n, total)
 end
 
 -- Returns the values of both sets of keys under one softmax of their logits: [b,h,n,w].
@@ -202,7 +194,7 @@ function TransformerLS:forward(x, memory)
   end
   local cuts = self.cuts(before)(n)
   memory = before > 0 and memory:clone() or nil -- the copy has no gradient
-  x = chunks.pad(x, 2, cuts.size)
+  x = shapes.fill(x, 2, cuts.size)
   local q, all = heads.split(self.q(x), h), extended(x, memory, cuts)
   q = core.affine(q, q:dim(4) ^ -0.5, 0)
   local function near(map) return windows(heads.split(self.norm_window(map(all)), h), cuts) end

@@ -2,6 +2,7 @@
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
+local complex = require "toeplab.nn.complex"
 local hippo = require "toeplab.nn.mixers.states.hippo"
 local initial = require "toeplab.nn.initial"
 local Linear = require("toeplab.nn.linear").Linear
@@ -50,16 +51,16 @@ end
 local function weights(self, l_re, l_im, z_re, z_im, sign, n)
   local up_re, up_im = modes.expm1(z_re, z_im, sign)
   local q_re, q_im = modes.expm1(z_re, z_im, core.affine(sign, n, 0))
-  q_re, q_im = modes.times(q_re, q_im, l_re, l_im)
+  q_re, q_im = complex.times(q_re, q_im, l_re, l_im)
   local size = core.affine(q_re * q_re + q_im * q_im, 1, self.opt.eps)
-  return modes.times(up_re, up_im, q_re / size, -q_im / size)
+  return complex.times(up_re, up_im, q_re / size, -q_im / size)
 end
 
 function Kernel:forward(points)
   local o, n = self.opt, modes.length(points)
   local d, s, g = o.dim, o.state, self.grid(n)
   local dt = core.exp(self.log_dt)
-  local l_re, l_im = modes.parts(self.lambda)
+  local l_re, l_im = complex.parts(self.lambda)
   local z_re, z_im = l_re * dt:narrow(2, 1, 1), l_im * dt:narrow(2, 2, 1)
   local p = positive(l_re)
   local u_re, u_im = weights(self, l_re, l_im, z_re, z_im, core.affine(p, -2, 1), n)
@@ -70,8 +71,8 @@ function Kernel:forward(points)
   local fine = { modes.exp(z_re, z_im, g.fine - core.affine(p, g.step - 1, 0),
     o.as_published and g.fine or nil) }
   local function kernel(direction)
-    local w_re, w_im = modes.parts(self.w:narrow(1, direction, 1):reshape(d, s, 2))
-    return modes.kernel({ modes.times(w_re, w_im, u_re, u_im) }, coarse, fine, n)
+    local w_re, w_im = complex.parts(self.w:narrow(1, direction, 1):reshape(d, s, 2))
+    return modes.kernel({ complex.times(w_re, w_im, u_re, u_im) }, coarse, fine, n)
   end
   return modes.coefficients(self, kernel(1), not o.causal and kernel(2), self.skip)
 end

@@ -3,11 +3,13 @@
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
+local complex = require "toeplab.nn.complex"
 local initial = require "toeplab.nn.initial"
 local Linear = require("toeplab.nn.linear").Linear
 local modes = require "toeplab.nn.mixers.states.modes"
 local norms = require "toeplab.nn.norm"
 local options = require "toeplab.base.options"
+local shapes = require "toeplab.nn.shapes"
 local TNO = require("toeplab.nn.mixers.tno").TNO
 
 local init, parameter = initial.init, initial.parameter
@@ -35,14 +37,14 @@ function Kernel:forward(points)
   local n, s = modes.length(points), self.opt.state
   local re, im = -core.exp(self.a), core.exp(self.w)
   local hold_re, hold_im = modes.expm1(re, im, core.ones(1))
-  hold_re, hold_im = modes.over(hold_re, hold_im, re, im)
+  hold_re, hold_im = complex.over(hold_re, hold_im, re, im)
   local e_re, e_im = modes.exp(re:reshape(1, s), im:reshape(1, s), self.lags(n))
-  local c_re, c_im = modes.parts(self.c)
-  c_re, c_im = modes.times(c_re, c_im, hold_re, hold_im)
+  local c_re, c_im = complex.parts(self.c)
+  c_re, c_im = complex.times(c_re, c_im, hold_re, hold_im)
   local k = core.matmul(core.concat({ e_re, -e_im }, 2), core.concat({ c_re, c_im }, 2), false,
     true)
   if self.opt.causal then return modes.coefficients(self, k, nil, self.skip) end
-  local later = n > 1 and core.concat({ k:narrow(1, 2, n - 1), core.zeros(1, k:dim(2)) }, 1) or k
+  local later = n > 1 and shapes.pad(k:narrow(1, 2, n - 1), 1, 0, 1) or k
   return modes.coefficients(self, k, later, self.skip + k:narrow(1, 1, 1) + self.skip)
 end
 

@@ -1,33 +1,14 @@
 -- nn/mixers/states/modes.lua: computes kernels that are sums of complex exponentials, and the
 -- Toeplitz coefficients that state space layers make of them.
---
--- Complex numbers are pairs of tensors re, im. Parameters hold both parts along a last axis of 2.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
+local complex = require "toeplab.nn.complex"
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 local rows = require "toeplab.nn.encoders.rows"
 
 local modes = {}
-
--- Returns the real and the imaginary part of z [..,2].
-function modes.parts(z)
-  local axis, shape = z:ndim(), z:shape()
-  shape[axis] = nil
-  return z:narrow(axis, 1, 1):reshape(shape), z:narrow(axis, 2, 1):reshape(shape)
-end
-
--- Returns the product of two complex numbers.
-function modes.times(a_re, a_im, b_re, b_im)
-  return a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re
-end
-
--- Returns a / b.
-function modes.over(a_re, a_im, b_re, b_im)
-  local size = b_re * b_re + b_im * b_im
-  return modes.times(a_re, a_im, b_re / size, -b_im / size)
-end
 
 -- ---- Exponentials -------------------------------------------------------------------------------
 
@@ -58,7 +39,7 @@ local function detached(z) return core.no_grad(core.affine, z, 1, 0) end
 -- Adds the gradient of exp(z along) to the value e of which exp(z along) is given as whole.
 local function with_gradient(e_re, e_im, whole_re, whole_im, z_re, z_im, along)
   local d_re, d_im = (z_re - detached(z_re)) * along, (z_im - detached(z_im)) * along -- both 0
-  local g_re, g_im = modes.times(whole_re, whole_im, d_re, d_im)
+  local g_re, g_im = complex.times(whole_re, whole_im, d_re, d_im)
   return e_re + g_re, e_im + g_im
 end
 
@@ -102,7 +83,7 @@ end
 --   w [d,s]   coarse [d,blocks,s]   fine [d,step,s]: {re, im} each
 function modes.kernel(w, coarse, fine, count)
   local d, s = w[1]:dim(1), w[1]:dim(2)
-  local re, im = modes.times(coarse[1], coarse[2], w[1]:reshape(d, 1, s), w[2]:reshape(d, 1, s))
+  local re, im = complex.times(coarse[1], coarse[2], w[1]:reshape(d, 1, s), w[2]:reshape(d, 1, s))
   local k = core.matmul(core.concat({ re, -im }, 3), core.concat({ fine[1], fine[2] }, 3), false,
     true)
   return k:reshape(d, -1):narrow(2, 1, count):transpose(1, 2)

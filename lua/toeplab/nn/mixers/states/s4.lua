@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
+local complex = require "toeplab.nn.complex"
 local growth = require "toeplab.nn.mixers.states.s4_growth"
 local hippo = require "toeplab.nn.mixers.states.hippo"
 local initial = require "toeplab.nn.initial"
@@ -72,7 +73,7 @@ local function resolvent(self, y)
     end
     local columns = core.concat({ v_re, -v_im, v_im, v_re }, 2):reshape(d, 2, -1)
     local r = core.matmul(inverse, columns, false, true) -- [d,f,2]
-    return modes.parts(r)
+    return complex.parts(r)
   end
 end
 
@@ -81,27 +82,26 @@ local function last_value(self, bc_re, bc_im)
   local half = core.affine(core.exp(self.log_dt), 0.5, 0):reshape(-1, 1)
   local re, im = bc_re:sum(2, true) * half, bc_im:sum(2, true) * half
   if not self.opt.as_published then re, im = core.affine(re, 2, 0), core.affine(im, 0, 0) end
-  return core.concat({ re, im }, 2):reshape(-1, 1, 2)
+  return complex.join(re, im)
 end
 
 -- Returns the kernel of a direction at length L: [L,d].
 local function kernels(self, length)
   local d, m, y = self.opt.dim, self.opt.state // 2, self.frequencies(length)
   local sum = resolvent(self, y)
-  local b_re, b_im = modes.parts(self.b:reshape(d, m, 2))
-  local p_re, p_im = modes.parts(self.p:reshape(d, m, 2))
+  local b_re, b_im = complex.parts(self.b:reshape(d, m, 2))
+  local p_re, p_im = complex.parts(self.p:reshape(d, m, 2))
   local low_re, low_im = sum(p_re * p_re + p_im * p_im, core.zeros(d, m))
-  local q_re, q_im = sum(modes.times(b_re, b_im, p_re, -p_im))
-  q_re, q_im = modes.over(q_re, q_im, core.affine(low_re, 1, 1), low_im)
+  local q_re, q_im = sum(complex.times(b_re, b_im, p_re, -p_im))
+  q_re, q_im = complex.over(q_re, q_im, core.affine(low_re, 1, 1), low_im)
   local half = core.affine(y:reshape(1, -1), 0.5, 0)
   return function(direction)
-    local c_re, c_im = modes.parts(self.c:narrow(1, direction, 1):reshape(d, m, 2))
-    local bc_re, bc_im = modes.times(b_re, b_im, c_re, c_im)
+    local c_re, c_im = complex.parts(self.c:narrow(1, direction, 1):reshape(d, m, 2))
+    local bc_re, bc_im = complex.times(b_re, b_im, c_re, c_im)
     local k_re, k_im = sum(bc_re, bc_im)
-    local t_re, t_im = modes.times(q_re, q_im, sum(modes.times(p_re, p_im, c_re, c_im)))
+    local t_re, t_im = complex.times(q_re, q_im, sum(complex.times(p_re, p_im, c_re, c_im)))
     k_re, k_im = k_re - t_re, k_im - t_im
-    local spectrum = core.concat({ (k_re - k_im * half):reshape(d, -1, 1),
-      (k_im + k_re * half):reshape(d, -1, 1) }, 3)
+    local spectrum = complex.join(k_re - k_im * half, k_im + k_re * half)
     if length % 2 == 0 then
       spectrum = core.concat({ spectrum, last_value(self, bc_re, bc_im) }, 2)
     end

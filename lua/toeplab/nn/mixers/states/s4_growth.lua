@@ -2,31 +2,24 @@
 -- inputs.
 
 local core = require "toeplab.core"
-local modes = require "toeplab.nn.mixers.states.modes"
+local complex = require "toeplab.nn.complex"
+local shapes = require "toeplab.nn.shapes"
 
 local growth = {}
-
-local function identity(size)
-  local rows = {}
-  for i = 1, size do
-    rows[i] = {}
-    for j = 1, size do rows[i][j] = i == j and 1.0 or 0.0 end
-  end
-  return core.tensor(rows)
-end
 
 -- Returns the matrix of one step, Ad = (I - dt A/2)^-1 (I + dt A/2), as a real one [d,2m,2m] on
 -- (Re u, Im u), where u are the modes and conj u the others: with P also of both kinds, A u is
 -- lambda u - 2 P Re(P^H u).
 local function step(kernel)
   local d, m = kernel.opt.dim, kernel.opt.state // 2
-  local unit, half = identity(m), core.affine(core.exp(kernel.log_dt), 0.5, 0):reshape(d, 1, 1)
+  local unit = shapes.identity(m)
+  local half = core.affine(core.exp(kernel.log_dt), 0.5, 0):reshape(d, 1, 1)
   local re = unit * (-core.exp(kernel.a)):reshape(d, 1, m)
   local im = unit * kernel.w:reshape(d, 1, m)
-  local p = core.concat({ modes.parts(kernel.p:reshape(d, m, 2)) }, 2)
+  local p = core.concat({ complex.parts(kernel.p:reshape(d, m, 2)) }, 2)
   local a = core.concat({ core.concat({ re, -im }, 3), core.concat({ im, re }, 3) }, 2)
   a = (a - core.affine(p, 2, 0):reshape(d, 2 * m, 1) * p:reshape(d, 1, 2 * m)) * half
-  local list, both = {}, identity(2 * m)
+  local list, both = {}, shapes.identity(2 * m)
   for c = 1, d do
     local one = a:narrow(1, c, 1):reshape(2 * m, 2 * m)
     list[c] = core.solve(both - one, both + one):reshape(1, 2 * m, 2 * m)
@@ -48,13 +41,10 @@ end
 -- Multiplies c by I + sign Ad^L. C u summed with its conjugate is (2 Re C, -2 Im C) (Re u, Im u).
 local function multiply(kernel, powered, sign)
   local d, m = kernel.opt.dim, kernel.opt.state // 2
-  local re, im = modes.parts(kernel.c) -- [directions,d,m]
+  local re, im = complex.parts(kernel.c) -- [directions,d,m]
   local row = core.concat({ re, -im }, 3):transpose(1, 2)
   local moved = (row + core.affine(core.matmul(row, powered), sign, 0)):transpose(1, 2)
-  local directions = moved:dim(1)
-  local new_re = moved:narrow(3, 1, m):reshape(directions, d, m, 1)
-  local new_im = -moved:narrow(3, m + 1, m):reshape(directions, d, m, 1)
-  kernel.c:copy(core.concat({ new_re, new_im }, 4))
+  kernel.c:copy(complex.join(moved:narrow(3, 1, m), -moved:narrow(3, m + 1, m)))
 end
 
 -- Changes c from length to one that is at least n, and returns that: n if length is 0, when c is

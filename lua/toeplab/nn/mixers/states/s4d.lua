@@ -2,6 +2,7 @@
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
+local complex = require "toeplab.nn.complex"
 local initial = require "toeplab.nn.initial"
 local Linear = require("toeplab.nn.linear").Linear
 local modes = require "toeplab.nn.mixers.states.modes"
@@ -54,13 +55,13 @@ function Kernel:forward(points)
   local m, dt, re = self.opt.state // 2, core.exp(self.log_dt):reshape(d, 1), -core.exp(self.a)
   local z_re, z_im = re * dt, self.w * dt
   local hold_re, hold_im = modes.expm1(z_re, z_im, core.ones(1, 1))
-  hold_re, hold_im = modes.over(hold_re, hold_im, re, self.w)
+  hold_re, hold_im = complex.over(hold_re, hold_im, re, self.w)
   local g = self.grid(n)
   z_re, z_im = z_re:reshape(d, 1, m), z_im:reshape(d, 1, m)
   local coarse, fine = { modes.exp(z_re, z_im, g.coarse) }, { modes.exp(z_re, z_im, g.fine) }
   local function kernel(direction)
-    local c_re, c_im = modes.parts(self.c:narrow(1, direction, 1):reshape(d, m, 2))
-    local w = { modes.times(c_re, c_im, hold_re, hold_im) }
+    local c_re, c_im = complex.parts(self.c:narrow(1, direction, 1):reshape(d, m, 2))
+    local w = { complex.times(c_re, c_im, hold_re, hold_im) }
     return core.affine(modes.kernel(w, coarse, fine, n), 2, 0)
   end
   return modes.coefficients(self, kernel(1), not self.opt.causal and kernel(2), self.skip)

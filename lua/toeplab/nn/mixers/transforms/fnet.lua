@@ -7,6 +7,7 @@ local Linear = require("toeplab.nn.linear").Linear
 local LayerNorm = require("toeplab.nn.norm").LayerNorm
 local matrix = require "toeplab.nn.mixers.transforms.matrix"
 local options = require "toeplab.base.options"
+local shapes = require "toeplab.nn.shapes"
 local spectrum = require "toeplab.nn.mixers.transforms.spectrum"
 
 -- y = Re F_positions F_channels x, neither scaled, without parameters (Lee-Thorp et al. 2022,
@@ -33,8 +34,8 @@ function FNetMixing:forward(x)
     local re = matrix.apply(at.re, core.linear(x, over.re))
     return re + matrix.apply(at.im, core.linear(x, over.im))
   end
-  local complex = core.concat({ x:reshape(b, n, d, 1), core.zeros(b, n, d, 1) }, 4)
-  return core.fft(core.fft(complex, 3), 2):narrow(4, 1, 1):reshape(b, n, d)
+  local z = shapes.pad(x:reshape(b, n, d, 1), 4, 0, 1)
+  return core.fft(core.fft(z, 3), 2):narrow(4, 1, 1):reshape(b, n, d)
 end
 
 -- z = LN(x + mixing(x)),  y = LN(z + Wo gelu(Wi z)): the layer of FNet.   x, y [b,n,dim]

@@ -3,8 +3,10 @@
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
 local cache = require "toeplab.nn.cache"
+local complex = require "toeplab.nn.complex"
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
+local shapes = require "toeplab.nn.shapes"
 local spectrum = require "toeplab.nn.mixers.transforms.spectrum"
 
 -- y = F^-1 (filter * F x) along the positions (Rao et al. 2021, Eq. 6).
@@ -54,21 +56,14 @@ local function filter(self, n, f)
   return rows > f and self.filter:narrow(1, 1, f) or self.filter
 end
 
--- Returns the product of complex numbers.   x [b,f,d,2]   w [f,d,2]
-local function multiply(x, w)
-  local re, im = x:narrow(4, 1, 1), x:narrow(4, 2, 1)
-  local turned = core.concat({ -im, re }, 4)
-  return x * w:narrow(3, 1, 1) + turned * w:narrow(3, 2, 1)
-end
-
 function GFNet:forward(x)
   local n, z = x:dim(2), self.forwards(x)
   local f = z:dim(2)
   local w = filter(self, n, f)
   local m = w:dim(1)
-  local y = multiply(m < f and z:narrow(2, 1, m) or z, w)
-  if m < f then y = core.concat({ y, core.zeros(x:dim(1), f - m, x:dim(3), 2) }, 2) end
-  return self.backwards(y, n)
+  local re, im = complex.parts(m < f and z:narrow(2, 1, m) or z)
+  local y = complex.join(complex.times(re, im, complex.parts(w)))
+  return self.backwards(shapes.pad(y, 2, 0, f - m), n)
 end
 
 return { GFNet = GFNet }

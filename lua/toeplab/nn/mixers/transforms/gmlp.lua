@@ -8,6 +8,7 @@ local Linear = require("toeplab.nn.linear").Linear
 local LayerNorm = require("toeplab.nn.norm").LayerNorm
 local matrix = require "toeplab.nn.mixers.transforms.matrix"
 local options = require "toeplab.base.options"
+local shapes = require "toeplab.nn.shapes"
 
 -- y = x + Wo (u * (M LN(v) + bias)),  [u, v] = gelu(Wi LN(x)) (Liu et al. 2021, Eq. 1 to 5).
 --   x, y [b,n,dim]   u, v [b,n,ffn_dim/2]   M [max_length,max_length]   bias [max_length]
@@ -42,7 +43,7 @@ function GMLP:build(o)
       bias:fill(1)
     end })
   self.o = Linear(width // 2, o.dim, { init = o.init })
-  self.lower = cache.recent(matrix.lower)
+  self.lower = cache.recent(shapes.lower)
 end
 
 -- Returns M v + bias over positions: [b,n,w] -> [b,n,w].
@@ -53,7 +54,7 @@ local function mix(self, v)
   if o.causal then weight = weight * self.lower(m) end
   local y = matrix.apply(weight, m < n and v:narrow(2, 1, m) or v)
   if not o.as_published then return y + self.gate.bias:narrow(1, 1, m):reshape(m, 1) end
-  return m < n and matrix.pad(y, n - m) or y
+  return shapes.pad(y, 2, 0, n - m)
 end
 
 function GMLP:forward(x)

@@ -1,7 +1,9 @@
 -- nn/mixers/transforms/matrix.lua: holds what the mixers with matrices over positions share:
--- products along the positions, the causal mask, and the Fourier matrix.
+-- products along the positions, the Fourier matrix, and what a matrix of limited size covers.
 
 local core = require "toeplab.core"
+local complex = require "toeplab.nn.complex"
+local shapes = require "toeplab.nn.shapes"
 
 local matrix = {}
 
@@ -12,25 +14,11 @@ function matrix.apply(m, x)
   return core.matmul(x:transpose(2, 3), m, false, true):transpose(2, 3)
 end
 
--- Returns the matrix [n,n] that is 1 on and below the diagonal and 0 above it.
-function matrix.lower(n)
-  local at = core.range(0, n - 1)
-  return core.max(core.min(at:reshape(n, 1) - at:reshape(1, n) + 1, 1), 0)
-end
-
 -- Returns the real and the imaginary part of W_jk = exp(-2 pi i jk/n) / sqrt n: twice [n,n]. They
 -- come from a transform of the identity, because angles of jk up to n^2 are inexact in float32.
 function matrix.fourier(n)
-  local at = core.range(0, n - 1)
-  local identity = 1 - core.min(core.abs(at:reshape(n, 1) - at:reshape(1, n)), 1)
-  local complex = core.concat({ identity:reshape(n, n, 1), core.zeros(n, n, 1) }, 3)
-  local w = core.affine(core.fft(complex, 1), 1 / math.sqrt(n), 0)
-  return w:narrow(3, 1, 1):reshape(n, n), w:narrow(3, 2, 1):reshape(n, n)
-end
-
--- Returns x with m rows of 0 after its own: [b,n,d] -> [b,n+m,d].
-function matrix.pad(x, m)
-  return core.concat({ x, core.zeros(x:dim(1), m, x:dim(3)) }, 2)
+  local one = shapes.pad(shapes.identity(n):reshape(n, n, 1), 3, 0, 1)
+  return complex.parts(core.affine(core.fft(one, 1), 1 / math.sqrt(n), 0))
 end
 
 -- Returns how many of n positions a matrix for max_length covers. More positions than that are an

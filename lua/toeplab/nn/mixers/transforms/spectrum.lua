@@ -3,13 +3,15 @@
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
+local complex = require "toeplab.nn.complex"
 local matrix = require "toeplab.nn.mixers.transforms.matrix"
+local shapes = require "toeplab.nn.shapes"
 
 local spectrum = {}
 
 -- Returns W_n (matrix.fourier) with 0 above its diagonal: {re=, im=}, each [n,n].
 function spectrum.triangle(n)
-  local lower, re, im = matrix.lower(n), matrix.fourier(n)
+  local lower, re, im = shapes.lower(n), matrix.fourier(n)
   return { re = re * lower, im = im * lower }
 end
 
@@ -35,13 +37,10 @@ function spectrum.transforms(causal)
   end
   local triangles = cache.recent(spectrum.triangle)
   return function(x)
-    local b, n, d = x:dim(1), x:dim(2), x:dim(3)
-    local w = triangles(n)
-    return core.concat({ matrix.apply(w.re, x):reshape(b, n, d, 1),
-      matrix.apply(w.im, x):reshape(b, n, d, 1) }, 4)
+    local w = triangles(x:dim(2))
+    return complex.join(matrix.apply(w.re, x), matrix.apply(w.im, x))
   end, function(z, n)
-    local b, d, w = z:dim(1), z:dim(3), triangles(n)
-    local re, im = z:narrow(4, 1, 1):reshape(b, n, d), z:narrow(4, 2, 1):reshape(b, n, d)
+    local w, re, im = triangles(n), complex.parts(z)
     return matrix.apply(w.re, re) + matrix.apply(w.im, im)
   end
 end

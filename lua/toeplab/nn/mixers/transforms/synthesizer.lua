@@ -7,6 +7,7 @@ local initial = require "toeplab.nn.initial"
 local Linear = require("toeplab.nn.linear").Linear
 local matrix = require "toeplab.nn.mixers.transforms.matrix"
 local options = require "toeplab.base.options"
+local shapes = require "toeplab.nn.shapes"
 
 local function spec(more)
   local all = {
@@ -26,7 +27,7 @@ local function mix(self, x, scores)
   local m = matrix.covered(self.kind, self.opt, n)
   local inside = m < n and x:narrow(2, 1, m) or x
   local y = matrix.apply(core.softmax(scores(inside, m), self.opt.causal), inside)
-  return m < n and matrix.pad(y, n - m) or y
+  return shapes.pad(y, 2, 0, n - m)
 end
 
 -- y = softmax(W2 relu(W1 x)) x, where row i of the weights comes from token i alone (Tay et al.

@@ -1,0 +1,92 @@
+-- nn/mixers/heads.lua: holds what mixers with queries, keys, values and heads share: options, maps,
+-- the softmax over keys, and what hides keys from it.
+
+local core = require "toeplab.core"
+local Linear = require("toeplab.nn.linear").Linear
+local options = require "toeplab.base.options"
+
+local heads = {}
+
+-- [b,n,h w] -> [b,h,n,w]
+function heads.split(x, count)
+  local b, n, d = x:dim(1), x:dim(2), x:dim(3)
+  return x:reshape(b, n, count, d // count):permute { 1, 3, 2, 4 }
+end
+
+-- [b,h,n,w] -> [b,n,h w]
+function heads.join(x)
+  local b, h, n, w = x:dim(1), x:dim(2), x:dim(3), x:dim(4)
+  return x:permute({ 1, 3, 2, 4 }):reshape(b, n, h * w)
+end
+
+-- ---- Options and maps ---------------------------------------------------------------------------
+
+-- Returns a declaration of the options that all these mixers have, and those of more.
+function heads.spec(more)
+  local all = {
+    dim = options.field { type = "int", min = 1 },
+    heads = options.field { default = 1, min = 1 },
+    causal = true,
+    init = options.field { type = "function|string", default = "xavier" },
+  }
+  for name, field in pairs(more) do all[name] = field end
+  return all
+end
+
+-- Returns the channels of a head of mixer self: its option head_dim, if it has one and it is given,
+-- else an equal share of channels. An error is raised if they do not divide.
+function heads.width(self, channels)
+  local o = self.opt
+  local width = options.given(o, "head_dim")
+  if not width and channels % o.heads ~= 0 then
+    error(("%s: %d channels do not divide into %d heads%s"):format(self.kind, channels, o.heads,
+      self.spec.fields.head_dim and ": give head_dim" or ""), 0)
+  end
+  return width or channels // o.heads
+end
+
+-- Makes the linear maps of self that names lists, by default q, k and v, and o. Each is as wide as
+-- all heads together. With init = "xavier" they start as fairseq's: o as "xavier", the others as
+-- "xavier_input". The options bias and output, where self has them, say whether the maps of names
+-- have a bias, and whether there is o.
+function heads.maps(self, o, names)
+  local width = o.heads * heads.width(self, o.dim)
+  local input = o.init == "xavier" and "xavier_input" or o.init
+  local bias = options.given(o, "bias")
+  for _, name in ipairs(names or { "q", "k", "v" }) do
+    self[name] = Linear(o.dim, width, { bias = bias, init = input })
+  end
+  if options.given(o, "output") ~= false then self.o = Linear(width, o.dim, { init = o.init }) end
+end
+
+-- Raises an error unless x is [b,n,dim] for mixer self, and mask, if given, [b,n].
+function heads.check_input(self, x, mask)
+  if x:ndim() ~= 3 or x:dim(3) ~= self.opt.dim then
+    error(("%s: x is %s, wanted [b,n,%d]"):format(self.kind, tostring(x), self.opt.dim), 0)
+  end
+  if mask and not (mask:ndim() == 2 and mask:dim(1) == x:dim(1) and mask:dim(2) == x:dim(2)) then
+    error(("%s: the mask is %s, wanted [%d,%d]"):format(
+      self.kind, tostring(mask), x:dim(1), x:dim(2)), 0)
+  end
+end
+
+-- ---- Softmax ------------------------------------------------------------------------------------
+
+local HIDDEN = -1e9 -- lowers a score by so much that its weight rounds to 0
+
+-- Returns what hides keys when it is added to scores: 0 where seen is 1, and HIDDEN where it is 0.
+function heads.hide(seen)
+  return core.affine(seen, -HIDDEN, HIDDEN)
+end
+
+-- Returns softmax(scale q k^T + bias) v; bias may be nil. With more.causal a query sees the keys up
+-- to its own position; more.drop is a Dropout of the weights.
+--   q [..,m,w]   k [..,n,w]   v [..,n,w']
+function heads.attend(q, k, v, scale, bias, more)
+  local scores = core.matmul(scale == 1 and q or core.affine(q, scale, 0), k, false, true)
+  if bias then scores = scores + bias end
+  local weights = core.softmax(scores, more and more.causal)
+  return core.matmul(more and more.drop and more.drop(weights) or weights, v)
+end
+
+return heads
