@@ -54,9 +54,9 @@ typedef struct tl_ctx tl_ctx;
 
 /* threads 0 takes as many as the process may use processors, by affinity and container quota.
 ** Results are bitwise repeatable for one thread count on one machine. A program that handles
-** signals must run its handlers on a stack of their own (SA_ONSTACK); core/ops/onednn.c explains
-** why. TL_EINVAL: threads is not in 0..4096. TL_ENOMEM. A failure leaves no context, hence no
-** message. */
+** signals must run its handlers on a stack of their own (SA_ONSTACK), for the reason given in
+** core/products/onednn.c. TL_EINVAL: threads is not in 0..4096. TL_ENOMEM. A failure leaves no
+** context, hence no message. */
 tl_status tl_ctx_new(int threads, tl_ctx **out_ctx);
 void tl_ctx_free(tl_ctx *ctx);
 /* The message of the last failure, owned by ctx, e.g. "matmul: a is [4,3], b is [2,5]". */

@@ -1,5 +1,5 @@
-/* context.h - the struct behind tl_ctx, which all files of core share. State that belongs to a
-** folder above base is a pointer to a struct that only that folder knows. */
+/* context.h - the struct behind tl_ctx, which all files of core share. A folder above base keeps a
+** few numbers in it, and anything larger in a struct of its own behind a pointer. */
 #ifndef TL_CONTEXT_H
 #define TL_CONTEXT_H
 
@@ -10,7 +10,7 @@ struct tl_ctx {
     int refs; /* 1 for the caller, 1 per storage and 1 per object that outlives a call */
     int threads;
     int recording;
-    int multiplies; /* the BLAS and oneDNN are initialised (ops/gemm.c) */
+    int multiplies; /* the BLAS and oneDNN are initialised (products/gemm.c) */
     tl_precision_kind precision;
     char message[1024];
     int first_axis; /* the number by which messages call axis 0 */
@@ -37,7 +37,7 @@ struct tl_ctx {
     char *choices;         /* the choices of "auto" (tno/choose.c), or NULL */
     char *info;            /* text of tl_build_info */
     void *transform_plans; /* the cache of ops/transform.c */
-    void *products;        /* the kernels of ops/onednn.c */
+    void *products;        /* the kernels of products/onednn.c */
     /* Closes and frees the context. context.c sets this pointer, because it must close state of
     ** folders that base may not include. */
     void (*close)(tl_ctx *ctx);

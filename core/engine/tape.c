@@ -112,6 +112,15 @@ tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *con
     return st;
 }
 
+tl_status tl_run_recorded(tl_op op, const tl_args *a, int inputs, tl_grad_fn grad,
+                          const tl_args *saved, tl_tensor **out_y)
+{
+    tl_ctx   *ctx = a->in[0]->ctx;
+    tl_status st = tl_launch(ctx, op, a);
+    if (st == TL_OK) st = tl_record(ctx, a->out[0], grad, a->in, inputs, saved, NULL);
+    return tl_finish(st, a->out[0], out_y);
+}
+
 tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
                          int count, const tl_args *saved, void (*release)(void *p))
 {

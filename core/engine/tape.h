@@ -37,8 +37,13 @@ int tl_wants(const tl_ctx *ctx, const tl_tensor *t);
 ** tape. */
 tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *inputs,
                     int count, const tl_args *saved, void (*release)(void *p));
-/* The same for an operator on a list of any length, which node->list holds. The gradient function
-** passes gradients to tl_accumulate(ctx, node->list[k].slot, grad). */
+/* Ends an operator that has just created its output, a->out[0]: runs kernel op, records the output
+** as a result of the first `inputs` tensors of a->in, and returns it in *out_y. A failure frees
+** it. */
+tl_status tl_run_recorded(tl_op op, const tl_args *a, int inputs, tl_grad_fn grad,
+                          const tl_args *saved, tl_tensor **out_y);
+/* Like tl_record, for an operator on a list of any length, which node->list holds. The gradient
+** function passes gradients to tl_accumulate(ctx, node->list[k].slot, grad). */
 tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
                          int count, const tl_args *saved, void (*release)(void *p));
 /* Declares that kernel op can recompute out, which was just recorded, from the saved in, i and f.

@@ -300,10 +300,8 @@ tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor *
     tl_args saved = args;
     if (kind <= TL_SUB) saved.in[0] = saved.in[1] = NULL;
     st = tl_new(ctx, TL_F32, ndim, dims, &args.out[0]);
-    if (st == TL_OK) st = tl_launch(ctx, TL_OP_binary, &args);
-    if (st == TL_OK)
-        st = tl_record(ctx, args.out[0], binary_grad, (tl_tensor *[]){a, b}, 2, &saved, NULL);
-    return tl_finish(st, args.out[0], out_y);
+    if (st != TL_OK) return st;
+    return tl_run_recorded(TL_OP_binary, &args, 2, binary_grad, &saved, out_y);
 }
 
 const tl_kernel_row tl_cpu_binary[] = {

@@ -167,10 +167,8 @@ tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin, tl_te
                        (long long)origin, (long long)taps->dims[0]);
     tl_args   a = {.in = {x, taps}, .i = {origin}};
     tl_status st = tl_new_like(x, &a.out[0]);
-    if (st == TL_OK) st = tl_launch(ctx, TL_OP_conv, &a);
-    if (st == TL_OK)
-        st = tl_record(ctx, a.out[0], conv_grad, (tl_tensor *[]){x, taps}, 2, &a, NULL);
-    return tl_finish(st, a.out[0], out_y);
+    if (st != TL_OK) return st;
+    return tl_run_recorded(TL_OP_conv, &a, 2, conv_grad, &a, out_y);
 }
 
 const tl_kernel_row tl_cpu_conv[] = {

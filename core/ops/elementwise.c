@@ -49,44 +49,38 @@ INLINE void gate_slope_loop(tl_unary_kind kind, const map *m, int64_t begin, int
     }
 }
 
-static void unary_body(void *user, int64_t begin, int64_t end, int thread)
+/* Runs loop with its kind as a constant, so that the compiler makes one loop for each kind. */
+INLINE void for_kind(void (*loop)(tl_unary_kind kind, const map *m, int64_t begin, int64_t end),
+                     const map *m, int64_t begin, int64_t end)
 {
-    const map *m = user;
-    (void)thread;
 #define X(name, text) \
-    case TL_UNARY_##name: value_loop(TL_UNARY_##name, m, begin, end); break;
+    case TL_UNARY_##name: loop(TL_UNARY_##name, m, begin, end); break;
     TL_EVERY_KIND(m->kind, X)
 #undef X
+}
+
+static void unary_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    for_kind(value_loop, user, begin, end);
 }
 
 static void unary_grad_body(void *user, int64_t begin, int64_t end, int thread)
 {
-    const map *m = user;
     (void)thread;
-#define X(name, text) \
-    case TL_UNARY_##name: slope_loop(TL_UNARY_##name, m, begin, end); break;
-    TL_EVERY_KIND(m->kind, X)
-#undef X
+    for_kind(slope_loop, user, begin, end);
 }
 
 static void gate_body(void *user, int64_t begin, int64_t end, int thread)
 {
-    const map *m = user;
     (void)thread;
-#define X(name, text) \
-    case TL_UNARY_##name: gate_loop(TL_UNARY_##name, m, begin, end); break;
-    TL_EVERY_KIND(m->kind, X)
-#undef X
+    for_kind(gate_loop, user, begin, end);
 }
 
 static void gate_grad_body(void *user, int64_t begin, int64_t end, int thread)
 {
-    const map *m = user;
     (void)thread;
-#define X(name, text) \
-    case TL_UNARY_##name: gate_slope_loop(TL_UNARY_##name, m, begin, end); break;
-    TL_EVERY_KIND(m->kind, X)
-#undef X
+    for_kind(gate_slope_loop, user, begin, end);
 }
 
 /* out[0] = f(in[0]), f = i[0] */
@@ -190,10 +184,9 @@ tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y)
     if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "%s: x is int32", tl_unary_name(kind));
     tl_args   a = {.in = {x}, .i = {kind}};
     tl_status st = tl_new_like(x, &a.out[0]);
-    if (st == TL_OK) st = tl_launch(ctx, TL_OP_unary, &a);
-    if (st == TL_OK) st = tl_record(ctx, a.out[0], unary_grad, &x, 1, &a, NULL);
-    if (st == TL_OK) tl_can_make_again(ctx, a.out[0], TL_OP_unary);
-    return tl_finish(st, a.out[0], out_y);
+    if (st == TL_OK) st = tl_run_recorded(TL_OP_unary, &a, 1, unary_grad, &a, out_y);
+    if (st == TL_OK) tl_can_make_again(ctx, *out_y, TL_OP_unary);
+    return st;
 }
 
 static tl_status affine_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
@@ -210,9 +203,8 @@ tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y)
     if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "affine: x is int32");
     tl_args   a = {.in = {x}, .f = {scale, shift}}, saved = {.f = {scale}};
     tl_status st = tl_new_like(x, &a.out[0]);
-    if (st == TL_OK) st = tl_launch(ctx, TL_OP_affine, &a);
-    if (st == TL_OK) st = tl_record(ctx, a.out[0], affine_grad, &x, 1, &saved, NULL);
-    return tl_finish(st, a.out[0], out_y);
+    if (st != TL_OK) return st;
+    return tl_run_recorded(TL_OP_affine, &a, 1, affine_grad, &saved, out_y);
 }
 
 static tl_status gate_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
@@ -234,10 +226,9 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *x, tl_tensor *b, tl_tensor **ou
         return tl_fail(ctx, TL_ESHAPE, "gate: a is %s, b is %s", SHAPE(x), SHAPE(b));
     tl_args   a = {.in = {x, b}, .i = {kind}};
     tl_status st = tl_new_like(x, &a.out[0]);
-    if (st == TL_OK) st = tl_launch(ctx, TL_OP_gate, &a);
-    if (st == TL_OK) st = tl_record(ctx, a.out[0], gate_grad, (tl_tensor *[]){x, b}, 2, &a, NULL);
-    if (st == TL_OK) tl_can_make_again(ctx, a.out[0], TL_OP_gate);
-    return tl_finish(st, a.out[0], out_y);
+    if (st == TL_OK) st = tl_run_recorded(TL_OP_gate, &a, 2, gate_grad, &a, out_y);
+    if (st == TL_OK) tl_can_make_again(ctx, *out_y, TL_OP_gate);
+    return st;
 }
 
 const tl_kernel_row tl_cpu_elementwise[] = {

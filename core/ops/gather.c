@@ -87,9 +87,8 @@ tl_status tl_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y)
     memcpy(dims + index->ndim, x->dims + 1, sizeof x->dims - sizeof *x->dims);
     tl_args a = {.in = {x, index}}, saved = {.in = {NULL, index}, .shape = {tl_shape_of(x)}};
     tl_status st = tl_new(ctx, TL_F32, ndim, dims, &a.out[0]);
-    if (st == TL_OK) st = tl_launch(ctx, TL_OP_gather, &a);
-    if (st == TL_OK) st = tl_record(ctx, a.out[0], gather_grad, &x, 1, &saved, NULL);
-    return tl_finish(st, a.out[0], out_y);
+    if (st != TL_OK) return st;
+    return tl_run_recorded(TL_OP_gather, &a, 1, gather_grad, &saved, out_y);
 }
 
 const tl_kernel_row tl_cpu_gather[] = {

@@ -127,10 +127,8 @@ tl_status tl_matmul(tl_tensor *a, int trans_a, tl_tensor *b, int trans_b, tl_ten
     int64_t   dims[TL_MAXDIMS];
     tl_status st = match(a, trans_a != 0, b, trans_b != 0, dims);
     if (st == TL_OK) st = tl_new(a->ctx, TL_F32, a->ndim, dims, &args.out[0]);
-    if (st == TL_OK) st = tl_launch(a->ctx, TL_OP_matmul, &args);
-    if (st == TL_OK)
-        st = tl_record(a->ctx, args.out[0], matmul_grad, (tl_tensor *[]){a, b}, 2, &saved, NULL);
-    return tl_finish(st, args.out[0], out_y);
+    if (st != TL_OK) return st;
+    return tl_run_recorded(TL_OP_matmul, &args, 2, matmul_grad, &saved, out_y);
 }
 
 /* ---- Linear ---------------------------------------------------------------------------------- */

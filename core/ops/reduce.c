@@ -147,15 +147,12 @@ tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_te
         return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, the axis has no elements", names[kind],
                        SHAPE(x));
     st = tl_new(ctx, TL_F32, ndim, dims, &a.out[0]);
-    if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce, &a);
-    if (st == TL_OK) {
-        tl_args saved = a;
-        if (kind != TL_AMAX) saved.in[0] = NULL;
-        saved.in[1] = kind == TL_AMAX ? a.out[0] : NULL;
-        saved.shape[0] = tl_shape_of(x);
-        st = tl_record(ctx, a.out[0], reduce_grad, &x, 1, &saved, NULL);
-    }
-    return tl_finish(st, a.out[0], out_y);
+    if (st != TL_OK) return st;
+    tl_args saved = a;
+    if (kind != TL_AMAX) saved.in[0] = NULL;
+    saved.in[1] = kind == TL_AMAX ? a.out[0] : NULL;
+    saved.shape[0] = tl_shape_of(x);
+    return tl_run_recorded(TL_OP_reduce, &a, 1, reduce_grad, &saved, out_y);
 }
 
 static void argmax_body(void *user, int64_t begin, int64_t end, int thread)
@@ -236,9 +233,8 @@ tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y)
     if (st != TL_OK) return st;
     tl_args a = {.in = {x}, .i = {axis}}, saved = {.i = {axis}};
     st = tl_new_like(x, &a.out[0]);
-    if (st == TL_OK) st = tl_launch(ctx, TL_OP_cumsum, &a);
-    if (st == TL_OK) st = tl_record(ctx, a.out[0], cumsum_grad, &x, 1, &saved, NULL);
-    return tl_finish(st, a.out[0], out_y);
+    if (st != TL_OK) return st;
+    return tl_run_recorded(TL_OP_cumsum, &a, 1, cumsum_grad, &saved, out_y);
 }
 
 const tl_kernel_row tl_cpu_reduce[] = {

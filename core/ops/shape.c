@@ -122,9 +122,8 @@ tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y)
     saved = a;
     saved.in[0] = NULL;
     tl_status st = tl_new(x->ctx, TL_F32, x->ndim, dims, &a.out[0]);
-    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_transpose, &a);
-    if (st == TL_OK) st = tl_record(x->ctx, a.out[0], transpose_grad, &x, 1, &saved, NULL);
-    return tl_finish(st, a.out[0], out_y);
+    if (st != TL_OK) return st;
+    return tl_run_recorded(TL_OP_transpose, &a, 1, transpose_grad, &saved, out_y);
 }
 
 /* ---- Slice and concatenate ------------------------------------------------------------------- */
@@ -184,9 +183,8 @@ tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tens
     memcpy(dims, x->dims, sizeof dims);
     dims[axis] = count;
     st = tl_new(x->ctx, x->type, x->ndim, dims, &a.out[0]);
-    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_slice, &a);
-    if (st == TL_OK) st = tl_record(x->ctx, a.out[0], slice_grad, &x, 1, &saved, NULL);
-    return tl_finish(st, a.out[0], out_y);
+    if (st != TL_OK) return st;
+    return tl_run_recorded(TL_OP_slice, &a, 1, slice_grad, &saved, out_y);
 }
 
 /* A node joins two tensors only, so that nodes have a fixed size. saved: i: axis, size of the

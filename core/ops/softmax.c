@@ -116,13 +116,11 @@ static tl_status rows_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 
 static tl_status map_rows(tl_op op, tl_op grad, tl_tensor *x, int causal, tl_tensor **out_y)
 {
-    tl_ctx   *ctx = x->ctx;
     tl_args   a = {.in = {x}, .i = {causal}};
     tl_status st = tl_new_like(x, &a.out[0]);
-    if (st == TL_OK) st = tl_launch(ctx, op, &a);
+    if (st != TL_OK) return st;
     tl_args saved = {.in = {a.out[0]}, .i = {causal, grad}};
-    if (st == TL_OK) st = tl_record(ctx, a.out[0], rows_grad, &x, 1, &saved, NULL);
-    return tl_finish(st, a.out[0], out_y);
+    return tl_run_recorded(op, &a, 1, rows_grad, &saved, out_y);
 }
 
 tl_status tl_softmax(tl_tensor *x, int causal, tl_tensor **out_y)

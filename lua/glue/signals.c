@@ -11,7 +11,7 @@
 **                               later kills it, and the group that it leads, if it has not ended
 **
 ** The handler runs on its own stack: oneDNN's AVX-512 kernels keep data below the stack pointer,
-** where the system would put the handler's frame (core/ops/onednn.c). Only the thread that
+** where the system would put the handler's frame (core/products/onednn.c). Only the thread that
 ** called catch_signals counts. The engine's threads block all signals; a thread of another
 ** library that receives one passes it on. */
 #include <errno.h>
