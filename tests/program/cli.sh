@@ -256,6 +256,9 @@ cp "$top/out" "$top/first"
 expect "again: nothing to do" 0 "1 already done" "$toeplab" run "$quick" $smoke
 cp "$top/out" "$top/second"
 check "again: the same table" cmp "$top/second" "$top/first"
+for method in window ring fft etsc; do # README.md, docs/gpu.md: right after the quickstart
+    expect "generate without a prompt, by $method" 0 . "$toeplab" generate @last --method $method -n 9
+done
 expect "custom mixer, smoke" 0 "^conv " "$toeplab" run "$source/experiments/custom-mixer.lua" $smoke
 for experiment in wikitext2-bpe tnn-lm wikitext2; do
     expect "$experiment, a length beyond the test part" 1 "lua:[0-9]*: length 9999 is not from 1 to" \

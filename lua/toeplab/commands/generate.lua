@@ -35,7 +35,7 @@ local command = {
     .. "of a ring of inputs, which computes the same.",
   computes = true,
   options = {
-    { name = "prompt", short = "p", value = "TEXT", help = "the beginning of the text" },
+    { name = "prompt", short = "p", value = "TEXT", help = "the beginning (default: a new line)" },
     { name = "tokens", short = "n", value = "N", help = "tokens to add (default 200)" },
     { name = "temperature", short = "t", value = "T",
       help = "of the softmax (default 1; 0: always the likeliest token)" },
@@ -105,10 +105,7 @@ end
 local function check_prompt(vocab, prompt)
   local fine, ids = pcall(vocab.encode, vocab, prompt)
   if not fine then errors.usage("generate: the prompt: %s", errors.plain(tostring(ids))) end
-  if ids:numel() == 0 and not vocab:eos() then
-    errors.usage("generate: the prompt needs at least one token: give --prompt")
-  end
-  return math.max(ids:numel(), 1)
+  return math.max(ids:numel(), 1) -- an empty prompt becomes one token
 end
 
 -- Returns the model of a stored trial, its vocabulary (nil: none is stored), and a description:

@@ -70,13 +70,26 @@ local function stepping(model, session)
   end
 end
 
--- Returns the ids of the prompt. An empty prompt becomes the end-of-line token, which precedes
--- every text. A prompt that does not end its line loses the end that encoding adds.
+-- Returns the token after which a text without a prompt begins: the one that ends a line or, if the
+-- vocabulary names none, a newline or a space; nil if it has none of them.
+local function boundary(vocab)
+  local eos = vocab.eos and vocab:eos()
+  if eos then return eos end
+  for _, text in ipairs { "\n", " " } do
+    local known, ids = pcall(vocab.encode, vocab, text)
+    if known and ids:numel() > 0 then return ids:totable()[1] end
+  end
+end
+
+-- Returns the ids of the prompt. A prompt that does not end its line loses the end that encoding
+-- adds.
 local function first_ids(vocab, prompt)
   local ids = vocab:encode(prompt):totable()
+  if #ids == 0 then ids[1] = boundary(vocab) end
+  if #ids == 0 then
+    errors.usage("generate: the prompt needs at least one token, as the vocabulary has no newline")
+  end
   local eos = vocab.eos and vocab:eos()
-  if #ids == 0 and eos then return { eos } end
-  if #ids == 0 then error("generate: the prompt needs at least one token", 3) end
   if #ids > 1 and ids[#ids] == eos and not prompt:find "\n$" then ids[#ids] = nil end
   return ids
 end

@@ -17,6 +17,12 @@ function gnuplot.quote(text)
   return "'" .. gnuplot.clean(text):gsub("'", [[' . "'" . ']]) .. "'"
 end
 
+-- Quotes the label of a tick. gnuplot reads it as a format for the number of the tick, in which a
+-- per cent sign is written twice.
+function gnuplot.tick(text)
+  return gnuplot.quote((tostring(text):gsub("%%", "%%%%")))
+end
+
 -- Quotes a text for gnuplot, broken between words into the fewest lines of about `most` letters
 -- that are about equally long.
 function gnuplot.lines(text, most)

@@ -220,7 +220,7 @@ end
 -- Labels positions 1, 2, ... of the horizontal axis with names.
 local function name_ticks(out, names)
   local ticks = {}
-  for i, name in ipairs(names) do ticks[i] = ("%s %d"):format(quote(name), i) end
+  for i, name in ipairs(names) do ticks[i] = ("%s %d"):format(gnuplot.tick(name), i) end
   out("set xtics (%s) noenhanced\nset xrange [0.5:%d.5]", table.concat(ticks, ", "), #names)
 end
 

@@ -177,6 +177,11 @@ t.test("toeplab generate: words and byte pairs; an empty prompt is the end of a 
     code, text = generate(folder, "--tokens 5")
     t.eq(code, 0)
     t.ok(#text > 5, text)
+    t.eq(run(folder, { "tokenizer=char" }), 0)
+    for _, words in ipairs { "", "--method ring" } do
+      code, text = generate(folder, "--tokens 5 " .. words)
+      t.eq({ code, #text }, { 0, 6 })
+    end
     t.eq(run(folder, { "tokenizer=bpe", "vocab_size=270" }), 0)
     code, text = generate(folder, "--prompt 'any bytes: \xe2\x82\xac' --tokens 5")
     t.eq({ code, text:sub(1, 14) }, { 0, "any bytes: \xe2\x82\xac" })
@@ -228,7 +233,6 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
     refused("--prompt 'X'", 2, "the prompt: character 'X' .*is not among the 17 known")
     refused("--tokens x", 2, "%-%-tokens takes a number")
     refused("--top-k 0", 2, "%-%-top%-k takes a number of at least 1")
-    refused("", 2, "the prompt needs at least one token")
     refused("seed=77", 2, "holds no trials that fit")
     local words = "status=done" -- of which @last is the last
     t.eq({ generate(folder, words .. " -p the -n 2") }, { generate(folder, "-p the -n 2") })

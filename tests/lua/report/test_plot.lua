@@ -82,6 +82,20 @@ t.test("texts are shown as they are and run nothing", function()
   t.ok(svg:find("two lines  and ?", 1, true))
 end)
 
+t.test("names of ticks are shown as they are", function()
+  local names = { "5%", "a%%b", "%s", "%d {x}_1 \\n @_^", "'q' \"d\"", "50 % < 1", 7 }
+  local y = {}
+  for i in ipairs(names) do y[i] = i end
+  local svg = drawn { xnames = names, series = { { y = y } } }
+  for _, name in ipairs(names) do
+    local shown = tostring(name):gsub("<", "&lt;")
+    t.ok(svg:find(">" .. shown .. "</", 1, true) or svg:find("> " .. shown .. "</", 1, true), name)
+  end
+  local text = plot.text({ xnames = { "5%", "a%%b" }, series = { { y = { 1, 2 } } } },
+    { columns = 60, colour = false })
+  t.ok(text:find(" 5%% .* a%%%%b"), text)
+end)
+
 t.test("what is not finite is a gap", function()
   local svg = drawn { series = { { y = { 1, 2, NAN, 3, 4, math.huge, 1, -math.huge, 1, 2 } } } }
   t.eq(line(svg, 1), { 2, 2, 1, 2 })
