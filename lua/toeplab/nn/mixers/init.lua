@@ -64,25 +64,26 @@ local function over(base, more)
   return all
 end
 
--- Raises an error if the options given for a mixer contradict the model around it.
-local function check_given(name, given)
+-- Raises an error if options given for a mixer contradict the model around it, whose options are
+-- common.
+local function check_given(name, common, given)
   for _, key in ipairs { "dim", "causal" } do
-    if given[key] ~= nil then
+    if given[key] ~= nil and (key == "dim" or common[key] ~= nil) then
       error(("mixer_options of '%s': %s is an option of the model"):format(name, key), 0)
     end
   end
 end
 
 -- Makes the mixer name with dim channels. common holds options of the model, of which those that
--- the mixer declares are its own; given overrides them, but for those that the model depends on.
+-- the mixer declares are its own; given overrides them, but for causal.
 function mixers.make(name, dim, common, given)
   local class, all = mixers.class(name), {}
   for key, value in pairs(common) do
     if class.spec.fields[key] then all[key] = value end
   end
-  check_given(name, given)
+  check_given(name, common, given)
   if type(given.tno) == "table" then
-    check_given(name, given.tno)
+    check_given(name, common, given.tno)
     given = over(given, { tno = over(all.tno or {}, given.tno) })
   end
   return class(dim, over(all, given))

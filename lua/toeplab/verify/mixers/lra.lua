@@ -18,7 +18,7 @@ local names = {
 
 -- The options of each mixer by the attributes of a case.
 local options = {
-  softmax = function() return { causal = false } end,
+  softmax = function() return {} end,
   kernelized = function() return {} end,
   linformer = function(a) return { rank = a.linformer_k, max_len = a.max_len or a.n } end,
   nystrom = function(a) return { landmarks = a.num_landmarks, as_published = true } end,
@@ -104,7 +104,7 @@ local function run(case, more)
   local given = options[a.mixer](a)
   given.heads, given.head_dim = a.heads, a.head_dim
   for key, value in pairs(more) do given[key] = value end
-  local module = mixers.class(name_of(a))(a.dim, given)
+  local module = mixers.make(name_of(a), a.dim, { causal = false }, given)
   local mask, drawn = present.mask and case:read "mask" or nil, choices(case, present)
   local results = module_case.run(case, module, names, mask, drawn)
   compare_choices(case, module, results, mask, drawn)
