@@ -1,6 +1,7 @@
 -- nn/mixers/approximate/softmax.lua: defines Softmax, the exact attention that the other mixers of
 -- this folder approximate, with a padding mask.
 
+local cost = require "toeplab.nn.cost"
 local frame = require "toeplab.nn.mixers.approximate.frame"
 local Dropout = require("toeplab.nn.dropout").Dropout
 local options = require "toeplab.base.options"
@@ -17,6 +18,11 @@ end
 
 function Softmax:mix(q, k, v, mask)
   return frame.attend(q, k, v, self.width ^ -0.5, frame.hide(mask), self.drop)
+end
+
+function Softmax:own_cost(n)
+  local h, all = self.opt.heads, self.opt.heads * self.width
+  return cost.attention(n, n, all, all, h)
 end
 
 return { Softmax = Softmax }
