@@ -10,17 +10,18 @@ local model = {
   example = "toeplab model tnn_lm layers=7 dim=512 batch=8 length=512\n"
     .. "  toeplab model gtu-only-9",
   usage = "toeplab model NAME|PRESET [key=value...]",
-  about = "Shows the tree of a model with its parameters, and an estimate of the memory that\n"
-    .. "training takes for batch sequences of a length (defaults: 1 and 512). Without keys it is\n"
-    .. "the published causal language model; vocab defaults to its 50264. The name of a preset,\n"
-    .. "or preset=NAME, is one of the published models, whose keys may still be changed.",
+  about = "Shows the tree of a model with its parameters, the FLOP of a token, and an estimate of\n"
+    .. "the memory that training takes, for batch sequences of a length (defaults: 1 and the\n"
+    .. "model's own, 512). Without keys it is the published causal language model; vocab defaults\n"
+    .. "to its 50264. The name of a preset, or preset=NAME, is one of the published models, whose\n"
+    .. "keys may still be changed.",
   options = {
     { name = "keys", short = "k", help = "list the keys of the model" },
     { name = "presets", short = "p", help = "list the published models and their parameters" },
   },
 }
 
-local own = { batch = 1, length = 512, vocab = 50264 }
+local VOCAB = 50264
 
 local MOST = 1 << 31
 
@@ -28,7 +29,7 @@ local MOST = 1 << 31
 local function split(model_name, words)
   local known = { "batch", "length", "preset" }
   for _, o in ipairs(options.describe(models.options(model_name))) do known[#known + 1] = o.name end
-  local sizes, rest = { batch = own.batch, length = own.length }, {}
+  local sizes, rest = { batch = 1 }, {}
   local vocab = false
   for _, word in ipairs(words) do
     local key, text = word:match("^([%w_]+)=(.*)$")
@@ -47,7 +48,7 @@ local function split(model_name, words)
       vocab = vocab or key == "vocab"
     end
   end
-  if not vocab and not sizes.preset then rest[#rest + 1] = "vocab=" .. own.vocab end
+  if not vocab and not sizes.preset then rest[#rest + 1] = "vocab=" .. VOCAB end
   return sizes, rest
 end
 
@@ -108,14 +109,36 @@ local function mebibytes(bytes)
   return ("%10.1f MiB"):format(bytes / 2 ^ 20)
 end
 
+-- Returns a number of FLOP with the prefix that leaves 1 to 999 before its point.
+local function flop(number)
+  local prefixes, at = { " ", "k", "M", "G", "T", "P", "E" }, 1
+  while number >= 999.95 and at < #prefixes do number, at = number / 1000, at + 1 end
+  return ("%6.1f %sFLOP"):format(number, prefixes[at])
+end
+
+-- Prints the arithmetic of a sequence. A gradient takes two products for each one of the forward
+-- pass, so that a training step takes three times as much.
+local function show_arithmetic(built, sizes)
+  local forward, n = built:cost(sizes.length), sizes.length
+  print(("\narithmetic at length %d, by formula      a token         a sequence"):format(n))
+  print(("  forward pass                       %s     %s"):format(flop(forward / n), flop(forward)))
+  print(("  training step, 3 times as much     %s     %s"):format(flop(3 * forward / n),
+    flop(3 * forward)))
+  print "  counted: products of matrices, transforms, convolutions, recurrences; coefficients once"
+  print "  not counted: norms, activations, softmax, dropout, embedding, loss, optimiser, what is"
+  print "  computed twice to store less, and of a mixer of your own all but its linear maps"
+end
+
 local function show_memory(e, sizes, mixer)
   print(("\nmemory to train, batch %d x length %d, by formula"):format(sizes.batch, sizes.length))
   print("  parameters      " .. mebibytes(e.parameter_bytes))
   print("  gradients       " .. mebibytes(e.gradient_bytes))
   print("  Adam's moments  " .. mebibytes(e.optimizer_bytes))
   print("  activations     " .. mebibytes(e.activation_bytes)
-    .. (mixer and "  without those inside the mixers" or ""))
+    .. (type(mixer) == "function" and "  without those inside the mixers" or ""))
   print("  total           " .. mebibytes(e.total_bytes))
+  print(("  activations     %10.1f KiB a token"):format(
+    e.activation_bytes / (sizes.batch * sizes.length) / 2 ^ 10))
 end
 
 -- Takes the name of a model from the words and returns it; that of a preset becomes preset=NAME.
@@ -155,7 +178,10 @@ function model.run(set, words)
   local parameters, trained = built:count()
   print(("\nparameters %s, of which %s are trained"):format(tree.thousands(parameters),
     tree.thousands(trained)))
-  show_memory(models.estimate(built, sizes.length, sizes.batch), sizes, built.opt.mixer)
+  local o = built.opt
+  sizes.length = sizes.length or rawget(o, "max_len") or o.max_length
+  show_arithmetic(built, sizes)
+  show_memory(models.estimate(built, sizes.length, sizes.batch), sizes, o.mixer)
 end
 
 return model

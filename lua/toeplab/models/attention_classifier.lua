@@ -134,14 +134,16 @@ function AttentionClassifier.parameters_of(o)
     + ((o.pair and 4 or 1) * d + 1) * hidden + (hidden + 1) * o.classes
 end
 
--- Estimates how many numbers (a float) training stores on batch sequences of length n. Of what a
--- mixer stores besides its maps, only the weights of all pairs of positions are counted.
+-- Estimates how many numbers (a float) training stores on batch sequences of length n outside the
+-- mixers.
 function AttentionClassifier.activations_of(o, n, batch)
-  local tokens, pairs_of = batch * (n + 0.0), 0.0
-  if o.mixer == "attention" or o.mixer == "kernelized" then
-    pairs_of = (o.layers + 2) * tokens * o.heads * n -- two more during the backward pass
-  end
-  return tokens * (o.layers * (8 * o.dim + 2 * o.hidden) + 8 * o.dim) + pairs_of
+  return batch * (n + 0.0) * (o.layers * (4 * o.dim + 2 * o.hidden) + 8 * o.dim)
+end
+
+AttentionClassifier.apart = { inner = true, head = true } -- applied once to a sequence
+
+function AttentionClassifier:own_cost()
+  return self.inner:cost(1) + self.head:cost(1), 0.0
 end
 
 return { AttentionClassifier = AttentionClassifier }

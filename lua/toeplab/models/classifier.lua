@@ -73,4 +73,10 @@ function TnnClassifier:forward(ids, lengths)
   return self.head(pool(self:hidden(ids, lengths and mask), list, mask))
 end
 
+TnnClassifier.apart = { head = true } -- applied once to a sequence
+
+function TnnClassifier:own_cost()
+  return self.head:cost(1)
+end
+
 return { TnnClassifier = TnnClassifier }

@@ -97,15 +97,27 @@ end
 
 TnnLM.stepwise = true -- only its submodules mix positions, so models/recurrent.lua can step it
 
+-- The output map is not among the linear maps if it is tied to the embedding.
+function TnnLM:own_cost(n)
+  local o = self.opt
+  return self.head and 0.0 or 2.0 * n * o.vocab * (o.embed_dim or o.dim), 0.0
+end
+
 -- Estimates by formula the bytes that training on batch sequences of length n takes: a table of
 -- parameters, parameter_bytes, gradient_bytes, optimizer_bytes (Adam), activation_bytes and
--- total_bytes. Among the activations, only input and output of a mixer that the option mixer gives
--- are counted.
+-- total_bytes. Among the activations, a mixer that is given by name has those that its method cost
+-- gives, and only input and output of a mixer that is a function are counted.
 local function estimate(model, n, batch)
   local o = model.opt
   local parameters, trained = model:count()
   local numbers = model.activations_of and model.activations_of(o, n, batch)
     or sizes.activations(o, n, batch) + (n + 0.0) * batch * 4 * o.dim
+  if type(o.mixer) == "string" then
+    for _, layer in model.layers:each() do
+      local _, stored = layer.token:cost(n)
+      numbers = numbers + batch * stored
+    end
+  end
   local e = {
     parameters = parameters, parameter_bytes = 4 * parameters, gradient_bytes = 4 * trained,
     optimizer_bytes = 8 * trained, activation_bytes = 4 * numbers,

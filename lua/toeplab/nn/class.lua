@@ -230,6 +230,23 @@ function Module:count()
   return all, trained
 end
 
+-- Returns the FLOP of a forward pass over one sequence of n positions, and how many numbers the
+-- tape stores for it, both floats, by formula: those of linear maps, 2 FLOP per weight and
+-- position, and those that classes give by own_cost(n) -> FLOP, numbers, without their submodules.
+-- Class.apart names the submodules that are not applied once to each position; what they take is
+-- part of own_cost. What has neither, such as norms and activations, is not counted.
+function Module:cost(n)
+  local flop, numbers = 0.0, 0.0
+  if self.own_cost then flop, numbers = self:own_cost(n) end
+  for _, field in ipairs(self:fields()) do
+    if ismodule(field.value) and not (self.apart and self.apart[field.name]) then
+      local more_flop, more_numbers = field.value:cost(n)
+      flop, numbers = flop + more_flop, numbers + more_numbers
+    end
+  end
+  return flop, numbers
+end
+
 -- Switches this module and all below it to training mode, or with on = false to evaluation mode.
 -- Dropout and batch norm behave differently in the two. Returns the module.
 function Module:train(on)

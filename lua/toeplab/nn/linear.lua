@@ -25,6 +25,10 @@ function Linear:forward(x)
   return core.linear(x, self.weight, self.bias)
 end
 
+function Linear:own_cost(n)
+  return 2.0 * n * self.opt.inputs * self.opt.outputs, 1.0 * n * self.opt.outputs
+end
+
 function Linear:brief()
   local o = self.opt
   return ("%d -> %d%s"):format(o.inputs, o.outputs, o.bias and "" or " no bias")

@@ -2,6 +2,7 @@
 -- table.
 local t = require "harness"
 local core = require "toeplab.core"
+local published_tables = require "toeplab.trials.published_tables"
 local records = require "toeplab.store.records"
 local runner = require "toeplab.runs.runner"
 
@@ -36,6 +37,29 @@ for name, want in pairs(experiments) do
     end)
   end)
 end
+
+t.test("tnn-table5 at scale smoke: every model has a speed at each length", function()
+  t.in_folder(function(folder)
+    local printed = _G.print
+    _G.print = function() end
+    local ok, code = pcall(runner.run, "../../experiments/tnn-table5.lua", { "scale=smoke" },
+      { dir = folder, out = quiet, command = { "toeplab", "run" } })
+    _G.print = printed
+    t.eq({ ok, code }, { true, 0 })
+    local store <close> = records.open(folder, "r")
+    local rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE value > 0
+      AND name IN ('steps_per_second@64', 'steps_per_second@128')]]
+    t.eq(rows[1].n, 2 * 13)
+    -- the keys and metrics are those of the published table
+    local table5 = published_tables.read "tnn/table5"
+    t.eq(table5.columns[1].metrics, { "steps_per_second@1024" })
+    local models = {}
+    for _, row in ipairs(store:rows [[SELECT json_extract(config, '$.model') AS m FROM v_trials]]) do
+      models[row.m] = true
+    end
+    for _, row in ipairs(table5.rows) do t.ok(models[row.where[1].model], row[1]) end
+  end)
+end)
 
 t.test("mqar at scale smoke", function()
   t.in_folder(function(folder)

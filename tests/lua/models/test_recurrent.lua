@@ -146,7 +146,9 @@ t.test("each mixer is stepped to the same numbers, or refused for what it is", f
   for _, name in ipairs(mixers.names) do
     local fields = mixers.class(name).spec.fields
     local causal, given = fields.causal.default, small[name] or {}
-    if fields.max_len then given.max_len = 20 end
+    for _, key in ipairs { "max_len", "length" } do
+      if fields[key] then given[key] = 20 end
+    end
     local model = model_of { mixer = name, mixer_options = given, causal = causal, heads = 2 }
     local ok, problem = pcall(recurrent.operators, model)
     if ok then
@@ -158,12 +160,12 @@ t.test("each mixer is stepped to the same numbers, or refused for what it is", f
     else
       local text = errors.text(problem)
       local want = not causal and "is not causal" or why[name]
-        or "the mixers dss, gss, gtu, s4, s4d have one"
+        or "the mixers dss, gss, gtu, longconv, s4, s4d, sgconv, stu have one"
       t.ok(text:find("layers%.1%.token %(%w+%) .*" .. want), name .. ": " .. text)
       t.ok(not text:find "stepwise", name .. ": " .. text)
     end
   end
-  t.eq(stepped, { "dss", "gss", "gtu", "s4", "s4d" })
+  t.eq(stepped, { "dss", "gss", "gtu", "longconv", "s4", "s4d", "sgconv", "stu" })
 end)
 
 t.test("a session guards its state", function()

@@ -22,4 +22,8 @@ function Conv:forward(x)
   return core.depthwise_conv(x, self.taps, self.opt.causal and 0 or self.opt.taps // 2)
 end
 
+function Conv:own_cost(n)
+  return 2.0 * n * self.opt.taps * self.opt.dim, 1.0 * n * self.opt.dim
+end
+
 return { Conv = Conv }

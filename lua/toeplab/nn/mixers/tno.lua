@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local class = require("toeplab.nn.class")
 local act = require "toeplab.nn.act"
 local coefficient_cache = require "toeplab.nn.coefficient_cache"
+local cost = require "toeplab.nn.cost"
 local decays = require "toeplab.nn.decay"
 local encoders = require "toeplab.nn.encoders"
 local horizon = require "toeplab.nn.horizon"
@@ -113,6 +114,62 @@ function TNO:forward(x)
   end
   if self.stepper then return self.stepper(x) end -- x holds the next positions: toeplab.recurrent
   return self.cache:apply(parameters(self), x)
+end
+
+-- ---- What it costs -----------------------------------------------------------------------------
+
+TNO.apart = { encoder = true } -- applied to points, not to positions
+
+-- Returns how many lags of each sign max_lag or a horizon leaves at length n.
+local function lags(self, n)
+  return math.min(n, self.cache.lags or n)
+end
+
+-- Returns at how many points the encoder is evaluated at length n.
+local function points(self, n)
+  local o = self.opt
+  if self.domain ~= "lag" then
+    local operator <close> = core.tno(o.backend, n // 1 | 0, 1, o.causal, o.backend_options)
+    return operator:points():dim(1)
+  end
+  return o.causal and lags(self, n) or 2 * lags(self, n) - 1
+end
+
+-- The FLOP of one channel of n positions by backends that use no transforms of n numbers.
+local arithmetic = {
+  naive = function(o, n, count)
+    local cut = (count - 1.0) * count / 2 -- products that are missing at an end of the sequence
+    return 2 * (o.causal and n * count - cut or n * (2.0 * count - 1) - 2 * cut)
+  end,
+  matrix = function(_, n) return 2.0 * n * n end,
+  ski = function(o, n)
+    local r, taps = o.backend_options.inducing or 64, o.backend_options.taps or 32
+    return n * (2.0 * taps + 8) + (o.causal and 2.0 * r * r or cost.convolution(r, r))
+  end,
+}
+
+-- Returns the FLOP and the numbers stored for the coefficients and their transform, which all
+-- sequences share.
+function TNO:coefficients_cost(n)
+  local o, p, flop, numbers = self.opt, points(self, n), 0.0, 0.0
+  if class.ismodule(self.encoder) then flop, numbers = self.encoder:cost(p) end
+  if not arithmetic[o.backend] then flop = flop + o.dim * cost.transform(2 * lags(self, n)) end
+  return flop, numbers + 1.0 * p * o.dim
+end
+
+-- Returns the FLOP and the numbers stored to apply the operator to a sequence of n positions. That
+-- of auto is counted as that of rac.
+function TNO:lines_cost(n)
+  local o = self.opt
+  local formula, count = arithmetic[o.backend], lags(self, n)
+  local each = formula and formula(o, n, count) or cost.convolution(n, count)
+  return each * o.dim, 2.0 * n * o.dim
+end
+
+function TNO:own_cost(n)
+  local flop, numbers = self:coefficients_cost(n)
+  local more, more_numbers = self:lines_cost(n)
+  return flop + more, numbers + more_numbers
 end
 
 -- Returns the matrices T [dim,n,n] at length n, without gradients, for plots and tests.

@@ -61,6 +61,20 @@ function TNO2d:forward(x, height, width)
   return core.affine(columns(self.along_height, along, height, width), 2, 0)
 end
 
+TNO2d.apart = { along_height = true, along_width = true } -- each applied to all lines of the grid
+
+function TNO2d:own_cost(n)
+  local grid = self.opt.grid or { math.sqrt(n) // 1, math.sqrt(n) // 1 }
+  local flop, numbers = 0.0, 0.0
+  for axis, tno in ipairs { self.along_height, self.along_width } do
+    local encoder, kept = tno:coefficients_cost(grid[axis])
+    local each, results = tno:lines_cost(grid[axis])
+    local lines = grid[3 - axis]
+    flop, numbers = flop + encoder + lines * each, numbers + kept + lines * results
+  end
+  return flop, numbers
+end
+
 function TNO2d:brief()
   local grid = self.opt.grid
   return self.opt.form .. (grid and (" on %d x %d"):format(grid[1], grid[2]) or "")

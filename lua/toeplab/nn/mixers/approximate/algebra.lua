@@ -34,4 +34,10 @@ function algebra.inverse(a, one, shared)
   return z
 end
 
+-- Returns the FLOP of an inverse of size l, 4 products in each of the 6 steps, and the numbers
+-- stored, about 8 matrices in each.
+function algebra.inverse_cost(l)
+  return 6 * 4 * 2.0 * l ^ 3, 6 * 8.0 * l * l
+end
+
 return algebra

@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local block_pattern = require "toeplab.nn.mixers.approximate.block_pattern"
 local cache = require "toeplab.nn.cache"
+local cost = require "toeplab.nn.cost"
 local frame = require "toeplab.nn.mixers.approximate.frame"
 local heads = require "toeplab.nn.mixers.heads"
 local options = require "toeplab.base.options"
@@ -95,6 +96,16 @@ function BigBird:mix(q, k, v, mask, random)
   local inner = middle(self, q, k, v, mask, at)
   local o = core.concat({ ends:narrow(3, 1, size), inner, ends:narrow(3, size + 1, size) }, 3)
   return frame.tokens(o, mask)
+end
+
+function BigBird:own_cost(n)
+  local o, all = self.opt, self.opt.heads * self.width
+  n = self:aligned(n)
+  if n < FEWEST * o.block then return cost.attention(n, n, all, all, o.heads) end
+  local ends, numbers = cost.attention(2 * o.block, n, all, all, o.heads)
+  local seen = (5 + o.random_blocks) * o.block
+  local inner, inner_numbers = cost.attention(n - 2 * o.block, seen, all, all, o.heads)
+  return ends + inner, numbers + inner_numbers
 end
 
 return { BigBird = BigBird }

@@ -3,6 +3,7 @@
 
 local core = require "toeplab.core"
 local choose = require "toeplab.nn.mixers.approximate.choose"
+local cost = require "toeplab.nn.cost"
 local frame = require "toeplab.nn.mixers.approximate.frame"
 local heads = require "toeplab.nn.mixers.heads"
 local options = require "toeplab.base.options"
@@ -98,6 +99,13 @@ function Informer:mix(q, k, v, mask, samples)
   local mean = mask and (v * mask):sum(3, true) / core.max(mask:sum(3, true), 1) or v:mean(3, true)
   local results = core.concat({ mean, attended }, 3)
   return results:reshape(-1, p):gather(to):reshape(b, h, n, p)
+end
+
+-- Beside the attention of some queries, M takes as many products of all queries.
+function Informer:own_cost(n)
+  local some, all = self:sampled(n), self.opt.heads * self.width
+  local flop, numbers = cost.attention(some, n, all, all, self.opt.heads)
+  return flop + 2.0 * n * some * all, numbers + 1.0 * n * all
 end
 
 return { Informer = Informer }

@@ -3,6 +3,7 @@
 
 local core = require "toeplab.core"
 local algebra = require "toeplab.nn.mixers.approximate.algebra"
+local cost = require "toeplab.nn.cost"
 local frame = require "toeplab.nn.mixers.approximate.frame"
 local Dropout = require("toeplab.nn.dropout").Dropout
 local options = require "toeplab.base.options"
@@ -24,6 +25,11 @@ function Kernelized:mix(q, k, v, mask)
   local weights = algebra.gaussian(q, core.affine(k, scale, 0))
   if self.drop then weights = self.drop(weights) end
   return core.matmul(weights, frame.tokens(v, mask))
+end
+
+function Kernelized:own_cost(n)
+  local h, all = self.opt.heads, self.opt.heads * self.width
+  return cost.attention(n, n, all, all, h)
 end
 
 return { Kernelized = Kernelized }

@@ -2,6 +2,7 @@
 -- the keys.
 
 local core = require "toeplab.core"
+local cost = require "toeplab.nn.cost"
 local frame = require "toeplab.nn.mixers.approximate.frame"
 local heads = require "toeplab.nn.mixers.heads"
 local initial = require "toeplab.nn.initial"
@@ -40,6 +41,13 @@ function Linformer:mix(q, k, v, mask)
   local e = n < longest and self.positions:narrow(3, 1, n) or self.positions
   k, v = shortened(e, frame.tokens(k, mask)), shortened(e, frame.tokens(v, mask))
   return heads.attend(q, k, v, self.width ^ -0.5)
+end
+
+-- Beside the attention, keys and values are multiplied by E.
+function Linformer:own_cost(n)
+  local o, all = self.opt, self.opt.heads * self.width
+  local flop, numbers = cost.attention(n, o.rank, all, all, o.heads)
+  return flop + 4.0 * n * o.rank * all, numbers
 end
 
 return { Linformer = Linformer }

@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local algebra = require "toeplab.nn.mixers.approximate.algebra"
 local cache = require "toeplab.nn.cache"
+local cost = require "toeplab.nn.cost"
 local frame = require "toeplab.nn.mixers.approximate.frame"
 local heads = require "toeplab.nn.mixers.heads"
 local options = require "toeplab.base.options"
@@ -49,6 +50,16 @@ function Nystrom:mix(q, k, v, mask)
   local inverse = algebra.inverse(middle, one, self.opt.as_published)
   local last = heads.attend(short_q, k, v, 1, frame.hide(mask))
   return heads.attend(q, short_k, core.matmul(inverse, last), 1)
+end
+
+function Nystrom:own_cost(n)
+  local o, all = self.opt, self.opt.heads * self.width
+  n = self:aligned(n)
+  if n <= o.landmarks then return cost.attention(n, n, all, all, o.heads) end
+  local l = n // -(-n // o.landmarks)
+  local flop, numbers = cost.attention(n, l, all, all, o.heads) -- twice, with q' and with k'
+  local inverse, kept = algebra.inverse_cost(l)
+  return 2 * flop + 4.0 * l * l * all + o.heads * inverse, 2 * numbers + o.heads * kept
 end
 
 return { Nystrom = Nystrom }

@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local choose = require "toeplab.nn.mixers.approximate.choose"
+local cost = require "toeplab.nn.cost"
 local frame = require "toeplab.nn.mixers.approximate.frame"
 local heads = require "toeplab.nn.mixers.heads"
 local options = require "toeplab.base.options"
@@ -136,6 +137,16 @@ function Reformer:mix(s, _, v, mask, rotations)
   if rounds == 1 then return unsorted(o):reshape(b, h, n, p) end
   local weights = core.softmax(unsorted(log_sum):reshape(b, h, rounds, n):transpose(3, 4))
   return (unsorted(o) * weights:transpose(3, 4):reshape(b, h, rounds, n, 1)):sum(3)
+end
+
+-- In each round, positions are multiplied by R and compared with two chunks.
+function Reformer:own_cost(n)
+  local o, all = self.opt, self.opt.heads * self.width
+  n = self:aligned(n)
+  if n <= o.chunk then return cost.attention(n, n, all, all, o.heads) end
+  local half = 2.0 ^ (math.log(n // o.chunk, 2) // 1)
+  local flop, numbers = cost.attention(n, 2 * o.chunk, all, all, o.heads)
+  return o.hashes * (flop + 2.0 * n * half * all), o.hashes * numbers
 end
 
 return { Reformer = Reformer }

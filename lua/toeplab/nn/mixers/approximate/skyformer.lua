@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local algebra = require "toeplab.nn.mixers.approximate.algebra"
 local cache = require "toeplab.nn.cache"
+local cost = require "toeplab.nn.cost"
 local frame = require "toeplab.nn.mixers.approximate.frame"
 local options = require "toeplab.base.options"
 local shapes = require "toeplab.nn.shapes"
@@ -68,6 +69,13 @@ function Skyformer:mix(q, k, v, mask, uniform)
   local m = algebra.inverse(w * d * d:transpose(3, 4), one, self.opt.as_published)
   local last = core.matmul(algebra.gaussian(s, k), frame.tokens(v, mask))
   return core.matmul(algebra.gaussian(q, s), d * core.matmul(m, d * last, true))
+end
+
+function Skyformer:own_cost(n)
+  local f, h, all = self.opt.features, self.opt.heads, self.opt.heads * self.width
+  local flop, numbers = cost.attention(n, f, all, all, h) -- twice: G(q,S), and G(k,S)
+  local inverse, kept = algebra.inverse_cost(f)
+  return 2 * flop + 6.0 * f * f * all + h * inverse, 2 * numbers + h * kept
 end
 
 return { Skyformer = Skyformer }

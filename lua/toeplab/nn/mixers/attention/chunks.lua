@@ -59,4 +59,18 @@ function chunks.normalised(sum, q, k, v, least)
   return y:narrow(4, 1, w) / (least and core.max(total, least) or total)
 end
 
+-- Returns the FLOP of a summer's function for one sequence, and how many numbers are stored: the
+-- features, the products within chunks, the states, and the results.
+--   m: the width of q and k per head   w: that of v, which normalised() makes wider by 1
+function chunks.cost(causal, n, heads, m, w)
+  local c = math.min(SIZE, n)
+  local flop, numbers = 0.0, 1.0 * n * (2 * m + w)
+  if not causal or n > c then
+    local states = causal and -(-n // c) or 1
+    flop, numbers = 4.0 * n * m * w, numbers + 1.0 * states * m * w
+  end
+  if causal then flop, numbers = flop + 2.0 * n * c * (m + w), numbers + 1.0 * n * c end
+  return heads * flop, heads * numbers
+end
+
 return chunks

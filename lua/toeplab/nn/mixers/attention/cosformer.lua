@@ -62,4 +62,9 @@ function Cosformer:forward(x)
   return self.o and self.o(y) or y
 end
 
+function Cosformer:own_cost(n)
+  local o, w = self.opt, self.opt.dim // self.opt.heads
+  return chunks.cost(o.causal, n, o.heads, 2 * w, w + 1)
+end
+
 return { Cosformer = Cosformer }

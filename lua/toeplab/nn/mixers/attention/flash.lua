@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
 local chunks = require "toeplab.nn.mixers.attention.chunks"
+local cost = require "toeplab.nn.cost"
 local initial = require "toeplab.nn.initial"
 local Linear = require("toeplab.nn.linear").Linear
 local LayerNorm = require("toeplab.nn.norm").LayerNorm
@@ -99,6 +100,12 @@ local function kernel(self, q, k, scale, added)
   return self.opt.causal and weights * self.lower(q:dim(-2)) or weights
 end
 
+-- Returns the FLOP of K v, for a K [n,m], and the numbers stored: K in four stages, and K v.
+local function kernel_cost(n, m, o)
+  local flop, numbers = cost.attention(n, m, o.shared, o.expand * o.dim // 1, 1)
+  return flop, numbers + 3.0 * n * m
+end
+
 -- y = x + (u * (K v)) Wo,  K_ij = relu(q_i . k_j / L + w[j-i])^2 (Hua et al. 2022, Sec. 3), where
 -- u = silu(norm(x) Wu), v likewise, and q and k are silu(norm(x) Wz), each scaled and shifted per
 -- channel (Offset), with rotary positions. If causal, j <= i.
@@ -124,6 +131,11 @@ function FlashQuad:forward(x)
   local known = n <= o.max_length
   local weights = kernel(self, q, k, known and o.max_length or n, known and bias(self, n) or nil)
   return x + self.o(u * core.matmul(weights, v))
+end
+
+function FlashQuad:own_cost(n)
+  local o = self.opt
+  return kernel_cost(n, n, o)
 end
 
 -- y = x + (u * ((K + G) v)) Wo (Hua et al. 2022, Sec. 4: mixed chunk attention):
@@ -162,6 +174,14 @@ function Flash:forward(x)
   end
   mixed = mixed + core.affine(far, 1 / c, 0)
   return x + self.o((u * mixed):narrow(2, 1, n))
+end
+
+function Flash:own_cost(n)
+  local o, width = self.opt, self.opt.expand * self.opt.dim // 1
+  n = -(-n // o.chunk) * o.chunk
+  local flop, numbers = kernel_cost(n, o.chunk, o)
+  local states = o.causal and n // o.chunk or 1
+  return flop + 4.0 * n * o.shared * width, numbers + states * o.shared * width
 end
 
 return { Flash = Flash, FlashQuad = FlashQuad }

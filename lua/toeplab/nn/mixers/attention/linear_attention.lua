@@ -26,4 +26,9 @@ function LinearAttention:forward(x)
   return self.o(heads.join(chunks.normalised(self.sum, q, k, v, LEAST)))
 end
 
+function LinearAttention:own_cost(n)
+  local o, w = self.opt, self.opt.dim // self.opt.heads
+  return chunks.cost(o.causal, n, o.heads, w, w + 1)
+end
+
 return { LinearAttention = LinearAttention }

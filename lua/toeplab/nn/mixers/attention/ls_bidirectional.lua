@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
+local cost = require "toeplab.nn.cost"
 local heads = require "toeplab.nn.mixers.heads"
 local Linear = require("toeplab.nn.linear").Linear
 local LayerNorm = require("toeplab.nn.norm").LayerNorm
@@ -87,6 +88,14 @@ function LSBidirectional:forward(x)
   local y = core.matmul(a:narrow(5, 1, r):reshape(b, h, -1, r), landmarks(v))
     + core.matmul(a:narrow(5, r + 1, close:dim(5)), near(v)):reshape(b, h, -1, w)
   return self.o(heads.join(y):narrow(2, 1, n))
+end
+
+-- Beside the attention, keys and values are summed to landmarks.
+function LSBidirectional:own_cost(n)
+  local o = self.opt
+  local seen = o.landmarks + o.window + 2 * math.max(o.window // 2, 1)
+  local flop, numbers = cost.attention(n, seen, o.dim, o.dim, o.heads)
+  return flop + 4.0 * n * o.landmarks * o.dim, numbers
 end
 
 return { LSBidirectional = LSBidirectional }

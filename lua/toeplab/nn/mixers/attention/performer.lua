@@ -82,4 +82,11 @@ function Performer:forward(x)
   return self.o(heads.join(chunks.normalised(self.sum, q, k, v, o.as_published and LEAST)))
 end
 
+-- Beside the sums, the queries and keys are multiplied by P.
+function Performer:own_cost(n)
+  local o, w = self.opt, self.opt.dim // self.opt.heads
+  local flop, numbers = chunks.cost(o.causal, n, o.heads, o.features, w + 1)
+  return flop + 4.0 * n * o.features * o.dim, numbers
+end
+
 return { Performer = Performer }

@@ -4,6 +4,7 @@
 local class = require("toeplab.nn.class").class
 local act = require "toeplab.nn.act"
 local cache = require "toeplab.nn.cache"
+local cost = require "toeplab.nn.cost"
 local Dropout = require("toeplab.nn.dropout").Dropout
 local heads = require "toeplab.nn.mixers.heads"
 local Linear = require("toeplab.nn.linear").Linear
@@ -78,6 +79,10 @@ function Attention:forward(x, mask)
   return self.o(attend(self, self.q(x), self.k(x), self.v(x), mask))
 end
 
+function Attention:own_cost(n)
+  return cost.attention(n, n, self.opt.dim, self.opt.dim, self.opt.heads)
+end
+
 -- y = (u * attend(x Wq, x Wk, v)) Wo,  u = act(x Wu),  v = act(x Wv).   x, y [b,n,dim]
 -- u and v are expand * dim wide. The row "Attention+GLU" of TNN's Table 7 has this token mixer; it
 -- was run without a mask and without positions.
@@ -100,6 +105,11 @@ function GatedAttention:forward(x)
   if self.position then x = self.position(x) end
   local mixed = attend(self, self.q(x), self.k(x), act.act[self.opt.act](self.v(x)))
   return self.o(act.gate(self.opt.act, self.u(x), mixed))
+end
+
+function GatedAttention:own_cost(n)
+  local o = self.opt
+  return cost.attention(n, n, o.dim, o.expand * o.dim // 1, o.heads)
 end
 
 return { Attention = Attention, GatedAttention = GatedAttention }

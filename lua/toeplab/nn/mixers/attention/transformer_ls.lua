@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
+local cost = require "toeplab.nn.cost"
 local heads = require "toeplab.nn.mixers.heads"
 local initial = require "toeplab.nn.initial"
 local Linear = require("toeplab.nn.linear").Linear
@@ -206,6 +207,19 @@ function TransformerLS:forward(x, memory)
     y = core.matmul(core.softmax(close), near(self.v)):reshape(q:shape())
   end
   return self.o(heads.join(y):narrow(2, 1, n))
+end
+
+TransformerLS.apart = { window_place = true, chunk_place = true } -- applied to distances
+
+-- A token is compared with two windows, and with the vectors of all chunks but the last, whether it
+-- sees them or not. Both have products by distance. Chunks map x to keys and values once more.
+function TransformerLS:own_cost(n)
+  local o, window = self.opt, math.min(n, self.opt.window)
+  local far = (n - 1) // o.chunk * o.rank
+  local flop, numbers = cost.attention(n, 2 * window + far, o.dim, o.dim, o.heads)
+  flop = flop + 2.0 * (n + o.dim) * o.dim * (window + far)
+  if far > 0 then flop = flop + 4.0 * n * o.dim * (o.dim + o.rank) end
+  return flop, 3 * numbers -- logits of both kinds are stored before they are joined
 end
 
 return { TransformerLS = TransformerLS }

@@ -77,6 +77,10 @@ function Kernel:forward(points)
   return modes.coefficients(self, kernel(1), not o.causal and kernel(2), self.skip)
 end
 
+function Kernel:own_cost(p)
+  return modes.kernel_cost(p, self.opt.dim, self.opt.state)
+end
+
 -- y = Wo gelu(K x) + bo.   x, y [b,n,dim]
 -- The modes are complex without conjugate pairs. The kernel takes n^0.5 state dim exponentials and
 -- n state dim products, the convolution n log n.
@@ -95,5 +99,7 @@ end
 function DSS:forward(x)
   return self.o(core.gelu(self.tno(x)))
 end
+
+DSS.apart = { kernel = true } -- the TNO counts its encoder
 
 return { DSS = DSS }

@@ -47,4 +47,8 @@ function GLA:forward(x)
   return self.o(core.gate("silu", self.r(x), steps.join(self.norm(s))))
 end
 
+function GLA:own_cost(n)
+  return steps.cost(n, self.opt.dim ^ 2 / (2 * self.opt.heads), 5) -- a S, k v, +, q S, +
+end
+
 return { GLA = GLA }

@@ -48,6 +48,12 @@ function Kernel:forward(points)
   return modes.coefficients(self, k, later, self.skip + k:narrow(1, 1, 1) + self.skip)
 end
 
+-- Both directions have the same kernel.
+function Kernel:own_cost(p)
+  local o, lags = self.opt, self.opt.causal and p or (p + 1) / 2
+  return 4.0 * lags * o.state * o.dim, lags * (6.0 * o.state + o.dim)
+end
+
 -- y = x + Wo ((Wg S(gelu(Wv LN(x)))) * gelu(Wu LN(x))) + bo,  S(v) = K LN(v), which has its own
 -- norm and shortcut (Mehta et al. 2022, Long range language modeling via gated state spaces,
 -- Sec. 3.2).   x, y [b,n,dim]
@@ -79,5 +85,7 @@ function GSS:forward(x)
   local v = self.tno(self.inner_norm(core.gelu(self.v(normed))))
   return x + self.o(core.gate("gelu", self.u(normed), self.g(v)))
 end
+
+GSS.apart = { kernel = true } -- the TNO counts its encoder
 
 return { GSS = GSS }

@@ -45,4 +45,8 @@ function HGRN2:forward(x)
   return self.o(self.norm(steps.join(y)))
 end
 
+function HGRN2:own_cost(n)
+  return steps.cost(n, self.opt.dim ^ 2 / self.heads, 5) -- f S, k v, +, q S, +
+end
+
 return { HGRN2 = HGRN2 }

@@ -68,4 +68,6 @@ function LongConv:forward(x)
   return modes.glu(self.o(core.gelu(self.tno(x))))
 end
 
+LongConv.stepwise = true -- only its TNO mixes positions
+
 return { LongConv = LongConv }

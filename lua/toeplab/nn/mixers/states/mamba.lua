@@ -56,4 +56,9 @@ function Mamba:forward(x)
   return self.o(core.gate("silu", both:narrow(3, width + 1, width), y))
 end
 
+function Mamba:own_cost(n)
+  local o = self.opt
+  return steps.cost(n, o.expand * o.dim * o.state, 6) -- delta A, decay S, B x, +, C S, +
+end
+
 return { Mamba = Mamba }

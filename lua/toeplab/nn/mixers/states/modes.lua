@@ -89,6 +89,13 @@ function modes.kernel(w, coarse, fine, count)
   return k:reshape(d, -1):narrow(2, 1, count):transpose(1, 2)
 end
 
+-- Returns the FLOP of modes.kernel for p lags of d channels and s modes, and about how many numbers
+-- are stored: 6 for each mode at each of 2 sqrt p lags, and the kernel. Exponentials are not
+-- counted as arithmetic.
+function modes.kernel_cost(p, d, s)
+  return 4.0 * p * d * s, d * (12.0 * s * math.sqrt(p) + p)
+end
+
 -- ---- Coefficients -------------------------------------------------------------------------------
 
 -- Returns the length of the sequence whose lags are points.

@@ -4,6 +4,7 @@ local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
 local complex = require "toeplab.nn.complex"
+local cost = require "toeplab.nn.cost"
 local growth = require "toeplab.nn.mixers.states.s4_growth"
 local hippo = require "toeplab.nn.mixers.states.hippo"
 local initial = require "toeplab.nn.initial"
@@ -121,6 +122,15 @@ function Kernel:forward(points)
   return modes.coefficients(self, past, future, self.skip)
 end
 
+-- R is computed twice for all directions and twice for each, at half as many frequencies as lags.
+function Kernel:own_cost(p)
+  local o, directions = self.opt, self.opt.causal and 1 or 2
+  local lags = p / directions
+  local values = lags / 2 * o.dim * (o.as_published and o.state // 2 or o.state)
+  return (2 + 2 * directions) * 8.0 * values + directions * o.dim * cost.transform(lags),
+    3.0 * values
+end
+
 -- y = GLU(Wo gelu(K x) + bo), GLU(a, b) = a sigmoid(b) on the halves of the channels.
 --   x, y [b,n,dim]   o [2 dim,dim]
 -- The kernel takes L state dim divisions, of which the tape keeps about ten floats each, the
@@ -141,5 +151,7 @@ end
 function S4:forward(x)
   return modes.glu(self.o(core.gelu(self.tno(x))))
 end
+
+S4.apart = { kernel = true } -- the TNO counts its encoder
 
 return { S4 = S4 }

@@ -67,6 +67,10 @@ function Kernel:forward(points)
   return modes.coefficients(self, kernel(1), not self.opt.causal and kernel(2), self.skip)
 end
 
+function Kernel:own_cost(p)
+  return modes.kernel_cost(p, self.opt.dim, self.opt.state // 2)
+end
+
 -- y = GLU(Wo gelu(K x) + bo), GLU(a, b) = a sigmoid(b) on the halves of the channels.
 --   x, y [b,n,dim]   o [2 dim,dim]
 -- With copies = 1 all channels share one A; by default each has its own. The kernel takes
@@ -85,5 +89,7 @@ end
 function S4D:forward(x)
   return modes.glu(self.o(core.gelu(self.tno(x))))
 end
+
+S4D.apart = { kernel = true } -- the TNO counts its encoder
 
 return { S4D = S4D }

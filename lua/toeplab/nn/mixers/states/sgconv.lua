@@ -102,4 +102,6 @@ function SGConv:forward(x)
   return modes.glu(self.o(core.gelu(self.tno(x))))
 end
 
+SGConv.stepwise = true -- only its TNO mixes positions
+
 return { SGConv = SGConv }

@@ -62,4 +62,10 @@ function SSD:forward(x)
   return self.o(self.norm(core.gate("silu", all:narrow(3, 1, width), y)))
 end
 
+function SSD:own_cost(n)
+  local o = self.opt
+  local flop, numbers = steps.cost(n, o.expand * o.dim * o.state, 5) -- decay S, B x, +, C S, +
+  return flop, numbers + 2.0 * n * self.heads * o.state -- B and C, repeated for each head
+end
+
 return { SSD = SSD }

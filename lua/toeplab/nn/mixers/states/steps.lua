@@ -54,4 +54,10 @@ function steps.conv_bias(width, taps)
   return initial.parameter(initial.init.uniform(core.zeros(width), -bound, bound))
 end
 
+-- Returns the FLOP of n steps of a state of so many numbers, of which each takes `each` FLOP a
+-- step, and how many numbers are stored: the state after every 64th step.
+function steps.cost(n, state, each)
+  return 1.0 * n * state * each, n / 64 * state
+end
+
 return steps

@@ -79,4 +79,6 @@ function STU:forward(x)
   return self.tno(core.linear(x, self.input))
 end
 
+STU.stepwise = true -- only its TNO mixes positions
+
 return { STU = STU }

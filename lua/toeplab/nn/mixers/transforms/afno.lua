@@ -59,4 +59,11 @@ function AFNO:forward(x)
   return x + self.backwards(z, x:dim(2))
 end
 
+function AFNO:own_cost(n)
+  local o = self.opt
+  local flop, numbers = spectrum.cost(o.causal, n, o.dim)
+  local frequencies, s = o.causal and n or n // 2 + 1, o.dim // o.blocks
+  return flop + 2 * 8.0 * frequencies * o.dim * s, 5 * numbers -- and two maps
+end
+
 return { AFNO = AFNO }

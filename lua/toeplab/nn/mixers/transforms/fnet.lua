@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
 local cache = require "toeplab.nn.cache"
+local cost = require "toeplab.nn.cost"
 local Linear = require("toeplab.nn.linear").Linear
 local LayerNorm = require("toeplab.nn.norm").LayerNorm
 local matrix = require "toeplab.nn.mixers.transforms.matrix"
@@ -36,6 +37,13 @@ function FNetMixing:forward(x)
   end
   local z = shapes.pad(x:reshape(b, n, d, 1), 4, 0, 1)
   return core.fft(core.fft(z, 3), 2):narrow(4, 1, 1):reshape(b, n, d)
+end
+
+-- A transform of complex numbers takes twice as much as one of real numbers.
+function FNetMixing:own_cost(n)
+  local d = self.opt.dim
+  if self.opt.causal then return 4.0 * n * d * (n + d), 4.0 * n * d end
+  return 2 * (n * cost.transform(d) + d * cost.transform(n)), 4.0 * n * d
 end
 
 -- z = LN(x + mixing(x)),  y = LN(z + Wo gelu(Wi z)): the layer of FNet.   x, y [b,n,dim]

@@ -66,4 +66,10 @@ function GFNet:forward(x)
   return self.backwards(shapes.pad(y, 2, 0, f - m), n)
 end
 
+function GFNet:own_cost(n)
+  local o = self.opt
+  local flop, numbers = spectrum.cost(o.causal, n, o.dim)
+  return flop + 6.0 * (o.causal and n or n // 2 + 1) * o.dim, 3 * numbers
+end
+
 return { GFNet = GFNet }

@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
 local cache = require "toeplab.nn.cache"
+local cost = require "toeplab.nn.cost"
 local initial = require "toeplab.nn.initial"
 local Linear = require("toeplab.nn.linear").Linear
 local LayerNorm = require("toeplab.nn.norm").LayerNorm
@@ -62,6 +63,13 @@ function GMLP:forward(x)
   local half = h:dim(3) // 2
   local u, v = h:narrow(3, 1, half), h:narrow(3, half + 1, half)
   return x + self.o(u * mix(self, self.gate_norm(v)))
+end
+
+GMLP.apart = { gate = true } -- a map of positions
+
+function GMLP:own_cost(n)
+  local m, width = matrix.covered("GMLP", self.opt, n), self.o.opt.inputs
+  return cost.attention(m, m, 0, width, 1)
 end
 
 return { GMLP = GMLP }

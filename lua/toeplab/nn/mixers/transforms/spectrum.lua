@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
 local complex = require "toeplab.nn.complex"
+local cost = require "toeplab.nn.cost"
 local matrix = require "toeplab.nn.mixers.transforms.matrix"
 local shapes = require "toeplab.nn.shapes"
 
@@ -43,6 +44,12 @@ function spectrum.transforms(causal)
     local w, re, im = triangles(n), complex.parts(z)
     return matrix.apply(w.re, re) + matrix.apply(w.im, im)
   end
+end
+
+-- Returns the FLOP of both transforms of d channels, and the numbers stored: the frequencies.
+function spectrum.cost(causal, n, d)
+  if causal then return 8.0 * n * n * d, 2.0 * n * d end
+  return 2 * d * cost.transform(n), (n + 2.0) * d
 end
 
 return spectrum

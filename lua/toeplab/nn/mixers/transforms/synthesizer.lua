@@ -3,6 +3,7 @@
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
+local cost = require "toeplab.nn.cost"
 local initial = require "toeplab.nn.initial"
 local Linear = require("toeplab.nn.linear").Linear
 local matrix = require "toeplab.nn.mixers.transforms.matrix"
@@ -52,6 +53,13 @@ function SynthesizerDense:forward(x)
   end)
 end
 
+SynthesizerDense.apart = { w2 = true } -- of which n rows are used
+
+function SynthesizerDense:own_cost(n)
+  local m = matrix.covered(self.kind, self.opt, n)
+  return cost.attention(m, m, self.opt.dim, self.opt.dim, 1)
+end
+
 -- y = softmax(w) x, where w [max_length,max_length] ~ N(0,1) is learned and cut to n x n (Tay et
 -- al. 2021, Sec. 3.1).   x, y [b,n,dim]
 -- As above, there are no values and no output map. The matrix has no structure, so a sequence costs
@@ -65,6 +73,11 @@ end
 
 function SynthesizerRandom:forward(x)
   return mix(self, x, function(_, n) return self.w:narrow(1, 1, n):narrow(2, 1, n) end)
+end
+
+function SynthesizerRandom:own_cost(n)
+  local m = matrix.covered(self.kind, self.opt, n)
+  return cost.attention(m, m, 0, self.opt.dim, 1)
 end
 
 return { SynthesizerDense = SynthesizerDense, SynthesizerRandom = SynthesizerRandom }

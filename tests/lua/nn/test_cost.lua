@@ -1,0 +1,121 @@
+-- test_cost.lua: the arithmetic and the stored numbers of layers, against numbers worked out by
+-- hand, and their growth with the length.
+local t = require "harness"
+local tl = require "toeplab"
+local mixers = require "toeplab.nn.mixers"
+local nn = require "toeplab.nn"
+
+local function flop(module, n) return (module:cost(n)) end
+
+t.test("a linear map takes 2 FLOP per weight and position, and stores its output", function()
+  local map = nn.Linear(3, 5)
+  t.eq({ map:cost(7) }, { 210.0, 35.0 })
+  t.eq({ nn.Sequential { map, tl.silu, nn.LayerNorm(5), nn.Linear(5, 1) }:cost(7) },
+    { 210.0 + 70, 35.0 + 7 })
+end)
+
+t.test("softmax attention: four maps of 8 x 8, then two products of all pairs", function()
+  local mixer = mixers.make("attention", 8, { heads = 2 }, {})
+  -- maps 4 * 2 * 10 * 64; q k and weights v 2 * 2 * 10 * 10 * 8; stored: maps, weights, results
+  t.eq({ mixer:cost(10) }, { 5120.0 + 3200, 4 * 80.0 + 2 * 100 + 80 })
+  t.eq(flop(mixers.make("softmax", 8, { heads = 2 }, {}), 10), 8320.0)
+end)
+
+t.test("linear attention: states of 4 x 5, and products within chunks if causal", function()
+  local both = mixers.make("linear_attention", 8, { heads = 2 }, { causal = false })
+  -- v has a column of ones: per head 2 * 2 * 100 * 4 * 5
+  t.eq(flop(both, 100), 2 * 4 * 100 * 64 + 2 * 8000.0)
+  local causal = mixers.make("linear_attention", 8, { heads = 2 }, {})
+  -- and per head, by chunks of 64, 2 * 100 * 64 * (4 + 5)
+  t.eq(flop(causal, 100), 2 * 4 * 100 * 64 + 2 * (8000.0 + 115200))
+  -- a single chunk needs no states
+  t.eq(flop(causal, 10), 2 * 4 * 10 * 64 + 2 * (2 * 10 * 10 * 9.0))
+end)
+
+-- A causal GTU of 4 channels and 8 inside, an encoder 1 -> 3 -> 3 -> 8.
+local function gtu(more)
+  local tno = { rpe = { hidden = 3, layers = 1 } }
+  for name, value in pairs(more or {}) do tno[name] = value end
+  return nn.GTU(4, { expand = 2, tno = tno })
+end
+
+t.test("a GTU: its maps, its encoder at the lags, three transforms of twice the length", function()
+  local maps, encoder = 3 * 2 * 16 * 32.0, 2 * 16 * (3 + 9 + 24.0)
+  local transform = 2.5 * 32 * 5 -- of 32 numbers
+  t.eq(flop(gtu(), 16), maps + encoder + 8 * (3 * transform + 6 * 16))
+  t.eq(flop(gtu { backend = "naive" }, 16), maps + encoder + 8 * 2 * (16 * 17 / 2))
+  t.eq(flop(gtu { backend = "naive", causal = false }, 16),
+    maps + encoder / 16 * 31 + 8 * 2 * 256.0)
+  -- with 4 lags: four pieces of 8 numbers, and the kernel's transform
+  t.eq(flop(gtu { max_lag = 4 }, 16), maps + encoder / 4 + 8 * (9 * 2.5 * 8 * 3 + 4 * 6 * 4.0))
+end)
+
+t.test("S4D: one map of 4 x 8, a kernel of 3 modes at each lag, three transforms", function()
+  local mixer = mixers.make("s4d", 4, {}, { state = 6 })
+  t.eq(flop(mixer, 16), 2 * 16 * 32.0 + 4 * 16 * 4 * 3 + 4 * (3 * 2.5 * 32 * 5 + 6 * 16))
+  local both = mixers.make("s4d", 4, {}, { state = 6, causal = false })
+  t.eq(flop(both, 16) - flop(mixer, 16), 15 * 4 * 4 * 3.0)
+end)
+
+local quadratic = { attention = true, flash_quad = true, gated_attention = true, gmlp = true,
+  kernelized = true, softmax = true, synthesizer_dense = true, synthesizer_random = true,
+  transformer_ls = true }
+
+t.test("only what is quadratic in its paper grows by more than a logarithm per token", function()
+  for _, name in ipairs(mixers.names) do
+    local n = 1 << 13
+    local mixer = mixers.make(name, 16,
+      { heads = 2, max_length = 2 * n, max_len = 2 * n, length = 2 * n }, {})
+    local ratio = flop(mixer, 2 * n) / flop(mixer, n)
+    t.ok(flop(mixer, 1) > 0, name)
+    if quadratic[name] then
+      t.ok(ratio > 3, ("%s grows by %.2f"):format(name, ratio))
+    else
+      local most = name == "reformer" and 3 or 2.3 -- its buckets are as many as its chunks
+      t.ok(ratio > 1.2 and ratio < most, ("%s grows by %.2f"):format(name, ratio))
+    end
+  end
+end)
+
+t.test("models add their blocks, and count the output map once, tied or not", function()
+  local o = { vocab = 10, layers = 2, dim = 4, rpe_dim = 3, rpe_layers = 1 }
+  local tied = tl.models.tnn_lm(o)
+  local block = flop(tied.layers[1], 16)
+  t.eq(flop(tied, 16), 2 * block + 2 * 16 * 40.0)
+  o.tied = false
+  t.eq(flop(tl.models.tnn_lm(o), 16), flop(tied, 16))
+  o.tied, o.classes = nil, 3
+  local classifier = tl.models.tnn_classifier(o)
+  t.eq(flop(classifier, 16), 2 * flop(classifier.layers[1], 16) + 2 * 12.0)
+end)
+
+t.test("numbers stay numbers at lengths whose squares no integer holds", function()
+  for _, name in ipairs { "attention", "linear_attention", "gtu", "s4d", "mamba" } do
+    t.ok(flop(mixers.make(name, 16, {}, {}), 1 << 31) > 1e12, name)
+  end
+end)
+
+t.test("the memory estimate with named mixers is within a factor of three of what training takes",
+  function()
+    for _, name in ipairs { "attention", "linear_attention", "s4d", "mamba", "gmlp", "nystrom",
+      "afno" } do
+      tl.seed(1)
+      local causal = mixers.class(name).spec.fields.causal.default
+      local model = tl.models.tnn_lm { vocab = 11, layers = 3, dim = 48, heads = 2, mixer = name,
+        causal = causal }
+      local opt, rows = tl.optim.adam(model), {}
+      for i = 1, 4 do
+        rows[i] = {}
+        for j = 1, 257 do rows[i][j] = i * j % 11 end
+      end
+      local ids = tl.ids(rows)
+      tl.train.lm_step(model, opt, ids)
+      collectgarbage()
+      tl.memory_reset_peak()
+      tl.train.lm_step(model, opt, ids)
+      local ratio = tl.memory().peak / tl.models.estimate(model, 256, 4).total_bytes
+      t.ok(ratio > 1 / 3 and ratio < 3, ("%s: measured over estimated %.2f"):format(name, ratio))
+    end
+  end, "cpu")
+
+t.done()
