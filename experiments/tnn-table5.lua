@@ -7,9 +7,9 @@
 -- seconds a step; the table then has a dash, as the paper's has where 48 GiB did not suffice.
 --
 -- The number of layers of each model is that of the released speed test; widths that are not known
--- are chosen for its 0.72 to 0.81 M parameters beside the embedding. FLASH has 0.71 M, and Linformer
--- a map of positions besides, which grows with the length. 1+elu and BigBird are no rows of the
--- table.
+-- are chosen for its 0.72 to 0.81 M parameters beside the embedding. FLASH has 0.71 M, and
+-- Linformer a map of positions besides, which grows with the length. 1+elu and BigBird are no rows
+-- of the table.
 local tl = require "toeplab"
 
 local ffn = { channel = "ffn", glu_dim = 256, act = "gelu", norm = "layernorm" }

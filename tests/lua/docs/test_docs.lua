@@ -1,6 +1,7 @@
 -- test_docs.lua: the manual pages against the program: nothing missing, nothing that is not there.
 local t = require "harness"
 local tl = require "toeplab"
+local mixers = require "toeplab.nn.mixers"
 
 local docs = arg[0]:match("^(.*)tests/lua/.*$") .. "docs/"
 
@@ -98,7 +99,7 @@ t.test("every path that the README and the pages of docs name exists", function(
   for _, name in ipairs(tl.sys.list(docs)) do
     if name:find "%.md$" then pages[#pages + 1] = docs .. name end
   end
-  t.ok(#pages >= 6, #pages .. " pages")
+  t.ok(#pages >= 7, #pages .. " pages")
   local count = 0
   for _, page in ipairs(pages) do
     local folder = page:match "^(.*)/"
@@ -149,6 +150,41 @@ end)
 t.test("every option of the model that the page names exists, and its keys are listed", function()
   local said = says "model tnn_lm --keys"
   t.ok(said:find "\n  mixer_norm +string", said)
+end)
+
+-- The rows of docs/mixers.md: name -> {causal=, options=, published=}, the texts of its cells.
+local function mixer_rows()
+  local rows, count = {}, 0
+  for line in read("mixers.md"):gmatch "[^\n]+" do
+    local cells = {}
+    for cell in line:gmatch "| ([^|]*)" do cells[#cells + 1] = cell:gsub(" *$", "") end
+    local name = #cells == 6 and cells[1]:match "^`([%w_]+)`$"
+    if name then
+      t.ok(not rows[name], name .. " is there twice")
+      rows[name], count = { causal = cells[3], options = cells[5], published = cells[6] }, count + 1
+    end
+  end
+  return rows, count
+end
+
+t.test("mixers.md has every mixer and no other, its options, and whether it is causal", function()
+  local rows, count = mixer_rows()
+  local page = read "toeplab-lua.7":match "another token mixer, by its name(.-)docs/mixers.md"
+  t.eq(count, #mixers.names)
+  for _, name in ipairs(mixers.names) do
+    local row, fields = rows[name], mixers.class(name).spec.fields
+    t.ok(row and page:find("[ \n]" .. name .. "[,;:]"), "no " .. name)
+    for option in row.options:gmatch "`([%w_]+)`" do
+      t.ok(fields[option], ("%s has no option %s"):format(name, option))
+    end
+    t.eq({ name, row.published ~= "" }, { name, fields.as_published ~= nil })
+    local is = {}
+    for _, causal in ipairs { true, false } do
+      is[causal] = pcall(mixers.make, name, 16, { heads = 2, max_len = 8 }, { causal = causal })
+    end
+    t.eq({ name, row.causal },
+      { name, is[true] and is[false] and "either" or is[true] and "causal" or "no" })
+  end
 end)
 
 t.test("the documented token mixer is short, and trains", function()

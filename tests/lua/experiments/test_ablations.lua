@@ -54,9 +54,8 @@ t.test("tnn-table5 at scale smoke: every model has a speed at each length", func
     local table5 = published_tables.read "tnn/table5"
     t.eq(table5.columns[1].metrics, { "steps_per_second@1024" })
     local models = {}
-    for _, row in ipairs(store:rows [[SELECT json_extract(config, '$.model') AS m FROM v_trials]]) do
-      models[row.m] = true
-    end
+    local trials = store:rows [[SELECT json_extract(config, '$.model') AS m FROM v_trials]]
+    for _, trial in ipairs(trials) do models[trial.m] = true end
     for _, row in ipairs(table5.rows) do t.ok(models[row.where[1].model], row[1]) end
   end)
 end)
