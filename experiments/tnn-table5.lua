@@ -27,7 +27,7 @@ end
 -- By model: its options at length n.
 local models = {
   tnn = function() return { layers = 6, glu_dim = 192, max_lag = 1024 } end,
-  transformer = function() return with("softmax", 6, {}, ffn, { heads = 8 }) end,
+  transformer = function() return with("attention", 6, {}, ffn, { heads = 8 }) end,
   flash = function() return with("flash", 6, { shared = 128 }, alone) end,
   ["transformer-ls"] = function()
     return with("ls_bidirectional", 6, { window = 8 }, ffn, { heads = 8, glu_dim = 128 })

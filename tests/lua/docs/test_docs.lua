@@ -180,7 +180,8 @@ t.test("mixers.md has every mixer and no other, its options, and whether it is c
     t.eq({ name, row.published ~= "" }, { name, fields.as_published ~= nil })
     local is = {}
     for _, causal in ipairs { true, false } do
-      is[causal] = pcall(mixers.make, name, 16, { heads = 2, max_len = 8 }, { causal = causal })
+      local common = { heads = 2, max_len = 8, length = 64, causal = causal }
+      is[causal] = pcall(mixers.make, name, 16, common, {})
     end
     t.eq({ name, row.causal },
       { name, is[true] and is[false] and "either" or is[true] and "causal" or "no" })

@@ -71,7 +71,7 @@ t.test("mqar at scale smoke", function()
     local store <close> = records.open(folder, "r")
     local rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE name = 'test_accuracy'
       AND value BETWEEN 0 AND 1]]
-    t.eq(rows[1].n, 8)
+    t.eq(rows[1].n, 10)
   end)
 end)
 

@@ -140,7 +140,8 @@ end)
 
 t.test("each mixer is stepped to the same numbers, or refused for what it is", function()
   local small = { afno = { blocks = 2 }, dss = { state = 8 }, flash = { chunk = 16 },
-    gss = { state = 8, inner = 6 }, s4 = { state = 8 }, s4d = { state = 8 } }
+    gss = { state = 8, inner = 6 }, s4 = { state = 8 }, s4d = { state = 8 },
+    sgconv = { size = 4 }, stu = { filters = 4 } }
   local why = { attention = "attends to all", gated_attention = "attends to all" }
   local stepped = {}
   for _, name in ipairs(mixers.names) do

@@ -18,7 +18,7 @@ t.test("softmax attention: four maps of 8 x 8, then two products of all pairs", 
   local mixer = mixers.make("attention", 8, { heads = 2 }, {})
   -- maps 4 * 2 * 10 * 64; q k and weights v 2 * 2 * 10 * 10 * 8; stored: maps, weights, results
   t.eq({ mixer:cost(10) }, { 5120.0 + 3200, 4 * 80.0 + 2 * 100 + 80 })
-  t.eq(flop(mixers.make("softmax", 8, { heads = 2 }, {}), 10), 8320.0)
+  t.eq(flop(mixers.make("attention", 8, { heads = 2, causal = false }, {}), 10), 8320.0)
 end)
 
 t.test("linear attention: states of 4 x 5, and products within chunks if causal", function()
@@ -58,7 +58,7 @@ t.test("S4D: one map of 4 x 8, a kernel of 3 modes at each lag, three transforms
 end)
 
 local quadratic = { attention = true, flash_quad = true, gated_attention = true, gmlp = true,
-  kernelized = true, softmax = true, synthesizer_dense = true, synthesizer_random = true,
+  kernelized = true, synthesizer_dense = true, synthesizer_random = true,
   transformer_ls = true }
 
 t.test("only what is quadratic in its paper grows by more than a logarithm per token", function()

@@ -99,4 +99,6 @@ function Hyena:forward(x)
   return self.o(w * self.tno(u * v))
 end
 
+Hyena.apart = { kernel = true } -- the TNO counts its encoder
+
 return { Hyena = Hyena }

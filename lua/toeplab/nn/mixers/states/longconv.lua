@@ -68,6 +68,7 @@ function LongConv:forward(x)
   return modes.glu(self.o(core.gelu(self.tno(x))))
 end
 
+LongConv.apart = { kernel = true } -- the TNO counts its encoder
 LongConv.stepwise = true -- only its TNO mixes positions
 
 return { LongConv = LongConv }

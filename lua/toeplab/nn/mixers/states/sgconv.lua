@@ -86,6 +86,10 @@ function Kernel:forward(points)
   return modes.coefficients(self, kernel(1), not o.causal and kernel(2), self.skip)
 end
 
+function Kernel:own_cost(p)
+  return 2.0 * p * self.k:dim(2) * self.opt.dim, 0.0
+end
+
 -- y = GLU(Wo gelu(K x) + bo), as S4.   x, y [b,n,dim]
 -- The kernel takes n s size dim products, where s size is about size log2(length/size), the
 -- convolution n log n steps.
@@ -102,6 +106,7 @@ function SGConv:forward(x)
   return modes.glu(self.o(core.gelu(self.tno(x))))
 end
 
+SGConv.apart = { kernel = true } -- the TNO counts its encoder
 SGConv.stepwise = true -- only its TNO mixes positions
 
 return { SGConv = SGConv }

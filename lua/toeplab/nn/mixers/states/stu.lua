@@ -61,6 +61,10 @@ function Kernel:forward(points)
   return core.matmul(self.hankel[1]:narrow(1, 1, n), self.m)
 end
 
+function Kernel:own_cost(p)
+  return 4.0 * p * self.opt.filters * self.opt.dim, 0.0
+end
+
 -- y = K(x W).   x, y [b,n,dim]   W [dim,dim] ~ N(0, 1/dim)
 -- The paper has a matrix [dim,dim] for each filter; this is its product of one matrix and one
 -- number per channel and filter (Liu et al. 2024, Flash STU: fast spectral transform units, Sec.
@@ -77,6 +81,13 @@ end
 
 function STU:forward(x)
   return self.tno(core.linear(x, self.input))
+end
+
+STU.apart = { kernel = true } -- the TNO counts its encoder
+
+function STU:own_cost(n)
+  local d = self.opt.dim
+  return 2.0 * n * d * d, 1.0 * n * d
 end
 
 STU.stepwise = true -- only its TNO mixes positions
