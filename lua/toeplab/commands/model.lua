@@ -155,6 +155,16 @@ local function take_name(words)
   return name
 end
 
+-- Sets the length to the model's own unless one was given, and checks that the model takes it.
+local function settle_length(built, sizes)
+  local longest = rawget(built.opt, "max_len")
+  sizes.length = sizes.length or longest or built.opt.max_length
+  if longest and sizes.length > longest then
+    error(("length = %d is beyond the model's max_len = %d"):format(sizes.length, longest), 0)
+  end
+  built:cost(sizes.length) -- raises if a mixer has weights for fewer positions
+end
+
 function model.run(set, words)
   local name = take_name(words)
   if set.keys then
@@ -171,17 +181,17 @@ function model.run(set, words)
       error(("preset %s is of the model %s"):format(sizes.preset, whose), 0)
     end
     if sizes.preset then given = models.preset(sizes.preset, given) end
-    return models.describe(name, given)
+    local described = models.describe(name, given)
+    settle_length(described, sizes)
+    return described
   end)
   if not ok then errors.usage("%s", errors.text(built)) end
   print(tostring(built))
   local parameters, trained = built:count()
   print(("\nparameters %s, of which %s are trained"):format(tree.thousands(parameters),
     tree.thousands(trained)))
-  local o = built.opt
-  sizes.length = sizes.length or rawget(o, "max_len") or o.max_length
   show_arithmetic(built, sizes)
-  show_memory(models.estimate(built, sizes.length, sizes.batch), sizes, o.mixer)
+  show_memory(models.estimate(built, sizes.length, sizes.batch), sizes, built.opt.mixer)
 end
 
 return model

@@ -118,4 +118,35 @@ t.test("the memory estimate with named mixers is within a factor of three of wha
     end
   end, "cpu")
 
+-- What toeplab model prints for words, and its exit code.
+local function says(words)
+  local pipe = assert(io.popen("'" .. tl.sys.executable() .. "' model " .. words .. " 2>&1"))
+  local text = pipe:read "a"
+  local _, _, code = pipe:close()
+  return text, code or 0
+end
+
+t.test("toeplab model prints the FLOP of a token and of a sequence at a length", function()
+  local words = "tnn_lm vocab=10 layers=1 dim=16 heads=2 mixer="
+  local model = tl.models.tnn_lm { vocab = 10, layers = 1, dim = 16, heads = 2,
+    mixer = "attention" }
+  local before = 0.0
+  for _, n in ipairs { 100, 1000 } do
+    local text = says(words .. "attention length=" .. n)
+    local token, sequence = text:match "forward pass +([%d.]+) kFLOP +([%d.]+) MFLOP"
+    local want = flop(model, n)
+    t.eq({ tonumber(token), tonumber(sequence) }, { want / n / 1e3, want / 1e6 }, 0.051)
+    t.ok(tonumber(token) > before + 0.01, "grows with n")
+    before = tonumber(token)
+    t.ok(text:find "not counted: norms")
+  end
+  t.ok(says(words .. "attention"):find "arithmetic at length 512")
+  for _, wrong in ipairs { { words .. "gmlp length=600", "max_length = 512" },
+    { "attention_classifier vocab=4 classes=2 max_len=8 length=9", "beyond the model's" } } do
+    local text, code = says(wrong[1])
+    t.eq(code, 2)
+    t.ok(text:find(wrong[2], 1, true), text)
+  end
+end)
+
 t.done()
