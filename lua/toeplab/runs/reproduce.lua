@@ -100,9 +100,8 @@ local function give_backends(t)
     local new = trials[1]
     if not t.backends or not new then return end
     local path = new.path .. "/backends-00000000.txt"
-    local ok, why = core.sys.mkdir(store.folder .. "/" .. new.path)
-    if ok then ok, why = core.sys.write_file(store.folder .. "/" .. path, t.backends) end
-    if not ok then errors.raise(errors.STORAGE, "%s", why) end
+    errors.stored(core.sys.mkdir(store.folder .. "/" .. new.path))
+    errors.stored(core.sys.write_file(store.folder .. "/" .. path, t.backends))
     store:artifact(new.id, "backends", 0, path, #t.backends, core.sha256(t.backends))
   end
 end
@@ -141,9 +140,8 @@ function reproduce.clear(scratch) os.execute("rm -rf " .. shell.quote(scratch)) 
 function reproduce.run(t, scratch, options)
   prepare(scratch)
   local script = ("%s/%s"):format(scratch, t.script:match("[^/]+$"))
-  local ok, why = core.sys.mkdir(scratch)
-  if ok then ok, why = core.sys.write_file(script, t.source) end
-  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  errors.stored(core.sys.mkdir(scratch))
+  errors.stored(core.sys.write_file(script, t.source))
   local code, trials = runner.run(script, overrides_of(t, script), { dir = scratch .. "/results",
     quiet = options.quiet, out = options.out, command = options.command,
     threads = options.threads, enlisted = give_backends(t),

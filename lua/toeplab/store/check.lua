@@ -220,9 +220,7 @@ local function backup(store)
   if not pcall(store.rows, store, "VACUUM INTO ?", { path }) then
     for _, ending in ipairs { "", "-wal" } do
       local text = core.sys.read_file(store.folder .. "/runs.db" .. ending)
-      local ok, why = true, nil
-      if text then ok, why = core.sys.write_file(path .. ending, text) end
-      if not ok then errors.raise(errors.STORAGE, "%s", why) end
+      if text then errors.stored(core.sys.write_file(path .. ending, text)) end
     end
   end
   return path

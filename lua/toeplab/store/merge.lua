@@ -135,8 +135,7 @@ local function copy_files(store, other, id)
   local hash = kind == "file" and not link and hash_of(log)
   if hash then copy(log, here .. "/log.txt", hash) end
   for i, a in ipairs(bad) do bad[i] = other.folder .. "/" .. a.path end
-  local ok, why = core.sys.sync_folder(here) -- the files must be durable before rows name them
-  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  errors.stored(core.sys.sync_folder(here)) -- the files must be durable before rows name them
   return good, bad
 end
 

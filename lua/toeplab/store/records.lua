@@ -73,8 +73,7 @@ function Records:close() self.store:close() end
 
 -- Raises if the folder no longer holds the files that this store writes to.
 function Records:check()
-  local ok, why = pcall(self.store.check, self.store)
-  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  errors.stored(pcall(self.store.check, self.store))
 end
 
 Records.__close = Records.close

@@ -27,11 +27,7 @@ local function tokens(vocab)
   return list
 end
 
-local function read(path)
-  local text, why = core.sys.read_file(path)
-  if not text then errors.raise(errors.STORAGE, "%s", why) end
-  return text
-end
+local function read(path) return (errors.stored(core.sys.read_file(path))) end
 
 -- For each tokenizer (the option of a corpus): the texts {name = text} from which its vocabulary
 -- can be rebuilt, and a function that rebuilds it from files {name = path}.

@@ -74,8 +74,7 @@ end
 function trial_files.make(root, name)
   local path = root .. "/" .. name
   refuse_link(path)
-  local ok, why = core.sys.mkdir(path)
-  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  errors.stored(core.sys.mkdir(path))
   return path
 end
 
