@@ -28,8 +28,7 @@ end
 -- nothing to compare with.
 local function checkpoint_path(store, file)
   local path = trial_files.path(store.folder, file.trial, file)
-  local ok, hash = pcall(core.sha256_file, path)
-  if not ok or hash ~= file.sha256 then
+  if not trial_files.intact(path, file.sha256) then
     errors.raise(errors.STORAGE, "%s is missing or damaged: the checkpoint of trial %s cannot be "
       .. "compared", path, file.trial:sub(1, 12))
   end
@@ -42,8 +41,8 @@ local function backends_of(store, id)
   local file = store:rows(sql, { id })[1]
   if not file then return nil end
   local path = trial_files.path(store.folder, id, file)
-  local text = core.sys.read_file(path)
-  if not text or core.sha256(text) ~= file.sha256 then
+  local text = trial_files.text(path, file.sha256)
+  if not text then
     errors.raise(errors.STORAGE,
       "%s is missing or damaged: the backends of trial %s are unknown, "
       .. "and other backends would change its bits", path, id:sub(1, 12))

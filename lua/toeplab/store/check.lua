@@ -113,9 +113,8 @@ end
 -- ---- Trials -----------------------------------------------------------------------------------
 
 local function check_running(check)
-  local sql = "SELECT id, status, host, pid FROM trials WHERE status = 'running'"
-  for _, row in ipairs(check.store:rows(sql)) do
-    if select.killed(row) then
+  for _, row in ipairs(select.running(check.store)) do
+    if row.killed then
       check:found(false, function()
         check.store:rows([[UPDATE trials SET status = 'interrupted', error = ? WHERE id = ?
           AND status = 'running']], { "its process is gone", row.id })
@@ -156,8 +155,7 @@ end
 -- ones whose unread journal may record files that were deleted.
 local function busy_trials(store)
   local busy = {}
-  local sql = "SELECT id, status, host, pid FROM trials WHERE status = 'running'"
-  for _, row in ipairs(store:rows(sql)) do busy[row.id] = not select.killed(row) end
+  for _, row in ipairs(select.running(store)) do busy[row.id] = not row.killed end
   for _, row in ipairs(store:rows "SELECT trial FROM journals") do busy[row.trial] = true end
   return busy
 end

@@ -47,19 +47,26 @@ local durations = { seconds = true, age = true }
 
 -- ---- Status -----------------------------------------------------------------------------------
 
--- Returns whether a trial that is marked as running belongs to a dead process of this machine.
-function select.killed(row)
-  return row.status == "running" and row.host == core.sys.hostname() and row.pid ~= nil
-    and core.sys.exists("/proc/self") and not core.sys.exists(("/proc/%d"):format(row.pid))
+-- Returns whether pid (nil: unknown) was a process of this machine that has ended.
+function select.has_died(host, pid)
+  return host == core.sys.hostname() and pid ~= nil
+    and core.sys.exists("/proc/self") and not core.sys.exists("/proc/" .. pid)
+end
+
+-- Returns the trials that are marked as running: {id=, host=, pid=, killed= (whether the process
+-- has died)}.
+function select.running(store)
+  local list = store:rows "SELECT id, host, pid FROM trials WHERE status = 'running'"
+  for _, row in ipairs(list) do row.killed = select.has_died(row.host, row.pid) end
+  return list
 end
 
 -- Returns the SQL of the status of trial t: the reason of an early end takes precedence, and a
 -- running trial whose process is gone counts as killed.
 local function status_sql(store)
   local dead, plain = {}, "coalesce(t.ended, t.status)"
-  local sql = "SELECT DISTINCT status, host, pid FROM trials WHERE status = 'running'"
-  for _, row in ipairs(store:rows(sql)) do
-    if select.killed(row) then dead[#dead + 1] = ("%d"):format(row.pid) end
+  for _, row in ipairs(select.running(store)) do
+    if row.killed then dead[#dead + 1] = ("%d"):format(row.pid) end
   end
   if #dead == 0 then return plain end
   return ("CASE WHEN t.status = 'running' AND t.host = '%s' AND t.pid IN (%s) THEN 'killed' "
