@@ -63,7 +63,7 @@ local function surroundings(folder)
     return t
   end
   function env.series(word, metric)
-    return store():of(select.one(store(), word).id):series(metric)
+    return store():series(select.one(store(), word).id, metric)
   end
   return setmetatable(env, { __index = _G })
 end
