@@ -6,7 +6,7 @@ local journal = require "toeplab.store.journal"
 local quantity = require "toeplab.base.quantity"
 local rebuild = require "toeplab.store.rebuild"
 local records = require "toeplab.store.records"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local trash = require "toeplab.store.trash"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -113,7 +113,7 @@ end
 -- ---- Trials -----------------------------------------------------------------------------------
 
 local function check_running(check)
-  for _, row in ipairs(select.running(check.store)) do
+  for _, row in ipairs(selection.running(check.store)) do
     if row.killed then
       check:found(false, function()
         check.store:rows([[UPDATE trials SET status = 'interrupted', error = ? WHERE id = ?
@@ -155,7 +155,7 @@ end
 -- ones whose unread journal may record files that were deleted.
 local function busy_trials(store)
   local busy = {}
-  for _, row in ipairs(select.running(store)) do busy[row.id] = not row.killed end
+  for _, row in ipairs(selection.running(store)) do busy[row.id] = not row.killed end
   for _, row in ipairs(store:rows "SELECT trial FROM journals") do busy[row.trial] = true end
   return busy
 end

@@ -3,7 +3,7 @@
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local records = require "toeplab.store.records"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -16,7 +16,7 @@ local trash = {}
 function trash.put(store, ids)
   local wanted = {}
   for _, id in ipairs(ids) do wanted[id] = true end
-  for _, row in ipairs(select.running(store)) do
+  for _, row in ipairs(selection.running(store)) do
     if wanted[row.id] and not row.killed then
       errors.usage("trial %s is running (process %s on %s): stop it first; nothing was removed",
         row.id:sub(1, 12), row.pid or "?", row.host or "?")
@@ -88,7 +88,7 @@ end
 -- Returns whether name is a temporary file of a dead process of this machine.
 local function dead_temporary(name)
   local host, pid = name:match("^%..+%.tmp%.(.+)%.(%d+)$")
-  return pid and select.has_died(host, pid)
+  return pid and selection.has_died(host, pid)
 end
 
 -- Adds the stale files in the folder of a trial. Trials with a journal are skipped, because the
@@ -113,7 +113,7 @@ local function look_into(store, id, name, add)
 end
 
 local function any_alive(store)
-  for _, row in ipairs(select.running(store)) do
+  for _, row in ipairs(selection.running(store)) do
     if not row.killed then return true end
   end
   return false
@@ -127,7 +127,7 @@ function trash.stale(store)
     list[#list + 1] = { path = path, why = why, bytes = trash.bytes(store.folder .. "/" .. path) }
   end
   for _, row in ipairs(store:rows "SELECT id FROM trials") do ids[row.id:sub(1, 12)] = row.id end
-  for _, row in ipairs(select.running(store)) do
+  for _, row in ipairs(selection.running(store)) do
     if not row.killed then ids[row.id:sub(1, 12)] = "busy" end
   end
   local _, link = core.sys.kind(store.folder .. "/runs") -- never follow a link
