@@ -147,7 +147,6 @@ void tl_tensor_free(tl_tensor *t);
 
 tl_ctx *tl_tensor_ctx(const tl_tensor *t);
 tl_type tl_tensor_type(const tl_tensor *t);
-tl_device tl_tensor_device(const tl_tensor *t);
 int tl_tensor_ndim(const tl_tensor *t);
 /* Returns the size of an axis, where -1 is the last axis; 1 if there is no such axis. */
 int64_t tl_tensor_dim(const tl_tensor *t, int axis);
@@ -310,8 +309,8 @@ tl_status tl_simple_rms_norm(tl_tensor *x, double eps, tl_tensor **out_y);
 tl_status tl_scale_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y);
 /* Normalises each channel over all other axes: in training with the batch's statistics, which also
 ** update running = (1-momentum) running + momentum batch (unbiased variance, as PyTorch); else with
-** the running ones. weight, bias, running_mean, running_var [d]. TL_EINVAL: training on fewer than
-** 2 rows. */
+** the running ones. weight, bias: [d] or NULL; running_mean, running_var: [d]. TL_EINVAL: training
+** on fewer than 2 rows. */
 tl_status tl_batch_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, tl_tensor *running_mean,
                         tl_tensor *running_var, int training, double momentum, double eps,
                         tl_tensor **out_y);
@@ -390,7 +389,6 @@ typedef struct tl_stream {
 } tl_stream;
 
 tl_stream tl_stream_new(uint64_t seed, const char *purpose); /* purpose: e.g. "init", "dropout" */
-uint32_t tl_random_u32(tl_stream *s);
 double tl_random_unit(tl_stream *s);                  /* [0,1), 53 bits */
 int64_t tl_random_below(tl_stream *s, int64_t bound); /* 0..bound-1, unbiased; bound >= 1 */
 /* Fill a float32 tensor with independent draws. */
@@ -487,12 +485,16 @@ const char *tl_tno_chosen(const tl_tno *tno);
 const char *tl_tno_domain(const tl_tno *tno);
 /* the backend's warning about this problem, or NULL; tno owns the text */
 const char *tl_tno_warning(const tl_tno *tno);
-/* The learnable parameters that the backend itself has. */
+/* The learnable parameters that the backend itself has; most have none. */
 int tl_tno_param_count(const tl_tno *tno);
+/* Describes parameter i: its name, its shape, and how to initialise it, "normal" (mean 0, deviation
+** 1), "uniform" (-1 to 1), "zeros" or "ones". The backend owns the strings. TL_EINVAL: there is no
+** parameter i. */
 tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
                        int64_t out_dims[TL_MAXDIMS], const char **out_init);
-/* y[b,i,c] = sum over j of T_c[i,j] x[b,j,c] with T given by coef and params (TNN, Eq. 4).
-**   coef [p, width d]   x, y [b,n,d] */
+/* y[b,i,c] = sum over j of T_c[i,j] x[b,j,c] with T given by coef and params (TNN, Eq. 4). params
+** lists the backend's parameters in the order of tl_tno_param; NULL if it has none.
+**   coef [p, width d]   x, y [b,n,d]   TL_EINVAL: coef or a parameter is missing. */
 tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                        tl_tensor **out_y);
 /* Does the same for several calls in which coef and params do not change. *cache is the cache of
@@ -500,7 +502,7 @@ tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
 ** may pass coef as NULL from the second call on. It stays NULL if the backend caches nothing. */
 tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                              tl_tensor **cache, tl_tensor **out_y);
-/* Returns the dense matrices T [d,n,n], without gradients. */
+/* Returns the dense matrices T [d,n,n], without gradients; coef and params as in tl_tno_apply. */
 tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor **out_t);
 
 /* coef_k gamma^|k|, the exponential decay of coefficients (TNN, Eq. 8). Gradients flow to coef, and
@@ -547,7 +549,9 @@ tl_recurrence_size tl_recurrence_sizes(const tl_recurrence *r);
 **   b, lambda [modes,d,2]   decay [d]: |lambda|   TL_EINVAL: r is a ring. */
 tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tensor **out_lambda,
                               tl_tensor **out_decay);
-/* Creates a recurrence from its modes. TL_EINVAL: that kind, lags and period have no such modes. */
+/* Creates a recurrence from b and decay as tl_recurrence_modes returns them; sequences is the b of
+** tl_recurrence_new. TL_EINVAL: kind is TL_RING, that kind, lags and period do not have as many
+** modes, a decay is outside (0,1], or sequences < 1. */
 tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_kind kind,
                                  int64_t lags, int64_t period, int64_t sequences,
                                  tl_recurrence **out_r);
@@ -561,11 +565,12 @@ tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_k
 /* Loads one plugin. TL_EBACKEND: the message contains dlerror's text or the ABI numbers. */
 tl_status tl_backend_load(tl_ctx *ctx, const char *path);
 int tl_backend_count(const tl_ctx *ctx);
+/* These describe backend i in the order of loading; NULL if there is none. ctx owns the text. */
 const char *tl_backend_name(const tl_ctx *ctx, int i);
 const char *tl_backend_summary(const tl_ctx *ctx, int i);
 const char *tl_backend_path(const tl_ctx *ctx, int i);
 int tl_backend_problem_count(const tl_ctx *ctx);
-const char *tl_backend_problem(const tl_ctx *ctx, int i); /* e.g. "PATH: why" */
+const char *tl_backend_problem(const tl_ctx *ctx, int i); /* "PATH: why"; NULL: no problem i */
 /* The folder for tuning results, downloads and tokens: $TOEPLAB_CACHE, else
 ** $XDG_CACHE_HOME/toeplab, else ~/.cache/toeplab; NULL if TOEPLAB_CACHE is empty, there is no such
 ** variable, or the folder cannot be created. */
@@ -691,7 +696,8 @@ tl_status tl_file_sync_folder(tl_ctx *ctx, const char *folder);
 ** free. */
 tl_status tl_file_write(tl_ctx *ctx, const char *path, const void *data, size_t bytes);
 
-/* Writes the SHA-256 as 64 hexadecimal digits and a NUL. */
+/* Write the SHA-256 as 64 hexadecimal digits and a NUL. TL_EIO: path is no regular file, or cannot
+** be read. TL_ENOTFOUND: there is none. */
 void tl_sha256(const void *data, size_t bytes, char out_hex[65]);
 tl_status tl_sha256_file(tl_ctx *ctx, const char *path, char out_hex[65]);
 
@@ -729,8 +735,8 @@ tl_status tl_h5_read(tl_h5 *file, const char *name, tl_tensor **out_t);
 
 /* ---- The store of runs ----------------------------------------------------------------------- */
 /* The store is one SQLite file, runs.db, in a results folder. core/store/schema.sql defines the
-** schema and its public views (v_trials, v_metrics, v_last, v_artifacts); PRAGMA user_version is
-** its version. A lock file admits one writer at a time. */
+** schema and its public views (v_trials, v_metrics, v_last, v_artifacts, v_trash, v_members,
+** v_events); PRAGMA user_version is its version. A lock file admits one writer at a time. */
 
 typedef struct tl_store tl_store;
 

@@ -4,7 +4,7 @@
 local ROOT = arg[1] or arg[0]:match("^(.*)/tests/[^/]*$") or "."
 local MAX = { columns = 100, lines = 500, body = 60, files = 25 }
 -- The whole public API is one file; so is what stands in for CUDA.
-local LINES = { ["core/toeplab.h"] = 774, ["tests/device/emulate.h"] = 600,
+local LINES = { ["core/toeplab.h"] = 780, ["tests/device/emulate.h"] = 600,
   ["tests/layers.lua"] = 700 }
 
 -- ---- What each room may use ----
@@ -16,7 +16,7 @@ local may_include = { -- header -> the only files that may include it
   { "^sqlite3",       "^core/store/store[%w_]*%.[ch]$", "^core/text/json%.c$" },
   { "^pcre2",         "^core/text/pieces%.c$" },
   { "^hdf5",          "^core/store/h5%w*%.[ch]$" },
-  { "^dlfcn%.h$",     "^core/engine/plugin%.c$", "^core/engine/device%.c$", "^tests/faults/" },
+  { "^dlfcn%.h$",     "^core/engine/plugin%.c$", "^tests/faults/" },
   { "^fftw3",         "^backends/fft/", "^benches/" },
   { "^cblas",         "^core/products/gemm%.c$" },
   { "^openblas",      "^core/products/gemm%.c$" },

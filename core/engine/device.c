@@ -1,6 +1,5 @@
 /* device.c - finds, loads and queries the shared object of a device other than the CPU, and
 ** switches a context to it. */
-#include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,21 +37,16 @@ static tl_status device_find(tl_ctx *ctx, const char *name, char *path, size_t s
 
 static tl_status device_load(tl_ctx *ctx, const char *name, const tl_engine **out)
 {
-    char      path[PATH_MAX];
-    tl_status st = device_find(ctx, name, path, sizeof path);
-    if (st == TL_OK && !tl_elf_whole(path))
-        st = tl_fail(ctx, TL_EDEVICE, "device '%s': %s: is truncated", name, path);
+    static const tl_shared_kind kind = {"a device", "tl_engine_entry", TL_ENGINE_ABI, TL_EDEVICE};
+    char        path[PATH_MAX], named[2 * PATH_MAX]; /* for messages */
+    const void *e = NULL;
+    void       *file = NULL; /* stays mapped: see plugin.c */
+    tl_status   st = device_find(ctx, name, path, sizeof path);
     if (st != TL_OK) return st;
-    void            *file = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* stays mapped: see plugin.c */
-    const tl_engine *e = file ? dlsym(file, "tl_engine_entry") : NULL;
-    if (!e)
-        return tl_fail(ctx, TL_EDEVICE, "device '%s': %s", name,
-                       file ? "its file exports no tl_engine_entry" : dlerror());
-    if (e->abi != TL_ENGINE_ABI)
-        return tl_fail(ctx, TL_EDEVICE, "device '%s': made for ABI %u, this is ABI %u", name,
-                       (unsigned)e->abi, TL_ENGINE_ABI);
-    *out = e;
-    return TL_OK;
+    (void)snprintf(named, sizeof named, "device '%s': %s", name, path);
+    st = tl_shared_open(ctx, &kind, named, path, &file, &e);
+    if (st == TL_OK) *out = e;
+    return st;
 }
 
 /* Splits "cuda:1" into a name and the number of a GPU. A path may contain colons itself. */

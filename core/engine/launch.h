@@ -63,7 +63,7 @@ const char *tl_op_name(tl_op op);
 /* Runs and times a kernel; tl_launch calls it during a profile. */
 tl_status tl_profile_run(tl_ctx *ctx, tl_op op, tl_kernel kernel, const tl_args *a);
 
-/* The CPU's kernel tables of this folder; context.c lists the tables of all folders. */
-extern const tl_kernel_row tl_cpu_tensor[], tl_cpu_random[];
+/* The CPU's kernel table of this folder; context.c lists the tables of all folders. */
+extern const tl_kernel_row tl_cpu_tensor[];
 
 #endif

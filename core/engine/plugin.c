@@ -18,11 +18,37 @@
 #include "engine/option.h"
 #include "engine/plugin.h"
 
-#define ENTRY "tl_tno_backend_entry"
 #define WRITTEN(number) #number
 #define NUMBER(macro) WRITTEN(macro)
 
 /* ---- One file -------------------------------------------------------------------------------- */
+
+/* Checks the ABI before anything else in the table, because the fields after it may be laid out
+** differently in another version. */
+tl_status tl_shared_open(tl_ctx *ctx, const tl_shared_kind *kind, const char *name,
+                         const char *path, void **out_file, const void **out_table)
+{
+    *out_file = NULL;
+    if (!tl_elf_whole(path)) return tl_fail(ctx, kind->error, "%s: is truncated", name);
+    void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!file) {
+        const char *why = dlerror();
+        size_t      len = strlen(path);
+        if (!why) why = "it cannot be opened";
+        if (strncmp(why, path, len) == 0 && strncmp(why + len, ": ", 2) == 0) why += len + 2;
+        return tl_fail(ctx, kind->error, "%s: %s", name, why);
+    }
+    *out_file = file;
+    const uint32_t *abi = dlsym(file, kind->entry);
+    if (!abi)
+        return tl_fail(ctx, kind->error, "%s: exports no %s, so it is not %s", name, kind->entry,
+                       kind->what);
+    if (*abi != kind->abi)
+        return tl_fail(ctx, kind->error, "%s: made for ABI %u, this is ABI %u", name,
+                       (unsigned)*abi, (unsigned)kind->abi);
+    *out_table = abi;
+    return TL_OK;
+}
 
 static int is_word(const char *s)
 {
@@ -52,14 +78,8 @@ static const tl_plugin *plugin_named(const tl_ctx *ctx, const char *name)
     return p;
 }
 
-/* Checks abi first, because the fields after it may be laid out differently in another version. */
 static tl_status plugin_check(tl_ctx *ctx, const tl_tno_backend *b, const char *path)
 {
-    if (!b)
-        return tl_fail(ctx, TL_EBACKEND, "%s: exports no " ENTRY ", so it is not a backend", path);
-    if (b->abi != TL_TNO_ABI)
-        return tl_fail(ctx, TL_EBACKEND, "%s: made for ABI %u, this is ABI %u", path,
-                       (unsigned)b->abi, TL_TNO_ABI);
     const char *why = entry_fault(b);
     if (why) return tl_fail(ctx, TL_EBACKEND, "%s: %s", path, why);
     const tl_plugin *twin = plugin_named(ctx, b->name);
@@ -87,19 +107,14 @@ static tl_status plugin_add(tl_ctx *ctx, const tl_tno_backend *b, const char *pa
 
 tl_status tl_backend_load(tl_ctx *ctx, const char *path)
 {
-    if (!tl_elf_whole(path)) return tl_fail(ctx, TL_EBACKEND, "%s: is truncated", path);
-    void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!file) {
-        const char *why = dlerror();
-        size_t      len = strlen(path);
-        if (!why) why = "it cannot be opened";
-        if (strncmp(why, path, len) == 0 && strncmp(why + len, ": ", 2) == 0) why += len + 2;
-        return tl_fail(ctx, TL_EBACKEND, "%s: %s", path, why);
-    }
-    const tl_tno_backend *b = dlsym(file, ENTRY);
-    tl_status             st = plugin_check(ctx, b, path);
+    static const tl_shared_kind kind = {"a backend", "tl_tno_backend_entry", TL_TNO_ABI,
+                                        TL_EBACKEND};
+    const void *b = NULL;
+    void       *file = NULL;
+    tl_status   st = tl_shared_open(ctx, &kind, path, path, &file, &b);
+    if (st == TL_OK) st = plugin_check(ctx, b, path);
     if (st == TL_OK) st = plugin_add(ctx, b, path);
-    if (st != TL_OK) (void)dlclose(file); /* safe, because none of its code has run */
+    if (st != TL_OK && file) (void)dlclose(file); /* safe, because none of its code has run */
     return st;
 }
 

@@ -177,7 +177,6 @@ void tl_slot_free(tl_slot *s)
 
 tl_ctx *tl_tensor_ctx(const tl_tensor *t) { return t->ctx; }
 tl_type tl_tensor_type(const tl_tensor *t) { return t->type; }
-tl_device tl_tensor_device(const tl_tensor *t) { return t->storage->device; }
 
 unsigned tl_tensor_version(const tl_tensor *t) { return t->storage->version; }
 

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/rows.h"
 #include "base/threads.h"
 #include "engine/tape.h"
 #include "ops/arguments.h"
+#include "ops/rows.h"
 #include "products/gemm.h"
 #include "ops/ops.h"
 
@@ -93,14 +93,16 @@ static tl_status block(tl_ctx *ctx, loss_job *j)
         memcpy(j->xs + k * d, j->x + j->counted[j->first + k] * d, row);
         if (j->bias) memcpy(j->logits + k * v, j->bias, (size_t)v * sizeof(float));
     }
-    tl_status st =
-        tl_gemm(ctx, 0, 1, n, v, d, 1, j->xs, d, j->w, d, j->bias ? 1 : 0, j->logits, v);
+    tl_product logits = {.m = n, .n = v, .k = d, .alpha = 1, .beta = j->bias ? 1 : 0, .trans_b = 1};
+    tl_product dw = {.m = v, .n = d, .k = n, .alpha = 1, .beta = j->first > 0, .trans_a = 1};
+    tl_product dxs = {.m = n, .n = d, .k = v, .alpha = 1};
+    tl_status  st = tl_gemm(ctx, &logits, j->xs, j->w, j->logits);
     if (st != TL_OK) return st;
     tl_parallel(ctx, n, 1 + GRAIN / v, block_rows, j);
-    if (j->dw) st = tl_gemm(ctx, 1, 0, v, d, n, 1, j->logits, v, j->xs, d, j->first > 0, j->dw, d);
+    if (j->dw) st = tl_gemm(ctx, &dw, j->logits, j->xs, j->dw);
     if (j->dbias) tl_parallel(ctx, v, STRIP, block_columns, j);
     if (!j->dx || st != TL_OK) return st;
-    st = tl_gemm(ctx, 0, 0, n, d, v, 1, j->logits, v, j->w, d, 0, j->dxs, d);
+    st = tl_gemm(ctx, &dxs, j->logits, j->w, j->dxs);
     for (int64_t k = 0; k < n; k++)
         memcpy(j->dx + j->counted[j->first + k] * d, j->dxs + k * d, row);
     return st;

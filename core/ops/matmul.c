@@ -3,25 +3,11 @@
 
 #include "base/threads.h"
 #include "engine/tape.h"
-#include "products/gemm.h"
 #include "ops/ops.h"
+#include "products/gemm.h"
 #include "products/product.h"
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
-
-tl_matmul_sizes tl_matmul_sizes_of(const tl_args *a)
-{
-    const tl_tensor *x = a->in[0], *z = a->in[1], *y = a->out[0];
-    tl_matmul_sizes  s = {.count = 1};
-    int     one = x->ndim == 2 || z->ndim == 2 || y->ndim == 2;
-    int64_t rows_x = one ? tl_rows(x) : x->dims[x->ndim - 2];
-    int64_t rows_z = one ? tl_rows(z) : z->dims[z->ndim - 2];
-    s.m = a->i[0] ? tl_cols(x) : rows_x;
-    s.k = a->i[0] ? rows_x : tl_cols(x);
-    s.n = a->i[1] ? rows_z : tl_cols(z);
-    for (int i = 0; !one && i < y->ndim - 2; i++) s.count *= y->dims[i];
-    return s;
-}
 
 /* The arguments are those of tl_matmul_sizes_of. */
 static tl_status matmul_kernel(tl_ctx *ctx, const tl_args *a)
@@ -29,8 +15,9 @@ static tl_status matmul_kernel(tl_ctx *ctx, const tl_args *a)
     tl_matmul_sizes s = tl_matmul_sizes_of(a);
     if (a->out[0]->len == 0) return TL_OK;
     if (s.k == 0) return a->i[2] ? TL_OK : tl_tensor_fill(a->out[0], 0);
-    return tl_gemm_batch(ctx, s.count, (int)a->i[0], (int)a->i[1], s.m, s.n, s.k, F32(a->in[0]),
-                         F32(a->in[1]), a->i[2] ? 1.0f : 0.0f, F32(a->out[0]));
+    tl_product p = {.m = s.m, .n = s.n, .k = s.k, .alpha = 1, .beta = a->i[2] ? 1.0f : 0.0f,
+                    .trans_a = (int)a->i[0], .trans_b = (int)a->i[1]};
+    return tl_gemm_batch(ctx, s.count, &p, F32(a->in[0]), F32(a->in[1]), F32(a->out[0]));
 }
 
 typedef struct rows {

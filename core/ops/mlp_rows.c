@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/rows.h"
+#include "ops/rows.h"
 #include "products/gemm.h"
 #include "ops/mlp.h"
 #include "ops/unary.h"
@@ -54,13 +54,14 @@ static void add_bias(const mlp_layer *p, int64_t m, int64_t first, int64_t colum
 
 /* y = a w^T + scale bias, or y += that if add is set */
 static void mlp_rows_apply(const mlp_layer *p, int64_t m, const float *a, int add,
-                           const float *scale,
-                           float *y)
+                           const float *scale, float *y)
 {
     int64_t k = p->inputs, n = p->outputs, step = panel(k);
     for (int64_t c = 0; c < n; c += step) {
-        int64_t columns = n - c < step ? n - c : step;
-        tl_gemm_small(0, 0, m, columns, k, 1, a, k, p->transposed + c, n, add ? 1 : 0, y + c, n);
+        int64_t    columns = n - c < step ? n - c : step;
+        tl_product product = {.m = m, .n = columns, .k = k, .ldb = n, .ldc = n, .alpha = 1,
+                              .beta = add ? 1 : 0};
+        tl_gemm_small(&product, a, p->transposed + c, y + c);
         add_bias(p, m, c, columns, scale, y);
     }
 }
@@ -69,18 +70,22 @@ static void mlp_rows_apply(const mlp_layer *p, int64_t m, const float *a, int ad
 static void apply_adjoint(const mlp_layer *p, int64_t m, const float *dy, float *da)
 {
     int64_t k = p->inputs, n = p->outputs, step = panel(k);
-    for (int64_t c = 0; c < n; c += step)
-        tl_gemm_small(0, 0, m, k, n - c < step ? n - c : step, 1, dy + c, n,
-                      p->param[MLP_WEIGHT] + c * k, k, c > 0, da, k);
+    for (int64_t c = 0; c < n; c += step) {
+        tl_product product = {.m = m, .n = k, .k = n - c < step ? n - c : step, .lda = n,
+                              .alpha = 1, .beta = c > 0};
+        tl_gemm_small(&product, dy + c, p->param[MLP_WEIGHT] + c * k, da);
+    }
 }
 
 /* dw += dy^T a */
 static void add_outer(const mlp_layer *p, int64_t m, const float *dy, const float *a, float *dw)
 {
     int64_t k = p->inputs, n = p->outputs, step = panel(k);
-    for (int64_t c = 0; c < n; c += step)
-        tl_gemm_small(1, 0, n - c < step ? n - c : step, k, m, 1, dy + c, n, a, k, 1, dw + c * k,
-                      k);
+    for (int64_t c = 0; c < n; c += step) {
+        tl_product product = {.m = n - c < step ? n - c : step, .n = k, .k = m, .lda = n,
+                              .alpha = 1, .beta = 1, .trans_a = 1};
+        tl_gemm_small(&product, dy + c, a, dw + c * k);
+    }
 }
 
 /* sum += the rows of x, each times its scale; a NULL scale means 1 */

@@ -18,11 +18,11 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/rows.h"
 #include "base/threads.h"
 #include "engine/tape.h"
 #include "ops/arguments.h"
 #include "ops/ops.h"
+#include "ops/rows.h"
 
 #define GRAIN 8192 /* elements that justify another thread */
 

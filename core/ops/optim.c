@@ -2,9 +2,9 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "base/rows.h"
 #include "base/threads.h"
 #include "ops/optim.h"
+#include "ops/rows.h"
 
 #define GRAIN 16384 /* elements worth a thread */
 

@@ -1,11 +1,11 @@
 /* softmax.c - computes softmax over the last axis, and its logarithm. */
 #include <math.h>
 
-#include "base/rows.h"
 #include "base/threads.h"
 #include "engine/tape.h"
 #include "ops/arguments.h"
 #include "ops/ops.h"
+#include "ops/rows.h"
 
 #define GRAIN 16384 /* elements that justify another thread */
 

@@ -44,12 +44,21 @@ void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, f
     if (multiply(&p, a, b, c) != TL_OK) by_blas(&p, a, b, c);
 }
 
-void tl_gemm_small(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
-                   const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-                   int64_t ldc)
+/* p as one part, with the leading dimensions that it leaves at 0. */
+static tl_product one_part(const tl_product *p)
 {
-    tl_product p = {m, n, k, lda, ldb, ldc, alpha, beta, trans_a, trans_b, 1, 1, 1};
-    if (m > 0 && n > 0) by_blas(&p, a, b, c);
+    tl_product q = *p;
+    if (!q.lda) q.lda = q.trans_a ? q.m : q.k;
+    if (!q.ldb) q.ldb = q.trans_b ? q.k : q.n;
+    if (!q.ldc) q.ldc = q.n;
+    q.rows = q.columns = q.copies = 1;
+    return q;
+}
+
+void tl_gemm_small(const tl_product *p, const float *a, const float *b, float *c)
+{
+    tl_product q = one_part(p);
+    if (q.m > 0 && q.n > 0) by_blas(&q, a, b, c);
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */
@@ -239,23 +248,16 @@ static tl_status run_any(tl_ctx *ctx, work *w)
 
 /* ---- Interface ------------------------------------------------------------------------------- */
 
-tl_status tl_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
-                  float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
-                  float *c, int64_t ldc)
+tl_status tl_gemm(tl_ctx *ctx, const tl_product *p, const float *a, const float *b, float *c)
 {
-    work w = {.shape = {m, n, k, lda, ldb, ldc, alpha, beta, trans_a, trans_b, 1, 1, 1},
-              .count = 1, .a = a, .b = b, .c = c};
-    tl_product_cut(&w.shape, ctx->threads);
-    return run_any(ctx, &w);
+    return tl_gemm_batch(ctx, 1, p, a, b, c);
 }
 
-tl_status tl_gemm_batch(tl_ctx *ctx, int64_t count, int trans_a, int trans_b, int64_t m, int64_t n,
-                        int64_t k, const float *a, const float *b, float beta, float *c)
+tl_status tl_gemm_batch(tl_ctx *ctx, int64_t count, const tl_product *p, const float *a,
+                        const float *b, float *c)
 {
-    int64_t lda = trans_a ? m : k, ldb = trans_b ? k : n;
-    work    w = {.shape = {m, n, k, lda, ldb, n, 1, beta, trans_a, trans_b, 1, 1, 1},
-                 .count = count, .step_a = m * k, .step_b = k * n, .step_c = m * n,
-                 .a = a, .b = b, .c = c};
+    work w = {.shape = one_part(p), .count = count, .step_a = p->m * p->k, .step_b = p->k * p->n,
+              .step_c = p->m * p->n, .a = a, .b = b, .c = c};
     if (count == 1) tl_product_cut(&w.shape, ctx->threads);
     return run_any(ctx, &w);
 }

@@ -4,24 +4,32 @@
 
 #include "base/context.h"
 
-/* c [m,n] = alpha op(a) op(b) + beta c, row-major. tl_gemm uses all threads and the precision of
-** the context; tl_gemm_serial uses the calling thread and float32. TL_ENOMEM; TL_EBACKEND with bf16
+/* c [m,n] = alpha op(a) op(b) + beta c, row-major; op transposes its operand. The callers of the
+** functions below leave at 0 what they do not need. */
+typedef struct tl_product {
+    int64_t m, n, k;
+    int64_t lda, ldb, ldc; /* elements from row to row; 0: the rows are contiguous */
+    float   alpha, beta;
+    int     trans_a, trans_b;
+    /* set by tl_gemm and tl_gemm_batch: the result is cut into rows x columns parts, and `copies`
+    ** is the number of kernels for each part, so that as many threads can use it at the same
+    ** time */
+    int     rows, columns, copies;
+} tl_product;
+
+/* Computes p with all threads and the precision of the context. TL_ENOMEM; TL_EBACKEND with bf16
 ** only. */
-tl_status tl_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
-                  float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
-                  float *c, int64_t ldc);
-/* c = op(a) op(b) + beta c for `count` contiguous matrices of each operand */
-tl_status tl_gemm_batch(tl_ctx *ctx, int64_t count, int trans_a, int trans_b, int64_t m, int64_t n,
-                        int64_t k, const float *a, const float *b, float beta, float *c);
+tl_status tl_gemm(tl_ctx *ctx, const tl_product *p, const float *a, const float *b, float *c);
+/* Computes p for `count` contiguous matrices of each operand. */
+tl_status tl_gemm_batch(tl_ctx *ctx, int64_t count, const tl_product *p, const float *a,
+                        const float *b, float *c);
+/* Computes p in float32 on the calling thread by OpenBLAS, which is the faster library as long as
+** it does not pack its operands: up to about m n k = 100^3. */
+void tl_gemm_small(const tl_product *p, const float *a, const float *b, float *c);
+/* The gemm of tl_host: a product in float32 on the calling thread. */
 void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
                     const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                     int64_t ldc);
-
-/* The same by OpenBLAS, which is the faster library as long as it does not pack its operands: up to
-** about m n k = 100^3. */
-void tl_gemm_small(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,
-                   const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-                   int64_t ldc);
 
 /* Makes the libraries allocate their permanent buffers now, once it is certain that there is memory
 ** for them: when an allocation fails later, oneDNN ends the process and OpenBLAS never returns.

@@ -1,8 +1,22 @@
-/* product.c - cuts a matrix product into parts, one for each thread. */
+/* product.c - finds the sizes of a matrix product, and cuts it into parts, one for each thread. */
 #include "products/product.h"
 
 #define SERIAL_FLOPS (64 * 64 * 64) /* smaller products run on one thread */
 #define GRANULE      16             /* parts have a multiple of this many rows and columns */
+
+tl_matmul_sizes tl_matmul_sizes_of(const tl_args *a)
+{
+    const tl_tensor *x = a->in[0], *z = a->in[1], *y = a->out[0];
+    tl_matmul_sizes  s = {.count = 1};
+    int     one = x->ndim == 2 || z->ndim == 2 || y->ndim == 2;
+    int64_t rows_x = one ? tl_rows(x) : x->dims[x->ndim - 2];
+    int64_t rows_z = one ? tl_rows(z) : z->dims[z->ndim - 2];
+    s.m = a->i[0] ? tl_cols(x) : rows_x;
+    s.k = a->i[0] ? rows_x : tl_cols(x);
+    s.n = a->i[1] ? rows_z : tl_cols(z);
+    for (int i = 0; !one && i < y->ndim - 2; i++) s.count *= y->dims[i];
+    return s;
+}
 
 static int64_t granules(int64_t size) { return (size + GRANULE - 1) / GRANULE; }
 

@@ -4,6 +4,7 @@
 #define TL_PRODUCT_H
 
 #include "engine/launch.h"
+#include "products/gemm.h"
 
 /* TL_OP_matmul computes `count` products of [m,k] by [k,n]. */
 typedef struct tl_matmul_sizes {
@@ -15,15 +16,6 @@ typedef struct tl_matmul_sizes {
 ** three tensors is a matrix, the leading axes of the others are folded into its rows; otherwise
 ** they count the matrices of a batch. */
 tl_matmul_sizes tl_matmul_sizes_of(const tl_args *a);
-
-/* c [m,n] = alpha op(a) op(b) + beta c. The result is cut into rows x columns parts; `copies` is
-** the number of kernels to make for each part, so that as many threads can use it at the same
-** time. */
-typedef struct tl_product {
-    int64_t m, n, k, lda, ldb, ldc;
-    float   alpha, beta;
-    int     trans_a, trans_b, rows, columns, copies;
-} tl_product;
 
 /* One part as a product of its own, with the offsets, in elements, at which it begins in a, b and
 ** c. Parts are numbered from 0. */

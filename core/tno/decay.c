@@ -27,7 +27,7 @@ static inline float power(double e)
 }
 
 typedef struct job {
-    const float  *coef, *dy, *lags, *gamma;
+    const float  *coef, *dy, *lags;
     const double *log2_gamma; /* [d] */
     float        *out;
     double       *sums; /* [d] */

@@ -20,6 +20,12 @@ function errors.raise(...) error(errors.new(...), 0) end
 
 function errors.usage(format, ...) errors.raise(errors.USAGE, format, ...) end
 
+-- Returns ok; raises an error about the storage unless it is true: errors.stored(io.open(path)).
+function errors.stored(ok, why)
+  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  return ok
+end
+
 -- Prints a line on stderr, without control characters.
 function errors.say(format, ...)
   io.stderr:write(core.sys.clean(select("#", ...) > 0 and format:format(...) or format), "\n")

@@ -139,8 +139,7 @@ end
 local function draw_figure(set, name, rows, number, folder, o)
   local path = set.output
   if not path then
-    local ok, why = core.sys.mkdir(folder .. "/figures")
-    if not ok then errors.raise(errors.STORAGE, "%s", why) end
+    errors.stored(core.sys.mkdir(folder .. "/figures"))
     path = ("%s/figures/bench-%s-%d.svg"):format(folder, name, number)
   end
   local ok, why = plot.svg(path, show.picture(name, rows))

@@ -4,7 +4,7 @@ local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local text_table = require "toeplab.report.text_table"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 
 local export = {
@@ -13,7 +13,7 @@ local export = {
   usage = "toeplab export [TRIAL...]",
   about = "Writes one row per trial with its configuration and last metrics, or with --metrics\n"
     .. "one row per logged value. Without words: all trials. For Parquet, convert the CSV\n"
-    .. "with duckdb or pandas in one line.\n" .. select.help,
+    .. "with duckdb or pandas in one line.\n" .. selection.help,
   options = {
     { name = "metrics", short = "m", help = "every logged value instead of one row per trial" },
     { name = "csv", help = "CSV (the default)" },
@@ -26,7 +26,7 @@ local export = {
 
 -- Returns the rows of v_trials that the words select, in order of experiment and start.
 local function chosen(store, words)
-  local query = select.new(store, words)
+  local query = selection.new(store, words)
   local list = query:rows("t.id", "ORDER BY t.experiment, t.created, t.id")
   if #list == 0 and #words > 0 then errors.raise(errors.FAILED, "export: no trial fits") end
   return list

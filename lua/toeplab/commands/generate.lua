@@ -8,7 +8,7 @@ local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local recurrent = require "toeplab.models.recurrent"
 local text_table = require "toeplab.report.text_table"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 local saved_model = require "toeplab.store.saved_model"
 local suggest = require "toeplab.base.suggest"
@@ -112,7 +112,7 @@ end
 -- trial, step, and the length that it was trained at, nil if its configuration does not say.
 local function load_model(set, words)
   local store <close> = records.open(records.folder(set.dir), "r")
-  local row = select.one(store, words)
+  local row = selection.one(store, words)
   local model, vocab, about = saved_model.load(store, row, {
     kind = set.last and "checkpoint" or nil,
     warn = function(...) errors.say("warning: %s", string.format(...)) end,

@@ -5,7 +5,7 @@ local failures = require "toeplab.report.failures"
 local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local query = require "toeplab.report.query"
 local errors = require "toeplab.base.errors"
 
@@ -17,7 +17,7 @@ local ls = {
   usage = "toeplab ls [TRIAL...]\n       toeplab ls --failures [TRIAL...]\n"
     .. "       toeplab ls --sql QUERY | --schema",
   about = "Lists trials, the last started first; a table shows at most 100 unless --limit says\n"
-    .. "otherwise.\n" .. select.help .. "\n\n"
+    .. "otherwise.\n" .. selection.help .. "\n\n"
     .. "With --failures groups the trials that failed, were killed or took too long by what\n"
     .. "their messages say, numbers and paths aside, and lists for each group which keys of the\n"
     .. "configuration they share, how far their checkpoints go, and the command that tries them\n"
@@ -123,7 +123,7 @@ end
 local function list(store, set, words, given)
   local header, plain = names(set), not set.csv and not set.json
   local page = plain and not given
-  local query = select.new(store, words, set.trash)
+  local query = selection.new(store, words, set.trash)
   local rows = read(query, set, header, page and PAGE + 1 or given or 0)
   local more = page and #rows > PAGE and table.remove(rows)
   if plain and not set.columns then header = trim(header, rows) end

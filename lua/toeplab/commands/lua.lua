@@ -6,7 +6,7 @@ local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local text_table = require "toeplab.report.text_table"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 
 local lua = {
   example = "toeplab lua script.lua\n  toeplab lua -e 'local tl = require \"toeplab\" "
@@ -53,17 +53,17 @@ local function surroundings(folder)
     __call = function() return lua.about end })
   function env.sql(query, ...) return store():rows(query, table.pack(...)) end
   function env.trials(...)
-    local rows = select.ids(store(), { ... }, "trials")
+    local rows = selection.ids(store(), { ... }, "trials")
     for i, id in ipairs(rows) do rows[i] = row(id) end
     return rows
   end
   function env.trial(word)
-    local t = select.one(store(), word)
+    local t = selection.one(store(), word)
     t.config, t.metrics = store():config(t.config), store():results(t.id)
     return t
   end
   function env.series(word, metric)
-    return store():of(select.one(store(), word).id):series(metric)
+    return store():series(selection.one(store(), word).id, metric)
   end
   return setmetatable(env, { __index = _G })
 end

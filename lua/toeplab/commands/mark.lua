@@ -2,7 +2,7 @@
 local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 
 local mark = {
   example = "toeplab mark @best:val_ppl --tag baseline --note 'learning rate too high?'\n"
@@ -10,7 +10,7 @@ local mark = {
   usage = "toeplab mark TRIAL... [--tag TAG | --untag TAG | --note TEXT | --clear]...",
   about = "Gives trials tags, words that tag=TAG finds, and lines of notes, which note~TEXT\n"
     .. "finds and show prints. Without an option prints the tags and notes of the trials.\n"
-    .. select.help,
+    .. selection.help,
   options = {
     { name = "tag", short = "t", value = "TAG", many = true, help = "give them a tag" },
     { name = "untag", short = "u", value = "TAG", many = true, help = "take a tag from them" },
@@ -77,7 +77,7 @@ function mark.run(set, words)
   local writes = set.tag or set.untag or set.note or set.clear
   local store <close> = records.open(records.folder(set.dir), writes and "u" or "r")
   local rows, given, taken = {}, {}, {}
-  for i, id in ipairs(select.ids(store, words, "mark")) do
+  for i, id in ipairs(selection.ids(store, words, "mark")) do
     rows[i] = store:rows("SELECT id, tags, notes FROM v_trials WHERE id = ?", { id })[1]
   end
   if writes then

@@ -6,7 +6,7 @@ local kernels = require "toeplab.report.kernels"
 local output = require "toeplab.report.output"
 local plot = require "toeplab.report.plot"
 local records = require "toeplab.store.records"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 local saved_model = require "toeplab.store.saved_model"
 local suggest = require "toeplab.base.suggest"
@@ -19,7 +19,7 @@ local command = {
   usage = "toeplab plot [TRIAL...] [curves | matrix | kernel | response]",
   about = "Draws, by gnuplot, metrics of trials, or the Toeplitz operators of their models: their\n"
     .. "matrices, kernels or frequency responses. Trials that differ only in the seed are one\n"
-    .. "line, their mean. Without TRIAL: the sweep of the trial started last.\n" .. select.help,
+    .. "line, their mean. Without TRIAL: the sweep of the trial started last.\n" .. selection.help,
   options = {
     { name = "metric", short = "m", value = "NAME", many = true,
       help = "the metric (default: loss); if repeated, one panel each" },
@@ -88,8 +88,8 @@ end
 -- ---- Figures -----------------------------------------------------------------------------------
 
 local function ids_of(store, words)
-  if #words > 0 then return select.ids(store, words, "plot") end
-  local last = select.one(store, "@last")
+  if #words > 0 then return selection.ids(store, words, "plot") end
+  local last = selection.one(store, "@last")
   local ids = {}
   for i, row in ipairs(store:rows([[SELECT m.trial AS id FROM v_members m JOIN v_trials t
       ON t.id = m.trial WHERE m.sweep = ? ORDER BY m.position]], { last.sweep, n = 1 })) do
@@ -196,7 +196,7 @@ function command.run(set, words)
   if kind == "curves" then
     panels, name = of_curves(store, ids_of(store, rest), set)
   else
-    local ids = select.ids(store, #rest > 0 and rest or { "@last" }, "plot")
+    local ids = selection.ids(store, #rest > 0 and rest or { "@last" }, "plot")
     panels, name, title = of_models(store, ids, set, kind)
   end
   local spec = spec_of(panels, set, title)

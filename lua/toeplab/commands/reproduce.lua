@@ -7,7 +7,7 @@ local output = require "toeplab.report.output"
 local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
 local reproduce = require "toeplab.runs.reproduce"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
@@ -145,7 +145,7 @@ function command.run(set, words, all)
   local threads = arguments.integer("reproduce", set, "threads", 1)
   local folder = records.folder(set.dir)
   local store <close> = records.open(folder, "r")
-  local t = reproduce.stored(store, select.one(store, words).id)
+  local t = reproduce.stored(store, selection.one(store, words).id)
   if not set.quiet then warn(t) end
   local scratch = ("%s/reproduce-%s"):format(folder, t.id:sub(1, 12))
   local new_id = reproduce.run(t, scratch, { threads = threads or t.about.threads or core.threads(),

@@ -1,7 +1,7 @@
 -- commands/retry.lua: toeplab retry: queues trials that did not end well to be run again.
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
 
@@ -11,7 +11,7 @@ local retry = {
   about = "Queues trials that failed, timed out, were stopped by a guard or a budget, interrupted\n"
     .. "or killed, and prints the commands that run them: each continues from its checkpoint.\n"
     .. "Finished, queued and running trials stay as they are. Without words: all.\n"
-    .. select.help,
+    .. selection.help,
   options = {
     { name = "dry-run", short = "n", help = "only print what would be done" },
     output.dir,
@@ -20,7 +20,7 @@ local retry = {
 
 function retry.run(set, words)
   local store <close> = records.open(records.folder(set.dir), set["dry-run"] and "r" or "u")
-  local query = select.new(store, words)
+  local query = selection.new(store, words)
   local list = query:rows("t.id, t.step, t.error, t.command, " .. query.status .. " AS status",
     ("AND (t.status IN ('failed', 'interrupted') OR %s = 'killed') ORDER BY t.started, t.id")
       :format(query.status))

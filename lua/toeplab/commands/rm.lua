@@ -3,7 +3,7 @@ local arguments = require "toeplab.base.arguments"
 local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local trash = require "toeplab.store.trash"
 
 local rm = {
@@ -16,7 +16,7 @@ local rm = {
     .. "last rm moved there. A run that needs a trial restores it too.\n"
     .. "--purge deletes the trials that have been in the trash that long, with their files, and\n"
     .. "what kills have left behind: files that no row mentions, temporary files of dead\n"
-    .. "processes, journals that are in the store. It prints what it frees.\n" .. select.help,
+    .. "processes, journals that are in the store. It prints what it frees.\n" .. selection.help,
   options = {
     { name = "restore", help = "take trials out of the trash" },
     { name = "purge", help = "delete what has been in the trash for 30 days, and stray files" },
@@ -27,7 +27,7 @@ local rm = {
 }
 
 local function put(store, words, dry)
-  local ids, files, bytes = select.ids(store, words, "rm"), 0, 0
+  local ids, files, bytes = selection.ids(store, words, "rm"), 0, 0
   for _, id in ipairs(ids) do
     local row = store:rows("SELECT count(*) AS n, total(bytes) AS b FROM v_artifacts "
       .. "WHERE trial = ?", { id })[1]
@@ -42,7 +42,7 @@ local function put(store, words, dry)
 end
 
 local function restore(store, words, dry)
-  local ids = select.ids(store, words, "rm --restore", true)
+  local ids = selection.ids(store, words, "rm --restore", true)
   if not dry then trash.restore(store, ids) end
   print(output.count(#ids, "trial") .. (dry and " would be restored" or " restored"))
 end

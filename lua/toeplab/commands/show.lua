@@ -8,7 +8,7 @@ local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
 local text_table = require "toeplab.report.text_table"
 local secrets = require "toeplab.base.secrets"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 local sweeps = require "toeplab.store.sweeps"
@@ -20,7 +20,7 @@ local show = {
   usage = "toeplab show TRIAL...\n       toeplab show --diff TRIAL TRIAL",
   about = "Shows the configuration, results, events, files and provenance of trials; with --diff\n"
     .. "the keys, last metrics and origins in which two trials differ.\n"
-    .. select.help,
+    .. selection.help,
   options = {
     { name = "script", help = "print only the script that the trial was run from" },
     { name = "diff", help = "show only the differences of two trials" },
@@ -228,7 +228,7 @@ end
 
 local function show_diff(store, set, words)
   if #words ~= 2 then errors.usage("show: --diff takes two trials, got %d", #words) end
-  local a, b = select.one(store, words[1]), select.one(store, words[2])
+  local a, b = selection.one(store, words[1]), selection.one(store, words[2])
   local rows = differences(sides(store, a), sides(store, b))
   local header = { "kind", "name", a.id:sub(1, 12), b.id:sub(1, 12), "change" }
   if not set.csv and not set.json then return show_differences(header, rows) end
@@ -237,7 +237,7 @@ local function show_diff(store, set, words)
 end
 
 local function show_all(store, set, words)
-  for i, id in ipairs(select.ids(store, words, "show")) do
+  for i, id in ipairs(selection.ids(store, words, "show")) do
     local row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
     if set.script then
       show_script(store, row)

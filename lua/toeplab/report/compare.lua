@@ -5,7 +5,7 @@ local answers = require "toeplab.report.answers"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -30,7 +30,7 @@ function compare.better(pool, metric)
       if name == metric then return column.better end
     end
   end
-  return select.goal(metric) == "max" and "higher" or "lower"
+  return selection.goal(metric) == "max" and "higher" or "lower"
 end
 
 -- Returns the default metric of a comparison: the first logged one among the columns of the pool's

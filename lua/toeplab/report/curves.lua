@@ -35,7 +35,7 @@ end
 -- Returns one line: all values or, if they are many, the minimum and maximum of each bin of steps.
 local function single(store, t, metric)
   local first, last, n = extent(store, { t }, metric)
-  if n <= MOST then return store:of(t.id):series(metric) end
+  if n <= MOST then return store:series(t.id, metric) end
   local width, x, y = (last - first) // (MOST // 2) + 1, {}, {}
   local rows = store:rows([[SELECT step, value FROM (
       SELECT step, min(value) AS value FROM v_metrics WHERE trial = ?1 AND name = ?2

@@ -3,7 +3,7 @@
 -- it.
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 
 local failures = {}
 
@@ -19,7 +19,7 @@ local function cause(message)
 end
 
 local function read_failures(store, words)
-  local query = select.new(store, words)
+  local query = selection.new(store, words)
   return query:rows("t.id, t.experiment, t.sweep, t.step, t.command, t.error, "
     .. query.status .. " AS status, json_extract(t.provenance, '$.label') AS label",
     ("AND (t.status = 'failed' OR %s = 'killed') ORDER BY t.started, t.id"):format(query.status))

@@ -2,14 +2,14 @@
 local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.output"
 local text_table = require "toeplab.report.text_table"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 
 local query = {}
 
 -- Returns a hint if the column that SQLite does not know is a key or a metric: how to query that.
 local function hint(store, message)
   local name = message:match("no such column: ([%w_@]+)$")
-  local keys, metrics = select.names(store)
+  local keys, metrics = selection.names(store)
   for _, key in ipairs(name and keys or {}) do
     if key == name then return (": a key is json_extract(config, '$.%s')"):format(name) end
   end

@@ -101,8 +101,7 @@ function script_report.new(o)
     local path = place(self, "tables", name or o.name, "md")
     text_table.print(header, rows)
     local text = markdown(self, name or o.name, header, rows)
-    local ok, why = core.sys.write_file(path, text)
-    if not ok then errors.raise(errors.STORAGE, "%s", why) end
+    errors.stored(core.sys.write_file(path, text))
     self.progress:say("wrote %s", path)
   end
 

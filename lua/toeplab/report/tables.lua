@@ -215,7 +215,7 @@ function tables.fill(published, pool, metrics)
   local from = published or own(pool, pool.experiment, metrics or {})
   local result = { id = from.id, caption = from.caption, source = from.source,
     corner = from.rows_are, columns = from.columns, published = published, pool = pool,
-    columns_are = from.columns_are, agreement = {}, unfit = 0 }
+    columns_are = from.columns_are, agreement = {} }
   local list = {}
   if pool then
     local names = assign(from.columns, pool:metrics())

@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
+local stats = require "toeplab.report.stats"
 
 local text_table = {}
 
@@ -105,15 +106,11 @@ function text_table.csv(header, rows)
   return table.concat(lines, "\n") .. "\n"
 end
 
--- Returns the mean (nan if a value is nan) and the population standard deviation (over n, not n -
--- 1) of the values; nil for none.
+-- Returns the mean (nan if a value is nan) and the sample standard deviation (n - 1; nan for one
+-- value) of the values; nil for none.
 function text_table.mean(values)
   if #values == 0 then return nil end
-  local sum, squares = 0.0, 0.0
-  for _, v in ipairs(values) do sum = sum + v end
-  local mean = sum / #values
-  for _, v in ipairs(values) do squares = squares + (v - mean) ^ 2 end
-  return mean, math.sqrt(squares / #values)
+  return stats.mean(values), stats.deviation(values)
 end
 
 -- Counts the trials in which one of the metrics is not finite.

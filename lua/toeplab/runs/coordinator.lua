@@ -57,8 +57,7 @@ end
 -- Starts trial t on worker w: marks it as running, then sends its configuration and artifacts.
 local function assign(self, w, t)
   local run = self.run
-  local ok, why = core.sys.mkdir(run.folder .. "/" .. t.path)
-  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  errors.stored(core.sys.mkdir(run.folder .. "/" .. t.path))
   t.provenance = config.copy(t.provenance)
   t.provenance.device = w.place.about
   t.code_hash = w.code or t.code_hash

@@ -28,8 +28,7 @@ end
 -- nothing to compare with.
 local function checkpoint_path(store, file)
   local path = trial_files.path(store.folder, file.trial, file)
-  local ok, hash = pcall(core.sha256_file, path)
-  if not ok or hash ~= file.sha256 then
+  if not trial_files.intact(path, file.sha256) then
     errors.raise(errors.STORAGE, "%s is missing or damaged: the checkpoint of trial %s cannot be "
       .. "compared", path, file.trial:sub(1, 12))
   end
@@ -42,8 +41,8 @@ local function backends_of(store, id)
   local file = store:rows(sql, { id })[1]
   if not file then return nil end
   local path = trial_files.path(store.folder, id, file)
-  local text = core.sys.read_file(path)
-  if not text or core.sha256(text) ~= file.sha256 then
+  local text = trial_files.text(path, file.sha256)
+  if not text then
     errors.raise(errors.STORAGE,
       "%s is missing or damaged: the backends of trial %s are unknown, "
       .. "and other backends would change its bits", path, id:sub(1, 12))
@@ -100,9 +99,8 @@ local function give_backends(t)
     local new = trials[1]
     if not t.backends or not new then return end
     local path = new.path .. "/backends-00000000.txt"
-    local ok, why = core.sys.mkdir(store.folder .. "/" .. new.path)
-    if ok then ok, why = core.sys.write_file(store.folder .. "/" .. path, t.backends) end
-    if not ok then errors.raise(errors.STORAGE, "%s", why) end
+    errors.stored(core.sys.mkdir(store.folder .. "/" .. new.path))
+    errors.stored(core.sys.write_file(store.folder .. "/" .. path, t.backends))
     store:artifact(new.id, "backends", 0, path, #t.backends, core.sha256(t.backends))
   end
 end
@@ -141,9 +139,8 @@ function reproduce.clear(scratch) os.execute("rm -rf " .. shell.quote(scratch)) 
 function reproduce.run(t, scratch, options)
   prepare(scratch)
   local script = ("%s/%s"):format(scratch, t.script:match("[^/]+$"))
-  local ok, why = core.sys.mkdir(scratch)
-  if ok then ok, why = core.sys.write_file(script, t.source) end
-  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  errors.stored(core.sys.mkdir(scratch))
+  errors.stored(core.sys.write_file(script, t.source))
   local code, trials = runner.run(script, overrides_of(t, script), { dir = scratch .. "/results",
     quiet = options.quiet, out = options.out, command = options.command,
     threads = options.threads, enlisted = give_backends(t),

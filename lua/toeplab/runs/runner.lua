@@ -237,8 +237,7 @@ local function save_changes(run)
   trial_files.make(run.folder, "changes")
   local file = run.folder .. "/" .. path
   if core.sys.exists(file) then return path end
-  local ok, why = core.sys.write_file(file, text)
-  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  errors.stored(core.sys.write_file(file, text))
   return path
 end
 

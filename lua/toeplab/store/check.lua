@@ -6,7 +6,7 @@ local journal = require "toeplab.store.journal"
 local quantity = require "toeplab.base.quantity"
 local rebuild = require "toeplab.store.rebuild"
 local records = require "toeplab.store.records"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local trash = require "toeplab.store.trash"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -113,9 +113,8 @@ end
 -- ---- Trials -----------------------------------------------------------------------------------
 
 local function check_running(check)
-  local sql = "SELECT id, status, host, pid FROM trials WHERE status = 'running'"
-  for _, row in ipairs(check.store:rows(sql)) do
-    if select.killed(row) then
+  for _, row in ipairs(selection.running(check.store)) do
+    if row.killed then
       check:found(false, function()
         check.store:rows([[UPDATE trials SET status = 'interrupted', error = ? WHERE id = ?
           AND status = 'running']], { "its process is gone", row.id })
@@ -156,8 +155,7 @@ end
 -- ones whose unread journal may record files that were deleted.
 local function busy_trials(store)
   local busy = {}
-  local sql = "SELECT id, status, host, pid FROM trials WHERE status = 'running'"
-  for _, row in ipairs(store:rows(sql)) do busy[row.id] = not select.killed(row) end
+  for _, row in ipairs(selection.running(store)) do busy[row.id] = not row.killed end
   for _, row in ipairs(store:rows "SELECT trial FROM journals") do busy[row.trial] = true end
   return busy
 end
@@ -220,9 +218,7 @@ local function backup(store)
   if not pcall(store.rows, store, "VACUUM INTO ?", { path }) then
     for _, ending in ipairs { "", "-wal" } do
       local text = core.sys.read_file(store.folder .. "/runs.db" .. ending)
-      local ok, why = true, nil
-      if text then ok, why = core.sys.write_file(path .. ending, text) end
-      if not ok then errors.raise(errors.STORAGE, "%s", why) end
+      if text then errors.stored(core.sys.write_file(path .. ending, text)) end
     end
   end
   return path

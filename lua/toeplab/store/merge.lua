@@ -86,11 +86,6 @@ end
 
 -- ---- Files ------------------------------------------------------------------------------------
 
-local function hash_of(path)
-  local ok, hash = pcall(core.sha256_file, path)
-  return ok and hash or nil
-end
-
 local function pour(from, to)
   for chunk in function() return from:read(CHUNK) end do
     local ok, why = to:write(chunk)
@@ -102,7 +97,7 @@ end
 -- Copies a file, unless one with this sha256 is there already. Returns false if the source cannot
 -- be opened or the copy has another sha256; raises if the copy cannot be written.
 local function copy(from, to, sha256)
-  if hash_of(to) == sha256 then return true end
+  if trial_files.intact(to, sha256) then return true end
   local source <close> = io.open(from, "rb")
   if not source then return false end
   local folder, name = to:match("^(.*)/([^/]*)$")
@@ -112,7 +107,7 @@ local function copy(from, to, sha256)
   local ok = target ~= nil
   if ok then ok, why = pour(source, target) end
   if target then target:close() end
-  local right = ok and hash_of(temp) == sha256
+  local right = ok and trial_files.intact(temp, sha256)
   if right then ok, why = core.sys.rename(temp, to) end
   if not ok or not right then core.sys.remove(temp) end
   if not ok then errors.raise(errors.STORAGE, "%s: %s", to, why) end
@@ -132,11 +127,12 @@ local function copy_files(store, other, id)
   end
   local log = there .. "/log.txt"
   local kind, link = core.sys.kind(log)
-  local hash = kind == "file" and not link and hash_of(log)
-  if hash then copy(log, here .. "/log.txt", hash) end
+  if kind == "file" and not link then
+    local ok, hash = pcall(core.sha256_file, log)
+    if ok then copy(log, here .. "/log.txt", hash) end
+  end
   for i, a in ipairs(bad) do bad[i] = other.folder .. "/" .. a.path end
-  local ok, why = core.sys.sync_folder(here) -- the files must be durable before rows name them
-  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  errors.stored(core.sys.sync_folder(here)) -- the files must be durable before rows name them
   return good, bad
 end
 

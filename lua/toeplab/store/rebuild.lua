@@ -196,17 +196,12 @@ end
 
 -- ---- Files ------------------------------------------------------------------------------------
 
-local function checked(ok, why)
-  if not ok then errors.raise(errors.STORAGE, "%s", why) end
-  return ok
-end
-
 local function copy(from, to)
   if not core.sys.exists(from) then return end
-  local source <close> = checked(io.open(from, "rb"))
-  local target <close> = checked(io.open(to, "wb"))
-  for block in function() return source:read(1 << 20) end do checked(target:write(block)) end
-  checked(core.sys.sync(target))
+  local source <close> = errors.stored(io.open(from, "rb"))
+  local target <close> = errors.stored(io.open(to, "wb"))
+  for block in function() return source:read(1 << 20) end do errors.stored(target:write(block)) end
+  errors.stored(core.sys.sync(target))
 end
 
 -- Returns an unused name for a file that is moved aside.
@@ -234,10 +229,10 @@ end
 
 -- Builds folder/new/runs.db from the database at path.
 local function build_database(folder, path)
-  local new = checked(core.store(folder .. "/new", "w"))
+  local new = errors.stored(core.store(folder .. "/new", "w"))
   new:close() -- flushes the log: its first page serves as model
   local model = assert(io.open(folder .. "/new/runs.db", "rb")):read(4096)
-  new = checked(core.store(folder .. "/new", "w"))
+  new = errors.stored(core.store(folder .. "/new", "w"))
   local file = salvage.open(path)
   new:exec "BEGIN IMMEDIATE"
   local counts, bad = fill(new, file)
@@ -253,8 +248,8 @@ end
 -- Locks root against other writers until the returned file is closed; raises a LOCKED error if the
 -- folder is in use.
 local function lock(root)
-  checked(core.store_check_folder(root))
-  local file = checked(io.open(root .. "/lock", "a"))
+  errors.stored(core.store_check_folder(root))
+  local file = errors.stored(io.open(root .. "/lock", "a"))
   if not core.sys.lock(file) then
     errors.raise(errors.LOCKED, "%s: another process writes here", root)
   end
@@ -271,7 +266,7 @@ function rebuild.run(root)
   local folder = ("%s/.rebuild.tmp.%s.%d"):format(root, core.sys.hostname(), core.sys.getpid())
   local kind, link = core.sys.kind(folder)
   if kind or link then errors.raise(errors.STORAGE, "%s exists already", folder) end
-  for _, name in ipairs { "old", "new" } do checked(core.sys.mkdir(folder .. "/" .. name)) end
+  for _, name in ipairs { "old", "new" } do errors.stored(core.sys.mkdir(folder .. "/" .. name)) end
   local ok, counts = pcall(build_database, folder, path)
   if ok then
     counts.copy = unused_name(path)
@@ -279,8 +274,8 @@ function rebuild.run(root)
       copy(path .. ending, counts.copy .. ending)
     end
     for _, ending in ipairs { "-wal", "-shm", "-journal" } do core.sys.remove(path .. ending) end
-    checked(core.sys.rename(folder .. "/new/runs.db", path)) -- so that runs.db always exists
-    checked(core.sys.sync_folder(root))
+    errors.stored(core.sys.rename(folder .. "/new/runs.db", path)) -- so that runs.db always exists
+    errors.stored(core.sys.sync_folder(root))
   end
   trash.remove(folder)
   if not ok then error(counts, 0) end

@@ -10,8 +10,8 @@ local trial_files = require "toeplab.store.trial_files"
 
 local records = {}
 
-local Records, Trial = {}, {}
-Records.__index, Trial.__index = Records, Trial
+local Records = {}
+Records.__index = Records
 
 -- Returns whether a file of that name is one that a trial keeps in its folder, with a row for it.
 function records.keeps(name)
@@ -73,8 +73,7 @@ function Records:close() self.store:close() end
 
 -- Raises if the folder no longer holds the files that this store writes to.
 function Records:check()
-  local ok, why = pcall(self.store.check, self.store)
-  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  errors.stored(pcall(self.store.check, self.store))
 end
 
 Records.__close = Records.close
@@ -425,11 +424,6 @@ function Records:origin(id)
   return row
 end
 
--- Returns an object that reads the rows of one trial.
-function Records:of(id)
-  return setmetatable({ all = self, id = id }, Trial)
-end
-
 -- Returns the list that an experiment's report receives: of each of the given trials that is done
 -- {id=, label=, seed=, config= (a copy), metrics=, texts=, made= (as origin returns), series=
 -- (called as t:series(name), it returns steps and values of a metric)}.
@@ -440,17 +434,18 @@ function Records:finished(trials)
       local metrics, texts = self:results(t.id)
       list[#list + 1] = { id = t.id, label = t.label, seed = t.seed, config = config.copy(t.config),
         metrics = metrics, texts = texts, made = self:origin(t.id),
-        series = function(_, name) return self:of(t.id):series(name) end }
+        series = function(_, name) return self:series(t.id, name) end }
     end
   end
   return list
 end
 
--- Returns the values of a metric in order of steps: lists of steps and of values (NaN for NULL).
-function Trial:series(name)
+-- Returns the values of a metric of trial id in order of steps: lists of steps and of values (NaN
+-- for NULL).
+function Records:series(id, name)
   local steps, values = {}, {}
   local sql = "SELECT step, value FROM v_metrics WHERE trial = ? AND name = ? ORDER BY step"
-  for i, row in ipairs(self.all:rows(sql, { self.id, name })) do
+  for i, row in ipairs(self:rows(sql, { id, name })) do
     steps[i], values[i] = row.step, row.value or 0 / 0
   end
   return steps, values

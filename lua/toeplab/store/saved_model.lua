@@ -27,11 +27,7 @@ local function tokens(vocab)
   return list
 end
 
-local function read(path)
-  local text, why = core.sys.read_file(path)
-  if not text then errors.raise(errors.STORAGE, "%s", why) end
-  return text
-end
+local function read(path) return (errors.stored(core.sys.read_file(path))) end
 
 -- For each tokenizer (the option of a corpus): the texts {name = text} from which its vocabulary
 -- can be rebuilt, and a function that rebuilds it from files {name = path}.
@@ -132,11 +128,6 @@ local function artifacts(store, id)
   return files
 end
 
-local function whole(file)
-  local ok, hash = pcall(core.sha256_file, file.path)
-  return ok and hash == file.sha256
-end
-
 -- Returns the parameters in the newest readable checkpoint of kind "best", else of "checkpoint",
 -- and its row; kind: only that kind. Without any, returns nil and whether unreadable ones exist.
 local function parameters(files, kind, warn)
@@ -145,7 +136,7 @@ local function parameters(files, kind, warn)
     for i = #files, 1, -1 do
       local file = files[i]
       if file.kind == wanted then
-        local ok, state = whole(file), nil
+        local ok, state = trial_files.intact(file.path, file.sha256), nil
         if ok then ok, state = pcall(checkpoint.read, file.path, "model") end
         if ok then return state.model, file end
         warn("%s is missing or damaged", file.path)
@@ -164,7 +155,7 @@ local function describe(store, id, short)
   local paths, files = {}, artifacts(store, id)
   for _, file in ipairs(files) do
     if saved_model.endings[file.kind] then
-      if not whole(file) then
+      if not trial_files.intact(file.path, file.sha256) then
         errors.raise(errors.STORAGE, "%s is missing or damaged", file.path)
       end
       paths[file.kind] = file.path

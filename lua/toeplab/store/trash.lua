@@ -3,7 +3,7 @@
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local records = require "toeplab.store.records"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -14,11 +14,12 @@ local trash = {}
 -- Moves trials to the trash, all with the same time. If one of them is running, raises and moves
 -- none.
 function trash.put(store, ids)
-  for _, id in ipairs(ids) do
-    local row = store:rows("SELECT status, host, pid FROM trials WHERE id = ?", { id })[1]
-    if row.status == "running" and not select.killed(row) then
+  local wanted = {}
+  for _, id in ipairs(ids) do wanted[id] = true end
+  for _, row in ipairs(selection.running(store)) do
+    if wanted[row.id] and not row.killed then
       errors.usage("trial %s is running (process %s on %s): stop it first; nothing was removed",
-        id:sub(1, 12), row.pid or "?", row.host or "?")
+        row.id:sub(1, 12), row.pid or "?", row.host or "?")
     end
   end
   local now = core.sys.now()
@@ -84,14 +85,10 @@ function trash.remove(path)
   if not ok and core.sys.exists(path) then errors.raise(errors.STORAGE, "%s", why) end
 end
 
-local function alive(pid)
-  return not core.sys.exists("/proc/self") or core.sys.exists("/proc/" .. pid)
-end
-
 -- Returns whether name is a temporary file of a dead process of this machine.
 local function dead_temporary(name)
   local host, pid = name:match("^%..+%.tmp%.(.+)%.(%d+)$")
-  return pid and host == core.sys.hostname() and not alive(pid)
+  return pid and selection.has_died(host, pid)
 end
 
 -- Adds the stale files in the folder of a trial. Trials with a journal are skipped, because the
@@ -116,9 +113,8 @@ local function look_into(store, id, name, add)
 end
 
 local function any_alive(store)
-  local sql = "SELECT status, host, pid FROM trials WHERE status = 'running'"
-  for _, row in ipairs(store:rows(sql)) do
-    if not select.killed(row) then return true end
+  for _, row in ipairs(selection.running(store)) do
+    if not row.killed then return true end
   end
   return false
 end
@@ -130,8 +126,9 @@ function trash.stale(store)
   local function add(path, why)
     list[#list + 1] = { path = path, why = why, bytes = trash.bytes(store.folder .. "/" .. path) }
   end
-  for _, row in ipairs(store:rows "SELECT id, status, host, pid FROM trials") do
-    ids[row.id:sub(1, 12)] = (row.status ~= "running" or select.killed(row)) and row.id or "busy"
+  for _, row in ipairs(store:rows "SELECT id FROM trials") do ids[row.id:sub(1, 12)] = row.id end
+  for _, row in ipairs(selection.running(store)) do
+    if not row.killed then ids[row.id:sub(1, 12)] = "busy" end
   end
   local _, link = core.sys.kind(store.folder .. "/runs") -- never follow a link
   for _, name in ipairs(not link and core.sys.list(store.folder .. "/runs") or {}) do

@@ -64,6 +64,18 @@ function trial_files.path(root, id, row)
   return path
 end
 
+-- Returns whether the file at path can be read and is the one that was stored with this sha256.
+function trial_files.intact(path, sha256)
+  local ok, hash = pcall(core.sha256_file, path)
+  return ok and hash == sha256
+end
+
+-- Returns the text of such a file; nil if it is missing or another one.
+function trial_files.text(path, sha256)
+  local text = core.sys.read_file(path)
+  return text and core.sha256(text) == sha256 and text or nil
+end
+
 -- Refuses links in the folder of trial id before anything is written there.
 function trial_files.check_all(root, id)
   local folder = root .. "/" .. trial_files.folder(root, id)
@@ -74,8 +86,7 @@ end
 function trial_files.make(root, name)
   local path = root .. "/" .. name
   refuse_link(path)
-  local ok, why = core.sys.mkdir(path)
-  if not ok then errors.raise(errors.STORAGE, "%s", why) end
+  errors.stored(core.sys.mkdir(path))
   return path
 end
 

@@ -199,8 +199,7 @@ end
 -- Calls fn with a new temporary folder inside of folder, and removes it afterwards.
 local function in_temporary(set, folder, fn)
   local temporary = ("%s/.%s.tmp.%d"):format(folder, set.name, core.sys.getpid())
-  local made, why = core.sys.mkdir(temporary)
-  if not made then errors.raise(errors.STORAGE, "%s", why) end
+  errors.stored(core.sys.mkdir(temporary))
   local ok, problem = pcall(fn, temporary)
   remove_all(temporary)
   if not ok then error(problem, 0) end

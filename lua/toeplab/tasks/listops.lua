@@ -72,8 +72,7 @@ function listops.hash() return core.sha256 "listops 1" end
 -- Writes one part in the format of the published files: a header, then lines expression TAB value.
 local function write_part(path, ids, starts, answers, part, watch)
   local temporary = ("%s.tmp.%d"):format(path, core.sys.getpid())
-  local file, why = io.open(temporary, "wb")
-  if not file then errors.raise(errors.STORAGE, "%s", why) end
+  local file = errors.stored(io.open(temporary, "wb"))
   local ok, problem = pcall(function()
     assert(file:write "Source\tTarget\n")
     for i = part[1] + 1, part[1] + part[2] do
@@ -96,8 +95,7 @@ end
 -- all, and returns their paths. watch is a progress display.
 function listops.write(folder, given, watch)
   local o = options.check("listops", listops.drawing, given)
-  local made, why = core.sys.mkdir(folder)
-  if not made then errors.raise(errors.STORAGE, "%s", why) end
+  errors.stored(core.sys.mkdir(folder))
   local ids, starts, answers, parts = listops.draw(o)
   starts, answers = starts:totable(), answers:totable()
   local paths = {}

@@ -1,5 +1,5 @@
 -- trials/declared.lua: checks the fields of an experiment that shape its trials (zip, random, when,
--- except) and those that supervise them (guard, prune, budget).
+-- except) and those that supervise them (guard, prune, budget, checkpoint).
 --
 --   zip    = { length = {512, 1024}, batch = {16, 8} }   the i-th values go together; or a list of
 --                                                        such tables
@@ -11,6 +11,7 @@
 --              lr_factor = 0.5, every = 100 }
 --   prune  = { metric = "val_ppl", rule = "asha", eta = 3, min_steps = 100 }
 --   budget = { trial = "30m", total = "4h", memory = "6G" }
+--   checkpoint = { steps = 500, seconds = 60 }
 --
 -- where: key -> value or list of values, or a function of the configuration.
 local config = require "toeplab.base.config"
@@ -46,6 +47,11 @@ local watch = {
     trial = field { type = "number|string", optional = true },
     total = field { type = "number|string", optional = true },
     memory = field { type = "number|string", optional = true },
+  },
+  checkpoint = {
+    steps = field { type = "int", min = 1, optional = true },
+    seconds = field { type = "number", optional = true,
+      check = function(v) return v > 0, "must be above 0" end },
   },
 }
 
@@ -291,7 +297,8 @@ end
 
 -- declared.axes checks zip and random and sets zips (a list), random, draws and draw_seed of exp.
 -- declared.rules, which needs these and the scales, checks and normalises when and except (lists),
--- guard, prune and budget (nil, or complete; in seconds and bytes) and answers (nil or a list).
+-- guard, prune, budget and checkpoint (nil, or complete; in seconds and bytes) and answers (nil or
+-- a list).
 -- Both raise usage errors.
 function declared.axes(exp)
   check_zips(exp)
@@ -303,7 +310,7 @@ function declared.rules(exp)
   check_except(exp)
   check_where(exp, "when")
   check_where(exp, "except")
-  for _, name in ipairs { "guard", "prune", "budget" } do check_watch(exp, name) end
+  for _, name in ipairs { "guard", "prune", "budget", "checkpoint" } do check_watch(exp, name) end
   if exp.guard then
     exp.guard.every = exp.guard.every or exp.checkpoint.steps or exp.guard.window
   end

@@ -37,7 +37,6 @@ local fields = {
   when = { "table" }, except = { "table" }, guard = { "table" }, prune = { "table" },
   budget = { "table" },
 }
-local checkpoint_fields = { steps = true, seconds = true }
 local report_fields = { rows = true, columns = true }
 local reserved = { seed = true, seeds = true, scale = true, draws = true }
 
@@ -187,22 +186,6 @@ local function check_seeds(self, seeds)
   return seeds
 end
 
-local function check_checkpoint(self)
-  check_names(self, "checkpoint", self.checkpoint)
-  for _, key in ipairs(suggest.keys(self.checkpoint)) do
-    if not checkpoint_fields[key] then
-      complain(self, key, "checkpoint has no field '%s'%s", key,
-        suggest.hint(key, suggest.keys(checkpoint_fields)))
-    end
-    local value = self.checkpoint[key]
-    local number = type(value) == "number" and value > 0
-    if not number or key == "steps" and not math.tointeger(value) then
-      complain(self, key, "checkpoint: %s must be %s above 0", key,
-        key == "steps" and "an integer" or "a number")
-    end
-  end
-end
-
 -- Checks that a report given as a table names declared keys (or seed) as rows and texts as columns;
 -- which metrics exist is known only after a run.
 local function check_report(self)
@@ -305,7 +288,6 @@ function experiment.define(name, level)
     add_keys(self)
     check_scales(self)
     declared.rules(self)
-    check_checkpoint(self)
     check_report(self)
     if self.data and not is_list(self.data) then
       complain(self, "data", "data must be a list of keys")

@@ -16,10 +16,11 @@ local guard = require "toeplab.trials.guard"
 local prune = require "toeplab.trials.prune"
 local records = require "toeplab.store.records"
 local resume = require "toeplab.trials.resume"
-local selection = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 local saved_model = require "toeplab.store.saved_model"
 local suggest = require "toeplab.base.suggest"
+local trial_files = require "toeplab.store.trial_files"
 
 local trial = {}
 
@@ -106,8 +107,8 @@ function Trial:with_backends(fn, ...)
   for _, a in ipairs(self.rows.artifacts) do
     if a.kind == "backends" then
       local path = self.folder .. "/" .. a.path
-      text = core.sys.read_file(path)
-      if not text or core.sha256(text) ~= a.sha256 then
+      text = trial_files.text(path, a.sha256)
+      if not text then
         error(("%s is missing or damaged: the backends that the trial started with are unknown; "
           .. "toeplab fsck --repair lets the trial choose again"):format(path), 0)
       end

@@ -35,7 +35,7 @@ static void leave(size_t bytes)
 
 static tl_status multiply(tl_ctx *ctx, int64_t n, const float *a, float *c)
 {
-    return tl_gemm(ctx, 0, 0, n, n, n, 1, a, n, a, n, 0, c, n);
+    return tl_gemm(ctx, &(tl_product){.m = n, .n = n, .k = n, .alpha = 1}, a, a, c);
 }
 
 /* The first product, or with what 1 some larger ones after a small one. */

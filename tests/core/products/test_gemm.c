@@ -67,8 +67,9 @@ static double expected(const call *p, int low, int64_t i, int64_t j, double *siz
 
 static tl_status multiply(tl_ctx *ctx, const call *p)
 {
-    return tl_gemm(ctx, p->trans_a, p->trans_b, p->s.m, p->s.n, p->s.k, p->alpha, a, stride_a(p), b,
-                   stride_b(p), p->beta, c, p->s.n + p->more);
+    return tl_gemm(ctx, &(tl_product){p->s.m, p->s.n, p->s.k, stride_a(p), stride_b(p),
+                                      p->s.n + p->more, p->alpha, p->beta, p->trans_a, p->trans_b,
+                                      0, 0, 0}, a, b, c);
 }
 
 /* The largest error of c beside the sums, as a part of their terms' sizes. */
@@ -150,12 +151,13 @@ static void ties_go_to_even_and_nan_stays(void)
     static const float from[] = {1, 1.00390625f, 1.01171875f, 1.0039064f, -1.00390625f, 3.4e38f,
                                  INFINITY, 1e-30f};
     static const float to[] = {1, 1, 1.015625f, 1.0078125f, -1, INFINITY, INFINITY, 1e-30f};
-    tl_ctx *ctx = NULL;
+    const tl_product single = {.m = 1, .n = 1, .k = 1, .alpha = 1};
+    tl_ctx          *ctx = NULL;
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
     (void)tl_set_precision(ctx, TL_BF16);
     for (size_t i = 0; i < sizeof from / sizeof *from; i++) {
         float x = from[i], one = 1, y = 0;
-        CHECK_STATUS(tl_gemm(ctx, 0, 0, 1, 1, 1, 1, &x, 1, &one, 1, 0, &y, 1), TL_OK);
+        CHECK_STATUS(tl_gemm(ctx, &single, &x, &one, &y), TL_OK);
         if (isinf(to[i]))
             CHECK(y == to[i]);
         else
@@ -164,7 +166,7 @@ static void ties_go_to_even_and_nan_stays(void)
     uint32_t bits = 0x7f800001u; /* its upper half alone would be infinity */
     float    nan, one = 1, y = 0;
     memcpy(&nan, &bits, sizeof nan);
-    CHECK_STATUS(tl_gemm(ctx, 0, 0, 1, 1, 1, 1, &nan, 1, &one, 1, 0, &y, 1), TL_OK);
+    CHECK_STATUS(tl_gemm(ctx, &single, &nan, &one, &y), TL_OK);
     CHECK(isnan(y));
     tl_ctx_free(ctx);
 }
@@ -186,9 +188,10 @@ static void results_repeat(void)
                 float *z = moved[2] + (at + 2) % 6;
                 memcpy(x, a, sizeof a);
                 memcpy(y, b, sizeof b);
-                CHECK_STATUS(tl_gemm(ctx, p.trans_a, p.trans_b, p.s.m, p.s.n, p.s.k, 1, x,
-                                     stride_a(&p), y, stride_b(&p), 0, z, p.s.n),
-                             TL_OK);
+                tl_product same = {.m = p.s.m, .n = p.s.n, .k = p.s.k, .lda = stride_a(&p),
+                                   .ldb = stride_b(&p), .alpha = 1, .trans_a = p.trans_a,
+                                   .trans_b = p.trans_b};
+                CHECK_STATUS(tl_gemm(ctx, &same, x, y, z), TL_OK);
                 CHECK(memcmp(z, c, bytes) == 0);
             }
         }
@@ -203,18 +206,15 @@ static void batches_are_their_products(void)
     for (int i = 0; i < 16; i++) {
         static float whole[MOST];
         tl_ctx      *ctx = NULL;
-        int          ta = i & 1, tb = i >> 1 & 1;
-        float        beta = i & 8 ? 1 : 0;
+        tl_product   p = {.m = s.m, .n = s.n, .k = s.k, .alpha = 1, .beta = i & 8 ? 1 : 0,
+                          .trans_a = i & 1, .trans_b = i >> 1 & 1};
         memcpy(whole, before, sizeof whole);
         CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
         (void)tl_set_precision(ctx, i & 4 ? TL_BF16 : TL_FLOAT32);
-        CHECK_STATUS(tl_gemm_batch(ctx, count, ta, tb, s.m, s.n, s.k, a, b, beta, whole),
-                     TL_OK);
+        CHECK_STATUS(tl_gemm_batch(ctx, count, &p, a, b, whole), TL_OK);
         for (int j = 0; j < count; j++) {
             memcpy(c, before + j * s.m * s.n, (size_t)(s.m * s.n) * sizeof *c);
-            CHECK_STATUS(tl_gemm(ctx, ta, tb, s.m, s.n, s.k, 1, a + j * s.m * s.k,
-                                 ta ? s.m : s.k, b + j * s.k * s.n, tb ? s.k : s.n, beta, c, s.n),
-                         TL_OK);
+            CHECK_STATUS(tl_gemm(ctx, &p, a + j * s.m * s.k, b + j * s.k * s.n, c), TL_OK);
             for (int64_t e = 0; e < s.m * s.n; e++)
                 CHECK_NEAR((double)whole[j * s.m * s.n + e], (double)c[e], 1e-5);
         }
@@ -286,9 +286,10 @@ static void empty_products(void)
     for (int kind = TL_FLOAT32; kind <= TL_BF16; kind++) {
         (void)tl_set_precision(ctx, (tl_precision_kind)kind);
         c[0] = 5;
-        CHECK_STATUS(tl_gemm(ctx, 0, 0, 0, 3, 2, 1, a, 2, b, 3, 0, c, 3), TL_OK);
+        CHECK_STATUS(tl_gemm(ctx, &(tl_product){.n = 3, .k = 2, .alpha = 1}, a, b, c), TL_OK);
         CHECK(c[0] == 5);
-        CHECK_STATUS(tl_gemm_batch(ctx, 0, 0, 0, 3, 3, 2, a, b, 0, c), TL_OK);
+        tl_product p = {.m = 3, .n = 3, .k = 2, .alpha = 1};
+        CHECK_STATUS(tl_gemm_batch(ctx, 0, &p, a, b, c), TL_OK);
         CHECK(c[0] == 5);
     }
     tl_ctx_free(ctx);

@@ -27,7 +27,7 @@ local function run(folder, name, ...)
     local trial = { id = row.id, seed = row.seed, config = store:decode(row.config), logs = {} }
     trial.metrics = store:results(row.id)
     for metric in pairs(trial.metrics) do
-      local at, values = store:of(row.id):series(metric)
+      local at, values = store:series(row.id, metric)
       trial.logs[metric] = { at = at, values = values }
     end
     trials[#trials + 1] = trial

@@ -3,7 +3,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local records = require "toeplab.store.records"
-local selection = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 local saved_model = require "toeplab.store.saved_model"
 local trials = require "trials"

@@ -3,7 +3,7 @@ local t = require "harness"
 local core = require "toeplab.core"
 local merge = require "toeplab.store.merge"
 local records = require "toeplab.store.records"
-local select = require "toeplab.store.select"
+local selection = require "toeplab.store.selection"
 local stores = require "stores"
 local sweeps = require "toeplab.store.sweeps"
 local trash = require "toeplab.store.trash"
@@ -33,7 +33,7 @@ local function names(store, words, in_trash)
   local list = {}
   for word in words:gmatch "%S+" do list[#list + 1] = word end
   local found = {}
-  for _, row in ipairs(select.new(store, list, in_trash):rows(
+  for _, row in ipairs(selection.new(store, list, in_trash):rows(
     "json_extract(t.provenance, '$.label') AS name", "ORDER BY name")) do
     found[#found + 1] = row.name
   end
@@ -92,9 +92,9 @@ t.test("the best is the least last value of those done, or the greatest by name 
     t.eq(names(store, "@best:acc"), "a")
     t.eq(names(store, "@best:min:acc"), "b")
     t.eq(names(store, "@best:loss seed=1"), "a")
-    t.eq(select.goal "test_acc", "max")
-    t.eq(select.goal "val_ppl", "min")
-    t.eq(select.goal "distance", "min")
+    t.eq(selection.goal "test_acc", "max")
+    t.eq(selection.goal "val_ppl", "min")
+    t.eq(selection.goal "distance", "min")
     t.raises(names, "no trial of .* has a metric 'los'; did you mean 'loss'", store, "@best:los")
     t.raises(names, "no finished trial has a 'loss'", store, "@best:loss op=x")
   end)
@@ -114,8 +114,8 @@ t.test("words that mean nothing are errors that help", function()
     } do
       t.raises(names, want, store, words)
     end
-    t.raises(select.one, "'decay' selects 3 trials", store, "decay")
-    t.raises(select.ids, "rm: no trial fits", store, { "decay<0" }, "rm")
+    t.raises(selection.one, "'decay' selects 3 trials", store, "decay")
+    t.raises(selection.ids, "rm: no trial fits", store, { "decay<0" }, "rm")
   end)
 end)
 
@@ -132,13 +132,13 @@ t.test("thousands of ids may be named", function()
   with_store(function(store)
     local words = {}
     for i = 1, 3000 do words[i] = id(i % 2 == 0 and "a" or "b"):sub(1, 12) end
-    t.eq(#select.ids(store, words, "ls"), 2)
+    t.eq(#selection.ids(store, words, "ls"), 2)
   end)
 end)
 
 t.test("a value in a filter is a value, whatever it holds", function()
   with_store(function(store)
-    t.eq(select.new(store, { "op=' OR 1=1 --" }):rows "t.id", {})
+    t.eq(selection.new(store, { "op=' OR 1=1 --" }):rows "t.id", {})
     t.eq(names(store, "error~'"), "")
     t.eq(names(store, "op=tno'||'"), "")
     t.raises(names, "has a key", store, [[x"y=1]])
@@ -185,7 +185,7 @@ t.test("a trial whose first sweep was deleted belongs to the last that asks for 
         sha256 = core.sha256 "y", command = "", scale = "", plan = '{"axes":["' .. i .. '"]}' }
       store:rows("INSERT INTO members VALUES (?, 1, ?)", { later, id "a" })
     end
-    local function of() return sweeps.of_trial(store, select.one(store, id "a")) end
+    local function of() return sweeps.of_trial(store, selection.one(store, id "a")) end
     t.eq(of().id, first)
     store:rows("DELETE FROM sweeps WHERE id = ?", { first })
     t.eq({ of().id, of().source, sweeps.find(store, "varies", "2")[1].id }, { first + 2, "-- y",

@@ -1,4 +1,4 @@
--- store/select.lua: finds the trials that the words of a command line select; every verb uses it.
+-- store/selection.lua: finds the trials that the words of a command line select, for every verb.
 --
 --   3f9c1a      the trial whose id begins so      @last, @last:3   the trials started last
 --   quickstart  the trials of an experiment       @best:loss       the best of the finished trials
@@ -16,16 +16,17 @@ local json = require "toeplab.base.json"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
-local select = {}
+local selection = {}
 
 local Query = {}
 Query.__index = Query
 
-select.statuses = { "queued", "running", "done", "failed", "interrupted", "killed", "pruned",
+selection.statuses = { "queued", "running", "done", "failed", "interrupted", "killed", "pruned",
   "timeout", "budget", "guard" }
 
 -- The paragraph in the help of every verb that takes these words.
-select.help = "TRIAL: the beginning of an id, an experiment, @last, @last:N, @best:METRIC, @all,\n"
+selection.help = "TRIAL: the beginning of an id, an experiment, @last, @last:N, @best:METRIC, "
+  .. "@all,\n"
   .. "@STATUS; or a filter: key=value (or a,b), also != < <= > >= and ~ (contains), where key is\n"
   .. "one of the configuration, a metric, or a column: status, tag, host, error, age, ..."
 
@@ -47,19 +48,26 @@ local durations = { seconds = true, age = true }
 
 -- ---- Status -----------------------------------------------------------------------------------
 
--- Returns whether a trial that is marked as running belongs to a dead process of this machine.
-function select.killed(row)
-  return row.status == "running" and row.host == core.sys.hostname() and row.pid ~= nil
-    and core.sys.exists("/proc/self") and not core.sys.exists(("/proc/%d"):format(row.pid))
+-- Returns whether pid (nil: unknown) was a process of this machine that has ended.
+function selection.has_died(host, pid)
+  return host == core.sys.hostname() and pid ~= nil
+    and core.sys.exists("/proc/self") and not core.sys.exists("/proc/" .. pid)
+end
+
+-- Returns the trials that are marked as running: {id=, host=, pid=, killed= (whether the process
+-- has died)}.
+function selection.running(store)
+  local list = store:rows "SELECT id, host, pid FROM trials WHERE status = 'running'"
+  for _, row in ipairs(list) do row.killed = selection.has_died(row.host, row.pid) end
+  return list
 end
 
 -- Returns the SQL of the status of trial t: the reason of an early end takes precedence, and a
 -- running trial whose process is gone counts as killed.
 local function status_sql(store)
   local dead, plain = {}, "coalesce(t.ended, t.status)"
-  local sql = "SELECT DISTINCT status, host, pid FROM trials WHERE status = 'running'"
-  for _, row in ipairs(store:rows(sql)) do
-    if select.killed(row) then dead[#dead + 1] = ("%d"):format(row.pid) end
+  for _, row in ipairs(selection.running(store)) do
+    if row.killed then dead[#dead + 1] = ("%d"):format(row.pid) end
   end
   if #dead == 0 then return plain end
   return ("CASE WHEN t.status = 'running' AND t.host = '%s' AND t.pid IN (%s) THEN 'killed' "
@@ -77,7 +85,7 @@ function Query:bind(value)
 end
 
 -- Returns two sorted lists, the keys and the metrics of the newest trials, which suffice for hints.
-function select.names(store)
+function selection.names(store)
   local keys, metrics = {}, {}
   for i, row in ipairs(store:rows [[SELECT DISTINCT j.key FROM (SELECT config FROM trials
       WHERE trashed IS NULL ORDER BY rowid DESC LIMIT 300) c, json_each(c.config) j ORDER BY 1]]) do
@@ -142,7 +150,7 @@ function Query:value(word)
       return sql, try, column
     end
   end
-  local keys, metrics = select.names(self.store)
+  local keys, metrics = selection.names(self.store)
   if kind == "config" then unknown(self.store, "a key", name, keys) end
   if kind == "metric" then unknown(self.store, "a metric", name, metrics) end
   if kind == "column" then unknown(self.store, "a column", name, column_names()) end
@@ -197,7 +205,7 @@ end
 local function filter(query, word, name, operator, text)
   local value, kind, column = query:value(name)
   for status in (column == "status" and operator:find("=$") and text or ""):gmatch("[^,]+") do
-    local ok, why = suggest.choose("status", status, select.statuses)
+    local ok, why = suggest.choose("status", status, selection.statuses)
     if not ok then errors.usage("%s", why) end
   end
   if operator == "=" then return equals(query, value, kind, column, text) end
@@ -229,7 +237,7 @@ local better_high = { "%f[%a]acc", "%f[%w]f1%f[%W]", "bleu", "%f[%a]auc", "score
   "recall", "precision", "correct", "per_second" }
 
 -- Returns "max" if the name of a metric suggests that more is better, else "min".
-function select.goal(metric)
+function selection.goal(metric)
   for _, pattern in ipairs(better_high) do
     if metric:lower():find(pattern) then return "max" end
   end
@@ -238,10 +246,10 @@ end
 
 local function best(query, what)
   local goal, name = what:match("^(m[axin]+):(.+)$")
-  if goal ~= "max" and goal ~= "min" then goal, name = select.goal(what), what end
+  if goal ~= "max" and goal ~= "min" then goal, name = selection.goal(what), what end
   local value = kinds.metric(query, name)
   if not value then
-    local _, metrics = select.names(query.store)
+    local _, metrics = selection.names(query.store)
     unknown(query.store, "a metric", name, metrics)
   end
   local rows = query:rows("t.id, " .. value .. " AS value", ("AND t.status = 'done' AND value "
@@ -273,14 +281,14 @@ local function at_word(query, word)
   if word == "@all" then return "1" end
   local metric = word:match("^@best:?(.*)$")
   if metric == "" then
-    local _, metrics = select.names(query.store)
+    local _, metrics = selection.names(query.store)
     errors.usage("'%s' needs a metric: %s", word, #metrics > 0
       and "@best:" .. table.concat(metrics, ", @best:") or "but no trial has one")
   end
   if metric then return best(query, metric) end
   local names = { "last", "all", "best:METRIC" }
-  table.move(select.statuses, 1, #select.statuses, 4, names)
-  local ok = suggest.choose("", word:sub(2), select.statuses)
+  table.move(selection.statuses, 1, #selection.statuses, 4, names)
+  local ok = suggest.choose("", word:sub(2), selection.statuses)
   if not ok then
     errors.usage("'%s' selects no trials%s", word,
       suggest.hint(word:sub(2), names):gsub("'([^']+)'", "'@%1'"))
@@ -324,7 +332,7 @@ end
 -- Makes the query of the trials that the words select in store (of records); no words select all.
 -- trash: searches only the trials in the trash, otherwise only the others. Its field `where` is a
 -- condition on trials t.
-function select.new(store, words, trash)
+function selection.new(store, words, trash)
   local query = setmetatable({ store = store, params = { n = 0 }, known = {}, named = {},
     trash = trash, status = status_sql(store),
     base = "t.trashed IS " .. (trash and "NOT NULL" or "NULL") }, Query)
@@ -372,17 +380,17 @@ function Query:ids(verb)
 end
 
 -- Returns the ids of the trials that the words select. verb: for the message if there are none.
-function select.ids(store, words, verb, trash)
-  return select.new(store, words, trash):ids(verb)
+function selection.ids(store, words, verb, trash)
+  return selection.new(store, words, trash):ids(verb)
 end
 
 -- Returns the row of v_trials of the single trial that a word, or a list of words, selects.
-function select.one(store, words)
+function selection.one(store, words)
   words = type(words) == "table" and words or { words }
   local text = table.concat(words, " ")
-  local ids = select.ids(store, words, text)
+  local ids = selection.ids(store, words, text)
   if #ids > 1 then errors.usage("'%s' selects %d trials: name one (see toeplab ls)", text, #ids) end
   return store:rows("SELECT * FROM v_trials WHERE id = ?", { ids[1] })[1]
 end
 
-return select
+return selection

@@ -1,9 +1,7 @@
-/* random.c - random streams, dropout and sampling. A number depends on (key, position) alone, so
-** neither the number of threads nor an interruption changes it.
+/* random.c - fills tensors from random streams (base/stream.c), dropout and sampling.
 **
-** A stream counts blocks of four 32-bit words. Element e of a filled tensor uses word e%4 of block
-** e/4, and a fill advances the stream by whole blocks. A scalar draw uses one block, and
-** tl_random_below one more for each value that it rejects. */
+** Element e of a filled tensor uses word e%4 of block e/4 of the stream, and a fill advances the
+** stream by whole blocks. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -11,55 +9,11 @@
 #include "base/philox.h"
 #include "base/threads.h"
 #include "engine/tape.h"
+#include "ops/ops.h"
 
 #define LANES 16          /* blocks computed side by side, so that the rounds vectorise */
 #define GROUP (4 * LANES) /* elements that these blocks fill */
 #define GRAIN 64          /* groups worth a thread */
-
-/* ---- Streams --------------------------------------------------------------------------------- */
-
-/* The finaliser of splitmix64: every input bit changes every output bit. */
-static uint64_t splitmix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
-tl_stream tl_stream_new(uint64_t seed, const char *purpose)
-{
-    uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
-    for (const char *p = purpose; *p; p++)
-        hash = (hash ^ (unsigned char)*p) * 0x100000001B3u;
-    return (tl_stream){.key = splitmix(hash ^ splitmix(seed + PHILOX_W0)), .offset = 0};
-}
-
-uint32_t tl_random_u32(tl_stream *s)
-{
-    uint32_t w[4];
-    tl_philox(s->key, s->offset++, w);
-    return w[0];
-}
-
-static uint64_t draw64(tl_stream *s)
-{
-    uint32_t w[4];
-    tl_philox(s->key, s->offset++, w);
-    return (uint64_t)w[1] << 32 | w[0];
-}
-
-double tl_random_unit(tl_stream *s) { return (double)(draw64(s) >> 11) * 0x1p-53; }
-
-int64_t tl_random_below(tl_stream *s, int64_t bound)
-{
-    if (bound <= 1) return 0;
-    /* excess: 2^64 mod n values would bias the result */
-    uint64_t n = (uint64_t)bound, excess = (0 - n) % n, r;
-    do {
-        r = draw64(s);
-    } while (r < excess);
-    return (int64_t)(r % n);
-}
 
 /* ---- Filling --------------------------------------------------------------------------------- */
 
@@ -248,24 +202,14 @@ static tl_status dropout_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 
 tl_status tl_dropout(tl_tensor *x, double p, tl_stream *s, tl_tensor **out_y)
 {
-    tl_ctx    *ctx = x->ctx;
-    tl_tensor *y = NULL;
+    tl_ctx *ctx = x->ctx;
     if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "dropout needs a float32 tensor");
     if (!(p >= 0 && p < 1)) return tl_fail(ctx, TL_EINVAL, "dropout: p is %g, not in [0,1)", p);
-    tl_status st = tl_new_like(x, &y);
-    if (st != TL_OK) return st;
-    tl_args saved = {.i = {(int64_t)s->key, (int64_t)s->offset}, .f = {p}};
-    tl_args a = saved;
+    tl_args saved = {.i = {(int64_t)s->key, (int64_t)s->offset}, .f = {p}}, a = saved;
     a.in[0] = x;
-    a.out[0] = y;
-    st = tl_launch(ctx, TL_OP_dropout, &a);
-    if (st == TL_OK) st = tl_record(ctx, y, dropout_grad, (tl_tensor *[]){x}, 1, &saved, NULL);
-    if (st != TL_OK) goto fail;
-    s->offset += blocks_of(x->len);
-    *out_y = y;
-    return TL_OK;
-fail:
-    tl_tensor_free(y);
+    tl_status st = tl_new_like(x, &a.out[0]);
+    if (st == TL_OK) st = tl_run_recorded(TL_OP_dropout, &a, 1, dropout_grad, &saved, out_y);
+    if (st == TL_OK) s->offset += blocks_of(x->len);
     return st;
 }
 

@@ -118,13 +118,13 @@ static void resumes_by_offset(void)
 {
     tl_tensor *a = vector(2, 1001), *b = vector(2, 1001);
     tl_stream  s = tl_stream_new(5, "init");
-    (void)tl_random_u32(&s);
+    (void)tl_random_unit(&s);
     CHECK_STATUS(tl_random_normal(a, &s, 0, 1), TL_OK);
     tl_stream copy = {.key = s.key, .offset = s.offset};
     CHECK_STATUS(tl_random_normal(a, &s, 0, 1), TL_OK);
     CHECK_STATUS(tl_random_normal(b, &copy, 0, 1), TL_OK);
     CHECK(equal(a, b, 1001));
-    CHECK(tl_random_u32(&s) == tl_random_u32(&copy));
+    CHECK(tl_random_unit(&s) == tl_random_unit(&copy));
     CHECK(s.offset == copy.offset);
     tl_tensor_free(a);
     tl_tensor_free(b);
@@ -137,7 +137,7 @@ static void streams_differ(void)
         for (int j = 0; j < i; j++) {
             tl_stream a = tl_stream_new((uint64_t)(i % 2), purposes[i / 2]);
             tl_stream b = tl_stream_new((uint64_t)(j % 2), purposes[j / 2]);
-            CHECK(a.key != b.key && tl_random_u32(&a) != tl_random_u32(&b));
+            CHECK(a.key != b.key && tl_random_unit(&a) != tl_random_unit(&b));
         }
     }
     CHECK(tl_stream_new(7, "init").key == tl_stream_new(7, "init").key);
