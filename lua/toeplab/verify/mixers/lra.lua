@@ -18,7 +18,7 @@ local names = {
 
 -- The options of each mixer by the attributes of a case.
 local options = {
-  softmax = function() return { causal = false } end,
+  softmax = function() return {} end,
   kernelized = function() return {} end,
   linformer = function(a) return { rank = a.linformer_k, max_len = a.max_len or a.n } end,
   nystrom = function(a) return { landmarks = a.num_landmarks, as_published = true } end,
@@ -102,7 +102,7 @@ local function run(case, more)
   local a, present = case.attributes, {}
   for _, name in ipairs(case:children "") do present[name] = true end
   local given = options[a.mixer](a)
-  given.heads, given.head_dim = a.heads, a.head_dim
+  given.heads, given.head_dim, given.causal = a.heads, a.head_dim, false
   for key, value in pairs(more) do given[key] = value end
   local module = mixers.class(name_of(a))(a.dim, given)
   local mask, drawn = present.mask and case:read "mask" or nil, choices(case, present)
