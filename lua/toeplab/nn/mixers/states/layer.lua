@@ -11,7 +11,7 @@ local layer = {}
 -- y = Wo gelu(K x) + bo, or y = GLU(Wo gelu(K x) + bo) with GLU(a, b) = a sigmoid(b) on the halves
 -- of the channels. K is the convolution whose coefficients Kernel gives, an encoder class.
 --   x, y [b,n,dim]   o [dim,dim], with GLU [2 dim,dim]
--- Returns the class kind of such layers. It has the options of Kernel and modes.layer_fields.
+-- Returns the class kind of such layers. Its options are those of Kernel and modes.layer_fields.
 local function of(kind, Kernel, glu)
   local Layer = class(kind, modes.layer_fields(Kernel.spec.fields), { "dim" })
 

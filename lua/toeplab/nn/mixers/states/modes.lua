@@ -132,11 +132,13 @@ function modes.fields(more)
   return fields
 end
 
--- Returns the options of a layer, which are those of its kernel and how it is applied.
-function modes.layer_fields(more)
-  local fields = modes.fields(more)
-  fields.backend = "rac" -- which plugin applies the convolution
-  fields.init = options.field { type = "function|string", default = "torch" }
+-- Returns the options of a layer: those of its kernel, and how it is applied.
+function modes.layer_fields(kernel)
+  local fields = {
+    backend = "rac", -- which plugin applies the convolution
+    init = options.field { type = "function|string", default = "torch" },
+  }
+  for name, field in pairs(kernel) do fields[name] = field end
   return fields
 end
 
