@@ -102,9 +102,9 @@ local function run(case, more)
   local a, present = case.attributes, {}
   for _, name in ipairs(case:children "") do present[name] = true end
   local given = options[a.mixer](a)
-  given.heads, given.head_dim, given.causal = a.heads, a.head_dim, false
+  given.heads, given.head_dim = a.heads, a.head_dim
   for key, value in pairs(more) do given[key] = value end
-  local module = mixers.class(name_of(a))(a.dim, given)
+  local module = mixers.make(name_of(a), a.dim, { causal = false }, given)
   local mask, drawn = present.mask and case:read "mask" or nil, choices(case, present)
   local results = module_case.run(case, module, names, mask, drawn)
   compare_choices(case, module, results, mask, drawn)

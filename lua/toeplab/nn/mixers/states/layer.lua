@@ -16,6 +16,7 @@ local function of(kind, Kernel, glu)
   local Layer = class(kind, modes.layer_fields(Kernel.spec.fields), { "dim" })
 
   Layer.stepwise = true -- only its TNO mixes positions
+  Layer.apart = { kernel = true } -- the TNO counts its encoder
 
   function Layer:build(o)
     local own = {}
