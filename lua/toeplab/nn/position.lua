@@ -21,7 +21,7 @@ local Sinusoidal = class("Sinusoidal", {
 }, { "dim" })
 
 -- Returns the sines and the cosines of (first + i) f_k: [n,#f] each.
-local function waves(first, n, f)
+local function sincos(first, n, f)
   local angle = core.range(first, first + n - 1):reshape(n, 1) * core.tensor(f):reshape(1, -1)
   return core.sin(angle), core.cos(angle)
 end
@@ -29,7 +29,7 @@ end
 local function interleaved(first, n, dim)
   local f = {}
   for j = 1, (dim + 1) // 2 do f[j] = 10000 ^ (-2 * (j - 1) / dim) end
-  local sin, cos = waves(first, n, f)
+  local sin, cos = sincos(first, n, f)
   return core.concat({ sin:reshape(n, -1, 1), cos:reshape(n, -1, 1) }, 3):reshape(n, -1)
     :narrow(2, 1, dim)
 end
@@ -37,7 +37,7 @@ end
 local function halves(first, n, dim)
   local f = {}
   for k = 0, dim // 2 - 1 do f[k + 1] = 10000 ^ (-k / (dim // 2 - 1)) end
-  local sin, cos = waves(first, n, f)
+  local sin, cos = sincos(first, n, f)
   return core.concat(dim % 2 == 0 and { sin, cos } or { sin, cos, core.zeros(n, 1) }, 2)
 end
 
@@ -118,6 +118,6 @@ local function alibi_bias(heads, n)
 end
 
 return {
-  Sinusoidal = Sinusoidal, Learned = Learned, rotary = rotary, waves = waves,
+  Sinusoidal = Sinusoidal, Learned = Learned, rotary = rotary, sincos = sincos,
   alibi_slopes = alibi_slopes, alibi_bias = alibi_bias,
 }

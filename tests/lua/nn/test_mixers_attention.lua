@@ -22,7 +22,10 @@ local function largest(x) return core.abs(x):amax():item() end
 
 -- Makes the mixer name with dim = 4 and 2 heads, where it has heads.
 local function make(name, more)
-  return mixers.make(name, 4, { heads = 2 }, more or {})
+  local class, o = mixers.class(name), {}
+  if class.spec.fields.heads then o.heads = 2 end
+  for key, value in pairs(more or {}) do o[key] = value end
+  return class(4, o)
 end
 
 -- Parameters that start at 0 or 1 become random, so that each of them matters.

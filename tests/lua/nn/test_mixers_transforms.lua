@@ -35,7 +35,7 @@ local function make(name, more)
   for key, value in pairs(table_[name]) do given[key] = value end
   given.causal = false
   for key, value in pairs(more or {}) do given[key] = value end
-  local mixer = mixers.make(name, DIM, {}, given)
+  local mixer = mixers.class(name)(DIM, given)
   for _, p in ipairs(mixer:parameters()) do
     tl.stream_of "test":normal(p.tensor, 0, 0.5)
   end

@@ -34,13 +34,14 @@ function inputs.exp(points, n)
   return core.exp(inputs.normalised(points, n))
 end
 
-local function waves(frequencies)
+local function frequencies(count)
   local f = {}
-  for i = 1, frequencies do f[i] = 10000 ^ (-(i - 1) / frequencies) end
+  for i = 1, count do f[i] = 10000 ^ (-(i - 1) / count) end
   return core.tensor(f):reshape(1, -1)
 end
 
--- [sin(k f_0), .. sin(k f_m-1), cos(k f_0), ..] with f_i = 10000^(-i/m), which waves(m) returns.
+-- [sin(k f_0), .. sin(k f_m-1), cos(k f_0), ..] with f_i = 10000^(-i/m), which frequencies(m)
+-- returns.
 function inputs.sincos(points, _, f)
   local angle = points:reshape(-1, 1) * f
   return core.concat({ core.sin(angle), core.cos(angle) }, 2)
@@ -113,7 +114,7 @@ function RPE:build(o)
   self.output = NormActLinear(o.hidden, o.dim, {
     norm = o.output_norm or o.norm, act = o.act, init = o.init,
   })
-  self.fixed = { waves = o.input == "sincos" and waves(o.frequencies) or nil }
+  self.fixed = { frequencies = o.input == "sincos" and frequencies(o.frequencies) or nil }
   self.domains = domains[o.input] or RPE.domains
 end
 
@@ -130,7 +131,7 @@ end
 
 function RPE:forward(points, n, _, scale)
   local o = self.opt
-  local x = inputs[o.input](points, n, self.fixed.waves)
+  local x = inputs[o.input](points, n, self.fixed.frequencies)
   if not (fused[o.norm] and fused[o.output_norm or o.norm]) then
     return core.precision("float32", composed, self, x, scale)
   end

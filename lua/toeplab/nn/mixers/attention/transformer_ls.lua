@@ -46,10 +46,10 @@ local function check(self, o)
 end
 
 -- Returns e(p) for p = count-1 .. 0, as sin(-a) = -sin(a): [count,dim].
-local function waves(count, dim)
+local function encodings(count, dim)
   local f = {}
   for k = 0, dim // 2 - 1 do f[k + 1] = 10000 ^ (-2 * k / dim) end
-  local sin, cos = position.waves(1 - count, count, f)
+  local sin, cos = position.sincos(1 - count, count, f)
   return core.concat({ -sin, cos }, 2)
 end
 
@@ -105,7 +105,7 @@ function TransformerLS:build(o)
     return initial.parameter(initial.init.normal(core.zeros(...), 0, 0.02))
   end
   self.content, self.place = offset(1, o.heads, 1, 1, w), offset(1, o.heads, 1, w)
-  self.waves = cache.recent(function(count) return waves(count, o.dim) end)
+  self.encodings = cache.recent(function(count) return encodings(count, o.dim) end)
   self.cuts = cache.recent(function(memory)
     return cache.recent(function(n) return cut(o, n, memory) end)
   end)
@@ -114,7 +114,7 @@ end
 -- Returns q_i . map(e(p)) in columns p = count-1 .. 0.   q [b,h,n,w]   result [b,h,n,count]
 local function by_distance(self, q, map, count)
   local b, h, n, w = q:dim(1), q:dim(2), q:dim(3), q:dim(4)
-  local places = map(self.waves(count)):reshape(count, h, w):permute { 2, 1, 3 }
+  local places = map(self.encodings(count)):reshape(count, h, w):permute { 2, 1, 3 }
   local rows = q:permute({ 2, 1, 3, 4 }):reshape(h, b * n, w)
   return core.matmul(rows, places, false, true):reshape(h, b, n, count):permute { 2, 1, 3, 4 }
 end

@@ -5,17 +5,11 @@ local class = require("toeplab.nn.class").class
 local complex = require "toeplab.nn.complex"
 local hippo = require "toeplab.nn.mixers.states.hippo"
 local initial = require "toeplab.nn.initial"
-local Linear = require("toeplab.nn.linear").Linear
+local layer = require "toeplab.nn.mixers.states.layer"
 local modes = require "toeplab.nn.mixers.states.modes"
 local options = require "toeplab.base.options"
-local TNO = require("toeplab.nn.mixers.tno").TNO
 
 local init, parameter = initial.init, initial.parameter
-
-local fields = {
-  eps = options.field { default = 1e-7, min = 0 },
-  as_published = false,
-}
 
 -- The encoder of DSS:  K_l = Re sum_k W_k / L_k softmax over l of (z_k l)  with
 -- z = dt_1 Re L + i dt_2 Im L (Gupta et al. 2022, Diagonal state spaces are as effective as
@@ -25,7 +19,10 @@ local fields = {
 --   log_dt [dim,2]   lambda [state,2]   w [1 or 2,dim,state,2]   skip [1,dim]
 -- With as_published, the z of p z (n-1) is a constant to the gradient, which is then not that of
 -- the softmax where Re L > 0.
-local Kernel = class("DSSKernel", modes.fields(fields), { "dim" })
+local Kernel = class("DSSKernel", modes.fields {
+  eps = options.field { default = 1e-7, min = 0 },
+  as_published = false,
+}, { "dim" })
 
 Kernel.domains = { lag = true }
 
@@ -81,25 +78,9 @@ function Kernel:own_cost(p)
   return modes.kernel_cost(p, self.opt.dim, self.opt.state)
 end
 
--- y = Wo gelu(K x) + bo.   x, y [b,n,dim]
+-- y = Wo gelu(K x) + bo (layer.lua).   x, y [b,n,dim]
 -- The modes are complex without conjugate pairs. The kernel takes n^0.5 state dim exponentials and
 -- n state dim products, the convolution n log n.
-local DSS = class("DSS", modes.layer_fields(fields), { "dim" })
-
-DSS.stepwise = true -- only its TNO mixes positions
-
-function DSS:build(o)
-  self.kernel = Kernel(o.dim, { causal = o.causal, state = o.state, eps = o.eps,
-    as_published = o.as_published })
-  self.tno = TNO(o.dim, { encoder = self.kernel, causal = o.causal, decay = "none",
-    backend = o.backend })
-  self.o = Linear(o.dim, o.dim, { init = o.init })
-end
-
-function DSS:forward(x)
-  return self.o(core.gelu(self.tno(x)))
-end
-
-DSS.apart = { kernel = true } -- the TNO counts its encoder
+local DSS = layer.linear("DSS", Kernel)
 
 return { DSS = DSS }

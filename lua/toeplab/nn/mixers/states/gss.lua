@@ -59,11 +59,11 @@ end
 -- Sec. 3.2).   x, y [b,n,dim]
 -- u is expand * dim wide, the state space works on `inner` channels. The kernel takes n state
 -- exponentials and n state inner products, the convolution n log n.
-local GSS = class("GSS", modes.layer_fields {
+local GSS = class("GSS", modes.layer_fields(modes.fields {
   state = options.field { default = 512, min = 1, max = 1 << 20 },
   inner = options.field { default = 256, min = 1 },
   expand = options.field { default = 4, min = 1 },
-}, { "dim" })
+}), { "dim" })
 
 GSS.stepwise = true -- only its TNO mixes positions
 

@@ -134,22 +134,24 @@ end
 
 -- ---- Options and initial values -----------------------------------------------------------------
 
--- Returns the options that all kernels and layers of this kind have, with more.
+-- Returns the options that all kernels of this kind have, with more.
 function modes.fields(more)
   local fields = {
     dim = options.field { type = "int", min = 1 },
     causal = true,
     state = options.field { default = 64, min = 1, max = 1 << 20 },
-    backend = "rac", -- which plugin applies the convolution
   }
   for name, field in pairs(more) do fields[name] = field end
   return fields
 end
 
--- Returns the options of a layer, which are those of its kernel and the initialiser of its maps.
-function modes.layer_fields(more)
-  local fields = modes.fields(more)
-  fields.init = options.field { type = "function|string", default = "torch" }
+-- Returns the options of a layer: those of its kernel, and how it is applied.
+function modes.layer_fields(kernel)
+  local fields = {
+    backend = "rac", -- which plugin applies the convolution
+    init = options.field { type = "function|string", default = "torch" },
+  }
+  for name, field in pairs(kernel) do fields[name] = field end
   return fields
 end
 

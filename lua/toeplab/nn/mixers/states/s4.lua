@@ -8,13 +8,10 @@ local cost = require "toeplab.nn.cost"
 local growth = require "toeplab.nn.mixers.states.s4_growth"
 local hippo = require "toeplab.nn.mixers.states.hippo"
 local initial = require "toeplab.nn.initial"
-local Linear = require("toeplab.nn.linear").Linear
+local layer = require "toeplab.nn.mixers.states.layer"
 local modes = require "toeplab.nn.mixers.states.modes"
-local TNO = require("toeplab.nn.mixers.tno").TNO
 
 local init, parameter = initial.init, initial.parameter
-
-local fields = { state = modes.even_state(), as_published = false }
 
 -- The encoder of S4 (Gu et al. 2022, Efficiently modeling long sequences with structured state
 -- spaces, Sec. 3 and Alg. 1). The state matrix is A = diag(lambda) - P P^H with lambda = -exp(a) +
@@ -28,7 +25,10 @@ local fields = { state = modes.even_state(), as_published = false }
 -- multiplies c by I + Ad^L, which leaves K as it was (s4_growth.lua). The buffer length holds L.
 -- With as_published, R lacks the conjugate modes, as in the published code where its compiled
 -- extensions were not installed; the kernel is then not that of (A, B, C).
-local Kernel = class("S4Kernel", modes.fields(fields), { "dim" })
+local Kernel = class("S4Kernel", modes.fields {
+  state = modes.even_state(),
+  as_published = false,
+}, { "dim" })
 
 Kernel.domains = { lag = true }
 
@@ -131,27 +131,10 @@ function Kernel:own_cost(p)
     3.0 * values
 end
 
--- y = GLU(Wo gelu(K x) + bo), GLU(a, b) = a sigmoid(b) on the halves of the channels.
---   x, y [b,n,dim]   o [2 dim,dim]
+-- y = GLU(Wo gelu(K x) + bo) (layer.lua).   x, y [b,n,dim]   o [2 dim,dim]
 -- The kernel takes L state dim divisions, of which the tape keeps about ten floats each, the
 -- convolution n log n. Building a layer takes one decomposition of a matrix of size state; setting
 -- L takes dim log L products of such matrices.
-local S4 = class("S4", modes.layer_fields(fields), { "dim" })
-
-S4.stepwise = true -- only its TNO mixes positions
-
-function S4:build(o)
-  self.kernel = Kernel(o.dim, { causal = o.causal, state = o.state,
-    as_published = o.as_published })
-  self.tno = TNO(o.dim, { encoder = self.kernel, causal = o.causal, decay = "none",
-    backend = o.backend })
-  self.o = Linear(o.dim, 2 * o.dim, { init = o.init })
-end
-
-function S4:forward(x)
-  return modes.glu(self.o(core.gelu(self.tno(x))))
-end
-
-S4.apart = { kernel = true } -- the TNO counts its encoder
+local S4 = layer.glu("S4", Kernel)
 
 return { S4 = S4 }

@@ -4,17 +4,11 @@ local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
 local complex = require "toeplab.nn.complex"
 local initial = require "toeplab.nn.initial"
-local Linear = require("toeplab.nn.linear").Linear
+local layer = require "toeplab.nn.mixers.states.layer"
 local modes = require "toeplab.nn.mixers.states.modes"
 local options = require "toeplab.base.options"
-local TNO = require("toeplab.nn.mixers.tno").TNO
 
 local init, parameter = initial.init, initial.parameter
-
-local fields = {
-  state = modes.even_state(),
-  copies = options.field { type = "int", min = 1, optional = true },
-}
 
 -- The encoder of S4D:  K_l = 2 Re sum_k C_k (exp(dt A_k) - 1)/A_k exp(dt A_k l),
 -- A_k = -exp(a_k) + i w_k, zero-order hold (Gu et al. 2022, On the parameterization and
@@ -22,7 +16,10 @@ local fields = {
 --   log_dt [dim]   a, w [copies,m], m = state/2   c [1 or 2,dim,m,2]   skip [1,dim]
 -- Initially A is that of S4D-Lin, -1/2 + i pi k; C is complex normal times a complex normal B with
 -- 2 sum |B_k/A_k|^2 = 1.
-local Kernel = class("S4DKernel", modes.fields(fields), { "dim" })
+local Kernel = class("S4DKernel", modes.fields {
+  state = modes.even_state(),
+  copies = options.field { type = "int", min = 1, optional = true },
+}, { "dim" })
 
 Kernel.domains = { lag = true }
 
@@ -71,25 +68,9 @@ function Kernel:own_cost(p)
   return modes.kernel_cost(p, self.opt.dim, self.opt.state // 2)
 end
 
--- y = GLU(Wo gelu(K x) + bo), GLU(a, b) = a sigmoid(b) on the halves of the channels.
---   x, y [b,n,dim]   o [2 dim,dim]
+-- y = GLU(Wo gelu(K x) + bo) (layer.lua).   x, y [b,n,dim]   o [2 dim,dim]
 -- With copies = 1 all channels share one A; by default each has its own. The kernel takes
 -- n^0.5 state dim exponentials and n state dim products, the convolution n log n.
-local S4D = class("S4D", modes.layer_fields(fields), { "dim" })
-
-S4D.stepwise = true -- only its TNO mixes positions
-
-function S4D:build(o)
-  self.kernel = Kernel(o.dim, { causal = o.causal, state = o.state, copies = o.copies })
-  self.tno = TNO(o.dim, { encoder = self.kernel, causal = o.causal, decay = "none",
-    backend = o.backend })
-  self.o = Linear(o.dim, 2 * o.dim, { init = o.init })
-end
-
-function S4D:forward(x)
-  return modes.glu(self.o(core.gelu(self.tno(x))))
-end
-
-S4D.apart = { kernel = true } -- the TNO counts its encoder
+local S4D = layer.glu("S4D", Kernel)
 
 return { S4D = S4D }
