@@ -77,6 +77,9 @@ expect "print shows the numbers of a tensor" 0 "^ *1 *2.5$" \
     "$toeplab" lua -e 'print(require("toeplab").tensor { 1, 2.5 })'
 expect "version" 0 "^toeplab [0-9]" "$toeplab" --version
 expect "backends" 0 "^naive" "$toeplab" doctor --backends
+expect "backends as JSON" 0 '^{.*"devices":\["cpu".*"name":"ski","options":{.*"taps":{"default":"32"' \
+    "$toeplab" doctor --backends --json
+check "... and nothing else" sh -c "! grep -v '^{' '$top/out'"
 expect "data" 0 "^wikitext-2  *13175278" "$toeplab" data
 expect "data of one set" 0 "728c77e87e176af4730f9a80fc6008bc" "$toeplab" data wikitext-2
 expect "model" 0 "48,677,376" "$toeplab" model tnn_lm
