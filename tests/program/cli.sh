@@ -76,6 +76,10 @@ refuse "lua -e with a slip" 2 "toeplab: -e:1: " "$toeplab" lua -e 'x('
 expect "print shows the numbers of a tensor" 0 "^ *1 *2.5$" \
     "$toeplab" lua -e 'print(require("toeplab").tensor { 1, 2.5 })'
 expect "version" 0 "^toeplab [0-9]" "$toeplab" --version
+refuse "help on two verbs" 2 "help: takes one word, got 'ls'" "$toeplab" help run ls
+for verb in version --version; do
+    refuse "$verb of a word" 2 "version: takes no words, got 'x'" "$toeplab" $verb x
+done
 expect "backends" 0 "^naive" "$toeplab" doctor --backends
 expect "backends as JSON" 0 '^{.*"devices":\["cpu".*"name":"ski","options":{.*"taps":{"default":"32"' \
     "$toeplab" doctor --backends --json
