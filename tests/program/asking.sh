@@ -182,7 +182,7 @@ expect "sql" 0 "^done  *4" "$toeplab" ls --sql \
 expect "sql as CSV, columns in order" 0 "^b,a$" "$toeplab" ls --csv --sql "SELECT 1 AS b, 2 AS a;"
 expect "sql as JSON" 0 '^{"n":6}$' "$toeplab" ls --json --sql "SELECT count(*) AS n FROM v_trials"
 expect "sql of no rows keeps its header" 0 "^id$" "$toeplab" ls --sql "SELECT id FROM v_trials WHERE 0"
-expect "sql of what is not there" 2 "^toeplab: sql: no such column: x" "$toeplab" ls --sql "SELECT x"
+expect "sql of what is not there" 2 "^toeplab: ls --sql: no such column: x" "$toeplab" ls --sql "SELECT x"
 expect "sql of a key" 2 "no such column: width: a key is json_extract(config, '$.width')" \
     "$toeplab" ls --sql "SELECT width FROM v_trials"
 expect "sql of a metric" 2 "no such column: acc: a metric is a row of v_last, whose name is 'acc'" \

@@ -14,7 +14,7 @@ local trash = require "toeplab.store.trash"
 local doctor = {
   example = "toeplab doctor\n  toeplab doctor -C /scratch/results --json\n"
     .. "  toeplab doctor --backends",
-  usage = "toeplab doctor [--backends]",
+  usage = "toeplab doctor [--backends] [--json]",
   about = "Reports what the program runs with: versions, the file system of the results folder,\n"
     .. "its locks, the time of an fsync, free disk, processor, threads, backends, data, tools;\n"
     .. "each with ok, note or bad. Exit code 4 if something is bad, 6 if it is the store.\n"
@@ -229,29 +229,44 @@ local function devices_of(name)
   for _, device in ipairs { "cuda" } do
     if core.device_takes(device, name) then list[#list + 1] = device end
   end
-  return table.concat(list, ", ")
+  return list
 end
 
-local function list_backends()
-  for _, backend in ipairs(core.backends()) do
-    print(("%-8s %s"):format(backend.name, backend.summary))
-    print("         " .. backend.path)
-    print("         on " .. devices_of(backend.name))
-    local rows = {}
-    for i, o in ipairs(backend.options) do
-      rows[i] = { "         " .. o.name, o.type, o.default, o.range or "", o.help }
-    end
-    if #rows > 0 then text_table.print({ "         option", "type", "default", "range", "" },
-      rows) end
+local function print_backend(backend)
+  print(("%-8s %s"):format(backend.name, backend.summary))
+  print("         " .. backend.path)
+  print("         on " .. table.concat(devices_of(backend.name), ", "))
+  local rows = {}
+  for i, o in ipairs(backend.options) do
+    rows[i] = { "         " .. o.name, o.type, o.default, o.range or "", o.help }
   end
-  local count, about = core.look_at_device "cuda"
-  print(count and "cuda     " .. about or "no cuda: " .. about)
+  if #rows == 0 then return end
+  text_table.print({ "         option", "type", "default", "range", "" }, rows)
+end
+
+local function backend_json(backend)
+  local options = {}
+  for _, o in ipairs(backend.options) do
+    options[o.name] = { type = o.type, default = o.default, range = o.range, help = o.help }
+  end
+  return json.line { name = backend.name, about = backend.summary, path = backend.path,
+    devices = devices_of(backend.name), options = options }
+end
+
+local function list_backends(as_json)
+  for _, backend in ipairs(core.backends()) do
+    if as_json then print(backend_json(backend)) else print_backend(backend) end
+  end
+  if not as_json then
+    local count, about = core.look_at_device "cuda"
+    print(count and "cuda     " .. about or "no cuda: " .. about)
+  end
   for _, problem in ipairs(core.backend_problems()) do errors.say("not usable: %s", problem) end
 end
 
 function doctor.run(set, words)
   if #words > 0 then errors.usage("doctor: takes no words, got '%s'", words[1]) end
-  if set.backends then return list_backends() end
+  if set.backends then return list_backends(set.json) end
   local folder, code, colour = records.folder(set.dir), errors.DONE, { ok = "", note = "note: " }
   local function add(name, state, text, worst)
     if state == "bad" then code = math.max(code, worst or errors.CHECK) end

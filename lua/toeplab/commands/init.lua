@@ -142,7 +142,8 @@ local function show_help(topic)
   return errors.DONE
 end
 
-local function show_version()
+local function show_version(words)
+  if #words > 0 then errors.usage("version: takes no words, got '%s'", words[1]) end
   print("toeplab " .. core.version)
   local info = core.build_info()
   for _, name in ipairs(suggest.keys(info)) do print(("  %-10s %s"):format(name, info[name])) end
@@ -161,12 +162,13 @@ local function dispatch(words)
   local name = words[1]
   local rest = table.move(words, 2, #words, 1, {})
   if not name or name == "--help" or name == "-h" then return show_help() end
-  if name == "--version" then return show_version() end
+  if name == "--version" then return show_version(rest) end
   if name:find("^%-") then errors.usage("unknown option '%s' (see toeplab help)", name) end
   find(name)
+  if name == "help" and rest[2] then errors.usage("help: takes one word, got '%s'", rest[2]) end
   if name == "help" then return show_help(rest[1]) end
   if wants_help(rest) then return show_help(name) end
-  if name == "version" then return show_version() end
+  if name == "version" then return show_version(rest) end
   local command = require("toeplab.commands." .. name)
   local set, others = arguments.parse(name, command.options, rest)
   if command.computes then devices.use(set.device or devices.usual()) end

@@ -85,13 +85,25 @@ local function parts_of(result, item, sideways)
   return parts
 end
 
+-- Returns 0 if all measured numbers of a column are whole, such as counts, else nil.
+local function whole_decimals(result, c)
+  for _, row in ipairs(result.rows) do
+    local i = row.cells[c].interval
+    if i and (i.mean ~= math.floor(i.mean) or (i.half or 0) ~= math.floor(i.half or 0)) then
+      return nil
+    end
+  end
+  return 0
+end
+
 -- Returns for each column the decimals of its published and measured numbers, and its best row.
 local function styles_of(result)
   local list = {}
   for c, column in ipairs(result.columns) do
     local exact, numbers = paper_decimals(result, c)
     list[c] = { paper = exact, best = tables.best(result, c), here = result.published
-      and math.max(exact, (column.better or not numbers) and 2 or 0) or nil }
+      and math.max(exact, (column.better or not numbers) and 2 or 0)
+      or whole_decimals(result, c) }
   end
   return list
 end

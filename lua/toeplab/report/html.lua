@@ -29,16 +29,16 @@ end
 -- Wraps markup that a table inserts unescaped.
 function html.raw(markup) return setmetatable({ markup = markup }, html) end
 
-local function cell(v)
+local function cell(v, whole)
   if getmetatable(v) == html then return v.markup end
-  return escape(text_table.cell(v))
+  return escape(text_table.cell(v, whole))
 end
 
 -- Returns a table in a frame that scrolls by itself in a narrow window; the caption stays above the
 -- frame. right: the set of right-aligned columns, by default those of numbers; the first cell of a
 -- row is its header.
 function html.table(header, rows, caption, right)
-  local lines = {}
+  local lines, whole = {}, text_table.whole(header, rows)
   right = right or text_table.numeric(header, rows)
   local function one(tag, c, content, scope)
     return ("<%s%s%s>%s</%s>"):format(tag, scope and (' scope="%s"'):format(scope) or "",
@@ -48,7 +48,7 @@ function html.table(header, rows, caption, right)
     local cells = {}
     for c = 1, #header do
       cells[c] = r == 0 and one("th", c, escape(header[c]), "col")
-        or c == 1 and one("th", c, cell(rows[r][c]), "row") or one("td", c, cell(rows[r][c]))
+        or one(c == 1 and "th" or "td", c, cell(rows[r][c], whole[c]), c == 1 and "row" or nil)
     end
     lines[r + 1] = "<tr>" .. table.concat(cells) .. "</tr>"
   end

@@ -293,6 +293,9 @@ local palettes = {
 local function heat(out, spec)
   local matrix = list(spec.matrix)
   if #matrix == 0 then error("plot: the matrix is empty", 0) end
+  for _, row in ipairs(matrix) do
+    if type(row) ~= "table" then error("plot: a matrix must be a list of rows", 0) end
+  end
   local times = out.kind == "text" and 1 or math.max(1, CELLS // math.max(#matrix, #matrix[1]))
   local text, low, high = matrix_text(matrix, spec.logz, times)
   if low > high then low, high = spec.logz and 1 or 0, spec.logz and 10 or 1 end
@@ -330,12 +333,29 @@ local function panel(out, spec)
   if spec.matrix then heat(out, spec) else lines(out, spec) end
 end
 
+-- Raises unless the figure has panels and a size.
+local function check_size(spec)
+  if spec.panels and #spec.panels == 0 then error("plot: panels is empty", 0) end
+  for _, name in ipairs { "columns", "width", "height" } do
+    if (spec[name] or 1) < 1 then error(("plot: %s must be at least 1"):format(name), 0) end
+  end
+  if spec.columns and not math.tointeger(spec.columns) then
+    error("plot: columns must be a whole number", 0)
+  end
+end
+
 -- Checks the panels of a spec and returns them with the size of each in points; across: the width
 -- of a text. A key beside the axes makes panels wider, one below makes them higher.
 local function panels_of(spec, across)
   local list, width, height = {}, spec.width or WIDTH, spec.height or HEIGHT
   for i, p in ipairs(spec.panels or { spec }) do
     check(spec.panels and "plot: panel " .. i or "plot", p, fields)
+    for _, name in ipairs { "xrange", "yrange" } do
+      local range = p[name] or { 0, 1 }
+      if not drawable(range[1]) or not drawable(range[2]) then
+        error(("plot: %s must be two numbers"):format(name), 0)
+      end
+    end
     if p.key and not places[p.key] then
       error(("plot: key '%s'%s"):format(p.key, suggest.hint(p.key, suggest.keys(places))), 0)
     end
@@ -369,6 +389,7 @@ local units = { pdf = { 100, 100 }, text = { LETTER, LINE } }
 -- of gnuplot's text terminal.
 local function script(spec, kind, columns, colours)
   check("plot", spec, fields)
+  check_size(spec)
   local text = {}
   local out = setmetatable({ blocks = 0, kind = kind, shades = colours == "mono" },
     { __call = function(_, format, ...) text[#text + 1] = format:format(...) end })

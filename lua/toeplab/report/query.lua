@@ -24,10 +24,10 @@ end
 -- Raises SQLite's message about the query, without the text of the query.
 local function complain(store, why, text)
   local message = errors.text(why)
-  if message:find("not one statement", 1, true) then errors.usage("sql: takes one SELECT") end
+  if message:find("not one statement", 1, true) then errors.usage("ls: --sql takes one SELECT") end
   local _, at = message:find(text .. ": ", 1, true)
   message = at and message:sub(at + 1) or message
-  errors.usage("sql: %s%s", message, hint(store, message))
+  errors.usage("ls --sql: %s%s", message, hint(store, message))
 end
 
 -- Makes the query a temporary view, which names its columns in order. SQLite makes views of single

@@ -13,13 +13,15 @@ local function width(s)
 end
 
 -- Returns a cell as text: floats with 4 decimals, very small and large ones with 3 significant
--- digits, large whole ones unrounded, nil as "-".
-function text_table.cell(v)
+-- digits, large whole ones unrounded, nil as "-". whole: whether whole ones have no decimals
+-- however small they are (text_table.whole).
+function text_table.cell(v, whole)
   if v == nil then return "-" end
   if math.type(v) == "float" then
     if v ~= v then return "nan" end
     local size = math.abs(v)
-    if size >= 1000 and size < 1e15 and v == math.floor(v) then return ("%d"):format(v) end
+    whole = (whole or size >= 1000) and size < 1e15 and v == math.floor(v)
+    if whole then return ("%d"):format(v) end
     if size ~= 0 and (size < 1e-3 or size >= 1e6) then return ("%.3g"):format(v) end
     return ("%.4f"):format(v)
   end
@@ -38,6 +40,19 @@ function text_table.numeric(header, rows)
   return right
 end
 
+-- Returns the set of columns of rows whose finite numbers are all whole, such as counts.
+function text_table.whole(header, rows)
+  local whole = {}
+  for c = 1, #header do
+    whole[c] = true
+    for _, row in ipairs(rows) do
+      local v = row[c]
+      whole[c] = whole[c] and (type(v) ~= "number" or v - v ~= 0 or v == math.floor(v))
+    end
+  end
+  return whole
+end
+
 -- Returns a text as one line for a terminal.
 local function line(s) return core.sys.clean((s:gsub("[\n\t]", " "))) end
 
@@ -47,11 +62,12 @@ local markdown = { left = "| ", between = " | ", right = " |", least = 3,
 
 -- Returns aligned lines of cells, the header first, and the widths of the columns.
 local function aligned(header, rows, right, form)
-  local cells, widths, lines = {}, {}, {}
+  local cells, widths, lines, whole = {}, {}, {}, text_table.whole(header, rows)
   for r = 0, #rows do
     cells[r] = {}
     for c = 1, #header do
-      cells[r][c] = form.escape(r == 0 and tostring(header[c]) or text_table.cell(rows[r][c]))
+      cells[r][c] = form.escape(r == 0 and tostring(header[c])
+        or text_table.cell(rows[r][c], whole[c]))
       widths[c] = math.max(widths[c] or form.least, width(cells[r][c]))
     end
   end

@@ -205,7 +205,7 @@ local function fatal_code(why, storing)
 end
 
 local function call(self, t, rows)
-  local c = config.new(t.config)
+  local c, resumes = config.new(t.config), #rows:checkpoints() > 0
   local handle = trial.new {
     rows = rows, folder = self.folder, path = t.path, seed = c.seed, progress = self.progress,
     checkpoint = self.checkpoint, guard = self.exp.guard, prune = self.exp.prune,
@@ -236,6 +236,8 @@ local function call(self, t, rows)
   if stopped and (ok or not errors.storage_problem(why)) then ok, why = false, stopped end
   core.tape_clear()
   local reads = {}
+  -- A trial that resumes may not read again what it read before its checkpoint.
+  for key in pairs(resumes and t.config or {}) do reads[key] = true end
   config.add_reads(c, reads)
   tell("read", table.unpack(suggest.keys(reads)))
   return ok, why, storing, handle

@@ -266,7 +266,7 @@ local function open_store(check)
   local text = errors.text(store)
   local damaged = errors.is(store) and store.status == "ECORRUPT"
     and not text:find("newer than", 1, true)
-  if not damaged then error(store, 0) end
+  if not damaged or text:find "schema version %d+ is old" then error(store, 0) end
   if not repair then
     errors.raise(errors.STORAGE, "%s\ntoeplab fsck --repair rebuilds it from what can be read",
       text)

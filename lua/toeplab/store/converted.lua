@@ -84,6 +84,14 @@ local function session_of(model, path, parts)
   end)
 end
 
+-- Whether the file at path ends with the engine's checksum (core/store/trailer.c). The engine reads
+-- a file without one as foreign, that is unchecked, but nothing else checks a converted model: it
+-- has no row in a store.
+local function ends_with_checksum(path)
+  local file <close> = io.open(path, "rb")
+  return file and file:seek("end", -24) and file:read(8) == "TL-SUM1\n"
+end
+
 -- Opens the file at path. Returns a session of the model in evaluation mode, its vocabulary or nil,
 -- and {form=, lags=, trial=, step=, length=}. Raises a usage error if there is no such file or it
 -- has another format, a storage error if it cannot be read.
@@ -94,6 +102,10 @@ function converted.open(path)
   if state.format ~= FORMAT then
     errors.usage("%s is no file of toeplab generate --convert%s", path,
       state.format and " that this version reads" or "")
+  end
+  if not ends_with_checksum(path) then
+    errors.raise(errors.STORAGE, "%s is damaged: it does not end with the checksum it was written "
+      .. "with; convert the trial again", path)
   end
   local model = models.describe(state.name, state.options):load(state.model):eval()
   local session = session_of(model, path, state.recurrent)

@@ -62,7 +62,9 @@ function records.open(folder, mode)
       errors.raise(errors.LOCKED, "%s (toeplab status shows how far it is; -C DIR takes another "
         .. "folder)", message)
     end
-    local problem = errors.new(errors.STORAGE, "%s", message)
+    local old = message:match "schema version (%d+) is old"
+    local problem = errors.new(errors.STORAGE, "%s%s", message, old and ("; without a run, toeplab "
+      .. "fsck --repair does, and keeps a copy, runs.db.v%s"):format(old) or "")
     problem.status = status
     error(problem, 0)
   end

@@ -235,6 +235,11 @@ t.test("a converted file holds the model, and nothing else is asked", function()
     t.eq(b:shape(), { 15, 36, 2 })
     t.eq(lambda:shape(), { 15, 36, 2 })
     file:close()
+    local whole = t.read(path)
+    for _, damaged in ipairs { whole:sub(1, -25), whole .. "x", whole .. ("\0"):rep(4096) } do
+      t.write(path, damaged)
+      t.raises(converted.open, "m%.h5 is damaged: it does not end with the checksum", path)
+    end
     tl.h5_write(path, { { "x", tl.zeros(1) } }, {})
     t.raises(converted.open, "is no file of toeplab generate %-%-convert", path)
     t.write(path, "damaged")

@@ -2,9 +2,11 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
+local html = require "toeplab.report.html"
 local published_tables = require "toeplab.trials.published_tables"
 local records = require "toeplab.store.records"
 local sweeps = require "sweeps"
+local text_table = require "toeplab.report.text_table"
 
 local program = "'" .. core.sys.executable() .. "'"
 
@@ -433,6 +435,28 @@ t.test("an experiment's own table, the list, and names that are not there", func
     end
     said = select(3, run(folder, "dekays"))
     t.ok(said:find "did you mean 'decays'", said)
+  end)
+end)
+
+t.test("a column whose numbers are all whole has no decimals", function()
+  local header, rows = { "mixer", "parameters", "accuracy" }, { { "tnn", 1160.0, 0.0 },
+    { "attention", 776.0, 0.5 }, { "fd", nil, 0 / 0 }, { "ski", 1 / 0, 1.0 } }
+  t.eq(text_table.lines(header, rows), { "mixer      parameters  accuracy",
+    "tnn              1160    0.0000", "attention         776    0.5000",
+    "fd                  -       nan", "ski               inf    1.0000" })
+  local page = html.table(header, rows, "x")
+  t.ok(page:find(">776<", 1, true) and page:find(">0.0000<", 1, true), page)
+  t.in_folder(function(folder)
+    local trials = {}
+    for i, count in ipairs { 776.0, 1160.0 } do
+      for seed = 1, 2 do
+        trials[#trials + 1] = { config = { dim = i }, seed = seed,
+          metrics = { count = count, half = i + seed / 2 } }
+      end
+    end
+    sweeps.write(folder, { experiment = "e", axes = { "dim" }, columns = { "count", "half" },
+      trials = trials })
+    t.ok(line(run(folder, "e"), "dim=1"):find "^dim=1 +776 ± 0 +1%.7500 ± 3%.", run(folder, "e"))
   end)
 end)
 

@@ -1,5 +1,6 @@
 -- test_asking.lua: which trials words mean; the trash; merging; the large verbs' smaller parts.
 local t = require "harness"
+local check = require "toeplab.store.check"
 local core = require "toeplab.core"
 local merge = require "toeplab.store.merge"
 local records = require "toeplab.store.records"
@@ -38,6 +39,18 @@ local function names(store, words, in_trash)
     found[#found + 1] = row.name
   end
   return table.concat(found)
+end
+
+-- Makes the store of this version in folder one of schema 5.
+local function make_old(folder)
+  local here = debug.getinfo(1, "S").source:match "^@(.*/)"
+  local schema = t.read(here .. "../../../core/store/schema.sql")
+  local view = schema:match "-- version 4\n.-(CREATE VIEW v_trials.-;)"
+  local records_of <close> = records.open(folder, "w")
+  for _, sql in ipairs { "DROP VIEW v_trials", "ALTER TABLE trials DROP COLUMN numerics", view,
+    "PRAGMA user_version = 5" } do
+    records_of.store:exec(sql)
+  end
 end
 
 local function with_store(fn)
@@ -125,6 +138,21 @@ t.test("whether there were changes is true or false", function()
       store:rows("UPDATE trials SET git_dirty = " .. value)
       t.eq(store:origin(id "a").dirty, want)
     end
+  end)
+end)
+
+t.test("of an older schema, the error says what upgrades it, and that does", function()
+  t.in_folder(function(folder)
+    stores.fill(folder, sample)
+    make_old(folder)
+    local want = "version 5 is old; .*without a run, toeplab fsck %-%-repair does, and keeps a "
+      .. "copy, runs%.db%.v5$"
+    t.raises(records.open, want, folder, "r")
+    t.raises(check.run, want, folder, {}, function() end)
+    check.run(folder, { repair = true }, function() end)
+    t.ok(core.sys.exists(folder .. "/runs.db.v5"))
+    local store <close> = records.open(folder, "r")
+    t.eq(names(store, "@all"), "abcdef")
   end)
 end)
 
