@@ -80,7 +80,9 @@ function Attention:forward(x, mask)
 end
 
 function Attention:own_cost(n)
-  return cost.attention(n, n, self.opt.dim, self.opt.dim, self.opt.heads)
+  local count, dim = self.opt.heads, self.opt.dim
+  local width = count * heads.width(self, dim)
+  return cost.attention(n, n, width, width, count)
 end
 
 -- y = (u * attend(x Wq, x Wk, v)) Wo,  u = act(x Wu),  v = act(x Wv).   x, y [b,n,dim]
