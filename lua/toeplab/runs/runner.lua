@@ -166,13 +166,19 @@ end
 
 local function is_ours(i, shard) return not shard or (i - 1) % shard.of == shard.part - 1 end
 
--- Reports finished trials that other code produced; with redo, queues them to run again.
-local function handle_other_code(run, options)
+-- Returns the finished trials of this shard that other code produced.
+local function other_code(run, shard)
   local list = {}
   for i, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
-    if is_ours(i, options.shard) and by_other_code(t, status, row) then list[#list + 1] = t end
+    if is_ours(i, shard) and by_other_code(t, status, row) then list[#list + 1] = t end
   end
+  return list
+end
+
+-- Reports finished trials that other code produced; with redo, queues them to run again.
+local function handle_other_code(run, options)
+  local list = other_code(run, options.shard)
   if #list == 0 then return end
   run.progress:note("%d finished trial%s made by other code: %s", #list, #list == 1 and "" or "s",
     options.redo and "made again" or "kept (run --redo makes them again)")
@@ -205,6 +211,14 @@ local function choose_trials(trials, only)
     if not only or only(t) then list[#list + 1] = t end
   end
   return list
+end
+
+-- Raises unless the devices of all trials that may start now are available. It runs before anything
+-- of the store changes: --redo deletes results, which a missing device could not make again.
+local function check_devices(run, options)
+  local list = to_do(run, options.shard)
+  local again = options.redo and other_code(run, options.shard) or {}
+  devices.check(run.exp, table.move(again, 1, #again, #list + 1, list))
 end
 
 local function prepare(path, overrides, options)
@@ -271,7 +285,7 @@ function runner.run(path, overrides, options)
   local guard <close> = run.records
   local began = core.sys.clock()
   identity.find_earlier(run.records, run.exp, run.trials)
-  devices.check(run.exp, (to_do(run, options.shard))) -- fails before anything has started
+  check_devices(run, options)
   replay(run)
   handle_other_code(run, options)
   local threads
