@@ -258,7 +258,7 @@ end
 
 -- Inserts the rows of the sweep and of its trials.
 local function enlist(run, path, overrides, options, threads)
-  local about = provenance.collect(options.command)
+  local about = provenance.collect(options.command, run.exp.own)
   about.threads, run.scale = threads, scale_of(overrides)
   if about.dirty then about.changes = save_changes(run) end
   local sweep = run.records:sweep { experiment = run.exp.name, script = path,

@@ -61,6 +61,10 @@ function code.tokens(text)
   return table.concat(list, "\n")
 end
 
+-- Returns the text of a file of Lua code as loadfile reads it: without a byte order mark and a
+-- first line for the shell.
+function code.source(text) return (text:gsub("^\xEF\xBB\xBF", ""):gsub("^#[^\n]*", "")) end
+
 -- Returns the sha256 of the tokens of Lua source.
 function code.hash(text) return core.sha256(code.tokens(text)) end
 
