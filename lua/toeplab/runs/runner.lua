@@ -158,31 +158,42 @@ local function worker_words(run, path)
   end, threads
 end
 
--- Returns whether trial t, whose row is given, is finished and was run by other code than the
--- present.
+local function is_finished(status) return status == "done" or status == "pruned" end
+
+-- Returns whether what is stored of trial t, whose row is given, was made by other code than the
+-- present, wholly or in part: its results if it is finished, else its checkpoint.
 local function by_other_code(t, status, row)
-  return (status == "done" or status == "pruned") and row.code_hash ~= t.code_hash
+  if not status or not (row.mixed or row.code_hash ~= t.code_hash) then return false end
+  return is_finished(status) or (row.step or 0) > 0
 end
 
 local function is_ours(i, shard) return not shard or (i - 1) % shard.of == shard.part - 1 end
 
--- Returns the finished trials of this shard that other code produced.
+-- Returns the trials of this shard that other code produced, finished ones and others.
 local function other_code(run, shard)
-  local list = {}
+  local finished, begun = {}, {}
   for i, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
-    if is_ours(i, shard) and by_other_code(t, status, row) then list[#list + 1] = t end
+    if is_ours(i, shard) and by_other_code(t, status, row) then
+      table.insert(is_finished(status) and finished or begun, t)
+    end
   end
-  return list
+  return finished, begun
 end
 
--- Reports finished trials that other code produced; with redo, queues them to run again.
+-- Reports finished trials that other code produced; with redo, queues them to run again, and makes
+-- unfinished ones start over instead of resuming from the checkpoint of that code.
 local function handle_other_code(run, options)
-  local list = other_code(run, options.shard)
-  if #list == 0 then return end
-  run.progress:note("%d finished trial%s made by other code: %s", #list, #list == 1 and "" or "s",
-    options.redo and "made again" or "kept (run --redo makes them again)")
-  for _, t in ipairs(options.redo and list or {}) do run.records:redo(t.id) end
+  local function note(list, what, fate)
+    if #list == 0 then return end
+    run.progress:note("%d %s trial%s made by other code: %s", #list, what,
+      #list == 1 and "" or "s", fate)
+    for _, t in ipairs(options.redo and list or {}) do run.records:redo(t.id) end
+  end
+  local finished, begun = other_code(run, options.shard)
+  note(finished, "finished", options.redo and "made again"
+    or "kept (run --redo makes them again)")
+  note(options.redo and begun or {}, "unfinished", "started over")
 end
 
 -- Returns the unfinished trials of this shard, which are to run, and the number of finished ones of
@@ -192,7 +203,7 @@ local function to_do(run, shard)
   for i, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
     local ours = is_ours(i, shard)
-    if status == "done" or status == "pruned" then
+    if is_finished(status) then
       t.status, skipped = status, skipped + 1
     elseif ours then
       -- A new trial has no row before it is enlisted.
@@ -217,7 +228,7 @@ end
 -- of the store changes: --redo deletes results, which a missing device could not make again.
 local function check_devices(run, options)
   local list = to_do(run, options.shard)
-  local again = options.redo and other_code(run, options.shard) or {}
+  local again = options.redo and other_code(run, options.shard) or {} -- unfinished ones are in list
   devices.check(run.exp, table.move(again, 1, #again, #list + 1, list))
 end
 

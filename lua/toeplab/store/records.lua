@@ -156,10 +156,15 @@ function Records:sweep(s)
   return self.store:last_id()
 end
 
+-- Returns the status of a trial and its row: {step=, attempt=, seconds=, code_hash=, mixed=
+-- (whether other code continued it than began it)}; nil if there is none.
 function Records:status(id)
   local row = self:rows([[SELECT coalesce(ended, status) AS status, step, attempt, seconds,
-    code_hash FROM trials WHERE id = ?]], { id })[1]
-  if row then return row.status, row end
+    code_hash, EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND kind = 'code') AS mixed
+    FROM trials WHERE id = ?1]], { id })[1]
+  if not row then return nil end
+  row.mixed = row.mixed == 1
+  return row.status, row
 end
 
 -- Returns how a trial ended: {status=, error=, ended=}.
@@ -197,7 +202,7 @@ function Records:enlist(sweep, trials)
   end)
 end
 
--- Queues a finished trial to run again from its start. Its metrics, artifacts and events are
+-- Queues a trial to run again from its start. Its metrics, artifacts and events are
 -- deleted (the files when it starts): an old verdict of the pruner or an old rollback must not
 -- affect the new run. Its tags and notes stay, and an event records the old run.
 function Records:redo(id)
