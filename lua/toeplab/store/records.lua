@@ -186,9 +186,12 @@ function Records:declared(ids)
 end
 
 -- Inserts a row with status queued for each trial that has none, restores those in the trash, and
--- makes these trials, in order, the only members of the sweep.
+-- makes these trials, in order, the only members of the sweep, which becomes the newest one, even
+-- if the clock was set back.
 function Records:enlist(sweep, trials)
   self:transaction(function()
+    self:rows([[UPDATE sweeps SET created = max((julianday('now') - 2440587.5) * 86400.0,
+      (SELECT max(created) FROM sweeps) + 0.001) WHERE id = ?]], { sweep })
     self:rows("DELETE FROM members WHERE sweep = ?", { sweep })
     for i, t in ipairs(trials) do
       local kept = t.config and secrets.config(t.config) -- a bench stores none
