@@ -267,9 +267,19 @@ local function save_changes(run)
   return path
 end
 
+-- Returns the command that is stored: the one that continues the trials or tries them again. With
+-- --redo it would instead delete what other code makes of them in the meantime.
+local function without_redo(words)
+  local kept = {}
+  for _, word in ipairs(words) do
+    if word ~= "--redo" then kept[#kept + 1] = word end
+  end
+  return kept
+end
+
 -- Inserts the rows of the sweep and of its trials.
 local function enlist(run, path, overrides, options, threads)
-  local about = provenance.collect(options.command, run.exp.own)
+  local about = provenance.collect(without_redo(options.command), run.exp.own)
   about.threads, run.scale = threads, scale_of(overrides)
   if about.dirty then about.changes = save_changes(run) end
   local sweep = run.records:sweep { experiment = run.exp.name, script = path,

@@ -2,6 +2,7 @@
 -- results where nothing can be written.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
+local records = require "toeplab.store.records"
 local t = require "harness"
 local trials = require "trials"
 
@@ -46,6 +47,22 @@ t.test("a command that is given again is the newest one", function()
     t.eq(toeplab(folder, "report again -o x.html"), 0)
     has(t.read(path), "205")
     hasnt(t.read(path), "207")
+  end)
+end)
+
+t.test("the command that tries a trial again has no --redo", function()
+  in_folder(function(folder)
+    t.write(folder .. "/x.lua", script)
+    t.eq(toeplab(folder, "run x.lua -q --redo k=-1"), 1)
+    t.eq(trials.query(folder, "SELECT DISTINCT command LIKE '%redo%' AS redo FROM v_trials"),
+      { { redo = 0 } })
+    local store <close> = records.open(folder .. "/results", "w") -- as earlier programs stored it
+    store:rows "UPDATE trials SET command = 'toeplab run --redo x.lua --redo k=-1 --redo'"
+    for _, words in ipairs { "retry -n", "ls --failures" } do
+      local _, text = toeplab(folder, words)
+      has(text, "toeplab run x.lua k=-1\n")
+      hasnt(text, "redo")
+    end
   end)
 end)
 
