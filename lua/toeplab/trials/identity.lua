@@ -88,11 +88,16 @@ local function whole_config(store, text)
 end
 
 -- Maps the ids that the experiment's trials from before schema 6 would have today to their stored
--- ids; if several share one, the trial that got furthest counts. The script's own modules must be
--- unchanged to the byte, because only the hash of their text is stored.
+-- ids; if several share one, the trial that got furthest counts. If an earlier program ran the
+-- trial last, the script's own modules must be unchanged to the byte, since it stored only the hash
+-- of their text.
 local function earlier_ids(store, exp)
   local found, scripts = {}, {}
   local own = exp.own or { bytes = "", tokens = "" }
+  local function same_modules(about)
+    if about.module_tokens then return about.module_tokens == own.tokens end
+    return (about.modules or "") == own.bytes
+  end
   local function script_of(sweep)
     local row = sweeps.get(store, sweep)
     return row and core.sha256(code.hash(row.source) .. own.tokens) or ""
@@ -102,7 +107,7 @@ local function earlier_ids(store, exp)
       ORDER BY status = 'done', status = 'pruned', status IN ('timeout', 'budget', 'guard'),
       started]], { exp.name })) do
     local about = store:object(row.provenance)
-    if (about.modules or "") == own.bytes and not row.config:find(secrets.MASK, 1, true) then
+    if same_modules(about) and not row.config:find(secrets.MASK, 1, true) then
       scripts[row.sweep] = scripts[row.sweep] or script_of(row.sweep)
       found[id_of(whole_config(store, row.config), scripts[row.sweep], about.data or {}, FIRST)] =
         row.id

@@ -160,7 +160,7 @@ function provenance.collect(words, own)
   local commit, dirty = provenance.commit()
   return {
     commit = commit, dirty = dirty, command = shell.line(secrets.words(words)),
-    modules = own and own.bytes or "",
+    modules = own and own.bytes or "", module_tokens = own and own.tokens,
     host = core.sys.hostname(), pid = core.sys.getpid(), threads = core.threads(),
     version = core.version, build = core.build_info(), environment = environment(),
     features = provenance.features(),

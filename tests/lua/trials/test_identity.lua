@@ -198,4 +198,25 @@ t.test("trials of an older store that are the same count as done, by the ids the
   end)
 end)
 
+t.test("a trial of an older store that was made again stays the same after a comment in a module",
+  function()
+    in_folder(function(folder)
+      local own = folder .. "/own.lua"
+      t.write(own, "return 7\n")
+      t.write(folder .. "/x.lua", "local own = require 'own'\n" .. script)
+      local run = copy_program(folder)
+      t.eq(run(), 0)
+      age(folder)
+      local store <close> = records.open(folder .. "/results", "w") -- they stored no such hash
+      store:rows "UPDATE trials SET provenance = json_remove(provenance, '$.module_tokens')"
+      store:close()
+      has(select(2, run "--redo"), "2 trials: 2 done")
+      append(own, "-- a comment\n")
+      has(select(2, run()), "2 trials: 2 already done")
+      t.write(own, "return 8\n")
+      has(select(2, run()), "2 trials: 2 done")
+      t.eq(count(folder, "status = 'done'"), 4)
+    end)
+  end)
+
 t.done()
