@@ -47,9 +47,19 @@ local function after_token(text, at)
   end
 end
 
+-- Returns the text of a file of Lua code as loadfile reads it: without a byte order mark and a
+-- first line for the shell.
+function code.source(text) return (text:gsub("^\xEF\xBB\xBF", ""):gsub("^#[^\n]*", "")) end
+
+-- Returns source with each end of line as Lua reads it, also in strings: \n.
+local function with_plain_ends(text)
+  return text:find("\r", 1, true) and text:gsub("\r\n", "\n"):gsub("\n?\r", "\n") or text
+end
+
 -- Returns the tokens of Lua source as one text, one token per line.
 function code.tokens(text)
-  local list, at = {}, text:match("^#[^\n]*()") or 1
+  text = with_plain_ends(code.source(text))
+  local list, at = {}, 1
   while at <= #text do
     local next_at = after_blank(text, at)
     if not next_at then
@@ -60,10 +70,6 @@ function code.tokens(text)
   end
   return table.concat(list, "\n")
 end
-
--- Returns the text of a file of Lua code as loadfile reads it: without a byte order mark and a
--- first line for the shell.
-function code.source(text) return (text:gsub("^\xEF\xBB\xBF", ""):gsub("^#[^\n]*", "")) end
 
 -- Returns the sha256 of the tokens of Lua source.
 function code.hash(text) return core.sha256(code.tokens(text)) end

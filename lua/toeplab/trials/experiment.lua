@@ -18,6 +18,7 @@
 --
 -- Every experiment also has the keys precision ("float32" unless declared otherwise;
 -- core.precision) and device (TOEPLAB_DEVICE or "cpu" unless declared otherwise; devices.lua).
+local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local declared = require "toeplab.trials.declared"
@@ -343,7 +344,7 @@ function experiment.load(path, names)
       error(("global '%s' is not allowed; write: local %s"):format(key, key), 2)
     end,
   })
-  local chunk, problem = load(text:gsub("^#[^\n]*", ""), "@" .. path, "t", strict)
+  local chunk, problem = load(code.source(text), "@" .. path, "t", strict)
   if not chunk then errors.usage("%s", problem) end
   local own, ok, value = own_code.watch(xpcall, chunk, function(e)
     if errors.is(e) then return e end

@@ -28,6 +28,12 @@ local alike = {
   { "layout", "f(a, b)\nlocal x = {1,\n  2}", "f ( a,b )local x={ 1, 2 }", true },
   { "a comment", "f() -- one\ng()", "f()\n--[[ two\nlines ]] --[==[ ]] ]==]\ng()--", true },
   { "the line for the shell", "#!/usr/bin/env toeplab\nf()", "f()", true },
+  { "a byte order mark", "\xEF\xBB\xBFf()", "f()", true },
+  { "both", "\xEF\xBB\xBF#!/usr/bin/env toeplab\nf()", "f()", true },
+  { "line ends in a long text", "f [[a\nb\n\nc]]", "f [[a\r\nb\r\n\r\nc]]", true },
+  { "the line ends of old Macintoshes", "f [[a\nb]]", "f [[a\rb]]", true },
+  { "line ends in a text", "f 'a\\\nb'", "f 'a\\\r\nb'", true },
+  { "a line more in a long text", "f [[a\nb]]", "f [[a\n\nb]]", false },
   { "a name", "f(a)", "f(b)", false },
   { "a text", "f 'a  b'", "f 'a b'", false },
   { "dashes in a text", "f '-- a'", "f '-- b'", false },
@@ -61,6 +67,15 @@ t.test("the tokens of every file of the library are that program still", functio
     end
   end
   walk(provenance.library())
+end)
+
+t.test("an experiment may begin with a byte order mark", function()
+  in_folder(function(folder)
+    t.eq(trials.run(folder, script), 0)
+    local code, said = trials.run(folder, "\xEF\xBB\xBF" .. script)
+    t.eq({ code, said }, { 0, said })
+    t.ok(said:find "2 trials: 2 already done", said)
+  end)
 end)
 
 -- ---- Sweeps -----------------------------------------------------------------------------------
