@@ -69,6 +69,27 @@ t.test("the tokens of every file of the library are that program still", functio
   walk(provenance.library())
 end)
 
+t.test("a table of a megabyte is read in a few passes of gmatch over it", function()
+  local rows = {}
+  for i = 1, 2^16 do rows[i] = "{1.25, 'ab', x2}" end
+  local text = "return {" .. table.concat(rows, ",") .. "}"
+  local function seconds(read)
+    local least = math.huge
+    for _ = 1, 3 do
+      local began = os.clock()
+      read()
+      least = math.min(least, os.clock() - began)
+    end
+    return least
+  end
+  local pass = seconds(function()
+    local list = {}
+    for token in text:gmatch "[^%s]" do list[#list + 1] = token end
+  end)
+  local ratio = seconds(function() code.tokens(text) end) / pass
+  t.ok(ratio < 5, ratio)
+end)
+
 t.test("an experiment may begin with a byte order mark", function()
   in_folder(function(folder)
     t.eq(trials.run(folder, script), 0)
