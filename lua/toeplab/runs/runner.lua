@@ -292,6 +292,26 @@ local function enlist(run, path, overrides, options, threads)
   run.records:enlist(sweep, run.trials)
 end
 
+-- Shows the results of a run whose trials are all finished, in a folder that cannot be written to.
+-- why: the error that says so; it is raised if anything is to be done there.
+local function show_stored(run, overrides, options, why)
+  local readable = errors.is(why) and why.status == "EIO" and not options.redo and not options.only
+    and core.sys.exists(run.folder .. "/runs.db")
+  if not readable then error(why, 0) end
+  local store <close> = records.open(run.folder, "r")
+  run.records, run.scale = store, scale_of(overrides)
+  identity.find_earlier(store, run.exp, run.trials)
+  local list, skipped = to_do(run)
+  if #list > 0 then error(why, 0) end
+  run.progress:note("nothing can be written there: %s", why.message)
+  core.sys.release_signals()
+  show_report(run)
+  if not options.quiet then
+    summary(run, { done = 0, skipped = skipped, pruned = 0, failed = 0 }, 0)
+  end
+  return errors.DONE, run.trials
+end
+
 -- Runs the experiment in the script at path under overrides ("key=value"). options: dir, quiet,
 -- steps and seconds between checkpoints, jobs (workers), share (trials on a GPU), timeout (seconds
 -- of a trial), fail_fast, shard ({part=, of=}), redo (run finished trials of other code again),
@@ -302,7 +322,9 @@ end
 function runner.run(path, overrides, options)
   local run = prepare(path, overrides, options)
   core.sys.catch_signals()
-  run.records = records.open(run.folder, "w")
+  local writable, store = pcall(records.open, run.folder, "w")
+  if not writable then return show_stored(run, overrides, options, store) end
+  run.records = store
   local guard <close> = run.records
   local began = core.sys.clock()
   identity.find_earlier(run.records, run.exp, run.trials)

@@ -66,4 +66,26 @@ t.test("the command that tries a trial again has no --redo", function()
   end)
 end)
 
+t.test("a finished experiment shows its results where nothing can be written", function()
+  in_folder(function(folder)
+    t.eq(trials.run(folder, script), 0)
+    local open = records.open
+    records.open = function(place, mode)
+      if mode ~= "w" then return open(place, mode) end
+      local why = errors.new(errors.STORAGE, "%s/lock: open failed: Read-only file system", place)
+      why.status = "EIO"
+      error(why, 0)
+    end
+    local code, said = trials.run(folder, script)
+    local code_new, said_new = trials.run(folder, script, { "k=2" })
+    local code_redo = trials.run(folder, script, {}, { redo = true })
+    records.open = open
+    t.eq(code, 0)
+    has(said, "nothing can be written there")
+    has(said, "2 trials: 2 already done")
+    t.eq({ code_new, code_redo }, { errors.STORAGE, errors.STORAGE })
+    has(said_new, "Read-only file system")
+  end)
+end)
+
 t.done()
