@@ -31,14 +31,14 @@ local command = {
 -- ---- The plan ----------------------------------------------------------------------------------
 
 -- Returns the state of trial t: status, the step from which it would resume, the seconds spent, and
--- the hash of the code that ran it last.
+-- whether the present code alone ran it.
 local function state_of(store, t)
   local status, row = nil, nil
   if store then status, row = store:status(t.id) end
   if not status then return "new" end
   local kept = store:rows([[SELECT max(step) AS step FROM v_artifacts
     WHERE trial = ? AND kind = 'checkpoint']], { t.id })[1].step
-  return status, kept, row.seconds, row.code_hash
+  return status, kept, row.seconds, row.code_hash == t.code_hash and not row.mixed
 end
 
 local over = { done = true, pruned = true }
@@ -49,11 +49,11 @@ local function add_states(store, exp, trials)
   local p = { trials = #trials, done = 0, other_code = 0, resumable = 0, to_run = 0, times = {},
     unknown = 0, finished = model and model.finished or 0, farthest = 0, learnt = model }
   for _, t in ipairs(trials) do
-    local code
-    t.status, t.step, t.had, code = state_of(store, t)
+    local present
+    t.status, t.step, t.had, present = state_of(store, t)
     if over[t.status] then
       p.done = p.done + 1
-      if code ~= t.code_hash then p.other_code = p.other_code + 1 end
+      if not present then p.other_code = p.other_code + 1 end
     else
       p.to_run = p.to_run + 1
       if t.step then p.resumable = p.resumable + 1 end

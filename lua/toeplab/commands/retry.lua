@@ -29,11 +29,12 @@ function retry.run(set, words)
     set["dry-run"] and " would be queued" or " queued"))
   local seen = {}
   for _, t in ipairs(list) do
-    if t.command and not seen[t.command] then
-      local hidden = t.command:find(secrets.MASK, 1, true)
-      print("  " .. t.command .. (hidden and "  (with the secret in place of ***)" or ""))
+    local command = t.command and output.again(t.command)
+    if command and not seen[command] then
+      local hidden = command:find(secrets.MASK, 1, true)
+      print("  " .. command .. (hidden and "  (with the secret in place of ***)" or ""))
     end
-    seen[t.command or ""] = true
+    seen[command or ""] = true
   end
   return errors.DONE
 end

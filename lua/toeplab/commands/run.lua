@@ -20,7 +20,7 @@ local run = {
     { name = "share", value = "N", help = "N trials at a time on each GPU (1)" },
     { name = "timeout", value = "TIME", help = "stop a trial that takes longer (90s, 30m)" },
     { name = "fail-fast", help = "stop all at the first failure" },
-    { name = "redo", help = "run finished trials of other code again" },
+    { name = "redo", help = "make trials of other code again, from the start" },
     { name = "shard", value = "I/K", help = "only every K-th trial, from the I-th on" },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
     { name = "quiet", short = "q", help = "no progress" },

@@ -107,9 +107,10 @@ local function describe(store, group)
   group.commands = {}
   local seen = {}
   for _, t in ipairs(group.trials) do
-    if t.command and not seen[t.command] then
-      seen[t.command] = true
-      table.insert(group.commands, t.command)
+    local command = t.command and output.again(t.command)
+    if command and not seen[command] then
+      seen[command] = true
+      table.insert(group.commands, command)
     end
   end
 end

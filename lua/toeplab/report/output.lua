@@ -15,6 +15,9 @@ output.csv = { name = "csv", help = "as CSV" }
 output.json = { name = "json", help = "as JSON, one object a line" }
 output.dir = { name = "dir", short = "C", value = "DIR", help = "the results folder" }
 
+-- Returns a stored command as it is to be given again: earlier programs kept its --redo.
+function output.again(command) return ((command .. " "):gsub(" %-%-redo ", " "):sub(1, -2)) end
+
 -- Raises if the options ask for more than one form.
 function output.check(verb, set)
   if set.csv and set.json then errors.usage("%s: choose one of --csv and --json", verb) end

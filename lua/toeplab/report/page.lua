@@ -256,7 +256,7 @@ local function head(page)
     .. html.pairs {
       { "trials", ("%s, %s in all"):format(standing(d.counts), progress.duration(d.seconds)) },
       { "command", code(shell.portable(secrets.text(d.sweep.command))) },
-      { "begun", os.date("!%Y-%m-%d %H:%M UTC", math.floor(d.sweep.created)) },
+      { "last begun", os.date("!%Y-%m-%d %H:%M UTC", math.floor(d.sweep.created)) },
       { "commit", table.concat(suggest.keys(commits), ", ") },
       { "host", table.concat(suggest.keys(hosts), ", ") },
     }

@@ -113,6 +113,10 @@ local function assign_all(self)
       full[device], i = true, i + 1
     end
   end
+  if #self.queue > 0 and #self.workers == 0 then -- nothing runs, so no device will become free
+    local t = self.queue[1]
+    errors.usage("%s: device '%s' takes no trial: it has no GPU here", t.label, t.config.device)
+  end
 end
 
 -- Copies the new records of the worker's journal into the store; some: at most about a megabyte of

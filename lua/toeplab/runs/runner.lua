@@ -158,25 +158,42 @@ local function worker_words(run, path)
   end, threads
 end
 
--- Returns whether trial t, whose row is given, is finished and was run by other code than the
--- present.
+local function is_finished(status) return status == "done" or status == "pruned" end
+
+-- Returns whether what is stored of trial t, whose row is given, was made by other code than the
+-- present, wholly or in part: its results if it is finished, else its checkpoint.
 local function by_other_code(t, status, row)
-  return (status == "done" or status == "pruned") and row.code_hash ~= t.code_hash
+  if not status or not (row.mixed or row.code_hash ~= t.code_hash) then return false end
+  return is_finished(status) or (row.step or 0) > 0
 end
 
 local function is_ours(i, shard) return not shard or (i - 1) % shard.of == shard.part - 1 end
 
--- Reports finished trials that other code produced; with redo, queues them to run again.
-local function handle_other_code(run, options)
-  local list = {}
+-- Returns the trials of this shard that other code produced, finished ones and others.
+local function other_code(run, shard)
+  local finished, begun = {}, {}
   for i, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
-    if is_ours(i, options.shard) and by_other_code(t, status, row) then list[#list + 1] = t end
+    if is_ours(i, shard) and by_other_code(t, status, row) then
+      table.insert(is_finished(status) and finished or begun, t)
+    end
   end
-  if #list == 0 then return end
-  run.progress:note("%d finished trial%s made by other code: %s", #list, #list == 1 and "" or "s",
-    options.redo and "made again" or "kept (run --redo makes them again)")
-  for _, t in ipairs(options.redo and list or {}) do run.records:redo(t.id) end
+  return finished, begun
+end
+
+-- Reports finished trials that other code produced; with redo, queues them to run again, and makes
+-- unfinished ones start over instead of resuming from the checkpoint of that code.
+local function handle_other_code(run, options)
+  local function note(list, what, fate)
+    if #list == 0 then return end
+    run.progress:note("%d %s trial%s made by other code: %s", #list, what,
+      #list == 1 and "" or "s", fate)
+    for _, t in ipairs(options.redo and list or {}) do run.records:redo(t.id) end
+  end
+  local finished, begun = other_code(run, options.shard)
+  note(finished, "finished", options.redo and "made again"
+    or "kept (run --redo makes them again)")
+  note(options.redo and begun or {}, "unfinished", "started over")
 end
 
 -- Returns the unfinished trials of this shard, which are to run, and the number of finished ones of
@@ -186,7 +203,7 @@ local function to_do(run, shard)
   for i, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
     local ours = is_ours(i, shard)
-    if status == "done" or status == "pruned" then
+    if is_finished(status) then
       t.status, skipped = status, skipped + 1
     elseif ours then
       -- A new trial has no row before it is enlisted.
@@ -205,6 +222,14 @@ local function choose_trials(trials, only)
     if not only or only(t) then list[#list + 1] = t end
   end
   return list
+end
+
+-- Raises unless the devices of all trials that may start now are available. It runs before anything
+-- of the store changes: --redo deletes results, which a missing device could not make again.
+local function check_devices(run, options)
+  local list = to_do(run, options.shard)
+  local again = options.redo and other_code(run, options.shard) or {} -- unfinished ones are in list
+  devices.check(run.exp, table.move(again, 1, #again, #list + 1, list))
 end
 
 local function prepare(path, overrides, options)
@@ -241,9 +266,19 @@ local function save_changes(run)
   return path
 end
 
+-- Returns the command that is stored: the one that continues the trials or tries them again. With
+-- --redo it would instead delete what other code makes of them in the meantime.
+local function without_redo(words)
+  local kept = {}
+  for _, word in ipairs(words) do
+    if word ~= "--redo" then kept[#kept + 1] = word end
+  end
+  return kept
+end
+
 -- Inserts the rows of the sweep and of its trials.
 local function enlist(run, path, overrides, options, threads)
-  local about = provenance.collect(options.command)
+  local about = provenance.collect(without_redo(options.command), run.exp.own)
   about.threads, run.scale = threads, scale_of(overrides)
   if about.dirty then about.changes = save_changes(run) end
   local sweep = run.records:sweep { experiment = run.exp.name, script = path,
@@ -256,6 +291,26 @@ local function enlist(run, path, overrides, options, threads)
   run.records:enlist(sweep, run.trials)
 end
 
+-- Shows the results of a run whose trials are all finished, in a folder that cannot be written to.
+-- why: the error that says so; it is raised if anything is to be done there.
+local function show_stored(run, overrides, options, why)
+  local readable = errors.is(why) and why.status == "EIO" and not options.redo and not options.only
+    and core.sys.exists(run.folder .. "/runs.db")
+  if not readable then error(why, 0) end
+  local store <close> = records.open(run.folder, "r")
+  run.records, run.scale = store, scale_of(overrides)
+  identity.find_earlier(store, run.exp, run.trials)
+  local list, skipped = to_do(run)
+  if #list > 0 then error(why, 0) end
+  run.progress:note("nothing can be written there: %s", why.message)
+  core.sys.release_signals()
+  show_report(run)
+  if not options.quiet then
+    summary(run, { done = 0, skipped = skipped, pruned = 0, failed = 0 }, 0)
+  end
+  return errors.DONE, run.trials
+end
+
 -- Runs the experiment in the script at path under overrides ("key=value"). options: dir, quiet,
 -- steps and seconds between checkpoints, jobs (workers), share (trials on a GPU), timeout (seconds
 -- of a trial), fail_fast, shard ({part=, of=}), redo (run finished trials of other code again),
@@ -266,11 +321,13 @@ end
 function runner.run(path, overrides, options)
   local run = prepare(path, overrides, options)
   core.sys.catch_signals()
-  run.records = records.open(run.folder, "w")
+  local writable, store = pcall(records.open, run.folder, "w")
+  if not writable then return show_stored(run, overrides, options, store) end
+  run.records = store
   local guard <close> = run.records
   local began = core.sys.clock()
   identity.find_earlier(run.records, run.exp, run.trials)
-  devices.check(run.exp, (to_do(run, options.shard))) -- fails before anything has started
+  check_devices(run, options)
   replay(run)
   handle_other_code(run, options)
   local threads

@@ -9,14 +9,15 @@
 --                                                        code SHA256   of the code it runs
 --                                                        unfit CODE WHY   cannot run trials
 --                                                        ended STATUS CODE WHY ENDED
-local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local corpus = require "toeplab.tasks.corpus"
 local cut = require "toeplab.base.cut"
 local devices = require "toeplab.trials.devices"
 local experiment = require "toeplab.trials.experiment"
+local identity = require "toeplab.trials.identity"
 local journal = require "toeplab.store.journal"
+local own_code = require "toeplab.trials.own_code"
 local provenance = require "toeplab.trials.provenance"
 local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
@@ -215,7 +216,7 @@ local function call(self, t, rows)
   }
   math.randomseed(c.seed)
   corpus.progress = self.progress
-  local open_modules = provenance.close_modules()
+  local open_modules = own_code.close()
   core.precision(c.precision)
   local handled = handler(self.exp)
   core.sys.on_signal(function() handle:check_signals(true) end)
@@ -282,9 +283,10 @@ local function perform(self, t, attempt, seconds)
 end
 
 -- Returns a text that coordinator and worker compare: if they see different code of the script or
--- another TL_NUMERICS, the trial would store results that do not belong to its id.
+-- of a file that it loads, or another TL_NUMERICS, the trial would store results that do not belong
+-- to its id.
 function worker.check(exp)
-  return ("%s %d"):format(code.hash(exp.text), core.numerics)
+  return ("%s %d"):format(identity.script(exp), core.numerics)
 end
 
 -- Returns a configuration as the text of a Lua table; floats are hexadecimal, so that no bit is
@@ -340,7 +342,8 @@ end
 
 function orders.trial(self, config_text, check, path, attempt, seconds)
   if check ~= self.check then
-    refuse_trials(errors.new(errors.FAILED, "%s has changed while it ran", self.exp.file))
+    refuse_trials(errors.new(errors.FAILED, "%s or code that it loads has changed while "
+      .. "it ran", self.exp.file))
   end
   perform(self, { config = unpack_config(config_text), path = path }, attempt, seconds)
 end

@@ -157,10 +157,15 @@ function Records:sweep(s)
   return self.store:last_id()
 end
 
+-- Returns the status of a trial and its row: {step=, attempt=, seconds=, code_hash=, mixed=
+-- (whether other code continued it than began it)}; nil if there is none.
 function Records:status(id)
   local row = self:rows([[SELECT coalesce(ended, status) AS status, step, attempt, seconds,
-    code_hash FROM trials WHERE id = ?]], { id })[1]
-  if row then return row.status, row end
+    code_hash, EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND kind = 'code') AS mixed
+    FROM trials WHERE id = ?1]], { id })[1]
+  if not row then return nil end
+  row.mixed = row.mixed == 1
+  return row.status, row
 end
 
 -- Returns how a trial ended: {status=, error=, ended=}.
@@ -182,9 +187,12 @@ function Records:declared(ids)
 end
 
 -- Inserts a row with status queued for each trial that has none, restores those in the trash, and
--- makes these trials, in order, the only members of the sweep.
+-- makes these trials, in order, the only members of the sweep, which becomes the newest one, even
+-- if the clock was set back.
 function Records:enlist(sweep, trials)
   self:transaction(function()
+    self:rows([[UPDATE sweeps SET created = max((julianday('now') - 2440587.5) * 86400.0,
+      (SELECT max(created) FROM sweeps) + 0.001) WHERE id = ?]], { sweep })
     self:rows("DELETE FROM members WHERE sweep = ?", { sweep })
     for i, t in ipairs(trials) do
       local kept = t.config and secrets.config(t.config) -- a bench stores none
@@ -198,7 +206,7 @@ function Records:enlist(sweep, trials)
   end)
 end
 
--- Queues a finished trial to run again from its start. Its metrics, artifacts and events are
+-- Queues a trial to run again from its start. Its metrics, artifacts and events are
 -- deleted (the files when it starts): an old verdict of the pruner or an old rollback must not
 -- affect the new run. Its tags and notes stay, and an event records the old run.
 function Records:redo(id)

@@ -1,5 +1,8 @@
 -- store/sweeps.lua: reads the rows of sweeps; v_members has their trials. Each function takes the
 -- store (of records) first.
+--
+-- A command that was given before has the row of its first time, and `created` is when it was given
+-- last: the order of the sweeps is that of `created`, not that of the ids.
 local sweeps = {}
 
 -- Returns sweep id: {id=, experiment=, script= (its path), sha256= and source= (of its text),
@@ -28,12 +31,12 @@ local conditions = {
 -- "varies" and an axis.
 function sweeps.find(store, what, name)
   return store:rows("SELECT id, experiment, script, sha256, scale, plan FROM sweeps WHERE "
-    .. conditions[what] .. " ORDER BY id DESC", { name })
+    .. conditions[what] .. " ORDER BY created DESC, id DESC", { name })
 end
 
 -- Lists the last sweep of each experiment, or of the given one: {id=, experiment=}, newest first.
 function sweeps.last(store, experiment)
-  return store:rows([[SELECT max(id) AS id, experiment FROM sweeps
+  return store:rows([[SELECT id, experiment, max(created) FROM sweeps
     WHERE ?1 IS NULL OR experiment = ?1 GROUP BY experiment ORDER BY max(created) DESC]],
     { experiment, n = 1 })
 end
@@ -41,7 +44,7 @@ end
 -- Lists for each published table that sweeps with trials answer the newest of these: {answers= (the
 -- table's id), id=, experiment=, scale=}.
 function sweeps.answering(store)
-  return store:rows [[SELECT a.value AS answers, max(s.id) AS id, s.experiment, s.scale
+  return store:rows [[SELECT a.value AS answers, s.id, s.experiment, s.scale, max(s.created)
     FROM sweeps s, json_each(s.plan, '$.answers') a
     WHERE EXISTS (SELECT 1 FROM members m WHERE m.sweep = s.id) GROUP BY a.value]]
 end

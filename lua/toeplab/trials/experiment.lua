@@ -18,11 +18,13 @@
 --
 -- Every experiment also has the keys precision ("float32" unless declared otherwise;
 -- core.precision) and device (TOEPLAB_DEVICE or "cpu" unless declared otherwise; devices.lua).
+local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local declared = require "toeplab.trials.declared"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
+local own_code = require "toeplab.trials.own_code"
 local suggest = require "toeplab.base.suggest"
 
 local experiment = { MOST_SEEDS = 1000000 }
@@ -324,9 +326,9 @@ function experiment.load(path, names)
       error(("global '%s' is not allowed; write: local %s"):format(key, key), 2)
     end,
   })
-  local chunk, problem = load(text:gsub("^#[^\n]*", ""), "@" .. path, "t", strict)
+  local chunk, problem = load(code.source(text), "@" .. path, "t", strict)
   if not chunk then errors.usage("%s", problem) end
-  local ok, value = xpcall(chunk, function(e)
+  local own, ok, value = own_code.watch(xpcall, chunk, function(e)
     if errors.is(e) then return e end
     local text = errors.text(e)
     return { message = text, trace = debug.traceback(text, 2) }
@@ -338,7 +340,7 @@ function experiment.load(path, names)
   if not experiment.is(value) then
     errors.usage('%s: an experiment file ends with: return tl.experiment "name" { ... }', path)
   end
-  value.text = text
+  value.text, value.own = text, own
   return value
 end
 

@@ -1,5 +1,5 @@
 -- trials/identity.lua: computes the id of a trial: a hash of its configuration with the seed, of
--- the code of its script and of the script's own modules, of its data, and of the engine's
+-- the code of its script and of the files of code that this loads, of its data, and of the engine's
 -- TL_NUMERICS.
 --
 -- The id excludes the code of the engine and of the library, so that a mended comment there makes
@@ -42,10 +42,9 @@ local function check_backend(exp, values, names)
   if not ok then errors.usage("%s: %s", exp:where("backend"), why) end
 end
 
--- Returns the hash of a module's file: of its tokens, or of its bytes if the module is a C library.
-local function module_hash(path)
-  local text = path:find "%.lua$" and core.sys.read_file(path)
-  return text and code.hash(text) or core.sha256_file(path)
+-- Returns a hash of the code of an experiment's script and of the files of code that it loads.
+function identity.script(exp)
+  return core.sha256(code.hash(exp.text) .. (exp.own and exp.own.tokens or ""))
 end
 
 -- config: the JSON text of the configuration, including the seed; script: a hash of the code of the
@@ -58,7 +57,7 @@ end
 -- Sets in each trial of exp its id, its folder relative to the results folder, the text of its
 -- configuration, and the hashes of its code and data.
 function identity.identify(exp, trials)
-  local script = core.sha256(code.hash(exp.text) .. provenance.modules_hash(module_hash))
+  local script = identity.script(exp)
   local codes, backends, known = {}, {}, {}
   for i, backend in ipairs(core.backends()) do backends[i] = backend.name end
   backends[#backends + 1] = "auto"
@@ -89,22 +88,26 @@ local function whole_config(store, text)
 end
 
 -- Maps the ids that the experiment's trials from before schema 6 would have today to their stored
--- ids; if several share one, the trial that got furthest counts. The script's own modules must be
--- unchanged to the byte, because only the hash of their text is stored.
+-- ids; if several share one, the trial that got furthest counts. If an earlier program ran the
+-- trial last, the script's own modules must be unchanged to the byte, since it stored only the hash
+-- of their text.
 local function earlier_ids(store, exp)
   local found, scripts = {}, {}
-  local modules = provenance.modules_hash(core.sha256_file)
-  local own = provenance.modules_hash(module_hash)
+  local own = exp.own or { bytes = "", tokens = "" }
+  local function same_modules(about)
+    if about.module_tokens then return about.module_tokens == own.tokens end
+    return (about.modules or "") == own.bytes
+  end
   local function script_of(sweep)
     local row = sweeps.get(store, sweep)
-    return row and core.sha256(code.hash(row.source) .. own) or ""
+    return row and core.sha256(code.hash(row.source) .. own.tokens) or ""
   end
   for _, row in ipairs(store:rows([[SELECT id, sweep, config, provenance FROM v_trials
       WHERE experiment = ? AND numerics IS NULL AND sweep IS NOT NULL
       ORDER BY status = 'done', status = 'pruned', status IN ('timeout', 'budget', 'guard'),
       started]], { exp.name })) do
     local about = store:object(row.provenance)
-    if (about.modules or "") == modules and not row.config:find(secrets.MASK, 1, true) then
+    if same_modules(about) and not row.config:find(secrets.MASK, 1, true) then
       scripts[row.sweep] = scripts[row.sweep] or script_of(row.sweep)
       found[id_of(whole_config(store, row.config), scripts[row.sweep], about.data or {}, FIRST)] =
         row.id

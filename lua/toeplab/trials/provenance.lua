@@ -5,7 +5,6 @@ local devices = require "toeplab.trials.devices"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
-local suggest = require "toeplab.base.suggest"
 
 local provenance = {}
 
@@ -57,38 +56,6 @@ function provenance.code_hash(device)
   end
   table.sort(hashes)
   return core.sha256(table.concat(hashes, "\n"))
-end
-
--- Returns the file of a module that belongs to the script; nil for modules of the library and of
--- Lua.
-local function own_module(name)
-  local library = provenance.library() .. "/"
-  local path = _G[name] == nil and (package.searchpath(name, package.path)
-    or package.searchpath(name, package.cpath))
-  return path and path:sub(1, #library) ~= library and path or nil
-end
-
--- Returns one hash over the loaded modules that belong to the script; "" if there are none. hash: a
--- function that hashes the file at a path.
-function provenance.modules_hash(hash)
-  local hashes = {}
-  for _, name in ipairs(suggest.keys(package.loaded)) do
-    local path = own_module(name)
-    if path then hashes[#hashes + 1] = name .. " " .. hash(path) end
-  end
-  return #hashes > 0 and core.sha256(table.concat(hashes, "\n")) or ""
-end
-
--- Forbids the script to require further modules of its own until the returned function is called:
--- the id of a trial would not cover their code, so a change there would go unnoticed.
-function provenance.close_modules()
-  local function refuse(name)
-    if not own_module(name) then return nil end
-    error(("'%s' must be required at the top of the script: what only a running trial requires is "
-      .. "not part of its id"):format(name), 0)
-  end
-  table.insert(package.searchers, 1, refuse)
-  return function() table.remove(package.searchers, 1) end
 end
 
 local shown = { "^TOEPLAB_", "^OMP_", "^OPENBLAS_", "^CUDA_", "^SLURM_", "^HDF5_", "^LANG$", "^LC_",
@@ -187,12 +154,13 @@ function provenance.changes()
   return kept:sub(1, MOST) .. ("\n(cut: %d bytes in all)\n"):format(#kept), true
 end
 
--- Returns a table that describes this process. words: its command line.
-function provenance.collect(words)
+-- Returns a table that describes this process. words: its command line; own: the hashes of the code
+-- that its experiment file loads (own_code.lua), nil if it has none.
+function provenance.collect(words, own)
   local commit, dirty = provenance.commit()
   return {
     commit = commit, dirty = dirty, command = shell.line(secrets.words(words)),
-    modules = provenance.modules_hash(core.sha256_file),
+    modules = own and own.bytes or "", module_tokens = own and own.tokens,
     host = core.sys.hostname(), pid = core.sys.getpid(), threads = core.threads(),
     version = core.version, build = core.build_info(), environment = environment(),
     features = provenance.features(),

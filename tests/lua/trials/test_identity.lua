@@ -28,6 +28,12 @@ local alike = {
   { "layout", "f(a, b)\nlocal x = {1,\n  2}", "f ( a,b )local x={ 1, 2 }", true },
   { "a comment", "f() -- one\ng()", "f()\n--[[ two\nlines ]] --[==[ ]] ]==]\ng()--", true },
   { "the line for the shell", "#!/usr/bin/env toeplab\nf()", "f()", true },
+  { "a byte order mark", "\xEF\xBB\xBFf()", "f()", true },
+  { "both", "\xEF\xBB\xBF#!/usr/bin/env toeplab\nf()", "f()", true },
+  { "line ends in a long text", "f [[a\nb\n\nc]]", "f [[a\r\nb\r\n\r\nc]]", true },
+  { "the line ends of old Macintoshes", "f [[a\nb]]", "f [[a\rb]]", true },
+  { "line ends in a text", "f 'a\\\nb'", "f 'a\\\r\nb'", true },
+  { "a line more in a long text", "f [[a\nb]]", "f [[a\n\nb]]", false },
   { "a name", "f(a)", "f(b)", false },
   { "a text", "f 'a  b'", "f 'a b'", false },
   { "dashes in a text", "f '-- a'", "f '-- b'", false },
@@ -61,6 +67,36 @@ t.test("the tokens of every file of the library are that program still", functio
     end
   end
   walk(provenance.library())
+end)
+
+t.test("a table of a megabyte is read in a few passes of gmatch over it", function()
+  local rows = {}
+  for i = 1, 2^16 do rows[i] = "{1.25, 'ab', x2}" end
+  local text = "return {" .. table.concat(rows, ",") .. "}"
+  local function seconds(read)
+    local least = math.huge
+    for _ = 1, 3 do
+      local began = os.clock()
+      read()
+      least = math.min(least, os.clock() - began)
+    end
+    return least
+  end
+  local pass = seconds(function()
+    local list = {}
+    for token in text:gmatch "[^%s]" do list[#list + 1] = token end
+  end)
+  local ratio = seconds(function() code.tokens(text) end) / pass
+  t.ok(ratio < 5, ratio)
+end)
+
+t.test("an experiment may begin with a byte order mark", function()
+  in_folder(function(folder)
+    t.eq(trials.run(folder, script), 0)
+    local code, said = trials.run(folder, "\xEF\xBB\xBF" .. script)
+    t.eq({ code, said }, { 0, said })
+    t.ok(said:find "2 trials: 2 already done", said)
+  end)
 end)
 
 -- ---- Sweeps -----------------------------------------------------------------------------------
@@ -197,5 +233,26 @@ t.test("trials of an older store that are the same count as done, by the ids the
     t.eq(#trials.query(folder, "SELECT 1 FROM v_last WHERE value = 0.5"), 0)
   end)
 end)
+
+t.test("a trial of an older store that was made again stays the same after a comment in a module",
+  function()
+    in_folder(function(folder)
+      local own = folder .. "/own.lua"
+      t.write(own, "return 7\n")
+      t.write(folder .. "/x.lua", "local own = require 'own'\n" .. script)
+      local run = copy_program(folder)
+      t.eq(run(), 0)
+      age(folder)
+      local store <close> = records.open(folder .. "/results", "w") -- they stored no such hash
+      store:rows "UPDATE trials SET provenance = json_remove(provenance, '$.module_tokens')"
+      store:close()
+      has(select(2, run "--redo"), "2 trials: 2 done")
+      append(own, "-- a comment\n")
+      has(select(2, run()), "2 trials: 2 already done")
+      t.write(own, "return 8\n")
+      has(select(2, run()), "2 trials: 2 done")
+      t.eq(count(folder, "status = 'done'"), 4)
+    end)
+  end)
 
 t.done()

@@ -1,0 +1,168 @@
+-- trials/own_code.lua: records the files of code that an experiment file loads, by require, dofile
+-- or loadfile, because their code is part of the ids of its trials.
+--
+-- A file is recorded when it is loaded: package.loaded and package.path may have changed later, and
+-- so may the file.
+local code = require "toeplab.trials.code"
+local core = require "toeplab.core"
+local provenance = require "toeplab.trials.provenance"
+local suggest = require "toeplab.base.suggest"
+
+local own_code = {}
+
+local plain = { dofile = dofile, loadfile = loadfile }
+local library = provenance.library() .. "/"
+
+local watched -- what has been recorded: modules and files, by name and by path; nil: not watching
+local closed = false -- whether a trial runs, which may load no further code
+local known = {} -- the names of all modules that were recorded in this process
+
+local function is_own(path) return path:sub(1, #library) ~= library end
+
+local function is_binary(text) return text:sub(1, 1) == "\27" end
+
+-- Records code. set: watched.modules or watched.files; text: of the file at path.
+local function record(set, key, path, text, compiled)
+  text = text or core.sys.read_file(path) or ""
+  local bytes = core.sha256(text)
+  set[key] = { bytes = bytes, tokens = compiled and bytes or code.hash(text) }
+end
+
+local function refuse(name, participle, verb)
+  error(("'%s' must be %s at the top of the script: what only a running trial %s is not part of "
+    .. "its id"):format(name, participle, verb), 0)
+end
+
+-- ---- dofile and loadfile ------------------------------------------------------------------------
+
+-- Returns whether the library called the function that calls this one.
+local function by_library()
+  local caller = debug.getinfo(3, "S") -- nil in a coroutine of dofile itself
+  return caller and caller.source:sub(2, #library + 1) == library
+end
+
+-- Does what loadfile does, and records the file.
+local function load_own(path, ...)
+  if closed then refuse(path, "loaded", "loads") end
+  local text = core.sys.read_file(path)
+  if not text then return plain.loadfile(path, ...) end -- its message says why
+  record(watched.files, path, path, text, is_binary(text))
+  return load(code.source(text), "@" .. path, ...)
+end
+
+function _G.loadfile(path, ...)
+  if not path or not (watched or closed) or by_library() then return plain.loadfile(path, ...) end
+  return load_own(path, ...)
+end
+
+function _G.dofile(path)
+  if not path or not (watched or closed) or by_library() then return plain.dofile(path) end
+  local chunk, why = load_own(path)
+  if not chunk then error(why, 0) end
+  return chunk()
+end
+
+-- ---- require ------------------------------------------------------------------------------------
+
+local function search_lua(searcher, name)
+  local path, why = package.searchpath(name, package.path)
+  if not path then return why end
+  local text = is_own(path) and core.sys.read_file(path)
+  if not text then return searcher(name) end
+  local chunk, problem = load(code.source(text), "@" .. path)
+  if not chunk then
+    error(("error loading module '%s' from file '%s':\n\t%s"):format(name, path, problem), 0)
+  end
+  record(watched.modules, name, path, text, is_binary(text))
+  return chunk, path
+end
+
+local function search_c(searcher, name)
+  local loader, path = searcher(name)
+  if type(loader) == "function" and path and is_own(path) then
+    record(watched.modules, name, path, nil, true)
+  end
+  return loader, path
+end
+
+-- The searchers of Lua: package.preload, Lua files, C libraries, C libraries of several modules.
+for i, search in ipairs { false, search_lua, search_c, search_c } do
+  local searcher = package.searchers[i]
+  package.searchers[i] = search and function(name)
+    if not watched then return searcher(name) end
+    return search(searcher, name)
+  end or searcher
+end
+
+-- Returns the file of a module that belongs to the script; nil for modules of the library and for
+-- those that the script has put into package.preload.
+local function own_module(name)
+  local path = not package.preload[name] and (package.searchpath(name, package.path)
+    or package.searchpath(name, package.cpath))
+  return path and is_own(path) and path or nil
+end
+
+local standard = { _G = true, package = true, coroutine = true, table = true, io = true, os = true,
+  string = true, math = true, utf8 = true, debug = true }
+
+-- Takes all modules but those of Lua and of the library out of package.loaded, and returns them:
+-- what the process has loaded before would otherwise not be loaded again, and so not be recorded.
+local function set_aside()
+  local aside = {}
+  for name, value in pairs(package.loaded) do
+    local ours = type(name) == "string" and (name == "toeplab" or name:find "^toeplab%.")
+    if known[name] or not (standard[name] or ours) then aside[name] = value end
+  end
+  for name in pairs(aside) do package.loaded[name] = nil end
+  return aside
+end
+
+-- ---- Watching -----------------------------------------------------------------------------------
+
+-- Returns one hash over all that was recorded; "" if it is nothing. kind: "tokens" or "bytes".
+local function combined(seen, kind)
+  local lines, files = {}, {}
+  for i, name in ipairs(suggest.keys(seen.modules)) do
+    lines[i] = name .. " " .. seen.modules[name][kind]
+  end
+  -- The folder of a file is left out: moving an experiment does not change its code.
+  for path, hashes in pairs(seen.files) do
+    files[#files + 1] = "/" .. path:match "[^/]*$" .. " " .. hashes[kind]
+  end
+  table.sort(files)
+  table.move(files, 1, #files, #lines + 1, lines)
+  return #lines > 0 and core.sha256(table.concat(lines, "\n")) or ""
+end
+
+-- Calls call(...), which must not raise, and records the files of code that it loads. Returns their
+-- hashes, {tokens= (of their code without comments), bytes= (of their text)}, then its results.
+function own_code.watch(call, ...)
+  local outer, aside = watched, set_aside()
+  local seen = { modules = {}, files = {} }
+  watched = seen
+  local results = table.pack(call(...))
+  watched = outer
+  for name, value in pairs(aside) do
+    if package.loaded[name] == nil then package.loaded[name] = value end
+  end
+  for name in pairs(seen.modules) do known[name] = true end
+  return { tokens = combined(seen, "tokens"), bytes = combined(seen, "bytes") },
+    table.unpack(results, 1, results.n)
+end
+
+-- Forbids the script to load further code of its own until the returned function is called: the id
+-- of a trial would not cover that code, so a change there would go unnoticed.
+function own_code.close()
+  local function refuse_own(name)
+    if not own_module(name) then return nil end
+    refuse(name, "required", "requires")
+  end
+  table.insert(package.searchers, 1, refuse_own)
+  closed = true
+  return function()
+    table.remove(package.searchers, 1)
+    closed = false
+  end
+end
+
+return own_code
