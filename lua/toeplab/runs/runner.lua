@@ -297,7 +297,9 @@ local function show_stored(run, overrides, options, why)
   local readable = errors.is(why) and why.status == "EIO" and not options.redo and not options.only
     and core.sys.exists(run.folder .. "/runs.db")
   if not readable then error(why, 0) end
-  local store <close> = records.open(run.folder, "r")
+  local opened, store = pcall(records.open, run.folder, "r")
+  if not opened then error(why, 0) end
+  local guard <close> = store
   run.records, run.scale = store, scale_of(overrides)
   identity.find_earlier(store, run.exp, run.trials)
   local list, skipped = to_do(run)
