@@ -28,8 +28,8 @@ local function of(kind, Kernel, glu)
   end
 
   function Layer:forward(x)
-    local y, d = self.o(core.gelu(self.tno(x))), self.opt.dim
-    return glu and core.gate("sigmoid", y:narrow(3, d + 1, d), y:narrow(3, 1, d)) or y
+    local y = self.o(core.gelu(self.tno(x)))
+    return glu and modes.glu(y) or y
   end
 
   return Layer

@@ -8,6 +8,7 @@ local Linear = require("toeplab.nn.linear").Linear
 local modes = require "toeplab.nn.mixers.states.modes"
 local options = require "toeplab.base.options"
 local rows = require "toeplab.nn.encoders.rows"
+local shapes = require "toeplab.nn.shapes"
 local TNO = require("toeplab.nn.mixers.tno").TNO
 
 local init, parameter = initial.init, initial.parameter
@@ -81,7 +82,7 @@ function Kernel:forward(points)
   local function kernel(direction)
     local k = core.matmul(matrix, self.k:narrow(1, direction, 1):reshape(-1, o.dim))
     k = k / self.norm:narrow(1, direction, 1)
-    return n > known and core.concat({ k, core.zeros(n - known, o.dim) }, 1) or k
+    return shapes.pad(k, 1, 0, n - known)
   end
   return modes.coefficients(self, kernel(1), not o.causal and kernel(2), self.skip)
 end
