@@ -15,16 +15,23 @@ local experiments = {
 
 local quiet = { write = function() end, flush = function() end }
 
+-- Runs an experiment at scale smoke with further words, and calls check(store, path).
+local function smoke(name, words, check)
+  t.in_folder(function(folder)
+    local path, printed = ("../../experiments/%s.lua"):format(name), _G.print
+    _G.print = function() end
+    local ok, code = pcall(runner.run, path, { "scale=smoke", table.unpack(words) },
+      { dir = folder, out = quiet, command = { "toeplab", "run" } })
+    _G.print = printed
+    t.eq({ ok, code }, { true, 0 })
+    local store <close> = records.open(folder, "r")
+    check(store, path)
+  end)
+end
+
 for name, want in pairs(experiments) do
   t.test(name .. " at scale smoke", function()
-    t.in_folder(function(folder)
-      local path, printed = ("../../experiments/%s.lua"):format(name), _G.print
-      _G.print = function() end
-      local ok, code = pcall(runner.run, path, { "scale=smoke", "seeds=1", "steps=4" },
-        { dir = folder, out = quiet, command = { "toeplab", "run" } })
-      _G.print = printed
-      t.eq({ ok, code }, { true, 0 })
-      local store <close> = records.open(folder, "r")
+    smoke(name, { "seeds=1", "steps=4" }, function(store, path)
       local rows = store:rows(([[SELECT count(DISTINCT json_extract(config, '$.%s')) AS kinds,
         count(*) AS trials FROM v_trials WHERE status = 'done']]):format(want[2]))
       t.eq(rows[1].trials, want[1])
@@ -39,14 +46,7 @@ for name, want in pairs(experiments) do
 end
 
 t.test("tnn-table5 at scale smoke: every model has a speed at each length", function()
-  t.in_folder(function(folder)
-    local printed = _G.print
-    _G.print = function() end
-    local ok, code = pcall(runner.run, "../../experiments/tnn-table5.lua", { "scale=smoke" },
-      { dir = folder, out = quiet, command = { "toeplab", "run" } })
-    _G.print = printed
-    t.eq({ ok, code }, { true, 0 })
-    local store <close> = records.open(folder, "r")
+  smoke("tnn-table5", {}, function(store)
     local rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE value > 0
       AND name IN ('steps_per_second@64', 'steps_per_second@128')]]
     t.eq(rows[1].n, 2 * 13)
@@ -61,14 +61,7 @@ t.test("tnn-table5 at scale smoke: every model has a speed at each length", func
 end)
 
 t.test("mqar at scale smoke", function()
-  t.in_folder(function(folder)
-    local printed = _G.print
-    _G.print = function() end
-    local ok, code = pcall(runner.run, "../../experiments/mqar.lua", { "scale=smoke" },
-      { dir = folder, out = quiet, command = { "toeplab", "run" } })
-    _G.print = printed
-    t.eq({ ok, code }, { true, 0 })
-    local store <close> = records.open(folder, "r")
+  smoke("mqar", {}, function(store)
     local rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE name = 'test_accuracy'
       AND value BETWEEN 0 AND 1]]
     t.eq(rows[1].n, 10)
